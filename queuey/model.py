@@ -1,0 +1,182 @@
+"""The values that travel between the layers. All are immutable."""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from enum import StrEnum
+from typing import NamedTuple
+
+from queuey.ids import MAX_ID, ZERO_ID, MessageId
+
+__all__ = [
+    "MAX_PARTITIONS",
+    "MAX_TTL_SECONDS",
+    "AppendRequest",
+    "Appended",
+    "ApplicationKey",
+    "Consistency",
+    "Draft",
+    "Message",
+    "Once",
+    "Page",
+    "PartitionId",
+    "PartitionState",
+    "Placed",
+    "Queue",
+    "QueueKind",
+    "Span",
+]
+
+MAX_PARTITIONS = 200
+"""Partitions of one queue; the numbers are 1..200."""
+MAX_TTL_SECONDS = 1 << 25
+"""388 days, the longest TTL of the v1 contract."""
+
+
+class QueueKind(StrEnum):
+    """Who may read without being named: nobody, or anybody."""
+
+    USER = "user"
+    PUBLIC = "public"
+
+
+class Consistency(StrEnum):
+    """How many replicas answer before an acknowledgement; a single embedded store makes no difference."""
+
+    WEAK = "weak"
+    STRONG = "strong"
+    VERY_STRONG = "very_strong"
+
+
+class PartitionId(NamedTuple):
+    """One partition of one incarnation of a queue: the unit of order.
+
+    The queue's uuid, not its name: a queue deleted and made anew shares nothing with its former self (G9).
+    """
+
+    queue: uuid.UUID
+    number: int
+
+
+@dataclass(frozen=True, slots=True)
+class Queue:
+    """A named list of messages in numbered partitions, and its settings."""
+
+    application: str
+    name: str
+    uuid: uuid.UUID
+    created_ticks: int
+    partitions: int = 1
+    kind: QueueKind = QueueKind.USER
+    consistency: Consistency = Consistency.STRONG
+    principals: tuple[str, ...] = ()
+    """As given and in the order given; empty means that the owner reads."""
+
+    def partition(self, number: int) -> PartitionId:
+        return PartitionId(self.uuid, number)
+
+
+class Message(NamedTuple):
+    """A stored message. Flat, so that a database row becomes one without a loop."""
+
+    ticks: int
+    tail: int
+    expires_ticks: int
+    """Never returned from this instant on."""
+    content_type: str | None
+    """As the writer named it; None if it named none."""
+    key: str | None
+    """The key that chose its partition, None without one."""
+    body: bytes
+
+    @property
+    def id(self) -> MessageId:
+        return MessageId(self.ticks, self.tail)
+
+
+class Once(NamedTuple):
+    """An idempotency key and what it stands for (G7)."""
+
+    key: str
+    digest: bytes
+    """Of all that was asked: another digest under the same key is refused."""
+
+
+class Draft(NamedTuple):
+    """A message that has no id yet."""
+
+    partition: int
+    body: bytes
+    ttl_seconds: int
+    content_type: str | None = None
+    key: str | None = None
+    due_ticks: int | None = None
+    """The moment it is to be readable from; None or a moment past means now."""
+    once: Once | None = None
+    """This message's own idempotency key, within a batch."""
+
+
+class AppendRequest(NamedTuple):
+    """Messages of one request, stored whole or not at all in an embedded store (G2)."""
+
+    queue: Queue
+    drafts: Sequence[Draft]
+    once: Once | None = None
+    """The whole request's idempotency key."""
+
+
+class Placed(NamedTuple):
+    """Where a message went."""
+
+    id: MessageId
+    partition: int
+
+
+class Appended(NamedTuple):
+    """The outcome of an append: one place per draft, in their order."""
+
+    placed: Sequence[Placed]
+    repeated: bool = False
+    """True if earlier requests with the same idempotency keys had stored all of it; this one stored nothing."""
+
+
+class Span(NamedTuple):
+    """Ids ``after < id <= upto``: spans that share an end join without gap or repeat (G5)."""
+
+    after: MessageId = ZERO_ID
+    upto: MessageId = MAX_ID
+
+
+class Page(NamedTuple):
+    """Messages of one span, and whether the span holds more."""
+
+    messages: Sequence[Message]
+    more: bool
+    """True if the page ended at its limit of count or bytes; False: the span is exhausted."""
+    corrupt: int = 0
+    """Messages stepped over because they do not match their checksum."""
+
+
+class PartitionState(NamedTuple):
+    """What lies in a partition now, expired messages not counted."""
+
+    depth: int
+    """Live messages, those due in the future included."""
+    scheduled: int
+    """Of these, how many are not yet due."""
+    oldest: MessageId | None
+    newest: MessageId | None
+
+
+@dataclass(frozen=True, slots=True)
+class ApplicationKey:
+    """A key as it is kept: never the key itself."""
+
+    application: str
+    digest: bytes = field(repr=False)
+    """SHA-256 of the key."""
+    label: str
+    """The key's first six characters, enough to tell two apart, too few to guess from."""
+    created_ticks: int
