@@ -1,0 +1,362 @@
+"""Settings: one table, read from an ini file and from ``QUEUEY_*`` variables, into frozen values.
+
+Order of precedence: command line, environment, ini file, default. An unknown section, key or
+``QUEUEY_*`` variable is refused, never ignored. ``[server]`` keys are ``QUEUEY_<KEY>``, all others
+``QUEUEY_<SECTION>_<KEY>``.
+
+Files of the first Queuey load as well (queuey-api-v1 section 9): their sections and class names
+are known, and what has no meaning any more is told in :attr:`Settings.notices`.
+"""
+
+from __future__ import annotations
+
+import difflib
+import re
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from queuey.errors import ConfigurationError
+from queuey.ini import Entry, read_ini
+
+__all__ = ["CLIENT_VARIABLES", "SETTINGS", "Row", "Setting", "Settings", "describe", "load_settings", "sample_ini"]
+
+_BOOLEANS = {"true": True, "1": True, "yes": True, "on": True, "false": False, "0": False, "no": False, "off": False}
+
+
+@dataclass(frozen=True, slots=True)
+class Setting:
+    """One row of the table."""
+
+    section: str
+    key: str
+    kind: type
+    default: Any
+    help: str
+    low: int | None = None
+    high: int | None = None
+    words: tuple[str, ...] = ()
+
+    @property
+    def variable(self) -> str:
+        """Its name in the environment."""
+        middle = "" if self.section == "server" else f"{self.section.upper()}_"
+        return f"QUEUEY_{middle}{self.key.upper()}"
+
+    @property
+    def attribute(self) -> str:
+        """Its name in :class:`Settings`."""
+        return self.key if self.section == "server" else f"{self.section}_{self.key}"
+
+    @property
+    def accepted(self) -> str:
+        """The values it takes, in words."""
+        if self.kind is bool:
+            return "true or false"
+        if self.kind is int:
+            return f"{self.low} to {self.high}"
+        if self.words:
+            return " or ".join(word or "nothing" for word in self.words)
+        return "a text" if self.default else "a text or nothing"
+
+    def parse(self, text: str, origin: str) -> Any:
+        """Text to value.
+
+        :raises ConfigurationError: names the origin, the setting and what was expected.
+        """
+        value: Any = None
+        if self.kind is bool:
+            value = _BOOLEANS.get(text.lower())
+        elif self.kind is int:
+            number = int(text) if re.fullmatch(r"-?[0-9]{1,18}", text) else None
+            value = number if number is not None and self._holds(number) else None
+        elif self.words:
+            value = text if text in self.words else None
+        elif text or not self.default:
+            value = text
+        if value is None:
+            raise ConfigurationError(f"{origin}: [{self.section}] {self.key} = {text!r}: expected {self.accepted}")
+        return value
+
+    def to_text(self, value: Any) -> str:
+        """Value to the text that :meth:`parse` reads."""
+        return str(value).lower() if self.kind is bool else str(value)
+
+    def _holds(self, number: int) -> bool:
+        return (self.low is None or number >= self.low) and (self.high is None or number <= self.high)
+
+
+# fmt: off
+SETTINGS: tuple[Setting, ...] = (
+    Setting("server", "host", str, "127.0.0.1", "Address to listen on."),
+    Setting("server", "port", int, 5000, "Port to listen on; 0 takes a free one and prints it.", 0, 65535),
+    Setting("server", "data", str, "./queuey-data", "Folder of the embedded store; made if it is missing."),
+    Setting("server", "threads", int, 4, "Threads for everything that the event loop hands to Pyramid.", 1, 64),
+    Setting("server", "connections", int, 10_000, "Connections served at once; more wait in the backlog.", 16, 1_000_000),
+    Setting("server", "body_timeout_seconds", int, 15, "How long a request's body may take to arrive.", 1, 600),
+    Setting("server", "drain_seconds", int, 15, "How long a stop waits for requests under way.", 0, 600),
+    Setting("storage", "backend", str, "sqlite", "Where messages are kept: sqlite (durable, one server) or memory (lost at stop).", words=("sqlite", "memory")),
+    Setting("storage", "path", str, "", "File of the sqlite store; empty means queuey.db in the data folder."),
+    Setting("storage", "synchronous", str, "full", "full: acknowledged survives power loss; normal: it survives kill -9 only.", words=("full", "normal")),
+    Setting("storage", "reserve_mb", int, 64, "Free space in MiB below which appends are refused, so that deletes still work.", 0, 1_000_000),
+    Setting("storage", "cache_mb", int, 16, "SQLite page cache of the writer, MiB; each reader has a quarter of it.", 1, 65_536),
+    Setting("storage", "wal_mb", int, 64, "Size in MiB that the write-ahead log is kept under.", 4, 65_536),
+    Setting("metadata", "backend", str, "", "Where queues and keys are kept; empty means with the messages.", words=("", "sqlite", "memory")),
+    Setting("metadata", "path", str, "", "File of the sqlite metadata store; empty means with the messages."),
+    Setting("limits", "max_body_bytes", int, 1 << 20, "Largest message body, bytes.", 1, 64 << 20),
+    Setting("limits", "max_request_bytes", int, 8 << 20, "Largest request body, a batch included, bytes.", 1, 256 << 20),
+    Setting("limits", "max_answer_bytes", int, 4 << 20, "Bodies in one JSON answer, bytes; the answer ends early and says so.", 1 << 10, 256 << 20),
+    Setting("limits", "max_batch_messages", int, 10_000, "Messages in one append.", 1, 100_000),
+    Setting("limits", "max_in_flight", int, 2_000, "Requests under way at once; more get 503 with Retry-After.", 1, 1_000_000),
+    Setting("log", "level", str, "info", "Least level that is logged.", words=("debug", "info", "warning", "error")),
+    Setting("log", "format", str, "auto", "json, text, or auto: text on a terminal, else json.", words=("auto", "json", "text")),
+    Setting("log", "requests", bool, False, "Log a line for every request; refusals of the server's own making are always logged."),
+)
+# fmt: on
+"""Every setting there is, in the order of the docs."""
+
+CLIENT_VARIABLES = frozenset({"QUEUEY_URL", "QUEUEY_APPLICATION", "QUEUEY_KEY", "QUEUEY_CONFIG", "QUEUEY_OUTPUT"})
+"""``QUEUEY_*`` variables that are not settings: the client commands', the first key, the ini file's path."""
+
+MIN_KEY_CHARACTERS = 16
+"""Of an application key in an ini file: 64 bits if it is hexadecimal. ``queuey key new`` gives 256."""
+
+_COMMAND_VARIABLE = re.compile(r"QUEUEY_(SERVE|PUT|GET|QUEUE|KEY|BACKUP|CONFIG|ERRORS|VERSION|COMPLETION)_.+")
+"""Every option of a command can be set by a variable; a server is not to stumble over them."""
+_BY_NAME = {(setting.section, setting.key): setting for setting in SETTINGS}
+_BY_ATTRIBUTE = {setting.attribute: setting for setting in SETTINGS}
+_BY_VARIABLE = {setting.variable: setting for setting in SETTINGS}
+_APPLICATION = re.compile(r"[A-Za-z0-9_.-]{1,50}")
+_KEY_TEXT = re.compile(r"[!-:<-~]+")
+"""What a credential in a header can carry: visible ASCII, no semicolon."""
+
+_OLD_SECTIONS = {
+    "global": "logging is set in [log]",
+    "metlog": "metrics are at /metrics",
+    "cef": "it was never used",
+    "smtp": "it was never used",
+    "ipauth": "it was never used",
+}
+_OLD_BACKENDS = {
+    "queuey.storage.memory.MemoryQueueBackend": "memory",
+    "queuey.storage.memory.MemoryMetadata": "memory",
+    "queuey.storage.cassandra.CassandraQueueBackend": "cassandra",
+    "queuey.storage.cassandra.CassandraMetadata": "cassandra",
+}
+_OLD_KEYS = frozenset({"host", "username", "password", "database", "multi_dc", "create_schema", "base_delay"})
+"""Arguments of the first Queuey's Cassandra classes."""
+_PASTE = re.compile(
+    r"(app|application|composite|filter|pipeline|server|host):.+|loggers|handlers|formatters|(logger|handler|formatter)_.+"
+)
+
+
+@dataclass(frozen=True)
+class Settings:
+    """The settings in force. One attribute per row of :data:`SETTINGS`, by its ``attribute`` name."""
+
+    values: Mapping[str, Any] = field(default_factory=lambda: {s.attribute: s.default for s in SETTINGS})
+    origins: Mapping[str, str] = field(default_factory=dict)
+    """Where a value that is not the default came from, by attribute."""
+    application_keys: Mapping[str, tuple[str, ...]] = field(default_factory=dict, repr=False)
+    """Keys given in the ini file, by application."""
+    notices: tuple[str, ...] = ()
+
+    def __getattr__(self, name: str) -> Any:
+        try:
+            return self.__dict__["values"][name]
+        except KeyError:
+            raise AttributeError(name) from None
+
+
+def load_settings(
+    path: str | None = None, environ: Mapping[str, str] | None = None, overrides: Mapping[str, Any] | None = None
+) -> Settings:
+    """Read, check and freeze all settings.
+
+    :param path: the ini file, None for none.
+    :param environ: a server passes ``os.environ``; None means empty.
+    :param overrides: values of command line options by attribute; None is an option not given.
+    :raises ConfigurationError: the first thing that is wrong: where, which key, what was expected.
+    """
+    loader = _Loader(environ or {})
+    if path is not None:
+        loader.take_file(Path(path))
+    loader.take_environment()
+    loader.take_options(overrides or {})
+    return loader.freeze()
+
+
+class _Loader:
+    """Gathers values, the weakest source first."""
+
+    def __init__(self, environ: Mapping[str, str]) -> None:
+        self._environ = environ
+        self._values = {setting.attribute: setting.default for setting in SETTINGS}
+        self._origins: dict[str, str] = {}
+        self._keys: dict[str, tuple[str, ...]] = {}
+        self._notices: list[str] = []
+        self._without_store: str | None = None
+
+    def take_file(self, path: Path) -> None:
+        sections = read_ini(path, self._environ)
+        self._take_paste_server(sections.get("server:main", {}))
+        for section, entries in sections.items():
+            if section == "DEFAULT":
+                continue
+            if section == "application_keys":
+                self._keys = dict(self._take_keys(entries))
+            elif section in _OLD_SECTIONS:
+                self._notices.append(f"[{section}] has no meaning any more: {_OLD_SECTIONS[section]}")
+            elif section in _sections():
+                for key, entry in entries.items():
+                    self._take_entry(section, key, entry)
+            elif not _PASTE.fullmatch(section):
+                near = _near(section, (*_sections(), "application_keys"))
+                raise ConfigurationError(f"{path}: section [{section}] is unknown{near}")
+        if self._without_store is not None:
+            raise ConfigurationError("\n".join([self._without_store, *self._notices]))
+
+    def take_environment(self) -> None:
+        for name in sorted(self._environ):
+            if name in _BY_VARIABLE:
+                self._take(_BY_VARIABLE[name], self._environ[name], name)
+            elif name.startswith("QUEUEY_") and name not in CLIENT_VARIABLES and not _COMMAND_VARIABLE.fullmatch(name):
+                near = _near(name, (*_BY_VARIABLE, *sorted(CLIENT_VARIABLES)))
+                raise ConfigurationError(
+                    f"environment: {name} is unknown{near}; 'queuey config doc' lists all settings"
+                )
+
+    def take_options(self, overrides: Mapping[str, Any]) -> None:
+        for attribute, value in overrides.items():
+            if value is not None:
+                setting = _BY_ATTRIBUTE[attribute]
+                self._take(setting, setting.to_text(value), "command line")
+
+    def freeze(self) -> Settings:
+        server_main = [a for a in ("host", "port") if self._origins.get(a, "").endswith(" [server:main]")]
+        if server_main:
+            self._notices.append(f"[server:main] gives {' and '.join(server_main)}: better say so in [server]")
+        if self._values["limits_max_body_bytes"] > self._values["limits_max_request_bytes"]:
+            origin = self._origins.get("limits_max_body_bytes") or self._origins["limits_max_request_bytes"]
+            raise ConfigurationError(
+                f"{origin}: [limits] max_body_bytes is over max_request_bytes: expected a request to hold a body"
+            )
+        return Settings(self._values, self._origins, self._keys, tuple(self._notices))
+
+    def _take(self, setting: Setting, text: str, origin: str) -> None:
+        self._values[setting.attribute] = setting.parse(text, origin)
+        self._origins[setting.attribute] = origin
+
+    def _take_paste_server(self, entries: Mapping[str, Entry]) -> None:
+        """Where a file of pserve says to listen: what `queuey serve` does too, unless [server] says otherwise."""
+        for key in ("host", "port"):
+            if key in entries:
+                text = entries[key].text(self._environ, f"[server:main] {key}")
+                self._take(_BY_NAME["server", key], text, f"{entries[key].path} [server:main]")
+
+    def _take_entry(self, section: str, key: str, entry: Entry) -> None:
+        setting = _BY_NAME.get((section, key))
+        if setting is None:
+            if section not in {"storage", "metadata"} or key not in _OLD_KEYS:
+                raise ConfigurationError(f"{entry.path}: [{section}] {key} is unknown{_near_key(section, key)}")
+            self._notices.append(f"[{section}] {key} has no meaning for the stores of this version")
+            return
+        text = entry.text(self._environ, f"[{section}] {key}")
+        self._take(setting, self._backend(text, section, entry) if key == "backend" else text, str(entry.path))
+
+    def _backend(self, text: str, section: str, entry: Entry) -> str:
+        """The backend's name of today, if ``text`` is a class name of the first Queuey."""
+        name = _OLD_BACKENDS.get(text, text)
+        if name == "cassandra":
+            self._without_store = (
+                f"{entry.path}: [{section}] backend = {text!r}: this version cannot keep its data in Cassandra; "
+                f"use [storage] backend = sqlite, and take [metadata] backend out"
+            )
+            return "sqlite"
+        if name != text:
+            self._notices.append(f"[{section}] backend = {text} means {name} now")
+        return name
+
+    def _take_keys(self, entries: Mapping[str, Entry]) -> Iterator[tuple[str, tuple[str, ...]]]:
+        """Applications and their keys; no key is ever in an error text."""
+        owners: dict[str, str] = {}
+        for application, entry in entries.items():
+            where = f"{entry.path}: [application_keys] {application}"
+            if not _APPLICATION.fullmatch(application):
+                raise ConfigurationError(f"{where}: expected a name of 1 to 50 letters, digits, '_', '-' or '.'")
+            keys = tuple(dict.fromkeys(entry.lines(self._environ)))
+            if not keys:
+                raise ConfigurationError(f"{where}: expected a key, or one key on each following line")
+            for number, key in enumerate(keys, 1):
+                if len(key) < MIN_KEY_CHARACTERS or not _KEY_TEXT.fullmatch(key):
+                    raise ConfigurationError(
+                        f"{where}: key {number} of {len(keys)}: expected at least {MIN_KEY_CHARACTERS} "
+                        f"visible ASCII characters without ';'; 'queuey key new' makes good ones"
+                    )
+                if owners.setdefault(key, application) != application:
+                    raise ConfigurationError(f"{where}: key {number} is also a key of {owners[key]}: expected its own")
+            yield application, keys
+
+
+def _sections() -> tuple[str, ...]:
+    return tuple(dict.fromkeys(setting.section for setting in SETTINGS))
+
+
+def _near(name: str, known: Iterable[str]) -> str:
+    """A suggestion to end an error text with, empty if nothing is close."""
+    by_lower = {word.lower(): word for word in known}
+    found = difflib.get_close_matches(name.lower(), by_lower, n=1)
+    return f": did you mean {by_lower[found[0]]}?" if found else f": expected one of {', '.join(by_lower.values())}"
+
+
+def _near_key(section: str, key: str) -> str:
+    elsewhere = [s.section for s in SETTINGS if s.key == key]
+    if elsewhere:
+        return f": it belongs in [{elsewhere[0]}]"
+    return _near(key, [s.key for s in SETTINGS if s.section == section])
+
+
+class Row(NamedTuple):
+    """A setting in force, for people."""
+
+    section: str
+    key: str
+    value: str
+    origin: str
+    variable: str
+
+
+def describe(settings: Settings) -> list[Row]:
+    """Every setting, its value and where that came from. Keys are counted, never shown."""
+    rows = [
+        Row(
+            setting.section,
+            setting.key,
+            setting.to_text(settings.values[setting.attribute]),
+            settings.origins.get(setting.attribute, "default"),
+            setting.variable,
+        )
+        for setting in SETTINGS
+    ]
+    for application, keys in settings.application_keys.items():
+        rows.append(Row("application_keys", application, f"({len(keys)} hidden)", "ini file", ""))
+    return rows
+
+
+def sample_ini() -> str:
+    """An ini file of all settings with their defaults, each commented out: loading it changes nothing.
+
+    >>> print(sample_ini().splitlines()[3])
+    #host = 127.0.0.1
+    """
+    lines: list[str] = []
+    for section in _sections():
+        lines += [f"[{section}]"]
+        for setting in (s for s in SETTINGS if s.section == section):
+            lines += [f"# {setting.help}", f"# {setting.accepted}; {setting.variable}"]
+            lines += [f"#{setting.key} = {setting.to_text(setting.default)}".rstrip(), ""]
+    lines += ["[application_keys]"]
+    lines += ["# application = key, or several keys, one on each following line, for a change of keys."]
+    lines += ["# 'queuey key new APPLICATION' keeps only a digest, in the store: better than a key in a file."]
+    return "\n".join(lines) + "\n"

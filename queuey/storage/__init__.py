@@ -1,0 +1,228 @@
+"""What a store must do, and how one is opened.
+
+Messages and metadata are two interfaces, so that they may live in different stores. Everything
+that can take time returns a :class:`~queuey.promise.Promise`: an embedded store often keeps it at
+once, a distributed one later. The contract suite in :mod:`queuey.storage.contract` is the
+definition; a backend is one when it passes.
+
+Errors, the same of every call (G10): :class:`~queuey.errors.StorageUnavailable` means that nothing
+was changed; :class:`~queuey.errors.OutcomeUnknown` that it may have been.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Sequence
+from typing import ClassVar
+from uuid import UUID
+
+from queuey.ids import MessageId
+from queuey.model import (
+    Appended,
+    AppendRequest,
+    ApplicationKey,
+    Consistency,
+    Message,
+    Page,
+    PartitionId,
+    PartitionState,
+    Queue,
+    Span,
+)
+from queuey.promise import Promise
+
+__all__ = ["ONCE_SECONDS", "MessageStore", "MetadataStore", "Stores"]
+
+ONCE_SECONDS = 24 * 3600
+"""How long an idempotency key is remembered, counted from the append that stored (G7)."""
+
+
+class MessageStore(ABC):
+    """Partitions of messages, in the order of their ids."""
+
+    expires_by_itself: ClassVar[bool] = False
+    """True if expiry follows the store's own clock and not the ``now_ticks`` of a call."""
+
+    @abstractmethod
+    def append(self, request: AppendRequest) -> Promise[Appended]:
+        """Store messages under fresh ids.
+
+        Ids are drawn inside the store, at the last moment before they are on their way to disk. A
+        draft due in the future gets an id of that moment; one due in the past is raised to now.
+        The drafts due now get rising ids in their order. Kept only when the messages would survive
+        the death of this process (G1); whole or not at all within one partition.
+
+        :raises QueueNotFound: the queue's incarnation was dropped; nothing is stored.
+        :raises KeyReused: ``request.once`` was used for another digest; nothing is stored.
+        :raises StorageFull: nothing is stored, other calls go on.
+        """
+
+    @abstractmethod
+    def watermark(self, consistency: Consistency) -> int:
+        """The newest tick up to which nothing acknowledged, now or later, can still appear (G3).
+
+        Never falls. Take it before reading, and read no further.
+        """
+
+    @abstractmethod
+    def read(
+        self,
+        partition: PartitionId,
+        span: Span,
+        *,
+        limit: int,
+        now_ticks: int,
+        newest_first: bool = False,
+        max_bytes: int = 4 << 20,
+        with_bodies: bool = True,
+        skip_corrupt: bool = False,
+        consistency: Consistency = Consistency.STRONG,
+    ) -> Promise[Page]:
+        """Live messages of one partition inside ``span``.
+
+        Expired and deleted messages are passed over before ``limit`` counts.
+
+        :param span: its ``upto`` is at most the watermark; a store adds no delay of its own.
+        :param limit: 1 to 10,000 messages.
+        :param now_ticks: decides expiry, unless ``expires_by_itself``.
+        :param max_bytes: the page ends before the message that would pass it, but has one at least.
+        :param with_bodies: False leaves body, content type and key out, unread and unchecked.
+        :param skip_corrupt: step over messages that do not match their checksum, and count them.
+        :returns: strictly ascending ids; descending with ``newest_first``.
+        :raises CorruptMessage: a body does not match its checksum; the error names the id (G6).
+        :source: queuey-api-v1 W10: the first Queuey filtered after the limit.
+        """
+
+    @abstractmethod
+    def fetch(
+        self, queue: Queue, wanted: Sequence[tuple[int, MessageId]], *, now_ticks: int
+    ) -> Promise[Sequence[Message | None]]:
+        """Messages by (partition, id), in the order asked, None for each that is not there. Not bound by the watermark.
+
+        :raises CorruptMessage: as :meth:`read`.
+        """
+
+    @abstractmethod
+    def put(
+        self,
+        queue: Queue,
+        wanted: Sequence[tuple[int, MessageId]],
+        *,
+        body: bytes,
+        content_type: str | None,
+        ttl_seconds: int,
+    ) -> Promise[bool]:
+        """Store one body under each of these ids, in place of what is there, if anything is.
+
+        The TTL counts from now, or from the id's moment if that is later.
+
+        :returns: True if one of the ids is at or behind the watermark, so that a reader may have passed it (G3).
+        :raises QueueNotFound: the queue's incarnation was dropped; nothing is stored.
+        """
+
+    @abstractmethod
+    def delete(self, queue: Queue, wanted: Sequence[tuple[int, MessageId]]) -> Promise[None]:
+        """Remove messages by (partition, id); those not there are no error. Cancels a scheduled message."""
+
+    @abstractmethod
+    def inspect(self, partitions: Sequence[PartitionId], *, now_ticks: int) -> Promise[Sequence[PartitionState]]:
+        """Depth and ends of each partition, in the order asked. Counts; may cost time in proportion to the depth."""
+
+    @abstractmethod
+    def drop(self, queue: UUID) -> Promise[None]:
+        """Forget all messages of a queue's incarnation. Once kept, they are never read again and appends are refused.
+
+        Room on disk is given back later, by itself, also across restarts (G9). May be repeated.
+        """
+
+    @abstractmethod
+    def problems(self) -> Sequence[str]:
+        """What an operator should know: each a sentence; none when all is well. Quick, from memory."""
+
+    @abstractmethod
+    def close(self) -> None:
+        """Finish what was accepted, then let go of files and threads. May be repeated."""
+
+
+class MetadataStore(ABC):
+    """Queues and their settings, and the keys of applications."""
+
+    @abstractmethod
+    def create_queue(self, queue: Queue) -> Promise[tuple[Queue, bool]]:
+        """Store ``queue`` unless its application has one of that name; atomic among all servers.
+
+        :returns: the queue that is stored now, and True if it is this one.
+        """
+
+    @abstractmethod
+    def find_queue(self, application: str, name: str) -> Promise[Queue | None]:
+        """The queue as stored now; names match exactly."""
+
+    @abstractmethod
+    def replace_queue(self, old: Queue, new: Queue) -> Promise[bool]:
+        """Compare-and-set of a queue's settings: store ``new`` if ``old`` is what is stored.
+
+        :returns: False if it is not; then nothing changed.
+        """
+
+    @abstractmethod
+    def remove_queue(self, queue: Queue) -> Promise[bool]:
+        """Remove this incarnation, and remember its uuid among :meth:`removed` in the same step.
+
+        :returns: False if it was gone already.
+        """
+
+    @abstractmethod
+    def removed(self, limit: int = 100) -> Promise[Sequence[UUID]]:
+        """Incarnations removed whose messages may not have been dropped yet."""
+
+    @abstractmethod
+    def forget_removed(self, queue: UUID) -> Promise[None]:
+        """The messages of this incarnation are dropped."""
+
+    @abstractmethod
+    def list_queues(self, application: str, *, start: str = "", limit: int = 1000) -> Promise[Sequence[Queue]]:
+        """One page of an application's queues, by name in code point order, from ``start`` on, ``start`` included.
+
+        Cost follows ``limit``, not how many queues there are.
+        """
+
+    @abstractmethod
+    def add_key(self, key: ApplicationKey) -> Promise[None]:
+        """Store a key; the same digest again changes nothing."""
+
+    @abstractmethod
+    def keys(self) -> Promise[Sequence[ApplicationKey]]:
+        """All keys of all applications, oldest first; a few thousand at most."""
+
+    @abstractmethod
+    def remove_key(self, application: str, label: str) -> Promise[int]:
+        """Remove an application's keys with this label.
+
+        :returns: how many there were.
+        """
+
+    @abstractmethod
+    def problems(self) -> Sequence[str]:
+        """As :meth:`MessageStore.problems`."""
+
+    @abstractmethod
+    def close(self) -> None:
+        """As :meth:`MessageStore.close`."""
+
+
+class Stores:
+    """The message store and the metadata store of one server; one object may be both."""
+
+    def __init__(self, messages: MessageStore, metadata: MetadataStore) -> None:
+        self.messages = messages
+        self.metadata = metadata
+
+    def problems(self) -> list[str]:
+        found = list(self.messages.problems())
+        return found + [text for text in self.metadata.problems() if text not in found]
+
+    def close(self) -> None:
+        self.messages.close()
+        self.metadata.close()
+

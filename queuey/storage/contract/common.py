@@ -1,0 +1,113 @@
+"""What the parts of the suite share."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any, TypeVar
+from uuid import uuid4
+
+import pytest
+from hypothesis import HealthCheck, settings
+from hypothesis.stateful import RuleBasedStateMachine, run_state_machine_as_test
+
+from queuey.clock import ManualClock
+from queuey.ids import TICKS_PER_SECOND, ZERO_ID, IdGenerator, MessageId, tail_from_low
+from queuey.model import Appended, AppendRequest, Consistency, Draft, Message, Once, Page, PartitionState, Queue, Span
+from queuey.promise import Promise
+from queuey.storage import MessageStore
+
+T = TypeVar("T")
+
+SECOND = TICKS_PER_SECOND
+STRONG = Consistency.STRONG
+
+HISTORIES = settings(
+    max_examples=40,
+    stateful_step_count=25,
+    deadline=None,
+    suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large],
+)
+"""A history writes to a real disk: examples enough to find a planted fault, few enough to take seconds."""
+
+
+def done(promise: Promise[T]) -> T:
+    """The promise's value; a store that has not answered after half a minute has failed."""
+    return promise.wait(30.0)
+
+
+def drive_histories(make: Callable[[], RuleBasedStateMachine]) -> None:
+    """Try out histories; any callable that makes one will do, whatever the annotation there says."""
+    run_state_machine_as_test(make, settings=HISTORIES)  # type: ignore[arg-type]
+
+
+def client_id(ticks: int, number: int = 1) -> MessageId:
+    """An id as a client makes them, for a PUT."""
+    return MessageId(ticks, tail_from_low(0b10 << 62 | 1 << 40 | number))
+
+
+def draft(body: bytes = b"body", partition: int = 1, ttl_seconds: int = 3600, **more: Any) -> Draft:
+    return Draft(partition, body, ttl_seconds, **more)
+
+
+class Log:
+    """One queue of a message store, and what tests do with it again and again."""
+
+    def __init__(self, store: MessageStore, clock: ManualClock, partitions: int = 4) -> None:
+        self.store = store
+        self.clock = clock
+        self.queue = Queue("app", "log", uuid4(), clock.now_ticks(), partitions)
+
+    def append(self, *drafts: Draft, once: Once | None = None) -> Appended:
+        return done(self.store.append(AppendRequest(self.queue, drafts, once)))
+
+    def add(self, *bodies: bytes, partition: int = 1) -> list[MessageId]:
+        """Append each body by itself."""
+        return [self.append(draft(body, partition)).placed[0].id for body in bodies]
+
+    def read(self, partition: int = 1, after: MessageId = ZERO_ID, upto: MessageId | None = None, **how: Any) -> Page:
+        """Read as a client is served: up to the watermark at most, which also decides expiry as it never falls."""
+        watermark = self.store.watermark(STRONG)
+        end = MessageId.last_of(watermark)
+        span = Span(after, end if upto is None else min(upto, end))
+        how = {"limit": 1000, "now_ticks": watermark} | how
+        return done(self.store.read(self.queue.partition(partition), span, **how))
+
+    def bodies(self, partition: int = 1, **how: Any) -> list[bytes]:
+        return [message.body for message in self.read(partition, **how).messages]
+
+    def fetch(self, *wanted: tuple[int, MessageId]) -> Sequence[Message | None]:
+        return done(self.store.fetch(self.queue, wanted, now_ticks=self.store.watermark(STRONG)))
+
+    def put(
+        self,
+        *wanted: tuple[int, MessageId],
+        body: bytes = b"put",
+        content_type: str | None = None,
+        ttl_seconds: int = 3600,
+    ) -> bool:
+        """Put; True if the answer says that it came late."""
+        stored = self.store.put(self.queue, wanted, body=body, content_type=content_type, ttl_seconds=ttl_seconds)
+        return done(stored)
+
+    def delete(self, *wanted: tuple[int, MessageId]) -> None:
+        done(self.store.delete(self.queue, wanted))
+
+    def inspect(self, *partitions: int) -> Sequence[PartitionState]:
+        asked = [self.queue.partition(number) for number in partitions]
+        return done(self.store.inspect(asked, now_ticks=self.store.watermark(STRONG)))
+
+
+class StoreContract:
+    """The fixtures of the suite."""
+
+    @pytest.fixture
+    def clock(self) -> ManualClock:
+        return ManualClock()
+
+    @pytest.fixture
+    def ids(self, clock: ManualClock) -> IdGenerator:
+        return IdGenerator(clock)
+
+    @pytest.fixture
+    def log(self, store: MessageStore, clock: ManualClock) -> Log:
+        return Log(store, clock)

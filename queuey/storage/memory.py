@@ -1,0 +1,331 @@
+"""The store without a disk: for tests, for trying out, and to say in few lines what a store does.
+
+One lock makes every call a single step, and every promise is kept when it is returned. What is
+written here is lost when the process ends.
+"""
+
+from __future__ import annotations
+
+import threading
+from bisect import bisect_left, bisect_right, insort
+from collections.abc import Iterable, Iterator, Sequence
+from typing import NamedTuple
+from uuid import UUID
+
+from queuey.clock import Clock
+from queuey.errors import KeyReused, QueueNotFound
+from queuey.ids import TICKS_PER_SECOND, IdGenerator, MessageId
+from queuey.model import (
+    Appended,
+    AppendRequest,
+    ApplicationKey,
+    Consistency,
+    Draft,
+    Message,
+    Once,
+    Page,
+    PartitionId,
+    PartitionState,
+    Placed,
+    Queue,
+    Span,
+)
+from queuey.promise import Promise
+from queuey.storage import ONCE_SECONDS, MessageStore, MetadataStore
+
+_LEAST_SWEEP = 1000
+"""Messages stored between two looks for expired ones, at least."""
+
+
+class _Partition:
+    """Messages by id, and their ids in order."""
+
+    __slots__ = ("_ids", "rows")
+
+    def __init__(self) -> None:
+        self.rows: dict[MessageId, Message] = {}
+        self._ids: list[MessageId] = []
+
+    def store(self, message: Message) -> None:
+        at = bisect_left(self._ids, message.id)
+        if at == len(self._ids) or self._ids[at] != message.id:
+            self._ids.insert(at, message.id)
+        self.rows[message.id] = message
+
+    def remove(self, wanted: Iterable[MessageId]) -> None:
+        """Remove rows at once, and their ids when they are half of all: so a removal costs the same at any depth."""
+        for id_ in wanted:
+            self.rows.pop(id_, None)
+        if len(self._ids) > 2 * len(self.rows) + 16:
+            self._ids = sorted(self.rows)
+
+    def within(self, span: Span, *, newest_first: bool = False) -> Iterator[Message]:
+        places = range(bisect_right(self._ids, span.after), bisect_right(self._ids, span.upto))
+        for at in reversed(places) if newest_first else places:
+            message = self.rows.get(self._ids[at])
+            if message is not None:
+                yield message
+
+    def live(self, now_ticks: int) -> list[Message]:
+        return [message for message in self.within(Span()) if message.expires_ticks > now_ticks]
+
+
+class _Kept(NamedTuple):
+    """What an idempotency key stands for."""
+
+    digest: bytes
+    placed: Sequence[Placed]
+    expires_ticks: int
+
+
+class MemoryStore(MessageStore, MetadataStore):
+    """Messages and metadata of one process."""
+
+    def __init__(self, clock: Clock, ids: IdGenerator) -> None:
+        self._clock = clock
+        self._ids = ids
+        self._lock = threading.Lock()
+        self._partitions: dict[PartitionId, _Partition] = {}
+        self._once: dict[tuple[UUID, str], _Kept] = {}
+        self._dropped: set[UUID] = set()
+        self._until_sweep = _LEAST_SWEEP
+        self._queues: dict[str, dict[str, Queue]] = {}
+        self._names: dict[str, list[str]] = {}
+        self._removed: dict[UUID, None] = {}
+        self._keys: dict[bytes, ApplicationKey] = {}
+
+    # Messages
+
+    def append(self, request: AppendRequest) -> Promise[Appended]:
+        with self._lock:
+            try:
+                return Promise.of(self._append(request))
+            except (QueueNotFound, KeyReused) as refused:
+                return Promise.failed(refused)
+
+    def _append(self, request: AppendRequest) -> Appended:
+        queue = request.queue.uuid
+        if queue in self._dropped:
+            raise QueueNotFound
+        self._refuse_reused_keys(request)
+        whole = self._recall(queue, request.once)
+        if whole is not None:
+            return Appended(whole, repeated=True)
+        self._sweep_after(len(request.drafts))
+        watermark = self._ids.watermark()
+        placed, stored = [], False
+        for draft in request.drafts:
+            known = self._recall(queue, draft.once)
+            if known is None:
+                known = (self._store_draft(request.queue, draft, watermark),)
+                self._remember(queue, draft.once, known)
+                stored = True
+            placed.append(known[0])
+        self._remember(queue, request.once, placed)
+        return Appended(placed, repeated=not stored)
+
+    def _refuse_reused_keys(self, request: AppendRequest) -> None:
+        """Before anything is stored: each key stands for one digest, in the store and within the request."""
+        asked: dict[str, bytes] = {}
+        for once in (request.once, *(draft.once for draft in request.drafts)):
+            if once is None:
+                continue
+            kept = self._live_key(request.queue.uuid, once.key)
+            known = kept.digest if kept is not None else asked.setdefault(once.key, once.digest)
+            if known != once.digest:
+                raise KeyReused
+
+    def _live_key(self, queue: UUID, key: str) -> _Kept | None:
+        kept = self._once.get((queue, key))
+        return kept if kept is not None and kept.expires_ticks > self._clock.now_ticks() else None
+
+    def _recall(self, queue: UUID, once: Once | None) -> Sequence[Placed] | None:
+        kept = self._live_key(queue, once.key) if once is not None else None
+        return kept.placed if kept is not None else None
+
+    def _remember(self, queue: UUID, once: Once | None, placed: Sequence[Placed]) -> None:
+        if once is not None:
+            expires = self._clock.now_ticks() + ONCE_SECONDS * TICKS_PER_SECOND
+            self._once[queue, once.key] = _Kept(once.digest, tuple(placed), expires)
+
+    def _store_draft(self, queue: Queue, draft: Draft, watermark: int) -> Placed:
+        if draft.due_ticks is not None and draft.due_ticks > watermark:
+            id_ = MessageId(draft.due_ticks, self._ids.scheduled_tail())
+        else:
+            id_ = self._ids.next_id()
+        expires = id_.ticks + draft.ttl_seconds * TICKS_PER_SECOND
+        self._store(queue.partition(draft.partition), Message(*id_, expires, draft.content_type, draft.key, draft.body))
+        return Placed(id_, draft.partition)
+
+    def _store(self, partition: PartitionId, message: Message) -> None:
+        self._partitions.setdefault(partition, _Partition()).store(message)
+
+    def _sweep_after(self, stored: int) -> None:
+        """Forget what has expired, each time as much was stored as there is: in the mean it costs nothing."""
+        self._until_sweep -= stored
+        if self._until_sweep > 0:
+            return
+        now = self._clock.now_ticks()
+        for partition in self._partitions.values():
+            partition.remove([id_ for id_, message in partition.rows.items() if message.expires_ticks <= now])
+        self._partitions = {at: partition for at, partition in self._partitions.items() if partition.rows}
+        self._once = {at: kept for at, kept in self._once.items() if kept.expires_ticks > now}
+        depth = sum(len(partition.rows) for partition in self._partitions.values())
+        self._until_sweep = max(_LEAST_SWEEP, depth)
+
+    def watermark(self, consistency: Consistency) -> int:  # noqa: ARG002  one process knows it exactly
+        with self._lock:  # so it is never taken while an append is half-way
+            return self._ids.watermark()
+
+    def read(
+        self,
+        partition: PartitionId,
+        span: Span,
+        *,
+        limit: int,
+        now_ticks: int,
+        newest_first: bool = False,
+        max_bytes: int = 4 << 20,
+        with_bodies: bool = True,
+        skip_corrupt: bool = False,  # noqa: ARG002  nothing can go bad here
+        consistency: Consistency = Consistency.STRONG,  # noqa: ARG002  there is one copy
+    ) -> Promise[Page]:
+        page: list[Message] = []
+        size = 0
+        with self._lock:
+            for message in self._in(partition).within(span, newest_first=newest_first):
+                if message.expires_ticks <= now_ticks:
+                    continue
+                wanted = message if with_bodies else Message(*message[:3], None, None, b"")
+                size += len(wanted.body)
+                if len(page) == limit or (page and size > max_bytes):
+                    return Promise.of(Page(page, more=True))
+                page.append(wanted)
+        return Promise.of(Page(page, more=False))
+
+    def _in(self, partition: PartitionId) -> _Partition:
+        return self._partitions.get(partition) or _Partition()
+
+    def fetch(
+        self, queue: Queue, wanted: Sequence[tuple[int, MessageId]], *, now_ticks: int
+    ) -> Promise[Sequence[Message | None]]:
+        with self._lock:
+            found = [self._in(queue.partition(number)).rows.get(id_) for number, id_ in wanted]
+        return Promise.of([m if m is not None and m.expires_ticks > now_ticks else None for m in found])
+
+    def put(
+        self,
+        queue: Queue,
+        wanted: Sequence[tuple[int, MessageId]],
+        *,
+        body: bytes,
+        content_type: str | None,
+        ttl_seconds: int,
+    ) -> Promise[bool]:
+        with self._lock:
+            if queue.uuid in self._dropped:
+                return Promise.failed(QueueNotFound())
+            self._sweep_after(len(wanted))
+            now = self._ids.stamp()
+            for number, id_ in wanted:
+                expires = max(now, id_.ticks) + ttl_seconds * TICKS_PER_SECOND
+                self._store(queue.partition(number), Message(*id_, expires, content_type, None, body))
+            return Promise.of(any(id_.ticks < now for _, id_ in wanted))
+
+    def delete(self, queue: Queue, wanted: Sequence[tuple[int, MessageId]]) -> Promise[None]:
+        with self._lock:
+            for number, id_ in wanted:
+                self._in(queue.partition(number)).remove([id_])
+        return Promise.of(None)
+
+    def inspect(self, partitions: Sequence[PartitionId], *, now_ticks: int) -> Promise[Sequence[PartitionState]]:
+        with self._lock:
+            found = [self._in(partition).live(now_ticks) for partition in partitions]
+        return Promise.of([_state(live, now_ticks) for live in found])
+
+    def drop(self, queue: UUID) -> Promise[None]:
+        with self._lock:
+            self._dropped.add(queue)
+            self._partitions = {at: rows for at, rows in self._partitions.items() if at.queue != queue}
+            self._once = {at: kept for at, kept in self._once.items() if at[0] != queue}
+        return Promise.of(None)
+
+    # Metadata
+
+    def create_queue(self, queue: Queue) -> Promise[tuple[Queue, bool]]:
+        with self._lock:
+            queues = self._queues.setdefault(queue.application, {})
+            if queue.name not in queues:
+                queues[queue.name] = queue
+                insort(self._names.setdefault(queue.application, []), queue.name)
+            stored = queues[queue.name]
+        return Promise.of((stored, stored.uuid == queue.uuid))
+
+    def find_queue(self, application: str, name: str) -> Promise[Queue | None]:
+        with self._lock:
+            return Promise.of(self._queues.get(application, {}).get(name))
+
+    def replace_queue(self, old: Queue, new: Queue) -> Promise[bool]:
+        with self._lock:
+            queues = self._queues.get(old.application, {})
+            if queues.get(old.name) != old:
+                return Promise.of(False)
+            queues[old.name] = new
+            return Promise.of(True)
+
+    def remove_queue(self, queue: Queue) -> Promise[bool]:
+        with self._lock:
+            queues = self._queues.get(queue.application, {})
+            stored = queues.get(queue.name)
+            if stored is None or stored.uuid != queue.uuid:
+                return Promise.of(False)
+            del queues[queue.name]
+            names = self._names[queue.application]
+            del names[bisect_left(names, queue.name)]
+            self._removed[queue.uuid] = None
+            return Promise.of(True)
+
+    def removed(self, limit: int = 100) -> Promise[Sequence[UUID]]:
+        with self._lock:
+            return Promise.of(list(self._removed)[:limit])
+
+    def forget_removed(self, queue: UUID) -> Promise[None]:
+        with self._lock:
+            self._removed.pop(queue, None)
+        return Promise.of(None)
+
+    def list_queues(self, application: str, *, start: str = "", limit: int = 1000) -> Promise[Sequence[Queue]]:
+        with self._lock:
+            names = self._names.get(application, [])
+            first = bisect_left(names, start)
+            return Promise.of([self._queues[application][name] for name in names[first : first + limit]])
+
+    def add_key(self, key: ApplicationKey) -> Promise[None]:
+        with self._lock:
+            self._keys.setdefault(key.digest, key)
+        return Promise.of(None)
+
+    def keys(self) -> Promise[Sequence[ApplicationKey]]:
+        with self._lock:
+            return Promise.of(sorted(self._keys.values(), key=lambda key: (key.created_ticks, key.digest)))
+
+    def remove_key(self, application: str, label: str) -> Promise[int]:
+        with self._lock:
+            found = [key for key in self._keys.values() if (key.application, key.label) == (application, label)]
+            for key in found:
+                del self._keys[key.digest]
+        return Promise.of(len(found))
+
+    # Both
+
+    def problems(self) -> Sequence[str]:
+        return ()
+
+    def close(self) -> None:
+        """Nothing to let go of."""
+
+
+def _state(live: list[Message], now_ticks: int) -> PartitionState:
+    scheduled = sum(message.ticks > now_ticks for message in live)
+    ends = (live[0].id, live[-1].id) if live else (None, None)
+    return PartitionState(len(live), scheduled, *ends)

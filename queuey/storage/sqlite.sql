@@ -1,0 +1,166 @@
+-- Statements of the embedded store. "-- name: purpose" opens each; queuey/storage/sqlite.py calls them by name.
+
+-- schema: tables are clustered by arrival, never by queue: writes spread over a million queues then touch one small index page each, not one page of bodies (docs/decisions/004)
+create table if not exists messages (
+    seq          integer primary key,
+    place        blob    not null,  -- uuid of the queue's incarnation, then one byte of partition number
+    ticks        integer not null,  -- the id, see queuey/ids.py
+    tail         integer not null,
+    expires      integer not null,  -- ticks
+    seal         integer not null,  -- length and CRC32C, see seal_of
+    content_type text,
+    key          text,
+    body         blob    not null
+);
+create index if not exists messages_in_order on messages (place, ticks, tail, expires);
+create index if not exists messages_by_expiry on messages (expires);
+create table if not exists once (
+    queue   blob    not null,
+    key     text    not null,
+    digest  blob    not null,
+    answer  blob    not null,       -- 17 bytes a message: partition, id
+    expires integer not null,
+    primary key (queue, key)
+) without rowid;
+create index if not exists once_by_expiry on once (expires);
+create table if not exists dropped (queue blob primary key) without rowid;
+create table if not exists moment (
+    only    integer primary key check (only = 1),
+    boot    text    not null,
+    elapsed real    not null,
+    last    integer not null        -- newest tick stamped or served as watermark
+);
+create table if not exists queues (
+    application text    not null,
+    name        text    not null,
+    uuid        blob    not null,
+    created     integer not null,
+    partitions  integer not null,
+    kind        text    not null,
+    consistency text    not null,
+    principals  text    not null,   -- JSON list
+    primary key (application, name)
+) without rowid;
+create table if not exists removed (queue blob primary key) without rowid;
+create table if not exists app_keys (
+    digest      blob    primary key,
+    application text    not null,
+    label       text    not null,
+    created     integer not null
+) without rowid;
+
+-- read_ascending: one page of a span, from the covering index to the rows
+select ticks, tail, expires, content_type, key, body, seal from messages
+where place = ?1 and (ticks, tail) > (?2, ?3) and (ticks, tail) <= (?4, ?5) and expires > ?6
+order by ticks, tail limit ?7
+
+-- read_descending: the same, newest first
+select ticks, tail, expires, content_type, key, body, seal from messages
+where place = ?1 and (ticks, tail) > (?2, ?3) and (ticks, tail) <= (?4, ?5) and expires > ?6
+order by ticks desc, tail desc limit ?7
+
+-- ids_ascending: ids alone, from the index alone
+select ticks, tail, expires, null, null, x'', 0 from messages
+where place = ?1 and (ticks, tail) > (?2, ?3) and (ticks, tail) <= (?4, ?5) and expires > ?6
+order by ticks, tail limit ?7
+
+-- ids_descending: the same, newest first
+select ticks, tail, expires, null, null, x'', 0 from messages
+where place = ?1 and (ticks, tail) > (?2, ?3) and (ticks, tail) <= (?4, ?5) and expires > ?6
+order by ticks desc, tail desc limit ?7
+
+-- fetch: one message by id
+select ticks, tail, expires, content_type, key, body, seal from messages
+where place = ?1 and ticks = ?2 and tail = ?3 and expires > ?4
+
+-- delete_message: by id
+delete from messages where place = ?1 and ticks = ?2 and tail = ?3
+
+-- depth: live messages of a partition, and those not yet due
+select count(*), total(ticks > ?3) from messages where place = ?1 and expires > ?2
+
+-- oldest: the first live id of a partition
+select ticks, tail from messages where place = ?1 and expires > ?2 order by ticks, tail limit 1
+
+-- newest: the last live id of a partition
+select ticks, tail from messages where place = ?1 and expires > ?2 order by ticks desc, tail desc limit 1
+
+-- once_find: what an idempotency key stands for
+select digest, answer from once where queue = ?1 and key = ?2 and expires > ?3
+
+-- once_keep: remember an idempotency key
+insert or replace into once (queue, key, digest, answer, expires) values (?1, ?2, ?3, ?4, ?5)
+
+-- refuse: whether there is anything to purge
+select exists (select 1 from messages where expires <= ?1) or exists (select 1 from once where expires <= ?1)
+    or exists (select 1 from dropped)
+
+-- purge_expired: give back the room of expired messages, some at a time
+delete from messages where seq in (select seq from messages where expires <= ?1 limit ?2)
+
+-- purge_once: forget idempotency keys past their day
+delete from once where (queue, key) in (select queue, key from once where expires <= ?1 limit ?2)
+
+-- drop_queue: from here on the incarnation's messages are never read again
+insert or ignore into dropped (queue) values (?1)
+
+-- dropped_all: incarnations that still have rows
+select queue from dropped
+
+-- dropped_find: whether an incarnation still has rows
+select 1 from dropped where queue = ?1
+
+-- dropped_one: an incarnation that still has rows
+select queue from dropped limit 1
+
+-- purge_dropped: give back the room of a dropped incarnation, some at a time
+delete from messages where seq in (select seq from messages where place > ?1 and place < ?2 limit ?3)
+
+-- purge_dropped_once: and its idempotency keys
+delete from once where (queue, key) in (select queue, key from once where queue = ?1 limit ?2)
+
+-- drop_done: nothing of the incarnation is left
+delete from dropped where queue = ?1
+
+-- moment_read: the newest moment known from before a restart
+select boot, elapsed, last from moment
+
+-- moment_keep: remember the newest moment
+insert or replace into moment (only, boot, elapsed, last) values (1, ?1, ?2, ?3)
+
+-- queue_find: by exact name
+select application, name, uuid, created, partitions, kind, consistency, principals from queues
+where application = ?1 and name = ?2
+
+-- queue_insert: a new queue
+insert into queues (application, name, uuid, created, partitions, kind, consistency, principals)
+values (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8)
+
+-- queue_update: settings of an existing queue
+update queues set partitions = ?4, kind = ?5, consistency = ?6, principals = ?7
+where application = ?1 and name = ?2 and uuid = ?3
+
+-- queue_delete: one incarnation
+delete from queues where application = ?1 and name = ?2 and uuid = ?3
+
+-- queue_list: one page by name
+select application, name, uuid, created, partitions, kind, consistency, principals from queues
+where application = ?1 and name >= ?2 order by name limit ?3
+
+-- removed_keep: an incarnation whose messages are to be dropped
+insert or ignore into removed (queue) values (?1)
+
+-- removed_list: those to be dropped still
+select queue from removed limit ?1
+
+-- removed_forget: dropped now
+delete from removed where queue = ?1
+
+-- key_insert: an application key's digest
+insert or ignore into app_keys (digest, application, label, created) values (?1, ?2, ?3, ?4)
+
+-- key_list: all keys, oldest first
+select application, digest, label, created from app_keys order by created, digest
+
+-- key_delete: by label
+delete from app_keys where application = ?1 and label = ?2

@@ -1,0 +1,120 @@
+"""What an embedded store does on the side: checkpoints, expiry, and noting how far time has got.
+
+The keeper's thread never writes itself: it hands small jobs to the committer, and copies the
+write-ahead log into the file over a connection of its own, so that commits go on meanwhile.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import threading
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+import apsw
+
+from queuey.errors import QueueyError
+
+if TYPE_CHECKING:
+    from queuey.storage.sqlite import SqliteStore
+
+log = logging.getLogger(__name__)
+
+TURN_SECONDS = 1.0
+"""How often the keeper looks around; also how stale the noted moment can be."""
+PURGE_ROWS = 2000
+"""Rows deleted in one transaction: a few milliseconds of the committer's time."""
+CHECKPOINT_PAGES = 4000
+"""Pages in the write-ahead log from which on they are copied into the file: 16 MiB."""
+
+
+class Keeper:
+    """One thread per served store."""
+
+    def __init__(self, store: SqliteStore, connect: Callable[[], apsw.Connection], wal_pages_cap: int) -> None:
+        self._store = store
+        self._connect = connect
+        self._cap = wal_pages_cap
+        self._pages = 0
+        self._noted = 0
+        self._wake = threading.Event()
+        self._stopping = False
+        self._checker: apsw.Connection | None = None
+        self._threads = [
+            threading.Thread(target=work, name=name, daemon=True)
+            for name, work in (("keeper", self._work), ("store-check", self._check))
+        ]
+
+    def start(self) -> None:
+        for thread in self._threads:
+            thread.start()
+
+    def stop(self) -> None:
+        """End after the step under way."""
+        self._stopping = True
+        self._wake.set()
+        self._interrupt_check()
+        for thread in self._threads:
+            thread.join()
+
+    def _interrupt_check(self) -> None:
+        with contextlib.suppress(apsw.ConnectionClosedError):
+            if self._checker is not None:
+                self._checker.interrupt()
+
+    def committed(self, pages: int) -> None:
+        """The committer tells how long the write-ahead log is now."""
+        self._pages = pages
+        if pages >= CHECKPOINT_PAGES and not self._wake.is_set():
+            self._wake.set()
+
+    def _check(self) -> None:
+        """Look for damage once, beside the first requests: a large file takes a while."""
+        try:
+            self._checker = self._connect()
+            ((verdict,),) = self._checker.execute("pragma quick_check(1)").fetchall()
+            if verdict != "ok":
+                self._store.found_damage(str(verdict))
+        except apsw.InterruptError:
+            return
+        except apsw.Error as error:
+            self._store.found_damage(str(error))
+        finally:
+            if self._checker is not None:
+                self._checker.close()
+
+    def _work(self) -> None:
+        connection = self._connect()
+        while not self._stopping:
+            self._wake.wait(TURN_SECONDS)
+            self._wake.clear()
+            if self._stopping:
+                break
+            try:
+                self._checkpoint(connection)
+                self.turn()
+            except (apsw.Error, QueueyError) as error:
+                log.warning("the keeper's turn failed: %s", error)
+        connection.close()
+
+    def _checkpoint(self, connection: apsw.Connection) -> None:
+        """Copy the log into the file; the committer copies the rest and starts the log over.
+
+        Past the cap the committer waits for readers too, so that the log cannot grow for ever.
+        """
+        if self._pages < CHECKPOINT_PAGES:
+            return
+        with contextlib.suppress(apsw.BusyError):  # the committer is finishing the one before
+            connection.wal_checkpoint(mode=apsw.SQLITE_CHECKPOINT_PASSIVE)
+        over = self._pages > self._cap
+        self._store.finish_checkpoint(apsw.SQLITE_CHECKPOINT_RESTART if over else apsw.SQLITE_CHECKPOINT_PASSIVE)
+
+    def turn(self) -> None:
+        """Note the moment if it moved; give back the room of what expired or was dropped."""
+        moment = self._store.newest_moment()
+        if moment != self._noted:
+            self._store.note_moment().wait()
+            self._noted = moment
+        while self._store.has_refuse() and not self._stopping and self._store.purge(PURGE_ROWS).wait():
+            pass
