@@ -1,0 +1,1 @@
+"""The wire: plain functions from a call to an answer, which know neither a framework nor an event loop."""

@@ -1,0 +1,137 @@
+"""What goes into a function of the API and what comes out."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any, Protocol
+from urllib.parse import parse_qsl
+
+import orjson
+
+from queuey.errors import BadPath
+from queuey.model import Queue
+
+Headers = list[tuple[str, str]]
+JSON = "application/json"
+NDJSON = "application/x-ndjson"
+ARROW = "application/vnd.apache.arrow.stream"
+PROBLEM = "application/problem+json"
+OCTETS = "application/octet-stream"
+
+
+class HeaderMap(Protocol):
+    """Request headers, looked up without regard to case by a lower-case name."""
+
+    def get(self, name: str, default: str | None = None) -> str | None:
+        """The header's value."""
+
+
+def parse_query(text: str) -> dict[str, str]:
+    """Query parameters; the last of equal names counts, an empty value is an absent one, but for ``partitions``.
+
+    :raises BadPath: bytes that are not UTF-8.
+
+    >>> parse_query("limit=5&since=&partitions=")
+    {'limit': '5', 'partitions': ''}
+    """
+    if not text:
+        return {}
+    if "%" not in text and "+" not in text:
+        pairs = [pair.partition("=")[::2] for pair in text.split("&")]
+    else:
+        try:
+            pairs = parse_qsl(text, keep_blank_values=True, errors="strict")
+        except UnicodeDecodeError as error:
+            raise BadPath("the query string is not UTF-8") from error
+    return {name: value for name, value in pairs if value or name == "partitions"}
+
+
+class Call:
+    """One request, whichever door it came through."""
+
+    __slots__ = (
+        "_query",
+        "application",
+        "body",
+        "headers",
+        "ids",
+        "length",
+        "method",
+        "path",
+        "principals",
+        "query_string",
+        "queue",
+        "request_id",
+    )
+
+    def __init__(self, method: str, path: str, query_string: str, headers: HeaderMap) -> None:
+        """:param path: as it stood in the request line."""
+        self.method = method
+        self.path = path
+        self.query_string = query_string
+        self.headers = headers
+        self.application = ""
+        self.queue = ""
+        self.ids = ""
+        self.length = 0
+        self.body = b""
+        self.principals: frozenset[str] = frozenset()
+        self.request_id = ""
+        self._query: dict[str, str] | None = None
+
+    @property
+    def query(self) -> dict[str, str]:
+        if self._query is None:
+            self._query = parse_query(self.query_string)
+        return self._query
+
+    def header(self, name: str) -> str | None:
+        """A header's value, None if it is absent or empty."""
+        return self.headers.get(name) or None
+
+    def accepts(self, media_type: str) -> bool:
+        """Whether Accept names this very media type; wildcards mean JSON."""
+        accept = self.headers.get("accept")
+        if accept is None or media_type not in accept:
+            return False
+        return any(part.partition(";")[0].strip().lower() == media_type for part in accept.split(","))
+
+
+class Answer:
+    """One response. ``chunks``, if there, follow ``body`` and are made as they are taken."""
+
+    __slots__ = ("body", "chunks", "headers", "status")
+
+    def __init__(
+        self, status: int, body: bytes = b"", headers: Headers | None = None, chunks: Iterator[bytes] | None = None
+    ) -> None:
+        self.status = status
+        self.body = body
+        self.headers: Headers = headers if headers is not None else [("content-type", JSON)]
+        self.chunks = chunks
+
+
+def json_answer(content: Any, status: int = 200, headers: Headers | None = None) -> Answer:
+    """A JSON body, and headers beside its content type."""
+    return Answer(status, orjson.dumps(content), [("content-type", JSON), *(headers or ())])
+
+
+class Target:
+    """What a call is about: an application, and its queue if the path names one that exists."""
+
+    __slots__ = ("_queue", "application")
+
+    def __init__(self, application: str = "", queue: Queue | None = None) -> None:
+        self.application = application
+        self._queue = queue
+
+    @property
+    def has_queue(self) -> bool:
+        return self._queue is not None
+
+    @property
+    def queue(self) -> Queue:
+        """The queue; the pipeline has refused the call if there is none."""
+        if self._queue is None:
+            raise AssertionError("a call on a queue got past the pipeline without one")
+        return self._queue

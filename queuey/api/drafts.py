@@ -1,0 +1,266 @@
+"""From a request's body and headers to drafts of messages."""
+
+from __future__ import annotations
+
+import base64
+import binascii
+import hashlib
+import json
+from typing import Any
+
+import orjson
+
+from queuey.api.calls import JSON, Call
+from queuey.api.params import Problems, due, integer, once_key, quoted
+from queuey.errors import InvalidParameter, MessageTooLarge
+from queuey.model import MAX_TTL_SECONDS, Draft, Once, Queue
+from queuey.service.log import partition_for
+from queuey.settings import Settings
+
+DEFAULT_TTL_SECONDS = 259_200
+"""Three days."""
+MAX_KEY = 256
+MAX_CONTENT_TYPE = 256
+_FORM = "application/x-www-form-urlencoded"
+_MAX_DEPTH = 32
+_TTL = integer(1, MAX_TTL_SECONDS)
+
+
+def is_batch(call: Call) -> bool:
+    """A JSON content type means a batch; anything else is one raw message."""
+    return media_type(call) == JSON
+
+
+def media_type(call: Call) -> str:
+    return (call.header("content-type") or "").partition(";")[0].strip().lower()
+
+
+def content_type_of(call: Call, problems: Problems) -> str | None:
+    """The content type to keep: none for the form type, which the first clients send for any text."""
+    text = call.header("content-type")
+    if text is None or media_type(call) == _FORM:
+        return None
+    return problems.take("content_type", _content_type, text, None)
+
+
+def _content_type(text: str) -> str:
+    if len(text) > MAX_CONTENT_TYPE or not (text.isascii() and text.isprintable()):
+        raise ValueError(f"must be at most {MAX_CONTENT_TYPE} printable ASCII characters")
+    return text
+
+
+def _key(text: str) -> str:
+    if not 1 <= len(text) <= MAX_KEY or not text.isprintable():
+        raise ValueError(f"must be 1 to {MAX_KEY} printable characters")
+    return text
+
+
+def ttl_of(call: Call, problems: Problems) -> int:
+    """Seconds to live, from X-TTL."""
+    text = call.header("x-ttl")
+    return DEFAULT_TTL_SECONDS if text is None else problems.take("ttl", _TTL, text, DEFAULT_TTL_SECONDS)
+
+
+def check_body_size(body: bytes, settings: Settings) -> None:
+    """:raises MessageTooLarge: over ``max_body_bytes``."""
+    limit = settings.limits_max_body_bytes
+    if len(body) > limit:
+        raise MessageTooLarge(f"a message's body is {len(body)} bytes; this server takes {limit}")
+
+
+def raw_draft(call: Call, queue: Queue, settings: Settings, now_ticks: int) -> Draft:
+    """The whole body is one message; headers say the rest."""
+    problems = Problems()
+    if not call.body:
+        problems.add("body", "Required")
+    check_body_size(call.body, settings)
+    partition = call.header("x-partition")
+    key = problems.take("key", _key, call.header("x-key"), None)
+    if partition is not None and key is not None:
+        problems.add("key", "give a partition or a key, not both")
+    number = problems.take("partition", integer(1, queue.partitions), partition, 0)
+    draft = Draft(
+        number or partition_for(queue, key),
+        call.body,
+        ttl_of(call, problems),
+        content_type_of(call, problems),
+        key,
+        due(call.header("x-delay"), call.header("x-deliver-at"), now_ticks, problems),
+    )
+    problems.check()
+    return draft
+
+
+def request_once(call: Call) -> Once | None:
+    """The request's idempotency key, bound to all that was asked."""
+    text = call.headers.get("idempotency-key")
+    if text is None:
+        return None
+    problems = Problems()
+    key = problems.take("Idempotency-Key", once_key, text, "")
+    problems.check()
+    asked = [media_type(call), *(call.header(name) or "" for name in _ASKED)]
+    return Once(key, hashlib.sha256("\0".join(asked).encode() + b"\0" + call.body).digest())
+
+
+_ASKED = ("x-ttl", "x-partition", "x-key", "x-delay", "x-deliver-at")
+
+
+def batch_drafts(call: Call, queue: Queue, settings: Settings, now_ticks: int) -> list[Draft]:
+    """A JSON object with a list ``messages``; any bad entry refuses the whole."""
+    entries = _entries(call.body, settings.limits_max_batch_messages)
+    problems = Problems()
+    drafts = [_entry_draft(entry, index, queue, now_ticks, problems) for index, entry in enumerate(entries)]
+    problems.check()
+    for draft in drafts:
+        check_body_size(draft.body, settings)
+    return drafts
+
+
+def _entries(raw: bytes, limit: int) -> list[Any]:
+    try:
+        document = orjson.loads(raw)
+    except orjson.JSONDecodeError as error:
+        raise InvalidParameter(f"the body is not JSON: {error}") from error
+    messages = document.get("messages") if isinstance(document, dict) else None
+    if not isinstance(messages, list):
+        raise InvalidParameter('the body must be a JSON object with a list "messages"')
+    if len(messages) > limit:
+        raise InvalidParameter(f"{len(messages)} messages in one request; this server takes {limit}")
+    if not _plain(raw, document, messages):
+        _check_slowly(raw)
+    return messages
+
+
+def _plain(raw: bytes, document: dict[str, Any], messages: list[Any]) -> bool:
+    """Whether it is certain, from counts alone, that no key stands twice and nothing is nested deeply.
+
+    Every member has one colon, every other colon is inside of a string. So if all colons are
+    accounted for by what was parsed, no member was lost to a later one of the same name. An
+    escaped colon would confuse the count and takes the slow road, as does anything nested.
+    """
+    if len(document) != 1 or b"\\u003" in raw:
+        return False
+    colons = 1
+    for entry in messages:
+        if type(entry) is not dict:
+            return False
+        colons += len(entry)
+        for name, value in entry.items():
+            if type(value) is str:
+                colons += value.count(":")
+            elif isinstance(value, (dict, list)):
+                return False
+            if ":" in name:
+                return False
+    return colons == raw.count(b":")
+
+
+def _check_slowly(raw: bytes) -> None:
+    """:raises InvalidParameter: a key stands twice in one object, or the nesting is too deep."""
+
+    def members(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+        found = dict(pairs)
+        if len(found) != len(pairs):
+            raise InvalidParameter("a JSON object has the same key twice")
+        return found
+
+    try:
+        document = json.loads(raw, object_pairs_hook=members)
+    except (ValueError, RecursionError) as error:
+        raise InvalidParameter(f"the body is not JSON: {type(error).__name__}") from error
+    if _depth(document) > _MAX_DEPTH:
+        raise InvalidParameter(f"the JSON is nested more than {_MAX_DEPTH} deep")
+
+
+def _depth(value: Any) -> int:
+    depth, level = 0, [value]
+    while level:
+        level = [child for item in level for child in _children(item)]
+        depth += 1
+        if depth > _MAX_DEPTH:
+            break
+    return depth
+
+
+def _children(value: Any) -> list[Any]:
+    if isinstance(value, dict):
+        return list(value.values())
+    return value if isinstance(value, list) else []
+
+
+def _entry_draft(entry: Any, index: int, queue: Queue, now_ticks: int, problems: Problems) -> Draft:
+    if type(entry) is not dict:
+        problems.add(f"{index}", "must be a JSON object")
+        return _NO_DRAFT
+    ttl, partition = entry.get("ttl"), entry.get("partition")
+    if ttl is not None and not (type(ttl) is int and 1 <= ttl <= MAX_TTL_SECONDS):
+        ttl = problems.take(f"{index}.ttl", _TTL, _number_text(ttl), DEFAULT_TTL_SECONDS)
+    if partition is not None and not (type(partition) is int and 1 <= partition <= queue.partitions):
+        partition = problems.take(f"{index}.partition", integer(1, queue.partitions), _number_text(partition), 1)
+    body = _entry_body(entry, index, problems)
+    if entry.keys() <= _COMMON:
+        return Draft(partition or partition_for(queue, None), body, DEFAULT_TTL_SECONDS if ttl is None else ttl)
+    text = _Texts(entry, index, problems)
+    key = problems.take(f"{index}.key", _key, text("key"), None)
+    if key is not None and partition is not None:
+        problems.add(f"{index}.key", "give a partition or a key, not both")
+    once = problems.take(f"{index}.idempotency_key", once_key, text("idempotency_key"), None)
+    return Draft(
+        partition or partition_for(queue, key),
+        body,
+        DEFAULT_TTL_SECONDS if ttl is None else ttl,
+        problems.take(f"{index}.content_type", _content_type, text("content_type"), None),
+        key,
+        due(text("delay"), text("deliver_at"), now_ticks, problems, f"{index}."),
+        None if once is None else Once(once, hashlib.sha256(orjson.dumps(entry, option=orjson.OPT_SORT_KEYS)).digest()),
+    )
+
+
+_COMMON = frozenset({"body", "ttl", "partition"})
+_NO_DRAFT = Draft(1, b"", DEFAULT_TTL_SECONDS)
+
+
+class _Texts:
+    """Members of an entry that are texts, or numbers that stand for texts; null is absent."""
+
+    def __init__(self, entry: dict[str, Any], index: int, problems: Problems) -> None:
+        self._entry, self._index, self._problems = entry, index, problems
+
+    def __call__(self, name: str) -> str | None:
+        value = self._entry.get(name)
+        if value is None or value == "":
+            return None
+        if isinstance(value, str):
+            return value
+        if name in ("delay", "deliver_at") and type(value) in (int, float):
+            return f"{value:.7f}" if isinstance(value, float) else str(value)
+        self._problems.add(f"{self._index}.{name}", "must be a text")
+        return None
+
+
+def _number_text(value: Any) -> str | None:
+    """v1 takes numbers as texts too; an empty text is absent."""
+    return None if value == "" else value if isinstance(value, str) else json.dumps(value)[:40]
+
+
+def _entry_body(entry: dict[str, Any], index: int, problems: Problems) -> bytes:
+    body = entry.get("body")
+    if body is None or body == "":
+        problems.add(f"{index}.body", "Required")
+        return b""
+    if type(body) is not str:
+        problems.add(f"{index}.body", "must be a text: encode other JSON as text first")
+        return b""
+    encoding = entry.get("encoding")
+    if encoding is None:
+        return body.encode()
+    if encoding != "base64":
+        problems.add(f"{index}.encoding", f"{quoted(str(encoding))} is not base64")
+        return b""
+    try:
+        return base64.b64decode(body, validate=True)
+    except (binascii.Error, ValueError):
+        problems.add(f"{index}.body", "is not base64")
+        return b""
+

@@ -1,0 +1,98 @@
+"""The messages of a queue: append, read, and by id."""
+
+from __future__ import annotations
+
+from queuey.api.calls import OCTETS, Answer, Call, Headers, Target, json_answer
+from queuey.api.drafts import batch_drafts, check_body_size, content_type_of, is_batch, raw_draft, request_once, ttl_of
+from queuey.api.forms import append_answer, entry, json_page
+from queuey.api.params import Problems, boolean, message_ids
+from queuey.api.queues import information
+from queuey.api.reading import read
+from queuey.errors import InvalidMessageId, MessageNotFound, QueueyError
+from queuey.model import AppendRequest
+from queuey.service import Service
+
+_CREATED: Headers = [("content-type", "application/json")]
+
+
+async def append(service: Service, call: Call, target: Target) -> Answer:
+    """Store one raw message, or a JSON batch, and answer once it is on disk."""
+    try:
+        return await _append(service, call, target)
+    except QueueyError as error:
+        service.monitor.refused.labels(code=error.code).inc()
+        raise
+
+
+async def _append(service: Service, call: Call, target: Target) -> Answer:
+    queue, now = target.queue, service.clock.now_ticks()
+    if is_batch(call):
+        drafts = batch_drafts(call, queue, service.settings, now)
+    else:
+        drafts = [raw_draft(call, queue, service.settings, now)]
+    once = request_once(call)
+    if not drafts:
+        return Answer(201, append_answer([]), list(_CREATED))
+    appended = await service.log.append(AppendRequest(queue, drafts, once))
+    headers = list(_CREATED)
+    if appended.repeated:
+        headers.append(("idempotency-replayed", "true"))
+    else:
+        service.monitor.appending(queue.application, len(drafts), sum([len(draft.body) for draft in drafts]))
+    return Answer(201, append_answer(appended.placed), headers)
+
+
+async def read_messages(service: Service, call: Call, target: Target) -> Answer:
+    """Messages of one queue by span; ``?info=true`` asks about the queue itself."""
+    if call.query and boolean(call.query.get("info")):
+        return await information(service, call, target)
+    return await read(service, call, target.queue)
+
+
+async def fetch(service: Service, call: Call, target: Target) -> Answer:
+    """Messages by id, in the order asked; those not there are left out."""
+    queue, wanted = target.queue, message_ids(call.ids)
+    raw = call.accepts(OCTETS) or boolean(call.query.get("raw"))
+    if raw and len(wanted) != 1:
+        raise InvalidMessageId("a raw answer has one message: ask for one id")
+    found = [
+        (number, message)
+        for (number, _), message in zip(wanted, await service.log.fetch(queue, wanted), strict=True)
+        if message is not None
+    ]
+    size = sum([len(message.body) for _, message in found])
+    service.monitor.delivery(queue.application, "raw" if raw else "id", len(found), size)
+    if not raw:
+        return Answer(200, json_page([entry(message, number) for number, message in found]))
+    if not found:
+        raise MessageNotFound
+    number, message = found[0]
+    headers: Headers = [
+        ("content-type", message.content_type or OCTETS),
+        ("content-disposition", "attachment"),
+        ("queuey-message-id", message.id.hex),
+        ("queuey-partition", str(number)),
+        ("queuey-timestamp", message.id.timestamp),
+    ]
+    return Answer(200, message.body, headers)
+
+
+async def put(service: Service, call: Call, target: Target) -> Answer:
+    """One body under each of these ids, in place of what is there, if anything is."""
+    queue, wanted, problems = target.queue, message_ids(call.ids), Problems()
+    for number, _ in wanted:
+        if number > queue.partitions:
+            raise InvalidMessageId(f"partition {number} is beyond the queue's {queue.partitions}")
+    if not call.body:
+        problems.add("body", "Required")
+    check_body_size(call.body, service.settings)
+    ttl, content_type = ttl_of(call, problems), content_type_of(call, problems)
+    problems.check()
+    late = await service.log.put(queue, wanted, body=call.body, content_type=content_type, ttl_seconds=ttl)
+    return json_answer({"status": "ok", "late": True} if late else {"status": "ok"})
+
+
+async def delete(service: Service, call: Call, target: Target) -> Answer:
+    """Remove messages by id, there or not; a scheduled one is cancelled."""
+    await service.log.delete(target.queue, message_ids(call.ids))
+    return json_answer({"status": "ok"})

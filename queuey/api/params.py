@@ -1,0 +1,214 @@
+"""Text to typed values. Every problem names its field; all fields of a request are reported together."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterable
+from typing import TypeVar
+from urllib.parse import unquote
+
+from queuey.errors import InvalidMessageId, InvalidParameter
+from queuey.ids import EPOCH_TICKS, TICKS_PER_SECOND, MessageId, parse_timestamp
+from queuey.model import MAX_PARTITIONS
+
+T = TypeVar("T")
+
+MAX_IDS = 100
+"""Message ids in one path."""
+MAX_PRINCIPALS = 100
+MAX_PRINCIPAL = 254
+MAX_DELAY_SECONDS = 366 * 24 * 3600
+MAX_ONCE = 128
+
+_INTEGER = re.compile(r"[+-]?[0-9]{1,20}")
+_QUEUE_NAME = re.compile(r"[A-Za-z0-9_.-]{1,50}")
+_APP_PRINCIPAL = re.compile(r"app:[A-Za-z0-9_.-]{1,50}")
+_ADDRESS = re.compile(
+    r"bid:[A-Za-z0-9.!#$%&'*+/=?^_`{|}~-]{1,64}@[A-Za-z0-9](?:[A-Za-z0-9-]*[A-Za-z0-9])?"
+    r"(?:\.[A-Za-z0-9](?:[A-Za-z0-9-]*[A-Za-z0-9])?)+"
+)
+_OIDC = re.compile(r"oidc:[\x21-\x2b\x2d-\x7e]+")
+_ONCE = re.compile(r"[\x20-\x7e]{1,128}")
+_DECIMAL = re.compile(r"[0-9]{1,12}(?:\.[0-9]{1,9})?")
+
+
+class Problems:
+    """Gathers what is wrong, so that one answer tells all of it."""
+
+    def __init__(self) -> None:
+        self._found: dict[str, str] = {}
+
+    def add(self, field: str, text: str) -> None:
+        self._found.setdefault(field, text)
+
+    def take(self, field: str, parse: Callable[[str], T], text: str | None, default: T) -> T:
+        """``parse(text)``, or ``default`` if it is absent; a ValueError's text becomes the field's problem."""
+        if text is None:
+            return default
+        try:
+            return parse(text)
+        except ValueError as error:
+            self.add(field, str(error))
+            return default
+
+    def check(self) -> None:
+        """:raises InvalidParameter: if anything was found."""
+        if self._found:
+            raise InvalidParameter(problems=self._found)
+
+
+def quoted(text: str) -> str:
+    """A piece of what was sent, short enough to show."""
+    return f'"{text[:40]}…"' if len(text) > 40 else f'"{text}"'
+
+
+def integer(low: int, high: int) -> Callable[[str], int]:
+    """A parser of whole numbers in a range, with the wording that v1's clients test for.
+
+    >>> integer(1, 3)("2")
+    2
+    """
+
+    def parse(text: str) -> int:
+        if not _INTEGER.fullmatch(text.strip()):
+            raise ValueError(f"{quoted(text)} is not a number")
+        return in_range(int(text), low, high)
+
+    return parse
+
+
+def in_range(number: int, low: int, high: int) -> int:
+    """:raises ValueError: in the wording that v1's clients test for."""
+    if number < low:
+        raise ValueError(f"{number} is less than minimum value {low}")
+    if number > high:
+        raise ValueError(f"{number} is greater than maximum value {high}")
+    return number
+
+
+def one_of(*words: str) -> Callable[[str], str]:
+    """A parser that takes these words only."""
+
+    def parse(text: str) -> str:
+        if text not in words:
+            raise ValueError(f"{quoted(text)} is not one of {', '.join(sorted(words, reverse=True))}")
+        return text
+
+    return parse
+
+
+def boolean(text: str | None, *, default: bool = False) -> bool:
+    """v1's booleans: ``false`` and ``0`` are false, any other text is true."""
+    return default if text is None else text.lower() not in ("false", "0")
+
+
+def moment(text: str) -> MessageId | int:
+    """A point in a partition: a message id, or decimal seconds since 1970 (as ticks)."""
+    try:
+        return MessageId.parse(text) if len(text) >= 32 and "." not in text else parse_timestamp(text)
+    except ValueError as error:
+        raise ValueError(f"{quoted(text)} is neither a message id (32 hex digits) nor decimal seconds since 1970") from error
+
+
+def seconds(text: str) -> int:
+    """Decimal seconds, as ticks."""
+    if not _DECIMAL.fullmatch(text):
+        raise ValueError(f"{quoted(text)} is not a number of seconds")
+    return parse_timestamp(text) - EPOCH_TICKS
+
+
+def due(delay: str | None, deliver_at: str | None, now_ticks: int, problems: Problems, prefix: str = "") -> int | None:
+    """The moment a message is to be readable from; None means now."""
+    if delay is not None and deliver_at is not None:
+        problems.add(f"{prefix}deliver_at", "give delay or deliver_at, not both")
+        return None
+    latest = now_ticks + MAX_DELAY_SECONDS * TICKS_PER_SECOND
+    field = "delay" if delay is not None else "deliver_at"
+
+    def parse(text: str) -> int:
+        ticks = now_ticks + seconds(text) if field == "delay" else EPOCH_TICKS + seconds(text)
+        if ticks > latest:
+            raise ValueError("more than 366 days from now")
+        return ticks
+
+    return problems.take(prefix + field, parse, delay if delay is not None else deliver_at, None)
+
+
+def partition_list(text: str, count: int) -> list[int]:
+    """Partitions to read, in the order given; ``all`` are those there are; numbers beyond them give nothing."""
+    if text == "all":
+        return list(range(1, count + 1))
+    parts = [part.strip() for part in text.split(",")] if text else []
+    if len(parts) > MAX_PARTITIONS or not all(part.isdecimal() and part.isascii() and len(part) < 10 for part in parts):
+        raise ValueError(f"{quoted(text)} is not 'all' or a comma list of up to {MAX_PARTITIONS} partition numbers")
+    return [int(part) for part in parts]
+
+
+def queue_name(text: str) -> str:
+    """1 to 50 letters, digits, ``_``, ``-`` and ``.``; not only one or two dots."""
+    if not is_queue_name(text):
+        raise ValueError("must be 1 to 50 letters, digits, '_', '-' or '.', and not '.' or '..'")
+    return text
+
+
+def is_queue_name(text: str) -> bool:
+    return _QUEUE_NAME.fullmatch(text) is not None and text not in (".", "..")
+
+
+def principals(text: str) -> tuple[str, ...]:
+    """A comma list of ``app:name``, ``bid:address`` and ``oidc:subject``; blanks around entries are dropped."""
+    entries = [entry.strip(" \t") for entry in text.split(",")]
+    if len(entries) > MAX_PRINCIPALS:
+        raise ValueError(f"more than {MAX_PRINCIPALS} principals")
+    return tuple(principal(entry) for entry in entries)
+
+
+def principal(entry: str) -> str:
+    """One principal; an address's domain is compared in lower case, so it is kept so."""
+    if len(entry) > MAX_PRINCIPAL:
+        raise ValueError(f"a principal is longer than {MAX_PRINCIPAL} characters")
+    if _ADDRESS.fullmatch(entry):
+        name, _, domain = entry.rpartition("@")
+        return f"{name}@{domain.lower()}"
+    if _APP_PRINCIPAL.fullmatch(entry) or _OIDC.fullmatch(entry):
+        return entry
+    raise ValueError(f"{quoted(entry)} is not of the form app:name, bid:address or oidc:subject")
+
+
+def once_key(text: str) -> str:
+    """An idempotency key."""
+    if not _ONCE.fullmatch(text):
+        raise ValueError(f"must be 1 to {MAX_ONCE} printable ASCII characters")
+    return text
+
+
+def message_ids(text: str) -> list[tuple[int, MessageId]]:
+    """A comma list of ``[partition:]id``; partition 1 without a prefix.
+
+    :raises InvalidMessageId: any entry that is not; more than 100.
+    """
+    parts = unquote(text).split(",")
+    if len(parts) > MAX_IDS:
+        raise InvalidMessageId(f"more than {MAX_IDS} message ids")
+    return [_message_id(part.strip(" ")) for part in parts]
+
+
+def _message_id(text: str) -> tuple[int, MessageId]:
+    prefix, colon, plain = text.rpartition(":")
+    number = int(prefix) if prefix.isascii() and prefix.isdecimal() and len(prefix) < 4 else 0
+    if colon and not 1 <= number <= MAX_PARTITIONS:
+        raise InvalidMessageId(f"{quoted(prefix)} is not a partition number from 1 to {MAX_PARTITIONS}")
+    try:
+        return number or 1, MessageId.parse(plain)
+    except ValueError as error:
+        raise InvalidMessageId(f"{quoted(plain)} is not a message id: {error}") from error
+
+
+def words(text: str, allowed: Iterable[str]) -> list[str]:
+    """A comma list of known words, each once."""
+    known = list(allowed)
+    found = [word.strip() for word in text.split(",")]
+    for word in found:
+        if word not in known:
+            raise ValueError(f"{quoted(word)} is not one of {', '.join(known)}")
+    return list(dict.fromkeys(found))

@@ -1,0 +1,233 @@
+"""The queues of an application."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import Any, NamedTuple
+from urllib.parse import parse_qsl, urlencode
+
+import orjson
+
+from queuey.api.calls import JSON, Answer, Call, Headers, Target, json_answer
+from queuey.api.params import Problems, boolean, integer, one_of, principals, queue_name
+from queuey.errors import BadRequest, Forbidden
+from queuey.ids import EPOCH_TICKS, TICKS_PER_SECOND, MessageId, format_timestamp
+from queuey.model import MAX_PARTITIONS, Consistency, Queue, QueueKind
+from queuey.promise import run
+from queuey.security.permissions import Permission, permits
+from queuey.service import Service
+from queuey.service.queues import QueueSettings
+
+MAX_LIST = 1_000_000_000
+_PAGE = 1000
+
+
+def form_fields(call: Call) -> dict[str, str]:
+    """Fields of a form body, urlencoded or multipart; any other content type means none, as ever.
+
+    An empty value is an absent one, except that an empty ``principles`` clears the list.
+    """
+    kind = (call.header("content-type") or "").partition(";")[0].strip().lower()
+    try:
+        if kind == "application/x-www-form-urlencoded":
+            pairs = parse_qsl(call.body.decode(), keep_blank_values=True, max_num_fields=1000, errors="strict")
+        elif kind == "multipart/form-data":
+            pairs = _multipart(call)
+        else:
+            pairs = []
+    except (UnicodeDecodeError, ValueError) as error:
+        raise BadRequest("the form is not UTF-8, or has more than 1000 fields") from error
+    return {name: value for name, value in pairs if value or name == "principles"}
+
+
+def _multipart(call: Call) -> list[tuple[str, str]]:
+    from email.parser import BytesParser
+    from email.policy import HTTP
+
+    head = f"Content-Type: {call.header('content-type')}\r\n\r\n".encode()
+    document = BytesParser(policy=HTTP).parsebytes(head + call.body)
+    pairs = []
+    for part in document.walk():
+        name = part.get_param("name", header="content-disposition")
+        content = part.get_payload(decode=True)
+        if isinstance(name, str) and isinstance(content, bytes):
+            pairs.append((name, content.decode()))
+    return pairs
+
+
+def _settings(fields: dict[str, str], problems: Problems) -> QueueSettings:
+    take = problems.take
+    named = fields.get("principles")
+    return QueueSettings(
+        partitions=take("partitions", integer(1, MAX_PARTITIONS), fields.get("partitions"), None),
+        kind=take("type", _kind, fields.get("type"), None),
+        consistency=take("consistency", _consistency, fields.get("consistency"), None),
+        principals=() if named is not None and not named.strip() else take("principles", principals, named, None),
+    )
+
+
+def _kind(text: str) -> QueueKind:
+    return QueueKind(one_of(*QueueKind)(text))
+
+
+def _consistency(text: str) -> Consistency:
+    return Consistency(one_of(*Consistency)(text))
+
+
+async def create(service: Service, call: Call, target: Target) -> Answer:
+    """Make a queue; repeating it gives the stored settings."""
+    fields, problems = form_fields(call), Problems()
+    name = problems.take("queue_name", queue_name, fields.get("queue_name"), None)
+    settings = _settings(fields, problems)
+    problems.check()
+    only_new = call.header("if-none-match") == "*"
+    queue = await service.queues.create(target.application, name, settings, only_new=only_new)
+    return json_answer(
+        {
+            "status": "ok",
+            "queue_name": queue.name,
+            "partitions": queue.partitions,
+            "type": str(queue.kind),
+            "consistency": str(queue.consistency),
+            "principles": ",".join(queue.principals) or None,
+        },
+        201,
+    )
+
+
+def _created(queue: Queue) -> float:
+    return (queue.created_ticks - EPOCH_TICKS) / TICKS_PER_SECOND
+
+
+async def update(service: Service, call: Call, target: Target) -> Answer:
+    """Change what is named, keep the rest."""
+    problems = Problems()
+    settings = _settings(form_fields(call), problems)
+    problems.check()
+    queue = await service.queues.update(target.queue, settings)
+    return json_answer(
+        {
+            "status": "ok",
+            "queue_name": queue.name,
+            "partitions": queue.partitions,
+            "type": str(queue.kind),
+            "consistency": str(queue.consistency),
+            "created": _created(queue),
+            "principles": list(queue.principals),
+        }
+    )
+
+
+async def delete(service: Service, call: Call, target: Target) -> Answer:
+    """Remove a queue with all its messages."""
+    await service.queues.delete(target.queue)
+    return json_answer({"status": "ok"})
+
+
+async def list_queues(service: Service, call: Call, target: Target) -> Answer:
+    """An application's queues by name; all of them without a limit, as a stream when they are many."""
+    query, problems = call.query, Problems()
+    limit = problems.take("limit", integer(1, MAX_LIST), query.get("limit"), None)
+    problems.check()
+    count = boolean(query.get("include_count"))
+    details = count or boolean(query.get("details"))
+    most = MAX_LIST if limit is None else limit
+    page = await _page(service, target.application, query.get("offset", ""), min(most, _PAGE))
+    listed = [await _listed(service, queue, details=details, count=count) for queue in page.queues]
+    if page.following is None or most <= _PAGE:
+        return json_answer({"status": "ok", "queues": listed}, headers=_next(call, page.following))
+
+    def chunks() -> Iterator[bytes]:
+        """Pages as they are asked for; the list's end brackets are its end mark."""
+        left, shown, start = most, listed, page.following
+        yield b'{"status":"ok","queues":['
+        while True:
+            yield orjson.dumps(shown)[1:-1]
+            left -= len(shown)
+            if start is None or not left:
+                break
+            further = run(_page(service, target.application, start, min(left, _PAGE)))
+            shown = [run(_listed(service, queue, details=details, count=count)) for queue in further.queues]
+            start = further.following
+            yield b"," if shown else b""
+        yield b"]}"
+
+    return Answer(200, b"", [("content-type", JSON)], chunks())
+
+
+class _Page(NamedTuple):
+    queues: Sequence[Queue]
+    following: str | None
+    """The name of the queue behind them, if there is one."""
+
+
+async def _page(service: Service, application: str, start: str, limit: int) -> _Page:
+    found = await service.queues.page(application, start=start, limit=limit + 1)
+    return _Page(found[:limit], found[limit].name if len(found) > limit else None)
+
+
+def _next(call: Call, following: str | None) -> Headers:
+    if following is None:
+        return []
+    return [("link", f'<{call.path}?{urlencode({**call.query, "offset": following})}>; rel="next"')]
+
+
+async def _listed(service: Service, queue: Queue, *, details: bool, count: bool) -> dict[str, Any]:
+    entry: dict[str, Any] = {"queue_name": queue.name}
+    if details:
+        entry |= {
+            "application": queue.application,
+            "created": _created(queue),
+            "partitions": queue.partitions,
+            "type": str(queue.kind),
+            "consistency": str(queue.consistency),
+        }
+        if queue.principals:
+            entry["principles"] = ",".join(queue.principals)
+    if count:
+        entry["count"] = sum([state.depth for state in await service.queues.inspect(queue)])
+    return entry
+
+
+async def information(service: Service, call: Call, target: Target) -> Answer:
+    """One queue: settings, and for each partition depth and ends. For the owner: it names the principals.
+
+    :raises Forbidden: to a reader who is not the owner.
+    """
+    if not permits(Permission.CONFIGURE, call.principals, target.application, target.queue):
+        raise Forbidden
+    queue = target.queue
+    states = await service.queues.inspect(queue)
+    return json_answer(
+        {
+            "status": "ok",
+            "queue_name": queue.name,
+            "application": queue.application,
+            "uuid": queue.uuid.hex,
+            "created": _created(queue),
+            "type": str(queue.kind),
+            "consistency": str(queue.consistency),
+            "principles": list(queue.principals),
+            "partitions": queue.partitions,
+            "depth": sum(state.depth for state in states),
+            "scheduled": sum(state.scheduled for state in states),
+            "watermark": format_timestamp(service.log.watermark(queue)),
+            "partition_details": [
+                {
+                    "partition": number,
+                    "depth": state.depth,
+                    "scheduled": state.scheduled,
+                    **_end("oldest", state.oldest),
+                    **_end("newest", state.newest),
+                }
+                for number, state in enumerate(states, 1)
+            ],
+        }
+    )
+
+
+def _end(name: str, message_id: MessageId | None) -> dict[str, str | None]:
+    return {
+        name: message_id.hex if message_id else None,
+        f"{name}_timestamp": message_id.timestamp if message_id else None,
+    }

@@ -1,0 +1,127 @@
+"""The table of operations, and the way from a path to one. Both doors read it."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Coroutine
+from typing import Any, NamedTuple
+from urllib.parse import unquote_to_bytes
+
+from queuey.api import messages, queues, site
+from queuey.api.calls import Answer, Call, Target
+from queuey.errors import BadPath, MethodNotAllowed, NotFound, PathTooLong
+from queuey.security.permissions import Permission
+from queuey.service import Service
+
+MAX_PATH = 4096
+
+Function = Callable[[Service, Call, Target], Coroutine[Any, None, Answer]]
+
+
+class Operation(NamedTuple):
+    """One method of one resource."""
+
+    route: str
+    method: str
+    permission: Permission
+    function: Function
+    takes_body: bool = False
+    """The body is a message: Content-Length is required."""
+    hot: bool = False
+    """Served on the event loop where there is one; everything else there by the threads of the Pyramid door."""
+
+
+class Route(NamedTuple):
+    """One resource. Every path answers with and without a trailing slash."""
+
+    name: str
+    pattern: str
+
+
+ROUTES = (
+    Route("application", "/v1/{application}"),
+    Route("queue", "/v1/{application}/{queue}"),
+    Route("messages", "/v1/{application}/{queue}/{ids}"),
+    Route("heartbeat", "/__heartbeat__"),
+    Route("lbheartbeat", "/__lbheartbeat__"),
+    Route("version", "/__version__"),
+    Route("metrics", "/metrics"),
+    Route("openapi", "/openapi.json"),
+)
+ANY = ("GET", "HEAD", "POST", "PUT", "DELETE", "OPTIONS", "PATCH")
+"""The first Queuey's heartbeat answered every method."""
+
+OPERATIONS = (
+    Operation("application", "GET", Permission.LIST, queues.list_queues),
+    Operation("application", "POST", Permission.CREATE, queues.create, hot=True),
+    Operation("queue", "GET", Permission.VIEW, messages.read_messages, hot=True),
+    Operation("queue", "POST", Permission.APPEND, messages.append, takes_body=True, hot=True),
+    Operation("queue", "PUT", Permission.CONFIGURE, queues.update),
+    Operation("queue", "DELETE", Permission.CONFIGURE, queues.delete),
+    Operation("messages", "GET", Permission.VIEW, messages.fetch),
+    Operation("messages", "PUT", Permission.APPEND, messages.put, takes_body=True),
+    Operation("messages", "DELETE", Permission.DELETE, messages.delete, hot=True),
+    *(Operation("heartbeat", method, Permission.NONE, site.heartbeat) for method in ANY if method != "HEAD"),
+    Operation("lbheartbeat", "GET", Permission.NONE, site.alive),
+    Operation("version", "GET", Permission.NONE, site.version),
+    Operation("metrics", "GET", Permission.NONE, site.metrics),
+    Operation("openapi", "GET", Permission.NONE, site.openapi),
+)
+
+_BY_ROUTE: dict[str, dict[str, Operation]] = {}
+for _operation in OPERATIONS:
+    _BY_ROUTE.setdefault(_operation.route, {})[_operation.method] = _operation
+_SITE = {route.pattern.strip("/"): route.name for route in ROUTES if "{" not in route.pattern}
+_V1 = {1: "application", 2: "queue", 3: "messages"}
+_NAMES = ("application", "queue", "ids")
+_BAD_ESCAPE = re.compile(r"%(?![0-9A-Fa-f]{2})")
+
+
+def decode_path(raw: str) -> str:
+    """A path's percent-escapes decoded.
+
+    :raises PathTooLong: over 4096 bytes.
+    :raises BadPath: a broken escape, a NUL or another control character, bytes that are not UTF-8.
+    """
+    if len(raw) > MAX_PATH:
+        raise PathTooLong
+    if "%" not in raw and raw.isascii() and raw.isprintable():
+        return raw
+    try:
+        path = unquote_to_bytes(raw.encode("latin-1", "strict") if not raw.isascii() else raw).decode()
+    except (UnicodeDecodeError, UnicodeEncodeError) as error:
+        raise BadPath from error
+    if _BAD_ESCAPE.search(raw) or not path.isprintable():
+        raise BadPath
+    return path
+
+
+def route_of(path: str) -> tuple[str, dict[str, str]]:
+    """The route of a decoded path, and its segments by name.
+
+    :raises NotFound: no resource has this path.
+
+    >>> route_of("/v1/demo/alerts/")
+    ('queue', {'application': 'demo', 'queue': 'alerts'})
+    """
+    segments = path[1:].removesuffix("/").split("/")
+    if segments[0] == "v1" and len(segments) - 1 in _V1 and all(segments):
+        return _V1[len(segments) - 1], dict(zip(_NAMES, segments[1:], strict=False))
+    name = _SITE.get("/".join(segments))
+    if name is None or not path.startswith("/"):
+        raise NotFound
+    return name, {}
+
+
+def operation_of(route: str, method: str) -> Operation:
+    """The operation of a method; HEAD is GET without the body.
+
+    :raises MethodNotAllowed: with Allow.
+    """
+    methods = _BY_ROUTE[route]
+    operation = methods.get("GET" if method == "HEAD" else method)
+    if operation is None:
+        allowed = sorted({*methods, *({"HEAD"} if "GET" in methods else ())})
+        raise MethodNotAllowed(headers={"allow": ", ".join(allowed)})
+    return operation
+

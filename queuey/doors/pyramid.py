@@ -1,0 +1,138 @@
+"""The Pyramid door: every route, complete by itself on any WSGI server.
+
+Pyramid maps paths and methods to views and composes with other Pyramid applications
+(``config.include("queuey.doors.pyramid")``); what a view does is the pipeline of
+:mod:`queuey.api.serve`, as behind the other door.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any
+from urllib.parse import quote
+
+from pyramid.config import Configurator
+from pyramid.request import Request
+from pyramid.response import Response
+
+from queuey.api.calls import Answer, Call
+from queuey.api.routes import OPERATIONS, ROUTES, Operation, decode_path
+from queuey.api.serve import Desk
+from queuey.errors import QueueyError
+from queuey.promise import run
+from queuey.service import Service
+
+Environ = dict[str, Any]
+StartResponse = Callable[..., Any]
+OPENED = "queuey.opened"
+"""Where the other door leaves a call it has opened and read already."""
+
+
+def includeme(config: Configurator) -> None:
+    """Routes and views; ``config.registry["queuey.desk"]`` must be set."""
+    for route in ROUTES:
+        for suffix in ("", "/"):
+            config.add_route(route.name + suffix, route.pattern + suffix)
+    for operation in OPERATIONS:
+        methods = (operation.method, "HEAD") if operation.method == "GET" else (operation.method,)
+        for suffix in ("", "/"):
+            config.add_view(serve, route_name=operation.route + suffix, request_method=methods)
+    config.add_notfound_view(serve)
+
+
+def serve(request: Request) -> Response:
+    """Any call: open it, read its body, take its answer; what no operation serves is refused on the way."""
+    desk: Desk = request.registry["queuey.desk"]
+    opened = request.environ.get(OPENED)
+    call, operation = opened or open_call(desk, request.environ)
+    if isinstance(operation, Answer):
+        return _response(call, operation)
+    if opened is None and call.length:
+        call.body = request.environ["wsgi.input"].read(call.length)
+        if len(call.body) < call.length:
+            return _response(call, desk.cut_short(call, len(call.body)))
+    return _response(call, run(desk.answer(operation, call)))
+
+
+class EnvironHeaders:
+    """Request headers of a WSGI environ, by lower-case name."""
+
+    __slots__ = ("_environ",)
+
+    def __init__(self, environ: Environ) -> None:
+        self._environ = environ
+
+    def get(self, name: str, default: str | None = None) -> str | None:
+        """The header's value."""
+        key = name.upper().replace("-", "_")
+        if key in ("CONTENT_TYPE", "CONTENT_LENGTH"):
+            return self._environ.get(key, default)
+        return self._environ.get(f"HTTP_{key}", default)
+
+
+def raw_path(environ: Environ) -> str:
+    """The path as it stood in the request line, as well as the server lets it be known."""
+    raw = environ.get("RAW_URI") or environ.get("REQUEST_URI")
+    if raw:
+        path = str(raw).partition("?")[0]
+        return path if path.startswith("/") else "/" + path.partition("://")[2].partition("/")[2]
+    return quote(environ.get("PATH_INFO", "").encode("latin-1"), safe="/:,~!$&'()*+;=@-._")
+
+
+def open_call(desk: Desk, environ: Environ) -> tuple[Call, Operation | Answer]:
+    """A WSGI request's call, before its body is read."""
+    return desk.open(
+        environ["REQUEST_METHOD"], raw_path(environ), environ.get("QUERY_STRING", ""), EnvironHeaders(environ)
+    )
+
+
+def _response(call: Call, answer: Answer) -> Response:
+    chunks: Iterable[bytes] = [answer.body] if answer.chunks is None else answer.chunks
+    response = Response(status=answer.status, headerlist=[*answer.headers], app_iter=chunks)
+    if answer.chunks is None:
+        response.content_length = len(answer.body)
+    return response
+
+
+class PathGuard:
+    """In front of Pyramid, which fails on a path that is not UTF-8: such a call is refused like any other."""
+
+    def __init__(self, application: Callable[[Environ, StartResponse], Iterable[bytes]], desk: Desk) -> None:
+        self._application = application
+        self._desk = desk
+
+    def __call__(self, environ: Environ, start_response: StartResponse) -> Iterable[bytes]:
+        try:
+            if OPENED not in environ:
+                decode_path(raw_path(environ))
+        except QueueyError:
+            call, answer = open_call(self._desk, environ)
+            if isinstance(answer, Answer):
+                return _response(call, answer)(environ, start_response)
+        return self._application(environ, start_response)
+
+
+def wsgi_application(desk: Desk) -> PathGuard:
+    """The WSGI application of one desk."""
+    config = Configurator()
+    config.registry["queuey.desk"] = desk
+    config.include(includeme)
+    return PathGuard(config.make_wsgi_app(), desk)
+
+
+def make_wsgi_app(global_config: Mapping[str, str], **settings: str) -> PathGuard:
+    """For ini files and WSGI servers: open the service that the file (or the environment) configures.
+
+    :raises ConfigurationError: a setting is wrong, or a store cannot be opened.
+    """
+    import atexit
+    import os
+
+    from queuey.settings import load_settings
+
+    path = global_config.get("__file__") or os.environ.get("QUEUEY_CONFIG")
+    service = Service.open(load_settings(path, os.environ, {}))
+    atexit.register(service.close)
+    run(service.start())
+    return wsgi_application(Desk(service))
+

@@ -1,0 +1,136 @@
+"""The shipped server: one granian process, one event loop, one port."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+import os
+import resource
+import socket
+import sys
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+import uvloop
+from granian.constants import Interfaces
+from granian.http import HTTP1Settings
+from granian.server.embed import Server
+
+from queuey.api.serve import Desk
+from queuey.doors.rsgi import LoopDoor
+from queuey.errors import ConfigurationError
+from queuey.promise import run
+from queuey.service import Service
+from queuey.settings import Settings
+
+log = logging.getLogger(__name__)
+
+SWITCH_SECONDS = 0.001
+"""How long a thread may keep the interpreter while another waits: the committer waits for it after every
+flush to disk (measured with queuey-bench: p99 of an append)."""
+HEADER_TIMEOUT_MS = 10_000
+MAX_HEADER_BYTES = 32 << 10
+BACKLOG = 1024
+
+
+@dataclass(frozen=True)
+class Started:
+    """What there is to tell once the server listens."""
+
+    url: str
+    data: str
+    backend: str
+    notices: tuple[str, ...]
+    application: str | None = None
+    key: str | None = field(default=None, repr=False)
+    """A key that was made just now, to be shown once."""
+
+
+def serve(settings: Settings, announce: Callable[[Started], None], *, first_key: str | None = None) -> int:
+    """Serve until SIGTERM or SIGINT, then finish the requests under way.
+
+    :param announce: called once, when requests are answered.
+    :param first_key: the key of the application ``demo``, if it was chosen.
+    :returns: the exit code.
+    :raises ConfigurationError: the address is taken, or a store cannot be opened.
+    """
+    port = _free_port(settings.host, settings.port)
+    _raise_file_limit()
+    service = Service.open(settings)
+    try:
+        made = run(service.start(first_key))
+        started = Started(
+            f"http://{_bracketed(settings.host)}:{port}",
+            os.path.abspath(settings.data),
+            settings.storage_backend,
+            settings.notices,
+            *(made or ()),
+        )
+        sys.setswitchinterval(SWITCH_SECONDS)
+        uvloop.run(_serve(service, settings, port, lambda: announce(started)))
+    finally:
+        service.close()
+    return 0
+
+
+def _bracketed(host: str) -> str:
+    return f"[{host}]" if ":" in host else host
+
+
+def _free_port(host: str, port: int) -> int:
+    """The port to listen on.
+
+    Granian shares its port with whoever asks, so a second server would take half of the first one's
+    requests; binding without sharing tells.
+    """
+    family = socket.AF_INET6 if ":" in host else socket.AF_INET
+    with socket.socket(family, socket.SOCK_STREAM) as probe:
+        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        try:
+            probe.bind((host, port))
+        except OSError as error:
+            raise ConfigurationError(
+                f"cannot listen on {host}:{port}: {error.strerror}; choose another address with --host and --port"
+            ) from error
+        chosen: int = probe.getsockname()[1]
+        return chosen
+
+
+def _raise_file_limit() -> None:
+    """A connection is a file handle: take as many as this user may have."""
+    _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    with contextlib.suppress(ValueError, OSError):
+        resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
+
+
+async def _serve(service: Service, settings: Settings, port: int, listening: Callable[[], None]) -> None:
+    door = LoopDoor(Desk(service))
+    server = Server(
+        door,
+        address=settings.host,
+        port=port,
+        interface=Interfaces.RSGI,
+        websockets=False,
+        backlog=BACKLOG,
+        backpressure=settings.connections,
+        http1_settings=HTTP1Settings(header_read_timeout=HEADER_TIMEOUT_MS, max_buffer_size=MAX_HEADER_BYTES),
+        log_enabled=False,
+    )
+    serving = asyncio.ensure_future(server.serve())
+    waiting = asyncio.ensure_future(_answers(settings.host, port))
+    await asyncio.wait({serving, waiting}, return_when=asyncio.FIRST_COMPLETED)
+    if waiting.done():
+        listening()
+    await serving
+
+
+async def _answers(host: str, port: int) -> None:
+    """Return once the port takes connections."""
+    while True:
+        with contextlib.suppress(OSError):
+            _, writer = await asyncio.open_connection(host, port)
+            writer.close()
+            return
+        await asyncio.sleep(0.01)
+

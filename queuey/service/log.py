@@ -1,0 +1,120 @@
+"""Messages: appending to queues and reading spans of them."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from random import randrange
+from typing import NamedTuple
+
+from google_crc32c import value as crc32c
+
+from queuey.clock import Clock
+from queuey.ids import MessageId
+from queuey.model import Appended, AppendRequest, Message, Page, Queue, Span
+from queuey.monitor import Monitor
+from queuey.promise import Promise
+from queuey.storage import MessageStore
+
+PlacedId = tuple[int, MessageId]
+"""A partition number and an id."""
+
+
+class ReadRequest(NamedTuple):
+    """What a reader asks of one queue."""
+
+    spans: Sequence[tuple[int, Span]]
+    """Partition numbers and what is wanted of each, in the order of the answer."""
+    limit: int
+    """Messages per partition."""
+    newest_first: bool = False
+    max_bytes: int = 4 << 20
+    """Bodies in the whole answer; one message comes in any case."""
+    with_bodies: bool = True
+    skip_corrupt: bool = False
+
+
+class PartitionPage(NamedTuple):
+    """What one partition gave."""
+
+    partition: int
+    page: Page
+
+
+class ReadAnswer(NamedTuple):
+    """Pages in the order asked, and the moment up to which they are complete."""
+
+    pages: Sequence[PartitionPage]
+    watermark: int
+
+
+class Log:
+    """The messages of all queues."""
+
+    def __init__(self, messages: MessageStore, clock: Clock, monitor: Monitor) -> None:
+        self._messages = messages
+        self._clock = clock
+        self._monitor = monitor
+
+    def append(self, request: AppendRequest) -> Promise[Appended]:
+        """See :meth:`queuey.storage.MessageStore.append`."""
+        return self._messages.append(request)
+
+    def watermark(self, queue: Queue) -> int:
+        """Ticks up to which the queue is complete for readers."""
+        return self._messages.watermark(queue.consistency)
+
+    async def read(self, queue: Queue, request: ReadRequest) -> ReadAnswer:
+        """One page of each partition asked for, none past the watermark (G3, G5).
+
+        :raises CorruptMessage: unless ``skip_corrupt``.
+        """
+        watermark = self.watermark(queue)
+        end, now = MessageId.last_of(watermark), self._clock.now_ticks()
+        pages, room = [], request.max_bytes
+        for number, (after, upto) in request.spans:
+            if not 1 <= number <= queue.partitions:
+                continue
+            if pages and room <= 0:
+                pages.append(PartitionPage(number, Page([], True)))
+                continue
+            page = await self._messages.read(
+                queue.partition(number),
+                Span(after, min(upto, end)),
+                limit=request.limit,
+                now_ticks=now,
+                newest_first=request.newest_first,
+                max_bytes=max(room, 0),
+                with_bodies=request.with_bodies,
+                skip_corrupt=request.skip_corrupt,
+                consistency=queue.consistency,
+            )
+            room -= sum([len(message.body) for message in page.messages])
+            pages.append(PartitionPage(number, page))
+        return ReadAnswer(pages, watermark)
+
+    async def fetch(self, queue: Queue, wanted: Sequence[PlacedId]) -> Sequence[Message | None]:
+        """Messages by id, in the order asked; None for those not there. Not bound by the watermark."""
+        inside = [(number, message_id) for number, message_id in wanted if number <= queue.partitions]
+        found = iter(await self._messages.fetch(queue, inside, now_ticks=self._clock.now_ticks()))
+        return [next(found) if number <= queue.partitions else None for number, _ in wanted]
+
+    def put(
+        self, queue: Queue, wanted: Sequence[PlacedId], *, body: bytes, content_type: str | None, ttl_seconds: int
+    ) -> Promise[bool]:
+        """See :meth:`queuey.storage.MessageStore.put`."""
+        return self._messages.put(queue, wanted, body=body, content_type=content_type, ttl_seconds=ttl_seconds)
+
+    def delete(self, queue: Queue, wanted: Sequence[PlacedId]) -> Promise[None]:
+        """See :meth:`queuey.storage.MessageStore.delete`."""
+        return self._messages.delete(queue, wanted)
+
+
+def partition_for(queue: Queue, key: str | None) -> int:
+    """The partition of a message that names none: the same for the same key, else any.
+
+    The key's partition changes when the queue gains partitions.
+    """
+    if key is not None:
+        return crc32c(key.encode()) % queue.partitions + 1
+    return 1 if queue.partitions == 1 else randrange(queue.partitions) + 1
+

@@ -1,0 +1,154 @@
+"""Queues: making, finding, changing and removing them."""
+
+from __future__ import annotations
+
+import uuid
+from collections import OrderedDict
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+from queuey.clock import Clock
+from queuey.errors import PartitionsCannotShrink, QueueExists, QueueNotFound
+from queuey.model import Consistency, PartitionState, Queue, QueueKind
+from queuey.monitor import Monitor
+from queuey.storage import Stores
+
+CACHED_QUEUES = 10_000
+"""Queues whose settings are kept at hand: about 8 MB; a million others cost nothing."""
+
+
+@dataclass(frozen=True, slots=True)
+class QueueSettings:
+    """What a creation or an update names; None is not named."""
+
+    partitions: int | None = None
+    kind: QueueKind | None = None
+    consistency: Consistency | None = None
+    principals: tuple[str, ...] | None = None
+
+    def changed(self, queue: Queue) -> Queue:
+        """``queue`` with what is named put in place."""
+        named = {key: value for key in self.__slots__ if (value := getattr(self, key)) is not None}
+        return replace(queue, **named)
+
+
+class Queues:
+    """The queues of all applications, with a bounded cache of their settings.
+
+    In an embedded store every change passes through here, so the cache is never behind.
+    """
+
+    def __init__(self, stores: Stores, clock: Clock, monitor: Monitor) -> None:
+        self._stores = stores
+        self._metadata = stores.metadata
+        self._clock = clock
+        self._cache: OrderedDict[tuple[str, str], Queue] = OrderedDict()
+        self._changes = 0
+        self._hits = monitor.queue_cache.labels(result="hit")
+        self._misses = monitor.queue_cache.labels(result="miss")
+
+    async def find(self, application: str, name: str) -> Queue | None:
+        """The queue, or None."""
+        key = (application, name)
+        queue = self._cache.get(key)
+        if queue is not None:
+            self._hits.inc()
+            return queue
+        self._misses.inc()
+        changes = self._changes
+        queue = await self._metadata.find_queue(application, name)
+        if queue is not None and changes == self._changes:
+            self._remember(queue)
+        return queue
+
+    def _remember(self, queue: Queue) -> None:
+        self._cache[queue.application, queue.name] = queue
+        while len(self._cache) > CACHED_QUEUES:
+            self._cache.popitem(last=False)
+
+    def _forget(self, queue: Queue) -> None:
+        """Before and after a change: a lookup that began before it must not put the old settings back."""
+        self._changes += 1
+        self._cache.pop((queue.application, queue.name), None)
+
+    async def create(
+        self, application: str, name: str | None, settings: QueueSettings, *, only_new: bool = False
+    ) -> Queue:
+        """Make a queue, or find that it is there.
+
+        Repeating a creation changes nothing that is not named; what is named is put in place, except
+        that partitions never fall (queuey-api-v1 W7).
+
+        :param name: 1 to 50 characters; drawn at random if None.
+        :returns: the queue as it is stored now.
+        :raises QueueExists: with ``only_new``, it was there; nothing changed.
+        """
+        chosen = name or uuid.uuid4().hex
+        fresh = settings.changed(Queue(application, chosen, uuid.uuid4(), self._clock.now_ticks()))
+        queue, created = await self._metadata.create_queue(fresh)
+        if created:
+            return queue
+        if only_new:
+            raise QueueExists(f"a queue named {chosen} exists already")
+        wanted = replace(settings, partitions=max(settings.partitions or 0, queue.partitions))
+        return await self._replace(queue, wanted)
+
+    async def update(self, queue: Queue, settings: QueueSettings) -> Queue:
+        """Change what is named, keep the rest.
+
+        :returns: the queue as it is stored now.
+        :raises PartitionsCannotShrink: fewer partitions than now; nothing changed.
+        :raises QueueNotFound: it was deleted meanwhile.
+        """
+        return await self._replace(queue, settings)
+
+    async def _replace(self, queue: Queue, settings: QueueSettings) -> Queue:
+        """Compare-and-set until it holds: two servers' changes to different settings both stay."""
+        while True:
+            if settings.partitions is not None and settings.partitions < queue.partitions:
+                raise PartitionsCannotShrink(
+                    f"the queue has {queue.partitions} partitions and cannot go down to {settings.partitions}"
+                )
+            wanted = settings.changed(queue)
+            if wanted == queue:
+                return queue
+            self._forget(queue)
+            done = await self._metadata.replace_queue(queue, wanted)
+            self._forget(queue)
+            if done:
+                return wanted
+            found = await self._metadata.find_queue(queue.application, queue.name)
+            if found is None:
+                raise QueueNotFound
+            queue = found
+
+    async def delete(self, queue: Queue) -> None:
+        """Remove a queue and all its messages (G9).
+
+        :raises QueueNotFound: it was gone already.
+        """
+        self._forget(queue)
+        gone = await self._metadata.remove_queue(queue)
+        self._forget(queue)
+        if not gone:
+            raise QueueNotFound
+        await self._drop(queue.uuid)
+
+    async def _drop(self, incarnation: uuid.UUID) -> None:
+        await self._stores.messages.drop(incarnation)
+        await self._metadata.forget_removed(incarnation)
+
+    async def finish_removals(self) -> None:
+        """Drop the messages of queues whose deletion was cut short by the death of a server."""
+        while left := await self._metadata.removed():
+            for incarnation in left:
+                await self._drop(incarnation)
+
+    async def page(self, application: str, *, start: str, limit: int) -> Sequence[Queue]:
+        """Queues by name from ``start`` on, which is included."""
+        return await self._metadata.list_queues(application, start=start, limit=limit)
+
+    async def inspect(self, queue: Queue) -> Sequence[PartitionState]:
+        """Depth and ends of each partition, in order."""
+        partitions = [queue.partition(number) for number in range(1, queue.partitions + 1)]
+        return await self._stores.messages.inspect(partitions, now_ticks=self._clock.now_ticks())
