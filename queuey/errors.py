@@ -32,7 +32,8 @@
     │   ├── StorageReadOnly           503
     │   ├── ClockUnsafe               503
     │   └── ServerUnreachable         raised by clients, never over HTTP
-    ├── StorageFull                   507   nothing was stored
+    ├── ServerBusy                    503   retriable: nothing was stored
+    ├── StorageFull                   507   retriable: nothing was stored
     ├── OutcomeUnknown                504   may have been stored
     ├── BrokenStream                  raised by clients, never over HTTP
     └── ConfigurationError            raised at start, never over HTTP
@@ -76,6 +77,7 @@ __all__ = [
     "QueueExists",
     "QueueNotFound",
     "QueueyError",
+    "ServerBusy",
     "ServerUnreachable",
     "StorageFull",
     "StorageReadOnly",
@@ -282,6 +284,13 @@ class ClockUnsafe(StorageUnavailable):
 
 class ServerUnreachable(StorageUnavailable):
     """No server answers at this address: nothing was stored."""
+
+
+class ServerBusy(QueueyError):
+    """As many requests, or bytes of them, are under way as this server takes at once; nothing was stored: try again."""
+
+    status = 503
+    retriable = True
 
 
 class StorageFull(QueueyError):

@@ -244,8 +244,8 @@ class IdGenerator:
     def scheduled_tail(self) -> int:
         """The tail for ids with a given tick in the future: unique within the process, rising with each call.
 
-        Two messages may be due at the same tick. Their order is that of their appends, as long as
-        these are less than 162 days apart (47 bits of ticks).
+        Two messages may be due at the same tick. Their order is that of their appends, unless the
+        counter of 47 bits of ticks started over between these, which it does every 162 days.
         """
         count = self.stamp() & ((1 << 47) - 1)
         node = (count >> 40) << 41 | 1 << 40 | count & ((1 << 40) - 1)

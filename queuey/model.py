@@ -158,6 +158,11 @@ class Page(NamedTuple):
     corrupt: int = 0
     """Messages stepped over because they do not match their checksum."""
 
+    @property
+    def size(self) -> int:
+        """Bytes of the bodies."""
+        return sum([len(message[5]) for message in self.messages])
+
 
 class PartitionState(NamedTuple):
     """What lies in a partition now, expired messages not counted."""
@@ -180,3 +185,8 @@ class ApplicationKey:
     label: str
     """The key's first six characters, enough to tell two apart, too few to guess from."""
     created_ticks: int
+
+    @property
+    def principal(self) -> str:
+        """Whom the key proves."""
+        return f"app:{self.application}"

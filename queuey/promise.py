@@ -8,6 +8,7 @@ drives one on an asyncio loop. A promise that is kept already costs neither a sw
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import threading
 from collections import deque
 from collections.abc import Callable, Coroutine, Generator
@@ -140,7 +141,8 @@ class LoopInbox:
         self._kept.append(future)
         if not self._woken:
             self._woken = True
-            self._loop.call_soon_threadsafe(self._drain)
+            with contextlib.suppress(RuntimeError):  # the loop was closed, so nobody waits: no harm to who keeps promises
+                self._loop.call_soon_threadsafe(self._drain)
 
     def _drain(self) -> None:
         self._woken = False
@@ -152,7 +154,10 @@ class LoopInbox:
 
 
 async def drive(work: Waiting[T], inbox: LoopInbox, loop: asyncio.AbstractEventLoop) -> T:
-    """Drive a coroutine to its end on ``loop``; other work goes on wherever it must wait."""
+    """Drive a coroutine to its end on ``loop``; other work goes on wherever it must wait.
+
+    If this is cancelled, ``work`` is closed at once, so that what it holds is given back.
+    """
     try:
         while True:
             promise = work.send(None)
@@ -162,3 +167,5 @@ async def drive(work: Waiting[T], inbox: LoopInbox, loop: asyncio.AbstractEventL
                 await future
     except StopIteration as stop:
         return cast(T, stop.value)
+    finally:
+        work.close()

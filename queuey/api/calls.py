@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from typing import Any, Protocol
+import re
+from collections.abc import Iterator, Mapping
+from typing import Any
 from urllib.parse import parse_qsl
 
 import orjson
@@ -19,11 +20,8 @@ PROBLEM = "application/problem+json"
 OCTETS = "application/octet-stream"
 
 
-class HeaderMap(Protocol):
-    """Request headers, looked up without regard to case by a lower-case name."""
-
-    def get(self, name: str, default: str | None = None) -> str | None:
-        """The header's value."""
+NOT_ASCII = "\ufffd"
+"""Stands for a header's value that is not ASCII: no parser takes it, so that it is refused and not overlooked."""
 
 
 def parse_query(text: str) -> dict[str, str]:
@@ -50,10 +48,12 @@ class Call:
     """One request, whichever door it came through."""
 
     __slots__ = (
+        "_media_type",
         "_query",
         "application",
         "body",
         "headers",
+        "held",
         "ids",
         "length",
         "method",
@@ -64,8 +64,8 @@ class Call:
         "request_id",
     )
 
-    def __init__(self, method: str, path: str, query_string: str, headers: HeaderMap) -> None:
-        """:param path: as it stood in the request line."""
+    def __init__(self, method: str, path: str, query_string: str, headers: Mapping[str, str]) -> None:
+        """:param headers: by lower-case name."""
         self.method = method
         self.path = path
         self.query_string = query_string
@@ -74,10 +74,21 @@ class Call:
         self.queue = ""
         self.ids = ""
         self.length = 0
+        self.held = -1
+        """Bytes that the server holds for it; -1 before it was let in and after it left."""
         self.body = b""
         self.principals: frozenset[str] = frozenset()
         self.request_id = ""
         self._query: dict[str, str] | None = None
+        self._media_type: str | None = None
+
+    @property
+    def media_type(self) -> str:
+        """The body's media type, in lower case and without parameters; empty if it is not named."""
+        if self._media_type is None:
+            text = self.headers.get("content-type")
+            self._media_type = text.partition(";")[0].strip().lower() if text else ""
+        return self._media_type
 
     @property
     def query(self) -> dict[str, str]:
@@ -90,11 +101,29 @@ class Call:
         return self.headers.get(name) or None
 
     def accepts(self, media_type: str) -> bool:
-        """Whether Accept names this very media type; wildcards mean JSON."""
+        """Whether Accept names this very media type, and names JSON with no higher quality; wildcards mean JSON."""
         accept = self.headers.get("accept")
         if accept is None or media_type not in accept:
             return False
-        return any(part.partition(";")[0].strip().lower() == media_type for part in accept.split(","))
+        quality = _qualities(accept)
+        return quality.get(media_type, 0.0) > 0 and quality[media_type] >= quality.get(JSON, 0.0)
+
+
+def _qualities(accept: str) -> dict[str, float]:
+    """Media types of an Accept header with their quality, 1 unless a ``q`` says less.
+
+    >>> _qualities("application/json;q=0.5, text/html")
+    {'application/json': 0.5, 'text/html': 1.0}
+    """
+    found = {}
+    for part in accept.split(","):
+        media_type, *parameters = [piece.strip().lower() for piece in part.split(";")]
+        given = [text[2:] for text in parameters if _QUALITY.fullmatch(text)]
+        found[media_type] = float(given[0]) if given else 1.0
+    return found
+
+
+_QUALITY = re.compile(r"q=(?:0(?:\.[0-9]{0,3})?|1(?:\.0{0,3})?)")
 
 
 class Answer:

@@ -28,17 +28,13 @@ _TTL = integer(1, MAX_TTL_SECONDS)
 
 def is_batch(call: Call) -> bool:
     """A JSON content type means a batch; anything else is one raw message."""
-    return media_type(call) == JSON
-
-
-def media_type(call: Call) -> str:
-    return (call.header("content-type") or "").partition(";")[0].strip().lower()
+    return call.media_type == JSON
 
 
 def content_type_of(call: Call, problems: Problems) -> str | None:
     """The content type to keep: none for the form type, which the first clients send for any text."""
     text = call.header("content-type")
-    if text is None or media_type(call) == _FORM:
+    if text is None or call.media_type == _FORM:
         return None
     return problems.take("content_type", _content_type, text, None)
 
@@ -53,6 +49,13 @@ def _key(text: str) -> str:
     if not 1 <= len(text) <= MAX_KEY or not text.isprintable():
         raise ValueError(f"must be 1 to {MAX_KEY} printable characters")
     return text
+
+
+def _ascii_key(text: str) -> str:
+    """A key in a header, where other characters have no agreed form; a batch carries them."""
+    if not text.isascii():
+        raise ValueError("must be ASCII in a header: send other keys in a batch")
+    return _key(text)
 
 
 def ttl_of(call: Call, problems: Problems) -> int:
@@ -74,21 +77,25 @@ def raw_draft(call: Call, queue: Queue, settings: Settings, now_ticks: int) -> D
     if not call.body:
         problems.add("body", "Required")
     check_body_size(call.body, settings)
+    partition, key, due_ticks = 0, None, None
+    if not _PLACING.isdisjoint(call.headers):
+        partition, key, due_ticks = _placing(call, queue, now_ticks, problems)
+    ttl, content_type = ttl_of(call, problems), content_type_of(call, problems)
+    problems.check()
+    return Draft(partition or partition_for(queue, key), call.body, ttl, content_type, key, due_ticks)
+
+
+_PLACING = frozenset({"x-partition", "x-key", "x-delay", "x-deliver-at"})
+
+
+def _placing(call: Call, queue: Queue, now_ticks: int, problems: Problems) -> tuple[int, str | None, int | None]:
+    """Partition (0 if none is named), key and due time of a raw message."""
     partition = call.header("x-partition")
-    key = problems.take("key", _key, call.header("x-key"), None)
+    key = problems.take("key", _ascii_key, call.header("x-key"), None)
     if partition is not None and key is not None:
         problems.add("key", "give a partition or a key, not both")
     number = problems.take("partition", integer(1, queue.partitions), partition, 0)
-    draft = Draft(
-        number or partition_for(queue, key),
-        call.body,
-        ttl_of(call, problems),
-        content_type_of(call, problems),
-        key,
-        due(call.header("x-delay"), call.header("x-deliver-at"), now_ticks, problems),
-    )
-    problems.check()
-    return draft
+    return number, key, due(call.header("x-delay"), call.header("x-deliver-at"), now_ticks, problems)
 
 
 def request_once(call: Call) -> Once | None:
@@ -99,7 +106,7 @@ def request_once(call: Call) -> Once | None:
     problems = Problems()
     key = problems.take("Idempotency-Key", once_key, text, "")
     problems.check()
-    asked = [media_type(call), *(call.header(name) or "" for name in _ASKED)]
+    asked = [call.media_type, *(call.header(name) or "" for name in _ASKED)]
     return Once(key, hashlib.sha256("\0".join(asked).encode() + b"\0" + call.body).digest())
 
 
@@ -229,7 +236,7 @@ class _Texts:
 
     def __call__(self, name: str) -> str | None:
         value = self._entry.get(name)
-        if value is None or value == "":
+        if value is None or (value == "" and name != "idempotency_key"):
             return None
         if isinstance(value, str):
             return value
@@ -263,4 +270,3 @@ def _entry_body(entry: dict[str, Any], index: int, problems: Problems) -> bytes:
     except (binascii.Error, ValueError):
         problems.add(f"{index}.body", "is not base64")
         return b""
-

@@ -22,7 +22,9 @@ from queuey.model import Message
 
 COLUMNS = ("queue", "partition", "message_id", "timestamp", "content_type", "key", "body")
 """Members a reader may ask for with ``columns``."""
-_BASE = EPOCH_TICKS
+
+
+_FIRST_SECOND = EPOCH_TICKS + TICKS_PER_SECOND
 
 
 class EndMark(NamedTuple):
@@ -34,10 +36,10 @@ class EndMark(NamedTuple):
     watermark: str
 
 
-@lru_cache(maxsize=1024)
-def _tail_hex(tail: int) -> str:
-    """The last 16 digits: alike for all messages that one server process stamped."""
-    return f"{low_from_tail(tail):016x}"
+@lru_cache(maxsize=4096)
+def _id_suffix(ticks_above: int, tail: int) -> str:
+    """All but the first 8 digits of an id: alike for what one process stamped within seven minutes."""
+    return f"{ticks_above & 0xFFFF:04x}{0x1000 | ticks_above >> 16:04x}{low_from_tail(tail):016x}"
 
 
 def id_hex(ticks: int, tail: int) -> str:
@@ -46,47 +48,60 @@ def id_hex(ticks: int, tail: int) -> str:
     >>> id_hex(*MessageId.parse("1f9f6640e56711f189bf02fc00000001"))
     '1f9f6640e56711f189bf02fc00000001'
     """
-    high = (ticks & 0xFFFFFFFF) << 32 | ticks >> 16 & 0xFFFF0000 | 0x1000 | ticks >> 48
-    return f"{high:016x}{_tail_hex(tail)}"
+    return f"{ticks & 0xFFFFFFFF:08x}{_id_suffix(ticks >> 32, tail)}"
 
 
-def entry(message: Message, partition: int) -> dict[str, Any]:
-    """A message in JSON: v1's four members, and what else was set."""
-    ticks, tail, _, content_type, key, body = message
-    whole, fraction = divmod(ticks - _BASE, TICKS_PER_SECOND)
-    found: dict[str, Any] = {
-        "message_id": id_hex(ticks, tail),
-        "timestamp": f"{whole}.{fraction:07d}" if whole >= 0 else format_timestamp(ticks),
-        "partition": partition,
-    }
-    try:
-        found["body"] = body.decode()
-    except UnicodeDecodeError:
-        found["body"] = base64.b64encode(body).decode()
-        found["encoding"] = "base64"
-    if content_type is not None:
-        found["content_type"] = content_type
-    if key is not None:
-        found["key"] = key
+def entries(messages: Iterable[Message], partition: int) -> list[dict[str, Any]]:
+    """Messages in JSON: v1's four members, and what else was set.
+
+    One loop for the whole page: this is most of what a read costs beside the database.
+    """
+    found = []
+    suffix, suffix_of = "", (-1, 0)
+    for ticks, tail, _, content_type, key, body in messages:
+        if suffix_of != (ticks >> 32, tail):
+            suffix_of = (ticks >> 32, tail)
+            suffix = _id_suffix(*suffix_of)
+        since = str(ticks - EPOCH_TICKS)
+        shown: dict[str, Any] = {
+            "message_id": "%08x%s" % (ticks & 0xFFFFFFFF, suffix),  # noqa: UP031 - a quarter quicker than an f-string
+            "timestamp": f"{since[:-7]}.{since[-7:]}" if ticks >= _FIRST_SECOND else format_timestamp(ticks),
+            "partition": partition,
+        }
+        try:
+            shown["body"] = body.decode()
+        except UnicodeDecodeError:
+            shown["body"] = base64.b64encode(body).decode()
+            shown["encoding"] = "base64"
+        if content_type is not None:
+            shown["content_type"] = content_type
+        if key is not None:
+            shown["key"] = key
+        found.append(shown)
     return found
 
 
-def entry_of(columns: Sequence[str] | None, queue: str) -> Callable[[Message, int], dict[str, Any]]:
+Presenter = Callable[[Iterable[Message], int], list[dict[str, Any]]]
+
+
+def entries_of(columns: Sequence[str] | None, queue: str) -> Presenter:
     """How to present messages when only some members are wanted."""
     if columns is None:
-        return entry
+        return entries
     wanted = frozenset(columns) | ({"encoding"} if "body" in columns else frozenset())
 
-    def chosen(message: Message, partition: int) -> dict[str, Any]:
-        whole = {"queue": queue, **entry(message, partition)}
-        return {name: value for name, value in whole.items() if name in wanted}
+    def chosen(messages: Iterable[Message], partition: int) -> list[dict[str, Any]]:
+        return [
+            {name: value for name, value in {"queue": queue, **whole}.items() if name in wanted}
+            for whole in entries(messages, partition)
+        ]
 
     return chosen
 
 
-def json_page(entries: Sequence[dict[str, Any]]) -> bytes:
+def json_page(shown: Sequence[dict[str, Any]]) -> bytes:
     """v1's answer to a read."""
-    return orjson.dumps({"status": "ok", "messages": entries})
+    return orjson.dumps({"status": "ok", "messages": shown})
 
 
 class NdjsonForm:
@@ -95,14 +110,14 @@ class NdjsonForm:
     media_type = "application/x-ndjson"
 
     def __init__(self, columns: Sequence[str] | None, queue: str) -> None:
-        self._entry = entry_of(columns or COLUMNS, queue)
+        self._entries = entries_of(columns or COLUMNS, queue)
 
     def start(self) -> bytes:
         return b""
 
     def rows(self, messages: Sequence[Message], partition: int) -> bytes:
-        present = self._entry
-        return b"".join([orjson.dumps(present(message, partition), option=orjson.OPT_APPEND_NEWLINE) for message in messages])
+        line = orjson.OPT_APPEND_NEWLINE
+        return b"".join([orjson.dumps(shown, option=line) for shown in self._entries(messages, partition)])
 
     def end(self, mark: EndMark) -> bytes:
         return orjson.dumps({"end": mark._asdict()}, option=orjson.OPT_APPEND_NEWLINE)
@@ -148,7 +163,7 @@ class ArrowForm:
         if name == "partition":
             return pa.repeat(pa.scalar(partition, pa.int32()), count)
         if name == "timestamp":
-            return pa.array([(message[0] - _BASE) // 10 for message in messages], self._schema.field(name).type)
+            return pa.array([(message[0] - EPOCH_TICKS) // 10 for message in messages], self._schema.field(name).type)
         if name == "message_id":
             return self._texts([id_hex(message[0], message[1]) for message in messages])
         if name == "body":

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 from queuey.api.calls import OCTETS, Answer, Call, Headers, Target, json_answer
 from queuey.api.drafts import batch_drafts, check_body_size, content_type_of, is_batch, raw_draft, request_once, ttl_of
-from queuey.api.forms import append_answer, entry, json_page
+from queuey.api.forms import append_answer, entries, json_page
 from queuey.api.params import Problems, boolean, message_ids
-from queuey.api.queues import information
 from queuey.api.reading import read
 from queuey.errors import InvalidMessageId, MessageNotFound, QueueyError
 from queuey.model import AppendRequest
@@ -20,7 +19,7 @@ async def append(service: Service, call: Call, target: Target) -> Answer:
     try:
         return await _append(service, call, target)
     except QueueyError as error:
-        service.monitor.refused.labels(code=error.code).inc()
+        service.monitor.count("queuey_appends_refused", 1, error.code)
         raise
 
 
@@ -38,14 +37,12 @@ async def _append(service: Service, call: Call, target: Target) -> Answer:
     if appended.repeated:
         headers.append(("idempotency-replayed", "true"))
     else:
-        service.monitor.appending(queue.application, len(drafts), sum([len(draft.body) for draft in drafts]))
+        service.monitor.appended(queue.application, len(drafts), sum([len(draft.body) for draft in drafts]))
     return Answer(201, append_answer(appended.placed), headers)
 
 
 async def read_messages(service: Service, call: Call, target: Target) -> Answer:
-    """Messages of one queue by span; ``?info=true`` asks about the queue itself."""
-    if call.query and boolean(call.query.get("info")):
-        return await information(service, call, target)
+    """Messages of one queue by span."""
     return await read(service, call, target.queue)
 
 
@@ -61,9 +58,9 @@ async def fetch(service: Service, call: Call, target: Target) -> Answer:
         if message is not None
     ]
     size = sum([len(message.body) for _, message in found])
-    service.monitor.delivery(queue.application, "raw" if raw else "id", len(found), size)
+    service.monitor.delivered(queue.application, "raw" if raw else "id", len(found), size)
     if not raw:
-        return Answer(200, json_page([entry(message, number) for number, message in found]))
+        return Answer(200, json_page([shown for number, message in found for shown in entries([message], number)]))
     if not found:
         raise MessageNotFound
     number, message = found[0]

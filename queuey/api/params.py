@@ -5,7 +5,6 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterable
 from typing import TypeVar
-from urllib.parse import unquote
 
 from queuey.errors import InvalidMessageId, InvalidParameter
 from queuey.ids import EPOCH_TICKS, TICKS_PER_SECOND, MessageId, parse_timestamp
@@ -107,7 +106,9 @@ def moment(text: str) -> MessageId | int:
     try:
         return MessageId.parse(text) if len(text) >= 32 and "." not in text else parse_timestamp(text)
     except ValueError as error:
-        raise ValueError(f"{quoted(text)} is neither a message id (32 hex digits) nor decimal seconds since 1970") from error
+        raise ValueError(
+            f"{quoted(text)} is neither a message id (32 hex digits) nor decimal seconds since 1970"
+        ) from error
 
 
 def seconds(text: str) -> int:
@@ -187,7 +188,7 @@ def message_ids(text: str) -> list[tuple[int, MessageId]]:
 
     :raises InvalidMessageId: any entry that is not; more than 100.
     """
-    parts = unquote(text).split(",")
+    parts = text.split(",")
     if len(parts) > MAX_IDS:
         raise InvalidMessageId(f"more than {MAX_IDS} message ids")
     return [_message_id(part.strip(" ")) for part in parts]

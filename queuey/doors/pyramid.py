@@ -9,14 +9,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any
-from urllib.parse import quote
 
 from pyramid.config import Configurator
 from pyramid.request import Request
 from pyramid.response import Response
 
-from queuey.api.calls import Answer, Call
-from queuey.api.routes import OPERATIONS, ROUTES, Operation, decode_path
+from queuey.api.calls import NOT_ASCII, Answer, Call
+from queuey.api.routes import OPERATIONS, ROUTES, Operation, check_path, decode_path
 from queuey.api.serve import Desk
 from queuey.errors import QueueyError
 from queuey.promise import run
@@ -43,50 +42,56 @@ def includeme(config: Configurator) -> None:
 def serve(request: Request) -> Response:
     """Any call: open it, read its body, take its answer; what no operation serves is refused on the way."""
     desk: Desk = request.registry["queuey.desk"]
-    opened = request.environ.get(OPENED)
-    call, operation = opened or open_call(desk, request.environ)
-    if isinstance(operation, Answer):
-        return _response(call, operation)
-    if opened is None and call.length:
-        call.body = request.environ["wsgi.input"].read(call.length)
+    if OPENED in request.environ:
+        call, operation = request.environ[OPENED]
+        return _response(run(desk.answer(operation, call)))
+    call, opened = open_call(desk, request.environ)
+    try:
+        return _response(_answer(desk, call, opened, request.environ))
+    finally:
+        desk.leave(call)
+
+
+def _answer(desk: Desk, call: Call, opened: Operation | Answer, environ: Environ) -> Answer:
+    if isinstance(opened, Answer):
+        return opened
+    if call.length:
+        call.body = environ["wsgi.input"].read(call.length)
         if len(call.body) < call.length:
-            return _response(call, desk.cut_short(call, len(call.body)))
-    return _response(call, run(desk.answer(operation, call)))
+            return desk.cut_short(call, len(call.body))
+    return run(desk.answer(opened, call))
 
 
-class EnvironHeaders:
+_OWN_KEYS = frozenset({"CONTENT_TYPE", "CONTENT_LENGTH"})
+"""Headers that WSGI names without a prefix."""
+
+
+def headers_of(environ: Environ) -> dict[str, str]:
     """Request headers of a WSGI environ, by lower-case name."""
-
-    __slots__ = ("_environ",)
-
-    def __init__(self, environ: Environ) -> None:
-        self._environ = environ
-
-    def get(self, name: str, default: str | None = None) -> str | None:
-        """The header's value."""
-        key = name.upper().replace("-", "_")
-        if key in ("CONTENT_TYPE", "CONTENT_LENGTH"):
-            return self._environ.get(key, default)
-        return self._environ.get(f"HTTP_{key}", default)
+    return {
+        key.removeprefix("HTTP_").lower().replace("_", "-"): value if value.isascii() else NOT_ASCII
+        for key, value in environ.items()
+        if key.startswith("HTTP_") or key in _OWN_KEYS
+    }
 
 
-def raw_path(environ: Environ) -> str:
-    """The path as it stood in the request line, as well as the server lets it be known."""
+def decoded_path(environ: Environ) -> str:
+    """The path, decoded here if the server tells how it stood in the request line: PATH_INFO hides broken escapes."""
     raw = environ.get("RAW_URI") or environ.get("REQUEST_URI")
     if raw:
         path = str(raw).partition("?")[0]
-        return path if path.startswith("/") else "/" + path.partition("://")[2].partition("/")[2]
-    return quote(environ.get("PATH_INFO", "").encode("latin-1"), safe="/:,~!$&'()*+;=@-._")
+        return decode_path(path if path.startswith("/") else "/" + path.partition("://")[2].partition("/")[2])
+    return str(environ.get("PATH_INFO", "")).encode("latin-1", "replace").decode("utf-8", "replace")
 
 
 def open_call(desk: Desk, environ: Environ) -> tuple[Call, Operation | Answer]:
     """A WSGI request's call, before its body is read."""
     return desk.open(
-        environ["REQUEST_METHOD"], raw_path(environ), environ.get("QUERY_STRING", ""), EnvironHeaders(environ)
+        environ["REQUEST_METHOD"], decoded_path(environ), environ.get("QUERY_STRING", ""), headers_of(environ)
     )
 
 
-def _response(call: Call, answer: Answer) -> Response:
+def _response(answer: Answer) -> Response:
     chunks: Iterable[bytes] = [answer.body] if answer.chunks is None else answer.chunks
     response = Response(status=answer.status, headerlist=[*answer.headers], app_iter=chunks)
     if answer.chunks is None:
@@ -104,11 +109,12 @@ class PathGuard:
     def __call__(self, environ: Environ, start_response: StartResponse) -> Iterable[bytes]:
         try:
             if OPENED not in environ:
-                decode_path(raw_path(environ))
+                check_path(decoded_path(environ))
         except QueueyError:
-            call, answer = open_call(self._desk, environ)
+            _, answer = open_call(self._desk, environ)
             if isinstance(answer, Answer):
-                return _response(call, answer)(environ, start_response)
+                refused: Iterable[bytes] = _response(answer)(environ, start_response)
+                return refused
         return self._application(environ, start_response)
 
 
@@ -135,4 +141,3 @@ def make_wsgi_app(global_config: Mapping[str, str], **settings: str) -> PathGuar
     atexit.register(service.close)
     run(service.start())
     return wsgi_application(Desk(service))
-

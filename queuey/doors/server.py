@@ -5,12 +5,12 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
-import os
 import resource
 import socket
 import sys
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from pathlib import Path
 
 import uvloop
 from granian.constants import Interfaces
@@ -18,7 +18,7 @@ from granian.http import HTTP1Settings
 from granian.server.embed import Server
 
 from queuey.api.serve import Desk
-from queuey.doors.rsgi import LoopDoor
+from queuey.doors.asgi import LoopDoor
 from queuey.errors import ConfigurationError
 from queuey.promise import run
 from queuey.service import Service
@@ -62,7 +62,7 @@ def serve(settings: Settings, announce: Callable[[Started], None], *, first_key:
         made = run(service.start(first_key))
         started = Started(
             f"http://{_bracketed(settings.host)}:{port}",
-            os.path.abspath(settings.data),
+            str(Path(settings.data).resolve()),
             settings.storage_backend,
             settings.notices,
             *(made or ()),
@@ -106,11 +106,12 @@ def _raise_file_limit() -> None:
 
 async def _serve(service: Service, settings: Settings, port: int, listening: Callable[[], None]) -> None:
     door = LoopDoor(Desk(service))
+    door.open(asyncio.get_running_loop())
     server = Server(
         door,
         address=settings.host,
         port=port,
-        interface=Interfaces.RSGI,
+        interface=Interfaces.ASGINL,
         websockets=False,
         backlog=BACKLOG,
         backpressure=settings.connections,
@@ -123,6 +124,7 @@ async def _serve(service: Service, settings: Settings, port: int, listening: Cal
     if waiting.done():
         listening()
     await serving
+    door.close()
 
 
 async def _answers(host: str, port: int) -> None:
@@ -133,4 +135,3 @@ async def _answers(host: str, port: int) -> None:
             writer.close()
             return
         await asyncio.sleep(0.01)
-

@@ -9,9 +9,9 @@ from __future__ import annotations
 import hashlib
 import hmac
 import secrets
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Callable
 
-from queuey.errors import InvalidApplicationKey
+from queuey.errors import InvalidApplicationKey, Unauthenticated
 from queuey.model import ApplicationKey
 
 MIN_KEY = 16
@@ -32,16 +32,16 @@ class ApplicationKeys:
     """The ``Application`` scheme."""
 
     name = "application"
-    refusal = InvalidApplicationKey
+    refusal: type[Unauthenticated] = InvalidApplicationKey
 
-    def __init__(self, known: Callable[[], Awaitable[Mapping[bytes, ApplicationKey]]]) -> None:
-        """:param known: gives the keys in force now, by digest."""
-        self._known = known
+    def __init__(self, find: Callable[[bytes], ApplicationKey | None]) -> None:
+        """:param find: the key in force with this digest."""
+        self._find = find
 
-    async def identify(self, credential: str) -> str:
+    def identify(self, credential: str) -> str:
         """:raises InvalidApplicationKey: nobody has this key."""
         digest = digest_of(credential)
-        key = (await self._known()).get(digest)
+        key = self._find(digest)
         if key is None or not hmac.compare_digest(key.digest, digest):
             raise InvalidApplicationKey
-        return f"app:{key.application}"
+        return key.principal

@@ -8,11 +8,10 @@ further :class:`Scheme`, nothing else.
 
 from __future__ import annotations
 
-from collections.abc import Coroutine, Sequence
-from typing import Any, Protocol
+from collections.abc import Sequence
+from typing import Protocol
 
 from queuey.errors import Unauthenticated
-from queuey.promise import Promise
 
 ANONYMOUS: frozenset[str] = frozenset()
 MAX_HEADER = 8192
@@ -20,14 +19,17 @@ MAX_HEADER = 8192
 
 
 class Scheme(Protocol):
-    """One way to prove who one is."""
+    """One way to prove who one is. It decides from what is at hand: no request waits for a network here (G20)."""
 
-    name: str
-    """The word before the credential, lower case."""
-    refusal: type[Unauthenticated]
-    """What a bad credential of this scheme gets."""
+    @property
+    def name(self) -> str:
+        """The word before the credential, lower case."""
 
-    def identify(self, credential: str) -> Coroutine[Promise[Any], None, str]:
+    @property
+    def refusal(self) -> type[Unauthenticated]:
+        """What a bad credential of this scheme gets."""
+
+    def identify(self, credential: str) -> str:
         """The principal that a credential proves.
 
         :raises Unauthenticated: it proves none.
@@ -45,7 +47,7 @@ class Identifier:
         """For WWW-Authenticate."""
         return ", ".join(f'{name.capitalize()} realm="queuey"' for name in self._schemes)
 
-    async def identify(self, header: str | None) -> frozenset[str]:
+    def identify(self, header: str | None) -> frozenset[str]:
         """The principals of a request; :data:`ANONYMOUS` without a credential of a known scheme.
 
         :raises Unauthenticated: the scheme's own refusal, for one bad or over-long credential.
@@ -60,5 +62,5 @@ class Identifier:
                 continue
             if len(header) > MAX_HEADER:
                 raise scheme.refusal
-            principals.append(await scheme.identify(credential.strip()))
+            principals.append(scheme.identify(credential.strip()))
         return frozenset(principals)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Set
+from collections.abc import Callable
 from enum import Enum
 
 from queuey.model import Queue, QueueKind
@@ -20,24 +20,28 @@ class Permission(Enum):
     DELETE = "delete messages"
 
 
-def _owner(principals: Set[str], application: str, queue: Queue | None) -> bool:
+def _anyone(principals: frozenset[str], application: str, queue: Queue | None) -> bool:
+    return True
+
+
+def _owner(principals: frozenset[str], application: str, queue: Queue | None) -> bool:
     return f"app:{application}" in principals
 
 
-def _holder(principals: Set[str], application: str, queue: Queue | None) -> bool:
+def _holder(principals: frozenset[str], application: str, queue: Queue | None) -> bool:
     """Those the queue names; its owner if it names nobody."""
     if queue is None or not queue.principals:
         return _owner(principals, application, queue)
     return not principals.isdisjoint(queue.principals)
 
 
-def _viewer(principals: Set[str], application: str, queue: Queue | None) -> bool:
+def _viewer(principals: frozenset[str], application: str, queue: Queue | None) -> bool:
     public = queue is not None and queue.kind is QueueKind.PUBLIC
     return public or _holder(principals, application, queue)
 
 
-_RULES: dict[Permission, Callable[[Set[str], str, Queue | None], bool]] = {
-    Permission.NONE: lambda principals, application, queue: True,
+_RULES: dict[Permission, Callable[[frozenset[str], str, Queue | None], bool]] = {
+    Permission.NONE: _anyone,
     Permission.LIST: _owner,
     Permission.CREATE: _owner,
     Permission.CONFIGURE: _owner,

@@ -25,7 +25,7 @@ class Service:
         self.keys = Keys(stores.metadata, self.clock, settings.application_keys)
         self.queues = Queues(stores, self.clock, self.monitor)
         self.log = Log(stores.messages, self.clock, self.monitor)
-        self.identifier = Identifier([ApplicationKeys(self.keys.by_digest)])
+        self.identifier = Identifier([ApplicationKeys(self.keys.find)])
         self.closed = False
 
     @classmethod

@@ -39,22 +39,23 @@ class Keys:
         self._applications: frozenset[str] = frozenset()
         self._looked = float("-inf")
 
-    async def by_digest(self) -> Mapping[bytes, ApplicationKey]:
-        """Keys in force, at most :data:`REFRESH_SECONDS` old."""
-        await self._refresh()
-        return self._known
+    @property
+    def stale(self) -> bool:
+        """Whether what is known is older than :data:`REFRESH_SECONDS`."""
+        return self._clock.elapsed() - self._looked >= REFRESH_SECONDS
 
-    async def knows(self, application: str) -> bool:
-        """Whether an application of this name has a key."""
-        await self._refresh()
-        return application in self._applications
-
-    async def _refresh(self) -> None:
-        now = self._clock.elapsed()
-        if now - self._looked < REFRESH_SECONDS:
-            return
-        self._looked = now
+    async def refresh(self) -> None:
+        """Look anew at the keys in force."""
+        self._looked = self._clock.elapsed()
         await self._look()
+
+    def find(self, digest: bytes) -> ApplicationKey | None:
+        """The key in force with this digest."""
+        return self._known.get(digest)
+
+    def knows(self, application: str) -> bool:
+        """Whether an application of this name has a key."""
+        return application in self._applications
 
     async def _look(self) -> None:
         known = {key.digest: key for key in [*self._configured, *await self._metadata.keys()]}
@@ -69,7 +70,9 @@ class Keys:
         :raises InvalidParameter: a name or a key that is not acceptable.
         """
         check_application(application)
-        if key is not None and (len(key) < MIN_KEY or not key.isascii() or not key.isprintable() or set(key) & set(" ;")):
+        if key is not None and (
+            len(key) < MIN_KEY or not key.isascii() or not key.isprintable() or set(key) & set(" ;")
+        ):
             raise InvalidParameter(
                 problems={"key": f"must be at least {MIN_KEY} printable characters without blanks and semicolons"}
             )

@@ -44,17 +44,18 @@ class Queues:
         self._clock = clock
         self._cache: OrderedDict[tuple[str, str], Queue] = OrderedDict()
         self._changes = 0
-        self._hits = monitor.queue_cache.labels(result="hit")
-        self._misses = monitor.queue_cache.labels(result="miss")
+        self._monitor = monitor
+
+    def cached(self, application: str, name: str) -> Queue | None:
+        """The queue if its settings are at hand."""
+        return self._cache.get((application, name))
 
     async def find(self, application: str, name: str) -> Queue | None:
         """The queue, or None."""
-        key = (application, name)
-        queue = self._cache.get(key)
+        queue = self.cached(application, name)
         if queue is not None:
-            self._hits.inc()
             return queue
-        self._misses.inc()
+        self._monitor.count("queuey_queue_cache", 1, "miss")
         changes = self._changes
         queue = await self._metadata.find_queue(application, name)
         if queue is not None and changes == self._changes:

@@ -225,4 +225,3 @@ class Stores:
     def close(self) -> None:
         self.messages.close()
         self.metadata.close()
-

@@ -173,7 +173,7 @@ class MemoryStore(MessageStore, MetadataStore):
         depth = sum(len(partition.rows) for partition in self._partitions.values())
         self._until_sweep = max(_LEAST_SWEEP, depth)
 
-    def watermark(self, consistency: Consistency) -> int:  # noqa: ARG002  one process knows it exactly
+    def watermark(self, consistency: Consistency) -> int:
         with self._lock:  # so it is never taken while an append is half-way
             return self._ids.watermark()
 
@@ -187,8 +187,8 @@ class MemoryStore(MessageStore, MetadataStore):
         newest_first: bool = False,
         max_bytes: int = 4 << 20,
         with_bodies: bool = True,
-        skip_corrupt: bool = False,  # noqa: ARG002  nothing can go bad here
-        consistency: Consistency = Consistency.STRONG,  # noqa: ARG002  there is one copy
+        skip_corrupt: bool = False,
+        consistency: Consistency = Consistency.STRONG,
     ) -> Promise[Page]:
         page: list[Message] = []
         size = 0

@@ -24,7 +24,8 @@ def open_stores(settings: Settings, clock: Clock, ids: IdGenerator, *, serve: bo
         return Stores(messages, messages)
     try:
         backend = settings.metadata_backend or settings.storage_backend
-        metadata = _open(settings, backend, settings.metadata_path, clock, ids, serve=serve, name="metadata.db")
+        own = IdGenerator(clock)  # groups of commits of one file must not end the other's
+        metadata = _open(settings, backend, settings.metadata_path, clock, own, serve=serve, name="metadata.db")
     except Exception:
         messages.close()
         raise

@@ -15,6 +15,7 @@ import logging
 import threading
 import uuid
 from collections.abc import Callable, Sequence
+from functools import partial
 from importlib.resources import files
 from pathlib import Path
 from typing import Any
@@ -73,7 +74,9 @@ def _load_statements() -> dict[str, str]:
 
 SQL = _load_statements()
 _READS = {
-    (newest_first, with_bodies): SQL[("read" if with_bodies else "ids") + ("_descending" if newest_first else "_ascending")]
+    (newest_first, with_bodies): SQL[
+        ("read" if with_bodies else "ids") + ("_descending" if newest_first else "_ascending")
+    ]
     for newest_first in (False, True)
     for with_bodies in (False, True)
 }
@@ -86,14 +89,17 @@ def seal_of(ticks: int, content_type: str | None, key: str | None, body: bytes) 
     >>> seal_of(0, None, None, b"123456789") == 9 << 32 | 0xE3069283
     True
     """
-    crc = crc32c(body)
+    crc: int = crc32c(body)
     if content_type is not None or key is not None:
         crc = crc32c_extend(crc, f"{content_type}\n{key}".encode())
     return len(body) << 32 | (crc ^ ticks & 0xFFFFFFFF)
 
 
+_PARTITION_BYTES = [number.to_bytes(1, "big") for number in range(256)]
+
+
 def _place(partition: PartitionId) -> bytes:
-    return partition.queue.bytes + partition.number.to_bytes(1, "big")
+    return partition.queue.bytes + _PARTITION_BYTES[partition.number]
 
 
 class SqliteStore(MessageStore, MetadataStore):
@@ -179,13 +185,11 @@ class SqliteStore(MessageStore, MetadataStore):
 
     def _raise_floor(self) -> None:
         """Go on above everything an earlier process may have stamped or promised (G3, G4), also if the clock was set back."""
-        rows = self._writer.execute(SQL["moment_read"]).fetchall()
+        rows: list[Row] = self._writer.execute(SQL["moment_read"]).fetchall()
         if rows:
             boot, elapsed, last = rows[0]
             since = self._clock.elapsed() - elapsed if boot == self._clock.boot() else _RESTART_SLACK_SECONDS
-            wall_fell = self._clock.now_ticks() < last
-            slack = min(max(since, 0.0), _RESTART_SLACK_SECONDS) if wall_fell or boot == self._clock.boot() else 0.0
-            self._ids.raise_floor(last + round(slack * TICKS_PER_SECOND))
+            self._ids.raise_floor(last + round(min(since, _RESTART_SLACK_SECONDS) * TICKS_PER_SECOND))
 
     def _reader(self) -> apsw.Connection:
         """This thread's own connection: a page is one statement, hence one short read transaction."""
@@ -226,70 +230,73 @@ class SqliteStore(MessageStore, MetadataStore):
         return self._committer.submit(lambda transaction: self._append(transaction, request), grows=True)
 
     def _append(self, transaction: Transaction, request: AppendRequest) -> Appended:
-        queue = request.queue.uuid.bytes
-        if queue in self._dropped:
+        queue, drafts, once = request
+        key = queue.uuid.bytes
+        if key in self._dropped:
             raise QueueNotFound
-        if request.once is not None:
-            earlier = self._earlier(transaction, queue, request.once)
+        if once is None and not any(draft[6] for draft in drafts):
+            return Appended(self._insert(transaction, key, drafts))
+        if once is not None:
+            earlier = self._earlier(transaction, key, once)
             if earlier is not None:
                 return Appended(earlier, repeated=True)
-        known = self._known(transaction, queue, request)
-        fresh = any(draft.once is None or known[draft.once.key] is None for draft in request.drafts)
-        placed = self._insert(transaction, queue, request.drafts, known)
-        if request.once is not None:
-            self._remember(transaction, queue, request.once, placed)
-        return Appended(placed, repeated=not fresh)
+        return self._append_once(transaction, key, drafts, once)
 
-    def _known(self, transaction: Transaction, queue: bytes, request: AppendRequest) -> dict[str, Placed | None]:
-        """Where the messages of the drafts' keys are; None for a key that is new.
+    def _append_once(
+        self, transaction: Transaction, queue: bytes, drafts: Sequence[Draft], once: Once | None
+    ) -> Appended:
+        """Insert the drafts that are new, and remember the keys of all."""
+        first: dict[str, int] = {}
+        known: list[Placed | int | None] = []
+        for index, draft in enumerate(drafts):
+            known.append(self._known(transaction, queue, draft.once, drafts, first))
+            if draft.once is not None:
+                first.setdefault(draft.once.key, index)
+        inserted = iter(
+            self._insert(transaction, queue, [draft for draft, k in zip(drafts, known, strict=True) if k is None])
+        )
+        placed: list[Placed] = []
+        for draft, earlier in zip(drafts, known, strict=True):
+            place = next(inserted) if earlier is None else placed[earlier] if isinstance(earlier, int) else earlier
+            placed.append(place)
+            if draft.once is not None and earlier is None:
+                self._remember(transaction, queue, draft.once, [place])
+        if once is not None:
+            self._remember(transaction, queue, once, placed)
+        return Appended(placed, repeated=bool(drafts) and None not in known)
 
-        :raises KeyReused: a key stands for something else, in the store or within the request.
-        """
-        digests = {} if request.once is None else {request.once.key: request.once.digest}
-        known: dict[str, Placed | None] = {}
-        for draft in request.drafts:
-            once = draft.once
-            if once is None:
-                continue
-            if digests.setdefault(once.key, once.digest) != once.digest:
+    def _known(
+        self, transaction: Transaction, queue: bytes, once: Once | None, drafts: Sequence[Draft], first: dict[str, int]
+    ) -> Placed | int | None:
+        """Where a draft with this key is already: in the store, or earlier in its own batch (an index)."""
+        if once is None:
+            return None
+        index = first.get(once.key)
+        if index is not None:
+            if drafts[index].once != once:
                 raise KeyReused
-            if once.key not in known:
-                earlier = self._earlier(transaction, queue, once)
-                known[once.key] = earlier[0] if earlier else None
-        return known
+            return index
+        earlier = self._earlier(transaction, queue, once)
+        return None if earlier is None else earlier[0]
 
-    def _insert(
-        self, transaction: Transaction, queue: bytes, drafts: Sequence[Draft], known: dict[str, Placed | None]
-    ) -> list[Placed]:
+    def _insert(self, transaction: Transaction, queue: bytes, drafts: Sequence[Draft]) -> list[Placed]:
         ids, insert = transaction.ids, transaction.insert
-        tick = ids.stamp(len(drafts))
+        tick, now_tail = ids.stamp(len(drafts)) if drafts else 0, ids.tail
+        following: dict[int, MessageId] = {}
         placed = []
-        for draft in drafts:
-            partition, body, ttl, content_type, key, due, once = draft
-            if once is not None and (place := known[once.key]) is not None:
-                placed.append(place)
-                continue
+        for partition, body, ttl, content_type, key, due, _ in drafts:
             if due is None or due <= tick:
-                message_id = MessageId(tick, ids.tail)
+                message_id = MessageId(tick, now_tail)
                 tick += 1
             else:
-                message_id = MessageId(due, ids.scheduled_tail())
+                message_id = following.get(due) or MessageId(due, ids.scheduled_tail())
+                following[due] = MessageId(message_id.ticks + 1, message_id.tail)
             ticks, tail = message_id
-            insert(
-                queue + partition.to_bytes(1, "big"),
-                ticks,
-                tail,
-                ticks + ttl * TICKS_PER_SECOND,
-                seal_of(ticks, content_type, key, body),
-                content_type,
-                key,
-                body,
-            )
-            place = Placed(message_id, partition)
-            if once is not None:
-                known[once.key] = place
-                self._remember(transaction, queue, once, [place])
-            placed.append(place)
+            place = queue + _PARTITION_BYTES[partition]
+            expires = ticks + ttl * TICKS_PER_SECOND
+            seal = seal_of(ticks, content_type, key, body)
+            insert((place, ticks, tail, expires, seal, content_type, key, body))
+            placed.append(Placed(message_id, partition))
         return placed
 
     def _earlier(self, transaction: Transaction, queue: bytes, once: Once) -> list[Placed] | None:
@@ -299,9 +306,7 @@ class SqliteStore(MessageStore, MetadataStore):
         digest, answer = rows[0]
         if digest != once.digest:
             raise KeyReused
-        return [
-            Placed(MessageId.from_bytes(answer[at + 1 : at + 17]), answer[at]) for at in range(0, len(answer), 17)
-        ]
+        return [Placed(MessageId.from_bytes(answer[at + 1 : at + 17]), answer[at]) for at in range(0, len(answer), 17)]
 
     def _remember(self, transaction: Transaction, queue: bytes, once: Once, placed: Sequence[Placed]) -> None:
         answer = b"".join(place.partition.to_bytes(1, "big") + place.id.bytes for place in placed)
@@ -327,7 +332,8 @@ class SqliteStore(MessageStore, MetadataStore):
         if partition.queue.bytes in self._dropped:
             return Promise.of(Page([], False))
         after, upto = span
-        bindings = (_place(partition), *after, *upto, now_ticks, limit + 1)
+        rows_at_most = -1 if skip_corrupt else limit + 1  # how many are stepped over is not known before
+        bindings = (_place(partition), *after, *upto, now_ticks, rows_at_most)
         try:
             rows = self._reader().execute(_READS[newest_first, with_bodies], bindings)
             return Promise.of(_page(rows, limit, max_bytes, with_bodies, skip_corrupt))
@@ -377,7 +383,7 @@ class SqliteStore(MessageStore, MetadataStore):
                 transaction.execute(_DELETE, (place, ticks, tail))
                 expires = max(now, ticks) + ttl_seconds * TICKS_PER_SECOND
                 seal = seal_of(ticks, content_type, None, body)
-                transaction.insert(place, ticks, tail, expires, seal, content_type, None, body)
+                transaction.insert((place, ticks, tail, expires, seal, content_type, None, body))
             return any(message_id.ticks < now for _, message_id in wanted)
 
         return self._committer.submit(job, grows=True)
@@ -401,10 +407,11 @@ class SqliteStore(MessageStore, MetadataStore):
         reader, place = self._reader(), _place(partition)
 
         def end(sql: str) -> MessageId | None:
-            rows = reader.execute(sql, (place, now_ticks)).fetchall()
+            rows: list[Row] = reader.execute(sql, (place, now_ticks)).fetchall()
             return MessageId(*rows[0]) if rows else None
 
-        ((depth, scheduled),) = reader.execute(SQL["depth"], (place, now_ticks, now_ticks)).fetchall()
+        counts: list[Row] = reader.execute(SQL["depth"], (place, now_ticks, now_ticks)).fetchall()
+        depth, scheduled = counts[0]
         return PartitionState(depth, int(scheduled), end(SQL["oldest"]), end(SQL["newest"]))
 
     def drop(self, queue: uuid.UUID) -> Promise[None]:
@@ -548,22 +555,44 @@ class SqliteStore(MessageStore, MetadataStore):
 
 def _page(rows: Any, limit: int, max_bytes: int, with_bodies: bool, skip_corrupt: bool) -> Page:
     """Rows to messages, each checked, until the limit of count or bytes."""
-    messages: list[Message] = []
-    room, corrupt, make = max_bytes, 0, Message
-    for ticks, tail, expires, content_type, key, body, seal in rows:
-        room -= len(body)
-        if len(messages) == limit or (room < 0 and messages):
-            rows.close()
-            return Page(messages, True, corrupt)
-        if with_bodies and seal != seal_of(ticks, content_type, key, body):
-            if not skip_corrupt:
-                rows.close()
-                named = MessageId(ticks, tail).hex
-                raise CorruptMessage(f"message {named} does not match its checksum: step over it with skip_corrupt=true")
-            corrupt += 1
+    got: list[Row] = []
+    room, more, passed, counted = max_bytes, False, 0, 0
+    step_over = skip_corrupt and with_bodies
+    for row in rows:
+        if step_over and not _is_sound(row):
+            passed += 1
             continue
-        messages.append(make(ticks, tail, expires, content_type, key, body))
-    return Page(messages, False, corrupt)
+        room -= len(row[5])
+        if len(got) == limit or (room < 0 and got):
+            more = True
+            rows.close()
+            break
+        got.append(row)
+        counted = passed  # those after the page's last message are met again by the next page
+    if with_bodies and not skip_corrupt:
+        _refuse_corrupt(got)
+    return Page([_message(row[:6]) for row in got], more, counted if more else passed)
+
+
+def _is_sound(row: Row) -> bool:
+    """A flipped bit may even make a text of a body."""
+    return type(row[5]) is bytes and seal_of(row[0], row[3], row[4], row[5]) == row[6]
+
+
+def _refuse_corrupt(rows: list[Row]) -> None:
+    """Most messages have neither content type nor key: for them the seal is one expression, here in place."""
+    try:
+        suspects = [row for row in rows if (len(row[5]) << 32 | (crc32c(row[5]) ^ row[0] & 0xFFFFFFFF)) != row[6]]
+    except TypeError:
+        suspects = rows
+    for row in suspects:
+        if not _is_sound(row):
+            named = MessageId(row[0], row[1]).hex
+            raise CorruptMessage(f"message {named} does not match its checksum: step over it with skip_corrupt=true")
+
+
+_message = partial(tuple.__new__, Message)
+"""A row as a message, without the cost of calling its constructor."""
 
 
 def _queue(row: Row) -> Queue:

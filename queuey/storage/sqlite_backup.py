@@ -32,7 +32,7 @@ def backup(source: Path, target: Path, progress: Callable[[int, int], None] | No
     partial = target.with_name(target.name + ".partial")
     try:
         _copy(source, partial, progress)
-        os.replace(partial, target)
+        partial.replace(target)
         _sync_folder(target.parent)
     except (apsw.Error, OSError) as error:
         raise ConfigurationError(f"the backup to {target} failed: {error}") from error

@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import logging
 import threading
+import time
 from collections.abc import Callable
 from queue import SimpleQueue
 from typing import Any
@@ -31,6 +32,11 @@ _COLUMNS = 8
 _ROWS_A_STATEMENT = 128
 _GROUP = 4096
 """Jobs of one transaction at most: bounds the memory and the wait of the first."""
+
+_CROWD = 8
+_GATHER_SECONDS = 0.0005
+"""After a group of this many, the next waits this long for company: the same clients are about to come again, and one
+commit for all of them costs the processor a third less than three (docs/performance)."""
 
 INSERT = "insert into messages (place, ticks, tail, expires, seal, content_type, key, body) values "
 
@@ -52,9 +58,9 @@ class Transaction:
         """Run a query that does not touch the messages table, without flushing inserts."""
         return self.connection.execute(sql, bindings).fetchall()
 
-    def insert(self, *values: Any) -> None:
+    def insert(self, values: Row) -> None:
         """Insert one message; values in the order of :data:`INSERT`."""
-        self._values.extend(values)
+        self._values += values
 
     def flush(self) -> None:
         """Write gathered inserts, in statements of falling powers of two rows, so that few texts are prepared."""
@@ -93,7 +99,7 @@ class Committer:
         self._waiting: SimpleQueue[tuple[Job, bool, Promise[Any]] | None] = SimpleQueue()
         self._closed = False
         self._close_lock = threading.Lock()
-        self._between: Callable[[], None] | None = None
+        self._between: Callable[[], object] | None = None
         self._thread = threading.Thread(target=self._work, name=f"committer-{name}", daemon=True)
         self._thread.start()
 
@@ -112,7 +118,7 @@ class Committer:
             self._waiting.put((job, grows, promise))
         return promise
 
-    def run_between(self, work: Callable[[], None]) -> None:
+    def run_between(self, work: Callable[[], object]) -> None:
         """Let the committer's thread do ``work`` once, between two groups."""
         self._between = work
 
@@ -129,10 +135,13 @@ class Committer:
                 left[2].fail(StorageUnavailable("the store is closing; nothing was stored"))
 
     def _work(self) -> None:
+        crowded = False
         while True:
             first = self._waiting.get()
             if first is None:
                 return
+            if crowded:
+                time.sleep(_GATHER_SECONDS)
             group, last = [first], False
             for _ in range(min(self._waiting.qsize(), _GROUP - 1)):
                 job = self._waiting.get_nowait()
@@ -141,6 +150,7 @@ class Committer:
                     break
                 group.append(job)
             self._commit(group)
+            crowded = len(group) >= _CROWD
             del group, first
             if self._between is not None:
                 work, self._between = self._between, None
@@ -148,11 +158,13 @@ class Committer:
             if last:
                 return
 
-    def _guarded(self, work: Callable[[], None]) -> None:
+    def _guarded(self, work: Callable[[], object]) -> None:
         try:
             work()
+        except apsw.BusyError:
+            return  # the keeper is at it: it will ask again
         except apsw.Error as error:
-            log.warning("work between commits failed", extra={"error": str(error)})
+            log.warning("work between commits failed: %s", error)
 
     def _commit(self, group: list[tuple[Job, bool, Promise[Any]]]) -> None:
         try:
@@ -178,7 +190,7 @@ class Committer:
         except _CommitFailed as failed:
             self._after_failure([], OutcomeUnknown(), failed)
             return self._fail(group, OutcomeUnknown(f"the commit failed and may or may not be on disk: {failed}"))
-        except Exception as error:  # the loop must survive a faulty job
+        except Exception as error:  # noqa: BLE001 - the loop must survive a faulty job
             self._after_failure(group, QueueyError("a write failed inside the store; nothing was stored"), error)
             return None
         finally:
@@ -214,7 +226,9 @@ class Committer:
             raise _CommitFailed(str(error)) from error
         return outcomes
 
-    def _after_failure(self, group: list[tuple[Job, bool, Promise[Any]]], refusal: QueueyError, error: Exception) -> None:
+    def _after_failure(
+        self, group: list[tuple[Job, bool, Promise[Any]]], refusal: QueueyError, error: Exception
+    ) -> None:
         """Roll back; then try the jobs one by one, so that one that cannot be stored takes no other with it."""
         log.error("a group of writes failed", extra={"error": str(error), "jobs": len(group)})
         if self._connection.in_transaction:

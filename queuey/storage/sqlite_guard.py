@@ -16,7 +16,9 @@ from queuey.errors import (
     StoreInUse,
 )
 
-_NETWORK = frozenset({"nfs", "nfs4", "cifs", "smb3", "smbfs", "9p", "afs", "ceph", "glusterfs", "fuse.sshfs", "fuse.glusterfs", "ncpfs"})
+_NETWORK = frozenset(
+    {"nfs", "nfs4", "cifs", "smb3", "smbfs", "9p", "afs", "ceph", "glusterfs", "fuse.sshfs", "fuse.glusterfs", "ncpfs"}
+)
 """File systems whose locks or shared memory SQLite's write-ahead log cannot rely on."""
 
 
@@ -91,7 +93,7 @@ class Guard:
 
     def _look(self) -> tuple[int, int] | None:
         try:
-            found = os.stat(self._database)
+            found = self._database.stat()
         except OSError:
             return None
         return found.st_dev, found.st_ino
@@ -107,17 +109,23 @@ class Guard:
     def refusal(self) -> QueueyError | None:
         """Why nothing at all may be written now, if so."""
         if self._read_only:
-            return StorageReadOnly(f"the store's folder cannot be written; nothing was stored")
+            return StorageReadOnly("the store's folder cannot be written; nothing was stored")
         if self.damage:
-            return StorageUnavailable(f"the store is damaged and takes no more writes; nothing was stored: {self.damage}")
+            return StorageUnavailable(
+                f"the store is damaged and takes no more writes; nothing was stored: {self.damage}"
+            )
         if not self.file_is_ours():
-            return StorageUnavailable("the store's file was replaced or removed while in use; nothing was stored: restart the server")
+            return StorageUnavailable(
+                "the store's file was replaced or removed while in use; nothing was stored: restart the server"
+            )
         return None
 
     def refusal_to_grow(self) -> QueueyError | None:
         """Why nothing that takes more room may be written now, if so; deletes still may."""
         if self._reserve and self.free_bytes() < self._reserve:
-            return StorageFull(f"less than {self._reserve >> 20} MiB of disk are free; nothing was stored: delete messages or free disk space")
+            return StorageFull(
+                f"less than {self._reserve >> 20} MiB of disk are free; nothing was stored: delete messages or free disk space"
+            )
         return None
 
     def problems(self) -> list[str]:

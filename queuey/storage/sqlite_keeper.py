@@ -86,17 +86,19 @@ class Keeper:
 
     def _work(self) -> None:
         connection = self._connect()
-        while not self._stopping:
-            self._wake.wait(TURN_SECONDS)
-            self._wake.clear()
-            if self._stopping:
-                break
+        while self._rested():
             try:
                 self._checkpoint(connection)
                 self.turn()
             except (apsw.Error, QueueyError) as error:
                 log.warning("the keeper's turn failed: %s", error)
         connection.close()
+
+    def _rested(self) -> bool:
+        """Wait for the next turn; False when it is time to end."""
+        self._wake.wait(TURN_SECONDS)
+        self._wake.clear()
+        return not self._stopping
 
     def _checkpoint(self, connection: apsw.Connection) -> None:
         """Copy the log into the file; the committer copies the rest and starts the log over.

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import random
+import sys
 import threading
+from collections.abc import Iterator
 
 import pytest
 
@@ -106,6 +108,15 @@ class Appending(StoreContract):
 
         assert log.bodies(200) == [b"last"]
 
+    @pytest.fixture
+    def restless_threads(self) -> Iterator[None]:
+        """Threads take turns after a few steps each: what may come between two steps does."""
+        usual = sys.getswitchinterval()
+        sys.setswitchinterval(1e-6)
+        yield
+        sys.setswitchinterval(usual)
+
+    @pytest.mark.usefixtures("restless_threads")
     def test_threads_append_at_once_without_losing_a_message_or_their_order(self, log: Log) -> None:
         placed: dict[int, list[MessageId]] = {number: [] for number in range(4)}
 
@@ -125,6 +136,7 @@ class Appending(StoreContract):
             id_: b"%d-%d" % (number, turn) for number, ids in placed.items() for turn, id_ in enumerate(ids)
         }
 
+    @pytest.mark.usefixtures("restless_threads")
     def test_a_reader_that_follows_the_watermark_misses_nothing(self, log: Log, clock: ManualClock) -> None:
         """G3: whatever a reader was served up to is complete, whoever writes meanwhile and however the clock steps."""
         acknowledged: list[MessageId] = []

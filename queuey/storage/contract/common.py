@@ -7,7 +7,7 @@ from typing import Any, TypeVar
 from uuid import uuid4
 
 import pytest
-from hypothesis import HealthCheck, settings
+from hypothesis import HealthCheck, Phase, settings
 from hypothesis.stateful import RuleBasedStateMachine, run_state_machine_as_test
 
 from queuey.clock import ManualClock
@@ -22,9 +22,11 @@ SECOND = TICKS_PER_SECOND
 STRONG = Consistency.STRONG
 
 HISTORIES = settings(
-    max_examples=40,
-    stateful_step_count=25,
+    max_examples=80,
+    stateful_step_count=40,
     deadline=None,
+    phases=[Phase.reuse, Phase.generate, Phase.shrink],
+    report_multiple_bugs=False,
     suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large],
 )
 """A history writes to a real disk: examples enough to find a planted fault, few enough to take seconds."""

@@ -114,15 +114,16 @@ class PartitionHistory(RuleBasedStateMachine):
 
     @rule(
         partition=_PARTITIONS,
-        after=_ANY,
-        upto=_ANY,
+        after=st.one_of(st.just(0), _ANY),
+        upto=st.one_of(st.just(1), _ANY),
         limit=st.integers(1, 5),
-        max_bytes=st.sampled_from([1, 7, 1 << 20]),
+        max_bytes=st.sampled_from([1 << 20, 1 << 20, 1, 7]),
         newest_first=st.booleans(),
     )
     def read(self, partition: int, after: int, upto: int, limit: int, max_bytes: int, newest_first: bool) -> None:
         watermark = self.store.watermark(STRONG)
-        low, high = self._bound(after), min(self._bound(upto), MessageId.last_of(watermark))
+        low, high = sorted((self._bound(after), self._bound(upto)))
+        high = min(high, MessageId.last_of(watermark))
         span = [message for message in self._expect(partition, watermark) if low < message.id <= high]
         if newest_first:
             span.reverse()

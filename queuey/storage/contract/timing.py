@@ -175,7 +175,7 @@ class Timing(StoreContract):
     def test_room_of_expired_messages_is_used_again_without_harm(self, log: Log, clock: ManualClock) -> None:
         for turn in range(3):
             log.append(*(draft(b"%d" % turn, ttl_seconds=5) for _ in range(600)))
-            log.append(draft(b"long %d" % turn, ttl_seconds=3600))
+            log.append(draft(b"long %d" % turn, ttl_seconds=60))
             clock.advance(10)
 
         assert log.bodies() == [b"long 0", b"long 1", b"long 2"]

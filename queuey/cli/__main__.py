@@ -1,0 +1,7 @@
+"""``python -m queuey.cli``."""
+
+from __future__ import annotations
+
+from queuey.cli import main
+
+main(prog_name="queuey")

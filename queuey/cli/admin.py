@@ -1,0 +1,155 @@
+"""``queuey backup``, ``config``, ``errors``, ``version`` and ``completion``."""
+
+from __future__ import annotations
+
+import difflib
+import os
+from pathlib import Path
+from typing import Any
+
+import click
+
+from queuey.cli.options import config_option, settings_from, store_files, with_settings
+from queuey.cli.output import NothingFound, Progress, form_for, output_option, say, write_one, write_rows
+from queuey.errors import ConfigurationError, QueueyError, error_classes
+from queuey.settings import SETTINGS, Settings, describe, sample_ini
+
+SHELLS = ("bash", "zsh", "fish")
+
+
+@click.command("backup")
+@click.argument("dest", type=click.Path(path_type=Path))
+@click.option("--force", is_flag=True, help="Take the place of a file that is there, once the copy is whole.")
+@with_settings
+def backup_command(settings: Settings, dest: Path, force: bool) -> None:
+    """Copy the store while its server runs.
+
+    The new file DEST is the store as it was at one moment. Metadata in a file of its own goes to DEST.metadata. To restore, stop the server and put the file in the
+    place of the store's, whose -wal and -shm files must go.
+    """
+    from queuey.storage.sqlite_backup import backup
+
+    files = store_files(settings)
+    targets = [dest, dest.with_name(f"{dest.name}.metadata")][: len(files)]
+    for target in targets:
+        if target.is_dir() or (target.exists() and not force):
+            raise ConfigurationError(f"{target} exists already: choose another name, or say --force")
+    for source, target in zip(files, targets, strict=True):
+        whole = target.with_name(f"{target.name}.new") if target.exists() else target
+        with Progress(f"copying {source.name}", 0) as progress:
+            backup(source, whole, progress.reach)
+        if whole != target:
+            whole.replace(target)
+        say(f"copied {source} to {target}")
+
+
+@click.group("config")
+def config_command() -> None:
+    """Show, check and explain settings."""
+
+
+@config_command.command("show")
+@config_option
+@output_option
+def show_config(config: str | None, output: str | None) -> None:
+    """Every setting in force: its value and where that came from. Keys are counted, not shown."""
+    rows = [row._asdict() for row in describe(settings_from(config))]
+    write_rows(rows, ("section", "key", "value", "origin", "variable"), output)
+
+
+@config_command.command("check")
+@config_option
+@click.pass_context
+def check_config(ctx: click.Context, config: str | None) -> None:
+    """Exit 0 if the settings are sound, 1 if something has no meaning any more, 2 if something is wrong."""
+    notices = settings_from(config).notices
+    say(f"{config or 'environment'}: {len(notices)} notices" if notices else f"{config or 'environment'}: ok")
+    ctx.exit(1 if notices else 0)
+
+
+@config_command.command("doc")
+@click.option("--ini", is_flag=True, help="As an ini file that changes nothing until its marks are removed.")
+@output_option
+def document_config(ini: bool, output: str | None) -> None:
+    """All settings there are."""
+    if ini:
+        click.echo(sample_ini(), nl=False)
+        return
+    rows: list[dict[str, Any]] = [
+        {
+            "section": setting.section,
+            "key": setting.key,
+            "default": setting.default,
+            "accepted": setting.accepted,
+            "variable": setting.variable,
+            "help": setting.help,
+        }
+        for setting in SETTINGS
+    ]
+    write_rows(rows, list(rows[0]), output)
+
+
+@click.command("errors")
+@click.argument("code", required=False)
+@output_option
+def errors_command(code: str | None, output: str | None) -> None:
+    """What error codes mean.
+
+    All of them, or the CODE that an answer carried.
+    """
+    known = error_classes()
+    if code is None:
+        write_rows([_error_row(known[name]) for name in sorted(known)], ("code", "status", "retriable", "text"), output)
+        return
+    by_lower = {name.lower(): name for name in known}
+    if code.lower() not in by_lower:
+        near = difflib.get_close_matches(code.lower(), by_lower, n=1)
+        raise NothingFound(f"no error is called {code}" + (f": did you mean {by_lower[near[0]]}?" if near else ""))
+    write_one(_error_row(known[by_lower[code.lower()]]), output)
+
+
+def _error_row(error: type[QueueyError]) -> dict[str, Any]:
+    """``error_msg`` of v1 has ``key`` where the first Queuey's clients expect another word than the code."""
+    family = error.__mro__[1]
+    return {
+        "code": error.__name__,
+        "status": error.status,
+        "retriable": error.retriable,
+        "key": error.key or error.__name__,
+        "family": family.__name__ if issubclass(family, QueueyError) else "",
+        "text": error.default(),
+    }
+
+
+@click.command("version")
+@output_option
+def version_command(output: str | None) -> None:
+    """The version of Queuey, Python and SQLite."""
+    import platform
+
+    import apsw
+
+    from queuey import __version__
+
+    row = {"queuey": __version__, "python": platform.python_version(), "sqlite": apsw.sqlite_lib_version()}
+    if form_for(output) == "table":
+        click.echo(f"queuey {row['queuey']} (Python {row['python']}, SQLite {row['sqlite']})")
+    else:
+        write_one(row, output)
+
+
+@click.command("completion")
+@click.argument("shell", type=click.Choice(SHELLS), required=False)
+@click.pass_context
+def completion_command(ctx: click.Context, shell: str | None) -> None:
+    """A script for completion in a shell.
+
+    Without SHELL it is that of the login. In bash: eval "$(queuey completion bash)"
+    """
+    from click.shell_completion import get_completion_class
+
+    wanted = shell or Path(os.environ.get("SHELL", "bash")).name
+    found = get_completion_class(wanted)
+    if found is None:
+        raise click.UsageError(f"{wanted} is not one of {', '.join(SHELLS)}: name the shell.")
+    click.echo(found(ctx.find_root().command, {}, "queuey", "_QUEUEY_COMPLETE").source())

@@ -1,0 +1,126 @@
+"""Options that commands share: whom to ask, and where the server's own files are."""
+
+from __future__ import annotations
+
+import functools
+import os
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from queuey.cli.output import say
+from queuey.errors import ConfigurationError, Forbidden
+from queuey.settings import Settings, load_settings
+
+if TYPE_CHECKING:
+    pass
+
+DEFAULT_URL = "http://127.0.0.1:5000"
+DEFAULT_APPLICATION = "demo"
+DATA_HELP = "Folder of the embedded store."
+RETRIES = 3
+"""Of one request: about a second in all, for somebody waits."""
+
+Command = Callable[..., None]
+
+
+def with_client(command: Command) -> Command:
+    """Options for a server and an identity; the command gets ``client``."""
+
+    @click.option("--url", envvar="QUEUEY_URL", default=DEFAULT_URL, show_default=True, help="Server to ask.")
+    @click.option(
+        "-a",
+        "--application",
+        envvar="QUEUEY_APPLICATION",
+        default=DEFAULT_APPLICATION,
+        show_default=True,
+        help="Owner of the queues.",
+    )
+    @click.option(
+        "--app-key",
+        envvar="QUEUEY_KEY",
+        show_envvar=True,
+        help="Application key; as an option it shows in process lists, so better set the variable.",
+    )
+    @click.option(
+        "--timeout", type=click.FloatRange(0.1), default=30.0, show_default=True, help="Seconds to wait for an answer."
+    )
+    @functools.wraps(command)
+    def call(url: str, application: str, app_key: str | None, timeout: float, **given: Any) -> None:
+        from qdo.client import Client
+
+        with Client(url, application, app_key or None, timeout_seconds=timeout, retries=RETRIES) as client:
+            try:
+                command(client=client, **given)
+            except Forbidden as error:
+                if app_key:
+                    raise
+                raise Forbidden(f"{error} No application key was given: set QUEUEY_KEY.") from error
+
+    return call
+
+
+def with_settings(command: Command) -> Command:
+    """Options for the server's own settings; the command gets ``settings``, and notices are told."""
+
+    @config_option
+    @click.option(
+        "--data", type=click.Path(file_okay=False), help=f"{DATA_HELP}  [QUEUEY_DATA; default: ./queuey-data]"
+    )
+    @functools.wraps(command)
+    def call(config: str | None, data: str | None, **given: Any) -> None:
+        command(settings=settings_from(config, data=data), **given)
+
+    return call
+
+
+def config_option(command: Command) -> Command:
+    """``-c``: passed on as ``config``."""
+    return click.option("-c", "--config", envvar="QUEUEY_CONFIG", help="The server's ini file.", type=click.Path())(
+        command
+    )
+
+
+def settings_from(config: str | None, **overrides: Any) -> Settings:
+    """Settings from all sources.
+
+    :param overrides: values of options by attribute; None is not given.
+    """
+    settings = load_settings(config or None, os.environ, overrides)
+    for notice in settings.notices:
+        say(f"notice: {notice}")
+    return settings
+
+
+def store_files(settings: Settings) -> list[Path]:
+    """The embedded store's file, and that of the metadata if it is another; only those that there should be.
+
+    :raises ConfigurationError: everything is in memory.
+    """
+    files = []
+    if settings.storage_backend == "sqlite":
+        files.append(Path(settings.storage_path or Path(settings.data, "queuey.db")))
+    backend = settings.metadata_backend or settings.storage_backend
+    if backend == "sqlite" and (settings.metadata_backend or settings.metadata_path):
+        files.append(Path(settings.metadata_path or Path(settings.data, "metadata.db")))
+    if not files:
+        raise ConfigurationError("[storage] backend = memory: there is no store outside of its server")
+    return files
+
+
+def confirm(question: str, *, yes: bool) -> None:
+    """Ask before something is destroyed; without a terminal, ``--yes`` is needed.
+
+    :raises click.UsageError: nobody to ask.
+    """
+    if yes:
+        return
+    if not sys.stdin.isatty():
+        raise click.UsageError(f"{question} Say --yes: there is no terminal to ask on.")
+    click.confirm(question, abort=True, err=True)
+
+
+yes_option = click.option("--yes", is_flag=True, help="Do not ask.")

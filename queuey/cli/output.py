@@ -1,0 +1,229 @@
+"""What commands print: rows in four forms, progress, and errors with their exit codes."""
+
+from __future__ import annotations
+
+import base64
+import csv
+import json
+import sys
+import time
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from itertools import chain, islice
+from typing import IO, Any, Self
+
+import click
+
+from queuey.errors import (
+    ConfigurationError,
+    Forbidden,
+    InvalidMessageId,
+    InvalidParameter,
+    NotFound,
+    OutcomeUnknown,
+    QueueyError,
+    StorageFull,
+    StorageUnavailable,
+    Throttled,
+    Unauthenticated,
+)
+
+FORMS = ("table", "json", "jsonl", "csv")
+Row = Mapping[str, Any]
+
+_EXIT_CODES: Sequence[tuple[type[QueueyError], int]] = (
+    (ConfigurationError, 2),
+    (InvalidParameter, 2),
+    (InvalidMessageId, 2),
+    (NotFound, 3),
+    (Unauthenticated, 4),
+    (Forbidden, 4),
+    (Throttled, 5),
+    (StorageUnavailable, 5),
+    (StorageFull, 5),
+    (OutcomeUnknown, 6),
+)
+_SAMPLE_ROWS = 100
+_PROGRESS_AFTER_SECONDS = 2.0
+
+
+def exit_code(error: QueueyError) -> int:
+    """What a shell is told.
+
+    >>> from queuey.errors import QueueNotFound
+    >>> exit_code(QueueNotFound())
+    3
+    """
+    return next((code for family, code in _EXIT_CODES if isinstance(error, family)), 1)
+
+
+class Failed(click.ClickException):
+    """An error of Queuey at the end of a command."""
+
+    def __init__(self, error: QueueyError) -> None:
+        super().__init__(str(error))
+        self._error = error
+
+    @property
+    def exit_code(self) -> int:  # type: ignore[override]  # click reads it from the instance
+        return exit_code(self._error)
+
+    def show(self, file: IO[Any] | None = None) -> None:
+        click.echo(f"{click.style(self._error.code, fg='red')}: {self.message}", err=True)
+
+
+class NothingFound(click.ClickException):
+    """What was named is not there."""
+
+    exit_code = 3
+
+
+def say(text: str) -> None:
+    """Talk, as opposed to data."""
+    click.echo(text, err=True)
+
+
+def output_option(command: Callable[..., None]) -> Callable[..., None]:
+    """``-o``: passed on as ``output``; None leaves the choice to :func:`form_for`."""
+    return click.option(
+        "-o",
+        "--output",
+        type=click.Choice(FORMS),
+        envvar="QUEUEY_OUTPUT",
+        help="Form of the output: table on a terminal, else jsonl.",
+    )(command)
+
+
+def form_for(output: str | None, out: IO[Any] | None = None) -> str:
+    return output or ("table" if (out or sys.stdout).isatty() else "jsonl")
+
+
+def write_rows(
+    rows: Iterable[Row], columns: Sequence[str], output: str | None, *, widths: Sequence[int] | None = None
+) -> None:
+    """Print rows as they come.
+
+    :param columns: members that every row has or may lack, in the order of tables and CSV.
+    :param widths: of a table's columns; None takes them from the first hundred rows.
+    """
+    out = sys.stdout
+    form = form_for(output, out)
+    rows = _begun(rows)
+    if form == "table":
+        _write_table(rows, columns, widths, out)
+    elif form == "csv":
+        lines = csv.writer(out, lineterminator="\n")
+        lines.writerow(columns)
+        lines.writerows([_plain(row.get(column)) for column in columns] for row in rows)
+    elif form == "jsonl":
+        for row in rows:
+            out.write(to_json(row) + "\n")
+    else:
+        _write_list(rows, out)
+    out.flush()
+
+
+def write_one(row: Row, output: str | None) -> None:
+    """Print one thing: in a table one member a line, in JSON an object."""
+    out = sys.stdout
+    form = form_for(output, out)
+    if form == "table":
+        width = max(map(len, row))
+        for name, value in row.items():
+            out.write(f"{name:{width}}  {visible(_plain(value))}".rstrip() + "\n")
+    elif form == "csv":
+        write_rows([row], list(row), form)
+    else:
+        out.write(to_json(row, indent=2 if form == "json" else None) + "\n")
+    out.flush()
+
+
+def to_json(value: Any, *, indent: int | None = None) -> str:
+    return json.dumps(value, ensure_ascii=False, indent=indent)
+
+
+def visible(text: str) -> str:
+    r"""Text that cannot steer a terminal.
+
+    >>> visible("a\x1b[31m\nb")
+    'a\\x1b[31m\\nb'
+    """
+    return text if text.isprintable() else "".join(c if c.isprintable() else repr(c)[1:-1] for c in text)
+
+
+def message_row(partition: int, message_id: Any, **more: Any) -> dict[str, Any]:
+    """How a message begins, in the words of the API."""
+    return {"partition": partition, "message_id": message_id.hex, "timestamp": message_id.timestamp, **more}
+
+
+def body_members(body: bytes) -> dict[str, str]:
+    """A body in the words of the API: text, or base64 and a member that says so."""
+    try:
+        return {"body": body.decode()}
+    except UnicodeDecodeError:
+        return {"body": base64.b64encode(body).decode(), "encoding": "base64"}
+
+
+def _begun(rows: Iterable[Row]) -> Iterator[Row]:
+    """The same rows, the first one made: what fails at once fails before a heading is printed."""
+    left = iter(rows)
+    return chain(list(islice(left, 1)), left)
+
+
+def _write_list(rows: Iterable[Row], out: IO[str]) -> None:
+    out.write("[")
+    between = "\n"
+    for row in rows:
+        out.write(f"{between}{to_json(row)}")
+        between = ",\n"
+    out.write("\n]\n")
+
+
+def _write_table(rows: Iterable[Row], columns: Sequence[str], widths: Sequence[int] | None, out: IO[str]) -> None:
+    lines: Iterator[list[str]] = ([visible(_plain(row.get(column))) for column in columns] for row in rows)
+    title = [column.replace("_", " ").upper() for column in columns]
+    if widths is None:
+        sample = list(islice(lines, _SAMPLE_ROWS))
+        widths = [max(map(len, column)) for column in zip(title, *sample, strict=True)]
+        lines = chain(sample, lines)
+    for line in chain([title], lines):
+        out.write("  ".join(f"{cell:{width}}" for cell, width in zip(line, widths, strict=True)).rstrip() + "\n")
+
+
+def _plain(value: Any) -> str:
+    if value is None:
+        return ""
+    if isinstance(value, bool):
+        return str(value).lower()
+    if isinstance(value, (list, tuple)):
+        return ",".join(map(str, value))
+    return str(value)
+
+
+class Progress:
+    """A bar on stderr, for whatever takes longer than two seconds on a terminal."""
+
+    def __init__(self, label: str, total: int, *, now: Callable[[], float] = time.monotonic) -> None:
+        self._label = label
+        self._total = total
+        self._now = now
+        self._start = now()
+        self._bar: Any = None
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        if self._bar is not None:
+            self._bar.__exit__(*error)
+
+    def reach(self, done: int, total: int | None = None) -> None:
+        """``done`` of ``total`` is done."""
+        if total is not None:
+            self._total = total
+        if self._bar is None:
+            err = sys.stderr
+            if not self._total or not err.isatty() or self._now() - self._start < _PROGRESS_AFTER_SECONDS:
+                return
+            self._bar = click.progressbar(length=self._total, label=self._label, file=err)
+            self._bar.__enter__()
+        self._bar.update(done - self._bar.pos)

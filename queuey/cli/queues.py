@@ -1,0 +1,153 @@
+"""``queuey queue``: queues of an application."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from itertools import islice, takewhile
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from queuey.cli.options import confirm, with_client, yes_option
+from queuey.cli.output import form_for, output_option, say, write_one, write_rows
+from queuey.cli.times import rfc3339
+from queuey.ids import EPOCH_TICKS, TICKS_PER_SECOND, parse_timestamp
+from queuey.model import MAX_PARTITIONS, Consistency, QueueKind
+
+if TYPE_CHECKING:
+    from qdo.client import Client, PartitionInfo, QueueSettings
+
+COLUMNS = ("queue_name", "partitions", "type", "consistency", "principals", "created")
+
+
+def _settings_options(command: Callable[..., None]) -> Callable[..., None]:
+    """The settings of a queue; what is not given is not named."""
+    for option in reversed(
+        [
+            click.option(
+                "--partitions", type=click.IntRange(1, MAX_PARTITIONS), help="They can grow later, never fall."
+            ),
+            click.option(
+                "--type", "kind", type=click.Choice(list(map(str, QueueKind))), help="public: anybody may read."
+            ),
+            click.option("--consistency", type=click.Choice(list(map(str, Consistency)))),
+            click.option(
+                "--principal",
+                "principals",
+                multiple=True,
+                help="Who may read and delete: app:NAME, bid:ADDRESS. Repeatable.",
+            ),
+        ]
+    ):
+        command = option(command)
+    return command
+
+
+@click.group("queue")
+def queue_command() -> None:
+    """List, make, look at, change and remove queues."""
+
+
+@queue_command.command("ls")
+@click.argument("prefix", default="")
+@click.option("--counts", is_flag=True, help="Count the messages of each.")
+@click.option("-n", "--limit", type=click.IntRange(1), help="Only the first so many.")
+@output_option
+@with_client
+def list_queues(client: Client, prefix: str, counts: bool, limit: int | None, output: str | None) -> None:
+    """Queues by name, those that begin with PREFIX."""
+    found = takewhile(
+        lambda queue: queue.name.startswith(prefix),
+        client.queues(start=prefix, page_size=min(limit or 1000, 1000), with_counts=counts),
+    )
+    columns = (*COLUMNS, "count") if counts else COLUMNS
+    write_rows((_row(queue, counts=counts) for queue in islice(found, limit)), columns, output)
+
+
+@queue_command.command("add")
+@click.argument("name", required=False)
+@_settings_options
+@click.option("--new", "only_new", is_flag=True, help="Fail if there is one of this name.")
+@output_option
+@with_client
+def add_queue(
+    client: Client, name: str | None, principals: Sequence[str], only_new: bool, output: str | None, **settings: Any
+) -> None:
+    """Make a queue, with a random name if none is given. Again is no error: what is named is put in place."""
+    made = client.create_queue(name, principals=principals or None, only_new=only_new, **settings)
+    write_one(_row(made), output)
+
+
+@queue_command.command("info")
+@click.argument("name")
+@output_option
+@with_client
+def show_queue(client: Client, name: str, output: str | None) -> None:
+    """Settings, depth, oldest and newest message of a queue, and of each partition."""
+    info = client.queue_info(name)
+    row = {
+        **_row(info.settings),
+        "application": info.application,
+        "uuid": info.uuid,
+        "depth": info.depth,
+        "scheduled": info.scheduled,
+        "watermark": info.watermark,
+    }
+    details = [_partition_row(part) for part in info.partitions]
+    if form_for(output) != "table":
+        write_one({**row, "partition_details": details}, output)
+        return
+    write_one({**row, "watermark": rfc3339(parse_timestamp(info.watermark))}, "table")
+    click.echo()
+    write_rows(details, ("partition", "depth", "scheduled", "oldest_time", "newest_time"), "table")
+
+
+@queue_command.command("edit")
+@click.argument("name")
+@_settings_options
+@click.option("--no-principals", is_flag=True, help="Nobody but the owner reads.")
+@output_option
+@with_client
+def edit_queue(
+    client: Client, name: str, principals: Sequence[str], no_principals: bool, output: str | None, **settings: Any
+) -> None:
+    """Change what is given, keep the rest. Principals given replace those there are."""
+    if principals and no_principals:
+        raise click.UsageError("--principal and --no-principals exclude each other.")
+    if not principals and not no_principals and not any(value is not None for value in settings.values()):
+        raise click.UsageError("Nothing to change: say what.")
+    changed = client.update_queue(name, principals=principals if principals or no_principals else None, **settings)
+    write_one(_row(changed), output)
+
+
+@queue_command.command("rm")
+@click.argument("name")
+@yes_option
+@with_client
+def remove_queue(client: Client, name: str, yes: bool) -> None:
+    """Remove a queue and all its messages."""
+    confirm(f"Remove queue {name} of {client.application} and all its messages?", yes=yes)
+    client.delete_queue(name)
+    say(f"removed queue {name}")
+
+
+def _row(queue: QueueSettings, *, counts: bool = False) -> dict[str, Any]:
+    row: dict[str, Any] = {
+        "queue_name": queue.name,
+        "partitions": queue.partitions,
+        "type": queue.kind,
+        "consistency": queue.consistency,
+        "principals": list(queue.principals),
+    }
+    if queue.created is not None:
+        row["created"] = rfc3339(EPOCH_TICKS + round(queue.created * 1_000_000) * (TICKS_PER_SECOND // 1_000_000))
+    return {**row, "count": queue.count} if counts else row
+
+
+def _partition_row(part: PartitionInfo) -> dict[str, Any]:
+    row: dict[str, Any] = {"partition": part.number, "depth": part.depth, "scheduled": part.scheduled}
+    for end in ("oldest", "newest"):
+        found = getattr(part, end)
+        row[end] = found and found.hex
+        row[f"{end}_time"] = found and rfc3339(found.ticks)
+    return row

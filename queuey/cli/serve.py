@@ -1,0 +1,67 @@
+"""``queuey serve``."""
+
+from __future__ import annotations
+
+import os
+import shlex
+import warnings
+from typing import TYPE_CHECKING
+
+import click
+
+from queuey.cli.options import DATA_HELP, DEFAULT_APPLICATION, DEFAULT_URL, config_option, settings_from
+from queuey.cli.output import say
+
+if TYPE_CHECKING:
+    from queuey.doors.server import Started
+
+
+@click.command("serve")
+@config_option
+@click.option("--host", help="Address to listen on.  [QUEUEY_HOST; default: 127.0.0.1]")
+@click.option("--port", type=int, help="Port; 0 takes a free one.  [QUEUEY_PORT; default: 5000]")
+@click.option("--data", type=click.Path(file_okay=False), help=f"{DATA_HELP}  [QUEUEY_DATA; default: ./queuey-data]")
+@click.pass_context
+def serve_command(ctx: click.Context, config: str | None, host: str | None, port: int | None, data: str | None) -> None:
+    """Run the server. Needs no options: the store is a folder, made where it is missing.
+
+    On the first start an application 'demo' is made, with the key in QUEUEY_KEY or a new one that is shown
+    once. Every setting of 'queuey config doc' can be given in the ini file or as a variable. SIGTERM or
+    Ctrl-C lets requests finish, then stops.
+    """
+    settings = settings_from(config, host=host, port=port, data=data)
+    # Pyramid imports pkg_resources, which warns (hence setuptools<81); nobody who reads this can do anything about it.
+    warnings.filterwarnings("ignore", "(Deprecated call to .)?pkg_resources", Warning)
+    from queuey.doors.server import serve
+
+    ctx.exit(serve(settings, announce, first_key=os.environ.get("QUEUEY_KEY") or None))
+
+
+def announce(started: Started) -> None:
+    """Where the server is, and on its first start the key and what to type next."""
+    where = f"data in {started.data}" if started.backend == "sqlite" else "in memory: stopping loses everything"
+    click.echo(f"Queuey listens on {started.url}, {where}")
+    if started.application is not None and started.key is not None:
+        say(
+            first_words(
+                started.url, started.application, started.key, chosen=started.key == os.environ.get("QUEUEY_KEY")
+            )
+        )
+
+
+def first_words(url: str, application: str, key: str, *, chosen: bool) -> str:
+    """The key, shown this once unless it was chosen and so is known, and the next three commands."""
+    variables = {"QUEUEY_KEY": "..." if chosen else key}
+    if url != DEFAULT_URL:
+        variables["QUEUEY_URL"] = url
+    if application != DEFAULT_APPLICATION:
+        variables["QUEUEY_APPLICATION"] = application
+    export = " ".join(f"{name}={value if value == '...' else shlex.quote(value)}" for name, value in variables.items())
+    shown = f", with the key:\n\n    {key}\n\nIt is not shown again; 'queuey key new' makes more."
+    return (
+        f"\nMade the application '{application}'{', with the key in QUEUEY_KEY.' if chosen else shown}\n"
+        f"Next, in another terminal:\n\n"
+        f"    export {export}\n"
+        f"    queuey put {application} hello\n"
+        f"    queuey get {application} --follow\n"
+    )
