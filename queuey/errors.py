@@ -32,7 +32,6 @@
     │   ├── StorageReadOnly           503
     │   ├── ClockUnsafe               503
     │   └── ServerUnreachable         raised by clients, never over HTTP
-    ├── ServerBusy                    503   retriable: nothing was stored
     ├── StorageFull                   507   retriable: nothing was stored
     ├── OutcomeUnknown                504   may have been stored
     ├── BrokenStream                  raised by clients, never over HTTP
@@ -77,7 +76,6 @@ __all__ = [
     "QueueExists",
     "QueueNotFound",
     "QueueyError",
-    "ServerBusy",
     "ServerUnreachable",
     "StorageFull",
     "StorageReadOnly",
@@ -257,7 +255,7 @@ class InProgress(Conflict):
 
 
 class Throttled(QueueyError):
-    """Too many requests at once: try again after Retry-After seconds."""
+    """As many requests, or bytes of them, are under way as this server takes at once; nothing was stored: try again after Retry-After seconds."""
 
     status = 429
     retriable = True
@@ -284,13 +282,6 @@ class ClockUnsafe(StorageUnavailable):
 
 class ServerUnreachable(StorageUnavailable):
     """No server answers at this address: nothing was stored."""
-
-
-class ServerBusy(QueueyError):
-    """As many requests, or bytes of them, are under way as this server takes at once; nothing was stored: try again."""
-
-    status = 503
-    retriable = True
 
 
 class StorageFull(QueueyError):

@@ -141,7 +141,8 @@ class LoopInbox:
         self._kept.append(future)
         if not self._woken:
             self._woken = True
-            with contextlib.suppress(RuntimeError):  # the loop was closed, so nobody waits: no harm to who keeps promises
+            # A loop that was closed has nobody waiting: that must not harm the thread that keeps the promise.
+            with contextlib.suppress(RuntimeError):
                 self._loop.call_soon_threadsafe(self._drain)
 
     def _drain(self) -> None:

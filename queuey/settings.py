@@ -116,13 +116,13 @@ SETTINGS: tuple[Setting, ...] = (
     Setting("limits", "max_request_bytes", int, 8 << 20, "Largest request body, a batch included, bytes.", 1, 256 << 20),
     Setting("limits", "max_answer_bytes", int, 4 << 20, "Bodies in one JSON answer, bytes; the answer ends early and says so.", 1 << 10, 256 << 20),
     Setting("limits", "max_batch_messages", int, 10_000, "Messages in one append.", 1, 100_000),
-    Setting("limits", "max_in_flight", int, 2_000, "Requests under way at once; more get 503 with Retry-After.", 1, 1_000_000),
+    Setting("limits", "max_in_flight", int, 2_000, "Requests under way at once; more get 429 with Retry-After.", 1, 1_000_000),
     Setting(
         "limits",
         "max_in_flight_mb",
         int,
         256,
-        "MiB of request bodies and large answers under way at once; more get 503 with Retry-After.",
+        "MiB of request bodies and large answers under way at once; more get 429 with Retry-After.",
         1,
         1_000_000,
     ),
@@ -144,7 +144,7 @@ _COMMAND_VARIABLE = re.compile(r"QUEUEY_(SERVE|PUT|GET|QUEUE|KEY|BACKUP|CONFIG|E
 _BY_NAME = {(setting.section, setting.key): setting for setting in SETTINGS}
 _BY_ATTRIBUTE = {setting.attribute: setting for setting in SETTINGS}
 _BY_VARIABLE = {setting.variable: setting for setting in SETTINGS}
-_APPLICATION = re.compile(r"[A-Za-z0-9_.-]{1,50}")
+_APPLICATION = re.compile(r"(?!\.{1,2}$)[A-Za-z0-9_.-]{1,50}")
 _KEY_TEXT = re.compile(r"[!-:<-~]+")
 """What a credential in a header can carry: visible ASCII, no semicolon."""
 

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
 from queuey.api.calls import ARROW, JSON, NDJSON, Answer, Call, Headers
-from queuey.api.cursors import format_cursor, parse_cursor
+from queuey.api.cursors import Cursor, format_cursor, parse_cursor
 from queuey.api.forms import COLUMNS, ArrowForm, EndMark, NdjsonForm, entries_of, json_page
 from queuey.api.params import Problems, boolean, integer, moment, one_of, partition_list, words
 from queuey.errors import NotAcceptable
@@ -33,6 +33,8 @@ class ReadParams(NamedTuple):
     newest_first: bool
     columns: Sequence[str] | None
     skip_corrupt: bool
+    every: bool = False
+    """All partitions are read, those to come included."""
 
     @classmethod
     def parse(cls, call: Call, queue: Queue, *, max_limit: int) -> ReadParams:
@@ -58,14 +60,12 @@ class ReadParams(NamedTuple):
             problems.add("cursor", "says where to go on in every partition: give no since and no partitions beside it")
         problems.check()
         span = _span(since, until, newest_first=newest_first)
-        if cursor is None:
-            spans = [(number, span) for number in numbers]
-        else:
-            spans = [
-                (number, _from(place, span, newest_first=newest_first))
-                for number, place in parse_cursor(queue, cursor).items()
-            ]
-        return cls(spans, limit, newest_first, columns, boolean(get("skip_corrupt")))
+        every = get("partitions") == "all"
+        spans = [(number, span) for number in numbers]
+        if cursor is not None:
+            places, every = parse_cursor(queue, cursor)
+            spans = [(number, _from(place, span, newest_first=newest_first)) for number, place in places.items()]
+        return cls(spans, limit, newest_first, columns, boolean(get("skip_corrupt")), every)
 
 
 _PLAIN = ReadParams([(1, Span())], None, False, None, False)
@@ -118,7 +118,7 @@ def _cursor(queue: Queue, params: ReadParams, answer: ReadAnswer) -> str:
         for number, span in params.spans
         if number in pages
     }
-    return format_cursor(queue, places)
+    return format_cursor(queue, Cursor(places, params.every))
 
 
 async def read(service: Service, call: Call, queue: Queue) -> Answer:
@@ -210,4 +210,4 @@ def _chunks(
                 yield form.rows(page.messages, number)
         more = more or page_more
         places[number] = _place(wanted, last, more=page_more, newest_first=params.newest_first)
-    yield form.end(EndMark(sent, format_cursor(queue, places), more, format_timestamp(watermark)))
+    yield form.end(EndMark(sent, format_cursor(queue, Cursor(places, params.every)), more, format_timestamp(watermark)))

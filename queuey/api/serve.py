@@ -9,7 +9,6 @@ from __future__ import annotations
 import logging
 import re
 import secrets
-import threading
 from collections.abc import Mapping
 from itertools import count
 from time import perf_counter
@@ -27,12 +26,13 @@ from queuey.errors import (
     MessageTooLarge,
     QueueNotFound,
     QueueyError,
-    ServerBusy,
+    Throttled,
     Unauthenticated,
     UnsupportedEncoding,
 )
 from queuey.security.permissions import permits
 from queuey.service import Service
+from queuey.service.gate import Gate
 
 log = logging.getLogger(__name__)
 
@@ -43,40 +43,6 @@ _process, _counter = secrets.token_hex(6), count(1)
 
 _SMALL = 64 << 10
 """Answers up to this size are not counted: the number of requests bounds them well enough."""
-
-
-class Gate:
-    """How many requests, and how many bytes of their bodies and answers, may be under way at once (G17)."""
-
-    def __init__(self, most_calls: int, most_bytes: int) -> None:
-        self.calls = 0
-        self._bytes = 0
-        self._most_calls = most_calls
-        self._most_bytes = most_bytes
-        self._lock = threading.Lock()
-
-    def enter(self, size: int) -> bool:
-        """Let a call with a body of this size in, if there is room; one call always finds room for its bytes."""
-        with self._lock:
-            if self.calls >= self._most_calls or (self.calls and self._bytes + size > self._most_bytes):
-                return False
-            self.calls += 1
-            self._bytes += size
-            return True
-
-    def hold(self, size: int) -> bool:
-        """Let a call that is in hold more bytes, if there is room."""
-        with self._lock:
-            if self.calls > 1 and self._bytes + size > self._most_bytes:
-                return False
-            self._bytes += size
-            return True
-
-    def leave(self, size: int) -> None:
-        """A call ends and gives back what it held."""
-        with self._lock:
-            self.calls -= 1
-            self._bytes -= size
 
 
 class Desk:
@@ -150,13 +116,13 @@ class Desk:
     def _enter(self, call: Call) -> None:
         if not self._gate.enter(call.length):
             self.service.monitor.count("queuey_throttled", 1, "in_flight")
-            raise ServerBusy
+            raise Throttled
         call.held = call.length
 
     def _hold(self, call: Call, size: int) -> None:
         if not self._gate.hold(size):
             self.service.monitor.count("queuey_throttled", 1, "in_flight")
-            raise ServerBusy
+            raise Throttled
         call.held += size
 
     def leave(self, call: Call) -> None:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import io
+import logging
 from collections.abc import Awaitable, Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
@@ -18,6 +19,8 @@ from queuey.api.routes import Operation
 from queuey.api.serve import Desk
 from queuey.doors.pyramid import OPENED, Environ, wsgi_application
 from queuey.promise import LoopInbox, drive
+
+log = logging.getLogger(__name__)
 
 Receive = Callable[[], Awaitable[dict[str, Any]]]
 Send = Callable[[dict[str, Any]], Awaitable[None]]
@@ -56,6 +59,10 @@ class LoopDoor:
         self._timer.cancel()
         self._threads.shutdown(wait=True)
 
+    def abandon(self) -> None:
+        """Wait for no client any longer: a stop has waited long enough."""
+        self._patience = 0.0
+
     def _sweep(self) -> None:
         """Give up on clients that take too long; one timer for all of them."""
         late = self._loop.time() - self._patience
@@ -85,6 +92,9 @@ class LoopDoor:
             await self._send(call, answer, receive, send)
         except ClientGone:
             return
+        except Exception:
+            log.exception("answering request %s failed", call.request_id)  # granian would tell nobody
+            raise
         finally:
             desk.leave(call)
 

@@ -249,6 +249,8 @@ class SqliteStore(MessageStore, MetadataStore):
         first: dict[str, int] = {}
         known: list[Placed | int | None] = []
         for index, draft in enumerate(drafts):
+            if once is not None and draft.once not in (None, once) and draft.once.key == once.key:
+                raise KeyReused
             known.append(self._known(transaction, queue, draft.once, drafts, first))
             if draft.once is not None:
                 first.setdefault(draft.once.key, index)
@@ -282,15 +284,13 @@ class SqliteStore(MessageStore, MetadataStore):
     def _insert(self, transaction: Transaction, queue: bytes, drafts: Sequence[Draft]) -> list[Placed]:
         ids, insert = transaction.ids, transaction.insert
         tick, now_tail = ids.stamp(len(drafts)) if drafts else 0, ids.tail
-        following: dict[int, MessageId] = {}
         placed = []
         for partition, body, ttl, content_type, key, due, _ in drafts:
             if due is None or due <= tick:
                 message_id = MessageId(tick, now_tail)
                 tick += 1
             else:
-                message_id = following.get(due) or MessageId(due, ids.scheduled_tail())
-                following[due] = MessageId(message_id.ticks + 1, message_id.tail)
+                message_id = MessageId(due, ids.scheduled_tail())
             ticks, tail = message_id
             place = queue + _PARTITION_BYTES[partition]
             expires = ticks + ttl * TICKS_PER_SECOND

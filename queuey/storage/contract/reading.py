@@ -22,6 +22,7 @@ def pages(log: Log, **how: Any) -> list[Page]:
         last = found[-1].messages[-1].id
         ends: dict[str, Any] = {"upto": last.before()} if how["newest_first"] else {"after": last}
         found.append(log.read(**ends, **how))
+        assert len(found) < 20, "a page that repeats would never end"
     return found
 
 

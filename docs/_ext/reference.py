@@ -1,0 +1,156 @@
+"""Reference text that the code knows best: settings, errors, commands and metrics.
+
+A page says where it stands, with a comment on a line of its own; the comment is replaced before the
+page is parsed, so that the text can't grow stale::
+
+    <!-- settings: storage -->     the rows of one section of queuey.settings.SETTINGS
+    <!-- error: QueueNotFound -->  what queuey.errors says of one class, and its anchor
+    <!-- commands -->              every command of the queuey command line
+    <!-- metrics -->               every metric of /metrics
+"""
+
+from __future__ import annotations
+
+import inspect
+import re
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import click
+from sphinx.application import Sphinx
+
+from queuey.errors import BrokenStream, ConfigurationError, QueueyError, ServerUnreachable, error_classes
+from queuey.monitor import Monitor
+from queuey.settings import SETTINGS
+
+_PLACE = re.compile(r"^<!-- (settings|error|commands|metrics)(?:: (\w+))? -->$", re.MULTILINE)
+
+
+def table(head: tuple[str, ...], rows: list[tuple[str, ...]]) -> str:
+    """A Markdown table; bars in cells are escaped."""
+    lines = [head, ("---",) * len(head), *rows]
+    return "\n".join("| " + " | ".join(cell.replace("|", "\\|") for cell in line) + " |" for line in lines)
+
+
+def anchor(name: str) -> str:
+    """An anchor that keeps its case."""
+    return f'<span id="{name}"></span>'
+
+
+def shown(value: object) -> str:
+    if value == "":
+        return "empty"
+    return f"`{str(value).lower() if isinstance(value, bool) else value}`"
+
+
+def settings(section: str) -> str:
+    rows: list[tuple[str, ...]] = [
+        (
+            f"{anchor(f'{row.section}.{row.key}')}`{row.key}`",
+            f"`{row.variable}`",
+            row.accepted,
+            shown(row.default),
+            row.help,
+        )
+        for row in SETTINGS
+        if row.section == section
+    ]
+    if not rows:
+        raise KeyError(section)
+    return table(("Key", "Variable", "Value", "Default", "Meaning"), rows)
+
+
+def facts(found: type[QueueyError]) -> str:
+    """What a client does with it: may it try again, and what became of its write (G10)."""
+    if issubclass(found, ConfigurationError):
+        return "Raised at start, never over HTTP."
+    if issubclass(found, BrokenStream | ServerUnreachable):
+        return "Raised by clients, never over HTTP."
+    keyed = f" (v1 key `{found.key}`)" if found.key else ""
+    again = (
+        "The same request may be sent again." if found.retriable else "Sending the same request again does not help."
+    )
+    return f"Status {found.status}{keyed}. {again}"
+
+
+def error(code: str) -> str:
+    found = error_classes()[code]
+    said, _, more = (inspect.getdoc(found) or "").partition("\n")
+    return "\n\n".join(part for part in (anchor(code), f"> {said}", facts(found), more.strip()) if part)
+
+
+def command_tree(context: click.Context) -> Iterator[click.Context]:
+    """A command, then all below it, in the order of its help."""
+    yield context
+    if isinstance(context.command, click.Group):
+        for name in context.command.list_commands(context):
+            child = context.command.get_command(context, name)
+            if child is not None:
+                yield from command_tree(click.Context(child, context, name))
+
+
+def command(context: click.Context) -> str:
+    found, path = context.command, context.command_path
+    parts = [f"## {path}", anchor(path.replace(" ", "-")), prose(found.help or "")]
+    if not isinstance(found, click.Group):
+        parts.append(f"```text\n{path} {' '.join(found.collect_usage_pieces(context))}\n```")
+    records = [param.get_help_record(context) for param in found.params if isinstance(param, click.Option)]
+    rows: list[tuple[str, ...]] = [(f"`{record[0]}`", literal(record[1])) for record in records if record]
+    if rows:
+        parts.append(table(("Option", "Meaning"), rows))
+    return "\n\n".join(part for part in parts if part)
+
+
+def prose(text: str) -> str:
+    """Help text as Markdown: paragraphs stay, what Markdown would take for its own is escaped."""
+    return literal(inspect.cleandoc(text).replace("\b\n", ""))
+
+
+def literal(text: str) -> str:
+    return re.sub(r"([\\`*_{}\[\]<>$])", r"\\\1", text)
+
+
+def commands() -> str:
+    from queuey.cli import main
+
+    return "\n\n".join(map(command, command_tree(click.Context(main, info_name="queuey"))))
+
+
+def metrics() -> str:
+    rows: list[tuple[str, ...]] = []
+    for family in Monitor("sqlite").registry.collect():
+        name = f"{family.name}_total" if family.type == "counter" else family.name
+        # A family without samples tells its labels only here, one of the library's own gauges only by a sample.
+        labels = getattr(family, "_labelnames", ()) or {
+            label: 1 for sample in family.samples for label in sample.labels
+        }
+        said = ", ".join(f"`{label}`" for label in labels)
+        rows.append((f"{anchor(name)}`{name}`", family.type, said, family.documentation))
+    return table(("Metric", "Kind", "Labels", "Meaning"), rows)
+
+
+WRITERS: dict[str, Callable[..., str]] = {
+    "settings": settings,
+    "error": error,
+    "commands": commands,
+    "metrics": metrics,
+}
+
+
+def expand(text: str) -> str:
+    """Put the code's own words where a page asks for them."""
+
+    def written(place: re.Match[str]) -> str:
+        what, argument = place.groups()
+        return WRITERS[what](argument) if argument else WRITERS[what]()
+
+    return _PLACE.sub(written, text)
+
+
+def on_source_read(_app: Sphinx, _name: str, source: list[str]) -> None:
+    source[0] = expand(source[0])
+
+
+def setup(app: Sphinx) -> dict[str, Any]:
+    app.connect("source-read", on_source_read)
+    return {"parallel_read_safe": True}

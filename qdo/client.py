@@ -1,0 +1,380 @@
+"""Queuey over HTTP: typed calls with time limits, repeated where a repeat is safe.
+
+The errors are those of :mod:`queuey.errors`, found by the code that the server sent: the same name
+is raised here as there.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+import time
+import uuid
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
+from typing import Any, Self
+from urllib.parse import parse_qsl, urlsplit
+
+import requests
+
+from qdo.streams import ARROW, NDJSON, ArrowStream, MessageStream
+from qdo.transport import Transport, json_of
+from qdo.values import (
+    Appended,
+    Located,
+    Message,
+    Moment,
+    NewMessage,
+    Page,
+    PartitionInfo,
+    QueueInfo,
+    QueueSettings,
+    StreamEnd,
+    address,
+)
+from qdo.wire import (
+    Partitions,
+    addresses,
+    append_headers,
+    appended_from,
+    can_go_raw,
+    in_calls,
+    queue_fields,
+    read_params,
+)
+from queuey.errors import QueueNotFound, StorageUnavailable, Throttled
+from queuey.ids import MessageId
+
+__all__ = [
+    "Appended",
+    "ArrowStream",
+    "Client",
+    "Located",
+    "Message",
+    "MessageStream",
+    "Moment",
+    "NewMessage",
+    "Page",
+    "PartitionInfo",
+    "QueueInfo",
+    "QueueSettings",
+    "StreamEnd",
+]
+
+FIRST_POLL_SECONDS, LAST_POLL_SECONDS = 0.05, 1.0
+"""A follower's pauses grow from the one to the other while nothing comes."""
+
+log = logging.getLogger(__name__)
+
+
+class Client:
+    """One application's queues on one server. Use one per thread; a context manager that closes its connections."""
+
+    def __init__(
+        self,
+        url: str = "http://127.0.0.1:5000",
+        application: str = "demo",
+        key: str | None = None,
+        *,
+        timeout_seconds: float = 30.0,
+        retries: int = 5,
+        sleep: Callable[[float], None] = time.sleep,
+    ) -> None:
+        """:param key: application key; None asks anonymously, which public queues allow.
+        :param timeout_seconds: of connecting, and of waiting for the next bytes of an answer.
+        :param retries: repeats of one call at most; the calls say which outcomes are never repeated.
+        :param sleep: how to wait between repeats and polls.
+        """
+        self.application = application
+        self._transport = Transport(url, key, timeout_seconds=timeout_seconds, retries=retries, sleep=sleep)
+        self._sleep = sleep
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def close(self) -> None:
+        self._transport.close()
+
+    # Queues.
+
+    def create_queue(
+        self,
+        name: str | None = None,
+        *,
+        partitions: int | None = None,
+        kind: str | None = None,
+        consistency: str | None = None,
+        principals: Sequence[str] | None = None,
+        only_new: bool = False,
+    ) -> QueueSettings:
+        """Make a queue, or change an existing one to what is named here; partitions never fall.
+
+        :param name: None draws one.
+        :param only_new: an existing queue is refused; then a lost answer is not repeated.
+        :raises QueueExists: with ``only_new``; nothing changed.
+        """
+        fields = queue_fields(partitions, kind, consistency, principals)
+        answer = self._transport.send(
+            "POST",
+            "v1",
+            self.application,
+            data={"queue_name": name or uuid.uuid4().hex} | fields,
+            headers={"If-None-Match": "*"} if only_new else None,
+            repeatable=not only_new,
+        )
+        return QueueSettings.from_wire(json_of(answer))
+
+    def queues(self, *, start: str = "", page_size: int = 1000, with_counts: bool = False) -> Iterator[QueueSettings]:
+        """All queues by name, asked for page by page as they are taken.
+
+        :param start: the first name; it need not exist.
+        """
+        params: dict[str, Any] = {"limit": page_size, "details": "true", "offset": start}
+        if with_counts:
+            params["include_count"] = "true"
+        while True:
+            answer = self._transport.send("GET", "v1", self.application, params=params)
+            yield from map(QueueSettings.from_wire, json_of(answer)["queues"])
+            if "next" not in answer.links:
+                return
+            # Only the query is taken: a link never decides which host gets the key.
+            params = dict(parse_qsl(urlsplit(answer.links["next"]["url"]).query))
+
+    def queue_info(self, queue: str) -> QueueInfo:
+        """Settings, depth and ends of a queue; counting takes time in proportion to the depth."""
+        answer = self._transport.send("GET", *self._queue(queue), params={"info": "true"})
+        return QueueInfo.from_wire(json_of(answer))
+
+    def update_queue(
+        self,
+        queue: str,
+        *,
+        partitions: int | None = None,
+        kind: str | None = None,
+        consistency: str | None = None,
+        principals: Sequence[str] | None = None,
+    ) -> QueueSettings:
+        """Change what is named, keep the rest.
+
+        :raises PartitionsCannotShrink: fewer partitions than now; nothing changed.
+        """
+        fields = queue_fields(partitions, kind, consistency, principals)
+        return QueueSettings.from_wire(json_of(self._transport.send("PUT", *self._queue(queue), data=fields)))
+
+    def delete_queue(self, queue: str) -> None:
+        """Remove a queue and all its messages."""
+        self._transport.send("DELETE", *self._queue(queue), done_if_repeated={404})
+
+    # Writing.
+
+    def append(
+        self, queue: str, message: NewMessage | bytes | str, *, headers: Mapping[str, str] | None = None
+    ) -> Appended:
+        """Store one message.
+
+        Has an idempotency key, made here if the message brings none, so a repeat stores nothing twice (G7).
+
+        :param headers: more headers for the request, such as ``traceparent``.
+        """
+        new = message if isinstance(message, NewMessage) else NewMessage(message)
+        once = new.idempotency_key or uuid.uuid4().hex
+        if not can_go_raw(new):
+            return self.append_batch(
+                queue, [replace(new, idempotency_key=None)], idempotency_key=once, headers=headers
+            )[0]
+        answer = self._transport.send(
+            "POST", *self._queue(queue), data=new.raw, headers={**(headers or {}), **append_headers(new, once)}
+        )
+        return appended_from(answer)[0]
+
+    def append_batch(
+        self,
+        queue: str,
+        messages: Iterable[NewMessage | bytes | str],
+        *,
+        idempotency_key: str | None = None,
+        headers: Mapping[str, str] | None = None,
+    ) -> list[Appended]:
+        """Store all of these messages or none; ids rise in their order.
+
+        :param idempotency_key: of the whole request; made here if None.
+        """
+        entries = [(m if isinstance(m, NewMessage) else NewMessage(m)).to_wire() for m in messages]
+        once = {"Idempotency-Key": idempotency_key or uuid.uuid4().hex, "Content-Type": "application/json"}
+        answer = self._transport.send(
+            "POST",
+            *self._queue(queue),
+            data=json.dumps({"messages": entries}).encode(),
+            headers={**(headers or {}), **once},
+        )
+        return appended_from(answer)
+
+    def put(
+        self,
+        queue: str,
+        where: Located | str | Sequence[Located | str],
+        body: bytes | str,
+        *,
+        ttl_seconds: int | None = None,
+        content_type: str | None = None,
+    ) -> bool:
+        """Store one body at these places, in place of what is there.
+
+        :param where: up to 100; text is ``<partition>:<id>``.
+        :returns: True if a reader may have passed one of the places already, and will not see it.
+        """
+        headers = {"X-TTL": str(ttl_seconds)} if ttl_seconds is not None else {}
+        if content_type is not None:
+            headers["Content-Type"] = content_type
+        data = body.encode() if isinstance(body, str) else body
+        answer = self._transport.send("PUT", *self._queue(queue), addresses(where), data=data, headers=headers)
+        return bool(json_of(answer).get("late", False))
+
+    def delete(self, queue: str, where: Located | str | Sequence[Located | str]) -> None:
+        """Remove messages; those that are not there are no error. Cancels what is scheduled."""
+        for some in in_calls(where):
+            self._transport.send("DELETE", *self._queue(queue), addresses(some))
+
+    # Reading.
+
+    def get(self, queue: str, where: Located | str | Sequence[Located | str]) -> list[Message]:
+        """Messages by place, in the order asked; those that are not there are left out."""
+        found: list[Message] = []
+        for some in in_calls(where):
+            answer = self._transport.send("GET", *self._queue(queue), addresses(some))
+            found += map(Message.from_wire, json_of(answer)["messages"])
+        return found
+
+    def get_raw(self, queue: str, where: Located | str) -> Message:
+        """One message, its body as it was sent.
+
+        :raises MessageNotFound: it expired, was deleted, or never was.
+        """
+        answer = self._transport.send("GET", *self._queue(queue), address(where), params={"raw": "true"})
+        return Message(
+            MessageId.parse(answer.headers["Queuey-Message-Id"]),
+            int(answer.headers["Queuey-Partition"]),
+            answer.content,
+            answer.headers.get("Content-Type"),
+        )
+
+    def read(
+        self,
+        queue: str,
+        *,
+        since: Moment | None = None,
+        until: Moment | None = None,
+        cursor: str | None = None,
+        partitions: Partitions = "all",
+        limit: int = 100,
+        newest_first: bool = False,
+        with_bodies: bool = True,
+    ) -> Page:
+        """One page of a queue, up to its watermark.
+
+        :param since: where to start, inclusive.
+        :param until: where to end, inclusive; with ``newest_first`` it lies before ``since``.
+        :param cursor: of an earlier page; takes the place of ``since`` and ``partitions``.
+        :param limit: messages per partition, 1 to 1000.
+        :raises CursorLost: the queue was deleted, and maybe made anew, since the cursor was given.
+        """
+        params = read_params(since, until, cursor, partitions, newest_first, with_bodies) | {"limit": str(limit)}
+        answer = self._transport.send("GET", *self._queue(queue), params=params)
+        return Page(
+            tuple(map(Message.from_wire, json_of(answer)["messages"])),
+            answer.headers["Queuey-Cursor"],
+            answer.headers["Queuey-Watermark"],
+            answer.headers["Queuey-More"] == "true",
+        )
+
+    def pages(self, queue: str, *, until: Moment | None = None, **wanted: Any) -> Iterator[Page]:
+        """Pages up to the watermark of the first one, so that a busy queue comes to an end.
+
+        :param wanted: as for :meth:`read`.
+        """
+        page = self.read(queue, until=until, **wanted)
+        upto = page.watermark if until is None and not wanted.get("newest_first") else until
+        yield page
+        while page.more:
+            page = self.read(queue, until=upto, **(wanted | {"cursor": page.cursor}))
+            yield page
+
+    def iterate(self, queue: str, *, limit: int = 1000, **wanted: Any) -> Iterator[Message]:
+        """The messages of :meth:`pages`: in order within each partition, not among them."""
+        for page in self.pages(queue, limit=limit, **wanted):
+            yield from page.messages
+
+    def follow(self, queue: str, **wanted: Any) -> Iterator[Page]:
+        """Pages without end: what is there, then what comes, asked for again and again.
+
+        A server that is away for a while is waited for, once the first page has come.
+
+        :param wanted: as for :meth:`read`, but for ``until`` and ``newest_first``.
+        """
+        page = self.read(queue, **wanted)
+        pause = FIRST_POLL_SECONDS
+        while True:
+            if page.messages:
+                pause = FIRST_POLL_SECONDS
+                yield page
+            if not page.more:
+                self._sleep(pause)
+                pause = min(pause * 2, LAST_POLL_SECONDS)
+            try:
+                page = self.read(queue, **(wanted | {"cursor": page.cursor}))
+            except (StorageUnavailable, Throttled) as error:
+                log.warning("still following %s: %s", queue, error)
+                page = Page((), page.cursor, page.watermark, more=False)
+
+    def stream_ndjson(
+        self,
+        queue: str,
+        *,
+        since: Moment | None = None,
+        until: Moment | None = None,
+        cursor: str | None = None,
+        partitions: Partitions = "all",
+        with_bodies: bool = True,
+    ) -> MessageStream:
+        """All messages up to the watermark in one answer, partition after partition.
+
+        :raises BrokenStream: while iterating, if the answer broke off.
+        """
+        params = read_params(since, until, cursor, partitions, newest_first=False, with_bodies=with_bodies)
+        return MessageStream(self._stream(queue, NDJSON, params))
+
+    def read_arrow(
+        self,
+        queue: str,
+        *,
+        since: Moment | None = None,
+        until: Moment | None = None,
+        cursor: str | None = None,
+        partitions: Partitions = "all",
+        columns: Sequence[str] | None = None,
+    ) -> ArrowStream:
+        """As :meth:`stream_ndjson`, in record batches of pyarrow.
+
+        :param columns: of queue, partition, message_id, timestamp, content_type, key and body; None is all.
+        """
+        params = read_params(since, until, cursor, partitions, newest_first=False, with_bodies=True)
+        if columns is not None:
+            params["columns"] = ",".join(columns)
+        return ArrowStream(self._stream(queue, ARROW, params))
+
+    def _stream(self, queue: str, media_type: str, params: Mapping[str, str]) -> requests.Response:
+        # Identity: what a proxy packs would have to be unpacked between the socket and Arrow's reader.
+        headers = {"Accept": media_type, "Accept-Encoding": "identity"}
+        return self._transport.send("GET", *self._queue(queue), params=params, headers=headers, stream=True)
+
+    def _queue(self, name: str) -> tuple[str, str, str]:
+        """The path of a queue.
+
+        :raises QueueNotFound: a name that no queue can have, and that would make it another path.
+        """
+        if name in ("", ".", ".."):
+            raise QueueNotFound
+        return "v1", self.application, name

@@ -1,0 +1,235 @@
+"""Requests that are repeated only where that is safe, and errors found again by their code.
+
+A request whose answer did not come may have been carried out. It is sent again if carrying it out
+twice is the same as once; otherwise the caller gets :class:`~queuey.errors.OutcomeUnknown`. A
+request that was refused before anything was stored (429, 503), or that never left this machine, is
+sent again in any case.
+"""
+
+from __future__ import annotations
+
+import re
+import time
+from collections.abc import Callable, Collection, Mapping
+from typing import Any, NamedTuple
+from urllib.parse import quote
+
+import requests
+from urllib3.exceptions import InvalidHeader, MaxRetryError, NewConnectionError, ProtocolError
+from urllib3.util.retry import Retry
+
+from queuey.errors import (
+    BadRequest,
+    ConfigurationError,
+    Conflict,
+    Forbidden,
+    InProgress,
+    InvalidApplicationKey,
+    InvalidParameter,
+    NotFound,
+    OutcomeUnknown,
+    QueueyError,
+    ServerUnreachable,
+    StorageUnavailable,
+    Throttled,
+    Unauthenticated,
+    error_classes,
+)
+
+MAX_PAUSE_SECONDS = 30.0
+"""Of one pause, whatever Retry-After says."""
+
+_URL = re.compile(r"https?://[^/?#\s]+(/[^?#\s]*)?")
+_FAMILIES: Mapping[int, type[QueueyError]] = {
+    401: Unauthenticated,
+    403: Forbidden,
+    404: NotFound,
+    409: Conflict,
+    429: Throttled,
+    502: OutcomeUnknown,
+    503: StorageUnavailable,
+    504: OutcomeUnknown,
+}
+"""What an answer with an unknown code, or of a proxy, is taken for."""
+
+
+class _Failure(NamedTuple):
+    """What went wrong with one attempt."""
+
+    error: QueueyError
+    again: bool
+    """Another attempt may go better."""
+    unanswered: bool
+    """It may have been carried out."""
+    retry_after: str | None = None
+
+
+class Transport:
+    """One server, one identity, a pool of connections."""
+
+    def __init__(
+        self,
+        url: str,
+        key: str | None,
+        *,
+        timeout_seconds: float,
+        retries: int,
+        sleep: Callable[[float], None] = time.sleep,
+    ) -> None:
+        """:raises ConfigurationError: ``url`` is none.
+        :raises InvalidApplicationKey: the key could not be sent.
+        """
+        if not _URL.fullmatch(url):
+            raise ConfigurationError(f"{url!r} is no address of a server: expected one such as http://127.0.0.1:5000")
+        if key is not None and not (key.isascii() and key.isprintable()):
+            raise InvalidApplicationKey("The application key has characters that no key has.")
+        self._root = url.rstrip("/")
+        self._timeout_seconds = timeout_seconds
+        self._retry = Retry(total=retries, allowed_methods=None, backoff_factor=0.1, backoff_jitter=0.2, backoff_max=5)
+        self._sleep = sleep
+        self._session = requests.Session()
+        # requests puts what a .netrc says over a plain header, but not over an auth of our own.
+        self._session.auth = _ApplicationAuth(key)
+
+    def close(self) -> None:
+        self._session.close()
+
+    def send(
+        self,
+        method: str,
+        *path: str,
+        params: Mapping[str, Any] | None = None,
+        data: Any = None,
+        headers: Mapping[str, str] | None = None,
+        repeatable: bool = True,
+        done_if_repeated: Collection[int] = (),
+        stream: bool = False,
+    ) -> requests.Response:
+        """The successful answer to a request.
+
+        :param path: parts, quoted here.
+        :param repeatable: carrying it out twice is the same as once.
+        :param done_if_repeated: statuses that mean success once an earlier answer was lost.
+        :param stream: leave the body to be read.
+        :raises QueueyError: as the server says; OutcomeUnknown if an attempt may have been carried out and none
+            was answered; ServerUnreachable if there was nobody to ask.
+        """
+        url = "/".join([self._root, *(quote(part, safe="", errors="surrogateescape") for part in path)])
+        if not all(f"{name}{value}".isascii() for name, value in (headers or {}).items()):
+            raise BadRequest("This cannot be sent: headers are ASCII.")
+        try:
+            wanted = self._session.prepare_request(requests.Request(method, url, headers, data=data, params=params))
+        except requests.exceptions.InvalidHeader as error:
+            raise BadRequest(f"This cannot be sent: {error}") from error
+        retry, lost = self._retry, False
+        while True:
+            outcome = self._attempt(wanted, stream=stream)
+            if isinstance(outcome, requests.Response):
+                if outcome.status_code < 300 or (lost and outcome.status_code in done_if_repeated):
+                    return outcome
+                failure = _refusal(outcome)
+            else:
+                failure = _no_answer(self._root, outcome)
+            lost = lost or failure.unanswered
+            if not failure.again or (failure.unanswered and not repeatable):
+                raise _last_word(failure, method, lost=lost)
+            try:
+                retry = retry.increment(method, url, error=ProtocolError(str(failure.error)))
+            except MaxRetryError:
+                raise _last_word(failure, method, lost=lost) from None
+            self._sleep(_pause_seconds(retry, failure.retry_after))
+
+    def _attempt(
+        self, wanted: requests.PreparedRequest, *, stream: bool
+    ) -> requests.Response | requests.RequestException:
+        session = self._session
+        from_outside = session.merge_environment_settings(wanted.url or "", {}, stream, None, None)
+        try:
+            response = session.send(wanted, timeout=self._timeout_seconds, allow_redirects=False, **from_outside)
+            if response.status_code >= 300:
+                _ = response.content
+        except (requests.ConnectionError, requests.Timeout, requests.exceptions.ChunkedEncodingError) as error:
+            return error
+        return response
+
+
+def json_of(response: requests.Response) -> Any:
+    """What a successful answer says.
+
+    :raises QueueyError: it says something else than a Queuey server would.
+    """
+    try:
+        return response.json()
+    except ValueError as error:
+        raise QueueyError(f"What answers at {response.url.partition('?')[0]} is not Queuey.") from error
+
+
+class _ApplicationAuth(requests.auth.AuthBase):
+    def __init__(self, key: str | None) -> None:
+        self._key = key
+
+    def __call__(self, request: requests.PreparedRequest) -> requests.PreparedRequest:
+        if self._key is not None:
+            request.headers["Authorization"] = f"Application {self._key}"
+        return request
+
+
+def error_from(response: requests.Response) -> QueueyError:
+    """The error that an answer carries, of the class that the server raised.
+
+    A code that this version does not know stays visible in the text of its family's error.
+    """
+    headers = {name: response.headers[name] for name in ("Retry-After",) if name in response.headers}
+    try:
+        told = response.json()
+        texts = {str(field): str(text) for field, text in told["error_msg"].items()}
+    except (ValueError, LookupError, TypeError, AttributeError):
+        family = _family(response.status_code)
+        return family(f"HTTP {response.status_code} {response.reason}".rstrip(), headers=headers)
+    said = told.get("detail") or "; ".join(f"{field}: {text}" for field, text in texts.items())
+    code = told.get("code", "")
+    found = error_classes().get(code)
+    if found is None:
+        return _family(response.status_code)(f"{code}: {said}" if code else said, headers=headers)
+    if issubclass(found, InvalidParameter):
+        return found(problems=texts)
+    return found(said, headers=headers)
+
+
+def _family(status: int) -> type[QueueyError]:
+    return _FAMILIES.get(status, BadRequest if 400 <= status < 500 else QueueyError)
+
+
+def _refusal(response: requests.Response) -> _Failure:
+    error = error_from(response)
+    unanswered = isinstance(error, OutcomeUnknown)
+    again = unanswered or response.status_code in {429, 503} or isinstance(error, InProgress)
+    return _Failure(error, again, unanswered, response.headers.get("Retry-After"))
+
+
+def _no_answer(root: str, error: requests.RequestException) -> _Failure:
+    cause = getattr(error.args[0], "reason", error) if error.args else error
+    never_sent = isinstance(error, requests.ConnectTimeout) or isinstance(cause, NewConnectionError)
+    if never_sent:
+        return _Failure(ServerUnreachable(f"no server answers at {root}"), again=True, unanswered=False)
+    if isinstance(error, requests.exceptions.SSLError):
+        return _Failure(ServerUnreachable(f"{root}: {cause}"), again=False, unanswered=False)
+    return _Failure(ServerUnreachable(f"no answer from {root}: {cause}"), again=True, unanswered=True)
+
+
+def _last_word(failure: _Failure, method: str, *, lost: bool) -> QueueyError:
+    """The truth about all attempts (G10): what one of them may have stored, the last one's refusal does not undo."""
+    if method == "GET":
+        unanswered = isinstance(failure.error, OutcomeUnknown)
+        return StorageUnavailable(str(failure.error)) if unanswered else failure.error
+    if lost and failure.again and not isinstance(failure.error, OutcomeUnknown):
+        return OutcomeUnknown(f"{failure.error}; the write may or may not be stored")
+    return failure.error
+
+
+def _pause_seconds(retry: Retry, retry_after: str | None) -> float:
+    try:
+        asked = retry.parse_retry_after(retry_after) if retry_after else 0.0
+    except InvalidHeader:
+        asked = 0.0
+    return min(asked, MAX_PAUSE_SECONDS) or retry.get_backoff_time()

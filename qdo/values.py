@@ -1,0 +1,268 @@
+"""What the client takes and gives: small frozen values, each with its wire form."""
+
+from __future__ import annotations
+
+import base64
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any, Protocol
+
+from queuey.ids import EPOCH_TICKS, TICKS_PER_SECOND, MessageId, format_timestamp
+
+__all__ = [
+    "Appended",
+    "Located",
+    "Message",
+    "Moment",
+    "NewMessage",
+    "Page",
+    "PartitionInfo",
+    "QueueInfo",
+    "QueueSettings",
+    "StreamEnd",
+]
+
+Json = Mapping[str, Any]
+Moment = MessageId | datetime | str
+"""A place in time: an id; a moment with its time zone; or text as the wire has it, id or decimal seconds since 1970."""
+
+_EPOCH = datetime.fromisoformat("1970-01-01T00:00:00+00:00")
+
+
+class Located(Protocol):
+    """Whatever knows its partition and id: a :class:`Message`, an :class:`Appended`."""
+
+    @property
+    def partition(self) -> int: ...
+
+    @property
+    def id(self) -> MessageId: ...
+
+
+@dataclass(frozen=True, slots=True)
+class NewMessage:
+    """A message on its way in."""
+
+    body: bytes | str
+    ttl_seconds: int | None = None
+    """None is the server's default, three days."""
+    partition: int | None = None
+    """None is a random one, or the key's."""
+    key: str | None = None
+    """Messages of one key share a partition. Not together with ``partition``."""
+    delay_seconds: float | None = None
+    deliver_at: datetime | str | None = None
+    """When it becomes readable. Not together with ``delay_seconds``."""
+    content_type: str | None = None
+    idempotency_key: str | None = None
+
+    def to_wire(self) -> dict[str, Any]:
+        """Its entry in a JSON batch; a body that is not UTF-8 travels as base64."""
+        entry: dict[str, Any] = {
+            "ttl": self.ttl_seconds,
+            "partition": self.partition,
+            "key": self.key,
+            "delay": self.delay_seconds,
+            "deliver_at": None if self.deliver_at is None else moment_to_wire(self.deliver_at),
+            "content_type": self.content_type,
+            "idempotency_key": self.idempotency_key,
+        }
+        entry = {name: value for name, value in entry.items() if value is not None}
+        try:
+            entry["body"] = self.body if isinstance(self.body, str) else self.body.decode()
+        except UnicodeDecodeError:
+            entry["body"] = base64.b64encode(self.raw).decode()
+            entry["encoding"] = "base64"
+        return entry
+
+    @property
+    def raw(self) -> bytes:
+        return self.body.encode() if isinstance(self.body, str) else self.body
+
+
+@dataclass(frozen=True, slots=True)
+class Appended:
+    """Where a message went."""
+
+    id: MessageId
+    partition: int
+    repeated: bool = False
+    """True if an earlier request with the same idempotency key had stored it."""
+
+    @classmethod
+    def from_wire(cls, entry: Json, *, repeated: bool = False) -> Appended:
+        return cls(MessageId.parse(entry["key"]), entry["partition"], repeated)
+
+    @property
+    def timestamp(self) -> str:
+        """The moment it is due, decimal seconds since 1970."""
+        return self.id.timestamp
+
+
+@dataclass(frozen=True, slots=True)
+class Message:
+    """A message as it was read."""
+
+    id: MessageId
+    partition: int
+    body: bytes
+    """Empty if bodies were not asked for."""
+    content_type: str | None = None
+    key: str | None = None
+
+    @classmethod
+    def from_wire(cls, entry: Json) -> Message:
+        body = entry.get("body", "")
+        return cls(
+            MessageId.parse(entry["message_id"]),
+            entry["partition"],
+            base64.b64decode(body) if entry.get("encoding") == "base64" else body.encode(),
+            entry.get("content_type"),
+            entry.get("key"),
+        )
+
+    @property
+    def timestamp(self) -> str:
+        """The moment it was due, decimal seconds since 1970."""
+        return self.id.timestamp
+
+    @property
+    def text(self) -> str:
+        """The body as text.
+
+        :raises UnicodeDecodeError: it is not UTF-8.
+        """
+        return self.body.decode()
+
+
+@dataclass(frozen=True, slots=True)
+class Page:
+    """One answer to a read."""
+
+    messages: tuple[Message, ...]
+    """Grouped by partition, in order within each."""
+    cursor: str
+    """Where the next page starts; good for the life of this queue's incarnation."""
+    watermark: str
+    """Decimal seconds since 1970; everything up to it that was ever acknowledged is readable now."""
+    more: bool
+    """True if the answer was cut at its limit of count or bytes."""
+
+
+@dataclass(frozen=True, slots=True)
+class StreamEnd:
+    """The end mark of a stream."""
+
+    rows: int
+    cursor: str
+    more: bool
+    watermark: str
+
+
+@dataclass(frozen=True, slots=True)
+class QueueSettings:
+    """A queue in a list, or as an answer to its creation or change."""
+
+    name: str
+    partitions: int = 0
+    kind: str = ""
+    consistency: str = ""
+    principals: tuple[str, ...] = ()
+    created: float | None = None
+    """Seconds since 1970."""
+    count: int | None = None
+    """Messages in it, if it was asked for."""
+
+    @classmethod
+    def from_wire(cls, entry: Json) -> QueueSettings:
+        return cls(
+            entry["queue_name"],
+            entry.get("partitions", 0),
+            entry.get("type", ""),
+            entry.get("consistency", ""),
+            principals_from_wire(entry.get("principles")),
+            entry.get("created"),
+            entry.get("count"),
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class PartitionInfo:
+    """What lies in one partition."""
+
+    number: int
+    depth: int
+    scheduled: int
+    oldest: MessageId | None
+    newest: MessageId | None
+
+    @classmethod
+    def from_wire(cls, entry: Json) -> PartitionInfo:
+        return cls(
+            entry["partition"],
+            entry["depth"],
+            entry["scheduled"],
+            _id_or_none(entry, "oldest"),
+            _id_or_none(entry, "newest"),
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class QueueInfo:
+    """All there is to know about a queue without reading it."""
+
+    settings: QueueSettings
+    application: str
+    uuid: str
+    """Of this incarnation: a queue deleted and made anew has another."""
+    depth: int
+    scheduled: int
+    watermark: str
+    partitions: tuple[PartitionInfo, ...]
+
+    @classmethod
+    def from_wire(cls, entry: Json) -> QueueInfo:
+        return cls(
+            QueueSettings.from_wire(entry),
+            entry["application"],
+            entry["uuid"],
+            entry["depth"],
+            entry["scheduled"],
+            entry["watermark"],
+            tuple(PartitionInfo.from_wire(part) for part in entry["partition_details"]),
+        )
+
+
+def address(where: Located | str) -> str:
+    """The wire form of a place, ``<partition>:<id>``; text is passed on as it is."""
+    return where if isinstance(where, str) else f"{where.partition}:{where.id.hex}"
+
+
+def moment_to_wire(moment: Moment) -> str:
+    """The wire form of a moment, exact to the tick.
+
+    :raises ValueError: a datetime without its time zone.
+
+    >>> moment_to_wire(datetime.fromisoformat("2026-11-21T08:00:00.000001+01:00"))
+    '1795244400.0000010'
+    """
+    if isinstance(moment, MessageId):
+        return moment.hex
+    if isinstance(moment, str):
+        return moment
+    if moment.tzinfo is None:
+        raise ValueError(f"{moment} has no time zone")
+    since = moment - _EPOCH
+    seconds = since.days * 86400 + since.seconds
+    return format_timestamp(EPOCH_TICKS + seconds * TICKS_PER_SECOND + since.microseconds * 10)
+
+
+def principals_from_wire(value: str | Iterable[str] | None) -> tuple[str, ...]:
+    """Creation and lists carry comma-separated text, updates a list (queuey-api-v1 section 15)."""
+    names = value.split(",") if isinstance(value, str) else value or ()
+    return tuple(name.strip() for name in names if name.strip())
+
+
+def _id_or_none(entry: Json, name: str) -> MessageId | None:
+    return MessageId.parse(entry[name]) if entry[name] else None

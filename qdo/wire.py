@@ -1,0 +1,87 @@
+"""From the client's arguments to parameters, headers and paths."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import Literal
+
+import requests
+
+from qdo.transport import json_of
+from qdo.values import Appended, Located, Moment, NewMessage, address, moment_to_wire
+
+Partitions = Sequence[int] | Literal["all"]
+IDS_A_CALL = 100
+"""As many as a server takes in one path."""
+
+
+def queue_fields(
+    partitions: int | None, kind: str | None, consistency: str | None, principals: Sequence[str] | None
+) -> dict[str, str]:
+    """Form fields of what is named; an empty list of principals clears them."""
+    fields = {
+        "partitions": None if partitions is None else str(partitions),
+        "type": kind,
+        "consistency": consistency,
+        "principles": None if principals is None else ",".join(principals),
+    }
+    return {name: text for name, text in fields.items() if text is not None}
+
+
+def can_go_raw(new: NewMessage) -> bool:
+    """JSON as a raw body would be taken for a batch, and headers carry ASCII only."""
+    media_type = (new.content_type or "").partition(";")[0].strip().lower()
+    return media_type != "application/json" and f"{new.content_type}{new.key}".isascii()
+
+
+def append_headers(new: NewMessage, once: str) -> dict[str, str]:
+    values = {
+        "X-TTL": new.ttl_seconds,
+        "X-Partition": new.partition,
+        "X-Key": new.key,
+        "X-Delay": None if new.delay_seconds is None else f"{new.delay_seconds:.7f}",
+        "X-Deliver-At": None if new.deliver_at is None else moment_to_wire(new.deliver_at),
+        "Content-Type": new.content_type,
+        "Idempotency-Key": once,
+    }
+    return {name: str(value) for name, value in values.items() if value is not None}
+
+
+def appended_from(answer: requests.Response) -> list[Appended]:
+    repeated = answer.headers.get("Idempotency-Replayed") == "true"
+    return [Appended.from_wire(entry, repeated=repeated) for entry in json_of(answer)["messages"]]
+
+
+def read_params(
+    since: Moment | None,
+    until: Moment | None,
+    cursor: str | None,
+    partitions: Partitions,
+    newest_first: bool,
+    with_bodies: bool,
+) -> dict[str, str]:
+    params = {"order": "descending"} if newest_first else {}
+    if cursor is not None:
+        params["cursor"] = cursor
+    else:
+        params["partitions"] = partitions if isinstance(partitions, str) else ",".join(map(str, partitions))
+        if since is not None:
+            params["since"] = moment_to_wire(since)
+    if until is not None:
+        params["until"] = moment_to_wire(until)
+    if not with_bodies:
+        params["columns"] = "partition,message_id,content_type,key"
+    return params
+
+
+def addresses(where: Located | str | Sequence[Located | str]) -> str:
+    """The wire form of one place or several."""
+    some = where if isinstance(where, Sequence) and not isinstance(where, str) else [where]
+    return ",".join(map(address, some))
+
+
+def in_calls(where: Located | str | Sequence[Located | str]) -> Iterator[Sequence[Located | str]]:
+    """The places in portions that one path can hold."""
+    some = list(where) if isinstance(where, Sequence) and not isinstance(where, str) else [where]
+    for first in range(0, len(some), IDS_A_CALL):
+        yield some[first : first + IDS_A_CALL]

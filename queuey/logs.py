@@ -1,0 +1,44 @@
+"""Logging: one event a line on standard error, as JSON or as text.
+
+Lines hold application, queue, id, status and time; never bodies, keys or credentials.
+"""
+
+from __future__ import annotations
+
+import logging
+import sys
+from datetime import UTC, datetime
+from typing import Any
+
+import orjson
+
+_STANDARD = frozenset(vars(logging.makeLogRecord({}))) | {"message", "asctime", "taskName"}
+
+
+class JsonFormatter(logging.Formatter):
+    """A record as one JSON object: time, level, logger, event, and whatever ``extra`` brought."""
+
+    def format(self, record: logging.LogRecord) -> str:
+        line: dict[str, Any] = {
+            "time": datetime.fromtimestamp(record.created, UTC).isoformat(timespec="milliseconds"),
+            "level": record.levelname.lower(),
+            "logger": record.name,
+            "event": record.getMessage(),
+        }
+        line |= {name: value for name, value in vars(record).items() if name not in _STANDARD}
+        if record.exc_info:
+            line["exception"] = self.formatException(record.exc_info)
+        return orjson.dumps(line, default=str).decode()
+
+
+def set_up(level: str, form: str) -> None:
+    """Send all logging to standard error.
+
+    :param form: ``json``, ``text``, or ``auto``: text on a terminal, else JSON.
+    """
+    handler = logging.StreamHandler(sys.stderr)
+    if form == "json" or (form == "auto" and not sys.stderr.isatty()):
+        handler.setFormatter(JsonFormatter())
+    else:
+        handler.setFormatter(logging.Formatter("%(asctime)s %(levelname)-7s %(name)s: %(message)s"))
+    logging.basicConfig(level=level.upper(), handlers=[handler], force=True)

@@ -1,0 +1,39 @@
+"""What keeps a server from taking more at once than it can hold."""
+
+from __future__ import annotations
+
+import threading
+
+
+class Gate:
+    """How many requests, and how many bytes of their bodies and answers, may be under way at once (G17)."""
+
+    def __init__(self, most_calls: int, most_bytes: int) -> None:
+        self.calls = 0
+        self._bytes = 0
+        self._most_calls = most_calls
+        self._most_bytes = most_bytes
+        self._lock = threading.Lock()
+
+    def enter(self, size: int) -> bool:
+        """Let a call with a body of this size in, if there is room; one call always finds room for its bytes."""
+        with self._lock:
+            if self.calls >= self._most_calls or (self.calls and self._bytes + size > self._most_bytes):
+                return False
+            self.calls += 1
+            self._bytes += size
+            return True
+
+    def hold(self, size: int) -> bool:
+        """Let a call that is in hold more bytes, if there is room."""
+        with self._lock:
+            if self.calls > 1 and self._bytes + size > self._most_bytes:
+                return False
+            self._bytes += size
+            return True
+
+    def leave(self, size: int) -> None:
+        """A call ends and gives back what it held."""
+        with self._lock:
+            self.calls -= 1
+            self._bytes -= size

@@ -1,0 +1,38 @@
+#!/bin/sh
+# Make or complete the environment in .venv: `scripts/env.sh EXTRAS`, for instance `scripts/env.sh arrow`.
+# A stamp file per set of extras, older than setup.cfg when something is to be done, makes the next run quick.
+set -eu
+cd "$(dirname "$0")/.."
+extras=$1
+
+say() { printf '%s\n' "$*" >&2; }
+
+stamp=.venv/.installed-$extras
+newest=$(ls -t "$stamp" .venv/.installed-dev setup.cfg pyproject.toml 2>/dev/null | head -n 1)
+case $newest in
+.venv/*) exit 0 ;;
+esac
+
+python=${PYTHON:-}
+for candidate in python3.11 python3 python3.12; do
+    [ -n "$python" ] && break
+    "$candidate" -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null && python=$candidate
+done
+if [ -z "$python" ]; then
+    say "Python 3.11 or newer is missing. On Debian: apt-get install python3 python3-venv"
+    exit 1
+fi
+
+# Debian ships venv without ensurepip; python3-venv completes it.
+if ! .venv/bin/python -m pip --version >/dev/null 2>&1; then
+    if ! "$python" -c 'import ensurepip, venv' 2>/dev/null; then
+        version=$("$python" -c 'import sys; print("%d.%d" % sys.version_info[:2])')
+        sh scripts/need.sh --package "python$version-venv"
+    fi
+    say "Making the environment in .venv with $("$python" --version) ..."
+    "$python" -m venv --clear .venv
+fi
+
+say "Installing queuey[$extras] into .venv (the first time takes a minute) ..."
+.venv/bin/python -m pip install --quiet --disable-pip-version-check --editable ".[$extras]"
+touch "$stamp"

@@ -1,0 +1,28 @@
+#!/bin/sh
+# See to it that programs are there: `scripts/need.sh nginx strace` asks for commands of those names, and
+# installs the Debian packages of the same names for those that are missing. `--package NAME` installs without asking.
+# Who is not root gets a sentence instead.
+set -eu
+
+if [ "$1" = --package ]; then
+    shift
+    missing=$*
+else
+    missing=
+    for program in "$@"; do
+        # Debian keeps servers where only root's PATH leads.
+        PATH=$PATH:/usr/sbin:/sbin command -v "$program" >/dev/null 2>&1 || missing="$missing $program"
+    done
+fi
+[ -n "$missing" ] || exit 0
+
+if [ "$(id -u)" = 0 ] && command -v apt-get >/dev/null 2>&1; then
+    printf 'Installing%s with apt-get ...\n' " ${missing# }" >&2
+    export DEBIAN_FRONTEND=noninteractive
+    apt-get update -qq >&2
+    # shellcheck disable=SC2086 -- a list of names
+    apt-get install -y -qq --no-install-recommends $missing >/dev/null
+else
+    printf 'Missing:%s. Install it as root first: apt-get install%s\n' " ${missing# }" " ${missing# }" >&2
+    exit 1
+fi

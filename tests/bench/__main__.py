@@ -1,0 +1,135 @@
+"""``python -m tests.bench``."""
+
+from __future__ import annotations
+
+import sys
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from tempfile import TemporaryDirectory
+
+import click
+
+from tests.bench import appends, arrival, memory, queues, reads, stored, traps
+from tests.bench.measure import BenchFailed
+from tests.bench.plan import FULL, QUICK, Plan, machine
+from tests.bench.profile import SCENES, report
+from tests.bench.table import Row, markdown
+
+TOPICS: dict[str, Callable[[Plan], Iterator[Row]]] = {
+    "append": appends.single,
+    "batch": appends.hundreds,
+    "read": reads.json_pages,
+    "arrow": reads.arrow,
+    "arrival": arrival.measure,
+    "queues": queues.measure,
+    "stored": stored.measure,
+    "memory": memory.measure,
+    "clustered": traps.clustered,
+    "threads": traps.threads,
+}
+
+
+def tell(text: str) -> None:
+    click.echo(f"{time.strftime('%H:%M:%S')} {text}", err=True)
+
+
+@contextmanager
+def planned(folder: str, seconds: float, rounds: int, *, quick: bool, **sizes: int | None) -> Iterator[Plan]:
+    """A plan with a folder that is gone afterwards."""
+    chosen = {**(QUICK if quick else FULL), **{name: size for name, size in sizes.items() if size is not None}}
+    Path(folder).mkdir(parents=True, exist_ok=True)
+    with TemporaryDirectory(prefix="bench-", dir=folder) as inside:
+        yield Plan(Path(inside), seconds, rounds, tell=tell, **chosen)
+
+
+_folder = click.option(
+    "--folder",
+    default="build/bench",
+    show_default=True,
+    help="Where the stores are made, and removed afterwards; on the disk that is to be measured.",
+)
+_quick = click.option("--quick", is_flag=True, help="A twentieth of the queues, a tenth of the messages.")
+
+
+@click.group(invoke_without_command=True, context_settings={"help_option_names": ["-h", "--help"]})
+@click.option(
+    "--only", multiple=True, type=click.Choice(list(TOPICS)), metavar="NAME", help=f"One of {', '.join(TOPICS)}; may be repeated."
+)
+@click.option("--seconds", default=4.0, show_default=True, help="Of each measurement.")
+@click.option("--rounds", default=5, show_default=True, help="How often baseline and subject are measured in turn.")
+@click.option("--queues", type=int, help=f"Queues of the topic 'queues'.  [default: {FULL['queues']}]")
+@click.option("--stored", type=int, help=f"Messages of the topic 'stored'.  [default: {FULL['stored']}]")
+@click.option("--out", type=click.Path(dir_okay=False, path_type=Path), help="Write the table there too, after each topic.")
+@_quick
+@_folder
+@click.pass_context
+def bench(
+    ctx: click.Context,
+    only: tuple[str, ...],
+    seconds: float,
+    rounds: int,
+    queues: int | None,
+    stored: int | None,
+    out: Path | None,
+    quick: bool,
+    folder: str,
+) -> None:
+    """How fast Queuey is, compared with what the same machine does in the same minutes.
+
+    Without a command: every topic, and a table of ratios in Markdown. Baseline and server are measured in
+    turn; the ratio is the median over the rounds, with the least and the most beside it. The load comes from
+    wrk (apt-get install wrk) over 32 connections unless a row says otherwise, with bodies of 256 bytes, against
+    'queuey serve' with its defaults. No figure fails the run; a refused request does.
+
+    \b
+        python -m tests.bench --quick --seconds 2 --rounds 3      first impressions, five minutes
+        python -m tests.bench --only append --only batch
+        python -m tests.bench --out table.md                      everything, half an hour
+        python -m tests.bench profile append                      where the time goes
+    """
+    if ctx.invoked_subcommand is not None:
+        return
+    rows: list[Row] = []
+    failed: list[str] = []
+    with planned(folder, seconds, rounds, quick=quick, queues=queues, stored=stored) as plan:
+        conditions = f"{time.strftime('%Y-%m-%d')}: {machine(plan.folder)}. {seconds:g} s a measurement, {rounds} rounds."
+        for name in only or TOPICS:
+            tell(name)
+            try:
+                for row in TOPICS[name](plan):
+                    rows.append(row)
+                    tell(f"  {row.what}: {row.ours} [{row.ratio or ''}] {row.verdict}")
+            except BenchFailed as error:
+                failed.append(f"{name}: {error}")
+                tell(f"  failed: {error}")
+            if out is not None:
+                out.write_text(f"{conditions}\n\n{markdown(rows)}\n")
+    click.echo(f"{conditions}\n\n{markdown(rows)}")
+    if failed:
+        sys.exit("\n".join(["", "Failed:", *failed]))
+
+
+@bench.command()
+@click.argument("load", type=click.Choice(list(SCENES)))
+@click.option("--seconds", default=6.0, show_default=True, help="How long to look.")
+@click.option("--calls", is_flag=True, help="The calls alone, in one process without network, under cProfile.")
+@_quick
+@_folder
+def profile(load: str, seconds: float, calls: bool, quick: bool, folder: str) -> None:
+    """Where the time goes under one load.
+
+    With py-spy (pip install py-spy) the real server under the real load; with --calls, or without py-spy, the
+    server's functions driven in this process.
+    """
+    with planned(folder, seconds, 1, quick=quick) as plan:
+        try:
+            for line in report(plan, load, calls=calls):
+                click.echo(line)
+        except BenchFailed as error:
+            sys.exit(str(error))
+
+
+if __name__ == "__main__":
+    bench(prog_name="python -m tests.bench")

@@ -1,0 +1,61 @@
+"""Appends: one message a request, and a hundred."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from statistics import median
+
+from tests.bench.baselines import bulk_inserts
+from tests.bench.drivers import Load, append_batch, append_one, drive, in_turn
+from tests.bench.measure import alternate, ratios
+from tests.bench.plan import BATCH, CONNECTIONS, PARTITIONS, Plan
+from tests.bench.servers import Server, front, queuey
+from tests.bench.table import Row, number
+
+QUEUE = "bench"
+
+
+def _appending(server: Server, text: str, seconds: float) -> Load:
+    load = drive(server, in_turn([text]), CONNECTIONS, seconds)
+    server.settle()
+    return load
+
+
+def single(plan: Plan) -> Iterator[Row]:
+    """One message a request, against a front that answers the same without storing."""
+    text = append_one(QUEUE)
+    with front() as bare, queuey(plan.fresh("append")) as server:
+        server.create(QUEUE, PARTITIONS)
+        below, ours = alternate(
+            lambda: _appending(bare, text, plan.seconds), lambda: _appending(server, text, plan.seconds), plan.rounds
+        )
+    p50, p99 = median(load.p50_ms for load in ours), median(load.p99_ms for load in ours)
+    yield Row(
+        "append, 1 per request",
+        f"{number(median(load.rate for load in below))} /s answered without storing",
+        f"{number(median(load.rate for load in ours))} /s, p50 {p50:.2f} ms, p99 {p99:.2f} ms",
+        ratios([load.rate for load in ours], [load.rate for load in below]),
+        first="ratio >= 0.3",
+        goal="ratio >= 0.5, p99 <= 5 ms",
+        figures={"p99": p99},
+    )
+
+
+def hundreds(plan: Plan) -> Iterator[Row]:
+    """A hundred messages a request, against the store alone."""
+    text = append_batch(QUEUE)
+    with queuey(plan.fresh("batch")) as server:
+        server.create(QUEUE, PARTITIONS)
+        below, ours = alternate(
+            lambda: bulk_inserts(plan.fresh("bulk"), plan.seconds),
+            lambda: _appending(server, text, plan.seconds),
+            plan.rounds,
+        )
+    yield Row(
+        "append, 100 per request",
+        f"{number(median(below))} msg/s inserted by the store",
+        f"{number(BATCH * median(load.rate for load in ours))} msg/s, p99 {median(load.p99_ms for load in ours):.1f} ms",
+        ratios([BATCH * load.rate for load in ours], below),
+        first="ratio >= 0.4",
+        goal="ratio >= 0.75",
+    )

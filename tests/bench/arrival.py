@@ -1,0 +1,121 @@
+"""From the moment an append is sent to the moment a reader that asks again and again has the message.
+
+Writer and reader are processes of their own, and speak HTTP over plain sockets: what they would
+spend on a client library would be measured as the server's. ``python -m tests.bench.arrival PORT
+COUNT`` is the writer.
+"""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from socket import IPPROTO_TCP, TCP_NODELAY, create_connection
+
+import orjson
+
+from tests.bench.drivers import request
+from tests.bench.measure import BenchFailed, percentile
+from tests.bench.plan import BODY_BYTES, TTL_SECONDS, Plan
+from tests.bench.servers import APPLICATION, ROOT, Server, queuey
+from tests.bench.table import Row
+
+QUEUE = "arrival"
+RATE = 200
+_PATH = f"/v1/{APPLICATION}/{QUEUE}"
+_PATIENCE_SECONDS = 30
+
+
+class Asking:
+    """One kept connection, one request at a time."""
+
+    def __init__(self, port: int) -> None:
+        self._socket = create_connection(("127.0.0.1", port), timeout=_PATIENCE_SECONDS)
+        self._socket.setsockopt(IPPROTO_TCP, TCP_NODELAY, 1)
+        self._got = b""
+
+    def ask(self, text: str) -> tuple[dict[bytes, bytes], bytes]:
+        """Headers, by lower-case name, and body of the answer."""
+        self._socket.sendall(text.encode())
+        while b"\r\n\r\n" not in self._got:
+            self._receive()
+        head, _, rest = self._got.partition(b"\r\n\r\n")
+        status, *lines = head.split(b"\r\n")
+        headers = {name.lower(): value for name, _, value in (line.partition(b": ") for line in lines)}
+        self._got = rest
+        length = int(headers[b"content-length"])
+        while len(self._got) < length:
+            self._receive()
+        body, self._got = self._got[:length], self._got[length:]
+        if status.split(b" ")[1][:1] != b"2":
+            raise BenchFailed(f"{status!r}: {body!r}")
+        return headers, body
+
+    def _receive(self) -> None:
+        data = self._socket.recv(1 << 18)
+        if not data:
+            raise BenchFailed("the server closed a connection")
+        self._got += data
+
+
+def write(port: int, count: int) -> None:
+    """Append ``count`` messages at an even rate; each says when it was sent, or was due if that was earlier."""
+    asking, began, answered = Asking(port), time.monotonic_ns(), 0
+    for turn in range(count):
+        due = began + turn * 1_000_000_000 // RATE
+        time.sleep(max(due - time.monotonic_ns(), 0) / 1e9)
+        sent = time.monotonic_ns() if answered <= due else due
+        body = f"{turn} {sent} ".ljust(BODY_BYTES, "x")
+        asking.ask(request("POST", _PATH, body, X_TTL=str(TTL_SECONDS)))
+        answered = time.monotonic_ns()
+
+
+def follow(port: int, count: int) -> tuple[list[float], int]:
+    """Ask until ``count`` messages have come.
+
+    :returns: milliseconds that each took, and how often was asked.
+    """
+    asking, took, asked = Asking(port), list[float](), 0
+    cursor = ""
+    while len(took) < count:
+        headers, body = asking.ask(request("GET", f"{_PATH}{cursor}"))
+        now = time.monotonic_ns()
+        cursor = f"?cursor={headers[b'queuey-cursor'].decode()}"
+        asked += 1
+        for message in orjson.loads(body)["messages"]:
+            turn, sent, _ = message["body"].split(" ")
+            if int(turn) != len(took):
+                raise BenchFailed(f"message {turn} came in place {len(took)}")
+            took.append((now - int(sent)) / 1e6)
+    return took, asked
+
+
+def measure(plan: Plan) -> Iterator[Row]:
+    """200 appends a second, one reader that never rests."""
+    with queuey(plan.fresh("arrival")) as server:
+        server.create(QUEUE)
+        took, asked = _follow_a_writer(server, round(RATE * plan.seconds * plan.rounds))
+    p50, p99 = percentile(took, 0.5), percentile(took, 0.99)
+    yield Row(
+        f"append to arrival at a reader that asks again and again, {RATE} appends/s",
+        "",
+        f"p50 {p50:.2f} ms, p99 {p99:.2f} ms, worst {max(took):.1f} ms; {asked / len(took):.0f} questions a message",
+        first="p99 <= 10 ms",
+        goal="p50 <= 0.8 ms, p99 <= 4 ms",
+        figures={"p50": p50, "p99": p99},
+    )
+
+
+def _follow_a_writer(server: Server, count: int) -> tuple[list[float], int]:
+    port = int(server.url.rpartition(":")[2])
+    command = [sys.executable, "-m", "tests.bench.arrival", str(port), str(count)]
+    with subprocess.Popen(command, cwd=ROOT) as writer:
+        try:
+            return follow(port, count)
+        finally:
+            writer.terminate()
+
+
+if __name__ == "__main__":
+    write(int(sys.argv[1]), int(sys.argv[2]))

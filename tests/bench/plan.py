@@ -1,0 +1,73 @@
+"""How long and how large a run is, and on what machine."""
+
+from __future__ import annotations
+
+import os
+import platform
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from statistics import median
+from tempfile import mkdtemp
+from time import perf_counter
+
+CONNECTIONS = 32
+PAGE = 100
+BATCH = 100
+BODY_BYTES = 256
+BODY = ("All work and no play makes Jack a dull boy. " * 6)[:BODY_BYTES]
+PARTITIONS = 4
+TTL_SECONDS = 86_400
+
+
+@dataclass(frozen=True)
+class Plan:
+    """What every topic gets."""
+
+    folder: Path
+    """On the disk that is to be measured: not a tmpfs."""
+    seconds: float
+    """Of each measurement."""
+    rounds: int
+    """How often baseline and subject are measured, in turn."""
+    queues: int
+    stored: int
+    """Messages of the large store."""
+    rows: int
+    """Messages of the queue that readers read."""
+    appended: int
+    """Messages appended before memory is looked at again."""
+    tell: Callable[[str], None]
+
+    def fresh(self, name: str) -> Path:
+        """A folder of its own."""
+        return Path(mkdtemp(prefix=f"{name}-", dir=self.folder))
+
+
+FULL = {"queues": 1_000_000, "stored": 5_000_000, "rows": 200_000, "appended": 1_000_000}
+QUICK = {"queues": 50_000, "stored": 500_000, "rows": 50_000, "appended": 100_000}
+
+
+def machine(folder: Path) -> str:
+    """What the figures depend on beside the program."""
+    import apsw
+
+    return (
+        f"{os.cpu_count()} cores, {platform.system()} {platform.release()}, Python {platform.python_version()}, "
+        f"SQLite {apsw.sqlite_lib_version()}, a flush to disk takes {_flush_ms(folder):.2f} ms, "
+        f"load {os.getloadavg()[0]:.1f} at the start"
+    )
+
+
+def _flush_ms(folder: Path) -> float:
+    """Median time of an fdatasync after 4 KiB."""
+    path = folder / "flush"
+    took = []
+    with path.open("wb", buffering=0) as file:
+        for _ in range(50):
+            file.write(b"x" * 4096)
+            began = perf_counter()
+            os.fdatasync(file.fileno())
+            took.append(perf_counter() - began)
+    path.unlink()
+    return median(took) * 1000

@@ -1,0 +1,146 @@
+"""A million queues, against ten."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from statistics import median
+from typing import NamedTuple
+
+from tests.bench.drivers import (
+    NUMBER,
+    Load,
+    append_one,
+    drive,
+    in_turn,
+    numbered,
+    read_page,
+    request,
+    scattered,
+)
+from tests.bench.measure import Spread, alternate, ratios
+from tests.bench.plan import CONNECTIONS, PAGE, Plan
+from tests.bench.servers import APPLICATION, Server, queuey
+from tests.bench.table import Row, number
+
+FEW = 10
+_NAME = f"q{NUMBER}"
+_OVERLAP = 2 * CONNECTIONS
+"""Requests that were under way when a run ended are sent again by the next: creating a queue twice changes nothing."""
+
+
+def measure(plan: Plan) -> Iterator[Row]:
+    """Creation, memory, appends over all, reads of one."""
+    with queuey(plan.fresh("many")) as many, queuey(plan.fresh("few")) as few:
+        for server in (many, few):
+            for turn in range(FEW):
+                server.create(_NAME.replace(NUMBER, f"{turn:07d}"))
+        few.settle()
+        made = _create_all(many, plan)
+        yield _creation(made, plan)
+        yield _memory(made, plan)
+        yield _appends(many, few, plan)
+        yield _reads(many, few, plan)
+
+
+class _Made(NamedTuple):
+    """How the queues came to be."""
+
+    early: Load
+    middle: Load
+    late: Load
+    grown_mib: float
+
+    @property
+    def rate(self) -> float:
+        return sum(part.requests for part in self[:3]) / sum(part.seconds for part in self[:3])
+
+
+def _create_all(server: Server, plan: Plan) -> _Made:
+    """In three runs, so that the first and the last can be compared."""
+    text = request("POST", f"/v1/{APPLICATION}", f"queue_name={_NAME}", Content_Type="application/x-www-form-urlencoded")
+    server.settle()
+    before = server.rss_mib()
+    early = drive(server, numbered(text, FEW), CONNECTIONS, plan.seconds)
+    last = plan.queues - int(early.requests * 0.9)
+    middle = drive(server, numbered(text, max(early.requests - _OVERLAP, FEW), last), CONNECTIONS)
+    late = drive(server, numbered(text, last - _OVERLAP, plan.queues + _OVERLAP), CONNECTIONS)
+    server.settle()
+    return _Made(early, middle, late, server.rss_mib() - before)
+
+
+def _creation(made: _Made, plan: Plan) -> Row:
+    cost = made.early.rate / made.late.rate
+    return Row(
+        f"{plan.queues:,} queues: create",
+        f"{number(made.early.rate)} /s when there are few",
+        f"{number(made.late.rate)} /s at the end, {number(made.rate)} /s over all",
+        Spread(cost, cost, cost),
+        first="ratio <= 2",
+        goal="rate >= 8,000 /s, ratio <= 2",
+        figures={"rate": made.rate},
+    )
+
+
+def _memory(made: _Made, plan: Plan) -> Row:
+    each = made.grown_mib * 1024 / plan.queues
+    return Row(
+        f"{plan.queues:,} queues: memory",
+        "",
+        f"{made.grown_mib:.0f} MiB more, {each:.3f} KiB a queue",
+        goal="each <= 0.2 KiB",
+        figures={"each": each},
+    )
+
+
+def _appends(many: Server, few: Server, plan: Plan) -> Row:
+    """Some of the queues get more than the others: those the readers read."""
+    text = append_one(_NAME)
+    below, ours = alternate(
+        lambda: _quietly(few, scattered(text, FEW), plan),
+        lambda: _quietly(many, scattered(text, plan.queues, FEW), plan),
+        plan.rounds,
+    )
+    rate = median(ours)
+    return Row(
+        f"{plan.queues:,} queues: append, 1 per request, over all",
+        f"{number(median(below))} /s over {FEW} queues",
+        f"{number(rate)} /s",
+        ratios(below, ours),
+        first="ratio <= 2",
+        goal="rate >= 12,000 /s, ratio <= 2",
+        figures={"rate": rate},
+    )
+
+
+def _quietly(server: Server, script: str, plan: Plan) -> float:
+    rate = drive(server, script, CONNECTIONS, plan.seconds).rate
+    server.settle()
+    return rate
+
+
+def _reads(many: Server, few: Server, plan: Plan) -> Row:
+    """The first hundred messages of some queues, whose rows lie between those of all others."""
+    names = [_NAME.replace(NUMBER, f"{turn:07d}") for turn in range(FEW)]
+    script = in_turn([read_page(name, "0") for name in names])
+    for server in (many, few):
+        for name in names:
+            _fill_up(server, name)
+    below, ours = alternate(
+        lambda: drive(few, script, 1, plan.seconds).rate, lambda: drive(many, script, 1, plan.seconds).rate, plan.rounds
+    )
+    return Row(
+        f"{plan.queues:,} queues: read of one, 1 reader",
+        f"{number(PAGE * median(below))} msg/s of one among {FEW}",
+        f"{number(PAGE * median(ours))} msg/s",
+        ratios(below, ours),
+        first="ratio <= 2",
+        goal="ratio <= 1.3",
+    )
+
+
+def _fill_up(server: Server, name: str) -> None:
+    """See that there is a whole page, however short the runs before were."""
+    there = len(server.ask("GET", f"/v1/{APPLICATION}/{name}?limit={PAGE}").json()["messages"])
+    if there < PAGE:
+        messages = [{"body": "x" * 256}] * (PAGE - there)
+        server.ask("POST", f"/v1/{APPLICATION}/{name}", json={"messages": messages})

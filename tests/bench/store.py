@@ -1,0 +1,58 @@
+"""The embedded store without a server: to fill it quickly, and to see what it does alone."""
+
+from __future__ import annotations
+
+import uuid
+from collections import deque
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from random import Random
+
+from queuey.clock import SystemClock
+from queuey.ids import IdGenerator
+from queuey.model import Appended, AppendRequest, Draft, Queue
+from queuey.promise import Promise
+from queuey.storage.sqlite import SqliteStore
+from tests.bench.plan import BODY, TTL_SECONDS
+from tests.bench.servers import APPLICATION
+
+_AT_ONCE = 16
+_DRAFTS = 1000
+
+
+@contextmanager
+def open_store(folder: Path) -> Iterator[SqliteStore]:
+    """As ``queuey serve --data folder`` opens it."""
+    clock = SystemClock()
+    store = SqliteStore(folder / "queuey.db", clock, IdGenerator(clock), cache_mb=16)
+    try:
+        yield store
+    finally:
+        store.close()
+
+
+def make_queue(store: SqliteStore, name: str, partitions: int) -> Queue:
+    queue = Queue(APPLICATION, name, uuid.uuid4(), SystemClock().now_ticks(), partitions)
+    return store.create_queue(queue).wait()[0]
+
+
+def drafts(count: int, partitions: int) -> list[Draft]:
+    """Messages like those the load generator sends."""
+    dice = Random(partitions)
+    return [Draft(dice.randint(1, partitions), BODY.encode(), TTL_SECONDS) for _ in range(count)]
+
+
+def fill(store: SqliteStore, queues: list[Queue], messages: int) -> None:
+    """Append about ``messages``, taking the queues in turn; many in one transaction."""
+    waiting: deque[Promise[Appended]] = deque()
+    batches = {queue.uuid: drafts(_DRAFTS // len(queues) or 1, queue.partitions) for queue in queues}
+    left = messages
+    while left > 0:
+        for queue in queues:
+            waiting.append(store.append(AppendRequest(queue, batches[queue.uuid])))
+            left -= len(batches[queue.uuid])
+        while len(waiting) > _AT_ONCE * len(queues):
+            waiting.popleft().wait()
+    for promise in waiting:
+        promise.wait()

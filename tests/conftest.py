@@ -1,0 +1,67 @@
+"""What every suite shares: no setting of the machine it runs on reaches a test; figures are printed at the end."""
+
+from __future__ import annotations
+
+import os
+import random
+from collections.abc import Callable, Iterator
+
+import pytest
+from hypothesis import settings
+
+from qdo.measure import report_line
+
+Figures = Callable[..., None]
+"""Called with a guarantee and its figures; the line is printed when the run is over, also if the test fails."""
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    group = parser.getgroup("queuey")
+    group.addoption("--fault-rounds", type=int, default=1, metavar="N", help="fault tests: N times the usual rounds")
+    group.addoption("--fault-seed", type=int, metavar="SEED", help="fault tests: repeat the choices of an earlier run")
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    # How long an example takes is no property of the code.
+    settings.register_profile("queuey", deadline=None)
+    settings.load_profile("queuey")
+    if config.option.fault_seed is None:
+        config.option.fault_seed = random.SystemRandom().randrange(1 << 32)
+
+
+def pytest_report_header(config: pytest.Config) -> str:
+    return f"faults: --fault-rounds {config.option.fault_rounds} --fault-seed {config.option.fault_seed}"
+
+
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
+    """The lines of the guarantees, one below the other."""
+    reports = [report for found in terminalreporter.stats.values() for report in found]
+    lines = [
+        str(value)
+        for report in reports
+        if getattr(report, "when", "") == "call"
+        for name, value in report.user_properties
+        if name == "figures"
+    ]
+    if lines:
+        terminalreporter.section("guarantees")
+        for line in sorted(lines, key=lambda line: (int(line.split()[0][1:]), line)):
+            terminalreporter.write_line(line)
+
+
+@pytest.fixture(scope="session", autouse=True)
+def no_settings_from_outside() -> Iterator[None]:
+    """Clear ``QUEUEY_*`` for the run; processes that tests start get exactly what the test gives them."""
+    kept = {name: os.environ.pop(name) for name in list(os.environ) if name.startswith("QUEUEY_")}
+    yield
+    os.environ.update(kept)
+
+
+@pytest.fixture
+def figures(record_property: Callable[[str, object], None]) -> Figures:
+    """Say the figures of a guarantee; do so before asserting them."""
+
+    def say(guarantee: str, **values: object) -> None:
+        record_property("figures", report_line(guarantee, **values))
+
+    return say

@@ -1,0 +1,97 @@
+"""Messages and metadata may live in different stores."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from queuey.clock import ManualClock
+from queuey.ids import IdGenerator
+from queuey.settings import SETTINGS, Settings
+from queuey.storage import MessageStore, MetadataStore, Stores
+from queuey.storage.contract import MessageStoreContract, MetadataStoreContract
+from queuey.storage.contract.common import STRONG, Log, StoreContract, done
+from queuey.storage.contract.metadata import queue
+from queuey.storage.memory import MemoryStore
+from queuey.storage.open import open_stores
+from queuey.storage.sqlite import SqliteStore
+
+
+def open_apart(folder: Path, clock: ManualClock, ids: IdGenerator, metadata: str) -> Stores:
+    """Messages in a file of their own, metadata in memory or in another file."""
+    values = {setting.attribute: setting.default for setting in SETTINGS}
+    return open_stores(Settings(values | {"data": str(folder), "metadata_backend": metadata}), clock, ids)
+
+
+class TestMessagesApart(MessageStoreContract):
+    @pytest.fixture
+    def store(self, tmp_path: Path, clock: ManualClock, ids: IdGenerator) -> Iterator[MessageStore]:
+        stores = open_apart(tmp_path, clock, ids, "memory")
+        yield stores.messages
+        stores.close()
+
+
+class TestMetadataApart(MetadataStoreContract):
+    @pytest.fixture
+    def store(self, tmp_path: Path, clock: ManualClock, ids: IdGenerator) -> Iterator[MetadataStore]:
+        stores = open_apart(tmp_path, clock, ids, "sqlite")
+        yield stores.metadata
+        stores.close()
+
+
+class TestApart(StoreContract):
+    @pytest.fixture(params=["memory", "sqlite"])
+    def stores(
+        self, request: pytest.FixtureRequest, tmp_path: Path, clock: ManualClock, ids: IdGenerator
+    ) -> Iterator[Stores]:
+        stores = open_apart(tmp_path, clock, ids, request.param)
+        yield stores
+        stores.close()
+
+    def test_each_keeps_its_own(self, tmp_path: Path, clock: ManualClock, ids: IdGenerator) -> None:
+        stores = open_apart(tmp_path, clock, ids, "memory")
+        assert isinstance(stores.messages, SqliteStore)
+        assert isinstance(stores.metadata, MemoryStore)
+        log = Log(stores.messages, clock)
+        done(stores.metadata.create_queue(log.queue))
+        log.add(b"kept")
+        stores.close()
+
+        again = open_apart(tmp_path, clock, IdGenerator(clock), "memory")
+
+        log.store = again.messages
+        assert log.bodies() == [b"kept"]
+        assert done(again.metadata.find_queue("app", "log")) is None
+        again.close()
+
+    def test_a_queue_is_removed_in_one_and_dropped_in_the_other(self, stores: Stores, clock: ManualClock) -> None:
+        log = Log(stores.messages, clock)
+        done(stores.metadata.create_queue(log.queue))
+        log.add(b"gone")
+
+        done(stores.metadata.remove_queue(log.queue))
+        assert log.bodies() == [b"gone"]
+        for uuid in done(stores.metadata.removed()):
+            done(stores.messages.drop(uuid))
+            done(stores.metadata.forget_removed(uuid))
+
+        assert log.bodies() == []
+        assert [*done(stores.metadata.removed())] == []
+
+    def test_a_change_of_metadata_tells_no_reader_that_messages_under_way_are_there(
+        self, stores: Stores, ids: IdGenerator, clock: ManualClock
+    ) -> None:
+        """G3: a commit to the one file must not end the other's group."""
+        ids.open_group()
+        stamp = ids.stamp()
+        clock.advance(1)
+
+        done(stores.metadata.create_queue(queue()))
+
+        assert stores.messages.watermark(STRONG) < stamp
+        ids.close_group()
+
+    def test_problems_of_both_are_told(self, stores: Stores) -> None:
+        assert stores.problems() == []

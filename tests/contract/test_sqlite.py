@@ -1,0 +1,221 @@
+"""The embedded store is a store, and stays the same one across restarts."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import apsw
+import pytest
+
+from queuey.clock import ManualClock
+from queuey.errors import CorruptMessage, KeyReused, QueueNotFound, StorageUnavailable, StoreInUse
+from queuey.ids import IdGenerator, MessageId
+from queuey.model import Once
+from queuey.storage.contract import MessageStoreContract, MetadataStoreContract
+from queuey.storage.contract.common import SECOND, STRONG, Log, StoreContract, client_id, done, draft
+from queuey.storage.contract.metadata import key, queue
+from queuey.storage.sqlite import SqliteStore
+
+Reopen = Callable[[], SqliteStore]
+
+
+class TestSqliteStore(MessageStoreContract, MetadataStoreContract):
+    @pytest.fixture
+    def store(self, tmp_path: Path, clock: ManualClock, ids: IdGenerator) -> Iterator[SqliteStore]:
+        store = SqliteStore(tmp_path / "queuey.db", clock, ids)
+        yield store
+        store.close()
+
+
+class TestAfterARestart(StoreContract):
+    """What another process finds in the file."""
+
+    @pytest.fixture
+    def reopen(self, tmp_path: Path, clock: ManualClock) -> Iterator[Reopen]:
+        """Close the store, if it is open, and open it as a new process would: with a generator that knows nothing."""
+        opened: list[SqliteStore] = []
+
+        def reopen() -> SqliteStore:
+            for store in opened:
+                store.close()
+            opened.append(SqliteStore(tmp_path / "queuey.db", clock, IdGenerator(clock)))
+            return opened[-1]
+
+        yield reopen
+        for store in opened:
+            store.close()
+
+    def test_messages_are_as_they_were(self, reopen: Reopen, clock: ManualClock) -> None:
+        log = Log(reopen(), clock)
+        log.append(draft(b"\0\xff", content_type="text/plain", key="k"), draft(b"other", 2), draft(ttl_seconds=5))
+        log.append(draft(b"later", due_ticks=clock.now_ticks() + 60 * SECOND))
+        log.put((3, client_id(clock.now_ticks() - SECOND)), body=b"put")
+        log.delete((2, log.read(2).messages[0].id))
+        before = [log.read(partition) for partition in (1, 2, 3)]
+
+        log.store = reopen()
+
+        assert [log.read(partition) for partition in (1, 2, 3)] == before
+        clock.advance(100)
+        assert log.bodies() == [b"\0\xff", b"later"]
+
+    def test_idempotency_keys_are_remembered(self, reopen: Reopen, clock: ManualClock) -> None:
+        log = Log(reopen(), clock)
+        first = log.append(draft(b"a"), draft(b"b", 200), once=Once("key", b"digest"))
+
+        log.store = reopen()
+
+        second = log.append(draft(b"a"), draft(b"b", 200), once=Once("key", b"digest"))
+        assert second.repeated
+        assert list(second.placed) == list(first.placed)
+        with pytest.raises(KeyReused):
+            log.append(draft(b"c"), once=Once("key", b"another digest"))
+
+    def test_metadata_is_as_it_was(self, reopen: Reopen) -> None:
+        store = reopen()
+        made, gone = queue("q", partitions=7, principals=("a", "b")), queue("gone")
+        for one in (made, gone):
+            done(store.create_queue(one))
+        done(store.remove_queue(gone))
+        done(store.add_key(key(b"a")))
+
+        store = reopen()
+
+        assert [*done(store.list_queues("app"))] == [made]
+        assert [*done(store.removed())] == [gone.uuid]
+        assert [*done(store.keys())] == [key(b"a")]
+
+    def test_a_dropped_queue_stays_dropped_also_before_its_room_is_given_back(
+        self, reopen: Reopen, clock: ManualClock, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        """G9."""
+        monkeypatch.setattr(SqliteStore, "has_refuse", lambda _self: False)
+        store = reopen()
+        log = Log(store, clock)
+        (id_,) = log.add(b"gone")
+        done(store.drop(log.queue.uuid))
+
+        log.store = reopen()
+
+        assert log.bodies() == []
+        assert log.fetch((1, id_)) == [None]
+        with pytest.raises(QueueNotFound):
+            log.add(b"ghost")
+
+    @pytest.mark.parametrize("step", [0.0, 0.001, -3600.0, -86_400.0 * 365])
+    def test_ids_and_watermark_go_on_above_all_that_was_served_though_the_clock_was_set_back(
+        self, reopen: Reopen, clock: ManualClock, step: float
+    ) -> None:
+        """G3 and G4."""
+        log = Log(reopen(), clock)
+        old = log.append(draft(b"old"), draft(b"old")).placed[-1].id
+        clock.advance(0.5)
+        served = log.store.watermark(STRONG)
+
+        log.store.close()
+        clock.step(step)
+        log.store = reopen()
+
+        assert log.store.watermark(STRONG) >= served
+        (new,) = log.add(b"new")
+        assert new > old
+        assert new.ticks > served
+        assert log.bodies() == [b"old", b"old", b"new"]
+
+    def test_room_of_what_is_gone_is_given_back(self, reopen: Reopen, clock: ManualClock, tmp_path: Path) -> None:
+        store = reopen()
+        dropped, log = Log(store, clock), Log(store, clock)
+        dropped.append(*[draft()] * 100, once=Once("key", b"digest"))
+        log.append(*[draft(ttl_seconds=5)] * 100, once=Once("key", b"digest"))
+        log.add(b"kept")
+        done(store.drop(dropped.queue.uuid))
+        clock.advance(60)
+
+        while store.has_refuse():
+            done(store.purge(7))
+
+        look = apsw.Connection(str(tmp_path / "queuey.db"), flags=apsw.SQLITE_OPEN_READONLY)
+        assert look.execute("select count(*) from messages").fetchall() == [(1,)]
+        assert look.execute("select count(*) from once").fetchall() == [(1,)]
+        assert look.execute("select count(*) from dropped").fetchall() == [(0,)]
+        assert log.bodies() == [b"kept"]
+
+
+class TestAccidents(StoreContract):
+    @pytest.fixture
+    def store(self, tmp_path: Path, clock: ManualClock, ids: IdGenerator) -> Iterator[SqliteStore]:
+        store = SqliteStore(tmp_path / "queuey.db", clock, ids)
+        yield store
+        store.close()
+
+    def damage(self, folder: Path, statement: str, *bindings: object) -> None:
+        """Change the file behind the store's back."""
+        writer = apsw.Connection(str(folder / "queuey.db"))
+        writer.set_busy_timeout(5000)
+        writer.execute(statement, bindings)
+        writer.close()
+
+    @pytest.mark.parametrize(
+        "change",
+        [
+            "body = x'6120626f6478'",
+            "body = substr(body, 1, 3)",
+            "body = cast(body || x'00' as blob)",
+            "body = cast(body as text)",
+            "content_type = 'text/html'",
+            "content_type = null",
+            "key = 'other'",
+            "ticks = ticks + 1",
+        ],
+    )
+    def test_a_changed_message_is_noticed_and_named(
+        self, log: Log, store: SqliteStore, tmp_path: Path, change: str
+    ) -> None:
+        """G6."""
+        log.append(draft(b"before"), draft(b"a body", content_type="text/plain", key="k"), draft(b"after"))
+        bad = log.read().messages[1].id
+        self.damage(tmp_path, f"update messages set {change} where ticks = ?", bad.ticks)  # noqa: S608
+        bad = MessageId(bad.ticks + ("ticks" in change), bad.tail)
+
+        for look in (log.read, lambda: log.read(newest_first=True), lambda: log.fetch((1, bad))):
+            with pytest.raises(CorruptMessage, match=bad.hex):
+                look()
+
+        assert log.bodies(upto=bad.before()) == [b"before"]
+        assert len(log.read(with_bodies=False).messages) >= 2
+        assert [*store.problems()] == []
+
+    def test_a_reader_may_step_over_what_is_corrupt(self, log: Log, tmp_path: Path) -> None:
+        ids = log.add(b"a", b"b", b"c", b"d")
+        self.damage(tmp_path, "update messages set body = x'00' where ticks in (?, ?)", ids[1].ticks, ids[2].ticks)
+
+        page = log.read(skip_corrupt=True)
+
+        assert [message.body for message in page.messages] == [b"a", b"d"]
+        assert page.corrupt == 2
+        assert not page.more
+        assert log.read(skip_corrupt=True, limit=1)[1:] == (True, 0)
+        second = log.read(skip_corrupt=True, limit=1, after=ids[0])
+        assert ([message.body for message in second.messages], *second[1:]) == ([b"d"], False, 2)
+
+    def test_two_servers_cannot_have_one_store(self, store: SqliteStore, tmp_path: Path, clock: ManualClock) -> None:
+        assert not store.problems()
+
+        with pytest.raises(StoreInUse):
+            SqliteStore(tmp_path / "queuey.db", clock, IdGenerator(clock))
+
+    def test_an_append_that_cannot_be_stored_takes_no_other_with_it(self, log: Log) -> None:
+        with pytest.raises(Exception, match=r"store|surrogate"):
+            log.append(draft(b"x", key="\ud800"))
+
+        log.add(b"next")
+        assert log.bodies() == [b"next"]
+
+    def test_a_closed_store_refuses_and_stores_nothing(self, log: Log, store: SqliteStore) -> None:
+        store.close()
+
+        with pytest.raises(StorageUnavailable):
+            log.add(b"late")
+        with pytest.raises(StorageUnavailable):
+            log.bodies()

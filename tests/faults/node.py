@@ -1,0 +1,142 @@
+"""A server that a test kills, stops, and starts again on the same store; and loops that keep it busy meanwhile."""
+
+from __future__ import annotations
+
+import os
+import signal
+import threading
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
+from typing import Any, Self
+
+from qdo.client import Client
+from tests.functional import servers
+from tests.functional.servers import FIRST_KEY, QUEUEY, Door
+
+APPLICATION = "demo"
+PAUSE_SECONDS = 0.01
+"""Between two tries of a loop whose server is away."""
+
+
+class Node:
+    """One store folder, and at most one server process on it. A context manager that leaves no process behind."""
+
+    def __init__(self, folder: Path, *, settings: str = "", program: Sequence[str] = QUEUEY) -> None:
+        self._folder = folder
+        self._settings = settings
+        self._program = program
+        self._running = ExitStack()
+        self.door: Door
+        self.starts = 0
+
+    @property
+    def database(self) -> Path:
+        return self._folder / "data" / "queuey.db"
+
+    def start(self) -> float:
+        """Start the server.
+
+        :returns: seconds until it answered.
+        """
+        began = time.monotonic()
+        self.door = self._running.enter_context(
+            servers.shipped(self._folder, settings=self._settings, program=self._program)
+        )
+        self.starts += 1
+        return time.monotonic() - began
+
+    def __enter__(self) -> Self:
+        self.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._running.close()
+
+    def kill(self) -> None:
+        """kill -9: what was not on its way to disk is gone."""
+        os.kill(self.door.pid, signal.SIGKILL)
+        self._running.close()
+
+    def kill_in_commit(self) -> None:
+        """kill -9 as soon as the write-ahead log is being written to."""
+        log = self.database.with_name("queuey.db-wal")
+        before, deadline = log.stat().st_mtime_ns, time.monotonic() + 10
+        while log.stat().st_mtime_ns == before:
+            assert time.monotonic() < deadline, "nothing is written"
+        self.kill()
+
+    def end(self) -> int:
+        """SIGTERM, as an operator ends it.
+
+        :returns: the exit code, negative for a signal that it died of.
+        """
+        os.kill(self.door.pid, signal.SIGTERM)
+        return self.ended()
+
+    def ended(self) -> int:
+        """Wait for the process to end; its exit code."""
+        found = os.waitid(os.P_PID, self.door.pid, os.WEXITED | os.WNOWAIT)
+        assert found is not None
+        self._running.close()
+        return found.si_status if found.si_code == os.CLD_EXITED else -found.si_status
+
+    @contextmanager
+    def stopped(self) -> Iterator[None]:
+        """SIGSTOP: neither dead nor alive while the block runs."""
+        os.kill(self.door.pid, signal.SIGSTOP)
+        try:
+            yield
+        finally:
+            os.kill(self.door.pid, signal.SIGCONT)
+
+    def client(self, **options: Any) -> Client:
+        """A client of the process that runs now; without repeats, so that each outcome shows."""
+        options = {"retries": 0, "sleep": lambda _: None} | options
+        return Client(self.door.url, APPLICATION, FIRST_KEY, **options)
+
+
+class Loop:
+    """Takes a step again and again in a thread of its own, until told to stop; its failure is the test's."""
+
+    def __init__(self, step: Callable[[], object]) -> None:
+        self._step = step
+        self._over = threading.Event()
+        self._failure: BaseException | None = None
+        self._thread = threading.Thread(target=self._work, daemon=True)
+        self._thread.start()
+
+    def _work(self) -> None:
+        try:
+            while not self._over.is_set():
+                self._step()
+        except BaseException as failure:  # noqa: BLE001  it is raised in the test's own thread
+            self._failure = failure
+
+    def stop(self) -> None:
+        """Let the step under way finish.
+
+        :raises BaseException: what a step raised.
+        """
+        self._over.set()
+        self._thread.join()
+        if self._failure is not None:
+            raise self._failure
+
+
+@contextmanager
+def busy(*steps: Callable[[], object]) -> Iterator[None]:
+    """Keep these steps going, each in a thread, while the block runs."""
+    loops = [Loop(step) for step in steps]
+    try:
+        yield
+    finally:
+        failures = []
+        for loop in loops:
+            try:
+                loop.stop()
+            except BaseException as failure:  # noqa: BLE001
+                failures.append(failure)
+    if failures:
+        raise failures[0]

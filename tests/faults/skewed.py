@@ -1,0 +1,83 @@
+"""``queuey`` under a wall clock that a test steps, and with faults that a test plants.
+
+``python -m tests.faults.skewed OFFSET_FILE FAULT serve ...``: the clock is the machine's plus the ticks
+that stand in the file. All else is the program as shipped, unless a fault is named.
+"""
+
+from __future__ import annotations
+
+import mmap
+import struct
+import sys
+from collections.abc import Callable, Mapping
+from pathlib import Path
+
+import queuey.service
+from queuey.cli import main
+from queuey.clock import SystemClock
+from queuey.ids import TICKS_PER_SECOND, IdGenerator
+from queuey.storage.sqlite import SqliteStore
+
+_TICKS = struct.Struct("<q")
+
+
+class Offset:
+    """How far a server's wall clock is from the machine's: set by the test, read by the server, in one small file."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        if not path.exists():
+            path.write_bytes(_TICKS.pack(0))
+        with path.open("r+b") as file:
+            self._shared = mmap.mmap(file.fileno(), _TICKS.size)
+
+    @property
+    def ticks(self) -> int:
+        found: int = _TICKS.unpack_from(self._shared)[0]
+        return found
+
+    def step(self, seconds: float) -> None:
+        _TICKS.pack_into(self._shared, 0, self.ticks + round(seconds * TICKS_PER_SECOND))
+
+
+class SkewedClock(SystemClock):
+    def __init__(self, offset: Offset) -> None:
+        self._offset = offset
+
+    def now_ticks(self) -> int:
+        return super().now_ticks() + self._offset.ticks
+
+
+class NaiveIds(IdGenerator):
+    """Knows nothing of commits under way: its watermark is the last stamp, on disk or not."""
+
+    def open_group(self) -> None:
+        pass
+
+    def close_group(self) -> None:
+        pass
+
+
+def _naive() -> None:
+    queuey.service.IdGenerator = NaiveIds  # type: ignore[misc, attr-defined]
+
+
+def _forgetful() -> None:
+    """A store that does not look how far time had got before its restart."""
+    SqliteStore._raise_floor = lambda _self: None  # type: ignore[method-assign]
+
+
+FAULTS: Mapping[str, Callable[[], None]] = {"none": lambda: None, "naive": _naive, "forgetful": _forgetful}
+
+
+def program(offset: Offset, fault: str = "none") -> tuple[str, ...]:
+    """What runs the command line in this way."""
+    return sys.executable, "-m", "tests.faults.skewed", str(offset.path), fault
+
+
+if __name__ == "__main__":
+    _, path, fault, *rest = sys.argv
+    offset = Offset(Path(path))
+    queuey.service.SystemClock = lambda: SkewedClock(offset)  # type: ignore[misc, assignment, attr-defined]
+    FAULTS[fault]()
+    main(rest)

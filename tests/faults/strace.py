@@ -1,0 +1,49 @@
+"""Reading what strace saw of a server: was each message on disk before its writer was told so?"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+
+PROGRAM = ("strace", "-D", "-f", "-y", "-s", "5000", "-e", "trace=pwrite64,fsync,fdatasync,write,writev,sendto,sendmsg")
+"""Goes before a command: the traced process stays the one that was started (``-D``)."""
+
+_LINE = re.compile(r"(?P<thread>\d+) +(?:<\.\.\. )?(?P<call>\w+)(?P<resumed> resumed>)?(?P<rest>.*)", re.DOTALL)
+_SYNCS = ("fsync", "fdatasync")
+
+
+def traced(output: Path, program: Sequence[str]) -> tuple[str, ...]:
+    """``program`` under strace."""
+    return (*PROGRAM, "-o", str(output), *program)
+
+
+def answered_early(trace: Iterable[str], markers: Sequence[str]) -> list[str]:
+    """Messages whose 201 began to be sent before a sync of the log that holds them had returned.
+
+    :param trace: the lines of strace.
+    :param markers: the messages' bodies, in the order in which they were sent, each after the answer to the one before.
+    """
+    waiting = list(markers)
+    written_at: dict[str, int] = {}
+    sync_began: dict[str, int] = {}
+    last_sync, early = -1, []
+    for at, line in enumerate(trace):
+        found = _LINE.match(line)
+        if found is None:
+            continue
+        thread, call, rest = found["thread"], found["call"], found["rest"]
+        if call == "pwrite64" and "-wal>" in rest:
+            for marker in waiting:
+                if marker in rest:
+                    written_at.setdefault(marker, at)
+        elif call in _SYNCS:
+            if not found["resumed"] and "-wal>" in rest:
+                sync_began[thread] = at
+            if rest.rstrip().endswith("= 0") and thread in sync_began:
+                last_sync = max(last_sync, sync_began.pop(thread))
+        elif "HTTP/1.1 201" in rest and waiting:
+            marker = waiting.pop(0)
+            if not 0 <= written_at.get(marker, -1) < last_sync:
+                early.append(marker)
+    return early + waiting

@@ -1,0 +1,137 @@
+"""G1: what was acknowledged is still there after kill -9, and it was on disk before it was acknowledged."""
+
+from __future__ import annotations
+
+import os
+import random
+import shutil
+from collections.abc import Callable
+from itertools import count
+from pathlib import Path
+
+import pytest
+
+from qdo.client import Client
+from queuey.errors import OutcomeUnknown, StorageUnavailable
+from tests.conftest import Figures
+from tests.faults.effects import Effects, everything, place_of
+from tests.faults.node import Node, busy
+from tests.faults.strace import answered_early, traced
+from tests.functional.servers import QUEUEY, eventually
+
+
+class Singles:
+    """Appends messages one by one, overwrites and deletes some of them, and makes queues."""
+
+    def __init__(self, chance: random.Random) -> None:
+        self.effects = Effects()
+        self.made: list[str] = []
+        self._chance = chance
+        self._numbers = count()
+
+    def step(self, client: Client) -> None:
+        body = b"single %d" % next(self._numbers)
+        (where,) = self.effects.append([body], lambda: [client.append("q", body)]) or [None]
+        if where is None:
+            return
+        fate = self._chance.random()
+        if fate < 0.2:
+            self.effects.change(place_of(where), None, lambda: client.delete("q", where))
+        elif fate < 0.4:
+            self.effects.change(place_of(where), b"new " + body, lambda: client.put("q", where, b"new " + body))
+        elif fate < 0.5:
+            self._make_queue(client, f"made-{next(self._numbers)}")
+
+    def _make_queue(self, client: Client, name: str) -> None:
+        try:
+            client.create_queue(name)
+        except (OutcomeUnknown, StorageUnavailable):
+            return
+        self.made.append(name)
+
+
+class Batches:
+    """Appends up to two hundred messages at once, to any partition."""
+
+    def __init__(self, chance: random.Random) -> None:
+        self.effects = Effects()
+        self._chance = chance
+        self._numbers = count()
+
+    def step(self, client: Client) -> None:
+        bodies = [b"batch %d" % next(self._numbers) for _ in range(self._chance.randint(1, 200))]
+        self.effects.append(bodies, lambda: client.append_batch("q", bodies))
+
+
+def test_kill_9_in_the_middle_of_writing_loses_nothing_acknowledged(
+    tmp_path: Path, rounds: Callable[[int], range], chance: random.Random, figures: Figures
+) -> None:
+    singles, batches, reopened = Singles(chance), Batches(chance), []
+    both = singles.effects, batches.effects
+    with Node(tmp_path) as node:
+        node.client().create_queue("q", partitions=3)
+        for _ in rounds(8):
+            enough = sum(effects.ok for effects in both) + chance.randint(2, 120)
+            one, other = node.client(), node.client()
+            with busy(lambda: singles.step(one), lambda: batches.step(other)):
+                eventually(lambda: sum(effects.ok for effects in both) >= enough, seconds=30)
+                node.kill()
+            reopened.append(node.start())
+
+        stored = everything(node.client(), "q")
+        queues = [queue.name for queue in node.client().queues()]
+
+    verdicts = [
+        effects.judge([message for message in stored if (b"batch" in message.body) == (effects is batches.effects)])
+        for effects in both
+    ]
+    lost = [missing for verdict in verdicts for missing in verdict.lost]
+    figures(
+        "G1",
+        rounds=len(reopened),
+        acked=sum(len(effects.certain) for effects in both),
+        stored=len(stored),
+        lost=len(lost),
+        unknown=sum(effects.unknown for effects in both),
+        unacked_but_stored=sum(len(verdict.unacknowledged) for verdict in verdicts),
+        reopen_max_s=max(reopened),
+    )
+    assert all(effects.ok for effects in both)
+    assert sum(effects.unknown for effects in both)
+    assert lost == []
+    assert [verdict.wrong + verdict.from_nowhere for verdict in verdicts] == [[], []]
+    assert set(singles.made) <= set(queues)
+
+
+MARKERS = [f"marker-{number:04d}" for number in range(20)]
+
+
+def trace_of(folder: Path, settings: str) -> list[str]:
+    """What strace saw while the markers were appended, one after the other."""
+    program = traced(folder / "trace.txt", QUEUEY)
+    with Node(folder, settings=settings, program=program) as node:
+        client = node.client()
+        client.create_queue("q")
+        for marker in MARKERS:
+            client.append("q", marker)
+        node.kill()
+    # The tracer writes its last line when the server is gone.
+    eventually(lambda: "+++ killed by SIGKILL +++" in (folder / "trace.txt").read_text())
+    lines = (folder / "trace.txt").read_text().splitlines()
+    created = next(at for at, line in enumerate(lines) if "HTTP/1.1 201" in line)
+    return lines[created + 1 :]
+
+
+@pytest.mark.skipif(shutil.which("strace") is None and not os.environ.get("CI"), reason="strace is missing: apt-get install strace")
+def test_every_201_is_sent_after_the_log_was_synced(tmp_path: Path, figures: Figures) -> None:
+    early = answered_early(trace_of(tmp_path, ""), MARKERS)
+
+    figures("G1", appends_traced=len(MARKERS), answered_before_sync=len(early))
+    assert early == []
+
+
+def test_the_trace_of_a_server_that_does_not_sync_is_noticed(tmp_path: Path) -> None:
+    """The planted fault: ``synchronous = normal`` promises less."""
+    trace = trace_of(tmp_path, "[storage]\nsynchronous = normal\n")
+
+    assert answered_early(trace, MARKERS) == MARKERS

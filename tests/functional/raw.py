@@ -1,0 +1,82 @@
+"""HTTP as bytes, for what no client library would send."""
+
+from __future__ import annotations
+
+import socket
+from dataclasses import dataclass
+
+TIMEOUT_SECONDS = 40
+
+
+@dataclass(frozen=True)
+class Reply:
+    """One answer as it stood on the wire."""
+
+    status: int
+    headers: dict[str, str]
+    body: bytes
+
+
+def send(port: int, *parts: bytes, half_close: bool = False) -> bytes:
+    """Send, then take all that comes until the server closes the connection.
+
+    :param half_close: say that nothing more will be sent: the upload ends here.
+    """
+    with socket.create_connection(("127.0.0.1", port), timeout=TIMEOUT_SECONDS) as connection:
+        try:
+            for part in parts:
+                connection.sendall(part)
+            if half_close:
+                connection.shutdown(socket.SHUT_WR)
+        except OSError:
+            pass  # refused before all of it was sent: the answer tells
+        return drain(connection)
+
+
+def cut(port: int, *parts: bytes) -> None:
+    """Send, then vanish with a reset, as a client that died."""
+    with socket.create_connection(("127.0.0.1", port), timeout=TIMEOUT_SECONDS) as connection:
+        for part in parts:
+            connection.sendall(part)
+        # Linger of no time makes close a reset.
+        connection.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, b"\x01\0\0\0\0\0\0\0")
+
+
+def drain(connection: socket.socket) -> bytes:
+    """All bytes until the other side closes, or breaks, the connection."""
+    received = b""
+    while True:
+        try:
+            piece = connection.recv(65536)
+        except ConnectionResetError:
+            return received
+        if not piece:
+            return received
+        received += piece
+
+
+def replies(received: bytes) -> list[Reply]:
+    """The answers in a stream of bytes."""
+    found = []
+    while received:
+        head, _, rest = received.partition(b"\r\n\r\n")
+        status_line, *lines = head.decode("latin-1").split("\r\n")
+        assert status_line.startswith("HTTP/1."), status_line
+        headers = {name.lower(): value.strip() for name, _, value in (line.partition(":") for line in lines)}
+        if headers.get("transfer-encoding") == "chunked":
+            body, received = _chunked(rest)
+        else:
+            length = int(headers.get("content-length", len(rest)))
+            body, received = rest[:length], rest[length:]
+        found.append(Reply(int(status_line.split(" ")[1]), headers, body))
+    return found
+
+
+def _chunked(rest: bytes) -> tuple[bytes, bytes]:
+    body = b""
+    while True:
+        size, _, rest = rest.partition(b"\r\n")
+        length = int(size, 16)
+        body, rest = body + rest[:length], rest[length + 2 :]
+        if length == 0:
+            return body, rest

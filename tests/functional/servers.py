@@ -1,0 +1,135 @@
+"""Real servers for the suite: started as processes, found by the address they announce, ended by pid."""
+
+from __future__ import annotations
+
+import os
+import re
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TypeVar
+
+import requests
+
+T = TypeVar("T")
+START_SECONDS = 30
+STOP_SECONDS = 30
+QUEUEY = (sys.executable, "-m", "queuey.cli")
+_ADDRESS = re.compile(r"http://127\.0\.0\.1:[1-9][0-9]*")
+
+FIRST_KEY = "f1257" + "0" * 27 + "5e551081"
+"""The key of ``demo``, given to the shipped server in QUEUEY_KEY."""
+
+APPLICATIONS: Mapping[str, tuple[str, ...]] = {
+    "queuey": ("9c1de0" * 7, "0b5e55" * 7),
+    "other": ("77aa10" * 7,),
+    "mirror": ("5ca1ab" * 7,),
+    "with-dash": ("da5ba5" * 7,),
+    # queuey-api-v1 W2b: the first Queuey cut letters of the scheme word off both ends of a key.
+    "letters": ("Applicationaaaa" + "c0ffee" * 6 + "noitacilppA",),
+} | {f"fresh-{number:03d}": (f"{number:08x}" * 5,) for number in range(120)}
+"""Application to keys. The ``fresh-`` ones are given out once each, to tests that look at all queues of an application."""
+
+
+@dataclass(frozen=True)
+class Door:
+    """A listening server: one of the two doors, with all applications of :data:`APPLICATIONS`."""
+
+    name: str
+    url: str
+    pid: int
+
+    @property
+    def port(self) -> int:
+        return int(self.url.rsplit(":", 1)[1])
+
+    def beats(self) -> bool:
+        """Does the heartbeat answer on a new connection?"""
+        answer = requests.get(self.url + "/__heartbeat__", timeout=10)
+        return (answer.status_code, answer.text.strip()) == (200, "OK")
+
+
+def eventually(look: Callable[[], T], *, seconds: float = 10) -> T:
+    """The first true value that ``look`` gives, within a deadline."""
+    deadline = time.monotonic() + seconds
+    while not (found := look()):
+        assert time.monotonic() < deadline, f"still {found!r} after {seconds} s"
+        time.sleep(0.02)
+    return found
+
+
+def write_ini(path: Path, data: Path, *, settings: str = "") -> Path:
+    """An ini file with every application of the suite; one key stands on the line, several below it."""
+    keys = ""
+    for application, given in APPLICATIONS.items():
+        joined = given[0] if len(given) == 1 else "\n    " + "\n    ".join(given)
+        keys += f"{application} = {joined}\n"
+    path.write_text(f"[server]\ndata = {data}\n\n{settings}\n[application_keys]\n{keys}")
+    return path
+
+
+@contextmanager
+def shipped(folder: Path, *, settings: str = "", program: Sequence[str] = QUEUEY) -> Iterator[Door]:
+    """``queuey serve``: the server as shipped.
+
+    :param program: what runs the command line, if it is to be watched or changed.
+    """
+    ini = write_ini(folder / "queuey.ini", folder / "data", settings=settings)
+    command = [*program, "serve", "--port", "0", "--data", str(folder / "data")]
+    with _running("shipped", command, folder, {"QUEUEY_CONFIG": str(ini), "QUEUEY_KEY": FIRST_KEY}) as door:
+        yield door
+
+
+@contextmanager
+def pyramid(folder: Path, *, settings: str = "") -> Iterator[Door]:
+    """The Pyramid door alone, on waitress, over a store of its own."""
+    ini = write_ini(folder / "queuey.ini", folder / "data", settings=settings)
+    command = [sys.executable, "-m", "waitress", "--listen=127.0.0.1:0", "--threads=8", "queuey.wsgi:app"]
+    with _running("pyramid", command, folder, {"QUEUEY_CONFIG": str(ini)}) as door:
+        yield door
+
+
+@contextmanager
+def _running(name: str, command: Sequence[str], folder: Path, environment: Mapping[str, str]) -> Iterator[Door]:
+    said = folder / "said.txt"
+    with said.open("wb") as output:
+        process = subprocess.Popen(
+            command,
+            stdout=output,
+            stderr=subprocess.STDOUT,
+            stdin=subprocess.DEVNULL,
+            env={**os.environ, **environment, "PYTHONUNBUFFERED": "1"},
+        )
+    try:
+        url = eventually(lambda: _announced(process, said), seconds=START_SECONDS) or ""
+        door = Door(name, url, process.pid)
+        eventually(lambda: _answers(door), seconds=START_SECONDS)
+        yield door
+    finally:
+        process.send_signal(signal.SIGTERM)
+        try:
+            process.wait(STOP_SECONDS)
+        except subprocess.TimeoutExpired:
+            process.kill()
+            process.wait()
+            raise
+
+
+def _announced(process: subprocess.Popen[bytes], said: Path) -> str | None:
+    text = said.read_text(errors="replace")
+    assert process.poll() is None, f"{process.args!r} ended with {process.returncode} and said:\n{text}"
+    found = _ADDRESS.search(text)
+    return found.group() if found else None
+
+
+def _answers(door: Door) -> bool:
+    """Whether the process serves, in whatever state its store is."""
+    try:
+        return requests.get(door.url + "/__lbheartbeat__", timeout=10).ok
+    except requests.ConnectionError:
+        return False

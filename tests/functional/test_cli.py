@@ -1,0 +1,514 @@
+"""The commands as processes, against the shipped server."""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+import os
+import pty
+import signal
+import subprocess
+import sys
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+
+from tests.functional.client import Server, new_name
+from tests.functional.servers import Door, eventually
+
+Run = Callable[..., "Ended"]
+
+
+@dataclass(frozen=True)
+class Ended:
+    """What a command left behind."""
+
+    code: int
+    out: bytes
+    err: str
+
+    @property
+    def text(self) -> str:
+        return self.out.decode()
+
+    @property
+    def rows(self) -> list[dict[str, object]]:
+        return [json.loads(line) for line in self.text.splitlines()]
+
+    def column(self, name: str) -> list[object]:
+        return [row[name] for row in self.rows]
+
+
+def command(*arguments: str) -> list[str]:
+    return [sys.executable, "-m", "queuey.cli", *arguments]
+
+
+def run_in(
+    environment: dict[str, str], folder: Path | None, *arguments: str, given: bytes = b"", **variables: str
+) -> Ended:
+    ended = subprocess.run(
+        command(*arguments),
+        input=given,
+        capture_output=True,
+        env=os.environ | environment | variables,
+        cwd=folder,
+        timeout=60,
+        check=False,
+    )
+    err = ended.stderr.decode()
+    assert "Traceback" not in err
+    return Ended(ended.returncode, ended.stdout, err)
+
+
+@pytest.fixture
+def seen(shipped_door: Door) -> Iterator[Server]:
+    with Server(shipped_door) as server:
+        yield server
+
+
+@pytest.fixture
+def environment(seen: Server) -> dict[str, str]:
+    assert seen.key is not None
+    return {"QUEUEY_URL": seen.url, "QUEUEY_APPLICATION": seen.application, "QUEUEY_KEY": seen.key}
+
+
+@pytest.fixture
+def queuey(environment: dict[str, str]) -> Run:
+    """Runs a command to its end."""
+    return lambda *arguments, **given: run_in(environment, None, *arguments, **given)
+
+
+def done(ended: Ended) -> Ended:
+    assert ended.code == 0, ended.err
+    return ended
+
+
+# put and get.
+
+
+def test_put_makes_the_queue_and_get_gives_the_message_back(queuey: Run, seen: Server) -> None:
+    name = new_name()
+
+    put = done(queuey("put", name, "héllo"))
+    got = done(queuey("get", name))
+
+    assert put.err == f"made queue {name}, 1 partition\n"
+    assert got.rows == [{**put.rows[0], "body": "héllo"}]
+    assert [message["body"] for message in seen.read(name)] == ["héllo"]
+
+
+def test_put_without_create_finds_no_queue(queuey: Run) -> None:
+    ended = queuey("put", new_name(), "x", "--no-create")
+
+    assert (ended.code, ended.text) == (3, "")
+    assert ended.err.startswith("QueueNotFound: ")
+
+
+def test_any_bytes_go_through_stdin_and_raw(queuey: Run) -> None:
+    name, body = new_name(), bytes(range(256)) * 100
+
+    done(queuey("put", name, given=body))
+
+    assert done(queuey("get", name, "--raw")).out == body
+    assert done(queuey("get", name)).rows[0]["encoding"] == "base64"
+
+
+def test_lines_become_messages_in_their_order(queuey: Run) -> None:
+    name = new_name()
+    lines = [f"line {number} ünï" for number in range(1203)]
+
+    put = done(queuey("put", name, "--lines", given="\r\n".join([*lines, "", "last"]).encode()))
+    got = done(queuey("get", name, "--format", "{body}"))
+
+    assert len(put.rows) == 1204
+    assert got.text.splitlines() == [*lines, "last"]
+
+
+def test_lines_are_sent_as_they_come(environment: dict[str, str], seen: Server) -> None:
+    name = new_name()
+    with started(environment, "put", name, "--lines", "-q", stdin=subprocess.PIPE) as process:
+        assert process.stdin is not None
+        process.stdin.write(b"first\n")
+        process.stdin.flush()
+        # Only the first request makes the queue; until then there is none to read.
+        eventually(lambda: seen.get(name).status_code == 200 and seen.bodies(name) == ["first"], seconds=30)
+        process.stdin.write(b"second\nrest")
+        process.stdin.close()
+        process.stdin = None
+        assert process.wait(30) == 0
+    assert seen.bodies(name) == ["first", "second", "rest"]
+
+
+def test_count_numbers_its_messages(queuey: Run) -> None:
+    name = new_name()
+
+    done(queuey("put", name, "{n}@{time}", "--count", "3", "-q"))
+    bodies = [str(body) for body in done(queuey("get", name)).column("body")]
+
+    assert [body.partition("@")[0] for body in bodies] == ["1", "2", "3"]
+    assert all(body.endswith("Z") for body in bodies)
+
+
+def test_a_put_repeated_under_its_id_stores_nothing_twice(queuey: Run) -> None:
+    name = new_name()
+
+    first = done(queuey("put", name, "--lines", "--id", "k", given=b"a\nb\nc\n"))
+    second = done(queuey("put", name, "--lines", "--id", "k", given=b"a\nb\nc\n"))
+    other = queuey("put", name, "other", "--id", "k")
+
+    assert second.column("message_id") == first.column("message_id")
+    assert second.column("repeated") == [True] * 3
+    assert done(queuey("get", name)).column("body") == ["a", "b", "c"]
+    assert (other.code, other.err.split(":")[0]) == (1, "KeyReused")
+
+
+def test_the_options_of_put_reach_the_message(queuey: Run, seen: Server) -> None:
+    name = seen.queue(partitions=5)
+
+    header = ("-H", "content-type: application/json")
+    there = done(queuey("put", name, "{}", "--partition", "4", "--ttl", "1h", *header)).rows[0]
+    keyed = {done(queuey("put", name, "x", "--key", "k")).rows[0]["partition"] for _ in range(2)}
+    done(queuey("put", name, "later", "--delay", "1h"))
+    done(queuey("put", name, "on a day", "--at", "2027-01-01", QUEUEY_PUT_TTL="2w"))
+
+    info = done(queuey("queue", "info", name)).rows[0]
+    read = done(queuey("get", name, "--partitions", "4")).rows
+    assert there["partition"] == 4
+    assert len(keyed) == 1
+    assert (info["depth"], info["scheduled"]) == (5, 2)
+    assert {**there, "body": "{}", "content_type": "application/json"} in read
+
+
+def test_what_was_stored_before_an_error_is_told(queuey: Run) -> None:
+    small = b"small\n"
+    ended = queuey("put", new_name(), "--lines", given=small * 500 + b"x" * (2 << 20) + b"\n")
+
+    assert ended.code == 1
+    assert "500 messages were stored before this:\nMessageTooLarge: " in ended.err
+    assert len(ended.rows) == 500
+
+
+@pytest.fixture
+def filled(seen: Server) -> str:
+    """A queue of three partitions whose messages 0 to 59 go round."""
+    name = seen.queue(partitions=3)
+    seen.add_batch(name, *({"body": str(number), "partition": number % 3 + 1} for number in range(60)))
+    return name
+
+
+def bodies(ended: Ended) -> list[int]:
+    return [int(str(body)) for body in done(ended).column("body")]
+
+
+def test_get_is_in_order_of_time_over_all_partitions(queuey: Run, filled: str) -> None:
+    assert bodies(queuey("get", filled)) == list(range(60))
+    assert bodies(queuey("get", filled, "--order", "descending")) == list(range(60))[::-1]
+    assert bodies(queuey("get", filled, "--partitions", "3,1")) == [n for n in range(60) if n % 3 != 1]
+    assert bodies(queuey("get", filled, "--exit-at-end")) == list(range(60))
+
+
+def test_last_gives_the_newest_oldest_first(queuey: Run, filled: str) -> None:
+    assert bodies(queuey("get", filled, "--last", "4")) == [56, 57, 58, 59]
+    assert bodies(queuey("get", filled, "--last", "4", "--order", "descending")) == [59, 58, 57, 56]
+    assert bodies(queuey("get", filled, "--last", "100")) == list(range(60))
+
+
+def test_since_and_until_are_inclusive_in_both_orders(queuey: Run, filled: str) -> None:
+    rows = done(queuey("get", filled)).rows
+    span = ("--since", str(rows[10]["message_id"]), "--until", str(rows[20]["timestamp"]))
+
+    assert bodies(queuey("get", filled, *span)) == list(range(10, 21))
+    assert bodies(queuey("get", filled, *span, "--order", "descending")) == list(range(20, 9, -1))
+    assert bodies(queuey("get", filled, *span, "--last", "2")) == [19, 20]
+    assert bodies(queuey("get", filled, "--since", "1h")) == list(range(60))
+    assert bodies(queuey("get", filled, "--until", "1h")) == []
+
+
+def test_get_speaks_four_forms(queuey: Run, filled: str) -> None:
+    as_json = json.loads(done(queuey("get", filled, "--last", "2", "-o", "json")).text)
+    as_csv = list(csv.DictReader(io.StringIO(done(queuey("get", filled, "--last", "2", "-o", "csv")).text)))
+    as_table = done(queuey("get", filled, "--last", "2", QUEUEY_OUTPUT="table")).text.splitlines()
+    as_lines = done(queuey("get", filled, "--last", "2", "--format", r"{partition}\t{id}\t{body}")).text
+
+    assert [row["body"] for row in as_json] == ["58", "59"]
+    assert [(row["body"], row["message_id"]) for row in as_csv] == [(r["body"], r["message_id"]) for r in as_json]
+    assert as_table[0].split() == ["TIME", "PARTITION", "MESSAGE", "ID", "BODY"]
+    assert [line.split()[-1] for line in as_table[1:]] == ["58", "59"]
+    assert as_lines.splitlines() == [f"{row['partition']}\t{row['message_id']}\t{row['body']}" for row in as_json]
+
+
+def test_exec_gets_each_message_and_a_failure_stops_it(queuey: Run, filled: str, tmp_path: Path) -> None:
+    log = tmp_path / "log"
+    program = f"sh -c 'echo \"$MESSAGE_PARTITION $MESSAGE_QUEUE $(cat)\" >> {log}; test $(wc -l < {log}) -lt 3'"
+
+    ended = queuey("get", filled, "--exec", program)
+
+    assert (ended.code, ended.text) == (1, "")
+    assert "sh ended with 1 at message" in ended.err
+    assert log.read_text().splitlines() == [f"1 {filled} 0", f"2 {filled} 1", f"3 {filled} 2"]
+    assert "cannot run /no/such" in queuey("get", filled, "--exec", "/no/such program").err
+
+
+@contextmanager
+def started(
+    environment: dict[str, str], *arguments: str, stdin: int = subprocess.DEVNULL
+) -> Iterator[subprocess.Popen[bytes]]:
+    process = subprocess.Popen(
+        command(*arguments),
+        stdin=stdin,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        env=os.environ | environment,
+    )
+    try:
+        yield process
+    finally:
+        if process.poll() is None:
+            process.kill()
+        process.communicate()
+
+
+@pytest.mark.parametrize(("options", "before"), [((), ["0", "1"]), (("--last", "1"), ["1"])])
+def test_follow_goes_on_until_it_is_stopped(
+    environment: dict[str, str], seen: Server, options: Sequence[str], before: list[str]
+) -> None:
+    name = seen.queue(partitions=2)
+    seen.add_batch(name, {"body": "0"}, {"body": "1"})
+
+    with started(environment, "get", name, "--follow", "--format", "{body}", *options) as process:
+        assert process.stdout is not None
+        there = [process.stdout.readline().decode().strip() for _ in before]
+        seen.add(name, "2")
+        came = process.stdout.readline().decode().strip()
+        process.send_signal(signal.SIGINT)
+        code = process.wait(30)
+
+    assert (there, came, code) == (before, "2", 0)
+
+
+def test_a_reader_who_is_not_the_owner_reads_all_the_same(environment: dict[str, str], seen: Server) -> None:
+    name = seen.queue(partitions=3, type="public")
+    seen.add_batch(name, *({"body": str(number)} for number in range(30)))
+
+    got = run_in({**environment, "QUEUEY_KEY": ""}, None, "get", name)
+
+    assert bodies(got) == list(range(30))
+
+
+# Errors and their exit codes.
+
+
+def test_errors_are_a_sentence_and_an_exit_code(queuey: Run, seen: Server) -> None:
+    name = seen.queue()
+
+    ended = {
+        "missing": queuey("get", new_name()),
+        "stranger": queuey("get", name, QUEUEY_KEY="0" * 32),
+        "nobody": queuey("get", name, QUEUEY_KEY=""),
+        "away": queuey("get", name, QUEUEY_URL="http://127.0.0.1:1"),
+        "wrong": queuey("put", name, "x", "--ttl", "500d"),
+        "fewer": queuey("queue", "edit", seen.queue(partitions=2), "--partitions", "1"),
+    }
+
+    assert {case: (end.code, end.err.split(":")[0]) for case, end in ended.items()} == {
+        "missing": (3, "QueueNotFound"),
+        "stranger": (4, "InvalidApplicationKey"),
+        "nobody": (4, "Forbidden"),
+        "away": (5, "ServerUnreachable"),
+        "wrong": (2, "InvalidParameter"),
+        "fewer": (1, "PartitionsCannotShrink"),
+    }
+    assert "set QUEUEY_KEY" in ended["nobody"].err
+    assert all(end.out == b"" and end.err.count("\n") == 1 for end in ended.values())
+
+
+# queue.
+
+
+def test_a_queue_is_made_listed_changed_and_removed(queuey: Run, fresh_environment: dict[str, str]) -> None:
+    def own(*arguments: str) -> Ended:
+        return run_in(fresh_environment, None, *arguments)
+
+    made = done(own("queue", "add", "alpha", "--partitions", "3", "--type", "public", "--principal", "app:a-b")).rows[0]
+    done(own("queue", "add", "beta"))
+    drawn = done(own("queue", "add")).rows[0]["queue_name"]
+    done(own("put", "beta", "x"))
+    exists = own("queue", "add", "alpha", "--new")
+    changed = done(own("queue", "edit", "alpha", "--partitions", "4", "--no-principals")).rows[0]
+    listed = done(own("queue", "ls", "--counts")).rows
+    some = done(own("queue", "ls", "be")).column("queue_name")
+    first = done(own("queue", "ls", "-n", "1")).rows
+    removed = done(own("queue", "rm", "alpha", "--yes"))
+    gone = own("queue", "rm", "alpha", "--yes")
+
+    assert (made["partitions"], made["type"], made["principals"]) == (3, "public", ["app:a-b"])
+    assert len(str(drawn)) == 32
+    assert (exists.code, exists.err.split(":")[0]) == (1, "QueueExists")
+    assert (changed["partitions"], changed["type"], changed["principals"]) == (4, "public", [])
+    assert {row["queue_name"]: row["count"] for row in listed} == {"alpha": 0, "beta": 1, drawn: 0}
+    assert (some, len(first)) == (["beta"], 1)
+    assert (removed.out, removed.err) == (b"", "removed queue alpha\n")
+    assert gone.code == 3
+
+
+@pytest.fixture
+def fresh_environment(shipped_door: Door, next_fresh: Callable[[], str]) -> dict[str, str]:
+    with Server(shipped_door, next_fresh()) as server:
+        assert server.key is not None
+        return {"QUEUEY_URL": server.url, "QUEUEY_APPLICATION": server.application, "QUEUEY_KEY": server.key}
+
+
+def test_info_is_an_object_or_a_table_of_partitions(queuey: Run, filled: str) -> None:
+    info = json.loads(done(queuey("queue", "info", filled, "-o", "json")).text)
+    table = done(queuey("queue", "info", filled, "-o", "table")).text.splitlines()
+
+    assert (info["depth"], [part["depth"] for part in info["partition_details"]]) == (60, [20, 20, 20])
+    assert "depth        60" in table
+    assert [line.split()[:3] for line in table[-3:]] == [["1", "20", "0"], ["2", "20", "0"], ["3", "20", "0"]]
+
+
+def test_on_a_terminal_removal_is_asked_about_and_tables_are_printed(environment: dict[str, str], seen: Server) -> None:
+    name = seen.queue()
+
+    def on_terminal(answer: bytes, *arguments: str) -> tuple[int, str]:
+        ours, theirs = pty.openpty()
+        with subprocess.Popen(
+            command(*arguments), stdin=theirs, stdout=theirs, stderr=theirs, env=os.environ | environment
+        ) as process:
+            os.close(theirs)
+            os.write(ours, answer)
+            said = b""
+            while chunk := _read(ours):
+                said += chunk
+        os.close(ours)
+        return process.returncode, said.decode()
+
+    no, asked = on_terminal(b"n\n", "queue", "rm", name)
+    listed = on_terminal(b"", "queue", "ls", name)[1]
+    yes, _ = on_terminal(b"y\n", "queue", "rm", name)
+
+    assert (no, yes) == (1, 0)
+    assert f"Remove queue {name} of queuey and all its messages?" in asked
+    assert listed.split()[:2] == ["QUEUE", "NAME"]
+    assert seen.get(name).status_code == 404
+
+
+def _read(descriptor: int) -> bytes:
+    try:
+        return os.read(descriptor, 4096)
+    except OSError:
+        # How Linux says that the other side of a terminal is closed.
+        return b""
+
+
+# Commands beside a running server, and the server's own.
+
+
+@contextmanager
+def serving(folder: Path, *options: str, **variables: str) -> Iterator[tuple[subprocess.Popen[bytes], Path]]:
+    """``queuey serve`` in a folder of its own: the process, and the file with everything it said."""
+    said = folder / "said.txt"
+    with said.open("wb") as output:
+        process = subprocess.Popen(
+            command("serve", "--port", "0", *options),
+            stdin=subprocess.DEVNULL,
+            stdout=output,
+            stderr=subprocess.STDOUT,
+            cwd=folder,
+            env=os.environ | variables,
+        )
+    try:
+        eventually(lambda: process.poll() is not None or b"--follow" in said.read_bytes(), seconds=30)
+        yield process, said
+    finally:
+        process.send_signal(signal.SIGTERM)
+        assert process.wait(30) == 0
+
+
+def exports(said: Path) -> dict[str, str]:
+    """The variables that the first words say to export."""
+    (line,) = [line for line in said.read_text().splitlines() if "export" in line]
+    return dict(pair.split("=", 1) for pair in line.split()[1:])
+
+
+def test_the_first_start_tells_what_to_type_and_it_works(tmp_path: Path) -> None:
+    with serving(tmp_path) as (_, said):
+        environment = exports(said)
+        typed = [line.split()[1:] for line in said.read_text().splitlines() if line.startswith("    queuey ")]
+
+        put = run_in(environment, tmp_path, *typed[0])
+        got = run_in(environment, tmp_path, *[word for word in typed[1] if word != "--follow"])
+
+    assert typed == [["put", "demo", "hello"], ["get", "demo", "--follow"]]
+    assert done(put).err == "made queue demo, 1 partition\n"
+    assert done(got).column("body") == ["hello"]
+    assert len(environment["QUEUEY_KEY"]) == 64
+
+
+def test_a_second_server_on_the_store_or_the_port_is_refused_in_a_sentence(tmp_path: Path) -> None:
+    with serving(tmp_path) as (_, said):
+        port = exports(said)["QUEUEY_URL"].rsplit(":", 1)[1]
+
+        same_store = run_in({}, tmp_path, "serve", "--port", "0")
+        same_port = run_in({}, tmp_path, "serve", "--port", port, "--data", "elsewhere")
+
+    assert (same_store.code, same_store.err.split(":")[0]) == (2, "StoreInUse")
+    assert (same_port.code, same_port.err.split(":")[0]) == (2, "ConfigurationError")
+    assert same_store.err.count("\n") == same_port.err.count("\n") == 1
+
+
+def test_keys_are_made_and_removed_while_the_server_runs(tmp_path: Path) -> None:
+    with serving(tmp_path) as (_, said):
+        url = exports(said)["QUEUEY_URL"]
+        key = done(run_in({}, tmp_path, "key", "new", "later")).text.strip()
+        environment = {"QUEUEY_URL": url, "QUEUEY_APPLICATION": "later", "QUEUEY_KEY": key}
+
+        eventually(lambda: run_in(environment, tmp_path, "put", "q", "x").code == 0, seconds=30)
+        listed = done(run_in({}, tmp_path, "key", "ls")).column("application")
+        done(run_in({}, tmp_path, "key", "rm", "later", key[:6], "--yes"))
+        eventually(lambda: run_in(environment, tmp_path, "get", "q").code in (3, 4), seconds=30)
+
+    assert listed == ["demo", "later"]
+
+
+def test_a_backup_of_a_running_server_is_a_store(tmp_path: Path) -> None:
+    with serving(tmp_path) as (_, said):
+        environment = exports(said)
+        done(run_in(environment, tmp_path, "put", "q", "--lines", given=b"a\nb\n"))
+        done(run_in({}, tmp_path, "backup", "copy.db"))
+        refused = run_in({}, tmp_path, "backup", "copy.db")
+        done(run_in(environment, tmp_path, "put", "q", "c"))
+        done(run_in({}, tmp_path, "backup", "copy.db", "--force"))
+
+    other = tmp_path / "other"
+    other.mkdir()
+    (tmp_path / "copy.db").rename(other / "queuey.db")
+    told = other / "said.txt"
+    assert refused.code == 2
+    with told.open("wb") as output:
+        process = subprocess.Popen(
+            command("serve", "--port", "0", "--data", "."), stdout=output, stderr=output, cwd=other
+        )
+    try:
+        eventually(lambda: b"http://" in told.read_bytes(), seconds=30)
+        url = told.read_text().split("listens on ")[1].split(",")[0]
+        got = done(run_in({**environment, "QUEUEY_URL": url}, tmp_path, "get", "q"))
+    finally:
+        process.send_signal(signal.SIGTERM)
+        assert process.wait(30) == 0
+    assert got.column("body") == ["a", "b", "c"]
+
+
+def test_serve_refuses_wrong_settings_in_a_sentence(tmp_path: Path) -> None:
+    (tmp_path / "queuey.ini").write_text("[server]\nprot = 1\n")
+
+    in_file = run_in({}, tmp_path, "serve", "-c", "queuey.ini")
+    in_environment = run_in({}, tmp_path, "serve", QUEUEY_PROT="1")
+
+    assert (in_file.code, in_environment.code) == (2, 2)
+    assert "[server] prot is unknown: did you mean port?" in in_file.err
+    assert "QUEUEY_PROT is unknown: did you mean QUEUEY_PORT?" in in_environment.err

@@ -1,0 +1,247 @@
+"""The project's own client against the real doors."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator
+from datetime import UTC, datetime, timedelta
+
+import pytest
+
+from qdo.client import Client, Message, NewMessage
+from queuey.errors import (
+    CursorLost,
+    Forbidden,
+    InvalidApplicationKey,
+    InvalidParameter,
+    KeyReused,
+    MessageNotFound,
+    PartitionsCannotShrink,
+    QueueExists,
+    QueueNotFound,
+)
+from queuey.ids import MessageId
+from tests.functional.client import Server, new_name
+
+
+@pytest.fixture
+def client(server: Server) -> Iterator[Client]:
+    with Client(server.url, server.application, server.key) as client:
+        yield client
+
+
+@pytest.fixture
+def queue(client: Client) -> str:
+    return client.create_queue(new_name(), partitions=3).name
+
+
+def texts(messages: Iterator[Message] | list[Message] | tuple[Message, ...]) -> list[str]:
+    return [message.text for message in messages]
+
+
+def test_a_queue_is_made_changed_looked_at_and_removed(client: Client) -> None:
+    made = client.create_queue(partitions=2, kind="public", principals=["app:other"])
+    changed = client.update_queue(made.name, partitions=4)
+    cleared = client.update_queue(made.name, principals=[])
+    info = client.queue_info(made.name)
+    client.delete_queue(made.name)
+
+    assert (made.partitions, made.kind, made.consistency, made.principals) == (2, "public", "strong", ("app:other",))
+    assert (changed.partitions, changed.kind, changed.principals) == (4, "public", ("app:other",))
+    assert cleared.principals == ()
+    assert (info.settings.name, info.depth, [part.number for part in info.partitions]) == (made.name, 0, [1, 2, 3, 4])
+    with pytest.raises(QueueNotFound):
+        client.queue_info(made.name)
+
+
+def test_a_new_queue_is_new_and_partitions_never_fall(client: Client, queue: str) -> None:
+    with pytest.raises(QueueExists):
+        client.create_queue(queue, only_new=True)
+    with pytest.raises(PartitionsCannotShrink):
+        client.update_queue(queue, partitions=1)
+
+    assert client.create_queue(queue, partitions=1).partitions == 3
+
+
+def test_queues_are_listed_over_all_pages(fresh: Server) -> None:
+    names = [f"q{number:02d}" for number in range(7)]
+    with Client(fresh.url, fresh.application, fresh.key) as client:
+        for name in names:
+            client.create_queue(name)
+        client.append("q05", "hello")
+
+        assert [queue.name for queue in client.queues(page_size=3)] == names
+        assert [(queue.name, queue.count) for queue in client.queues(start="q05", with_counts=True)] == [
+            ("q05", 1),
+            ("q06", 0),
+        ]
+
+
+@pytest.mark.parametrize("body", ["text", "ünï ☃", b"\x00\xff bytes", '{"json": 1}'])
+@pytest.mark.parametrize("content_type", [None, "text/x-own; charset=utf-8", "application/json"])
+def test_what_is_appended_is_what_is_read(
+    client: Client, queue: str, body: str | bytes, content_type: str | None
+) -> None:
+    raw = body if isinstance(body, bytes) else body.encode()
+
+    placed = client.append(queue, NewMessage(body, content_type=content_type, partition=2))
+
+    expected = Message(placed.id, 2, raw, content_type)
+    assert client.read(queue).messages == (expected,)
+    assert client.get(queue, placed) == [expected]
+    assert client.get_raw(queue, placed).body == raw
+    with client.stream_ndjson(queue) as stream:
+        assert list(stream) == [expected]
+
+
+def test_a_batch_keeps_order_and_choices(client: Client, queue: str) -> None:
+    placed = client.append_batch(
+        queue, ["a", NewMessage(b"\xff", key="schlüssel"), NewMessage("c", partition=3, ttl_seconds=60)]
+    )
+
+    found = client.get(queue, placed)
+    assert [message.body for message in found] == [b"a", b"\xff", b"c"]
+    assert [message.key for message in found] == [None, "schlüssel", None]
+    assert sorted(place.id for place in placed) == [place.id for place in placed]
+    assert placed[2].partition == 3
+    assert client.append(queue, NewMessage("d", key="schlüssel")).partition == placed[1].partition
+
+
+def test_an_idempotency_key_stores_once(client: Client, queue: str) -> None:
+    message = NewMessage("once", idempotency_key="k")
+
+    first, second = client.append(queue, message), client.append(queue, message)
+
+    assert (first.id, first.repeated, second.id, second.repeated) == (second.id, False, first.id, True)
+    with pytest.raises(KeyReused):
+        client.append(queue, NewMessage("other", idempotency_key="k"))
+    assert texts(list(client.iterate(queue))) == ["once"]
+
+
+def test_every_problem_of_a_message_comes_across(client: Client, queue: str) -> None:
+    with pytest.raises(InvalidParameter) as caught:
+        client.append(queue, NewMessage("x", ttl_seconds=0, partition=9))
+
+    assert set(caught.value.problems) == {"ttl", "partition"}
+
+
+def test_a_scheduled_message_can_be_taken_back(client: Client, queue: str) -> None:
+    due = datetime.now(UTC) + timedelta(hours=1)
+    placed = client.append(queue, NewMessage("later", deliver_at=due))
+    also = client.append(queue, NewMessage("later too", delay_seconds=3600.5))
+
+    scheduled = client.queue_info(queue).scheduled
+    client.delete(queue, [placed, also])
+
+    assert scheduled == 2
+    assert abs(float(placed.timestamp) - due.timestamp()) < 0.001
+    assert client.read(queue).messages == ()
+    assert client.get(queue, [placed, also]) == []
+
+
+def test_put_takes_the_place_of_a_message(client: Client, queue: str) -> None:
+    placed = client.append(queue, "before")
+    client.read(queue)
+
+    late = client.put(queue, placed, "after", ttl_seconds=60, content_type="text/plain")
+
+    assert late
+    assert client.get(queue, placed) == [Message(placed.id, placed.partition, b"after", "text/plain")]
+
+
+def test_what_is_not_there_is_said_so(client: Client, queue: str) -> None:
+    nowhere = f"1:{MessageId.parse('1f9f6640e56711f189bf02fc00000001').hex}"
+
+    assert client.get(queue, nowhere) == []
+    with pytest.raises(MessageNotFound):
+        client.get_raw(queue, nowhere)
+
+
+def test_pages_join_without_gap_or_repeat(client: Client, queue: str) -> None:
+    placed = client.append_batch(queue, [str(number) for number in range(50)])
+
+    seen = list(client.iterate(queue, limit=3))
+    back = list(client.iterate(queue, limit=3, newest_first=True))
+
+    assert sorted(int(message.text) for message in seen) == list(range(50))
+    assert {message.id for message in seen} == {place.id for place in placed}
+    assert sorted(int(message.text) for message in back) == list(range(50))
+
+
+def test_a_span_is_bounded_on_both_sides_in_both_orders(client: Client) -> None:
+    queue = client.create_queue().name
+    placed = client.append_batch(queue, list("abcde"))
+
+    assert texts(client.read(queue, since=placed[1].id, until=placed[3].id).messages) == ["b", "c", "d"]
+    assert texts(client.read(queue, since=placed[3].id, until=placed[1].id, newest_first=True).messages) == [
+        "d",
+        "c",
+        "b",
+    ]
+    assert texts(list(client.iterate(queue, since=placed[3].id, until=placed[1].id, newest_first=True, limit=1))) == [
+        "d",
+        "c",
+        "b",
+    ]
+
+
+def test_a_cursor_outlives_its_client_but_not_its_queue(client: Client, queue: str) -> None:
+    client.append(queue, "a")
+    cursor = client.read(queue).cursor
+    client.append(queue, "b")
+
+    assert texts(client.read(queue, cursor=cursor).messages) == ["b"]
+    client.delete_queue(queue)
+    client.create_queue(queue)
+    with pytest.raises(CursorLost):
+        client.read(queue, cursor=cursor)
+
+
+def test_a_follower_sees_what_is_there_and_what_comes(server: Server, client: Client, queue: str) -> None:
+    client.append(queue, "there")
+    pages = client.follow(queue)
+    first = texts(next(pages).messages)
+    seen: list[str] = []
+
+    def follow() -> None:
+        while len(seen) < 100:
+            seen.extend(texts(next(pages).messages))
+
+    thread = threading.Thread(target=follow)
+    thread.start()
+    with Client(server.url, server.application, server.key) as producer:
+        for number in range(100):
+            producer.append(queue, str(number))
+    thread.join(60)
+
+    assert first == ["there"]
+    assert sorted(seen, key=int) == [str(number) for number in range(100)]
+
+
+def test_streams_give_all_rows_and_where_to_go_on(client: Client, queue: str) -> None:
+    client.append_batch(queue, [f"{number}" for number in range(9000)])
+
+    with client.stream_ndjson(queue) as lines:
+        from_lines = sorted(int(message.text) for message in lines)
+    with client.read_arrow(queue, columns=["partition", "body"]) as batches:
+        from_batches = sorted(int(body) for batch in batches for body in batch.column("body").to_pylist())
+
+    assert from_lines == from_batches == list(range(9000))
+    assert lines.end is not None
+    assert batches.end is not None
+    assert (lines.end.rows, batches.end.rows, lines.end.more) == (9000, 9000, False)
+    assert batches.schema.names == ["partition", "body"]
+    assert client.read(queue, cursor=batches.end.cursor).messages == ()
+
+
+def test_bodies_need_not_be_sent(client: Client, queue: str) -> None:
+    placed = client.append(queue, NewMessage("x" * 1000, content_type="text/plain"))
+
+    assert client.read(queue, with_bodies=False).messages == (Message(placed.id, placed.partition, b"", "text/plain"),)
+
+
+def test_identities_are_told_apart(server: Server, queue: str) -> None:
+    with Client(server.url, server.application) as nobody, pytest.raises(Forbidden):
+        nobody.read(queue)
+    with Client(server.url, server.application, "0" * 64) as stranger, pytest.raises(InvalidApplicationKey):
+        stranger.read(queue)

@@ -1,0 +1,357 @@
+"""Queues: create, list, update, delete (queuey-api-v1 section 4)."""
+
+from __future__ import annotations
+
+import re
+import time
+
+import pytest
+
+from tests.functional.client import Server, new_name, refused
+
+
+def test_create_without_fields_takes_the_defaults(server: Server) -> None:
+    answer = server.call("POST")
+
+    assert answer.status_code == 201
+    told = answer.json()
+    assert re.fullmatch(r"[0-9a-f]{32}", told.pop("queue_name"))
+    assert told == {"status": "ok", "partitions": 1, "type": "user", "consistency": "strong", "principles": None}
+
+
+def test_create_echoes_what_was_given(server: Server) -> None:
+    name = new_name()
+
+    answer = server.create(
+        name, partitions=4, type="public", consistency="very_strong", principles="app:other, bid:joe@example.com"
+    )
+
+    assert answer.status_code == 201
+    assert answer.json() == {
+        "status": "ok",
+        "queue_name": name,
+        "partitions": 4,
+        "type": "public",
+        "consistency": "very_strong",
+        "principles": "app:other, bid:joe@example.com",
+    }
+
+
+def test_create_takes_multipart_forms(server: Server) -> None:
+    name = new_name()
+
+    answer = server.call("POST", files={"queue_name": (None, name), "partitions": (None, "3")})
+
+    assert answer.status_code == 201
+    assert answer.json()["queue_name"] == name
+    assert answer.json()["partitions"] == 3
+
+
+def test_create_ignores_the_query_string(server: Server) -> None:
+    answer = server.call("POST", params={"queue_name": "from-the-query", "partitions": "7"})
+
+    assert answer.status_code == 201
+    assert answer.json()["queue_name"] != "from-the-query"
+    assert answer.json()["partitions"] == 1
+
+
+@pytest.mark.parametrize("content_type", ["application/json", "text/plain", "application/octet-stream", None])
+def test_create_with_another_content_type_has_no_fields(server: Server, content_type: str | None) -> None:
+    headers = {"Content-Type": content_type} if content_type else {}
+
+    answer = server.call("POST", data=b'{"partitions": 3}', headers=headers)
+
+    assert answer.status_code == 201
+    assert answer.json()["partitions"] == 1
+
+
+def test_create_ignores_unknown_fields(server: Server) -> None:
+    assert server.create(colour="blue", queue_delay="5").status_code == 201
+
+
+def test_an_empty_field_is_an_absent_field(server: Server) -> None:
+    answer = server.call(
+        "POST", data={"queue_name": "", "partitions": "", "type": "", "consistency": "", "principles": ""}
+    )
+
+    assert answer.status_code == 201
+    told = answer.json()
+    assert re.fullmatch(r"[0-9a-f]{32}", told["queue_name"])
+    assert (told["partitions"], told["type"], told["consistency"]) == (1, "user", "strong")
+
+
+@pytest.mark.parametrize("partitions", [1, 2, 199, 200])
+def test_create_takes_1_to_200_partitions(server: Server, partitions: int) -> None:
+    assert server.create(partitions=partitions).json()["partitions"] == partitions
+
+
+def test_an_integer_may_carry_a_sign(server: Server) -> None:
+    assert server.create(partitions="+2").json()["partitions"] == 2
+
+
+@pytest.mark.parametrize("consistency", ["weak", "strong", "very_strong"])
+def test_create_takes_each_consistency_level(server: Server, consistency: str) -> None:
+    assert server.create(consistency=consistency).json()["consistency"] == consistency
+
+
+def test_a_name_may_have_50_characters_of_letters_digits_underscore_dash_and_dot(server: Server) -> None:
+    for name in ("a", "A-b_c.9", "x" * 50, "...", "-", "1"):
+        assert server.create(name).status_code == 201
+        assert server.call("GET", name).status_code == 200
+
+
+def test_create_again_is_201_and_keeps_the_messages(server: Server) -> None:
+    name = server.queue()
+    server.add(name, "kept")
+
+    assert server.create(name).status_code == 201
+
+    assert server.bodies(name) == ["kept"]
+
+
+def test_create_with_if_none_match_refuses_a_queue_that_exists(server: Server) -> None:
+    name = new_name()
+
+    first = server.call("POST", data={"queue_name": name}, headers={"If-None-Match": "*"})
+    second = server.call("POST", data={"queue_name": name}, headers={"If-None-Match": "*"})
+
+    assert first.status_code == 201
+    refused(second, 409, "QueueExists")
+
+
+def test_list_without_details_has_names_only(fresh: Server) -> None:
+    names = sorted(fresh.queue() for _ in range(3))
+
+    answer = fresh.call("GET")
+
+    assert answer.status_code == 200
+    assert answer.json()["status"] == "ok"
+    queues = answer.json()["queues"]
+    assert sorted(queues, key=lambda queue: str(queue["queue_name"])) == [{"queue_name": name} for name in names]
+
+
+def test_list_of_an_application_without_queues_is_empty(fresh: Server) -> None:
+    assert fresh.call("GET").json() == {"status": "ok", "queues": []}
+
+
+def test_list_without_limit_gives_all(fresh: Server) -> None:
+    names = {f"n{number:04d}" for number in range(130)}
+    for name in names:
+        fresh.create(name)
+
+    queues = fresh.call("GET").json()["queues"]
+
+    assert {queue["queue_name"] for queue in queues} == names
+    assert len(queues) == 130
+
+
+def test_list_pages_by_offset_inclusive_without_gap_or_repeat(fresh: Server) -> None:
+    names = {f"n{number:02d}" for number in range(10)}
+    for name in names:
+        fresh.create(name)
+
+    seen: list[str] = []
+    offset = ""
+    while True:
+        page = fresh.call("GET", params={"limit": 4, "offset": offset}).json()["queues"]
+        found = [queue["queue_name"] for queue in page]
+        if offset:
+            assert found[0] == offset
+            found = found[1:]
+        if not found:
+            break
+        seen += found
+        offset = found[-1]
+
+    assert len(seen) == 10
+    assert set(seen) == names
+
+
+def test_list_limited_with_more_to_come_links_to_the_next_page(fresh: Server) -> None:
+    names = {f"n{number}" for number in range(5)}
+    for name in names:
+        fresh.create(name)
+
+    seen: list[str] = []
+    path = f"/v1/{fresh.application}?limit=2"
+    for _ in range(3):
+        answer = fresh.request("GET", path)
+        seen += [queue["queue_name"] for queue in answer.json()["queues"]]
+        following = answer.links.get("next")
+        if following is None:
+            break
+        path = following["url"].removeprefix(fresh.url)
+
+    assert following is None
+    assert len(seen) == 5
+    assert set(seen) == names
+
+
+def test_list_starts_at_the_queue_named_by_offset_so_one_can_be_asked_for(fresh: Server) -> None:
+    for name in ("aaa", "bbb", "ccc"):
+        fresh.create(name)
+
+    answer = fresh.call("GET", params={"details": "true", "limit": 1, "offset": "bbb"})
+
+    (found,) = answer.json()["queues"]
+    assert found["queue_name"] == "bbb"
+
+
+def test_list_with_an_offset_that_does_not_exist_starts_at_the_next(fresh: Server) -> None:
+    for name in ("aaa", "ccc"):
+        fresh.create(name)
+
+    answer = fresh.call("GET", params={"offset": "bbb"})
+
+    assert answer.json()["queues"] == [{"queue_name": "ccc"}]
+
+
+def test_list_with_details_has_the_settings(server: Server) -> None:
+    before = time.time()
+    name = server.queue(partitions=3, type="public", consistency="weak", principles="app:other,bid:joe@example.com")
+
+    found = server.settings(name)
+
+    assert isinstance(found["created"], float | int)
+    assert before - 1 <= found.pop("created") <= time.time() + 1
+    assert found == {
+        "queue_name": name,
+        "application": "queuey",
+        "partitions": 3,
+        "type": "public",
+        "consistency": "weak",
+        "principles": "app:other,bid:joe@example.com",
+    }
+
+
+def test_details_leave_out_principles_that_were_never_set(server: Server) -> None:
+    assert "principles" not in server.settings(server.queue())
+
+
+def test_list_with_count_sums_all_partitions_and_has_the_settings(fresh: Server) -> None:
+    name = fresh.queue(partitions=3)
+    for partition in (1, 2, 3):
+        fresh.fill(name, "a", "b", partition=partition)
+
+    (found,) = fresh.call("GET", params={"include_count": "true"}).json()["queues"]
+
+    assert found["count"] == 6
+    assert found["partitions"] == 3
+    assert found["application"] == fresh.application
+
+
+def test_a_deleted_message_is_not_counted(fresh: Server) -> None:
+    name = fresh.queue()
+    first, _ = fresh.fill(name, "a", "b")
+    fresh.call("DELETE", name, first)
+
+    (found,) = fresh.call("GET", params={"include_count": "true"}).json()["queues"]
+
+    assert found["count"] == 1
+
+
+@pytest.mark.parametrize("word", ["true", "True", "1", "no", "anything"])
+def test_any_other_text_is_true(fresh: Server, word: str) -> None:
+    fresh.queue()
+
+    (found,) = fresh.call("GET", params={"details": word}).json()["queues"]
+
+    assert "partitions" in found
+
+
+@pytest.mark.parametrize("word", ["false", "False", "FALSE", "0", ""])
+def test_the_words_for_false(fresh: Server, word: str) -> None:
+    name = fresh.queue()
+
+    found = fresh.call("GET", params={"details": word, "include_count": word}).json()["queues"]
+
+    assert found == [{"queue_name": name}]
+
+
+def test_update_changes_the_settings_sent_and_tells_them(server: Server) -> None:
+    name = server.queue(partitions=2)
+    created = server.settings(name)["created"]
+
+    answer = server.call(
+        "PUT", name, data={"partitions": 5, "type": "public", "consistency": "weak", "principles": "app:other"}
+    )
+
+    assert answer.status_code == 200
+    told = answer.json()
+    told.pop("consistency", None)
+    assert told == {
+        "status": "ok",
+        "queue_name": name,
+        "partitions": 5,
+        "type": "public",
+        "created": created,
+        "principles": ["app:other"],
+    }
+    assert server.settings(name)["consistency"] == "weak"
+
+
+def test_update_without_principals_tells_an_empty_list(server: Server) -> None:
+    assert server.call("PUT", server.queue(), data={"partitions": 2}).json()["principles"] == []
+
+
+def test_update_takes_multipart_and_ignores_the_query_string_and_unknown_fields(server: Server) -> None:
+    name = server.queue(partitions=2)
+
+    answer = server.call(
+        "PUT", name, params={"partitions": 9}, files={"partitions": (None, "4"), "colour": (None, "blue")}
+    )
+
+    assert answer.status_code == 200
+    assert answer.json()["partitions"] == 4
+
+
+def test_update_to_the_same_number_of_partitions_is_no_error(server: Server) -> None:
+    assert server.call("PUT", server.queue(partitions=3), data={"partitions": 3}).status_code == 200
+
+
+def test_a_partition_gained_takes_messages_and_the_old_ones_stay(server: Server) -> None:
+    name = server.queue()
+    server.fill(name, "old")
+
+    server.call("PUT", name, data={"partitions": 2})
+    server.fill(name, "new", partition=2)
+
+    assert server.bodies(name, partitions="1,2") == ["old", "new"]
+
+
+def test_update_of_an_absent_queue_is_404(server: Server) -> None:
+    refused(server.call("PUT", new_name(), data={"partitions": 2}), 404, "InvalidQueueName")
+
+
+def test_delete_removes_the_queue_and_its_messages(server: Server) -> None:
+    name = server.queue()
+    key = server.add(name)["key"]
+
+    answer = server.call("DELETE", name)
+
+    assert (answer.status_code, answer.json()) == (200, {"status": "ok"})
+    refused(server.call("GET", name), 404, "InvalidQueueName")
+    refused(server.post(name), 404, "InvalidQueueName")
+    refused(server.call("GET", name, key), 404, "InvalidQueueName")
+    refused(server.call("DELETE", name), 404, "InvalidQueueName")
+
+
+def test_delete_takes_the_queue_off_the_list(fresh: Server) -> None:
+    gone, kept = fresh.queue(), fresh.queue()
+
+    fresh.call("DELETE", gone)
+
+    assert fresh.call("GET").json()["queues"] == [{"queue_name": kept}]
+
+
+def test_a_queue_made_anew_has_nothing_of_its_former_self(server: Server) -> None:
+    name = server.queue(partitions=5, type="public")
+    key = server.add(name, x_partition=1)["key"]
+    server.call("DELETE", name)
+
+    server.create(name)
+
+    assert server.settings(name)["partitions"] == 1
+    assert server.settings(name)["type"] == "user"
+    assert server.everything(name) == []
+    assert server.fetch(name, key) == []

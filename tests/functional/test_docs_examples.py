@@ -1,0 +1,84 @@
+"""The examples of the README and of the quick start, run as they stand against a real server."""
+
+from __future__ import annotations
+
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from tests.functional.servers import FIRST_KEY, Door
+
+ROOT = Path(__file__).parent.parent.parent
+_FENCE = re.compile(r"^```(\w+)\n(.*?)^```", re.MULTILINE | re.DOTALL)
+
+
+def blocks(path: Path, language: str) -> str:
+    return "\n".join(block for found, block in _FENCE.findall(path.read_text()) if found == language)
+
+
+@pytest.fixture
+def surroundings(shipped_door: Door) -> dict[str, str]:
+    """The environment that the examples ask for."""
+    programs = Path(sys.executable).parent
+    return {
+        "PATH": f"{programs}{os.pathsep}{os.environ['PATH']}",
+        "QUEUEY_URL": shipped_door.url,
+        "QUEUEY_KEY": FIRST_KEY,
+        "HOME": os.environ.get("HOME", "/"),
+        "LANG": "C.UTF-8",
+    }
+
+
+def run(program: list[str], text: str, folder: Path, environment: dict[str, str]) -> str:
+    done = subprocess.run(
+        program, input=text, cwd=folder, env=environment, capture_output=True, text=True, timeout=60, check=False
+    )
+    assert done.returncode == 0, done.stderr
+    return done.stdout
+
+
+def shell(path: Path, folder: Path, environment: dict[str, str]) -> str:
+    """Every line must succeed; curl fails on a refusal."""
+    (folder / ".curlrc").write_text("fail-with-body\n")
+    script = "set -euo pipefail\n" + blocks(path, "sh")
+    return run(["bash"], script, folder, {**environment, "CURL_HOME": str(folder)})
+
+
+def python(path: Path, folder: Path, environment: dict[str, str]) -> str:
+    return run([sys.executable, "-W", "error", "-"], blocks(path, "python"), folder, environment)
+
+
+def test_the_tour_of_the_readme(tmp_path: Path, surroundings: dict[str, str]) -> None:
+    said = shell(ROOT / "README.md", tmp_path, surroundings)
+
+    assert "good morning" in said
+    assert said.count('"two chairs"') == 2
+    assert '"end"' in said
+    assert '"scheduled":1' in said
+    assert "not before a minute has passed" not in said
+
+
+def test_the_shell_of_the_quick_start(tmp_path: Path, surroundings: dict[str, str]) -> None:
+    said = shell(ROOT / "docs/quickstart.md", tmp_path, surroundings)
+
+    for body in ("good morning", "good afternoon", "good evening", "two chairs", "a table", "a lamp"):
+        assert body in said, said
+    assert '"message_id"' in (tmp_path / "first.json").read_text()
+
+
+def test_the_python_of_the_quick_start(tmp_path: Path, surroundings: dict[str, str]) -> None:
+    said = python(ROOT / "docs/quickstart.md", tmp_path, surroundings)
+
+    assert said.rstrip().endswith("sweep the floor")
+
+
+def test_the_python_of_the_client_page(tmp_path: Path, surroundings: dict[str, str]) -> None:
+    said = python(ROOT / "docs/client.md", tmp_path, surroundings)
+
+    assert "b'a text or bytes'" in said
+    assert "any bytes" in said
+    assert "not before an hour has passed" not in said

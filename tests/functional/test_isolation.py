@@ -1,0 +1,254 @@
+"""No application touches another's (G19): every route, every identity, every kind of queue."""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import pytest
+import requests
+
+from tests.functional.client import Server, authorization, new_name
+from tests.functional.servers import APPLICATIONS, Door
+
+ABSENT_ID = "1f9f6640e56711f189bf02fc00000001"
+IDENTITIES: dict[str, str | None] = {
+    "none": None,
+    "wrong key": "f" * 40,
+    "own": APPLICATIONS["queuey"][0],
+    "another": APPLICATIONS["with-dash"][0],
+    "listed": APPLICATIONS["other"][0],
+}
+"""``listed`` is ``app:other``, which the queues named for it list."""
+
+
+@dataclass(frozen=True)
+class Route:
+    """One operation, and who it is for: the owner, those who may view, those who may delete."""
+
+    name: str
+    method: str
+    below: tuple[str, ...]
+    needs: str
+    given: tuple[tuple[str, Any], ...] = ()
+    created: bool = False
+
+
+ROUTES = [
+    Route("list queues", "GET", (), "application"),
+    Route("create queue", "POST", (), "application", created=True),
+    Route("change queue", "PUT", ("Q",), "owner", (("data", {"partitions": 1}),)),
+    Route("read", "GET", ("Q",), "view"),
+    Route("read all", "GET", ("Q",), "view", (("params", {"partitions": "all"}),)),
+    Route("read as lines", "GET", ("Q",), "view", (("headers", {"Accept": "application/x-ndjson"}),)),
+    Route("information", "GET", ("Q",), "owner", (("params", {"info": "true"}),)),
+    Route("append", "POST", ("Q",), "owner", (("data", b"x"),), created=True),
+    Route("append batch", "POST", ("Q",), "owner", (("json", {"messages": [{"body": "x"}]}),), created=True),
+    Route("append nothing", "POST", ("Q",), "owner", (("data", b""),)),
+    Route("fetch", "GET", ("Q", "M"), "view"),
+    Route("fetch raw", "GET", ("Q", "M"), "view", (("params", {"raw": "true"}),)),
+    Route("fetch malformed", "GET", ("Q", "x"), "view"),
+    Route("put", "PUT", ("Q", "M"), "owner", (("data", b"x"),)),
+    Route("delete message", "DELETE", ("Q", ABSENT_ID), "delete"),
+    Route("delete queue", "DELETE", ("Q",), "owner"),
+]
+BAD_REQUESTS = {"append nothing", "fetch malformed"}
+"""Refused with 400, yet only to who may know that the queue is there."""
+
+# What stands at the name that is asked for: fields of its creation, or None for nothing at all.
+QUEUES: dict[str, dict[str, str] | None] = {
+    "private": {},
+    "listing app:other": {"principles": "app:other"},
+    "public": {"type": "public"},
+    "public and listing": {"type": "public", "principles": "app:other"},
+    "absent": None,
+    "of another application": None,
+}
+
+
+def may(identity: str, needs: str, queue: str) -> bool:
+    """The permission table of queuey-api-v1 3.3, as one rule for each column."""
+    if needs in {"application", "owner"}:
+        return identity == "own"
+    by_name = identity == ("listed" if "listing" in queue else "own")
+    return by_name or (needs == "view" and queue.startswith("public"))
+
+
+def expected(identity: str, route: Route, queue: str) -> int:
+    if identity == "wrong key":
+        return 401
+    exists = QUEUES[queue] is not None
+    known = exists or route.needs == "application"
+    if not (may(identity, route.needs, queue) if known else identity == "own"):
+        return 403
+    if not known:
+        return 404
+    if route.name in BAD_REQUESTS:
+        return 400
+    return 201 if route.created else 200
+
+
+@pytest.fixture
+def asking(door: Door) -> Iterator[dict[str, Server]]:
+    """The path of ``queuey``, as each identity sees it."""
+    servers = {identity: Server(door, "queuey", key) for identity, key in IDENTITIES.items()}
+    yield servers
+    for server in servers.values():
+        server.close()
+
+
+def send(server: Server, route: Route, queue: str, message: str) -> requests.Response:
+    names = {"Q": queue, "M": message}
+    return server.call(route.method, *(names.get(part, part) for part in route.below), **dict(route.given))
+
+
+def test_every_route_for_every_identity_on_every_kind_of_queue(asking: dict[str, Server], other: Server) -> None:
+    cells, wrong = 0, []
+    for kind, fields in QUEUES.items():
+        for identity, server in asking.items():
+            name, message = new_name(), ABSENT_ID
+            if kind == "of another application":
+                other.create(name)
+                message = other.add(name)["key"]
+            elif fields is not None:
+                asking["own"].create(name, **fields)
+                message = asking["own"].add(name)["key"]
+            for route in ROUTES:
+                status = send(server, route, name, message).status_code
+                cells += 1
+                if status != expected(identity, route, kind):
+                    wrong.append(f"{kind} / {identity} / {route.name}: {status}, not {expected(identity, route, kind)}")
+
+    print(f"G19 cells={cells} wrong={len(wrong)}")
+    assert not wrong, "\n".join(wrong)
+    assert cells == len(QUEUES) * len(IDENTITIES) * len(ROUTES)
+
+
+@pytest.mark.parametrize("identity", ["none", "wrong key", "another", "listed"])
+def test_an_absent_queue_looks_to_a_stranger_exactly_as_a_private_one(asking: dict[str, Server], identity: str) -> None:
+    private = asking["own"].queue()
+    message = asking["own"].add(private)["key"]
+    impossible = ["x" * 51, "a:b", "."]
+
+    for route in ROUTES:
+        if route.needs == "application":
+            continue
+        seen = {
+            _told(send(asking[identity], route, queue, message), queue, message)
+            for queue in (private, new_name(), *impossible[:2])
+        }
+        assert len(seen) == 1, route
+
+
+def _told(answer: requests.Response, queue: str, message: str) -> tuple[Any, ...]:
+    """All that an answer tells, the request's own words and its id left out."""
+    text = answer.text.replace(answer.headers["X-Request-Id"], "").replace(queue, "").replace(message, "")
+    headers = {
+        name.lower(): value
+        for name, value in answer.headers.items()
+        if name.lower() not in {"date", "x-request-id", "content-length"}
+    }
+    return answer.status_code, text, tuple(sorted(headers.items()))
+
+
+def test_nobody_learns_from_a_name_on_another_applications_path(asking: dict[str, Server], other: Server) -> None:
+    name = other.queue()
+    other.add(name, "of other")
+
+    assert asking["own"].get(name).status_code == 404
+    assert asking["listed"].get(name).status_code == 403
+
+
+def test_names_differ_by_exact_match_only(asking: dict[str, Server]) -> None:
+    own = asking["own"]
+    base = f"Case-{uuid.uuid4().hex[:8]}"
+    names = [base, base.lower(), base.upper(), base + ".", base + "_", base + "-", base[:-1], base + "0"]
+    for name in names:
+        own.create(name)
+        own.add(name, name)
+
+    for name in names:
+        assert own.everything(name) == [name]
+
+
+def test_joined_names_do_not_meet(door: Door) -> None:
+    """Application ``with-dash`` and queue ``q`` must not be another's ``with`` and ``dash-q``, however they are kept."""
+    tail = uuid.uuid4().hex[:8]
+    with Server(door, "with-dash") as one, Server(door, "queuey") as two:
+        for server in (one, two):
+            for name in (f"q-{tail}", f"dash-q-{tail}", f"queuey-{tail}", f"with-dash-{tail}", f"1-{tail}"):
+                server.create(name, partitions=11)
+                server.fill(name, f"{server.application}/{name}/1")
+                server.fill(name, f"{server.application}/{name}/11", partition=11)
+        for server in (one, two):
+            for name in (f"q-{tail}", f"dash-q-{tail}", f"queuey-{tail}", f"with-dash-{tail}", f"1-{tail}"):
+                assert server.everything(name) == [f"{server.application}/{name}/{part}" for part in (1, 11)]
+
+
+def test_the_list_shows_no_other_applications_queues(fresh: Server, other: Server) -> None:
+    other.queue()
+    name = fresh.queue()
+
+    assert (
+        fresh.call("GET", params={"details": "true", "include_count": "true"}).json()["queues"][0]["queue_name"] == name
+    )
+    assert len(fresh.call("GET").json()["queues"]) == 1
+    assert fresh.call("GET", params={"offset": ""}).json() == fresh.call("GET").json()
+
+
+def test_a_message_id_opens_no_other_queue(asking: dict[str, Server], other: Server) -> None:
+    theirs, mine = other.queue(), asking["own"].queue()
+    key = other.add(theirs, "theirs")["key"]
+    own = asking["own"]
+
+    assert own.fetch(mine, key) == []
+    assert own.call("DELETE", mine, key).status_code == 200
+    assert own.call("PUT", mine, key, data=b"mine").status_code == 200
+
+    assert other.everything(theirs) == ["theirs"]
+    assert own.everything(mine) == ["mine"]
+
+
+def test_a_cursor_opens_no_other_queue(asking: dict[str, Server], other: Server) -> None:
+    theirs, mine = other.queue(), asking["own"].queue()
+    other.add(theirs, "theirs")
+    cursor = other.get(theirs).headers["Queuey-Cursor"]
+
+    answer = asking["own"].get(mine, cursor=cursor)
+
+    assert answer.status_code in {400, 409}
+    assert "theirs" not in answer.text
+
+
+def test_an_idempotency_key_is_each_applications_own(asking: dict[str, Server], other: Server) -> None:
+    name = new_name()
+    for server in (asking["own"], other):
+        server.create(name)
+
+    first = asking["own"].post(name, "mine", idempotency_key="shared")
+    second = other.post(name, "theirs", idempotency_key="shared")
+
+    assert (first.status_code, second.status_code) == (201, 201)
+    assert asking["own"].everything(name) == ["mine"]
+    assert other.everything(name) == ["theirs"]
+
+
+@pytest.mark.parametrize("identity", ["none", "wrong key", "another"])
+def test_an_unknown_application_is_404_whoever_asks(asking: dict[str, Server], identity: str) -> None:
+    for path in ("/v1/nobody", "/v1/nobody/q", f"/v1/nobody/q/{ABSENT_ID}"):
+        for method in ("GET", "POST", "PUT", "DELETE"):
+            answer = asking[identity].request(method, path, data=b"x")
+            assert answer.status_code in {404, 405}
+            if answer.status_code == 404:
+                assert "ApplicationNotFound" in answer.json()["error_msg"]
+
+
+def test_the_metrics_tell_no_queue(asking: dict[str, Server], anonymous: Server) -> None:
+    name = asking["own"].queue()
+    asking["own"].add(name)
+
+    text = anonymous.request("GET", "/metrics", headers=authorization(None)).text
+
+    assert name not in text

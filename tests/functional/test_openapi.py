@@ -1,0 +1,58 @@
+"""Requests drawn from the OpenAPI description, and answers held against it, through both doors."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+import schemathesis
+from hypothesis import HealthCheck, given, settings
+from schemathesis import checks
+from schemathesis.core.result import Ok
+
+from queuey.api import routes
+from tests.functional.client import Server, authorization
+
+DESCRIPTION: dict[str, Any] = json.loads((Path(routes.__file__).parent / "openapi.json").read_text())
+OPERATIONS = {
+    found.ok().label: found.ok()
+    for found in schemathesis.openapi.from_dict(DESCRIPTION).get_all_operations()
+    if isinstance(found, Ok)
+}
+AS_DESCRIBED = [
+    checks.not_a_server_error,
+    checks.status_code_conformance,
+    checks.content_type_conformance,
+    checks.response_headers_conformance,
+    checks.response_schema_conformance,
+]
+
+
+@pytest.mark.parametrize("label", OPERATIONS)
+def test_answers_are_as_described(server: Server, label: str) -> None:
+    operation = OPERATIONS[label]
+    statuses: set[int] = set()
+
+    @settings(
+        max_examples=30,
+        deadline=None,
+        derandomize=True,
+        database=None,
+        suppress_health_check=[HealthCheck.too_slow, HealthCheck.filter_too_much],
+    )
+    @given(case=operation.as_strategy())
+    def ask(case: schemathesis.Case[Any]) -> None:
+        places = {"application": server.application, "queue": name, "ids": identity}
+        case.path_parameters = {place: places[place] for place in case.path_parameters or {}}
+        answer = case.call(base_url=server.url, headers=authorization(server.key))
+        statuses.add(answer.status_code)
+        case.validate_response(answer, checks=AS_DESCRIBED)
+
+    name = server.queue(partitions=3)
+    added = server.add(name)
+    identity = f"{added['partition']}:{added['key']}"
+    ask()
+
+    assert statuses & {200, 201}

@@ -1,0 +1,211 @@
+"""The documentation under test: it builds, its links lead somewhere, and nothing that exists is missing from it."""
+
+from __future__ import annotations
+
+import re
+import subprocess
+import sys
+from collections.abc import Iterator
+from html.parser import HTMLParser
+from pathlib import Path
+from urllib.parse import unquote, urlsplit
+
+import click
+import pytest
+
+from queuey.api.routes import OPERATIONS, ROUTES
+from queuey.cli import main
+from queuey.errors import error_classes
+from queuey.monitor import Monitor
+from queuey.settings import CLIENT_VARIABLES, SETTINGS
+
+ROOT = Path(__file__).parent.parent
+PAGES = sorted((ROOT / "docs").rglob("*.md"))
+README = ROOT / "README.md"
+ROOT_CONTEXT = click.Context(main, info_name="queuey")
+_FENCE = re.compile(r"^```(\w+)\n(.*?)^```", re.MULTILINE | re.DOTALL)
+
+
+class Page(HTMLParser):
+    """Anchors and links of one HTML page."""
+
+    def __init__(self, path: Path) -> None:
+        super().__init__()
+        self.anchors: set[str] = set()
+        self.links: set[str] = set()
+        self.feed(path.read_text())
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        for name, value in attrs:
+            if name == "id" and value:
+                self.anchors.add(value)
+            if tag == "a" and name == "href" and value:
+                self.links.add(value)
+
+
+@pytest.fixture(scope="module")
+def html(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The documentation as HTML."""
+    folder = tmp_path_factory.mktemp("html")
+    command = [sys.executable, "-m", "sphinx", "-W", "-n", "-q", "--keep-going", "-b", "html", "docs", str(folder)]
+    built = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
+    assert built.returncode == 0, built.stderr
+    return folder
+
+
+def anchors(html: Path, page: str) -> set[str]:
+    return Page(html / f"{page}.html").anchors
+
+
+def command_names(context: click.Context = ROOT_CONTEXT) -> Iterator[str]:
+    yield context.command_path
+    if isinstance(context.command, click.Group):
+        for name in context.command.list_commands(context):
+            child = context.command.get_command(context, name)
+            assert child is not None
+            yield from command_names(click.Context(child, context, name))
+
+
+def shell_lines(path: Path) -> Iterator[str]:
+    """Lines of the shell blocks of a page, and of its inline code that begins with ``queuey`` or ``make``."""
+    text = path.read_text()
+    for language, block in _FENCE.findall(text):
+        if language in ("sh", "text"):
+            yield from block.splitlines()
+    yield from re.findall(r"`((?:queuey|make) [^`]+)`", text)
+
+
+def test_every_link_leads_somewhere(html: Path) -> None:
+    pages = {path: Page(path) for path in html.rglob("*.html")}
+
+    broken = [
+        f"{path.relative_to(html)} -> {link}"
+        for path, page in pages.items()
+        for link in page.links
+        if not leads_somewhere(link, path, pages)
+    ]
+
+    assert broken == []
+
+
+def leads_somewhere(link: str, path: Path, pages: dict[Path, Page]) -> bool:
+    parts = urlsplit(link)
+    if parts.scheme or parts.netloc:
+        return parts.scheme == "https"
+    target = (path.parent / unquote(parts.path)).resolve() if parts.path else path
+    if target in pages:
+        return not parts.fragment or unquote(parts.fragment) in pages[target].anchors
+    return target.exists()
+
+
+def test_a_broken_link_is_found(tmp_path: Path) -> None:
+    path = tmp_path / "a.html"
+    path.write_text('<a id="there"></a><a href="#there">1</a><a href="#gone">2</a><a href="b.html">3</a>')
+    pages = {path: Page(path)}
+
+    found = {link: leads_somewhere(link, path, pages) for link in pages[path].links}
+
+    assert found == {"#there": True, "#gone": False, "b.html": False}
+
+
+def test_every_setting_has_its_entry(html: Path) -> None:
+    assert {f"{row.section}.{row.key}" for row in SETTINGS} <= anchors(html, "settings")
+
+
+def test_every_variable_has_its_entry() -> None:
+    text = (ROOT / "docs/settings.md").read_text()
+
+    assert [name for name in CLIENT_VARIABLES if f"`{name}`" not in text] == []
+
+
+def test_every_error_code_has_its_anchor(html: Path) -> None:
+    assert set(error_classes()) <= anchors(html, "errors")
+
+
+def test_every_metric_has_its_entry(html: Path) -> None:
+    families = Monitor("sqlite").registry.collect()
+    names = {f"{family.name}_total" if family.type == "counter" else family.name for family in families}
+
+    assert names
+    assert names <= anchors(html, "metrics")
+
+
+def test_pages_name_only_metrics_that_exist(html: Path) -> None:
+    known = anchors(html, "metrics")
+    named = {
+        re.sub(r"_(bucket|sum|count)$", "", name)
+        for path in PAGES
+        for name in re.findall(r"\bqueuey_[a-z_]+[a-z]\b", path.read_text())
+    }
+
+    assert named
+    assert named <= known
+
+
+def test_every_command_has_its_entry(html: Path) -> None:
+    assert {name.replace(" ", "-") for name in command_names()} <= anchors(html, "cli")
+
+
+def test_every_route_has_its_heading() -> None:
+    text = (ROOT / "docs/rest.md").read_text()
+    headings = re.findall(r"^### .*?: ([A-Z]+) (\S+)", text, re.MULTILINE)
+    service = re.findall(r"^\| `(/\S+)` \|", text, re.MULTILINE)
+    described = {(method, path.partition("?")[0]) for method, path in headings} | {("GET", path) for path in service}
+
+    patterns = {route.name: route.pattern for route in ROUTES}
+    served = {(operation.method, patterns[operation.route]) for operation in OPERATIONS}
+    assert described == {(method, path) for method, path in served if method == "GET" or "{" in path}
+
+
+@pytest.mark.parametrize("path", [README, *PAGES], ids=lambda path: path.stem)
+def test_commands_in_examples_exist(path: Path) -> None:
+    known = set(command_names())
+    groups = {name.rpartition(" ")[0] for name in known}
+    unknown = []
+    for line in shell_lines(path):
+        for words in re.findall(r"(?:^|[|;&(] ?|\./bin/)queuey((?: [a-z]+)+)", line):
+            first, *more = words.split()
+            deepest = f"queuey {first} {more[0]}" if more else f"queuey {first}"
+            if f"queuey {first}" not in known or (f"queuey {first}" in groups and deepest not in known):
+                unknown.append(line)
+
+    assert unknown == []
+
+
+def test_make_targets_that_pages_name_exist() -> None:
+    targets = set(re.findall(r"^([a-z]+):", (ROOT / "Makefile").read_text(), re.MULTILINE))
+    named = {
+        found
+        for path in (README, *PAGES)
+        for line in shell_lines(path)
+        for found in re.findall(r"\bmake ([a-z]+)", line)
+    }
+
+    assert {"serve", "test"} <= named <= targets
+
+
+def test_the_two_commands_of_the_readme_come_first() -> None:
+    first = _FENCE.search(README.read_text())
+
+    assert first is not None
+    assert [line.split("#")[0].strip() for line in first[2].splitlines()] == ["make serve", "make test"]
+
+
+def test_ci_runs_the_test_command_of_the_readme() -> None:
+    lines = (ROOT / ".ci/run").read_text().splitlines()
+
+    assert lines[-1] == "exec make test"
+
+
+def test_files_that_pages_name_exist() -> None:
+    named = {
+        (path.name, found)
+        for path in (README, *PAGES)
+        for found in re.findall(r"(?<![\w/])(?:tests|etc|docs|queuey|qdo|scripts)/[\w/.@-]*\w", path.read_text())
+    }
+
+    assert sorted((page, found) for page, found in named if not exists(found)) == []
+
+
+def exists(found: str) -> bool:
+    return (ROOT / found).exists() or bool(list(ROOT.glob(f"{found}*.md")))

@@ -1,0 +1,190 @@
+"""The OpenAPI description says what the code does: same operations, same limits, same errors."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from openapi_spec_validator import validate
+
+from queuey import __version__
+from queuey.api import drafts, params, queues, reading, routes
+from queuey.api.forms import COLUMNS
+from queuey.errors import BrokenStream, ConfigurationError, ServerUnreachable, error_classes
+from queuey.model import MAX_PARTITIONS, MAX_TTL_SECONDS, Consistency, QueueKind
+from queuey.security.permissions import Permission
+from queuey.settings import Settings
+
+API = Path(routes.__file__).parent
+DESCRIPTION: dict[str, Any] = json.loads((API / "openapi.json").read_text())
+COMPONENTS = DESCRIPTION["components"]
+METHODS = ("get", "put", "post", "delete")
+PATTERNS = {route.name: route.pattern for route in routes.ROUTES}
+
+
+def described() -> Iterator[tuple[str, str, dict[str, Any]]]:
+    for path, item in DESCRIPTION["paths"].items():
+        for method in METHODS:
+            if method in item:
+                yield path, method.upper(), item[method]
+
+
+def parameters(path: str, method: str) -> dict[str, dict[str, Any]]:
+    """Parameters of an operation by name, references followed."""
+    item = DESCRIPTION["paths"][path]
+    listed = [*item.get("parameters", []), *item[method.lower()].get("parameters", [])]
+    return {found["name"]: found for found in map(follow, listed)}
+
+
+def follow(value: dict[str, Any]) -> dict[str, Any]:
+    while "$ref" in value:
+        found: Any = DESCRIPTION
+        for part in value["$ref"].removeprefix("#/").split("/"):
+            found = found[part]
+        value = found
+    return value
+
+
+def source() -> str:
+    return "\n".join(path.read_text() for path in sorted(API.glob("*.py")))
+
+
+def test_it_is_valid_openapi() -> None:
+    validate(DESCRIPTION)
+
+
+def test_it_has_this_version() -> None:
+    assert DESCRIPTION["info"]["version"] == __version__
+
+
+def test_it_describes_every_operation_and_no_other() -> None:
+    served = {
+        (PATTERNS[operation.route], operation.method)
+        for operation in routes.OPERATIONS
+        if operation.method == "GET" or "{" in PATTERNS[operation.route]
+    }
+
+    assert {(path, method) for path, method, _ in described()} == served
+
+
+def test_operations_have_names_of_their_own() -> None:
+    names = [operation["operationId"] for _, _, operation in described()]
+
+    assert len(names) == len(set(names))
+
+
+@pytest.mark.parametrize("operation", routes.OPERATIONS, ids=lambda found: f"{found.method}-{found.route}")
+def test_who_needs_a_key_is_said(operation: routes.Operation) -> None:
+    item = DESCRIPTION["paths"][PATTERNS[operation.route]].get(operation.method.lower())
+    key: dict[str, list[str]] = {"applicationKey": []}
+    nobody: dict[str, list[str]] = {}
+    wanted = {Permission.NONE: [], Permission.VIEW: [key, nobody]}.get(operation.permission, [key])
+
+    # The heartbeat answers methods that nobody needs to hear of.
+    assert item is None or item.get("security", DESCRIPTION["security"]) == wanted
+
+
+def names_read() -> set[str]:
+    """Headers, query parameters and form fields that the code asks for by name."""
+    return set(re.findall(r"(?:get|header|text)\(\"([a-z_-]+)\"", source()))
+
+
+def test_every_parameter_that_is_read_is_described() -> None:
+    elsewhere = {"accept", "authorization", "content-type", "content-length", "content-encoding", "transfer-encoding"}
+    told = {name.lower() for path, method, _ in described() for name in parameters(path, method)}
+    told |= {name.lower() for name in COMPONENTS["headers"]}
+    told |= {name for schema in COMPONENTS["schemas"].values() for name in schema.get("properties", ())}
+
+    assert {"since", "x-ttl", "principles", "deliver_at"} <= names_read()
+    assert names_read() - told - elsewhere == set()
+
+
+def test_every_parameter_that_is_read_is_in_the_reference() -> None:
+    reference = (Path(__file__).parent.parent / "docs/rest.md").read_text().lower()
+
+    assert [name for name in sorted(names_read()) if name not in reference] == []
+
+
+def test_limits_are_those_of_the_code() -> None:
+    settings = Settings()
+    schemas = COMPONENTS["schemas"]
+    entry, queue = schemas["NewMessage"]["properties"], schemas["NewQueue"]["properties"]
+    reading_parameters = parameters("/v1/{application}/{queue}", "get")
+    append = parameters("/v1/{application}/{queue}", "post")
+
+    for ttl in (entry["ttl"], append["X-TTL"]["schema"]):
+        assert (ttl["minimum"], ttl["maximum"], ttl["default"]) == (1, MAX_TTL_SECONDS, drafts.DEFAULT_TTL_SECONDS)
+    for partition in (entry["partition"], append["X-Partition"]["schema"], queue["partitions"]):
+        assert (partition["minimum"], partition["maximum"]) == (1, MAX_PARTITIONS)
+    assert entry["key"]["maxLength"] == append["X-Key"]["schema"]["maxLength"] == drafts.MAX_KEY
+    assert entry["content_type"]["maxLength"] == drafts.MAX_CONTENT_TYPE
+    assert entry["idempotency_key"]["maxLength"] == params.MAX_ONCE
+    assert append["Idempotency-Key"]["schema"]["maxLength"] == params.MAX_ONCE
+    assert schemas["Batch"]["properties"]["messages"]["maxItems"] == settings.limits_max_batch_messages
+    assert reading_parameters["limit"]["schema"]["maximum"] == reading.MAX_STREAM_LIMIT
+    assert str(reading.MAX_LIMIT) in reading_parameters["limit"]["description"]
+    assert str(reading.DEFAULT_LIMIT) in reading_parameters["limit"]["description"]
+    assert str(params.MAX_IDS) in COMPONENTS["parameters"]["ids"]["description"]
+    assert parameters("/v1/{application}", "get")["limit"]["schema"]["maximum"] == queues.MAX_LIST
+    assert set(queue["type"]["enum"]) == set(QueueKind)
+    assert set(queue["consistency"]["enum"]) == set(Consistency)
+
+
+def test_columns_are_those_of_the_code() -> None:
+    text = parameters("/v1/{application}/{queue}", "get")["columns"]["description"]
+
+    assert text.endswith(f"{', '.join(COLUMNS)}.")
+    assert set(COLUMNS) <= set(COMPONENTS["schemas"]["Message"]["properties"])
+
+
+@pytest.mark.parametrize("name", ["", "a", "a" * 50, "a" * 51, "a.b-c_D9", "ä", "a b", "a/b"])
+def test_queue_names_match_as_the_code_takes_them(name: str) -> None:
+    schema = COMPONENTS["schemas"]["QueueName"]
+
+    assert bool(re.search(schema["pattern"], name)) == params.is_queue_name(name)
+
+
+def test_every_error_stands_under_its_status() -> None:
+    codes = {
+        found.status: {code for code, other in error_classes().items() if other.status == found.status}
+        for found in error_classes().values()
+    }
+    unseen = {
+        code
+        for code, found in error_classes().items()
+        if issubclass(found, ConfigurationError | BrokenStream | ServerUnreachable)
+    }
+    told: dict[int, set[str]] = {}
+    for _, _, operation in described():
+        for status, answer in operation["responses"].items():
+            _, _, listed = follow(answer)["description"].partition("Codes: ")
+            told.setdefault(int(status), set()).update(re.findall(r"\w+", listed))
+    told[405] = set(
+        re.findall(r"\w+", COMPONENTS["responses"]["MethodNotAllowed"]["description"].partition("Codes: ")[2])
+    )
+
+    assert {status: found for status, found in told.items() if found} == {
+        status: found - unseen for status, found in codes.items()
+    }
+
+
+def test_every_component_is_used() -> None:
+    text = json.dumps(DESCRIPTION)
+    unused = [
+        f"#/components/{kind}/{name}"
+        for kind, found in COMPONENTS.items()
+        if kind != "securitySchemes"
+        for name in found
+        if f'"#/components/{kind}/{name}"' not in text
+    ]
+
+    # A method that is not offered belongs to no operation; lines of a stream are not in a JSON document.
+    assert unused == [
+        "#/components/responses/MethodNotAllowed",
+        "#/components/schemas/StreamedMessage",
+        "#/components/schemas/StreamEnd",
+    ]

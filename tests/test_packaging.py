@@ -1,0 +1,113 @@
+"""What is shipped: everything that runs needs, and nothing that only tests need."""
+
+from __future__ import annotations
+
+import configparser
+import os
+import re
+import shutil
+import subprocess
+import sys
+import zipfile
+from importlib.metadata import packages_distributions
+from pathlib import Path
+
+import pytest
+
+from queuey import __version__
+from tests.test_layers import ROOT, imports, modules
+
+SHIPPED = ("queuey", "qdo", "setup.cfg", "pyproject.toml", "README.md", "LICENSE")
+
+
+def names(requirements: str) -> set[str]:
+    """Distributions that a list in setup.cfg names."""
+    lines = [line.strip() for line in requirements.splitlines()]
+    return {re.split(r"[^\w.-]", line)[0].lower() for line in lines if line and not line.startswith("#")}
+
+
+@pytest.fixture(scope="module")
+def config() -> configparser.RawConfigParser:
+    parser = configparser.RawConfigParser()
+    parser.read(ROOT / "setup.cfg")
+    return parser
+
+
+@pytest.fixture(scope="module")
+def imported() -> dict[str, set[str]]:
+    """Other people's modules that the packages import, the suite for stores aside: the distributions they come from."""
+    found = {
+        target.partition(".")[0]
+        for module, path in modules()
+        if not module.startswith("queuey.storage.contract")
+        for target in imports(module, path, frozenset())
+    }
+    known = packages_distributions()
+    theirs = found - set(sys.stdlib_module_names) - {"queuey", "qdo"}
+    return {module: {name.lower().replace("_", "-") for name in known.get(module, [module])} for module in theirs}
+
+
+def test_every_import_is_a_dependency(config: configparser.RawConfigParser, imported: dict[str, set[str]]) -> None:
+    declared = names(config["options"]["install_requires"]) | names(config["options.extras_require"]["arrow"])
+
+    assert {module for module, found in imported.items() if not found & declared} == set()
+
+
+def test_every_dependency_is_imported(config: configparser.RawConfigParser, imported: dict[str, set[str]]) -> None:
+    used = set().union(*imported.values())
+
+    # These two are Pyramid's, in versions that it works with.
+    assert names(config["options"]["install_requires"]) - used == {"setuptools", "webob"}
+
+
+def test_dependencies_are_ranges(config: configparser.RawConfigParser) -> None:
+    lists = [config["options"]["install_requires"], *config["options.extras_require"].values()]
+
+    assert [line for text in lists for line in text.splitlines() if "==" in line] == []
+
+
+def test_the_wheel_holds_every_file_of_the_packages(tmp_path: Path) -> None:
+    for name in SHIPPED:
+        source = ROOT / name
+        if source.is_dir():
+            shutil.copytree(source, tmp_path / name, ignore=shutil.ignore_patterns("__pycache__", ".mypy_cache"))
+        else:
+            shutil.copy(source, tmp_path / name)
+    build = "from setuptools import build_meta; print(build_meta.build_wheel('dist'))"
+    done = subprocess.run([sys.executable, "-c", build], cwd=tmp_path, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+
+    (wheel,) = (tmp_path / "dist").glob("*.whl")
+    with zipfile.ZipFile(wheel) as archive:
+        held = set(archive.namelist())
+
+    assert wheel.name.startswith(f"queuey-{__version__}-")
+    wanted = {str(path.relative_to(tmp_path)) for name in ("queuey", "qdo") for path in (tmp_path / name).rglob("*.*")}
+    assert wanted - held == set()
+    assert {"queuey/storage/sqlite.sql", "queuey/api/openapi.json", "queuey/py.typed"} <= held
+
+
+class TestNeed:
+    """``scripts/need.sh``, which installs what is missing or says so."""
+
+    @staticmethod
+    def need(program: str, folder: Path) -> subprocess.CompletedProcess[str]:
+        """As a user that is not root."""
+        identity = folder / "id"
+        identity.write_text("#!/bin/sh\necho 1000\n")
+        identity.chmod(0o755)
+        environment = {"PATH": f"{folder}{os.pathsep}{os.environ['PATH']}"}
+        return subprocess.run(
+            ["sh", str(ROOT / "scripts/need.sh"), program], env=environment, capture_output=True, text=True, check=False
+        )
+
+    def test_what_is_there_is_not_mentioned(self, tmp_path: Path) -> None:
+        done = self.need("sh", tmp_path)
+
+        assert (done.returncode, done.stdout, done.stderr) == (0, "", "")
+
+    def test_what_is_missing_gets_a_sentence(self, tmp_path: Path) -> None:
+        done = self.need("no-such-program", tmp_path)
+
+        assert done.returncode == 1
+        assert done.stderr == "Missing: no-such-program. Install it as root first: apt-get install no-such-program\n"

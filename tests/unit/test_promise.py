@@ -1,0 +1,314 @@
+"""Promises: kept once, awaited in a thread or on a loop, and no wake-up lost in between."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from collections.abc import Callable, Coroutine, Iterable
+from functools import partial
+from typing import Any
+
+import pytest
+
+from queuey.errors import QueueNotFound, StorageFull
+from queuey.promise import LoopInbox, Promise, drive, run
+
+
+def in_a_thread(work: Callable[[], object]) -> threading.Thread:
+    thread = threading.Thread(target=work)
+    thread.start()
+    return thread
+
+
+def keep_all(promises: Iterable[Promise[int]]) -> None:
+    for promise in promises:
+        promise.keep(1)
+
+
+async def total(*promises: Promise[int]) -> int:
+    """Work that awaits one promise after the other."""
+    return sum([await promise for promise in promises])
+
+
+def test_a_kept_promise_has_its_value() -> None:
+    promise = Promise[int]()
+    before = promise.kept
+
+    promise.keep(3)
+
+    assert (before, promise.kept) == (False, True)
+    assert promise.result() == promise.wait() == 3
+
+
+def test_a_broken_promise_raises_its_error() -> None:
+    promise = Promise[int]()
+    promise.fail(StorageFull())
+
+    assert promise.kept
+    with pytest.raises(StorageFull):
+        promise.result()
+    with pytest.raises(StorageFull):
+        promise.wait()
+
+
+def test_a_promise_may_be_settled_from_the_start() -> None:
+    assert Promise.of(None).kept
+    assert Promise.of(None).result() is None
+    with pytest.raises(QueueNotFound):
+        Promise[int].failed(QueueNotFound()).wait()
+
+
+def test_a_promise_is_kept_once() -> None:
+    for promise in (Promise.of(1), Promise[int].failed(StorageFull())):
+        with pytest.raises(AssertionError):
+            promise.keep(2)
+        with pytest.raises(AssertionError):
+            promise.fail(StorageFull())
+
+    assert Promise.of(1).result() == 1
+
+
+def test_who_asks_early_is_told_when_it_is_kept() -> None:
+    promise, told = Promise[int](), list[int]()
+
+    promise.when_kept(lambda kept: told.append(kept.result()))
+    assert told == []
+    promise.keep(3)
+
+    assert told == [3]
+
+
+def test_who_asks_late_is_told_at_once() -> None:
+    told: list[int] = []
+
+    Promise.of(3).when_kept(lambda kept: told.append(kept.result()))
+
+    assert told == [3]
+
+
+def test_a_wait_ends_when_its_time_is_over_and_the_promise_may_still_be_kept() -> None:
+    promise = Promise[int]()
+
+    with pytest.raises(TimeoutError):
+        promise.wait(0.001)
+    promise.keep(3)
+
+    assert promise.wait(0.001) == 3
+
+
+def test_a_wait_ends_when_another_thread_keeps_the_promise() -> None:
+    promise = Promise[int]()
+    waiting = threading.Event()
+
+    def keep() -> None:
+        waiting.wait()
+        promise.keep(3)
+
+    keeper = in_a_thread(keep)
+    waiting.set()
+
+    assert promise.wait(30) == 3
+    keeper.join()
+
+
+def test_no_wake_up_is_lost_between_asking_and_waiting() -> None:
+    """Many promises kept by one thread while another asks for each."""
+    promises = [Promise[int]() for _ in range(3000)]
+
+    def keep() -> None:
+        for number, promise in enumerate(promises):
+            promise.keep(number)
+
+    keeper = in_a_thread(keep)
+
+    assert [promise.wait(30) for promise in promises] == list(range(3000))
+    keeper.join()
+
+
+# In a thread that waits
+
+
+def test_work_that_need_not_wait_runs_through() -> None:
+    assert run(total(Promise.of(1), Promise.of(2))) == 3
+    assert run(total()) == 0
+
+
+def test_work_waits_for_each_promise() -> None:
+    promises = [Promise[int]() for _ in range(100)]
+    keeper = in_a_thread(lambda: keep_all(promises))
+
+    assert run(total(*promises)) == 100
+    keeper.join()
+
+
+def test_an_error_rises_where_the_promise_is_awaited() -> None:
+    promise = Promise[int]()
+
+    async def work() -> str:
+        try:
+            await promise
+        except StorageFull:
+            return "full"
+        return "stored"
+
+    keeper = in_a_thread(lambda: promise.fail(StorageFull()))
+    assert run(work()) == "full"
+    keeper.join()
+
+
+def test_an_error_of_the_work_rises_from_the_run() -> None:
+    async def work() -> None:
+        await Promise.of(1)
+        raise QueueNotFound
+
+    with pytest.raises(QueueNotFound):
+        run(work())
+
+
+def test_work_may_call_work() -> None:
+    async def outer() -> int:
+        return await total(Promise.of(1)) + await total(Promise.of(2))
+
+    assert run(outer()) == 3
+
+
+# On an event loop
+
+
+def on_a_loop(make: Callable[[Callable[[Coroutine[Any, Any, Any]], Any]], Coroutine[Any, Any, Any]]) -> Any:
+    """Run ``make(driven)`` on a loop of its own, where ``driven`` drives work there."""
+
+    async def main() -> Any:
+        loop = asyncio.get_running_loop()
+        inbox = LoopInbox(loop)
+        return await asyncio.wait_for(make(lambda work: drive(work, inbox, loop)), 30)
+
+    return asyncio.run(main())
+
+
+def test_a_loop_goes_on_while_work_waits() -> None:
+    async def main(driven: Callable[[Coroutine[Any, Any, int]], Any]) -> list[int]:
+        slow, fast = Promise[int](), Promise[int]()
+        first = asyncio.ensure_future(driven(total(slow)))
+        second = asyncio.ensure_future(driven(total(fast)))
+        keeper = in_a_thread(lambda: fast.keep(2))
+        done = [await second]
+        assert not first.done()
+        slow.keep(1)
+        done.append(await first)
+        keeper.join()
+        return done
+
+    assert on_a_loop(main) == [2, 1]
+
+
+def test_kept_promises_cost_the_loop_no_turn() -> None:
+    async def main(driven: Callable[[Coroutine[Any, Any, int]], Any]) -> list[str]:
+        order: list[str] = []
+        asyncio.get_running_loop().call_soon(order.append, "the loop's next turn")
+        await driven(total(Promise.of(1), Promise.of(2)))
+        order.append("done")
+        await asyncio.sleep(0)
+        return order
+
+    assert on_a_loop(main) == ["done", "the loop's next turn"]
+
+
+def test_errors_rise_on_a_loop_as_in_a_thread() -> None:
+    async def main(driven: Callable[[Coroutine[Any, Any, int]], Any]) -> None:
+        promise = Promise[int]()
+        keeper = in_a_thread(lambda: promise.fail(StorageFull()))
+        with pytest.raises(StorageFull):
+            await driven(total(promise))
+        keeper.join()
+
+    on_a_loop(main)
+
+
+def test_a_thousand_waiters_are_all_woken_by_threads_that_race() -> None:
+    async def main(driven: Callable[[Coroutine[Any, Any, int]], Any]) -> int:
+        promises = [[Promise[int]() for _ in range(500)] for _ in range(3)]
+        waiters = [asyncio.ensure_future(driven(total(*some))) for some in zip(*promises, strict=True)]
+        await asyncio.sleep(0)
+        keepers = [in_a_thread(partial(keep_all, mine)) for mine in promises]
+        woken: int = sum(await asyncio.gather(*waiters))
+        for keeper in keepers:
+            keeper.join()
+        return woken
+
+    assert on_a_loop(main) == 1500
+
+
+def test_promises_that_gather_wake_the_loop_once() -> None:
+    calls: list[Callable[[], None]] = []
+
+    class CountingLoop(asyncio.SelectorEventLoop):
+        def call_soon_threadsafe(self, callback: Any, *args: Any, context: Any = None) -> Any:  # type: ignore[override]
+            calls.append(callback)
+            return super().call_soon_threadsafe(callback, *args, context=context)
+
+    loop = CountingLoop()
+    inbox = LoopInbox(loop)
+    promises = [Promise[int]() for _ in range(50)]
+
+    async def main() -> int:
+        waiters = [asyncio.ensure_future(drive(total(promise), inbox, loop)) for promise in promises]
+        await asyncio.sleep(0)
+        for promise in promises:
+            promise.keep(1)
+        return sum(await asyncio.gather(*waiters))
+
+    assert loop.run_until_complete(main()) == 50
+    assert len(calls) == 1
+    loop.close()
+
+
+def test_cancelled_work_gives_back_what_it_holds_at_once() -> None:
+    held = ["a place among the requests under way"]
+
+    async def work() -> None:
+        try:
+            await Promise[int]()
+        finally:
+            held.clear()
+
+    async def main(driven: Callable[[Coroutine[Any, Any, None]], Any]) -> None:
+        task = asyncio.ensure_future(driven(work()))
+        await asyncio.sleep(0)
+        task.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await task
+        assert held == []
+
+    on_a_loop(main)
+
+
+def test_a_promise_kept_after_its_waiter_was_cancelled_harms_nobody() -> None:
+    async def main(driven: Callable[[Coroutine[Any, Any, int]], Any]) -> int:
+        left, other = Promise[int](), Promise[int]()
+        task = asyncio.ensure_future(driven(total(left)))
+        waiter = asyncio.ensure_future(driven(total(other)))
+        await asyncio.sleep(0)
+        task.cancel()
+        left.keep(1)
+        other.keep(2)
+        found: int = await waiter
+        return found
+
+    assert on_a_loop(main) == 2
+
+
+def test_a_promise_kept_after_the_loop_was_closed_harms_nobody() -> None:
+    promise = Promise[int]()
+    loop = asyncio.new_event_loop()
+    inbox = LoopInbox(loop)
+    task = loop.create_task(drive(total(promise), inbox, loop))
+    loop.run_until_complete(asyncio.sleep(0))
+    task.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        loop.run_until_complete(task)
+    loop.close()
+
+    promise.keep(1)
+
+    assert promise.result() == 1
