@@ -209,3 +209,9 @@ def test_files_that_pages_name_exist() -> None:
 
 def exists(found: str) -> bool:
     return (ROOT / found).exists() or bool(list(ROOT.glob(f"{found}*.md")))
+
+
+def test_every_fault_test_is_named_beside_its_guarantee() -> None:
+    text = (ROOT / "docs/guarantees.md").read_text()
+
+    assert [path.name for path in sorted(ROOT.glob("tests/faults/test_*.py")) if path.name not in text] == []

@@ -103,7 +103,7 @@ def _place(span: Span, last: Message | None, *, more: bool, newest_first: bool) 
         return last.id
     if not newest_first:
         return max(ZERO_ID, span.after)
-    return span.upto.following() if more else ZERO_ID
+    return min(span.upto.following(), MAX_ID) if more else ZERO_ID
 
 
 def _cursor(queue: Queue, params: ReadParams, answer: ReadAnswer) -> str:

@@ -134,7 +134,7 @@ async def _serve(service: Service, settings: Settings, port: int, listening: Cal
         """Take no more requests and finish those under way; asked again, or after a while, wait for no client."""
         loop = asyncio.get_running_loop()
         loop.call_later(0 if server.interrupt_signal else settings.drain_seconds, door.abandon)
-        server.stop()  # type: ignore[no-untyped-call] - granian leaves it without types
+        server.stop()  # type: ignore[no-untyped-call]  # granian gives it no types
 
     serving = asyncio.ensure_future(server.serve())
     await asyncio.sleep(0)  # granian sets its own signal handlers in its first step; ours come after

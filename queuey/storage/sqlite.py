@@ -59,6 +59,10 @@ log = logging.getLogger(__name__)
 
 _RESTART_SLACK_SECONDS = 5.0
 """Ids and watermarks may have run this far past the newest noted moment when the process died."""
+_BUSY_MS = 5000
+"""How long a write waits for another process that writes, such as ``queuey key new``."""
+_CHECKPOINT_PATIENCE_MS = 50
+"""How long the committer, and all who wait for it, wait for readers of an old snapshot, such as a backup."""
 _DROPPED_SECONDS = 600.0
 """How long a dropped incarnation is remembered to refuse appends that were under way; rows go by themselves."""
 
@@ -179,7 +183,7 @@ class SqliteStore(MessageStore, MetadataStore):
             connection = apsw.Connection(uri, flags=flags)
         else:
             connection = apsw.Connection(str(self._path))
-        connection.set_busy_timeout(5000)
+        connection.set_busy_timeout(_BUSY_MS)
         connection.execute(f"pragma cache_size = -{self._cache_kib // (4 if read_only else 1)}")
         return connection
 
@@ -501,7 +505,15 @@ class SqliteStore(MessageStore, MetadataStore):
 
     def finish_checkpoint(self, mode: int) -> None:
         """Let the committer copy what the keeper's checkpoint left, so that the log can start over."""
-        self._committer.run_between(lambda: self._writer.wal_checkpoint(mode=mode))
+
+        def copy() -> None:
+            self._writer.set_busy_timeout(_CHECKPOINT_PATIENCE_MS)
+            try:
+                self._writer.wal_checkpoint(mode=mode)
+            finally:
+                self._writer.set_busy_timeout(_BUSY_MS)
+
+        self._committer.run_between(copy)
 
     def found_damage(self, text: str) -> None:
         """Stop writing; readiness says why (G18)."""

@@ -74,3 +74,12 @@ def both(shipped_door: Door, pyramid_door: Door) -> Iterator[Both]:
     with ExitStack() as stack:
         pair = [stack.enter_context(Server(door, "mirror")) for door in (shipped_door, pyramid_door)]
         yield Both(*pair)
+
+
+@pytest.fixture
+def both_fresh(shipped_door: Door, pyramid_door: Door, next_fresh: Callable[[], str]) -> Iterator[Both]:
+    """As ``both``, for an application that has no queue at either door."""
+    application = next_fresh()
+    with ExitStack() as stack:
+        pair = [stack.enter_context(Server(door, application)) for door in (shipped_door, pyramid_door)]
+        yield Both(*pair)

@@ -18,18 +18,28 @@ class Reply:
 
 
 def send(port: int, *parts: bytes, half_close: bool = False) -> bytes:
-    """Send, then take all that comes until the server closes the connection.
+    """Send, then take all that comes until the connection is over.
 
-    :param half_close: say that nothing more will be sent: the upload ends here.
+    :param half_close: what was sent is cut short; without it the first bytes of an answer are waited for before
+        this side says that nothing more will come.
     """
     with socket.create_connection(("127.0.0.1", port), timeout=TIMEOUT_SECONDS) as connection:
+        begun = b""
         try:
             for part in parts:
                 connection.sendall(part)
-            if half_close:
-                connection.shutdown(socket.SHUT_WR)
+            if not half_close:
+                begun = connection.recv(65536)
+            connection.shutdown(socket.SHUT_WR)
         except OSError:
             pass  # refused before all of it was sent: the answer tells
+        return begun + drain(connection)
+
+
+def exchange(port: int, *parts: bytes) -> bytes:
+    """Send requests of which the last asks for the connection to be closed, and take all answers."""
+    with socket.create_connection(("127.0.0.1", port), timeout=TIMEOUT_SECONDS) as connection:
+        connection.sendall(b"".join(parts))
         return drain(connection)
 
 

@@ -42,11 +42,16 @@ def head(
     return b"\r\n".join(lines)
 
 
-def refused_or_closed(received: bytes) -> None:
-    """One answer of 400 at most, or none at all, and then the end of the connection."""
+def refused(received: bytes, *statuses: int) -> None:
+    """One refusal, and then the end of the connection."""
     found = raw.replies(received)
-    assert len(found) <= 1
-    assert all(400 <= reply.status < 500 for reply in found), received[:200]
+    assert [reply.status for reply in found] in [[status] for status in statuses or (400,)], received[:300]
+
+
+def refused_or_closed(received: bytes) -> None:
+    """One refusal at most, or no answer at all, and then the end of the connection."""
+    if received:
+        refused(received, 400, 411, 431)
 
 
 @pytest.mark.parametrize(
@@ -70,9 +75,7 @@ def refused_or_closed(received: bytes) -> None:
     ],
 )
 def test_a_bad_content_length(shipped_door: Door, queue: str, length: bytes) -> None:
-    received = raw.send(shipped_door.port, head(queue, b"Content-Length: " + length), END, b"hello", half_close=True)
-
-    refused_or_closed(received)
+    refused(raw.send(shipped_door.port, head(queue, b"Content-Length: " + length), END, b"hello"))
 
 
 @pytest.mark.parametrize(
@@ -96,16 +99,32 @@ def test_a_bad_content_length(shipped_door: Door, queue: str, length: bytes) -> 
 def test_two_lengths_or_a_length_and_chunks(shipped_door: Door, queue: str, headers: list[bytes]) -> None:
     smuggled = b"5\r\nhello\r\n0\r\n\r\n" + head(queue, b"Content-Length: 8") + END + b"smuggled"
 
-    received = raw.send(shipped_door.port, head(queue, *headers), END, smuggled, half_close=True)
-
-    refused_or_closed(received)
+    refused(raw.send(shipped_door.port, head(queue, *headers), END, smuggled), 400, 411)
 
 
-@pytest.mark.parametrize("hosts", [[b"Host: a", b"Host: b"], [b"Host: a", b"Host: a"], []], ids=["two", "same", "none"])
-def test_two_hosts_or_none(shipped_door: Door, queue: str, hosts: list[bytes]) -> None:
-    sent = head(queue, *hosts, b"Content-Length: 5", host=b"")
+@pytest.mark.parametrize(
+    ("headers", "key"),
+    [
+        ([b"Host: b", b"Content-Length: 5"], None),
+        ([b"Content-Length: 5", b"Content-Length: 5"], None),
+        ([b"Content-Length: 5", b"X-Key: a\nX-TTL: 60"], "a"),
+        ([b"Content-Length: 5", b"X_Partition: 2", b"X_TTL: nonsense"], None),
+    ],
+    ids=["two hosts", "one length twice", "a line feed alone", "underscores"],
+)
+def test_what_is_odd_but_has_one_meaning_is_one_request(
+    shipped_door: Door, headers: list[bytes], key: str | None
+) -> None:
+    """``docs/security.md`` says which of these a proxy in front refuses; here no two readings are possible."""
+    with Server(shipped_door) as server:
+        name = server.queue()
 
-    refused_or_closed(raw.send(shipped_door.port, sent, END, b"hello", half_close=True))
+        (reply,) = raw.replies(
+            raw.exchange(shipped_door.port, head(name, *headers, b"Connection: close"), END, b"hello")
+        )
+
+        assert reply.status == 201
+        assert [(message["body"], message.get("key")) for message in server.read(name)] == [("hello", key)]
 
 
 @pytest.mark.parametrize(
@@ -113,7 +132,6 @@ def test_two_hosts_or_none(shipped_door: Door, queue: str, hosts: list[bytes]) -
     [
         b"X-Key: a\x00b",
         b"X-Key: a\rb",
-        b"X-Key: a\nb: c",
         b"X-\x00Key: a",
         b"X Key: a",
         b"X-Key",
@@ -124,30 +142,26 @@ def test_two_hosts_or_none(shipped_door: Door, queue: str, hosts: list[bytes]) -
     ],
 )
 def test_control_characters_in_headers(shipped_door: Door, queue: str, header: bytes) -> None:
-    sent = head(queue, header, b"Content-Length: 0")
+    sent = head(queue, header, b"Content-Length: 5")
 
-    received = raw.send(shipped_door.port, sent, END, half_close=True)
-
-    refused_or_closed(received)
+    refused(raw.send(shipped_door.port, sent, END, b"hello"))
 
 
 @pytest.mark.parametrize(
     "headers",
     [
-        [b"X-Long: " + b"x" * (33 << 10)],
+        [b"X-Long: " + b"x" * (64 << 10)],
         [b"X-Long: " + b"x" * (1 << 20)],
-        [b"X-%d: " % number + b"x" * 700 for number in range(60)],
+        [b"X-%d: " % number + b"x" * 1000 for number in range(64)],
         [b"X-%d: y" % number for number in range(101)],
         [b"X-%d: y" % number for number in range(5000)],
     ],
-    ids=["33 KiB in one", "1 MiB in one", "42 KiB in 60", "101 of them", "5000 of them"],
+    ids=["64 KiB in one", "1 MiB in one", "64 KiB in 64", "101 of them", "5000 of them"],
 )
 def test_too_many_or_too_large_headers(shipped_door: Door, queue: str, headers: list[bytes]) -> None:
-    received = raw.send(shipped_door.port, head(queue, b"Content-Length: 5", *headers), END, b"hello", half_close=True)
+    received = raw.send(shipped_door.port, head(queue, b"Content-Length: 5", *headers), END, b"hello")
 
-    refused_or_closed(received)
-    for reply in raw.replies(received):
-        assert reply.status in {400, 431}
+    refused(received, 431)
 
 
 def test_a_head_that_never_ends(shipped_door: Door, queue: str) -> None:
@@ -259,7 +273,7 @@ def test_pipelined_requests_are_answered_in_order(shipped_door: Door) -> None:
         posts = [head(name, b"Content-Length: 1") + END + b"%d" % number for number in range(8)]
         last = head(name, b"Connection: close", method=b"GET") + END
 
-        *added, read = raw.replies(raw.send(shipped_door.port, *posts, last))
+        *added, read = raw.replies(raw.exchange(shipped_door.port, *posts, last))
 
         assert [reply.status for reply in added] == [201] * 8
         ids = [json.loads(reply.body)["messages"][0]["key"] for reply in added]
@@ -279,7 +293,7 @@ def test_a_refused_request_leaves_no_body_behind_for_the_next(shipped_door: Door
     )
     last = b"GET /__heartbeat__ HTTP/1.1\r\nHost: q\r\nConnection: close" + END
 
-    found = raw.replies(raw.send(shipped_door.port, outer, inner, last))
+    found = raw.replies(raw.exchange(shipped_door.port, outer, inner, last))
 
     assert found[0].status == 404
     assert [reply.status for reply in found[1:]] in ([], [200])
@@ -323,7 +337,7 @@ def test_http_1_0_is_answered_and_closed(shipped_door: Door) -> None:
     ],
 )
 def test_an_odd_request_line_is_refused_and_never_a_failure_of_ours(shipped_door: Door, line: bytes) -> None:
-    received = raw.send(shipped_door.port, line + b"\r\nHost: q\r\nConnection: close", END, half_close=True)
+    received = raw.send(shipped_door.port, line + b"\r\nHost: q\r\nConnection: close", END)
 
     for reply in raw.replies(received) if received.startswith(b"HTTP/1.") else []:
         assert 400 <= reply.status < 500, received[:200]
@@ -356,7 +370,7 @@ def test_an_upgrade_is_not_taken(shipped_door: Door, queue: str) -> None:
         method=b"GET",
     )
 
-    received = raw.send(shipped_door.port, request, END, half_close=True)
+    received = raw.send(shipped_door.port, request, END)
 
     assert raw.replies(received)[0].status != 101
 
@@ -372,16 +386,6 @@ def test_expect_100_continue_is_honoured(shipped_door: Door) -> None:
 
         assert reply.status == 201
         assert server.bodies(name) == ["hello"]
-
-
-def test_a_header_with_underscores_is_not_one_with_dashes(shipped_door: Door) -> None:
-    with Server(shipped_door) as server:
-        name = server.queue(partitions=2)
-        request = head(name, b"X_Partition: 2", b"X_TTL: nonsense", b"Content-Length: 5", b"Connection: close")
-
-        (reply,) = raw.replies(raw.send(shipped_door.port, request, END, b"hello"))
-
-        assert reply.status == 201
 
 
 def test_a_server_that_was_sent_all_this_answers_at_once(shipped_door: Door) -> None:

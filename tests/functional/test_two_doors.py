@@ -277,7 +277,7 @@ TEXTS = st.sampled_from(
     max_examples=150, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture], derandomize=True
 )
 def test_any_request(
-    both: Both,
+    both_fresh: Both,
     method: str,
     below: list[str],
     params: dict[str, str],
@@ -287,14 +287,15 @@ def test_any_request(
 ) -> None:
     """Requests that nobody thought of; the queue has one partition, so that chance chooses nothing."""
     queue = "any-request"
-    for server in both.servers:
-        _ensure(server, queue)
+    for server in both_fresh.servers:
+        _begin_with(server, queue)
     sent = {**FIXED, **headers, **({"Content-Type": content_type} if content_type else {})}
 
-    both.call(method, *(queue if part == "Q" else part for part in below), params=params, headers=sent, data=body)
+    both_fresh.call(method, *(queue if part == "Q" else part for part in below), params=params, headers=sent, data=body)
 
 
-def _ensure(server: Server, queue: str) -> None:
-    """Empty, with one partition, at both doors alike."""
-    server.call("DELETE", queue)
+def _begin_with(server: Server, queue: str) -> None:
+    """One queue, empty, with one partition, at both doors alike."""
+    for found in server.call("GET").json()["queues"]:
+        server.call("DELETE", found["queue_name"])
     assert server.create(queue).status_code == 201

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Sequence
 from typing import Any, TypeVar
 from uuid import uuid4
@@ -59,6 +60,13 @@ class Log:
         self.clock = clock
         self.queue = Queue("app", "log", uuid4(), clock.now_ticks(), partitions)
 
+    def watermark(self) -> int:
+        """The watermark, once it has caught up with the clock: what a store writes of its own accord may hold it back."""
+        deadline = time.monotonic() + 30
+        while (watermark := self.store.watermark(STRONG)) < self.clock.now_ticks():
+            assert time.monotonic() < deadline, "the watermark does not catch up with the clock"
+        return watermark
+
     def append(self, *drafts: Draft, once: Once | None = None) -> Appended:
         return done(self.store.append(AppendRequest(self.queue, drafts, once)))
 
@@ -68,7 +76,7 @@ class Log:
 
     def read(self, partition: int = 1, after: MessageId = ZERO_ID, upto: MessageId | None = None, **how: Any) -> Page:
         """Read as a client is served: up to the watermark at most, which also decides expiry as it never falls."""
-        watermark = self.store.watermark(STRONG)
+        watermark = self.watermark() if upto is None else self.store.watermark(STRONG)
         end = MessageId.last_of(watermark)
         span = Span(after, end if upto is None else min(upto, end))
         how = {"limit": 1000, "now_ticks": watermark} | how
@@ -78,7 +86,7 @@ class Log:
         return [message.body for message in self.read(partition, **how).messages]
 
     def fetch(self, *wanted: tuple[int, MessageId]) -> Sequence[Message | None]:
-        return done(self.store.fetch(self.queue, wanted, now_ticks=self.store.watermark(STRONG)))
+        return done(self.store.fetch(self.queue, wanted, now_ticks=self.watermark()))
 
     def put(
         self,
@@ -96,7 +104,7 @@ class Log:
 
     def inspect(self, *partitions: int) -> Sequence[PartitionState]:
         asked = [self.queue.partition(number) for number in partitions]
-        return done(self.store.inspect(asked, now_ticks=self.store.watermark(STRONG)))
+        return done(self.store.inspect(asked, now_ticks=self.watermark()))
 
 
 class StoreContract:

@@ -16,7 +16,7 @@ from queuey.errors import KeyReused, QueueNotFound
 from queuey.ids import MAX_ID, ZERO_ID, MessageId
 from queuey.model import Appended, AppendRequest, ApplicationKey, Draft, Message, Once, PartitionState, Queue
 from queuey.storage import ONCE_SECONDS, MessageStore, MetadataStore
-from queuey.storage.contract.common import SECOND, STRONG, Log, client_id, done
+from queuey.storage.contract.common import SECOND, Log, client_id, done
 
 Place = tuple[int, MessageId]
 
@@ -121,7 +121,7 @@ class PartitionHistory(RuleBasedStateMachine):
         newest_first=st.booleans(),
     )
     def read(self, partition: int, after: int, upto: int, limit: int, max_bytes: int, newest_first: bool) -> None:
-        watermark = self.store.watermark(STRONG)
+        watermark = self.log.watermark()
         low, high = sorted((self._bound(after), self._bound(upto)))
         high = min(high, MessageId.last_of(watermark))
         span = [message for message in self._expect(partition, watermark) if low < message.id <= high]
@@ -142,7 +142,7 @@ class PartitionHistory(RuleBasedStateMachine):
 
     @rule(partition=_PARTITIONS)
     def read_everything(self, partition: int) -> None:
-        watermark = self.store.watermark(STRONG)
+        watermark = self.log.watermark()
 
         page = self.log.read(partition, now_ticks=watermark)
 
@@ -152,7 +152,7 @@ class PartitionHistory(RuleBasedStateMachine):
     @rule(wanted=st.lists(_ANY, min_size=1, max_size=4))
     def fetch(self, wanted: list[int]) -> None:
         places = [self.places[any_ % len(self.places)] for any_ in wanted]
-        watermark = self.store.watermark(STRONG)
+        watermark = self.log.watermark()
         found = [self.live.get(place) for place in places]
 
         assert list(self.log.fetch(*places)) == [
@@ -161,7 +161,7 @@ class PartitionHistory(RuleBasedStateMachine):
 
     @rule(wanted=_ANY, fresh=st.sampled_from([None, -3600, -1, 0, 15]), ttl_seconds=st.sampled_from([2, 30, 200_000]))
     def put(self, wanted: int, fresh: int | None, ttl_seconds: int) -> None:
-        watermark = self.store.watermark(STRONG)
+        watermark = self.log.watermark()
         partition, id_ = self.places[wanted % len(self.places)]
         if fresh is not None:
             id_ = client_id(watermark + fresh * SECOND, len(self.places))
@@ -190,7 +190,7 @@ class PartitionHistory(RuleBasedStateMachine):
 
     @rule()
     def inspect(self) -> None:
-        watermark = self.store.watermark(STRONG)
+        watermark = self.log.watermark()
         expected = []
         for partition in (2, 1):
             live = self._expect(partition, watermark)
@@ -220,7 +220,7 @@ class PartitionHistory(RuleBasedStateMachine):
 
     @invariant()
     def the_watermark_never_falls(self) -> None:
-        watermark = self.store.watermark(STRONG)
+        watermark = self.log.watermark()
         assert watermark >= self.served
         self.served = watermark
 

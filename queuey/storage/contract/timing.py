@@ -45,12 +45,12 @@ class Timing(StoreContract):
 
         assert served == sorted(served)
 
-    def test_the_watermark_follows_the_clock_without_any_append(self, store: MessageStore, clock: ManualClock) -> None:
-        before = store.watermark(STRONG)
+    def test_the_watermark_follows_the_clock_without_any_append(self, log: Log, clock: ManualClock) -> None:
+        before = log.watermark()
 
         clock.advance(100)
 
-        assert store.watermark(STRONG) - before == 100 * SECOND
+        assert log.watermark() - before == 100 * SECOND
 
     def test_ids_rise_when_the_clock_is_set_back(self, log: Log, clock: ManualClock) -> None:
         """G4: an hour back, and no order is lost and nothing is hidden."""

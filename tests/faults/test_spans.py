@@ -1,0 +1,127 @@
+"""G5: pages joined by cursors have no gap and no repeat, whatever their size, while the queue grows and shrinks."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from itertools import count, pairwise
+from pathlib import Path
+
+import pytest
+
+from qdo.client import Client, Message, NewMessage
+from qdo.measure import duplicates, loss
+from tests.conftest import Figures
+from tests.faults.effects import Place, everything, place_of
+from tests.faults.node import Node, busy
+from tests.functional.servers import eventually
+
+PARTITIONS = 3
+SETTINGS = "[limits]\nmax_answer_bytes = 2048\n"
+"""Less than many bodies: such a page has one message."""
+
+
+@dataclass
+class Producer:
+    """Appends bodies of all sizes, and deletes some of its messages soon after."""
+
+    chance: random.Random
+    kept: list[Place] = field(default_factory=list)
+    numbers: count[int] = field(default_factory=count)
+
+    def step(self, client: Client) -> None:
+        sizes = [self.chance.choice((1, 50, 700, 5000)) for _ in range(self.chance.randint(1, 20))]
+        placed = client.append_batch("q", [NewMessage(b"%d" % next(self.numbers) + b"." * size) for size in sizes])
+        doomed = [where for where in placed if self.chance.random() < 0.2]
+        if doomed:
+            client.delete("q", doomed)
+        self.kept += [place_of(where) for where in placed if where not in doomed]
+
+
+@dataclass
+class Pages:
+    """One way to read a queue from end to end; what it was given, answer after answer."""
+
+    limit: int
+    newest_first: bool = False
+    got: list[Message] = field(default_factory=list)
+    spans: int = 0
+    cursor: str | None = None
+    caught_up: bool = False
+
+    def step(self, client: Client) -> None:
+        """One page; newest first, one whole way from here down."""
+        if self.newest_first:
+            self.got = []
+            for page in client.pages("q", limit=self.limit, newest_first=True):
+                self.got += page.messages
+                self.spans += 1
+            return
+        page = client.read("q", cursor=self.cursor, limit=self.limit)
+        self.cursor, self.caught_up = page.cursor, not page.more
+        self.got += page.messages
+        self.spans += 1
+
+    @property
+    def places(self) -> list[Place]:
+        return [place_of(message) for message in self.got]
+
+    @property
+    def out_of_order(self) -> int:
+        """Neighbours in a partition that do not rise, or fall newest first."""
+        one_way = [place for number in range(1, PARTITIONS + 1) for place in self.places if place[0] == number]
+        rising = reversed(one_way) if self.newest_first else one_way
+        return sum(a[0] == b[0] and a[1] >= b[1] for a, b in pairwise(rising))
+
+
+def ways() -> list[Pages]:
+    return [Pages(1), Pages(7), Pages(1000), Pages(7, newest_first=True), Pages(1000, newest_first=True)]
+
+
+def test_pages_join_without_gap_or_repeat_while_a_producer_runs(
+    tmp_path: Path, rounds: Callable[[int], range], chance: random.Random, figures: Figures
+) -> None:
+    producer, readers = Producer(chance), ways()
+    with Node(tmp_path, settings=SETTINGS) as node:
+        node.client().create_queue("q", partitions=PARTITIONS)
+        steps = [lambda client=node.client(): producer.step(client)]  # type: ignore[misc]
+        steps += [lambda one=reader, client=node.client(): one.step(client) for reader in readers]  # type: ignore[misc]
+        with busy(*steps):
+            eventually(lambda: len(producer.kept) > 500 * len(rounds(1)), seconds=100)
+        client = node.client()
+        for reader in readers:
+            reader.caught_up = reader.newest_first
+            reader.step(client)
+            eventually(lambda one=reader: one.caught_up or one.step(client), seconds=100)  # type: ignore[misc]
+
+    gaps = sum(len(loss(producer.kept, reader.places)) for reader in readers)
+    repeats = sum(len(duplicates(reader.places)) for reader in readers)
+    figures("G5", spans=sum(reader.spans for reader in readers), messages=len(producer.kept), gaps=gaps, repeats=repeats)
+    assert (gaps, repeats) == (0, 0)
+    assert [reader.out_of_order for reader in readers] == [0] * len(readers)
+
+
+@pytest.mark.parametrize("limit", [3, 1000])
+def test_a_span_below_the_watermark_reads_the_same_again(
+    tmp_path: Path, rounds: Callable[[int], range], chance: random.Random, figures: Figures, limit: int
+) -> None:
+    producer, differing, spans = Producer(chance), 0, 0
+    with Node(tmp_path, settings=SETTINGS) as node:
+        client = node.client()
+        client.create_queue("q", partitions=PARTITIONS)
+        with busy(lambda other=node.client(): producer.step(other)):  # type: ignore[misc]
+            for _ in rounds(8):
+                pages = list(client.pages("q", limit=limit))
+                upto = pages[0].watermark
+                with client.stream_ndjson("q", until=upto) as stream:
+                    again = list(stream)
+                deleted_since = {place_of(m) for page in pages for m in page.messages} - set(producer.kept)
+                first = {place_of(m): m for page in pages for m in page.messages if place_of(m) not in deleted_since}
+                second = {place_of(m): m for m in again if place_of(m) not in deleted_since}
+                differing += first != second
+                spans += 1
+        assert everything(client, "q")
+
+    figures("G5", sealed_spans=spans, differing=differing)
+    assert differing == 0
