@@ -36,6 +36,7 @@ LAYERS = {
     "queuey.wsgi": Layer(ours=("queuey", "queuey.settings")),
     "queuey.storage": Layer(ours=LEAVES, others=("apsw", "google_crc32c")),
     "queuey.storage.contract": Layer(ours=(*LEAVES, "queuey.storage"), others=("hypothesis", "pytest")),
+    "queuey.logs": Layer(others=("orjson",)),
     "queuey.monitor": Layer(ours=("queuey",), others=("prometheus_client",)),
     "queuey.service": Layer(
         ours=(*LEAVES, "queuey.storage", "queuey.storage.open", "queuey.security.", "queuey.monitor"),
@@ -45,11 +46,11 @@ LAYERS = {
     "queuey.security": Layer(ours=LEAVES, not_standard=("asyncio",)),
     "queuey.api": Layer(
         ours=(*LEAVES, "queuey", "queuey.service.", "queuey.security."),
-        others=("msgspec", "orjson", "pyarrow", "prometheus_client"),
+        others=("orjson", "pyarrow"),
         not_standard=("asyncio", "threading"),
     ),
     "queuey.doors": Layer(
-        ours=(*LEAVES, "queuey", "queuey.service.", "queuey.security.", "queuey.api."),
+        ours=(*LEAVES, "queuey", "queuey.logs", "queuey.service.", "queuey.security.", "queuey.api."),
         others=("granian", "orjson", "pyramid", "uvloop", "webob"),
     ),
     "queuey.cli": Layer(

@@ -11,8 +11,11 @@ from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Any, Self
 
+import requests
+
 from qdo.client import Client
 from tests.functional import servers
+from tests.functional.client import TIMEOUT_SECONDS, authorization
 from tests.functional.servers import FIRST_KEY, QUEUEY, Door
 
 APPLICATION = "demo"
@@ -95,6 +98,16 @@ class Node:
         """A client of the process that runs now; without repeats, so that each outcome shows."""
         options = {"retries": 0, "sleep": lambda _: None} | options
         return Client(self.door.url, APPLICATION, FIRST_KEY, **options)
+
+    def call(self, method: str, *below: str, **given: Any) -> requests.Response:
+        """A request below the application's path, for what the client does not offer."""
+        given["headers"] = authorization(FIRST_KEY) | given.get("headers", {})
+        url = "/".join((self.door.url, "v1", APPLICATION, *below))
+        return requests.request(method, url, timeout=TIMEOUT_SECONDS, **given)
+
+    def root(self, path: str) -> bytes:
+        """One of the server's own pages."""
+        return requests.get(self.door.url + path, timeout=TIMEOUT_SECONDS).content
 
 
 class Loop:
