@@ -112,6 +112,19 @@ def test_every_setting_has_its_entry(html: Path) -> None:
     assert {f"{row.section}.{row.key}" for row in SETTINGS} <= anchors(html, "settings")
 
 
+def test_settings_that_pages_name_exist() -> None:
+    known = {(row.section, row.key) for row in SETTINGS}
+    named = {
+        (section, key)
+        for path in (README, *PAGES)
+        for section, keys in re.findall(r"`\[([a-z]+)\] ([a-z_ ]+)", path.read_text())
+        for key in keys.split()
+    }
+
+    assert named
+    assert named <= known
+
+
 def test_every_variable_has_its_entry() -> None:
     text = (ROOT / "docs/settings.md").read_text()
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from itertools import chain
 from typing import NamedTuple
 
 from queuey.api.calls import ARROW, JSON, NDJSON, Answer, Call, Headers
@@ -172,7 +173,10 @@ def _stream(service: Service, call: Call, queue: Queue) -> Answer:
         ("queuey-watermark", format_timestamp(watermark)),
         ("cache-control", "no-store"),
     ]
-    return Answer(200, b"", headers, _chunks(service, queue, params, form, watermark))
+    chunks = _chunks(service, queue, params, form, watermark)
+    # What the first page meets can still become a status: read it before the answer begins.
+    begun = [next(chunks), next(chunks)]
+    return Answer(200, b"", headers, chain(begun, chunks))
 
 
 def _chunks(

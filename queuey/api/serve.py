@@ -114,6 +114,8 @@ class Desk:
         return self._finish(call, operation.route, answer, began)
 
     def _enter(self, call: Call) -> None:
+        if not call.application:
+            return  # heartbeats and metrics are wanted most when the server is full
         if not self._gate.enter(call.length):
             self.service.monitor.count("queuey_throttled", 1, "in_flight")
             raise Throttled

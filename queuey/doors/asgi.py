@@ -112,17 +112,18 @@ class LoopDoor:
             del self._waiting[task]
 
     async def _body(self, receive: Receive, length: int) -> bytes:
-        """The body up to its announced length; shorter if the upload was cut."""
-        message = await self._patiently(receive())
-        body: bytes = message.get("body", b"")
-        if len(body) >= length:
-            return body
-        parts, got = [body], len(body)
-        while got < length and message["type"] == "http.request" and message.get("more_body"):
-            message = await self._patiently(receive())
-            parts.append(message.get("body", b""))
-            got += len(parts[-1])
-        return b"".join(parts)
+        """The body up to its announced length; shorter if the upload was cut, or took too long."""
+        parts: list[bytes] = []
+        more = True
+        try:
+            while length > 0 and more:
+                message = await self._patiently(receive())
+                parts.append(message.get("body", b""))
+                length -= len(parts[-1])
+                more = message.get("more_body", False)
+        except ClientGone:
+            pass  # what is missing is told like any other cut; silence would become a 500
+        return parts[0] if len(parts) == 1 else b"".join(parts)
 
     def _through_pyramid(self, call: Call, operation: Operation) -> Answer:
         """Run a call through the Pyramid door, in a thread that may wait."""

@@ -8,8 +8,8 @@ create table if not exists messages (
     tail         integer not null,
     expires      integer not null,  -- ticks
     seal         integer not null,  -- length and CRC32C, see seal_of
-    content_type text,
-    key          text,
+    content_type blob,              -- UTF-8, as blobs: a damaged text would fail the whole page
+    key          blob,
     body         blob    not null
 );
 create index if not exists messages_in_order on messages (place, ticks, tail, expires);

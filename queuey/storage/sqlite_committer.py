@@ -46,8 +46,17 @@ class Transaction:
 
     def __init__(self, connection: apsw.Connection, ids: IdGenerator) -> None:
         self.connection = connection
-        self.ids = ids
+        self._ids = ids
+        self._stamps = False
         self._values: list[Any] = []
+
+    @property
+    def ids(self) -> IdGenerator:
+        """Where ids come from. From its first use to the end of the group, no watermark passes the group's ids."""
+        if not self._stamps:
+            self._stamps = True
+            self._ids.open_group()
+        return self._ids
 
     def execute(self, sql: str, bindings: tuple[Any, ...] = ()) -> list[Row]:
         """Run one statement, after the inserts that came before it."""
@@ -174,7 +183,6 @@ class Committer:
             refusal, full = StorageUnavailable(f"the store's folder cannot be looked at: {error.strerror}"), None
         if refusal is not None:
             return self._fail(group, refusal)
-        self._ids.open_group()
         try:
             outcomes = self._transact(group, full)
         except apsw.FullError as error:

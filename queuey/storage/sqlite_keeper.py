@@ -17,7 +17,7 @@ import apsw
 from queuey.errors import QueueyError
 
 if TYPE_CHECKING:
-    from queuey.storage.sqlite import SqliteStore
+    from queuey.storage.sqlite_file import SqliteFile
 
 log = logging.getLogger(__name__)
 
@@ -32,7 +32,7 @@ CHECKPOINT_PAGES = 4000
 class Keeper:
     """One thread per served store."""
 
-    def __init__(self, store: SqliteStore, connect: Callable[[], apsw.Connection], wal_pages_cap: int) -> None:
+    def __init__(self, store: SqliteFile, connect: Callable[[], apsw.Connection], wal_pages_cap: int) -> None:
         self._store = store
         self._connect = connect
         self._cap = wal_pages_cap

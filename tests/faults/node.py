@@ -97,7 +97,9 @@ class Node:
     def client(self, **options: Any) -> Client:
         """A client of the process that runs now; without repeats, so that each outcome shows."""
         options = {"retries": 0, "sleep": lambda _: None} | options
-        return Client(self.door.url, APPLICATION, FIRST_KEY, **options)
+        client = Client(self.door.url, APPLICATION, FIRST_KEY, **options)
+        self._running.callback(client.close)
+        return client
 
     def call(self, method: str, *below: str, **given: Any) -> requests.Response:
         """A request below the application's path, for what the client does not offer."""

@@ -1,0 +1,257 @@
+"""The file of an embedded store: opening and closing it, its one writer, its readers, and what its keeper asks for.
+
+WAL with ``synchronous=FULL``: acknowledged means on disk. One committer writes in groups
+(:mod:`queuey.storage.sqlite_committer`), a reader per thread reads without waiting for it, and a
+keeper thread (:mod:`queuey.storage.sqlite_keeper`) does what need not happen on the way.
+
+The layout and its measurements are in docs/decisions/004.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+from collections.abc import Callable, Sequence
+from importlib.resources import files
+from pathlib import Path
+from typing import Any
+
+import apsw
+
+from queuey.clock import Clock
+from queuey.errors import ConfigurationError, QueueyError, StorageUnavailable
+from queuey.ids import TICKS_PER_SECOND, IdGenerator
+from queuey.promise import Promise
+from queuey.storage.sqlite_committer import Committer, Row, Transaction
+from queuey.storage.sqlite_guard import FolderLock, Guard
+from queuey.storage.sqlite_keeper import Keeper
+
+log = logging.getLogger(__name__)
+
+_RESTART_SLACK_SECONDS = 5.0
+"""Ids and watermarks may have run this far past the newest noted moment when the process died."""
+_BUSY_MS = 5000
+"""How long a write waits for another process that writes, such as ``queuey key new``."""
+_CHECKPOINT_PATIENCE_MS = 50
+"""How long the committer, and all who wait for it, wait for readers of an old snapshot, such as a backup."""
+_DROPPED_SECONDS = 600.0
+"""How long a dropped incarnation is remembered to refuse appends that were under way; rows go by themselves."""
+
+
+def _load_statements() -> dict[str, str]:
+    text = (files("queuey.storage") / "sqlite.sql").read_text(encoding="utf-8")
+    found = {}
+    for part in text.split("\n-- ")[1:]:
+        head, _, body = part.partition("\n")
+        found[head.partition(":")[0]] = body.strip()
+    return found
+
+
+SQL = _load_statements()
+
+
+class SqliteFile:
+    """One file, opened.
+
+    :raises StoreInUse: another server process serves this file.
+    :raises ConfigurationError: the file cannot be opened, is no store, or lies on a network file system.
+    """
+
+    def __init__(
+        self,
+        path: Path,
+        clock: Clock,
+        ids: IdGenerator,
+        *,
+        synchronous: str = "full",
+        reserve_mb: int = 64,
+        cache_mb: int = 8,
+        wal_mb: int = 64,
+        serve: bool = True,
+    ) -> None:
+        """:param serve: False opens the file beside a running server, for keys and the like: no lock, no keeper."""
+        self._path = path
+        self._clock = clock
+        self._ids = ids
+        self._cache_kib = cache_mb * 1024
+        self._wal_bytes = wal_mb << 20
+        self._local = threading.local()
+        self._readers: list[apsw.Connection] = []
+        self._readers_lock = threading.Lock()
+        self._closed = False
+        self._lock = FolderLock(path) if serve else None
+        self._read_only = self._lock is not None and self._lock.read_only
+        try:
+            self._writer = self._open_writer(synchronous)
+        except apsw.Error as error:
+            self._release()
+            raise ConfigurationError(f"cannot open the store {path}: {error}") from error
+        self._guard = Guard(path, reserve_bytes=reserve_mb << 20, read_only=self._read_only)
+        dropped = self._writer.execute(SQL["dropped_all"]).fetchall()
+        self._dropped: dict[Any, float] = {queue: clock.elapsed() for (queue,) in dropped}
+        self._raise_floor()
+        self._committer = Committer(self._writer, ids, self._guard, path.name)
+        self._keeper: Keeper | None = None
+        if serve and not self._read_only:
+            self._keeper = Keeper(self, lambda: self._connect(read_only=False), wal_mb * 256)
+            self._writer.set_wal_hook(self._wal_grew)
+            self._keeper.start()
+
+    def _open_writer(self, synchronous: str) -> apsw.Connection:
+        if self._read_only:
+            return self._connect(read_only=True)
+        connection = self._connect(read_only=False)
+        if connection.execute("pragma journal_mode = wal").fetchall() != [("wal",)]:
+            raise ConfigurationError(f"the store {self._path} cannot use a write-ahead log on this file system")
+        connection.execute(f"pragma synchronous = {synchronous}")
+        connection.execute("pragma wal_autocheckpoint = 0")
+        connection.execute(f"pragma journal_size_limit = {self._wal_bytes}")
+        connection.execute("begin immediate")
+        for statement in SQL["schema"].split(";\n"):
+            connection.execute(statement)
+        connection.execute("commit")
+        return connection
+
+    def _connect(self, *, read_only: bool) -> apsw.Connection:
+        """A connection of this thread's own.
+
+        A store on a read-only file system without a write-ahead log cannot change at all, and is opened so.
+        """
+        if read_only:
+            wal = self._path.with_name(self._path.name + "-wal")
+            still = self._read_only and not (wal.exists() and wal.stat().st_size)
+            uri = f"file:{self._path}?mode=ro" + ("&immutable=1" if still else "")
+            flags = apsw.SQLITE_OPEN_READONLY | apsw.SQLITE_OPEN_URI
+            connection = apsw.Connection(uri, flags=flags)
+        else:
+            connection = apsw.Connection(str(self._path))
+        connection.set_busy_timeout(_BUSY_MS)
+        connection.execute(f"pragma cache_size = -{self._cache_kib // (4 if read_only else 1)}")
+        return connection
+
+    def _raise_floor(self) -> None:
+        """Go on above everything an earlier process may have stamped or promised (G3, G4), also if the clock was set back."""
+        rows: list[Row] = self._writer.execute(SQL["moment_read"]).fetchall()
+        if rows:
+            boot, elapsed, last = rows[0]
+            since = self._clock.elapsed() - elapsed if boot == self._clock.boot() else _RESTART_SLACK_SECONDS
+            self._ids.raise_floor(last + round(min(since, _RESTART_SLACK_SECONDS) * TICKS_PER_SECOND))
+
+    def _reader(self) -> apsw.Connection:
+        """This thread's own connection: a page is one statement, hence one short read transaction."""
+        try:
+            connection: apsw.Connection = self._local.connection
+        except AttributeError:
+            if self._closed:
+                raise StorageUnavailable("the store is closed") from None
+            connection = self._local.connection = self._connect(read_only=True)
+            with self._readers_lock:
+                self._readers.append(connection)
+        return connection
+
+    def close(self) -> None:
+        if self._closed:
+            return
+        self._closed = True
+        if self._keeper is not None:
+            self._keeper.stop()
+            self.note_moment()
+        self._committer.close()
+        with self._readers_lock:
+            for reader in self._readers:
+                reader.close()
+        self._writer.close()
+        self._release()
+
+    def _release(self) -> None:
+        if self._lock is not None:
+            self._lock.close()
+
+    def problems(self) -> Sequence[str]:
+        return self._guard.problems()
+
+    def _read_failed(self, error: Exception) -> QueueyError:
+        """What a failed read is to the caller; damage found on the way stops the writing."""
+        if isinstance(error, QueueyError):
+            return error
+        if isinstance(error, (apsw.CorruptError, apsw.NotADBError)):
+            self._guard.damage = str(error)
+        return StorageUnavailable(f"the store could not be read: {error}")
+
+    def _ask(self, sql: str, bindings: tuple[Any, ...], shape: Callable[[list[Row]], Any]) -> Promise[Any]:
+        try:
+            return Promise.of(shape(self._reader().execute(sql, bindings).fetchall()))
+        except apsw.Error as error:
+            return Promise.failed(self._read_failed(error))
+
+    def _tell(self, sql: str, bindings: tuple[Any, ...]) -> Promise[None]:
+        def job(transaction: Transaction) -> None:
+            transaction.execute(sql, bindings)
+
+        return self._committer.submit(job, grows=False)
+
+    def _wal_grew(self, _connection: apsw.Connection, _name: str, pages: int) -> int:
+        if self._keeper is not None:
+            self._keeper.committed(pages)
+        return apsw.SQLITE_OK
+
+    def finish_checkpoint(self, mode: int) -> None:
+        """Let the committer copy what the keeper's checkpoint left, so that the log can start over."""
+
+        def copy() -> None:
+            self._writer.set_busy_timeout(_CHECKPOINT_PATIENCE_MS)
+            try:
+                self._writer.wal_checkpoint(mode=mode)
+            finally:
+                self._writer.set_busy_timeout(_BUSY_MS)
+
+        self._committer.run_between(copy)
+
+    def found_damage(self, text: str) -> None:
+        """Stop writing; readiness says why (G18)."""
+        log.error("the store is damaged", extra={"error": text})
+        self._guard.damage = text
+
+    def newest_moment(self) -> int:
+        """The newest tick stamped or served as a watermark."""
+        return self._ids.last_ticks
+
+    def note_moment(self) -> Promise[None]:
+        """Write down how far time has got, for the next start."""
+
+        def job(transaction: Transaction) -> None:
+            moment = (self._clock.boot(), self._clock.elapsed(), self._ids.last_ticks)
+            transaction.look(SQL["moment_keep"], moment)
+
+        return self._committer.submit(job, grows=False)
+
+    def has_refuse(self) -> bool:
+        """Whether there is something whose room can be given back."""
+        now = self._clock.elapsed()
+        for queue, since in list(self._dropped.items()):
+            if now - since > _DROPPED_SECONDS and not self._reader().execute(SQL["dropped_find"], (queue,)).fetchall():
+                del self._dropped[queue]
+        ((found,),) = self._reader().execute(SQL["refuse"], (self._clock.now_ticks(),)).fetchall()
+        return bool(found)
+
+    def purge(self, rows: int) -> Promise[int]:
+        """Delete up to ``rows`` expired messages, idempotency keys, and messages of dropped queues each.
+
+        :returns: how many went, more than 0 as long as there may be more.
+        """
+
+        def job(transaction: Transaction) -> int:
+            def delete(name: str, *bindings: Any) -> int:
+                transaction.execute(SQL[name], (*bindings, rows))
+                return transaction.connection.changes()
+
+            now = self._clock.now_ticks()
+            gone = delete("purge_expired", now) + delete("purge_once", now)
+            for (queue,) in transaction.look(SQL["dropped_one"], ()):
+                left = delete("purge_dropped", queue, queue + b"\xff") + delete("purge_dropped_once", queue)
+                if not left:
+                    transaction.execute(SQL["drop_done"], (queue,))
+                gone += left + 1
+            return gone
+
+        return self._committer.submit(job, grows=False)

@@ -1,0 +1,311 @@
+"""Messages in an embedded store's file."""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Sequence
+from functools import partial
+from typing import Any
+
+import apsw
+from google_crc32c import extend as crc32c_extend
+from google_crc32c import value as crc32c
+
+from queuey.errors import CorruptMessage, KeyReused, QueueNotFound
+from queuey.ids import TICKS_PER_SECOND, MessageId
+from queuey.model import (
+    Appended,
+    AppendRequest,
+    Consistency,
+    Draft,
+    Message,
+    Once,
+    Page,
+    PartitionId,
+    PartitionState,
+    Placed,
+    Queue,
+    Span,
+)
+from queuey.promise import Promise
+from queuey.storage import ONCE_SECONDS, MessageStore
+from queuey.storage.sqlite_committer import Row, Transaction
+from queuey.storage.sqlite_file import SQL, SqliteFile
+
+_READS = {
+    (newest_first, with_bodies): SQL[
+        ("read" if with_bodies else "ids") + ("_descending" if newest_first else "_ascending")
+    ]
+    for newest_first in (False, True)
+    for with_bodies in (False, True)
+}
+_FETCH, _DELETE = SQL["fetch"], SQL["delete_message"]
+
+
+def seal_of(ticks: int, tail: int, content_type: bytes | None, key: bytes | None, body: bytes) -> int:
+    """What a row must match when it is read: its length, and a CRC32C bound to its id (G6).
+
+    >>> seal_of(0, 0, None, None, b"123456789") == 9 << 32 | 0xE3069283
+    True
+    """
+    crc: int = crc32c(body)
+    if content_type is not None or key is not None:
+        crc = crc32c_extend(crc, b"%b\n%b" % (content_type or b"", key or b""))
+    return len(body) << 32 | ((crc ^ ticks ^ tail) & 0xFFFFFFFF)
+
+
+_PARTITION_BYTES = [number.to_bytes(1, "big") for number in range(256)]
+
+
+def _place(partition: PartitionId) -> bytes:
+    return partition.queue.bytes + _PARTITION_BYTES[partition.number]
+
+
+class SqliteMessages(SqliteFile, MessageStore):
+    """The message half of :class:`~queuey.storage.sqlite.SqliteStore`."""
+
+    def append(self, request: AppendRequest) -> Promise[Appended]:
+        return self._committer.submit(lambda transaction: self._append(transaction, request), grows=True)
+
+    def _append(self, transaction: Transaction, request: AppendRequest) -> Appended:
+        queue, drafts, once = request
+        key = queue.uuid.bytes
+        if key in self._dropped:
+            raise QueueNotFound
+        if once is None and not any(draft[6] for draft in drafts):
+            return Appended(self._insert(transaction, key, drafts))
+        if once is not None:
+            earlier = self._earlier(transaction, key, once)
+            if earlier is not None:
+                return Appended(earlier, repeated=True)
+        return self._append_once(transaction, key, drafts, once)
+
+    def _append_once(
+        self, transaction: Transaction, queue: bytes, drafts: Sequence[Draft], once: Once | None
+    ) -> Appended:
+        """Insert the drafts that are new, and remember the keys of all."""
+        first: dict[str, int] = {}
+        known: list[Placed | int | None] = []
+        for index, draft in enumerate(drafts):
+            if once is not None and draft.once not in (None, once) and draft.once.key == once.key:
+                raise KeyReused
+            known.append(self._known(transaction, queue, draft.once, drafts, first))
+            if draft.once is not None:
+                first.setdefault(draft.once.key, index)
+        inserted = iter(
+            self._insert(transaction, queue, [draft for draft, k in zip(drafts, known, strict=True) if k is None])
+        )
+        placed: list[Placed] = []
+        for draft, earlier in zip(drafts, known, strict=True):
+            place = next(inserted) if earlier is None else placed[earlier] if isinstance(earlier, int) else earlier
+            placed.append(place)
+            if draft.once is not None and earlier is None:
+                self._remember(transaction, queue, draft.once, [place])
+        if once is not None:
+            self._remember(transaction, queue, once, placed)
+        return Appended(placed, repeated=bool(drafts) and None not in known)
+
+    def _known(
+        self, transaction: Transaction, queue: bytes, once: Once | None, drafts: Sequence[Draft], first: dict[str, int]
+    ) -> Placed | int | None:
+        """Where a draft with this key is already: in the store, or earlier in its own batch (an index)."""
+        if once is None:
+            return None
+        index = first.get(once.key)
+        if index is not None:
+            if drafts[index].once != once:
+                raise KeyReused
+            return index
+        earlier = self._earlier(transaction, queue, once)
+        return None if earlier is None else earlier[0]
+
+    def _insert(self, transaction: Transaction, queue: bytes, drafts: Sequence[Draft]) -> list[Placed]:
+        ids, insert = transaction.ids, transaction.insert
+        tick, now_tail = ids.stamp(len(drafts)) if drafts else 0, ids.tail
+        placed = []
+        for partition, body, ttl, content_type, key, due, _ in drafts:
+            if due is None or due <= tick:
+                message_id = MessageId(tick, now_tail)
+                tick += 1
+            else:
+                message_id = MessageId(due, ids.scheduled_tail())
+            ticks, tail = message_id
+            place = queue + _PARTITION_BYTES[partition]
+            expires = ticks + ttl * TICKS_PER_SECOND
+            kind = None if content_type is None else content_type.encode()
+            key_bytes = None if key is None else key.encode()
+            seal = seal_of(ticks, tail, kind, key_bytes, body)
+            insert((place, ticks, tail, expires, seal, kind, key_bytes, body))
+            placed.append(Placed(message_id, partition))
+        return placed
+
+    def _earlier(self, transaction: Transaction, queue: bytes, once: Once) -> list[Placed] | None:
+        rows = transaction.look(SQL["once_find"], (queue, once.key, self._clock.now_ticks()))
+        if not rows:
+            return None
+        digest, answer = rows[0]
+        if digest != once.digest:
+            raise KeyReused
+        return [Placed(MessageId.from_bytes(answer[at + 1 : at + 17]), answer[at]) for at in range(0, len(answer), 17)]
+
+    def _remember(self, transaction: Transaction, queue: bytes, once: Once, placed: Sequence[Placed]) -> None:
+        answer = b"".join(place.partition.to_bytes(1, "big") + place.id.bytes for place in placed)
+        expires = self._clock.now_ticks() + ONCE_SECONDS * TICKS_PER_SECOND
+        transaction.look(SQL["once_keep"], (queue, once.key, once.digest, answer, expires))
+
+    def watermark(self, consistency: Consistency) -> int:
+        return self._ids.watermark()
+
+    def read(
+        self,
+        partition: PartitionId,
+        span: Span,
+        *,
+        limit: int,
+        now_ticks: int,
+        newest_first: bool = False,
+        max_bytes: int = 4 << 20,
+        with_bodies: bool = True,
+        skip_corrupt: bool = False,
+        consistency: Consistency = Consistency.STRONG,
+    ) -> Promise[Page]:
+        if partition.queue.bytes in self._dropped:
+            return Promise.of(Page([], False))
+        after, upto = span
+        rows_at_most = -1 if skip_corrupt else limit + 1  # how many are stepped over is not known before
+        bindings = (_place(partition), *after, *upto, now_ticks, rows_at_most)
+        try:
+            rows = self._reader().execute(_READS[newest_first, with_bodies], bindings)
+            return Promise.of(_page(rows, limit, max_bytes, with_bodies, skip_corrupt))
+        except (CorruptMessage, apsw.Error) as error:
+            return Promise.failed(self._read_failed(error))
+
+    def fetch(
+        self, queue: Queue, wanted: Sequence[tuple[int, MessageId]], *, now_ticks: int
+    ) -> Promise[Sequence[Message | None]]:
+        if queue.uuid.bytes in self._dropped:
+            return Promise.of([None] * len(wanted))
+        found: list[Message | None] = []
+        try:
+            reader = self._reader()
+            for number, message_id in wanted:
+                rows = reader.execute(_FETCH, (_place(queue.partition(number)), *message_id, now_ticks))
+                page = _page(rows, 1, 0, True, False)
+                found.append(page.messages[0] if page.messages else None)
+        except (CorruptMessage, apsw.Error) as error:
+            return Promise.failed(self._read_failed(error))
+        return Promise.of(found)
+
+    def put(
+        self,
+        queue: Queue,
+        wanted: Sequence[tuple[int, MessageId]],
+        *,
+        body: bytes,
+        content_type: str | None,
+        ttl_seconds: int,
+    ) -> Promise[bool]:
+        def job(transaction: Transaction) -> bool:
+            if queue.uuid.bytes in self._dropped:
+                raise QueueNotFound
+            now = transaction.ids.stamp()
+            kind = None if content_type is None else content_type.encode()
+            for number, (ticks, tail) in wanted:
+                place = _place(queue.partition(number))
+                transaction.execute(_DELETE, (place, ticks, tail))
+                expires = max(now, ticks) + ttl_seconds * TICKS_PER_SECOND
+                seal = seal_of(ticks, tail, kind, None, body)
+                transaction.insert((place, ticks, tail, expires, seal, kind, None, body))
+            return any(message_id.ticks < now for _, message_id in wanted)
+
+        return self._committer.submit(job, grows=True)
+
+    def delete(self, queue: Queue, wanted: Sequence[tuple[int, MessageId]]) -> Promise[None]:
+        def job(transaction: Transaction) -> None:
+            for number, message_id in wanted:
+                transaction.execute(_DELETE, (_place(queue.partition(number)), *message_id))
+
+        return self._committer.submit(job, grows=False)
+
+    def inspect(self, partitions: Sequence[PartitionId], *, now_ticks: int) -> Promise[Sequence[PartitionState]]:
+        try:
+            return Promise.of([self._inspect_one(partition, now_ticks) for partition in partitions])
+        except apsw.Error as error:
+            return Promise.failed(self._read_failed(error))
+
+    def _inspect_one(self, partition: PartitionId, now_ticks: int) -> PartitionState:
+        if partition.queue.bytes in self._dropped:
+            return PartitionState(0, 0, None, None)
+        reader, place = self._reader(), _place(partition)
+
+        def end(sql: str) -> MessageId | None:
+            rows: list[Row] = reader.execute(sql, (place, now_ticks)).fetchall()
+            return MessageId(*rows[0]) if rows else None
+
+        counts: list[Row] = reader.execute(SQL["depth"], (place, now_ticks, now_ticks)).fetchall()
+        depth, scheduled = counts[0]
+        return PartitionState(depth, int(scheduled), end(SQL["oldest"]), end(SQL["newest"]))
+
+    def drop(self, queue: uuid.UUID) -> Promise[None]:
+        def job(transaction: Transaction) -> None:
+            transaction.execute(SQL["drop_queue"], (queue.bytes,))
+            self._dropped[queue.bytes] = self._clock.elapsed()
+
+        return self._committer.submit(job, grows=False)
+
+
+def _page(rows: Any, limit: int, max_bytes: int, with_bodies: bool, skip_corrupt: bool) -> Page:
+    """Rows to messages, each checked, until the limit of count or bytes."""
+    got: list[Row] = []
+    room, more, passed, counted = max_bytes, False, 0, 0
+    step_over = skip_corrupt and with_bodies
+    for row in rows:
+        if step_over and not _is_sound(row):
+            passed += 1
+            continue
+        room -= len(row[5])
+        if len(got) == limit or (room < 0 and got):
+            more = True
+            rows.close()
+            break
+        got.append(row)
+        counted = passed  # those after the page's last message are met again by the next page
+    if with_bodies and not skip_corrupt:
+        _refuse_corrupt(got)
+    return Page(
+        [_message(row[:6]) if row[3] is row[4] is None else _named(row) for row in got],
+        more,
+        counted if more else passed,
+    )
+
+
+def _is_sound(row: Row) -> bool:
+    """Whether a row is as it was written; a flipped bit may even have made a text of a blob."""
+    blobs = type(row[5]) is bytes and not isinstance(row[3], str) and not isinstance(row[4], str)
+    return blobs and seal_of(row[0], row[1], row[3], row[4], row[5]) == row[6]
+
+
+def _refuse_corrupt(rows: list[Row]) -> None:
+    """Most messages have neither content type nor key: for them the seal is one expression, here in place."""
+    try:
+        suspects = [
+            row for row in rows if (len(row[5]) << 32 | ((crc32c(row[5]) ^ row[0] ^ row[1]) & 0xFFFFFFFF)) != row[6]
+        ]
+    except TypeError:
+        suspects = rows
+    for row in suspects:
+        if not _is_sound(row):
+            named = MessageId(row[0], row[1]).hex
+            raise CorruptMessage(f"message {named} does not match its checksum: step over it with skip_corrupt=true")
+
+
+def _named(row: Row) -> Message:
+    """A row that has a content type or a key."""
+    ticks, tail, expires, kind, key, body, _ = row
+    return Message(
+        ticks, tail, expires, None if kind is None else kind.decode(), None if key is None else key.decode(), body
+    )
+
+
+_message = partial(tuple.__new__, Message)
+"""A row as a message, without the cost of calling its constructor."""

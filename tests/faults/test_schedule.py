@@ -1,0 +1,127 @@
+"""G13: a message with a delivery time is not read before it and is not lost, over kill -9 and without any recovery."""
+
+from __future__ import annotations
+
+import random
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from itertools import count
+from pathlib import Path
+
+from qdo.client import Client, Message, NewMessage
+from qdo.measure import duplicates, loss, percentiles
+from queuey.clock import SystemClock
+from queuey.errors import OutcomeUnknown, StorageUnavailable
+from queuey.ids import EPOCH_TICKS, TICKS_PER_SECOND, MessageId, format_timestamp
+from tests.conftest import Figures
+from tests.faults.node import PAUSE_SECONDS, Node, busy
+from tests.faults.readers import CursorReader
+from tests.functional.servers import eventually
+
+PARTITIONS = range(1, 4)
+now_ticks = SystemClock().now_ticks
+
+
+@dataclass
+class Scheduler:
+    """Appends messages that are due a little later, now, or were due long ago; remembers what it asked for."""
+
+    chance: random.Random
+    wanted: dict[str, int] = field(default_factory=dict)
+    """The moment asked for, in ticks, by body; also of those whose outcome is not known."""
+    acknowledged: dict[str, MessageId] = field(default_factory=dict)
+    numbers: count[int] = field(default_factory=count)
+
+    def step(self, client: Client) -> None:
+        new = [self._new() for _ in range(self.chance.randint(1, 20))]
+        try:
+            placed = client.append_batch("q", new)
+        except (OutcomeUnknown, StorageUnavailable):
+            time.sleep(PAUSE_SECONDS)
+            return
+        self.acknowledged |= {str(one.body): where.id for one, where in zip(new, placed, strict=True)}
+
+    def _new(self) -> NewMessage:
+        body = str(next(self.numbers))
+        due = now_ticks() + round(self.chance.choice((-3600.0, 0.0, 0.01, 0.5, 2.0)) * TICKS_PER_SECOND)
+        self.wanted[body] = due
+        return NewMessage(body, deliver_at=format_timestamp(due))
+
+
+@dataclass
+class Sightings(CursorReader):
+    """Follows the queue and notes when it first saw each message: not later than the moment noted."""
+
+    seen: dict[str, int] = field(default_factory=dict)
+    again: list[str] = field(default_factory=list)
+
+    def follow(self, client: Client) -> None:
+        page = self.step(client)
+        now = now_ticks()
+        for message in page.messages if page else ():
+            if message.text in self.seen:
+                self.again.append(message.text)
+            self.seen[message.text] = now
+
+
+def too_early(wanted: Mapping[str, int], seen: Mapping[str, int]) -> list[str]:
+    """Messages that were seen before the moment they were wanted at."""
+    return [body for body, moment in seen.items() if moment < wanted[body]]
+
+
+def test_scheduled_messages_come_in_time_and_none_is_lost(
+    tmp_path: Path, rounds: Callable[[int], range], chance: random.Random, figures: Figures
+) -> None:
+    scheduler, reader = Scheduler(chance), Sightings(PARTITIONS)
+    with Node(tmp_path) as node:
+        node.client().create_queue("q", partitions=len(PARTITIONS))
+        for _ in rounds(3):
+            enough = len(scheduler.acknowledged) + 500
+            writing, reading = node.client(), node.client()
+            with busy(lambda: scheduler.step(writing), lambda: reader.follow(reading)):  # noqa: B023
+                eventually(lambda: len(scheduler.acknowledged) >= enough, seconds=30)  # noqa: B023
+                node.kill()
+            node.start()
+        reading = node.client()
+        eventually(
+            lambda: reader.follow(reading) or not loss(scheduler.acknowledged, reader.seen), seconds=30
+        )
+
+    early = too_early(scheduler.wanted, reader.seen)
+    lost = loss(scheduler.acknowledged, reader.seen)
+    lateness = [
+        (reader.seen[body] - max(scheduler.wanted[body], message_id.ticks)) / 10_000
+        for body, message_id in scheduler.acknowledged.items()
+    ]
+    figures(
+        "G13",
+        scheduled=len(scheduler.acknowledged),
+        kills=len(rounds(3)),
+        early=len(early),
+        lost=len(lost),
+        repeated=len(reader.again),
+        late_p99_ms=percentiles(lateness)[99],
+    )
+    assert early == []
+    assert lost == []
+    assert reader.again == []
+
+
+def test_a_deleted_message_never_comes_also_after_kill_9(tmp_path: Path, figures: Figures) -> None:
+    with Node(tmp_path) as node:
+        client = node.client()
+        client.create_queue("q")
+        due = format_timestamp(now_ticks() + TICKS_PER_SECOND)
+        placed = client.append_batch("q", [NewMessage(str(number), deliver_at=due) for number in range(100)])
+        client.delete("q", placed[::2])
+        node.kill()
+        node.start()
+        client = node.client()
+        came: list[Message] = eventually(lambda: list(client.iterate("q")))
+
+    cancelled = {where.id for where in placed[::2]}
+    figures("G13", cancelled=len(cancelled), of_which_came=sum(message.id in cancelled for message in came))
+    assert [message.id for message in came] == [where.id for where in placed[1::2]]
+    assert duplicates(message.id for message in came) == []
+    assert min(message.id.ticks for message in came) > EPOCH_TICKS
