@@ -7,13 +7,16 @@ page is parsed, so that the text can't grow stale::
     <!-- error: QueueNotFound -->  what queuey.errors says of one class, and its anchor
     <!-- commands -->              every command of the queuey command line
     <!-- metrics -->               every metric of /metrics
+    <!-- faults -->                which file of tests/faults tries to break which promise
 """
 
 from __future__ import annotations
 
+import ast
 import inspect
 import re
 from collections.abc import Callable, Iterator
+from pathlib import Path
 from typing import Any
 
 import click
@@ -23,7 +26,8 @@ from queuey.errors import BrokenStream, ConfigurationError, QueueyError, ServerU
 from queuey.monitor import Monitor
 from queuey.settings import SETTINGS
 
-_PLACE = re.compile(r"^<!-- (settings|error|commands|metrics)(?:: (\w+))? -->$", re.MULTILINE)
+_TESTS = Path(__file__).parent.parent.parent / "tests"
+_PLACE = re.compile(r"^<!-- (settings|error|commands|metrics|faults)(?:: (\w+))? -->$", re.MULTILINE)
 
 
 def table(head: tuple[str, ...], rows: list[tuple[str, ...]]) -> str:
@@ -129,11 +133,22 @@ def metrics() -> str:
     return table(("Metric", "Kind", "Labels", "Meaning"), rows)
 
 
+def faults() -> str:
+    """Each file's first word is the promise, ``G1:``."""
+    rows = []
+    for path in sorted(_TESTS.glob("faults/test_*.py")):
+        said = (ast.get_docstring(ast.parse(path.read_text())) or "").partition(":")
+        number, sentence = int(said[0].removeprefix("G")), " ".join(said[2].split())
+        rows.append((number, f"G{number}", f"`make faults TESTS=tests/faults/{path.name}`", sentence))
+    return table(("Promise", "Command", "What it tries"), [tuple(cells) for _, *cells in sorted(rows)])
+
+
 WRITERS: dict[str, Callable[..., str]] = {
     "settings": settings,
     "error": error,
     "commands": commands,
     "metrics": metrics,
+    "faults": faults,
 }
 
 

@@ -12,6 +12,7 @@ import secrets
 from collections.abc import Mapping
 from itertools import count
 from time import perf_counter
+from typing import NoReturn
 
 from queuey.api.calls import JSON, Answer, Call, Target
 from queuey.api.messages import put, read_messages
@@ -71,8 +72,10 @@ class Desk:
             operation, (call.application, call.queue, call.ids) = resolve(method, path)
             if query_string and operation.function is read_messages and boolean(call.query.get("info")):
                 operation = INFORMATION
-            call.length = self._announced_length(call, operation)
-            self._enter(call)
+            length = self._announced_length(call, operation)
+            if call.application:  # the server's own pages take no body, and are wanted most when it is full
+                self._enter(call)
+                call.length = length
         except QueueyError as error:
             return call, self._finish(call, "none", self._refuse(call, error), perf_counter())
         return call, operation
@@ -105,7 +108,8 @@ class Desk:
         try:
             answer = await self._serve(operation, call)
             if len(answer.body) > _SMALL:
-                self._hold(call, len(answer.body))
+                # A write that was carried out is never answered with a refusal (G10).
+                self._hold(call, len(answer.body), owed=call.method not in ("GET", "HEAD"))
         except QueueyError as error:
             answer = self._refuse(call, error)
         except Exception:
@@ -114,18 +118,31 @@ class Desk:
         return self._finish(call, operation.route, answer, began)
 
     def _enter(self, call: Call) -> None:
-        if not call.application:
-            return  # heartbeats and metrics are wanted most when the server is full
-        if not self._gate.enter(call.length):
-            self.service.monitor.count("queuey_throttled", 1, "in_flight")
-            raise Throttled
-        call.held = call.length
+        if not self._gate.enter():
+            self._throttled()
+        call.held = 0
 
-    def _hold(self, call: Call, size: int) -> None:
-        if not self._gate.hold(size):
-            self.service.monitor.count("queuey_throttled", 1, "in_flight")
-            raise Throttled
+    def receive(self, call: Call, size: int) -> Answer | None:
+        """So many more bytes of a call's body are here: its refusal, if there is no room for them.
+
+        An announced length takes no room: who announces much and sends little keeps nobody else out.
+        """
+        try:
+            self._hold(call, size)
+        except Throttled as error:
+            return self._broken_off(call, error)
+        return None
+
+    def _hold(self, call: Call, size: int, *, owed: bool = False) -> None:
+        if call.held < 0:
+            return
+        if not self._gate.hold(size, owed=owed):
+            self._throttled()
         call.held += size
+
+    def _throttled(self) -> NoReturn:
+        self.service.monitor.count("queuey_throttled", 1, "in_flight")
+        raise Throttled
 
     def leave(self, call: Call) -> None:
         """A call's answer is sent, or nobody waits for it any more. May be repeated."""
@@ -160,7 +177,12 @@ class Desk:
 
     def cut_short(self, call: Call, got: int) -> Answer:
         """The body ended before its announced length: nothing of it is used (G6)."""
-        error = InvalidParameter(problems={"body": f"the upload ended after {got} of {call.length} bytes"})
+        return self._broken_off(
+            call, InvalidParameter(problems={"body": f"the upload ended after {got} of {call.length} bytes"})
+        )
+
+    def _broken_off(self, call: Call, error: QueueyError) -> Answer:
+        """A refusal in the midst of an upload: what comes after it is no request."""
         answer = self._refuse(call, error)
         answer.headers.append(("connection", "close"))
         return self._finish(call, "none", answer, perf_counter())

@@ -80,9 +80,7 @@ class LoopDoor:
         call, operation = desk.open(scope["method"], scope["path"], query, _headers(scope["headers"]))
         try:
             if call.length and not isinstance(operation, Answer):
-                call.body = await self._body(receive, call.length)
-                if len(call.body) != call.length:
-                    operation = desk.cut_short(call, len(call.body))
+                operation = await self._body(call, receive) or operation
             if isinstance(operation, Answer):
                 answer = operation
             elif operation.hot and not _long(call):
@@ -98,12 +96,15 @@ class LoopDoor:
         finally:
             desk.leave(call)
 
-    async def _patiently(self, coming: Awaitable[Any]) -> Any:
-        """Wait for the client, but not for ever."""
+    async def _patiently(self, coming: Awaitable[Any], since: float | None = None) -> Any:
+        """Wait for the client, but not for ever.
+
+        :param since: when waiting began, if that is not now.
+        """
         task = asyncio.current_task()
         if task is None:
             raise AssertionError("a request is served by a task")
-        self._waiting[task] = self._loop.time()
+        self._waiting[task] = self._loop.time() if since is None else since
         try:
             return await coming
         except asyncio.CancelledError as error:
@@ -111,19 +112,24 @@ class LoopDoor:
         finally:
             del self._waiting[task]
 
-    async def _body(self, receive: Receive, length: int) -> bytes:
-        """The body up to its announced length; shorter if the upload was cut, or took too long."""
+    async def _body(self, call: Call, receive: Receive) -> Answer | None:
+        """Read the body, in the time that all of it may take; a refusal if it was cut, late, or too much beside the others."""
         parts: list[bytes] = []
-        more = True
+        got, more, began = 0, True, self._loop.time()
         try:
-            while length > 0 and more:
-                message = await self._patiently(receive())
+            while got < call.length and more:
+                message = await self._patiently(receive(), began)
                 parts.append(message.get("body", b""))
-                length -= len(parts[-1])
+                got += len(parts[-1])
                 more = message.get("more_body", False)
+                if call.length > PIECE:
+                    refused = self._desk.receive(call, len(parts[-1]))
+                    if refused is not None:
+                        return refused
         except ClientGone:
             pass  # what is missing is told like any other cut; silence would become a 500
-        return parts[0] if len(parts) == 1 else b"".join(parts)
+        call.body = parts[0] if len(parts) == 1 else b"".join(parts)
+        return None if got == call.length else self._desk.cut_short(call, got)
 
     def _through_pyramid(self, call: Call, operation: Operation) -> Answer:
         """Run a call through the Pyramid door, in a thread that may wait."""

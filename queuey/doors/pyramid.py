@@ -56,6 +56,9 @@ def _answer(desk: Desk, call: Call, opened: Operation | Answer, environ: Environ
     if isinstance(opened, Answer):
         return opened
     if call.length:
+        refused = desk.receive(call, call.length)
+        if refused is not None:
+            return refused
         call.body = environ["wsgi.input"].read(call.length)
         if len(call.body) < call.length:
             return desk.cut_short(call, len(call.body))

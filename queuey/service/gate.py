@@ -15,19 +15,21 @@ class Gate:
         self._most_bytes = most_bytes
         self._lock = threading.Lock()
 
-    def enter(self, size: int) -> bool:
-        """Let a call with a body of this size in, if there is room; one call always finds room for its bytes."""
+    def enter(self) -> bool:
+        """Let a call in, if there is room."""
         with self._lock:
-            if self.calls >= self._most_calls or (self.calls and self._bytes + size > self._most_bytes):
+            if self.calls >= self._most_calls:
                 return False
             self.calls += 1
-            self._bytes += size
             return True
 
-    def hold(self, size: int) -> bool:
-        """Let a call that is in hold more bytes, if there is room."""
+    def hold(self, size: int, *, owed: bool = False) -> bool:
+        """Let a call that is in hold more bytes, if there is room; one alone always finds room.
+
+        :param owed: room or not, for what the call asked for is done.
+        """
         with self._lock:
-            if self.calls > 1 and self._bytes + size > self._most_bytes:
+            if not owed and self.calls > 1 and self._bytes + size > self._most_bytes:
                 return False
             self._bytes += size
             return True

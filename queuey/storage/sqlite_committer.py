@@ -5,8 +5,11 @@ them one after the other in one ``BEGIN IMMEDIATE`` transaction, commits, and on
 promises. While a commit is on its way to disk the next group gathers. A job that refuses raises
 before it writes anything; the others of its group are not touched.
 
-Neighbouring appends are inserted together, many rows to a statement: each statement that SQLite
-steps through lets another thread take the interpreter, and getting it back is what costs most.
+Every call into SQLite or the kernel lets the other threads have the interpreter, and getting it
+back from a busy event loop is what costs most, up to the switch interval each time. So a group of
+plain appends is one INSERT of many rows, and that one statement is the transaction: it begins,
+writes, syncs and commits in one call. Only a group with other work in it begins a transaction of
+several statements.
 """
 
 from __future__ import annotations
@@ -15,8 +18,9 @@ import logging
 import threading
 import time
 from collections.abc import Callable
+from functools import lru_cache
 from queue import SimpleQueue
-from typing import Any
+from typing import Any, NamedTuple
 
 import apsw
 
@@ -29,7 +33,8 @@ log = logging.getLogger(__name__)
 
 Row = tuple[Any, ...]
 _COLUMNS = 8
-_ROWS_A_STATEMENT = 128
+_ROWS_AT_ONCE = 800
+"""Rows of one statement at most: longer texts would not stay prepared."""
 _GROUP = 4096
 """Jobs of one transaction at most: bounds the memory and the wait of the first."""
 
@@ -48,6 +53,7 @@ class Transaction:
         self.connection = connection
         self._ids = ids
         self._stamps = False
+        self._begun = False
         self._values: list[Any] = []
 
     @property
@@ -60,42 +66,81 @@ class Transaction:
 
     def execute(self, sql: str, bindings: tuple[Any, ...] = ()) -> list[Row]:
         """Run one statement, after the inserts that came before it."""
-        self.flush()
+        self._begin()
+        self._flush()
         return self.connection.execute(sql, bindings).fetchall()
 
     def look(self, sql: str, bindings: tuple[Any, ...]) -> list[Row]:
-        """Run a query that does not touch the messages table, without flushing inserts."""
+        """Run a statement that does not touch the messages table: gathered inserts may still wait."""
+        self._begin()
         return self.connection.execute(sql, bindings).fetchall()
 
     def insert(self, values: Row) -> None:
-        """Insert one message; values in the order of :data:`INSERT`."""
+        """Insert one message, at the latest at the end; values in the order of :data:`INSERT`."""
         self._values += values
 
-    def flush(self) -> None:
-        """Write gathered inserts, in statements of falling powers of two rows, so that few texts are prepared."""
-        values = self._values
-        if not values:
-            return
-        self._values = []
-        rows, start, size = len(values) // _COLUMNS, 0, _ROWS_A_STATEMENT
+    def _begin(self) -> None:
+        if not self._begun:
+            self._begun = True
+            self.connection.execute("begin immediate")
+
+    def _flush(self) -> None:
+        """Write gathered inserts, in as few statements as there can be, each of a size that is met again."""
+        values, self._values = self._values, []
+        rows, start, size = len(values) // _COLUMNS, 0, 1 << 9
         while start < rows:
             while size > rows - start:
                 size //= 2
-            part = values if size == rows else values[start * _COLUMNS : (start + size) * _COLUMNS]
-            self.connection.execute(_insert_statement(size), part)
+            self.connection.execute(_insert_statement(size), values[start * _COLUMNS : (start + size) * _COLUMNS])
             start += size
 
+    def commit(self) -> None:
+        """Put the group on disk.
 
-_statements: dict[int, str] = {}
+        :raises CommitFailed: it may or may not be there.
+        """
+        rows = len(self._values) // _COLUMNS
+        if rows > _ROWS_AT_ONCE:
+            self._begin()
+        if self._begun:
+            self._flush()
+        try:
+            if self._begun:
+                self.connection.execute("commit")
+            elif rows:
+                self.connection.execute(_insert_statement(rows), self._values)
+        except (apsw.IOError, apsw.InternalError) as error:
+            raise CommitFailed(str(error)) from error
 
 
+@lru_cache(maxsize=_ROWS_AT_ONCE)
 def _insert_statement(rows: int) -> str:
-    if rows not in _statements:
-        _statements[rows] = INSERT + ",".join(["(?,?,?,?,?,?,?,?)"] * rows)
-    return _statements[rows]
+    return INSERT + ",".join(["(?,?,?,?,?,?,?,?)"] * rows)
+
+
+class CommitFailed(Exception):
+    """The commit itself failed: the write-ahead log may or may not hold the group."""
 
 
 Job = Callable[[Transaction], Any]
+
+
+class Write(NamedTuple):
+    """A job, and who waits for it."""
+
+    job: Job
+    grows: bool
+    promise: Promise[Any]
+
+
+class Aside(NamedTuple):
+    """Work outside of any transaction, and who waits for it."""
+
+    work: Callable[[], None]
+    promise: Promise[None]
+
+
+Group = list[Write]
 
 
 class Committer:
@@ -105,10 +150,9 @@ class Committer:
         self._connection = connection
         self._ids = ids
         self._guard = guard
-        self._waiting: SimpleQueue[tuple[Job, bool, Promise[Any]] | None] = SimpleQueue()
+        self._waiting: SimpleQueue[Write | Aside | None] = SimpleQueue()
         self._closed = False
         self._close_lock = threading.Lock()
-        self._between: Callable[[], object] | None = None
         self._thread = threading.Thread(target=self._work, name=f"committer-{name}", daemon=True)
         self._thread.start()
 
@@ -124,12 +168,20 @@ class Committer:
         if self._closed:
             promise.fail(StorageUnavailable("the store is closing; nothing was stored"))
         else:
-            self._waiting.put((job, grows, promise))
+            self._waiting.put(Write(job, grows, promise))
         return promise
 
-    def run_between(self, work: Callable[[], object]) -> None:
-        """Let the committer's thread do ``work`` once, between two groups."""
-        self._between = work
+    def run_between(self, work: Callable[[], None]) -> Promise[None]:
+        """Let the committer's thread do ``work`` outside of any transaction.
+
+        :returns: kept when it is done; its error is logged and not passed on.
+        """
+        promise: Promise[None] = Promise()
+        if self._closed:
+            promise.keep(None)
+        else:
+            self._waiting.put(Aside(work, promise))
+        return promise
 
     def close(self) -> None:
         """Commit what was accepted, then end. Later jobs are refused."""
@@ -141,61 +193,48 @@ class Committer:
         while not self._waiting.empty():
             left = self._waiting.get_nowait()
             if left is not None:
-                left[2].fail(StorageUnavailable("the store is closing; nothing was stored"))
+                left.promise.fail(StorageUnavailable("the store is closing; nothing was stored"))
 
     def _work(self) -> None:
-        crowded = False
-        while True:
-            first = self._waiting.get()
-            if first is None:
-                return
+        crowded, ending = False, False
+        while not ending:
+            items = [self._waiting.get()]
             if crowded:
                 time.sleep(_GATHER_SECONDS)
-            group, last = [first], False
-            for _ in range(min(self._waiting.qsize(), _GROUP - 1)):
-                job = self._waiting.get_nowait()
-                if job is None:
-                    last = True
-                    break
-                group.append(job)
-            self._commit(group)
+            items += [self._waiting.get_nowait() for _ in range(min(self._waiting.qsize(), _GROUP - 1))]
+            group = [item for item in items if type(item) is Write]
+            if group:
+                self._commit(group)
             crowded = len(group) >= _CROWD
-            del group, first
-            if self._between is not None:
-                work, self._between = self._between, None
-                self._guarded(work)
-            if last:
-                return
+            if len(group) < len(items):
+                ending = None in items
+                self._step_aside([item for item in items if type(item) is Aside])
+            del items, group  # an idle committer holds no bodies
 
-    def _guarded(self, work: Callable[[], object]) -> None:
-        try:
-            work()
-        except apsw.BusyError:
-            return  # the keeper is at it: it will ask again
-        except apsw.Error as error:
-            log.warning("work between commits failed: %s", error)
+    def _step_aside(self, asides: list[Aside]) -> None:
+        for work, promise in asides:
+            try:
+                work()
+            except apsw.Error as error:
+                log.warning("work between commits failed: %s", error)
+            promise.keep(None)
 
-    def _commit(self, group: list[tuple[Job, bool, Promise[Any]]]) -> None:
+    def _commit(self, group: Group) -> None:
+        self._guard.look()
+        if self._guard.refusal is not None:
+            return self._fail(group, self._guard.refusal)
         try:
-            refusal = self._guard.refusal()
-            full = self._guard.refusal_to_grow() if refusal is None else None
-        except OSError as error:
-            refusal, full = StorageUnavailable(f"the store's folder cannot be looked at: {error.strerror}"), None
-        if refusal is not None:
-            return self._fail(group, refusal)
-        try:
-            outcomes = self._transact(group, full)
+            outcomes = self._transact(group, self._guard.refusal_to_grow)
         except apsw.FullError as error:
             self._after_failure(group, StorageFull(), error)
             return None
         except (apsw.CorruptError, apsw.NotADBError) as error:
-            self._guard.damage = str(error)
             self._after_failure([], StorageUnavailable(), error)
-            return self._fail(group, self._guard.refusal() or StorageUnavailable())
+            return self._fail(group, self._guard.found_damage(str(error)))
         except apsw.Error as error:
             self._after_failure(group, StorageUnavailable(f"the store refused the write: {error}"), error)
             return None
-        except _CommitFailed as failed:
+        except CommitFailed as failed:
             self._after_failure([], OutcomeUnknown(), failed)
             return self._fail(group, OutcomeUnknown(f"the commit failed and may or may not be on disk: {failed}"))
         except Exception as error:  # noqa: BLE001 - the loop must survive a faulty job
@@ -203,8 +242,6 @@ class Committer:
             return None
         finally:
             self._ids.close_group()
-        if not self._guard.file_is_ours():
-            return self._fail(group, OutcomeUnknown("the store's file was replaced or removed during the write"))
         for (_, _, promise), (value, error_of_job) in zip(group, outcomes, strict=True):
             if error_of_job is None:
                 promise.keep(value)
@@ -212,12 +249,8 @@ class Committer:
                 promise.fail(error_of_job)
         return None
 
-    def _transact(
-        self, group: list[tuple[Job, bool, Promise[Any]]], full: QueueyError | None
-    ) -> list[tuple[Any, BaseException | None]]:
-        connection = self._connection
-        connection.execute("begin immediate")
-        transaction = Transaction(connection, self._ids)
+    def _transact(self, group: Group, full: QueueyError | None) -> list[tuple[Any, BaseException | None]]:
+        transaction = Transaction(self._connection, self._ids)
         outcomes: list[tuple[Any, BaseException | None]] = []
         for job, grows, _ in group:
             if grows and full is not None:
@@ -227,16 +260,10 @@ class Committer:
                 outcomes.append((job(transaction), None))
             except QueueyError as refused:
                 outcomes.append((None, refused))
-        transaction.flush()
-        try:
-            connection.execute("commit")
-        except (apsw.IOError, apsw.InternalError) as error:
-            raise _CommitFailed(str(error)) from error
+        transaction.commit()
         return outcomes
 
-    def _after_failure(
-        self, group: list[tuple[Job, bool, Promise[Any]]], refusal: QueueyError, error: Exception
-    ) -> None:
+    def _after_failure(self, group: Group, refusal: QueueyError, error: Exception) -> None:
         """Roll back; then try the jobs one by one, so that one that cannot be stored takes no other with it."""
         log.error("a group of writes failed", extra={"error": str(error), "jobs": len(group)})
         if self._connection.in_transaction:
@@ -248,10 +275,6 @@ class Committer:
         else:
             self._fail(group, refusal)
 
-    def _fail(self, group: list[tuple[Job, bool, Promise[Any]]], error: QueueyError) -> None:
+    def _fail(self, group: Group, error: QueueyError) -> None:
         for _, _, promise in group:
             promise.fail(error)
-
-
-class _CommitFailed(Exception):
-    """COMMIT itself failed: the write-ahead log may or may not hold the group."""

@@ -30,6 +30,8 @@ log = logging.getLogger(__name__)
 
 _RESTART_SLACK_SECONDS = 5.0
 """Ids and watermarks may have run this far past the newest noted moment when the process died."""
+_STATEMENTS = 512
+"""Prepared statements kept: an insert of every number of rows that is often met."""
 _BUSY_MS = 5000
 """How long a write waits for another process that writes, such as ``queuey key new``."""
 _CHECKPOINT_PATIENCE_MS = 50
@@ -124,7 +126,7 @@ class SqliteFile:
             flags = apsw.SQLITE_OPEN_READONLY | apsw.SQLITE_OPEN_URI
             connection = apsw.Connection(uri, flags=flags)
         else:
-            connection = apsw.Connection(str(self._path))
+            connection = apsw.Connection(str(self._path), statementcachesize=_STATEMENTS)
         connection.set_busy_timeout(_BUSY_MS)
         connection.execute(f"pragma cache_size = -{self._cache_kib // (4 if read_only else 1)}")
         return connection
@@ -175,7 +177,7 @@ class SqliteFile:
         if isinstance(error, QueueyError):
             return error
         if isinstance(error, (apsw.CorruptError, apsw.NotADBError)):
-            self._guard.damage = str(error)
+            self._guard.found_damage(str(error))
         return StorageUnavailable(f"the store could not be read: {error}")
 
     def _ask(self, sql: str, bindings: tuple[Any, ...], shape: Callable[[list[Row]], Any]) -> Promise[Any]:
@@ -195,22 +197,24 @@ class SqliteFile:
             self._keeper.committed(pages)
         return apsw.SQLITE_OK
 
-    def finish_checkpoint(self, mode: int) -> None:
-        """Let the committer copy what the keeper's checkpoint left, so that the log can start over."""
+    def finish_checkpoint(self, mode: int) -> Promise[None]:
+        """Let the committer copy what the keeper's checkpoint left, so that the log can start over with its next commit."""
 
         def copy() -> None:
             self._writer.set_busy_timeout(_CHECKPOINT_PATIENCE_MS)
             try:
                 self._writer.wal_checkpoint(mode=mode)
+            except apsw.BusyError:
+                return  # somebody reads an old snapshot: the log goes on for now
             finally:
                 self._writer.set_busy_timeout(_BUSY_MS)
 
-        self._committer.run_between(copy)
+        return self._committer.run_between(copy)
 
     def found_damage(self, text: str) -> None:
         """Stop writing; readiness says why (G18)."""
         log.error("the store is damaged", extra={"error": text})
-        self._guard.damage = text
+        self._guard.found_damage(text)
 
     def newest_moment(self) -> int:
         """The newest tick stamped or served as a watermark."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 import errno
 import fcntl
 import os
+import time
 from pathlib import Path
 
 from queuey.errors import (
@@ -80,58 +81,72 @@ class FolderLock:
             self._file = -1
 
 
+LOOK_SECONDS = 0.25
+"""How old what the guard knows may be when a group of writes begins."""
+
+
 class Guard:
-    """Asks before every commit whether writing is still right, and after it whether it was."""
+    """Asks before a commit whether writing is still right."""
 
     def __init__(self, database: Path, *, reserve_bytes: int, read_only: bool) -> None:
         self._database = database
         self._reserve = reserve_bytes
-        self._read_only = read_only
-        self._identity = self._look()
-        self.damage = ""
-        """Set once damage was found: from then on nothing is written."""
+        self._identity = self._look_at_file()
+        self._looked = float("-inf")
+        self.refusal: QueueyError | None = None
+        """Why nothing at all may be written, if so."""
+        self.refusal_to_grow: QueueyError | None = None
+        """Why nothing that takes more room may be written, if so; deletes still may."""
+        self._for_good: QueueyError | None = (
+            StorageReadOnly("the store's folder cannot be written") if read_only else None
+        )
 
-    def _look(self) -> tuple[int, int] | None:
+    def _look_at_file(self) -> tuple[int, int] | None:
         try:
             found = self._database.stat()
         except OSError:
             return None
         return found.st_dev, found.st_ino
 
-    def file_is_ours(self) -> bool:
-        """The path still names the file that was opened; an unlinked file takes commits and loses them."""
-        return self._look() == self._identity
+    def found_damage(self, text: str) -> QueueyError:
+        """From here on nothing is written.
 
-    def free_bytes(self) -> int:
-        found = os.statvfs(self._database.parent)
-        return found.f_bavail * found.f_frsize
+        :returns: what those who wanted to write get.
+        """
+        self._for_good = StorageUnavailable(
+            f"the store is damaged and takes no more writes; nothing was stored: {text}"
+        )
+        self.refusal = self._for_good
+        return self._for_good
 
-    def refusal(self) -> QueueyError | None:
-        """Why nothing at all may be written now, if so."""
-        if self._read_only:
-            return StorageReadOnly("the store's folder cannot be written; nothing was stored")
-        if self.damage:
-            return StorageUnavailable(
-                f"the store is damaged and takes no more writes; nothing was stored: {self.damage}"
-            )
-        if not self.file_is_ours():
-            return StorageUnavailable(
+    def look(self) -> None:
+        """Look at file and disk, unless that was done a moment ago.
+
+        An unlinked file would go on taking commits, and lose them.
+        """
+        now = time.monotonic()
+        if now - self._looked < LOOK_SECONDS:
+            return
+        self._looked = now
+        self.refusal, self.refusal_to_grow = self._for_good, None
+        if self.refusal is None and self._look_at_file() != self._identity:
+            self.refusal = StorageUnavailable(
                 "the store's file was replaced or removed while in use; nothing was stored: restart the server"
             )
-        return None
-
-    def refusal_to_grow(self) -> QueueyError | None:
-        """Why nothing that takes more room may be written now, if so; deletes still may."""
-        if self._reserve and self.free_bytes() < self._reserve:
-            return StorageFull(
-                f"less than {self._reserve >> 20} MiB of disk are free; nothing was stored: delete messages or free disk space"
+        if self._reserve and self._free_bytes() < self._reserve:
+            self.refusal_to_grow = StorageFull(
+                f"less than {self._reserve >> 20} MiB of disk are free; nothing was stored: "
+                "delete messages or free disk space"
             )
-        return None
+
+    def _free_bytes(self) -> int:
+        try:
+            found = os.statvfs(self._database.parent)
+        except OSError:
+            return 0
+        return found.f_bavail * found.f_frsize
 
     def problems(self) -> list[str]:
         """For readiness and operators."""
-        found = []
-        refusal = self.refusal() or self.refusal_to_grow()
-        if refusal is not None:
-            found.append(str(refusal))
-        return found
+        self.look()
+        return [str(refusal) for refusal in (self.refusal, self.refusal_to_grow) if refusal is not None][:1]

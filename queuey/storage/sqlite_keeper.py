@@ -37,6 +37,7 @@ class Keeper:
         self._connect = connect
         self._cap = wal_pages_cap
         self._pages = 0
+        self._due = CHECKPOINT_PAGES
         self._noted = 0
         self._wake = threading.Event()
         self._stopping = False
@@ -65,8 +66,10 @@ class Keeper:
 
     def committed(self, pages: int) -> None:
         """The committer tells how long the write-ahead log is now."""
+        if pages < self._pages:
+            self._due = CHECKPOINT_PAGES  # it has started over
         self._pages = pages
-        if pages >= CHECKPOINT_PAGES and not self._wake.is_set():
+        if pages >= self._due and not self._wake.is_set():
             self._wake.set()
 
     def _check(self) -> None:
@@ -105,12 +108,13 @@ class Keeper:
 
         Past the cap the committer waits for readers too, so that the log cannot grow for ever.
         """
-        if self._pages < CHECKPOINT_PAGES:
+        if self._pages < self._due:
             return
-        with contextlib.suppress(apsw.BusyError):  # the committer is finishing the one before
-            connection.wal_checkpoint(mode=apsw.SQLITE_CHECKPOINT_PASSIVE)
+        connection.wal_checkpoint(mode=apsw.SQLITE_CHECKPOINT_PASSIVE)
         over = self._pages > self._cap
-        self._store.finish_checkpoint(apsw.SQLITE_CHECKPOINT_RESTART if over else apsw.SQLITE_CHECKPOINT_PASSIVE)
+        finish = apsw.SQLITE_CHECKPOINT_RESTART if over else apsw.SQLITE_CHECKPOINT_PASSIVE
+        self._store.finish_checkpoint(finish).wait()
+        self._due = self._pages + CHECKPOINT_PAGES
 
     def turn(self) -> None:
         """Note the moment if it moved; give back the room of what expired or was dropped."""

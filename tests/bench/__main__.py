@@ -11,7 +11,7 @@ from tempfile import TemporaryDirectory
 
 import click
 
-from tests.bench import appends, arrival, memory, queues, reads, stored, traps
+from tests.bench import appends, arrival, inside, memory, queues, reads, stored, traps
 from tests.bench.measure import BenchFailed
 from tests.bench.plan import FULL, QUICK, Plan, machine
 from tests.bench.profile import SCENES, report
@@ -28,6 +28,7 @@ TOPICS: dict[str, Callable[[Plan], Iterator[Row]]] = {
     "memory": memory.measure,
     "clustered": traps.clustered,
     "threads": traps.threads,
+    "interface": traps.interface,
 }
 
 
@@ -55,13 +56,19 @@ _quick = click.option("--quick", is_flag=True, help="A twentieth of the queues, 
 
 @click.group(invoke_without_command=True, context_settings={"help_option_names": ["-h", "--help"]})
 @click.option(
-    "--only", multiple=True, type=click.Choice(list(TOPICS)), metavar="NAME", help=f"One of {', '.join(TOPICS)}; may be repeated."
+    "--only",
+    multiple=True,
+    type=click.Choice(list(TOPICS)),
+    metavar="NAME",
+    help=f"One of {', '.join(TOPICS)}; may be repeated.",
 )
 @click.option("--seconds", default=4.0, show_default=True, help="Of each measurement.")
 @click.option("--rounds", default=5, show_default=True, help="How often baseline and subject are measured in turn.")
 @click.option("--queues", type=int, help=f"Queues of the topic 'queues'.  [default: {FULL['queues']}]")
 @click.option("--stored", type=int, help=f"Messages of the topic 'stored'.  [default: {FULL['stored']}]")
-@click.option("--out", type=click.Path(dir_okay=False, path_type=Path), help="Write the table there too, after each topic.")
+@click.option(
+    "--out", type=click.Path(dir_okay=False, path_type=Path), help="Write the table there too, after each topic."
+)
 @_quick
 @_folder
 @click.pass_context
@@ -94,7 +101,9 @@ def bench(
     rows: list[Row] = []
     failed: list[str] = []
     with planned(folder, seconds, rounds, quick=quick, queues=queues, stored=stored) as plan:
-        conditions = f"{time.strftime('%Y-%m-%d')}: {machine(plan.folder)}. {seconds:g} s a measurement, {rounds} rounds."
+        conditions = (
+            f"{time.strftime('%Y-%m-%d')}: {machine(plan.folder)}. {seconds:g} s a measurement, {rounds} rounds."
+        )
         for name in only or TOPICS:
             tell(name)
             try:
@@ -120,12 +129,14 @@ def bench(
 def profile(load: str, seconds: float, calls: bool, quick: bool, folder: str) -> None:
     """Where the time goes under one load.
 
-    With py-spy (pip install py-spy) the real server under the real load; with --calls, or without py-spy, the
-    server's functions driven in this process.
+    The shipped server under the real load, looked at by py-spy (pip install py-spy). With --calls the
+    event-loop door alone in this process, without a network, under cProfile.
     """
     with planned(folder, seconds, 1, quick=quick) as plan:
         try:
-            for line in report(plan, load, calls=calls):
+            if calls and load not in inside.CALLS:
+                raise click.UsageError(f"--calls knows {', '.join(inside.CALLS)}")
+            for line in inside.report(plan, load) if calls else report(plan, load):
                 click.echo(line)
         except BenchFailed as error:
             sys.exit(str(error))

@@ -41,19 +41,20 @@ def open_reader(folder: Path) -> apsw.Connection:
 
 
 def place_of(connection: apsw.Connection, queue: str, partition: int = 1) -> Place:
-    ((raw,),) = connection.execute("select uuid from queues where name = ?", (queue,)).fetchall()
+    found: list[Any] = connection.execute("select uuid from queues where name = ?", (queue,)).fetchall()
+    ((raw,),) = found
     return bytes(raw) + partition.to_bytes(1, "big")
 
 
 def ids_of(connection: apsw.Connection, place: Place) -> list[MessageId]:
     """Every id of a partition, in order."""
-    rows = connection.execute("select ticks, tail from messages where place = ? order by ticks, tail", (place,))
+    rows: Any = connection.execute("select ticks, tail from messages where place = ? order by ticks, tail", (place,))
     return [MessageId(*row) for row in rows]
 
 
 def json_page(connection: apsw.Connection, place: Place, since: MessageId) -> bytes:
     """The bytes of a page as the server sends them: select, shape, encode."""
-    rows = connection.execute(_SELECT, (place, *since.before(), *MAX_ID, PAGE)).fetchall()
+    rows: list[Any] = connection.execute(_SELECT, (place, *since.before(), *MAX_ID, PAGE)).fetchall()
     return orjson.dumps({"status": "ok", "messages": [_entry(place[16], *row) for row in rows]})
 
 
@@ -102,7 +103,7 @@ _SCHEMA = pa.schema(
 def arrow_batches(connection: apsw.Connection, queue: str, place: Place) -> Iterator[pa.RecordBatch]:
     """A whole partition as record batches."""
     after = ZERO_ID
-    while rows := connection.execute(_SELECT, (place, *after, *MAX_ID, ARROW_ROWS)).fetchall():
+    while rows := _rows(connection, place, after):
         after = MessageId(rows[-1][0], rows[-1][1])
         columns = [
             [queue] * len(rows),
@@ -114,6 +115,10 @@ def arrow_batches(connection: apsw.Connection, queue: str, place: Place) -> Iter
         ]
         arrays = [pa.array(column, field.type) for column, field in zip(columns, _SCHEMA, strict=True)]
         yield pa.RecordBatch.from_arrays(arrays, schema=_SCHEMA)
+
+
+def _rows(connection: apsw.Connection, place: Place, after: MessageId) -> list[Any]:
+    return connection.execute(_SELECT, (place, *after, *MAX_ID, ARROW_ROWS)).fetchall()
 
 
 def arrow_rows(connection: apsw.Connection, queue: str, place: Place, seconds: float) -> float:

@@ -8,6 +8,7 @@ from __future__ import annotations
 import json
 import re
 import shutil
+import signal
 import subprocess
 from collections.abc import Iterator, Sequence
 from pathlib import Path
@@ -20,6 +21,8 @@ from tests.bench.servers import APPLICATION, AUTHORIZATION, Server
 
 _HOURS = 36_000
 """For runs that end by themselves."""
+ENDED = "ENDED"
+_END = f'wrk.thread:stop(); io.write("\\n{ENDED}\\n"); io.stdout:flush()'
 _DONE = """
 done = function(summary, latency)
   local e = summary.errors
@@ -47,7 +50,7 @@ class Load(NamedTuple):
 def drive(server: Server, script: str, connections: int, seconds: float | None = None) -> Load:
     """Send what ``script`` says over ``connections``, each asking anew once it is answered.
 
-    :param seconds: None for a script that ends the run itself.
+    :param seconds: None for a script that says itself when it has :data:`ENDED`.
     :raises BenchFailed: one request failed, or none was answered.
     """
     tool = shutil.which("wrk")
@@ -58,14 +61,29 @@ def drive(server: Server, script: str, connections: int, seconds: float | None =
         path.write_text(script + _DONE)
         duration = f"{_HOURS if seconds is None else max(round(seconds), 1)}s"
         command = [tool, "-t1", f"-c{connections}", f"-d{duration}", "--timeout", "60s", "-s", str(path), server.url]
-        ran = subprocess.run(command, capture_output=True, text=True, check=False)
-    found = _RESULT.search(ran.stdout)
+        code, said = _run(command)
+    found = _RESULT.search(said)
     if found is None:
-        raise BenchFailed(f"wrk ended with {ran.returncode}: {ran.stdout}{ran.stderr}")
+        raise BenchFailed(f"wrk ended with {code}: {said}")
     count, microseconds, failed, p50, p99 = map(int, found.groups())
     if failed or not count:
-        raise BenchFailed(f"{failed} of {count} requests failed:\n{ran.stdout}")
+        raise BenchFailed(f"{failed} of {count} requests failed:\n{said}")
     return Load(count, microseconds / 1e6, p50 / 1000, p99 / 1000)
+
+
+def _run(command: Sequence[str]) -> tuple[int, str]:
+    """Exit code and output. A script can end its thread but not wrk, which sleeps until it is interrupted."""
+    said = []
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True) as ran:
+        try:
+            for line in ran.stdout or ():
+                said.append(line)
+                if line.strip() == ENDED:
+                    ran.send_signal(signal.SIGINT)
+        except BaseException:
+            ran.kill()
+            raise
+    return ran.returncode, "".join(said)
 
 
 def request(method: str, path: str, body: str = "", **headers: str) -> str:
@@ -102,7 +120,7 @@ local left, text = {count}, {_quoted(text)}
 request = function() return text end
 response = function()
   left = left - 1
-  if left <= 0 then wrk.thread:stop() end
+  if left == 0 then {_END} end
 end
 """
 
@@ -114,7 +132,7 @@ NUMBER = "0000000"
 def numbered(text: str, start: int, end: int | None = None) -> str:
     """A request that holds :data:`NUMBER` once: with ``start`` and the numbers behind it, until ``end`` were sent."""
     before, after = text.split(NUMBER)
-    stop = "" if end is None else f"if n >= {end} then wrk.thread:stop() end"
+    stop = "" if end is None else f"if n == {end} then {_END} end"
     return f"""
 local n, before, after = {start}, {_quoted(before)}, {_quoted(after)}
 request = function()

@@ -1,41 +1,33 @@
-"""Where the time goes: one load, seen from inside of the server.
+"""Where the time goes: one load, seen from inside of the server by py-spy.
 
-With py-spy the real server under the real load: samples of every thread, and of the one that has the
-interpreter, which is what limits it. Without it, or on request, the calls alone, driven in this
-process with no network, under cProfile.
+Twice: which function has the interpreter, of which there is one and which limits the server; and
+what all threads do, also where they wait for the disk.
 """
 
 from __future__ import annotations
 
-import cProfile
-import io
-import pstats
+import re
 import shutil
 import subprocess
+import sys
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
-from functools import partial
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
 from time import perf_counter
 from typing import NamedTuple
 
-from queuey.api.calls import Answer
-from queuey.api.serve import Desk
-from queuey.promise import run
-from queuey.service import Service
-from queuey.settings import load_settings
 from tests.bench import reads
-from tests.bench.drivers import append_batch, append_one, drive, in_turn, read_page
+from tests.bench.drivers import append_batch, append_one, drive, in_turn
 from tests.bench.measure import BenchFailed
 from tests.bench.plan import CONNECTIONS, PARTITIONS, Plan
-from tests.bench.servers import APPLICATION, KEY, Server, queuey
-from tests.bench.store import fill, make_queue, open_store
+from tests.bench.servers import Server, queuey
 
 QUEUE = "profile"
-RATE = 500
-"""Samples a second."""
-_TOP = 25
+RATE = 250
+"""Samples a second: more would take from the server what they measure."""
+_TOP = 30
+_LINE = re.compile(r":\d+\)$")
 
 
 class Scene(NamedTuple):
@@ -70,7 +62,7 @@ def _streaming(plan: Plan) -> Iterator[Scene]:
         yield Scene(there.server, load)
 
 
-SCENES = {
+SCENES: dict[str, Callable[[Plan], AbstractContextManager[Scene]]] = {
     "append": lambda plan: _appending(plan, append_one(QUEUE)),
     "batch": lambda plan: _appending(plan, append_batch(QUEUE)),
     "read": lambda plan: _reading(plan, 1),
@@ -79,117 +71,60 @@ SCENES = {
 }
 
 
-def sampled(plan: Plan, name: str) -> Iterator[str]:
-    """Lines of a report on the real server."""
-    tool = shutil.which("py-spy")
+def find_spy() -> str | None:
+    """py-spy, beside this Python or on the path."""
+    return shutil.which("py-spy", path=str(Path(sys.executable).parent)) or shutil.which("py-spy")
+
+
+def report(plan: Plan, name: str) -> Iterator[str]:
+    """Lines of a report on the shipped server.
+
+    :raises BenchFailed: py-spy is missing or may not look.
+    """
+    tool = find_spy()
     if tool is None:
         raise BenchFailed("py-spy is missing: pip install py-spy, or add --calls")
     with SCENES[name](plan) as scene:
         scene.load(1)
-        for what, options in (("has the interpreter", ["--gil"]), ("runs, in any thread", [])):
+        for what, options in (("has the interpreter", ["--gil"]), ("all threads do", ["--idle"])):
             file = plan.fresh("samples") / "stacks.txt"
             command = [tool, "record", "--pid", str(scene.server.pid), "--format", "raw", "--output", str(file)]
-            command += ["--duration", str(round(plan.seconds)), "--rate", str(RATE), "--threads", "--nonblocking"]
-            with subprocess.Popen([*command, *options], stdout=subprocess.DEVNULL, stderr=subprocess.PIPE) as spy:
+            command += ["--duration", str(round(plan.seconds)), "--rate", str(RATE), "--threads", *options]
+            with subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE) as spy:
                 scene.load(plan.seconds + 1)
                 _, said = spy.communicate()
             if spy.returncode:
                 raise BenchFailed(f"py-spy: {said.decode()}")
             yield f"\n## {name}: what {what}\n"
-            yield from _shares(file.read_text().splitlines(), RATE * round(plan.seconds))
+            yield from shares(file.read_text().splitlines(), of_time="--idle" in options)
 
 
-def _shares(stacks: list[str], whole: int) -> Iterator[str]:
-    """Threads, then functions by their own time, with what they call beside it; as shares of the time that passed."""
+def shares(stacks: list[str], *, of_time: bool = False) -> Iterator[str]:
+    """Of py-spy's stacks with their counts: threads, then functions by their own time.
+
+    :param of_time: shares of the time that passed, whole for each thread; else of all samples together.
+
+    >>> for line in shares(["thread (7): loop;f (a.py:1);g (a.py:2) 3", "thread (7): loop;f (a.py:1) 1"]):
+    ...     print(line)
+      100%  loop
+    <BLANKLINE>
+       own  with calls
+       75%         75%  loop: g (a.py)
+       25%        100%  loop: f (a.py)
+    """
     threads, own, below = Counter[str](), Counter[str](), Counter[str]()
     for line in stacks:
         stack, _, count = line.rpartition(" ")
-        frames = [_short(frame) for frame in stack.split(";")]
-        threads[frames[0].partition(" (")[0]] += int(count)
-        own[frames[-1]] += int(count)
-        for frame in set(frames[1:]):
-            below[frame] += int(count)
-    yield from (f"    {count / whole:6.1%}  {name}" for name, count in threads.most_common(6))
-    yield "\n      own  with calls  function"
-    yield from (f"    {own[name] / whole:5.1%}  {below[name] / whole:10.1%}  {name}" for name, _ in own.most_common(_TOP))
-
-
-def _short(frame: str) -> str:
-    """A frame without its line and without the folders that say nothing.
-
-    >>> _short("answer (queuey/api/serve.py:101)")
-    'answer (queuey/api/serve.py)'
-    """
-    return frame.rpartition(":")[0] + ")" if frame.endswith(")") and ":" in frame else frame
-
-
-class _Headers(dict[str, str]):
-    """Request headers in a process of one's own."""
-
-
-def _calls(plan: Plan, name: str) -> Iterator[tuple[Service, Callable[[], Answer]]]:
-    folder = plan.fresh("calls")
-    queue = reads.QUEUE if name.startswith("read") else QUEUE
-    with open_store(folder) as store:
-        made = make_queue(store, queue, 1 if name.startswith("read") else PARTITIONS)
-        if name.startswith("read"):
-            fill(store, [made], 1000)
-    text = {"append": append_one(queue), "batch": append_batch(queue)}.get(name, read_page(queue, "0"))
-    service = Service.open(load_settings(None, {}, {"data": str(folder)}))
-    try:
-        run(service.start(KEY))
-        yield service, partial(_call, Desk(service), *_parsed(text))
-    finally:
-        service.close()
-
-
-def _parsed(text: str) -> tuple[str, str, str, Mapping[str, str], bytes]:
-    """A request's text as a server hands it on."""
-    head, _, body = text.partition("\r\n\r\n")
-    first, *lines = head.split("\r\n")
-    method, target, _ = first.split(" ")
-    path, _, query = target.partition("?")
-    headers = _Headers((name.lower(), value) for name, _, value in (line.partition(": ") for line in lines))
-    return method, path, query, headers, body.encode()
-
-
-def _call(desk: Desk, method: str, path: str, query: str, headers: Mapping[str, str], body: bytes) -> Answer:
-    call, operation = desk.open(method, path, query, headers)
-    if isinstance(operation, Answer):
-        raise BenchFailed(f"refused: {operation.body!r}")
-    call.body = body
-    answer = run(desk.answer(operation, call))
-    if answer.status >= 300:
-        raise BenchFailed(f"refused: {answer.body!r}")
-    return answer
-
-
-def called(plan: Plan, name: str) -> Iterator[str]:
-    """Lines of a report on the calls alone: one after the other, each waiting for its commit."""
-    if name not in ("append", "batch", "read"):
-        raise BenchFailed(f"{name} is a matter of several requests: without --calls")
-    for service, call in _calls(plan, name):
-        count, began = 0, perf_counter()
-        while perf_counter() - began < plan.seconds:
-            call()
-            count += 1
-        yield f"\n## {name}: {1e6 * (perf_counter() - began) / count:.0f} µs a call, {service.settings.storage_backend}\n"
-        profile = cProfile.Profile()
-        profile.enable()
-        for _ in range(min(count, 5000)):
-            call()
-        profile.disable()
-        text = io.StringIO()
-        pstats.Stats(profile, stream=text).strip_dirs().sort_stats("tottime").print_stats(_TOP)
-        yield text.getvalue()
-
-
-def report(plan: Plan, name: str, *, calls: bool) -> Iterator[str]:
-    """What there is to say about one load.
-
-    :raises BenchFailed: py-spy is missing or may not look.
-    """
-    return called(plan, name) if calls or shutil.which("py-spy") is None else sampled(plan, name)
-
-
-__all__ = ["APPLICATION", "SCENES", "Path", "report"]
+        thread, *frames = [_LINE.sub(")", frame) for frame in stack.split(";")]
+        name = thread.partition(": ")[2] or "(not Python's)"
+        places = [f"{name}: {frame}" for frame in frames] or [name]
+        threads[name] += int(count)
+        own[places[-1]] += int(count)
+        for place in set(places):
+            below[place] += int(count)
+    whole = max(threads.values(), default=1) if of_time else max(threads.total(), 1)
+    yield from (f"  {count / whole:4.0%}  {name}" for name, count in threads.most_common(8))
+    yield "\n   own  with calls"
+    yield from (
+        f"  {count / whole:4.0%}        {below[name] / whole:4.0%}  {name}" for name, count in own.most_common(_TOP)
+    )

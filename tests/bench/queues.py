@@ -57,7 +57,9 @@ class _Made(NamedTuple):
 
 def _create_all(server: Server, plan: Plan) -> _Made:
     """In three runs, so that the first and the last can be compared."""
-    text = request("POST", f"/v1/{APPLICATION}", f"queue_name={_NAME}", Content_Type="application/x-www-form-urlencoded")
+    text = request(
+        "POST", f"/v1/{APPLICATION}", f"queue_name={_NAME}", Content_Type="application/x-www-form-urlencoded"
+    )
     server.settle()
     before = server.rss_mib()
     early = drive(server, numbered(text, FEW), CONNECTIONS, plan.seconds)

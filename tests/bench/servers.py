@@ -88,9 +88,9 @@ def queuey(folder: Path) -> Iterator[Server]:
 
 
 @contextmanager
-def front() -> Iterator[Server]:
+def front(interface: str = "rsgi") -> Iterator[Server]:
     """The bare event-loop front of :mod:`tests.bench.front`."""
-    with _running(["-m", "tests.bench.front"], ROOT, {}) as server:
+    with _running(["-m", "tests.bench.front", interface], ROOT, {}) as server:
         yield server
 
 

@@ -11,7 +11,7 @@ from statistics import median
 
 from tests.bench import baselines
 from tests.bench.drivers import append_one, drive, in_turn, read_page
-from tests.bench.measure import BenchFailed, Spread, alternate, ratios
+from tests.bench.measure import BenchFailed, alternate, ratios
 from tests.bench.plan import CONNECTIONS, PAGE, Plan
 from tests.bench.servers import APPLICATION, Server, queuey
 from tests.bench.store import fill, make_queue, open_store

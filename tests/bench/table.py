@@ -88,10 +88,7 @@ def markdown(rows: Iterable[Row]) -> str:
     """
     cells = [
         _HEADS,
-        *(
-            (row.what, row.baseline, row.ours, str(row.ratio or ""), row.first, row.goal, row.verdict)
-            for row in rows
-        ),
+        *((row.what, row.baseline, row.ours, str(row.ratio or ""), row.first, row.goal, row.verdict) for row in rows),
     ]
     lines = ["| " + " | ".join(line) + " |" for line in cells]
     lines.insert(1, "|" + "---|" * len(_HEADS))

@@ -55,6 +55,10 @@ class Node:
         return self
 
     def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """End the server, if one is running."""
         self._running.close()
 
     def kill(self) -> None:
@@ -70,13 +74,9 @@ class Node:
             assert time.monotonic() < deadline, "nothing is written"
         self.kill()
 
-    def end(self) -> int:
-        """SIGTERM, as an operator ends it.
-
-        :returns: the exit code, negative for a signal that it died of.
-        """
+    def terminate(self) -> None:
+        """SIGTERM, as an operator ends it; it may take its time."""
         os.kill(self.door.pid, signal.SIGTERM)
-        return self.ended()
 
     def ended(self) -> int:
         """Wait for the process to end; its exit code."""
@@ -107,13 +107,13 @@ class Node:
         url = "/".join((self.door.url, "v1", APPLICATION, *below))
         return requests.request(method, url, timeout=TIMEOUT_SECONDS, **given)
 
-    def root(self, path: str) -> bytes:
+    def get(self, path: str) -> requests.Response:
         """One of the server's own pages."""
-        return requests.get(self.door.url + path, timeout=TIMEOUT_SECONDS).content
+        return requests.get(self.door.url + path, timeout=TIMEOUT_SECONDS)
 
 
 class Loop:
-    """Takes a step again and again in a thread of its own, until told to stop; its failure is the test's."""
+    """Takes a step again and again in a thread of its own, until told to stop."""
 
     def __init__(self, step: Callable[[], object]) -> None:
         self._step = step
@@ -129,29 +129,26 @@ class Loop:
         except BaseException as failure:  # noqa: BLE001  it is raised in the test's own thread
             self._failure = failure
 
-    def stop(self) -> None:
+    def stop(self) -> BaseException | None:
         """Let the step under way finish.
 
-        :raises BaseException: what a step raised.
+        :returns: what a step raised, which ended the loop.
         """
         self._over.set()
         self._thread.join()
-        if self._failure is not None:
-            raise self._failure
+        return self._failure
 
 
 @contextmanager
 def busy(*steps: Callable[[], object]) -> Iterator[None]:
-    """Keep these steps going, each in a thread, while the block runs."""
+    """Keep these steps going, each in a thread, while the block runs.
+
+    :raises BaseException: what a step raised; it is likely the cause of what the block found.
+    """
     loops = [Loop(step) for step in steps]
     try:
         yield
     finally:
-        failures = []
-        for loop in loops:
-            try:
-                loop.stop()
-            except BaseException as failure:  # noqa: BLE001
-                failures.append(failure)
-    if failures:
-        raise failures[0]
+        failures = [failure for loop in loops if (failure := loop.stop()) is not None]
+        if failures:
+            raise failures[0]

@@ -82,7 +82,8 @@ def test_a_flipped_bit_in_a_body_is_noticed_and_harms_no_other_message(
         client = node.client()
         client.create_queue("q", partitions=2)
         placed = [client.append("q", NewMessage(body, content_type="application/x-test")) for body in bodies]
-        assert node.end() == 0
+        node.terminate()
+        assert node.ended() == 0
 
         victims = {*chance.sample(range(len(bodies) - 2), len(bodies) // 2), len(bodies) - 1}
         flip(node.database, [bodies[one] for one in victims], chance)
@@ -161,7 +162,7 @@ def test_an_upload_cut_at_any_byte_stores_nothing(tmp_path: Path, figures: Figur
                 cut_off(node.door.port, request[:length])
                 raw.cut(node.door.port, request[:length])
                 cuts += 2
-        eventually(lambda: b"queuey_http_requests_in_progress 1.0" in node.root("/metrics"))
+        eventually(lambda: b"queuey_http_requests_in_progress 1.0" in node.get("/metrics").content)
         stored = everything(client, "q")
 
     figures("G6", cut_uploads=cuts, stored=len(stored))

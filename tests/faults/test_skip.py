@@ -14,6 +14,7 @@ from pathlib import Path
 
 import pytest
 
+from qdo.client import NewMessage
 from qdo.measure import skipped
 from queuey.ids import MessageId
 from tests.conftest import Figures
@@ -25,7 +26,9 @@ from tests.functional.servers import eventually
 
 PARTITIONS = range(1, 3)
 STEPS = (-5.0, -1.0, -0.01, 0.0, 0.01, 1.0, 5.0)
-"""Seconds by which the wall clock is stepped."""
+"""Seconds by which the wall clock is stepped while a server runs."""
+BETWEEN = (-8.0, -5.0, -1.0)
+"""And between two servers: back, so that the next one has to know how far the one before had got."""
 
 
 @dataclass
@@ -62,12 +65,14 @@ class Run:
                 self._disturb()
             self._acknowledge(1)
             node.kill()
-        self.offset.step(chance.choice(STEPS))
+        self.offset.step(chance.choice(BETWEEN))
 
     def _writer(self, effects: Effects, size: int) -> Callable[[], object]:
+        """Some messages are due a moment later, which may be before their commit is done."""
         client = self.node.client()
-        bodies = [b"x"] * size
-        return lambda: effects.append(bodies, lambda: client.append_batch("q", bodies))
+        delays = [self.chance.choice((None, None, 0.0005, 0.003, 0.02)) for _ in range(size)]
+        new = [NewMessage(b"x", delay_seconds=delay) for delay in delays]
+        return lambda: effects.append([b"x"] * size, lambda: client.append_batch("q", new))
 
     def _reader(self, reader: CursorReader | SpanReader) -> Callable[[], object]:
         client = self.node.client()

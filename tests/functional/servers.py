@@ -36,6 +36,15 @@ APPLICATIONS: Mapping[str, tuple[str, ...]] = {
 """Application to keys. The ``fresh-`` ones are given out once each, to tests that look at all queues of an application."""
 
 
+class EndedEarly(AssertionError):
+    """A server ended instead of serving."""
+
+    def __init__(self, code: int, said: str) -> None:
+        super().__init__(f"the server ended with {code} and said:\n{said}")
+        self.code = code
+        self.said = said
+
+
 @dataclass(frozen=True)
 class Door:
     """A listening server: one of the two doors, with all applications of :data:`APPLICATIONS`."""
@@ -122,7 +131,8 @@ def _running(name: str, command: Sequence[str], folder: Path, environment: Mappi
 
 def _announced(process: subprocess.Popen[bytes], said: Path) -> str | None:
     text = said.read_text(errors="replace")
-    assert process.poll() is None, f"{process.args!r} ended with {process.returncode} and said:\n{text}"
+    if process.poll() is not None:
+        raise EndedEarly(process.returncode, text)
     found = _ADDRESS.search(text)
     return found.group() if found else None
 

@@ -183,6 +183,21 @@ def read_cases() -> Iterator[Case]:
     yield Case("cursor altered", read(cursor="A" * 60), 400, ("cursor",))
 
 
+def header_cases() -> Iterator[Case]:
+    """Values that are not ASCII are refused and not overlooked."""
+    beyond = "ü1".encode()
+    for header, field in (
+        ("x_ttl", "ttl"),
+        ("x_partition", "partition"),
+        ("x_key", "key"),
+        ("x_delay", "delay"),
+        ("x_deliver_at", "deliver_at"),
+        ("idempotency_key", "Idempotency-Key"),
+        ("content_type", "content_type"),
+    ):
+        yield Case(f"{header} not ASCII", post(**{header: beyond}), 400, (field,))
+
+
 def text_cases() -> Iterator[Case]:
     newline = ("app:a\n", "bid:joe@example.com\n", "bid:joe@\nexample.com", "\n", "app:a\x00")
     for principles in (*newline, "joe", "app:", "bid:joe", "app:ä", "app:" + "a" * 251, ",".join(["app:a"] * 101)):
@@ -206,6 +221,7 @@ CASES = [
     *json_cases(),
     *number_cases(),
     *read_cases(),
+    *header_cases(),
     *text_cases(),
 ]
 

@@ -177,6 +177,8 @@ def test_an_unknown_path_is_404(server: Server, path: str) -> None:
         ("PATCH", ["q"], {"GET", "POST", "PUT", "DELETE"}),
         ("POST", ["q", ABSENT_ID], {"GET", "PUT", "DELETE"}),
         ("PATCH", ["q", ABSENT_ID], {"GET", "PUT", "DELETE"}),
+        ("OPTIONS", [], {"GET", "POST"}),
+        ("OPTIONS", ["q"], {"GET", "POST", "PUT", "DELETE"}),
         ("BREW", ["q"], {"GET", "POST", "PUT", "DELETE"}),
     ],
 )
@@ -188,6 +190,16 @@ def test_a_method_not_offered_is_405_and_names_those_that_are(
     refused(answer, 405, "MethodNotAllowed")
     named = {word.strip() for word in answer.headers["Allow"].split(",")}
     assert named - {"HEAD", "OPTIONS"} == allowed
+
+
+def test_head_is_get_without_the_body(server: Server) -> None:
+    name = server.queue()
+    key = server.add(name)["key"]
+
+    for below in ([], [name], [name, key], ["absent"], [name, "not-an-id"]):
+        told, headed = server.call("GET", *below), server.call("HEAD", *below)
+        assert (headed.status_code, headed.content) == (told.status_code, b"")
+        assert headed.headers["Content-Type"] == told.headers["Content-Type"]
 
 
 @pytest.mark.parametrize("slash", ["", "/"])

@@ -187,6 +187,23 @@ def test_list_limited_with_more_to_come_links_to_the_next_page(fresh: Server) ->
     assert set(seen) == names
 
 
+@pytest.fixture(scope="module")
+def crowd() -> list[str]:
+    """Names for more queues than one page of the store, twice over and one more."""
+    return [f"n{number:05d}" for number in range(2001)]
+
+
+def test_a_list_of_any_length_is_whole(fresh: Server, crowd: list[str]) -> None:
+    for name in crowd:
+        fresh.create(name)
+
+    for start, limit in ((0, None), (1, None), (1000, None), (1001, None), (0, 1000), (0, 1001), (0, 2000), (1, 2000)):
+        params = {"offset": crowd[start], "limit": limit}
+        queues = fresh.call("GET", params=params).json()["queues"]
+        wanted = crowd[start:] if limit is None else crowd[start : start + limit]
+        assert [queue["queue_name"] for queue in queues] == wanted
+
+
 def test_list_starts_at_the_queue_named_by_offset_so_one_can_be_asked_for(fresh: Server) -> None:
     for name in ("aaa", "bbb", "ccc"):
         fresh.create(name)

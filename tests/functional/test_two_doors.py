@@ -85,7 +85,7 @@ def test_a_read(both: Both, params: dict[str, str], accept: str | None) -> None:
         WRONG,
         NOBODY,
     ],
-    ids=str,
+    ids=lambda headers: str(headers)[:60],
 )
 @pytest.mark.parametrize("body", [b"hello", b"", b"\xff"])
 def test_an_append(both: Both, headers: dict[str, str], body: bytes) -> None:

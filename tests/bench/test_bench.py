@@ -1,0 +1,97 @@
+"""The benchmark measures what it says. What it measures is no test: a figure passes or fails nothing here."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner
+
+from tests.bench.__main__ import TOPICS, bench
+from tests.bench.measure import Spread, alternate, ratios
+from tests.bench.plan import Plan
+from tests.bench.reads import arrow
+from tests.bench.table import Row, markdown, parse_bar
+
+pytestmark = pytest.mark.bench
+
+
+def row(*, ratio: float, p99: float) -> Row:
+    return Row(
+        "append",
+        "",
+        "",
+        Spread(ratio, ratio, ratio),
+        first="ratio >= 0.3",
+        goal="ratio >= 0.5, p99 <= 5 ms",
+        figures={"p99": p99},
+    )
+
+
+@pytest.mark.parametrize(
+    ("ratio", "p99", "verdict"),
+    [
+        (0.5, 5.0, "reached"),
+        (0.5, 5.1, "first bar"),
+        (0.49, 1.0, "first bar"),
+        (0.3, 9.0, "first bar"),
+        (0.29, 1.0, "short"),
+    ],
+)
+def test_the_goal_is_reached_when_all_its_limits_are_met(ratio: float, p99: float, verdict: str) -> None:
+    assert row(ratio=ratio, p99=p99).verdict == verdict
+
+
+def test_a_row_without_a_first_bar_falls_short_of_its_goal() -> None:
+    assert Row("memory", "", "", goal="more <= 15 MiB", figures={"more": 15.1}).verdict == "short"
+    assert Row("memory", "", "", goal="more <= 15 MiB", figures={"more": 15.0}).verdict == "reached"
+
+
+def test_a_row_without_bars_is_only_recorded() -> None:
+    assert Row("trap", "", "", Spread(0.1, 0.1, 0.1)).verdict == "recorded"
+
+
+def test_a_bar_that_cannot_be_read_is_an_error() -> None:
+    with pytest.raises(ValueError, match="is no limit"):
+        parse_bar("ratio > 0.5")
+
+
+def test_a_ratio_is_taken_within_each_round_so_that_a_slow_round_does_not_count() -> None:
+    baseline, subject = [100.0, 10.0, 100.0], [50.0, 5.0, 60.0]
+
+    assert ratios(subject, baseline) == Spread(0.5, 0.5, 0.6)
+
+
+def test_baseline_and_subject_take_turns_in_going_first() -> None:
+    calls = iter(range(6))
+
+    baseline, subject = alternate(lambda: next(calls), lambda: next(calls), 3)
+
+    assert (baseline, subject) == ([0, 3, 4], [1, 2, 5])
+
+
+def test_a_table_has_a_line_for_each_row() -> None:
+    table = markdown([row(ratio=0.5, p99=1), Row("b", "", "", goal="", first="")]).splitlines()
+
+    assert len(table) == 4
+    assert len({line.count("|") for line in table}) == 1
+
+
+def test_the_help_names_every_topic() -> None:
+    shown = CliRunner().invoke(bench, ["--help"]).output
+
+    assert [name for name in TOPICS if name not in shown] == []
+
+
+def test_a_row_is_measured_against_the_shipped_server(tmp_path: Path) -> None:
+    """Arrow, because it needs no load generator; a stream that lacks a row would fail the run."""
+    plan = Plan(
+        tmp_path, seconds=0.25, rounds=1, queues=100, stored=1000, rows=2000, appended=100, tell=lambda text: None
+    )
+
+    raw, decoded = arrow(plan)
+
+    for measured in (raw, decoded):
+        assert measured.ratio is not None
+        assert measured.ratio.least > 0
+        assert measured.verdict in ("reached", "first bar", "short")

@@ -1,0 +1,62 @@
+"""Small file systems, which a test fills or takes write access from."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+
+
+@dataclass(frozen=True)
+class Disk:
+    """A mounted tmpfs."""
+
+    path: Path
+
+    @property
+    def free_bytes(self) -> int:
+        found = os.statvfs(self.path)
+        return found.f_bavail * found.f_frsize
+
+    def fill(self, *, leave: int = 0) -> Path:
+        """Put a file in the way that leaves so many bytes free; remove it to have the room back."""
+        ballast = self.path / "ballast"
+        with ballast.open("ab") as file:
+            os.posix_fallocate(file.fileno(), file.tell(), self.free_bytes - leave)
+        return ballast
+
+    def remount(self, how: str) -> None:
+        """``ro`` or ``rw``."""
+        _run("mount", "-o", f"remount,{how}", str(self.path))
+
+
+@contextmanager
+def small_disk(folder: Path, megabytes: int) -> Iterator[Disk]:
+    """A disk of a few MiB, for the data of a server in this folder.
+
+    Where it cannot be had, the test is not run on a laptop, and fails where all must run.
+    """
+    path = folder / "data"
+    path.mkdir()
+    made = _run("mount", "-t", "tmpfs", "-o", f"size={megabytes}m", "queuey-test", str(path), check=False)
+    if made:
+        told = f"a small disk cannot be mounted: run as root, in a container with CAP_SYS_ADMIN ({made})"
+        if os.environ.get("CI"):
+            pytest.fail(told)
+        pytest.skip(told)
+    try:
+        yield Disk(path)
+    finally:
+        _run("umount", str(path))
+
+
+def _run(*command: str, check: bool = True) -> str:
+    """What a command complains about; nothing if all went well."""
+    found = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert not (check and found.returncode), found.stderr
+    return found.stderr.strip() or f"exit code {found.returncode}" if found.returncode else ""

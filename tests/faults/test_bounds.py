@@ -1,0 +1,211 @@
+"""G17: slow clients, and clients that stop reading, cost the server little and the other clients nothing."""
+
+from __future__ import annotations
+
+import re
+import socket
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from qdo.client import Client
+from qdo.measure import percentiles
+from tests.conftest import Figures
+from tests.faults.node import APPLICATION, Node, busy
+from tests.functional.client import authorization
+from tests.functional.servers import FIRST_KEY, eventually
+
+MIB = 1 << 20
+KEY = authorization(FIRST_KEY)["Authorization"].encode()
+SETTINGS = "client_timeout_seconds = 5\n"
+"""In the section [server], which comes first."""
+SLOW_HEADS = SLOW_BODIES = 500
+OWN_FILES = 20
+"""What the server opens for itself in time: each thread that reads has its own files of the store."""
+DEAF = 50
+"""Clients that ask for much and read nothing of it."""
+
+
+@dataclass
+class Costs:
+    """What a process has of the machine's."""
+
+    pid: int
+
+    def _status(self, name: str) -> int:
+        found = re.search(rf"^{name}:\s+(\d+)", Path(f"/proc/{self.pid}/status").read_text(), re.MULTILINE)
+        assert found is not None
+        return int(found[1])
+
+    @property
+    def rss_mb(self) -> float:
+        return self._status("VmRSS") / 1024
+
+    @property
+    def rss_peak_mb(self) -> float:
+        return self._status("VmHWM") / 1024
+
+    @property
+    def threads(self) -> int:
+        return self._status("Threads")
+
+    @property
+    def files(self) -> int:
+        return sum(1 for _ in Path(f"/proc/{self.pid}/fd").iterdir())
+
+
+@dataclass
+class Normal:
+    """A client that has done nothing wrong: appends, and reads what it appended."""
+
+    queue: str
+    took: list[float] = field(default_factory=list)
+
+    def step(self, client: Client) -> None:
+        """:raises QueueyError: it was refused, which fails the test."""
+        began = time.monotonic()
+        where = client.append(self.queue, b"x" * 256)
+        assert [message.id for message in client.read(self.queue, since=where.id).messages[:1]] == [where.id]
+        self.took.append(time.monotonic() - began)
+
+
+def head(method: bytes, below: bytes, *headers: bytes) -> bytes:
+    line = method + b" /v1/" + APPLICATION.encode() + below + b" HTTP/1.1"
+    return b"\r\n".join([line, b"Host: q", b"Authorization: " + KEY, *headers]) + b"\r\n\r\n"
+
+
+@contextmanager
+def connections(port: int, count: int, *, buffer: int = 0) -> Iterator[list[socket.socket]]:
+    """Open connections; a receive buffer of few bytes makes the server wait sooner."""
+    opened = []
+    try:
+        for _ in range(count):
+            connection = socket.socket()
+            opened.append(connection)
+            if buffer:
+                connection.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, buffer)
+            connection.connect(("127.0.0.1", port))
+            connection.setblocking(False)
+        yield opened
+    finally:
+        for connection in opened:
+            connection.close()
+
+
+def open_still(connection: socket.socket) -> bool:
+    """Whether the server has not closed a connection, whatever it said before."""
+    try:
+        while connection.recv(65536):
+            pass
+    except BlockingIOError:
+        return True
+    except ConnectionResetError:
+        return False
+    return False
+
+
+def trickle(opened: list[socket.socket], piece: bytes) -> None:
+    """One more byte on each connection that is open still."""
+    for connection in opened:
+        try:
+            connection.send(piece)
+        except (BlockingIOError, ConnectionError):
+            continue
+    time.sleep(0.2)
+
+
+@dataclass
+class Measured:
+    """A server among clients that behave, and what it cost meanwhile."""
+
+    node: Node
+    normal: list[Normal] = field(default_factory=lambda: [Normal("one"), Normal("two")])
+
+    def __post_init__(self) -> None:
+        self.costs = Costs(self.node.door.pid)
+        self._clients = [self.node.client() for _ in self.normal]
+        for one, client in zip(self.normal, self._clients, strict=True):
+            client.create_queue(one.queue)
+            one.step(client)
+        self.start = (self.costs.rss_mb, self.costs.threads, self.costs.files)
+        self.threads, self.files = self.start[1:]
+
+    @contextmanager
+    def going_on(self, *others: Callable[[], object]) -> Iterator[None]:
+        """Normal requests go on while the block runs."""
+        pairs = zip(self.normal, self._clients, strict=True)
+        with busy(*others, *(lambda one=one, client=client: one.step(client) for one, client in pairs)):  # type: ignore[misc]
+            yield
+
+    def wait_for(self, requests: int) -> None:
+        """Let so many normal requests be answered."""
+        enough = len(self.normal[0].took) + requests
+        eventually(lambda: len(self.normal[0].took) >= enough, seconds=20)
+        self.threads = max(self.threads, self.costs.threads)
+        self.files = max(self.files, self.costs.files)
+
+    def wait_for_calm(self) -> None:
+        """Nothing of the others is left."""
+        eventually(lambda: self.costs.files <= self.start[2] + OWN_FILES, seconds=30)
+
+    def figures(self) -> dict[str, object]:
+        took = [seconds * 1000 for one in self.normal for seconds in one.took]
+        return {
+            "rss_start": round(self.start[0]),
+            "rss_peak": round(self.costs.rss_peak_mb),
+            "threads": f"{self.start[1]}..{self.threads}",
+            "files": f"{self.start[2]}..{self.files}",
+            "normal": len(took),
+            "normal_p99_ms": percentiles(took)[99],
+        }
+
+
+def test_a_thousand_slow_clients_hold_nobody_up(
+    tmp_path: Path, rounds: Callable[[int], range], figures: Figures
+) -> None:
+    """One byte now and then, of a head that does not end, or of a body that was announced as large."""
+    with Node(tmp_path, settings=SETTINGS) as node:
+        measured = Measured(node)
+        port = node.door.port
+        with connections(port, SLOW_HEADS) as heads, connections(port, SLOW_BODIES) as bodies:
+            for connection in heads:
+                connection.send(head(b"POST", b"/one", b"X-Slow: ")[:-4])
+            for connection in bodies:
+                connection.send(head(b"POST", b"/one", b"Content-Length: %d" % MIB))
+            with measured.going_on(lambda: trickle([*heads, *bodies], b"x")):
+                measured.wait_for(len(rounds(300)))
+                eventually(lambda: not any(map(open_still, [*heads, *bodies])), seconds=30)
+        measured.wait_for_calm()
+        told = measured.figures()
+        depth = node.client().queue_info("one").depth
+
+    figures("G17", slow_clients=SLOW_HEADS + SLOW_BODIES, **told)
+    assert depth == len(measured.normal[0].took)
+    assert measured.threads <= measured.start[1] + 8
+
+
+def test_clients_that_ask_for_much_and_read_nothing_hold_nobody_up(
+    tmp_path: Path, rounds: Callable[[int], range], figures: Figures
+) -> None:
+    """The longer run has a thousand bodies of 1 MiB, the shorter one as many as show the same."""
+    large = 64 if len(rounds(1)) == 1 else 1000
+    with Node(tmp_path) as node:
+        node.client().create_queue("large")
+        for _ in range(large):
+            node.client().append("large", b"x" * MIB)
+    with Node(tmp_path, settings=SETTINGS) as node:
+        measured = Measured(node)
+        with connections(node.door.port, DEAF, buffer=4096) as deaf:
+            for number, connection in enumerate(deaf):
+                accept = b"application/x-ndjson" if number % 2 else b"application/json"
+                connection.send(head(b"GET", b"/large?limit=1000", b"Accept: " + accept))
+            with measured.going_on():
+                measured.wait_for(len(rounds(300)))
+            measured.wait_for_calm()
+        told = measured.figures()
+
+    figures("G17", deaf_clients=DEAF, messages_mib=large, **told)
+    assert measured.threads <= measured.start[1] + 8
+    assert int(str(told["rss_peak"])) < 1024, "what is in flight is bounded by 256 MiB"

@@ -1,0 +1,131 @@
+"""G18: a full disk refuses what grows, loses nothing, and lets deletions make room; a read-only one still reads."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from qdo.client import Appended, Client
+from qdo.measure import loss
+from queuey.errors import StorageFull, StorageReadOnly
+from tests.conftest import Figures
+from tests.faults.disk import small_disk
+from tests.faults.effects import everything, place_of
+from tests.faults.node import Node
+from tests.functional.servers import eventually
+
+SETTINGS = "[storage]\nreserve_mb = 6\nwal_mb = 4\n"
+BODY = b"x" * (64 << 10)
+
+
+def append_until_full(client: Client) -> list[Appended]:
+    """:returns: what was acknowledged before the first refusal."""
+    placed = []
+    while True:
+        try:
+            placed.append(client.append("q", b"%d " % len(placed) + BODY))
+        except StorageFull:
+            return placed
+
+
+def heartbeat(node: Node) -> int:
+    return node.get("/__heartbeat__").status_code
+
+
+def stored(node: Node) -> set[object]:
+    return {place_of(message) for message in everything(node.client(), "q")}
+
+
+def test_a_full_disk_loses_nothing_and_deletions_make_room(tmp_path: Path, figures: Figures) -> None:
+    with small_disk(tmp_path, 32) as disk, Node(tmp_path, settings=SETTINGS) as node:
+        client = node.client()
+        client.create_queue("q")
+        placed = append_until_full(client)
+        free = disk.free_bytes
+        lost = loss(map(place_of, placed), stored(node))
+        assert node.get("/__lbheartbeat__").status_code == 200
+        assert heartbeat(node) == 503
+
+        client.delete("q", placed[::2])
+        kept = placed[1::2]
+        assert stored(node) == {*map(place_of, kept)}
+        more = eventually(lambda: append_until_full(client))
+        lost += loss(map(place_of, [*kept, *more]), stored(node))
+        node.kill()
+        node.start()
+        lost += loss(map(place_of, [*kept, *more]), stored(node))
+
+    figures("G18", full_acked=len(placed), acked_after_deletions=len(more), full_lost=len(lost), reserve_left_mib=free >> 20)
+    assert lost == []
+    assert len(more) > len(placed) // 4
+
+
+def test_a_disk_filled_to_the_last_byte_by_somebody_else_loses_nothing(tmp_path: Path, figures: Figures) -> None:
+    with small_disk(tmp_path, 32) as disk, Node(tmp_path, settings=SETTINGS) as node:
+        client = node.client()
+        client.create_queue("q")
+        placed = [client.append("q", BODY) for _ in range(50)]
+        ballast = disk.fill()
+        with pytest.raises(StorageFull):
+            eventually(lambda: client.append("q", BODY) and None)
+        lost = loss(map(place_of, placed), stored(node))
+        node.kill()
+        node.start()
+        lost += loss(map(place_of, placed), stored(node))
+        with pytest.raises(StorageFull):
+            node.client().append("q", BODY)
+
+        ballast.unlink()
+        client = node.client()
+        placed += [eventually(lambda: accepted(client))]
+        client.delete("q", placed[:10])
+        lost += loss(map(place_of, placed[10:]), stored(node))
+        assert heartbeat(node) == 200
+
+    figures("G18", no_byte_free_acked=len(placed), no_byte_free_lost=len(lost))
+    assert lost == []
+
+
+def accepted(client: Client) -> Appended | None:
+    try:
+        return client.append("q", BODY)
+    except StorageFull:
+        return None
+
+
+@pytest.mark.parametrize("ended", ["by SIGTERM", "by kill -9"])
+def test_a_read_only_disk_reads_and_refuses_to_write(tmp_path: Path, figures: Figures, ended: str) -> None:
+    """Whether its log was put away, or is full of what it was told last."""
+    with small_disk(tmp_path, 32) as disk:
+        with Node(tmp_path, settings=SETTINGS) as node:
+            client = node.client()
+            client.create_queue("q", partitions=2)
+            placed = client.append_batch("q", [b"%d" % number for number in range(500)])
+            if ended == "by kill -9":
+                node.kill()
+        disk.remount("ro")
+        with Node(tmp_path, settings=SETTINGS) as node:
+            client = node.client()
+            found = stored(node)
+            for write in (
+                lambda: client.append("q", b"more"),
+                lambda: client.delete("q", placed[0]),
+                lambda: client.put("q", placed[0], b"other"),
+                lambda: client.create_queue("other"),
+                lambda: client.update_queue("q", partitions=3),
+                lambda: client.delete_queue("q"),
+            ):
+                with pytest.raises(StorageReadOnly):
+                    write()
+            again = stored(node)
+            status = heartbeat(node)
+        disk.remount("rw")
+        with Node(tmp_path, settings=SETTINGS) as node:
+            healed = node.client().append("q", b"more")
+            last = stored(node)
+
+    figures("G18", read_only=ended.split()[-1], readable=len(found), of=len(placed), heartbeat=status)
+    assert found == again == {*map(place_of, placed)}
+    assert status == 503
+    assert last == found | {place_of(healed)}

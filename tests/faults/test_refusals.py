@@ -1,0 +1,278 @@
+"""G10: what was refused stored nothing; only where the outcome is said to be unknown may something be stored."""
+
+from __future__ import annotations
+
+import json
+import random
+import uuid
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import apsw
+import pytest
+import requests
+
+from tests.conftest import Figures
+from tests.faults.effects import Effects, everything
+from tests.faults.node import Node, busy
+from tests.functional.servers import eventually
+
+ABSENT_ID = "1f9f6640e56711f189bf02fc00000001"
+TABLES = ("messages", "once", "dropped", "removed", "queues", "app_keys")
+"""All that requests change."""
+SMALL = "[limits]\nmax_body_bytes = 1000\nmax_request_bytes = 2000\n"
+FULL = "[storage]\nreserve_mb = 1000000\n"
+"""A reserve larger than any disk of a test machine: the disk counts as full."""
+
+Send = Callable[[Node], requests.Response]
+
+
+def post(body: bytes = b"body", **headers: str) -> Send:
+    return lambda node: node.call("POST", "q", data=body, headers=named(headers))
+
+
+def batch(text: str | None = None, **headers: str) -> Send:
+    given = text or json.dumps({"messages": [{"body": "first"}, {"body": "second"}]})
+    return post(given.encode(), content_type="application/json", **headers)
+
+
+def put(ids: str = ABSENT_ID, body: bytes = b"put", **headers: str) -> Send:
+    return lambda node: node.call("PUT", "q", ids, data=body, headers=named(headers))
+
+
+def create(headers: Mapping[str, str] | None = None, **fields: Any) -> Send:
+    return lambda node: node.call("POST", data={"queue_name": uuid.uuid4().hex} | fields, headers=headers or {})
+
+
+def update(queue: str = "q", **fields: Any) -> Send:
+    return lambda node: node.call("PUT", queue, data=fields)
+
+
+def delete(*below: str, key: str | None = None) -> Send:
+    headers = {} if key is None else {"Authorization": key}
+    return lambda node: node.call("DELETE", *below, headers=headers)
+
+
+def named(headers: Mapping[str, str]) -> dict[str, str]:
+    return {name.replace("_", "-"): value for name, value in headers.items()}
+
+
+WRITES: Mapping[str, Send] = {
+    "create": create(),
+    "update": update(partitions=7),
+    "delete queue": delete("doomed"),
+    "append": post(),
+    "append once": post(Idempotency_Key="fresh"),
+    "batch": batch(),
+    "put": put(),
+    "delete messages": lambda node: node.call("DELETE", "q", first_id(node)),
+}
+"""Every request that changes something, as it should be."""
+
+BAD_WRITES: Mapping[str, tuple[Send, int]] = {
+    "create: name": (create(queue_name="a/b"), 400),
+    "create: partitions": (create(partitions=201), 400),
+    "create: there is one": (create({"If-None-Match": "*"}, queue_name="q"), 409),
+    "create: wrong key": (create({"Authorization": "Application " + "f" * 40}), 401),
+    "create: no key": (create({"Authorization": ""}), 403),
+    "update: shrink": (update(partitions=1), 400),
+    "update: principals": (update(principles="nobody", partitions=9), 400),
+    "update: absent": (update("absent", partitions=9), 404),
+    "delete queue: absent": (delete("absent"), 404),
+    "delete queue: no key": (delete("doomed", key=""), 403),
+    "append: empty": (post(b""), 400),
+    "append: ttl": (post(X_TTL="0"), 400),
+    "append: partition": (post(X_Partition="3"), 400),
+    "append: partition and key": (post(X_Partition="1", X_Key="k"), 400),
+    "append: too large": (post(b"x" * 1001), 413),
+    "append: encoding": (post(Content_Encoding="gzip"), 415),
+    "append: key reused": (post(b"another body", Idempotency_Key="used"), 422),
+    "append: key": (post(Idempotency_Key="x" * 129), 400),
+    "append: wrong key": (post(Authorization="Application " + "f" * 40), 401),
+    "append: chunked": (lambda node: node.call("POST", "q", data=iter([b"body"])), 411),
+    "batch: no JSON": (batch("{"), 400),
+    "batch: last entry": (batch('{"messages": [{"body": "good"}, {"body": "bad", "partition": 3}]}'), 400),
+    "batch: key reused": (
+        batch('{"messages": [{"body": "good"}, {"body": "bad", "idempotency_key": "of-an-entry"}]}'),
+        422,
+    ),
+    "batch: too large": (batch(json.dumps({"messages": [{"body": "x" * 1900}]})), 413),
+    "put: id": (put("nonsense"), 400),
+    "put: one of two ids": (put(f"{ABSENT_ID},{ABSENT_ID[:-1]}"), 400),
+    "put: partition": (put(f"3:{ABSENT_ID}"), 400),
+    "put: empty": (put(body=b""), 400),
+    "put: ttl": (put(X_TTL="-1"), 400),
+    "put: too large": (put(body=b"x" * 1001), 413),
+    "delete messages: id": (lambda node: node.call("DELETE", "q", f"{first_id(node)},nonsense"), 400),
+    "delete messages: no key": (
+        lambda node: node.call("DELETE", "q", first_id(node), headers={"Authorization": ""}),
+        403,
+    ),
+    "no such method": (lambda node: node.call("PATCH", "q", data=b"body"), 405),
+    "no such path": (lambda node: node.call("POST", "q", ABSENT_ID, "more", data=b"body"), 404),
+}
+"""Requests that must be refused, and how."""
+
+
+def first_id(node: Node) -> str:
+    messages = node.call("GET", "q", params={"limit": "1"}).json()["messages"]
+    return str(messages[0]["message_id"])
+
+
+@dataclass
+class Outcomes:
+    """What came of requests that were sent one after the other, each compared with what it changed on the disk."""
+
+    statuses: dict[str, int] = field(default_factory=dict)
+    stored_though_refused: list[str] = field(default_factory=list)
+    unchanged_though_ok: list[str] = field(default_factory=list)
+
+    def note(self, name: str, status: int, *, changed: bool) -> None:
+        self.statuses[name] = status
+        if changed and status >= 400:
+            self.stored_though_refused.append(name)
+        if not changed and status < 300:
+            self.unchanged_though_ok.append(name)
+
+    @property
+    def refused(self) -> int:
+        return sum(status >= 400 for status in self.statuses.values())
+
+
+def send_all(node: Node, look: apsw.Connection, writes: Mapping[str, Send]) -> Outcomes:
+    outcomes = Outcomes()
+    for name, send in writes.items():
+        before = on_disk(look)
+        status = send(node).status_code
+        outcomes.note(name, status, changed=on_disk(look) != before)
+    return outcomes
+
+
+def on_disk(look: apsw.Connection) -> dict[str, Any]:
+    """Everything that the store has committed, table by table."""
+    return {table: look.execute(f"select * from {table}").fetchall() for table in TABLES}  # noqa: S608
+
+
+@contextmanager
+def prepared(folder: Path, settings: str) -> Iterator[tuple[Node, apsw.Connection]]:
+    """A server with something to change, started again with these settings; and a look at its disk."""
+    with Node(folder) as node:
+        for name in ("q", "doomed"):
+            node.client().create_queue(name, partitions=2)
+        assert [post(b"there", X_Partition="1")(node).status_code for _ in range(3)] == [201] * 3
+        assert post(b"a body", Idempotency_Key="used")(node).status_code == 201
+        entry = {"body": "a body", "idempotency_key": "of-an-entry"}
+        assert batch(json.dumps({"messages": [entry]}))(node).status_code == 201
+    with Node(folder, settings=settings) as node:
+        look = apsw.Connection(str(node.database), flags=apsw.SQLITE_OPEN_READONLY)
+        try:
+            yield node, look
+        finally:
+            look.close()
+
+
+def test_a_bad_request_is_refused_and_changes_nothing(tmp_path: Path, figures: Figures) -> None:
+    with prepared(tmp_path, SMALL) as (node, look):
+        outcomes = send_all(node, look, {name: send for name, (send, _) in BAD_WRITES.items()})
+        after = send_all(node, look, WRITES)
+
+    figures("G10", fault="bad_input", refused=outcomes.refused, of_which_stored=len(outcomes.stored_though_refused))
+    assert outcomes.statuses == {name: status for name, (_, status) in BAD_WRITES.items()}
+    assert outcomes.stored_though_refused == []
+    assert after.refused == 0, after.statuses
+    assert after.unchanged_though_ok == []
+
+
+def test_a_full_disk_refuses_what_grows_and_nothing_else(tmp_path: Path, figures: Figures) -> None:
+    with prepared(tmp_path, FULL) as (node, look):
+        outcomes = send_all(node, look, WRITES)
+
+    figures("G10", fault="full_disk", refused=outcomes.refused, of_which_stored=len(outcomes.stored_though_refused))
+    taken = {name for name, status in outcomes.statuses.items() if status == 200}
+    assert taken == {"delete queue", "delete messages"}
+    assert {status for name, status in outcomes.statuses.items() if name not in taken} == {507}
+    assert outcomes.stored_though_refused == []
+    assert outcomes.unchanged_though_ok == []
+
+
+def test_a_store_whose_file_is_gone_refuses_every_write(tmp_path: Path, figures: Figures) -> None:
+    with prepared(tmp_path, "") as (node, look):
+        on_disk(look)
+        node.database.unlink()
+        outcomes = send_all(node, look, WRITES)
+
+    figures("G10", fault="unlinked", refused=outcomes.refused, of_which_stored=len(outcomes.stored_though_refused))
+    assert set(outcomes.statuses.values()) == {503}
+    assert outcomes.stored_though_refused == []
+
+
+@pytest.mark.parametrize(("settings", "size"), [("max_in_flight = 2", 1), ("max_in_flight_mb = 1", 6000)])
+def test_requests_over_a_limit_in_flight_are_refused_and_store_nothing(
+    tmp_path: Path, rounds: Callable[[int], range], figures: Figures, settings: str, size: int
+) -> None:
+    """Many at once; large ones have large answers too, which must not be refused when it is too late."""
+    with Node(tmp_path, settings=f"[limits]\n{settings}\n") as node, ThreadPoolExecutor(12) as threads:
+        node.client().create_queue("q")
+        names = [str(number) for number in rounds(240 if size == 1 else 36)]
+        entries = [json.dumps({"messages": [{"body": name}] * size}) for name in names]
+        statuses = dict(zip(names, threads.map(lambda text: batch(text)(node).status_code, entries), strict=True))
+        stored = Counter(message.text for message in everything(node.client(), "q"))
+
+    refused = [name for name, status in statuses.items() if status in (429, 503)]
+    taken = {name: size for name, status in statuses.items() if status == 201}
+    told_wrong = [name for name in refused if name in stored]
+    figures("G10", fault=settings.replace(" ", ""), refused=len(refused), of_which_stored=len(told_wrong))
+    assert len(refused) + len(taken) == len(names)
+    assert refused
+    assert told_wrong == []
+    assert stored == taken
+
+
+def test_a_killed_server_leaves_unknown_outcomes_and_no_wrong_ones(
+    tmp_path: Path, rounds: Callable[[int], range], chance: random.Random, figures: Figures
+) -> None:
+    effects = [Effects() for _ in range(6)]
+    with Node(tmp_path) as node:
+        node.client().create_queue("q", partitions=3)
+        for number in rounds(3):
+            clients = [node.client() for _ in effects]
+            enough = sum(each.ok for each in effects) + chance.randint(10, 100)
+
+            def step(index: int, clients: list[Any] = clients, number: int = number) -> None:
+                each, client = effects[index], clients[index]
+                body = b"%d %d %d" % (number, index, each.ok + each.refused + each.unknown)
+                each.append([body], lambda: [client.append("q", body)])
+
+            with busy(*(lambda index=index: step(index) for index in range(len(effects)))):  # type: ignore[misc]
+                eventually(lambda: sum(each.ok for each in effects) >= enough, seconds=30)  # noqa: B023
+                node.kill()
+                eventually(lambda: all(each.refused for each in effects), seconds=30)
+            node.start()
+        found = {message.body for message in everything(node.client(), "q")}
+
+    refused = {body for each in effects for body in each.turned_away}
+    unknown = {body for each in effects for body in each.homeless}
+    figures(
+        "G10",
+        fault="kill",
+        refused=len(refused),
+        of_which_stored=len(refused & found),
+        unknown=len(unknown),
+        unknown_stored=len(unknown & found),
+    )
+    assert refused & found == set()
+    assert unknown
+
+
+@pytest.mark.parametrize("change", [True, False])
+def test_the_comparison_sees_a_refusal_that_stored_something(change: bool) -> None:
+    outcomes = Outcomes()
+
+    outcomes.note("append", 503, changed=change)
+
+    assert (outcomes.stored_though_refused == ["append"]) == change
