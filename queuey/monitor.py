@@ -25,9 +25,22 @@ COUNTERS = {
     "queuey_auth": ("Credentials looked at", ("kind", "result")),
     "queuey_throttled": ("Requests refused for a limit", ("limit",)),
     "queuey_queue_cache": ("Lookups of queue settings", ("result",)),
+    "queuey_storage_errors": ("Calls of the store that failed", ("backend", "op", "code")),
 }
 """Name without ``_total``: help, labels."""
-_LATENCY = (0.0005, 0.001, 0.002, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0)
+_SECONDS = (0.0005, 0.001, 0.002, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0)
+_STORAGE_SECONDS = (0.00005, 0.0001, 0.00025, *_SECONDS)
+_MESSAGES = (1.0, 2.0, 5.0, 10.0, 20.0, 50.0, 100.0, 200.0, 500.0, 1000.0, 5000.0)
+HISTOGRAMS = {
+    "queuey_http_request_duration_seconds": (
+        "From a request's arrival to its answer",
+        ("route", "method", "code"),
+        _SECONDS,
+    ),
+    "queuey_storage_duration_seconds": ("Time in the store", ("backend", "op"), _STORAGE_SECONDS),
+    "queuey_commit_batch_messages": ("Messages that shared a commit", (), _MESSAGES),
+}
+"""Name: help, labels, upper bounds."""
 _METHODS = frozenset({"GET", "HEAD", "POST", "PUT", "DELETE", "OPTIONS", "PATCH"})
 
 
@@ -37,7 +50,8 @@ class Monitor:
     def __init__(self, backend: str) -> None:
         self._lock = threading.Lock()
         self._counts: dict[tuple[str, ...], int] = {}
-        self._timings: dict[tuple[str, str, int], list[float]] = {}
+        self._slots: dict[tuple[str, ...], list[float]] = {}
+        self._backend = backend
         self.under_way: Callable[[], float] = lambda: 0
         """Tells how many requests are under way."""
         self.registry = registry = CollectorRegistry(auto_describe=False)
@@ -58,16 +72,34 @@ class Monitor:
         with self._lock:
             self._counts[key] = self._counts.get(key, 0) + amount
 
+    def observe(self, name: str, value: float, *labels: str) -> None:
+        """Note a value in a histogram of :data:`HISTOGRAMS`; labels in its order."""
+        bounds = HISTOGRAMS[name][2]
+        slot, key = bisect_left(bounds, value), (name, *labels)
+        with self._lock:
+            slots = self._slots.get(key)
+            if slots is None:
+                slots = self._slots[key] = [0.0] * (len(bounds) + 2)
+            slots[slot] += 1
+            slots[-1] += value
+
     def request(self, route: str, method: str, status: int, seconds: float) -> None:
         """One request was answered."""
-        key = (route, method if method in _METHODS else "other", status)
-        slot = bisect_left(_LATENCY, seconds)
-        with self._lock:
-            timing = self._timings.get(key)
-            if timing is None:
-                timing = self._timings[key] = [0.0] * (len(_LATENCY) + 2)
-            timing[slot] += 1
-            timing[-1] += seconds
+        known = method if method in _METHODS else "other"
+        self.observe("queuey_http_request_duration_seconds", seconds, route, known, str(status))
+
+    def took(self, operation: str, seconds: float) -> None:
+        """The store did something (:class:`queuey.storage.Observer`)."""
+        self.observe("queuey_storage_duration_seconds", seconds, self._backend, operation)
+
+    def committed(self, messages: int, seconds: float) -> None:
+        """The store put messages on disk together."""
+        self.observe("queuey_commit_batch_messages", messages)
+        self.took("commit", seconds)
+
+    def failed(self, operation: str, code: str) -> None:
+        """A call of the store failed."""
+        self.count("queuey_storage_errors", 1, self._backend, operation, code)
 
     def appended(self, application: str, messages: int, size: int) -> None:
         """Messages were acknowledged."""
@@ -83,31 +115,29 @@ class Monitor:
         """The library's form of what was counted."""
         with self._lock:
             counts = dict(self._counts)
-            timings = {key: list(timing) for key, timing in self._timings.items()}
+            slots = {key: list(values) for key, values in self._slots.items()}
         for name, (text, labels) in COUNTERS.items():
             family = CounterMetricFamily(name, text, labels=labels)
             for (counted, *values), amount in counts.items():
                 if counted == name:
                     family.add_metric(values, amount)
             yield family
-        duration = HistogramMetricFamily(
-            "queuey_http_request_duration_seconds",
-            "From a request's arrival to its answer",
-            labels=("route", "method", "code"),
-        )
-        for (route, method, status), timing in timings.items():
-            duration.add_metric((route, method, str(status)), _cumulated(timing[:-1]), timing[-1])
-        yield duration
+        for name, (text, labels, bounds) in HISTOGRAMS.items():
+            histogram = HistogramMetricFamily(name, text, labels=labels)
+            for (observed, *values), found in slots.items():
+                if observed == name:
+                    histogram.add_metric(values, _cumulated(bounds, found[:-1]), found[-1])
+            yield histogram
 
     def exposition(self) -> bytes:
         """The Prometheus text form."""
         return generate_latest(self.registry)
 
 
-def _cumulated(slots: list[float]) -> list[tuple[str, float]]:
+def _cumulated(bounds: tuple[float, ...], slots: list[float]) -> list[tuple[str, float]]:
     """The library counts, at each bound, all that was not above it."""
     found, total = [], 0.0
-    for bound, slot in zip((*map(str, _LATENCY), "+Inf"), slots, strict=True):
+    for bound, slot in zip((*map(str, bounds), "+Inf"), slots, strict=True):
         total += slot
         found.append((bound, total))
     return found

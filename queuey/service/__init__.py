@@ -17,11 +17,13 @@ from queuey.storage import Stores
 class Service:
     """Everything one server has: opened once, shared by its doors, closed once."""
 
-    def __init__(self, settings: Settings, stores: Stores, *, clock: Clock | None = None) -> None:
+    def __init__(
+        self, settings: Settings, stores: Stores, *, clock: Clock | None = None, monitor: Monitor | None = None
+    ) -> None:
         self.settings = settings
         self.stores = stores
         self.clock = clock or SystemClock()
-        self.monitor = Monitor(settings.storage_backend)
+        self.monitor = monitor or Monitor(settings.storage_backend)
         self.keys = Keys(stores.metadata, self.clock, settings.application_keys)
         self.queues = Queues(stores, self.clock, self.monitor)
         self.log = Log(stores.messages, self.clock, self.monitor)
@@ -37,7 +39,9 @@ class Service:
         from queuey.storage.open import open_stores
 
         used = clock or SystemClock()
-        return cls(settings, open_stores(settings, used, IdGenerator(used)), clock=used)
+        monitor = Monitor(settings.storage_backend)
+        stores = open_stores(settings, used, IdGenerator(used), observer=monitor)
+        return cls(settings, stores, clock=used, monitor=monitor)
 
     async def start(self, first_key: str | None = None) -> tuple[str, str] | None:
         """Finish what an earlier process began, and see that there is an application.

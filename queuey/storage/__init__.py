@@ -13,7 +13,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
-from typing import ClassVar
+from typing import ClassVar, Protocol
 from uuid import UUID
 
 from queuey.ids import MessageId
@@ -31,10 +31,36 @@ from queuey.model import (
 )
 from queuey.promise import Promise
 
-__all__ = ["ONCE_SECONDS", "MessageStore", "MetadataStore", "Stores"]
+__all__ = ["ONCE_SECONDS", "MessageStore", "MetadataStore", "Observer", "Stores", "Unobserved"]
 
 ONCE_SECONDS = 24 * 3600
 """How long an idempotency key is remembered, counted from the append that stored (G7)."""
+
+
+class Observer(Protocol):
+    """Who wants to know how a store does; called from any thread."""
+
+    def took(self, operation: str, seconds: float) -> None:
+        """One call went well."""
+
+    def committed(self, messages: int, seconds: float) -> None:
+        """Messages were put on disk together."""
+
+    def failed(self, operation: str, code: str) -> None:
+        """One call failed, with an error of this code."""
+
+
+class Unobserved:
+    """Nobody wants to know."""
+
+    def took(self, operation: str, seconds: float) -> None:
+        """Not noted."""
+
+    def committed(self, messages: int, seconds: float) -> None:
+        """Not noted."""
+
+    def failed(self, operation: str, code: str) -> None:
+        """Not noted."""
 
 
 class MessageStore(ABC):

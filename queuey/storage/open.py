@@ -3,55 +3,68 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from queuey.clock import Clock
 from queuey.errors import ConfigurationError
 from queuey.ids import IdGenerator
 from queuey.settings import Settings
-from queuey.storage import MessageStore, MetadataStore, Stores
+from queuey.storage import Observer, Stores
+
+if TYPE_CHECKING:
+    from queuey.storage.memory import MemoryStore
+    from queuey.storage.sqlite import SqliteStore
 
 
-def open_stores(settings: Settings, clock: Clock, ids: IdGenerator, *, serve: bool = True) -> Stores:
+def open_stores(
+    settings: Settings, clock: Clock, ids: IdGenerator, *, serve: bool = True, observer: Observer | None = None
+) -> Stores:
     """Open what ``[storage]`` and ``[metadata]`` name.
 
     Messages and metadata share one store when ``[metadata]`` names none of its own.
 
     :param serve: False opens embedded files beside a running server, for commands.
+    :param observer: hears of the message store's calls.
     :raises ConfigurationError: a store cannot be opened; none is left open.
     """
-    messages = _open(settings, settings.storage_backend, settings.storage_path, clock, ids, serve=serve)
+    folder = Path(settings.data)
+    path = Path(settings.storage_path) if settings.storage_path else folder / "queuey.db"
+    messages = _open(settings, settings.storage_backend, path, clock, ids, serve=serve, observer=observer)
     if not settings.metadata_backend and not settings.metadata_path:
         return Stores(messages, messages)
     try:
         backend = settings.metadata_backend or settings.storage_backend
         own = IdGenerator(clock)  # groups of commits of one file must not end the other's
-        metadata = _open(settings, backend, settings.metadata_path, clock, own, serve=serve, name="metadata.db")
+        path = Path(settings.metadata_path) if settings.metadata_path else folder / "metadata.db"
+        metadata = _open(settings, backend, path, clock, own, serve=serve, observer=None)
     except Exception:
         messages.close()
         raise
     return Stores(messages, metadata)
 
 
-class _Both(MessageStore, MetadataStore):
-    """What the embedded stores are."""
-
-
 def _open(
-    settings: Settings, backend: str, path: str, clock: Clock, ids: IdGenerator, *, serve: bool, name: str = "queuey.db"
-) -> _Both:
+    settings: Settings,
+    backend: str,
+    path: Path,
+    clock: Clock,
+    ids: IdGenerator,
+    *,
+    serve: bool,
+    observer: Observer | None,
+) -> MemoryStore | SqliteStore:
     if backend == "memory":
         from queuey.storage.memory import MemoryStore
 
-        return MemoryStore(clock, ids)  # type: ignore[return-value]
+        return MemoryStore(clock, ids)
     from queuey.storage.sqlite import SqliteStore
 
-    file = Path(path) if path else Path(settings.data) / name
     try:
-        file.parent.mkdir(parents=True, exist_ok=True)
+        path.parent.mkdir(parents=True, exist_ok=True)
     except OSError as error:
-        raise ConfigurationError(f"cannot make the folder {file.parent}: {error.strerror}") from error
-    return SqliteStore(  # type: ignore[return-value]
-        file,
+        raise ConfigurationError(f"cannot make the folder {path.parent}: {error.strerror}") from error
+    return SqliteStore(
+        path,
         clock,
         ids,
         synchronous=settings.storage_synchronous,
@@ -59,4 +72,5 @@ def _open(
         cache_mb=settings.storage_cache_mb,
         wal_mb=settings.storage_wal_mb,
         serve=serve,
+        observer=observer,
     )

@@ -27,6 +27,7 @@ import apsw
 from queuey.errors import OutcomeUnknown, QueueyError, StorageFull, StorageUnavailable
 from queuey.ids import IdGenerator
 from queuey.promise import Promise
+from queuey.storage import Observer, Unobserved
 from queuey.storage.sqlite_guard import Guard
 
 log = logging.getLogger(__name__)
@@ -55,6 +56,8 @@ class Transaction:
         self._stamps = False
         self._begun = False
         self._values: list[Any] = []
+        self.inserted = 0
+        """Messages of the group."""
 
     @property
     def ids(self) -> IdGenerator:
@@ -87,6 +90,7 @@ class Transaction:
     def _flush(self) -> None:
         """Write gathered inserts, in as few statements as there can be, each of a size that is met again."""
         values, self._values = self._values, []
+        self.inserted += len(values) // _COLUMNS
         rows, start, size = len(values) // _COLUMNS, 0, 1 << 9
         while start < rows:
             while size > rows - start:
@@ -104,6 +108,8 @@ class Transaction:
             self._begin()
         if self._begun:
             self._flush()
+        else:
+            self.inserted = rows
         try:
             if self._begun:
                 self.connection.execute("commit")
@@ -146,14 +152,17 @@ Group = list[Write]
 class Committer:
     """The one writer of a store file."""
 
-    def __init__(self, connection: apsw.Connection, ids: IdGenerator, guard: Guard, name: str) -> None:
+    def __init__(
+        self, connection: apsw.Connection, ids: IdGenerator, guard: Guard, observer: Observer | Unobserved
+    ) -> None:
         self._connection = connection
         self._ids = ids
         self._guard = guard
+        self._observer = observer
         self._waiting: SimpleQueue[Write | Aside | None] = SimpleQueue()
         self._closed = False
         self._close_lock = threading.Lock()
-        self._thread = threading.Thread(target=self._work, name=f"committer-{name}", daemon=True)
+        self._thread = threading.Thread(target=self._work, name="committer", daemon=True)
         self._thread.start()
 
     def submit(self, job: Job, *, grows: bool) -> Promise[Any]:
@@ -260,7 +269,9 @@ class Committer:
                 outcomes.append((job(transaction), None))
             except QueueyError as refused:
                 outcomes.append((None, refused))
+        began = time.perf_counter()
         transaction.commit()
+        self._observer.committed(transaction.inserted, time.perf_counter() - began)
         return outcomes
 
     def _after_failure(self, group: Group, refusal: QueueyError, error: Exception) -> None:
@@ -277,4 +288,5 @@ class Committer:
 
     def _fail(self, group: Group, error: QueueyError) -> None:
         for _, _, promise in group:
+            self._observer.failed("write", error.code)
             promise.fail(error)

@@ -22,6 +22,7 @@ from queuey.clock import Clock
 from queuey.errors import ConfigurationError, QueueyError, StorageUnavailable
 from queuey.ids import TICKS_PER_SECOND, IdGenerator
 from queuey.promise import Promise
+from queuey.storage import Observer, Unobserved
 from queuey.storage.sqlite_committer import Committer, Row, Transaction
 from queuey.storage.sqlite_guard import FolderLock, Guard
 from queuey.storage.sqlite_keeper import Keeper
@@ -70,8 +71,10 @@ class SqliteFile:
         cache_mb: int = 8,
         wal_mb: int = 64,
         serve: bool = True,
+        observer: Observer | None = None,
     ) -> None:
         """:param serve: False opens the file beside a running server, for keys and the like: no lock, no keeper."""
+        self._observer = observer or Unobserved()
         self._path = path
         self._clock = clock
         self._ids = ids
@@ -92,7 +95,7 @@ class SqliteFile:
         dropped = self._writer.execute(SQL["dropped_all"]).fetchall()
         self._dropped: dict[Any, float] = {queue: clock.elapsed() for (queue,) in dropped}
         self._raise_floor()
-        self._committer = Committer(self._writer, ids, self._guard, path.name)
+        self._committer = Committer(self._writer, ids, self._guard, self._observer)
         self._keeper: Keeper | None = None
         if serve and not self._read_only:
             self._keeper = Keeper(self, lambda: self._connect(read_only=False), wal_mb * 256)
@@ -175,9 +178,11 @@ class SqliteFile:
     def _read_failed(self, error: Exception) -> QueueyError:
         """What a failed read is to the caller; damage found on the way stops the writing."""
         if isinstance(error, QueueyError):
+            self._observer.failed("read", error.code)
             return error
         if isinstance(error, (apsw.CorruptError, apsw.NotADBError)):
             self._guard.found_damage(str(error))
+        self._observer.failed("read", StorageUnavailable.__name__)
         return StorageUnavailable(f"the store could not be read: {error}")
 
     def _ask(self, sql: str, bindings: tuple[Any, ...], shape: Callable[[list[Row]], Any]) -> Promise[Any]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import uuid
 from collections.abc import Sequence
 from functools import partial
+from time import perf_counter
 from typing import Any
 
 import apsw
@@ -174,9 +175,12 @@ class SqliteMessages(SqliteFile, MessageStore):
         after, upto = span
         rows_at_most = -1 if skip_corrupt else limit + 1  # how many are stepped over is not known before
         bindings = (_place(partition), *after, *upto, now_ticks, rows_at_most)
+        began = perf_counter()
         try:
             rows = self._reader().execute(_READS[newest_first, with_bodies], bindings)
-            return Promise.of(_page(rows, limit, max_bytes, with_bodies, skip_corrupt))
+            page = _page(rows, limit, max_bytes, with_bodies, skip_corrupt)
+            self._observer.took("read", perf_counter() - began)
+            return Promise.of(page)
         except (CorruptMessage, apsw.Error) as error:
             return Promise.failed(self._read_failed(error))
 
