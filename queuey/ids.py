@@ -175,6 +175,24 @@ class Clock(Protocol):
     def now_ticks(self) -> int:
         """The wall clock."""
 
+    def elapsed(self) -> float:
+        """Seconds that no step of the wall clock moves."""
+
+
+class Anchor(NamedTuple):
+    """A moment that a process had not got past, and when that was: what is left of its time once it is dead."""
+
+    ticks: int
+    elapsed: float
+
+    def bound(self, elapsed: float) -> int:
+        """What the process had not got past then, if it lived for so long and kept to its anchor."""
+        return self.ticks + round((elapsed - self.elapsed + ANCHOR_SLACK_SECONDS) * TICKS_PER_SECOND)
+
+
+ANCHOR_SLACK_SECONDS = 0.01
+"""How far the wall clock may run ahead of the elapsed time after an anchor: a second's worth of slewing, and no step."""
+
 
 class IdGenerator:
     """Rising ids of one process, and the exact watermark of what it is still writing (G3, G4).
@@ -196,6 +214,7 @@ class IdGenerator:
         self._clock = clock
         self._last = floor_ticks
         self._group_floor: int | None = None
+        self._anchors: tuple[Anchor, ...] = ()
         self._lock = threading.Lock()
         self._draw_tail()
         os.register_at_fork(after_in_child=self._draw_tail)
@@ -211,6 +230,37 @@ class IdGenerator:
         """The newest tick stamped or served as a watermark."""
         return self._last
 
+    def _now(self) -> int:
+        """The wall clock, but not past what follows from the anchors: a step forward counts once it is noted."""
+        now = self._clock.now_ticks()
+        if self._anchors:
+            elapsed = self._clock.elapsed()
+            for anchor in self._anchors:
+                now = min(now, anchor.bound(elapsed))
+        return now
+
+    @property
+    def held_back(self) -> bool:
+        """Whether the wall clock is past what follows from the anchors, so that a new one is due."""
+        return self._clock.now_ticks() > self._now()
+
+    def anchor(self) -> Anchor:
+        """A point for a store to note, so that a later process goes on above all that this one gave out.
+
+        From here on stamps and watermarks keep to it as well as to the one before, until it is :meth:`anchored`.
+        Wherever the wall clock is stepped, in this process or before the next: no id comes twice, and none
+        behind a watermark that was served (G3, G4).
+        """
+        with self._lock:
+            found = Anchor(max(self._clock.now_ticks(), self._last), self._clock.elapsed())
+            self._anchors = (*self._anchors[:1], found)
+            return found
+
+    def anchored(self, anchor: Anchor) -> None:
+        """The anchor is on disk; the one before counts no more."""
+        with self._lock:
+            self._anchors = (anchor,)
+
     def raise_floor(self, ticks: int) -> None:
         """Ids and watermarks stay above ``ticks`` from now on; a store calls it with what it knows from before."""
         with self._lock:
@@ -219,7 +269,7 @@ class IdGenerator:
     def open_group(self) -> None:
         """From here on, stamps belong to a group that no watermark passes."""
         with self._lock:
-            self._last = max(self._clock.now_ticks(), self._last)
+            self._last = max(self._now(), self._last)
             self._group_floor = self._last
 
     def close_group(self) -> None:
@@ -233,7 +283,7 @@ class IdGenerator:
         :returns: the first of them; ids are ``MessageId(tick, self.tail)``.
         """
         with self._lock:
-            first = max(self._clock.now_ticks(), self._last + 1)
+            first = max(self._now(), self._last + 1)
             self._last = first + count - 1
             return first
 
@@ -256,5 +306,5 @@ class IdGenerator:
         with self._lock:
             if self._group_floor is not None:
                 return self._group_floor
-            self._last = max(self._clock.now_ticks(), self._last)
+            self._last = max(self._now(), self._last)
             return self._last

@@ -41,6 +41,7 @@ HISTOGRAMS = {
     "queuey_commit_batch_messages": ("Messages that shared a commit", (), _MESSAGES),
 }
 """Name: help, labels, upper bounds."""
+_BYTES = "queuey_message_bytes"
 _METHODS = frozenset({"GET", "HEAD", "POST", "PUT", "DELETE", "OPTIONS", "PATCH"})
 
 
@@ -103,13 +104,18 @@ class Monitor:
 
     def appended(self, application: str, messages: int, size: int) -> None:
         """Messages were acknowledged."""
-        self.count("queuey_messages_appended", messages, application)
-        self.count("queuey_message_bytes", size, application, "in")
+        self._count_both(("queuey_messages_appended", application), messages, (_BYTES, application, "in"), size)
 
     def delivered(self, application: str, way: str, messages: int, size: int) -> None:
         """Messages were handed to a reader."""
-        self.count("queuey_messages_delivered", messages, application, way)
-        self.count("queuey_message_bytes", size, application, "out")
+        key = ("queuey_messages_delivered", application, way)
+        self._count_both(key, messages, (_BYTES, application, "out"), size)
+
+    def _count_both(self, key: tuple[str, ...], amount: int, other: tuple[str, ...], other_amount: int) -> None:
+        counts = self._counts
+        with self._lock:
+            counts[key] = counts.get(key, 0) + amount
+            counts[other] = counts.get(other, 0) + other_amount
 
     def collect(self) -> Iterator[Metric]:
         """The library's form of what was counted."""

@@ -15,7 +15,7 @@ import re
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from queuey.errors import ConfigurationError
 from queuey.ini import Entry, read_ini
@@ -179,11 +179,13 @@ class Settings:
     """Keys given in the ini file, by application."""
     notices: tuple[str, ...] = ()
 
-    def __getattr__(self, name: str) -> Any:
-        try:
-            return self.__dict__["values"][name]
-        except KeyError:
-            raise AttributeError(name) from None
+    def __post_init__(self) -> None:
+        self.__dict__.update(self.values)
+
+    if TYPE_CHECKING:
+
+        def __getattr__(self, name: str) -> Any:
+            """Each row of the table is an attribute."""
 
 
 def load_settings(

@@ -7,7 +7,7 @@ from queuey.api.drafts import batch_drafts, check_body_size, content_type_of, is
 from queuey.api.forms import append_answer, entries, json_page
 from queuey.api.params import Problems, boolean, message_ids
 from queuey.api.reading import read
-from queuey.errors import InvalidMessageId, MessageNotFound, QueueyError
+from queuey.errors import InvalidMessageId, MessageNotFound
 from queuey.model import AppendRequest
 from queuey.service import Service
 
@@ -16,14 +16,6 @@ _CREATED: Headers = [("content-type", "application/json")]
 
 async def append(service: Service, call: Call, target: Target) -> Answer:
     """Store one raw message, or a JSON batch, and answer once it is on disk."""
-    try:
-        return await _append(service, call, target)
-    except QueueyError as error:
-        service.monitor.count("queuey_appends_refused", 1, error.code)
-        raise
-
-
-async def _append(service: Service, call: Call, target: Target) -> Answer:
     queue, now = target.queue, service.clock.now_ticks()
     if is_batch(call):
         drafts = batch_drafts(call, queue, service.settings, now)

@@ -15,7 +15,7 @@ from time import perf_counter
 from typing import NoReturn
 
 from queuey.api.calls import JSON, Answer, Call, Target
-from queuey.api.messages import put, read_messages
+from queuey.api.messages import append, put, read_messages
 from queuey.api.params import boolean, is_queue_name
 from queuey.api.refusals import refusal
 from queuey.api.routes import INFORMATION, Operation, resolve
@@ -42,6 +42,8 @@ _LENGTH = re.compile(r"[0-9]{1,18}")
 _process, _counter = secrets.token_hex(6), count(1)
 
 
+_RECENT = 1000
+"""Authorization headers whose principals are at hand, for a second at most."""
 _SMALL = 64 << 10
 """Answers up to this size are not counted: the number of requests bounds them well enough."""
 
@@ -53,6 +55,7 @@ class Desk:
         self.service = service
         self._gate = Gate(service.settings.limits_max_in_flight, service.settings.limits_max_in_flight_mb << 20)
         service.monitor.under_way = lambda: self._gate.calls
+        self._recent: dict[str, frozenset[str]] = {}
         self._log_requests = service.settings.log_requests
 
     def open(
@@ -111,6 +114,8 @@ class Desk:
                 # A write that was carried out is never answered with a refusal (G10).
                 self._hold(call, len(answer.body), owed=call.method not in ("GET", "HEAD"))
         except QueueyError as error:
+            if operation.function is append:
+                self.service.monitor.count("queuey_appends_refused", 1, error.code)
             answer = self._refuse(call, error)
         except Exception:
             log.exception("request %s failed", call.request_id)  # and go on: the others have done nothing wrong
@@ -155,6 +160,7 @@ class Desk:
         if not application:
             return await operation.function(service, call, Target())
         if service.keys.stale:
+            self._recent.clear()
             await service.keys.refresh()
         if not service.keys.knows(application):
             raise ApplicationNotFound
@@ -169,11 +175,18 @@ class Desk:
         return await operation.function(service, call, Target(application, queue))
 
     def _identify(self, call: Call) -> frozenset[str]:
-        try:
-            return self.service.identifier.identify(call.headers.get("authorization"))
-        except Unauthenticated as error:
-            self.service.monitor.count("queuey_auth", 1, error.code, "refused")
-            raise
+        """The caller's principals; what a header proved is remembered until the keys are looked at anew."""
+        header = call.headers.get("authorization", "")
+        principals = self._recent.get(header)
+        if principals is None:
+            try:
+                principals = self.service.identifier.identify(header)
+            except Unauthenticated as error:
+                self.service.monitor.count("queuey_auth", 1, error.code, "refused")
+                raise
+            if len(self._recent) < _RECENT:
+                self._recent[header] = principals
+        return principals
 
     def cut_short(self, call: Call, got: int) -> Answer:
         """The body ended before its announced length: nothing of it is used (G6)."""
