@@ -180,14 +180,23 @@ class Clock(Protocol):
 
 
 class Anchor(NamedTuple):
-    """A moment that a process had not got past, and when that was: what is left of its time once it is dead."""
+    """A moment that a process had not got past, and when that was: what bounds its time once it is dead."""
 
     ticks: int
     elapsed: float
 
+    @property
+    def base(self) -> int:
+        """The bound at the boot, as if the process had lived then; it grows with the time that elapses."""
+        return self.ticks - round((self.elapsed - ANCHOR_SLACK_SECONDS) * TICKS_PER_SECOND)
+
     def bound(self, elapsed: float) -> int:
-        """What the process had not got past then, if it lived for so long and kept to its anchor."""
-        return self.ticks + round((elapsed - self.elapsed + ANCHOR_SLACK_SECONDS) * TICKS_PER_SECOND)
+        """The ticks that a process which kept to this anchor had not got past then.
+
+        >>> Anchor(1_000_000_000, 50.0).bound(52.0)
+        1020100000
+        """
+        return self.base + round(elapsed * TICKS_PER_SECOND)
 
 
 ANCHOR_SLACK_SECONDS = 0.01
@@ -214,7 +223,7 @@ class IdGenerator:
         self._clock = clock
         self._last = floor_ticks
         self._group_floor: int | None = None
-        self._anchors: tuple[Anchor, ...] = ()
+        self._base: int | None = None
         self._lock = threading.Lock()
         self._draw_tail()
         os.register_at_fork(after_in_child=self._draw_tail)
@@ -231,35 +240,33 @@ class IdGenerator:
         return self._last
 
     def _now(self) -> int:
-        """The wall clock, but not past what follows from the anchors: a step forward counts once it is noted."""
+        """The wall clock, but not past what follows from the anchor: a step forward counts once it is noted."""
         now = self._clock.now_ticks()
-        if self._anchors:
-            elapsed = self._clock.elapsed()
-            for anchor in self._anchors:
-                now = min(now, anchor.bound(elapsed))
-        return now
+        if self._base is None:
+            return now
+        return min(now, self._base + round(self._clock.elapsed() * TICKS_PER_SECOND))
 
     @property
     def held_back(self) -> bool:
-        """Whether the wall clock is past what follows from the anchors, so that a new one is due."""
+        """Whether the wall clock is past what follows from the anchor, so that a new one is due."""
         return self._clock.now_ticks() > self._now()
 
     def anchor(self) -> Anchor:
         """A point for a store to note, so that a later process goes on above all that this one gave out.
 
-        From here on stamps and watermarks keep to it as well as to the one before, until it is :meth:`anchored`.
+        From here on stamps and watermarks keep to it as well as to those before, until it is :meth:`anchored`.
         Wherever the wall clock is stepped, in this process or before the next: no id comes twice, and none
         behind a watermark that was served (G3, G4).
         """
         with self._lock:
             found = Anchor(max(self._clock.now_ticks(), self._last), self._clock.elapsed())
-            self._anchors = (*self._anchors[:1], found)
+            self._base = found.base if self._base is None else min(self._base, found.base)
             return found
 
     def anchored(self, anchor: Anchor) -> None:
-        """The anchor is on disk; the one before counts no more."""
+        """The anchor is on disk; those before count no more."""
         with self._lock:
-            self._anchors = (anchor,)
+            self._base = anchor.base
 
     def raise_floor(self, ticks: int) -> None:
         """Ids and watermarks stay above ``ticks`` from now on; a store calls it with what it knows from before."""

@@ -30,7 +30,7 @@ from queuey.settings import Settings
 
 log = logging.getLogger(__name__)
 
-SWITCH_SECONDS = 0.001
+SWITCH_SECONDS = 0.0002
 """How long a thread may keep the interpreter while another waits: the committer waits for it after every
 flush to disk (measured with queuey-bench: p99 of an append)."""
 GC_THRESHOLDS = (50_000, 20, 50)

@@ -36,13 +36,10 @@ Row = tuple[Any, ...]
 _COLUMNS = 8
 _ROWS_AT_ONCE = 800
 """Rows of one statement at most: longer texts would not stay prepared."""
+PAGE_BYTES = 4096
+"""Of the file and of its log."""
 _GROUP = 4096
 """Jobs of one transaction at most: bounds the memory and the wait of the first."""
-
-_CROWD = 8
-_GATHER_SECONDS = 0.0005
-"""After a group of this many, the next waits this long for company: the same clients are about to come again, and one
-commit for all of them costs the processor a third less than three (docs/performance)."""
 
 INSERT = "insert into messages (place, ticks, tail, expires, seal, content_type, key, body) values "
 
@@ -205,16 +202,13 @@ class Committer:
                 left.promise.fail(StorageUnavailable("the store is closing; nothing was stored"))
 
     def _work(self) -> None:
-        crowded, ending = False, False
+        ending = False
         while not ending:
             items = [self._waiting.get()]
-            if crowded:
-                time.sleep(_GATHER_SECONDS)
             items += [self._waiting.get_nowait() for _ in range(min(self._waiting.qsize(), _GROUP - 1))]
             group = [item for item in items if type(item) is Write]
             if group:
                 self._commit(group)
-            crowded = len(group) >= _CROWD
             if len(group) < len(items):
                 ending = None in items
                 self._step_aside([item for item in items if type(item) is Aside])
@@ -233,7 +227,7 @@ class Committer:
         if self._guard.refusal is not None:
             return self._fail(group, self._guard.refusal)
         try:
-            outcomes = self._transact(group, self._guard.refusal_to_grow)
+            outcomes = self._transact(group, self._guard.refusal_to_grow(self._free_inside))
         except apsw.FullError as error:
             self._after_failure(group, StorageFull(), error)
             return None
@@ -257,6 +251,11 @@ class Committer:
             else:
                 promise.fail(error_of_job)
         return None
+
+    def _free_inside(self) -> int:
+        """Bytes of the file that deletions gave back."""
+        rows: list[Row] = self._connection.execute("pragma freelist_count").fetchall()
+        return int(rows[0][0]) * PAGE_BYTES
 
     def _transact(self, group: Group, full: QueueyError | None) -> list[tuple[Any, BaseException | None]]:
         transaction = Transaction(self._connection, self._ids)

@@ -20,17 +20,21 @@ import apsw
 
 from queuey.clock import Clock
 from queuey.errors import ConfigurationError, QueueyError, StorageUnavailable
-from queuey.ids import TICKS_PER_SECOND, IdGenerator
+from queuey.ids import Anchor, IdGenerator
 from queuey.promise import Promise
 from queuey.storage import Observer, Unobserved
-from queuey.storage.sqlite_committer import Committer, Row, Transaction
+from queuey.storage.sqlite_committer import PAGE_BYTES, Committer, Row, Transaction
 from queuey.storage.sqlite_guard import FolderLock, Guard
 from queuey.storage.sqlite_keeper import Keeper
 
 log = logging.getLogger(__name__)
 
-_RESTART_SLACK_SECONDS = 5.0
-"""Ids and watermarks may have run this far past the newest noted moment when the process died."""
+_OTHER_BOOT_SECONDS = 5.0
+"""How far a process may have run past its anchor if the machine went down with it; one boot's clocks do not tell the other."""
+_SAME_BOOT_SECONDS = 3600.0
+"""The longest that a process can have lived on without a new anchor."""
+_CLOSED = "closed"
+"""In place of the boot's name: the process closed the store, and was not past the moment noted."""
 _STATEMENTS = 512
 """Prepared statements kept: an insert of every number of rows that is often met."""
 _BUSY_MS = 5000
@@ -88,13 +92,15 @@ class SqliteFile:
         self._read_only = self._lock is not None and self._lock.read_only
         try:
             self._writer = self._open_writer(synchronous)
+            dropped = self._writer.execute(SQL["dropped_all"]).fetchall()
+            self._raise_floor()
+            if serve and not self._read_only:
+                self._begin_moment()
         except apsw.Error as error:
             self._release()
             raise ConfigurationError(f"cannot open the store {path}: {error}") from error
         self._guard = Guard(path, reserve_bytes=reserve_mb << 20, read_only=self._read_only)
-        dropped = self._writer.execute(SQL["dropped_all"]).fetchall()
         self._dropped: dict[Any, float] = {queue: clock.elapsed() for (queue,) in dropped}
-        self._raise_floor()
         self._committer = Committer(self._writer, ids, self._guard, self._observer)
         self._keeper: Keeper | None = None
         if serve and not self._read_only:
@@ -138,9 +144,22 @@ class SqliteFile:
         """Go on above everything an earlier process may have stamped or promised (G3, G4), also if the clock was set back."""
         rows: list[Row] = self._writer.execute(SQL["moment_read"]).fetchall()
         if rows:
-            boot, elapsed, last = rows[0]
-            since = self._clock.elapsed() - elapsed if boot == self._clock.boot() else _RESTART_SLACK_SECONDS
-            self._ids.raise_floor(last + round(min(since, _RESTART_SLACK_SECONDS) * TICKS_PER_SECOND))
+            boot, elapsed, ticks = rows[0]
+            lived = _OTHER_BOOT_SECONDS
+            if boot == _CLOSED:
+                lived = 0.0
+            elif boot and boot == self._clock.boot():
+                lived = min(self._clock.elapsed() - elapsed, _SAME_BOOT_SECONDS)
+            self._ids.raise_floor(Anchor(ticks, 0.0).bound(lived))
+
+    def _begin_moment(self) -> None:
+        """Note where this process begins, before it gives anything out."""
+        anchor = self._ids.anchor()
+        try:
+            self._writer.execute(SQL["moment_keep"], (self._clock.boot(), anchor.elapsed, anchor.ticks))
+        except apsw.FullError:
+            return  # the keeper tries again; a full store still has to open, for reading and deleting
+        self._ids.anchored(anchor)
 
     def _reader(self) -> apsw.Connection:
         """This thread's own connection: a page is one statement, hence one short read transaction."""
@@ -160,7 +179,7 @@ class SqliteFile:
         self._closed = True
         if self._keeper is not None:
             self._keeper.stop()
-            self.note_moment()
+            self._end_moment()
         self._committer.close()
         with self._readers_lock:
             for reader in self._readers:
@@ -198,6 +217,7 @@ class SqliteFile:
         return self._committer.submit(job, grows=False)
 
     def _wal_grew(self, _connection: apsw.Connection, _name: str, pages: int) -> int:
+        self._guard.log_bytes = pages * PAGE_BYTES
         if self._keeper is not None:
             self._keeper.committed(pages)
         return apsw.SQLITE_OK
@@ -225,14 +245,28 @@ class SqliteFile:
         """The newest tick stamped or served as a watermark."""
         return self._ids.last_ticks
 
-    def note_moment(self) -> Promise[None]:
-        """Write down how far time has got, for the next start."""
+    @property
+    def time_is_held_back(self) -> bool:
+        """Whether the wall clock was stepped forward, and the step does not count before it is noted."""
+        return self._ids.held_back
+
+    def note_moment(self) -> None:
+        """Write down how far time has got, for the next start, and wait for that."""
+
+        def job(transaction: Transaction) -> Anchor:
+            anchor = self._ids.anchor()
+            transaction.look(SQL["moment_keep"], (self._clock.boot(), anchor.elapsed, anchor.ticks))
+            return anchor
+
+        self._ids.anchored(self._committer.submit(job, grows=False).wait())
+
+    def _end_moment(self) -> None:
+        """Note that nothing more is given out."""
 
         def job(transaction: Transaction) -> None:
-            moment = (self._clock.boot(), self._clock.elapsed(), self._ids.last_ticks)
-            transaction.look(SQL["moment_keep"], moment)
+            transaction.look(SQL["moment_keep"], (_CLOSED, self._clock.elapsed(), self._ids.last_ticks))
 
-        return self._committer.submit(job, grows=False)
+        self._committer.submit(job, grows=False)
 
     def has_refuse(self) -> bool:
         """Whether there is something whose room can be given back."""

@@ -6,6 +6,7 @@ import errno
 import fcntl
 import os
 import time
+from collections.abc import Callable
 from pathlib import Path
 
 from queuey.errors import (
@@ -89,24 +90,26 @@ class Guard:
     """Asks before a commit whether writing is still right."""
 
     def __init__(self, database: Path, *, reserve_bytes: int, read_only: bool) -> None:
-        self._database = database
+        log = database.with_name(database.name + "-wal")
+        self._folder = database.parent
+        self._files = [file for file in (database, log) if file.exists()]
+        self._identity = self._look_at_files()
         self._reserve = reserve_bytes
-        self._identity = self._look_at_file()
+        self._free = self._spare = 0
         self._looked = float("-inf")
+        self.log_bytes = 0
+        """What the write-ahead log holds: as much may the file grow when it is copied."""
         self.refusal: QueueyError | None = None
         """Why nothing at all may be written, if so."""
-        self.refusal_to_grow: QueueyError | None = None
-        """Why nothing that takes more room may be written, if so; deletes still may."""
         self._for_good: QueueyError | None = (
             StorageReadOnly("the store's folder cannot be written") if read_only else None
         )
 
-    def _look_at_file(self) -> tuple[int, int] | None:
+    def _look_at_files(self) -> list[tuple[int, int]]:
         try:
-            found = self._database.stat()
+            return [(found.st_dev, found.st_ino) for found in [file.stat() for file in self._files]]
         except OSError:
-            return None
-        return found.st_dev, found.st_ino
+            return []
 
     def found_damage(self, text: str) -> QueueyError:
         """From here on nothing is written.
@@ -120,28 +123,43 @@ class Guard:
         return self._for_good
 
     def look(self) -> None:
-        """Look at file and disk, unless that was done a moment ago.
+        """Look at files and disk, unless that was done a moment ago.
 
-        An unlinked file would go on taking commits, and lose them.
+        An unlinked file, or log, would go on taking commits, and lose them.
         """
         now = time.monotonic()
         if now - self._looked < LOOK_SECONDS:
             return
         self._looked = now
-        self.refusal, self.refusal_to_grow = self._for_good, None
-        if self.refusal is None and self._look_at_file() != self._identity:
-            self.refusal = StorageUnavailable(
-                "the store's file was replaced or removed while in use; nothing was stored: restart the server"
+        taken_away = None
+        if self._look_at_files() != self._identity:
+            taken_away = StorageUnavailable(
+                "the store's file or its log was replaced or removed while in use; nothing was stored: "
+                "restart the server"
             )
-        if self._reserve and self._free_bytes() < self._reserve:
-            self.refusal_to_grow = StorageFull(
-                f"less than {self._reserve >> 20} MiB of disk are free; nothing was stored: "
-                "delete messages or free disk space"
-            )
+        self.refusal = self._for_good or taken_away
+        if self._reserve:
+            self._free = self._free_bytes()
+            self._spare = self._free - self.log_bytes - self._reserve
+
+    def refusal_to_grow(self, free_inside: Callable[[], int]) -> QueueyError | None:
+        """Why nothing that takes more room may be written, if so; deletes still may.
+
+        :param free_inside: bytes of the file that deletions gave back, asked for when the disk is short: they
+            can be used again as long as half of the reserve is left for the log.
+        """
+        if self._spare >= 0:
+            return None
+        if self._free >= self._reserve // 2 and self._spare + free_inside() >= 0:
+            return None
+        return StorageFull(
+            f"less than {self._reserve >> 20} MiB of disk are free; nothing was stored: "
+            "delete messages or free disk space"
+        )
 
     def _free_bytes(self) -> int:
         try:
-            found = os.statvfs(self._database.parent)
+            found = os.statvfs(self._folder)
         except OSError:
             return 0
         return found.f_bavail * found.f_frsize
@@ -149,4 +167,5 @@ class Guard:
     def problems(self) -> list[str]:
         """For readiness and operators."""
         self.look()
-        return [str(refusal) for refusal in (self.refusal, self.refusal_to_grow) if refusal is not None][:1]
+        found = self.refusal or self.refusal_to_grow(lambda: 0)
+        return [] if found is None else [str(found)]

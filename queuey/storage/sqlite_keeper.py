@@ -37,7 +37,8 @@ class Keeper:
         self._connect = connect
         self._cap = wal_pages_cap
         self._pages = 0
-        self._due = CHECKPOINT_PAGES
+        self._step = min(CHECKPOINT_PAGES, wal_pages_cap)
+        self._due = self._step
         self._noted = 0
         self._wake = threading.Event()
         self._stopping = False
@@ -67,7 +68,7 @@ class Keeper:
     def committed(self, pages: int) -> None:
         """The committer tells how long the write-ahead log is now."""
         if pages < self._pages:
-            self._due = CHECKPOINT_PAGES  # it has started over
+            self._due = self._step  # it has started over
         self._pages = pages
         if pages >= self._due and not self._wake.is_set():
             self._wake.set()
@@ -114,13 +115,13 @@ class Keeper:
         over = self._pages > self._cap
         finish = apsw.SQLITE_CHECKPOINT_RESTART if over else apsw.SQLITE_CHECKPOINT_PASSIVE
         self._store.finish_checkpoint(finish).wait()
-        self._due = self._pages + CHECKPOINT_PAGES
+        self._due = self._pages + self._step
 
     def turn(self) -> None:
-        """Note the moment if it moved; give back the room of what expired or was dropped."""
+        """Note the moment if it moved, or should; give back the room of what expired or was dropped."""
         moment = self._store.newest_moment()
-        if moment != self._noted:
-            self._store.note_moment().wait()
+        if moment != self._noted or self._store.time_is_held_back:
+            self._store.note_moment()
             self._noted = moment
         while self._store.has_refuse() and not self._stopping and self._store.purge(PURGE_ROWS).wait():
             pass
