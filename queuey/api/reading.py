@@ -12,7 +12,7 @@ from queuey.api.forms import COLUMNS, ArrowForm, EndMark, NdjsonForm, entries_of
 from queuey.api.params import Problems, boolean, integer, moment, one_of, partition_list, words
 from queuey.errors import NotAcceptable
 from queuey.ids import MAX_ID, ZERO_ID, MessageId, format_timestamp
-from queuey.model import Message, Queue, Span
+from queuey.model import Queue, Span
 from queuey.promise import run
 from queuey.service import Service
 from queuey.service.log import ReadAnswer, ReadRequest
@@ -23,7 +23,9 @@ MAX_STREAM_LIMIT = 1_000_000_000
 STREAM_ROWS = 4000
 """Rows of one page, and one Arrow batch, of a stream."""
 STREAM_BYTES = 1 << 20
-"""Bodies of one page of a stream: what a stream holds in memory, however long it is."""
+"""Bodies of one page of a stream."""
+STREAM_HELD_BYTES = 2 * STREAM_BYTES
+"""What a stream holds in memory, however long it is: a page, and what became of the one before."""
 
 
 class ReadParams(NamedTuple):
@@ -98,10 +100,10 @@ def _from(place: MessageId, span: Span, *, newest_first: bool) -> Span:
     return Span(span.after, min(place.before(), span.upto) if place > ZERO_ID else ZERO_ID)
 
 
-def _place(span: Span, last: Message | None, *, more: bool, newest_first: bool) -> MessageId:
+def _place(span: Span, last: MessageId | None, *, more: bool, newest_first: bool) -> MessageId:
     """Where to go on in a partition."""
     if last is not None and (more or not newest_first):
-        return last.id
+        return last
     if not newest_first:
         return max(ZERO_ID, span.after)
     return min(span.upto.following(), MAX_ID) if more else ZERO_ID
@@ -112,7 +114,7 @@ def _cursor(queue: Queue, params: ReadParams, answer: ReadAnswer) -> str:
     places = {
         number: _place(
             span,
-            pages[number].messages[-1] if pages[number].messages else None,
+            pages[number].messages[-1].id if pages[number].messages else None,
             more=pages[number].more,
             newest_first=params.newest_first,
         )
@@ -192,7 +194,7 @@ def _chunks(
             continue
         left = params.limit if params.limit is not None else MAX_STREAM_LIMIT
         span = Span(wanted.after, min(wanted.upto, MessageId.last_of(watermark)))
-        last: Message | None = None
+        last: MessageId | None = None
         page_more = True
         while page_more and left:
             request = ReadRequest(
@@ -206,12 +208,14 @@ def _chunks(
             ((_, page),) = run(service.log.read(queue, request)).pages
             page_more = page.more
             if page.messages:
-                last = page.messages[-1]
+                last = page.messages[-1].id
                 left -= len(page.messages)
                 sent += len(page.messages)
-                span = _from(last.id, span, newest_first=params.newest_first)
+                span = _from(last, span, newest_first=params.newest_first)
                 service.monitor.delivered(queue.application, form.media_type, len(page.messages), page.size)
-                yield form.rows(page.messages, number)
+                rows = form.rows(page.messages, number)
+                del page  # while the client takes its time, its rows are held once
+                yield rows
         more = more or page_more
         places[number] = _place(wanted, last, more=page_more, newest_first=params.newest_first)
     yield form.end(EndMark(sent, format_cursor(queue, Cursor(places, params.every)), more, format_timestamp(watermark)))

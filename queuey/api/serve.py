@@ -17,6 +17,7 @@ from typing import NoReturn
 from queuey.api.calls import JSON, Answer, Call, Target
 from queuey.api.messages import append, put, read_messages
 from queuey.api.params import boolean, is_queue_name
+from queuey.api.reading import STREAM_HELD_BYTES
 from queuey.api.refusals import refusal
 from queuey.api.routes import INFORMATION, Operation, resolve
 from queuey.errors import (
@@ -110,9 +111,10 @@ class Desk:
         began = perf_counter()
         try:
             answer = await self._serve(operation, call)
-            if len(answer.body) > _SMALL:
+            size = len(answer.body) if answer.chunks is None else STREAM_HELD_BYTES
+            if size > _SMALL:
                 # A write that was carried out is never answered with a refusal (G10).
-                self._hold(call, len(answer.body), owed=call.method not in ("GET", "HEAD"))
+                self._hold(call, size, owed=call.method not in ("GET", "HEAD"))
         except QueueyError as error:
             if operation.function is append:
                 self.service.monitor.count("queuey_appends_refused", 1, error.code)

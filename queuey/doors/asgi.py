@@ -185,10 +185,10 @@ class LoopDoor:
         gone = asyncio.ensure_future(_disconnect(receive))
         try:
             while (chunk := await self._loop.run_in_executor(self._threads, next, chunks, None)) is not None:
-                if gone.done():
-                    raise ClientGone
-                if chunk:
-                    await self._patiently(send({"type": "http.response.body", "body": chunk, "more_body": True}))
+                for piece in _cut(chunk):
+                    if gone.done():
+                        raise ClientGone
+                    await self._patiently(send({"type": "http.response.body", "body": piece, "more_body": True}))
             await send({"type": "http.response.body", "body": b"", "more_body": False})
         finally:
             gone.cancel()
@@ -201,7 +201,7 @@ async def _disconnect(receive: Receive) -> None:
 
 
 def _cut(body: bytes) -> Iterator[bytes]:
-    """A body in pieces."""
+    """A body in pieces: granian holds a few of them for a client that is slow to take them."""
     view = memoryview(body)
     return (bytes(view[start : start + PIECE]) for start in range(0, len(view), PIECE))
 

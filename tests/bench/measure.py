@@ -23,7 +23,8 @@ class Spread(NamedTuple):
     most: float
 
     def __str__(self) -> str:
-        return f"{self.middle:.2f} ({self.least:.2f}..{self.most:.2f})"
+        apart = "" if self.least == self.most else f" ({self.least:.2f}..{self.most:.2f})"
+        return f"{self.middle:.2f}{apart}"
 
 
 def spread(values: Sequence[float]) -> Spread:

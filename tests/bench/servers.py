@@ -147,7 +147,8 @@ def _alive(process: subprocess.Popen[bytes], said: int) -> str:
     """
     text = os.pread(said, 1 << 16, 0).decode(errors="replace")
     if process.poll() is not None:
-        raise BenchFailed(f"{process.args!r} ended with {process.returncode} and said:\n{text}")
+        last = "\n".join(text.splitlines()[-3:])
+        raise BenchFailed(f"a server ended with {process.returncode} and said at last:\n{last}")
     return text
 
 

@@ -8,6 +8,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
+from functools import partial
 from pathlib import Path
 from typing import Any, Self
 
@@ -16,7 +17,7 @@ import requests
 from qdo.client import Client
 from tests.functional import servers
 from tests.functional.client import TIMEOUT_SECONDS, authorization
-from tests.functional.servers import FIRST_KEY, QUEUEY, Door
+from tests.functional.servers import FIRST_KEY, QUEUEY, Door, eventually
 
 APPLICATION = "demo"
 PAUSE_SECONDS = 0.01
@@ -94,12 +95,17 @@ class Node:
         finally:
             os.kill(self.door.pid, signal.SIGCONT)
 
-    def client(self, **options: Any) -> Client:
+    def client(self) -> Client:
         """A client of the process that runs now; without repeats, so that each outcome shows."""
-        options = {"retries": 0, "sleep": lambda _: None} | options
-        client = Client(self.door.url, APPLICATION, FIRST_KEY, **options)
+        client = Client(self.door.url, APPLICATION, FIRST_KEY, retries=0)
         self._running.callback(client.close)
         return client
+
+    @contextmanager
+    def busy(self, *steps: Callable[[Client], object]) -> Iterator[None]:
+        """Keep these steps going, each in a thread with a client of its own, while the block runs."""
+        with busy(*(partial(step, self.client()) for step in steps)):
+            yield
 
     def call(self, method: str, *below: str, **given: Any) -> requests.Response:
         """A request below the application's path, for what the client does not offer."""
@@ -137,6 +143,12 @@ class Loop:
         self._over.set()
         self._thread.join()
         return self._failure
+
+
+def wait_for_more(count: Callable[[], int], more: int, *, seconds: float = 30) -> None:
+    """Wait until a number has grown by this much."""
+    enough = count() + more
+    eventually(lambda: count() >= enough, seconds=seconds)
 
 
 @contextmanager

@@ -71,7 +71,9 @@ class Proxy:
                 if end is not None:
                     end.transport.abort()
 
-    async def _carry(self, source: asyncio.StreamReader, target: asyncio.StreamWriter, lost: Callable[[], bool]) -> None:
+    async def _carry(
+        self, source: asyncio.StreamReader, target: asyncio.StreamWriter, lost: Callable[[], bool]
+    ) -> None:
         """Pass on what comes until the end, or until a piece is lost: sometimes after the first half of it."""
         while piece := await source.read(PIECE):
             broken = lost()

@@ -45,6 +45,11 @@ class CursorReader(Reader):
     limit: int = 100
     cursor: str | None = None
 
+    def caught_up(self, client: Client) -> bool:
+        """Take one more page; whether that was the last one."""
+        page = self.step(client)
+        return page is not None and not page.more
+
     def step(self, client: Client) -> Page | None:
         try:
             page = client.read("q", cursor=self.cursor, limit=self.limit)

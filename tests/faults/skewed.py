@@ -16,7 +16,7 @@ import queuey.service
 from queuey.cli import main
 from queuey.clock import SystemClock
 from queuey.ids import TICKS_PER_SECOND, IdGenerator
-from queuey.storage.sqlite import SqliteStore
+from queuey.storage.sqlite_file import SqliteFile
 
 _TICKS = struct.Struct("<q")
 
@@ -59,12 +59,12 @@ class NaiveIds(IdGenerator):
 
 
 def _naive() -> None:
-    queuey.service.IdGenerator = NaiveIds  # type: ignore[misc, attr-defined]
+    queuey.service.IdGenerator = NaiveIds  # type: ignore[attr-defined]
 
 
 def _forgetful() -> None:
     """A store that does not look how far time had got before its restart."""
-    SqliteStore._raise_floor = lambda _self: None  # type: ignore[method-assign]
+    setattr(SqliteFile, "_raise_floor", lambda _self: None)  # noqa: B010 - mypy knows that this is wrong
 
 
 FAULTS: Mapping[str, Callable[[], None]] = {"none": lambda: None, "naive": _naive, "forgetful": _forgetful}
@@ -78,6 +78,6 @@ def program(offset: Offset, fault: str = "none") -> tuple[str, ...]:
 if __name__ == "__main__":
     _, path, fault, *rest = sys.argv
     offset = Offset(Path(path))
-    queuey.service.SystemClock = lambda: SkewedClock(offset)  # type: ignore[misc, assignment, attr-defined]
+    queuey.service.SystemClock = lambda: SkewedClock(offset)  # type: ignore[assignment, attr-defined]
     FAULTS[fault]()
     main(rest)

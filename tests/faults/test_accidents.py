@@ -8,6 +8,7 @@ import socket
 import subprocess
 import time
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 
 import apsw
@@ -19,7 +20,7 @@ from queuey.errors import OutcomeUnknown, QueueNotFound, StorageUnavailable
 from queuey.storage.sqlite_backup import backup
 from tests.conftest import Figures
 from tests.faults.effects import Effects, Place, everything, place_of
-from tests.faults.node import PAUSE_SECONDS, Node, busy
+from tests.faults.node import PAUSE_SECONDS, Node, wait_for_more
 from tests.faults.test_bounds import head
 from tests.functional import raw
 from tests.functional.servers import QUEUEY, eventually
@@ -105,11 +106,10 @@ def test_sigterm_finishes_the_requests_under_way(
         node.client().create_queue("q")
         for number in rounds(2):
             body = b"late %d" % number
-            steps = [lambda one=one, client=node.client(): append_one(one, client) for one in effects]  # type: ignore[misc]
-            enough = sum(one.ok for one in effects) + 50
-            with socket.create_connection(("127.0.0.1", node.door.port), timeout=30) as upload, busy(*steps):
+            steps = [partial(append_one, one) for one in effects]
+            with socket.create_connection(("127.0.0.1", node.door.port), timeout=30) as upload, node.busy(*steps):
                 upload.sendall(head(b"POST", b"/q", b"Content-Length: %d" % len(body)) + body[:3])
-                eventually(lambda: sum(one.ok for one in effects) >= enough)  # noqa: B023
+                wait_for_more(lambda: sum(one.ok for one in effects), 50)
                 node.terminate()
                 eventually(lambda: not accepts_connections(node.door.port))
                 upload.sendall(body[3:])
@@ -160,11 +160,9 @@ def test_a_backup_under_load_has_all_that_was_acknowledged_before_it(
     effects, missing, opened = [Effects(), Effects()], 0, 0
     with Node(tmp_path) as node:
         node.client().create_queue("q", partitions=3)
-        steps = [lambda one=one, client=node.client(): append_some(one, client) for one in effects]  # type: ignore[misc]
-        with busy(*steps):
+        with node.busy(*(partial(append_some, one) for one in effects)):
             for number in rounds(3):
-                enough = sum(one.ok for one in effects) + 40
-                eventually(lambda: sum(one.ok for one in effects) >= enough, seconds=30)  # noqa: B023
+                wait_for_more(lambda: sum(one.ok for one in effects), 40)
                 before = [place for one in effects for place in list(one.values)]
                 folder = tmp_path / f"copy-{number}"
                 (folder / "data").mkdir(parents=True)

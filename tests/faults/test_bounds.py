@@ -13,7 +13,7 @@ from pathlib import Path
 from qdo.client import Client
 from qdo.measure import percentiles
 from tests.conftest import Figures
-from tests.faults.node import APPLICATION, Node, busy
+from tests.faults.node import APPLICATION, Node, busy, wait_for_more
 from tests.functional.client import authorization
 from tests.functional.servers import FIRST_KEY, eventually
 
@@ -125,24 +125,21 @@ class Measured:
 
     def __post_init__(self) -> None:
         self.costs = Costs(self.node.door.pid)
-        self._clients = [self.node.client() for _ in self.normal]
-        for one, client in zip(self.normal, self._clients, strict=True):
-            client.create_queue(one.queue)
-            one.step(client)
+        for one in self.normal:
+            self.node.client().create_queue(one.queue)
+            one.step(self.node.client())
         self.start = (self.costs.rss_mb, self.costs.threads, self.costs.files)
         self.threads, self.files = self.start[1:]
 
     @contextmanager
     def going_on(self, *others: Callable[[], object]) -> Iterator[None]:
         """Normal requests go on while the block runs."""
-        pairs = zip(self.normal, self._clients, strict=True)
-        with busy(*others, *(lambda one=one, client=client: one.step(client) for one, client in pairs)):  # type: ignore[misc]
+        with busy(*others), self.node.busy(*(one.step for one in self.normal)):
             yield
 
     def wait_for(self, requests: int) -> None:
         """Let so many normal requests be answered."""
-        enough = len(self.normal[0].took) + requests
-        eventually(lambda: len(self.normal[0].took) >= enough, seconds=20)
+        wait_for_more(lambda: len(self.normal[0].took), requests, seconds=60)
         self.threads = max(self.threads, self.costs.threads)
         self.files = max(self.files, self.costs.files)
 

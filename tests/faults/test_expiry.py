@@ -60,6 +60,13 @@ def fill(client: Client, ttl_seconds: int, count: int) -> tuple[dict[MessageId, 
     return expiries, [f"{where.partition}:{where.id.hex}" for where in placed]
 
 
+def live_and_die(watch: Watch, ways: list[Road], count: int, halfway: Callable[[], None] = lambda: None) -> None:
+    """Look until all messages are there on every road, and then until none is there on any."""
+    eventually(lambda: all(len(watch.look(road)) == count for road in ways))
+    halfway()
+    eventually(lambda: not any(watch.look(road) for road in ways))
+
+
 def test_messages_with_a_ttl_of_a_second_go_when_it_is_over(
     tmp_path: Path, rounds: Callable[[int], range], figures: Figures
 ) -> None:
@@ -71,8 +78,7 @@ def test_messages_with_a_ttl_of_a_second_go_when_it_is_over(
             expiries, places = fill(client, 1, 100)
             watch = Watch(SystemClock().now_ticks, expiries)
             watches.append(watch)
-            eventually(lambda: all(len(watch.look(road)) == 100 for road in roads(client, places)))  # noqa: B023
-            eventually(lambda: not any(watch.look(road) for road in roads(client, places)))  # noqa: B023
+            live_and_die(watch, roads(client, places), len(expiries))
         eventually(lambda: client.queue_info("q").depth == 0)
 
     early, late = sum(watch.early for watch in watches), max(tick for watch in watches for tick in watch.late_ticks)
@@ -89,9 +95,7 @@ def test_the_longest_ttl_ends_when_it_should(tmp_path: Path, figures: Figures) -
         client.create_queue("q", partitions=3)
         expiries, places = fill(client, MAX_TTL_SECONDS, 40)
         watch = Watch(lambda: SystemClock().now_ticks() + offset.ticks, expiries)
-        eventually(lambda: all(len(watch.look(road)) == 40 for road in roads(client, places)))
-        offset.step(MAX_TTL_SECONDS - 1.5)
-        eventually(lambda: not any(watch.look(road) for road in roads(client, places)))
+        live_and_die(watch, roads(client, places), 40, lambda: offset.step(MAX_TTL_SECONDS - 1.5))
 
     figures("G8", ttl_days=MAX_TTL_SECONDS // 86400, early=watch.early, late_max_ms=max(watch.late_ticks) / 10_000)
     assert watch.early == 0

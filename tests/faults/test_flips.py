@@ -147,7 +147,11 @@ def requests_to_cut() -> list[bytes]:
 
 def wire(method: bytes, below: bytes, body: bytes, *headers: bytes) -> bytes:
     key = authorization(FIRST_KEY)["Authorization"].encode()
-    head = [method + b" /v1/" + APPLICATION.encode() + b"/q" + below + b" HTTP/1.1", b"Host: q", b"Authorization: " + key]
+    head = [
+        method + b" /v1/" + APPLICATION.encode() + b"/q" + below + b" HTTP/1.1",
+        b"Host: q",
+        b"Authorization: " + key,
+    ]
     return b"\r\n".join([*head, *headers]) + b"\r\n\r\n" + body
 
 
@@ -162,7 +166,7 @@ def test_an_upload_cut_at_any_byte_stores_nothing(tmp_path: Path, figures: Figur
                 cut_off(node.door.port, request[:length])
                 raw.cut(node.door.port, request[:length])
                 cuts += 2
-        eventually(lambda: b"queuey_http_requests_in_progress 1.0" in node.get("/metrics").content)
+        eventually(lambda: b"queuey_http_requests_in_progress 0.0" in node.get("/metrics").content)
         stored = everything(client, "q")
 
     figures("G6", cut_uploads=cuts, stored=len(stored))

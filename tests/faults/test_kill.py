@@ -6,6 +6,7 @@ import os
 import random
 import shutil
 from collections.abc import Callable
+from functools import partial
 from itertools import count
 from pathlib import Path
 
@@ -15,7 +16,7 @@ from qdo.client import Client
 from queuey.errors import OutcomeUnknown, StorageUnavailable
 from tests.conftest import Figures
 from tests.faults.effects import Effects, everything, place_of
-from tests.faults.node import Node, busy
+from tests.faults.node import Node, wait_for_more
 from tests.faults.strace import answered_early, traced
 from tests.functional.servers import QUEUEY, eventually
 
@@ -31,16 +32,14 @@ class Singles:
 
     def step(self, client: Client) -> None:
         body = b"single %d" % next(self._numbers)
-        (where,) = self.effects.append([body], lambda: [client.append("q", body)]) or [None]
-        if where is None:
-            return
-        fate = self._chance.random()
-        if fate < 0.2:
-            self.effects.change(place_of(where), None, lambda: client.delete("q", where))
-        elif fate < 0.4:
-            self.effects.change(place_of(where), b"new " + body, lambda: client.put("q", where, b"new " + body))
-        elif fate < 0.5:
-            self._make_queue(client, f"made-{next(self._numbers)}")
+        for where in self.effects.append([body], lambda: [client.append("q", body)]):
+            fate = self._chance.random()
+            if fate < 0.2:
+                self.effects.change(place_of(where), None, partial(client.delete, "q", where))
+            elif fate < 0.4:
+                self.effects.change(place_of(where), b"new " + body, partial(client.put, "q", where, b"new " + body))
+            elif fate < 0.5:
+                self._make_queue(client, f"made-{next(self._numbers)}")
 
     def _make_queue(self, client: Client, name: str) -> None:
         try:
@@ -71,10 +70,8 @@ def test_kill_9_in_the_middle_of_writing_loses_nothing_acknowledged(
     with Node(tmp_path) as node:
         node.client().create_queue("q", partitions=3)
         for _ in rounds(8):
-            enough = sum(effects.ok for effects in both) + chance.randint(2, 120)
-            one, other = node.client(), node.client()
-            with busy(lambda: singles.step(one), lambda: batches.step(other)):
-                eventually(lambda: sum(effects.ok for effects in both) >= enough, seconds=30)
+            with node.busy(singles.step, batches.step):
+                wait_for_more(lambda: sum(effects.ok for effects in both), chance.randint(2, 120))
                 node.kill()
             reopened.append(node.start())
 
@@ -122,7 +119,9 @@ def trace_of(folder: Path, settings: str) -> list[str]:
     return lines[created + 1 :]
 
 
-@pytest.mark.skipif(shutil.which("strace") is None and not os.environ.get("CI"), reason="strace is missing: apt-get install strace")
+@pytest.mark.skipif(
+    shutil.which("strace") is None and not os.environ.get("CI"), reason="strace is missing: apt-get install strace"
+)
 def test_every_201_is_sent_after_the_log_was_synced(tmp_path: Path, figures: Figures) -> None:
     early = answered_early(trace_of(tmp_path, ""), MARKERS)
 

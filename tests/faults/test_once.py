@@ -13,9 +13,9 @@ from qdo.client import Appended, Client, NewMessage
 from qdo.measure import duplicates, loss
 from tests.conftest import Figures
 from tests.faults.effects import everything, place_of
-from tests.faults.node import APPLICATION, PAUSE_SECONDS, Node, busy
+from tests.faults.node import APPLICATION, PAUSE_SECONDS, Node, busy, wait_for_more
 from tests.faults.proxy import Proxy
-from tests.functional.servers import FIRST_KEY, eventually
+from tests.functional.servers import FIRST_KEY
 
 LOSES = 0.1
 RETRIES = 1000
@@ -61,8 +61,7 @@ def test_appends_repeated_until_answered_are_stored_once(
         ]
         with busy(*(sender.step for sender in senders)):
             for _ in rounds(3):
-                enough = sum(len(sender.answered) for sender in senders) + 1500
-                eventually(lambda: sum(len(sender.answered) for sender in senders) >= enough, seconds=60)
+                wait_for_more(lambda: sum(len(sender.answered) for sender in senders), 1500, seconds=60)
                 node.kill()
                 node.start()
         stored = everything(node.client(), "q")
@@ -90,9 +89,7 @@ def test_appends_repeated_until_answered_are_stored_once(
     assert misplaced == []
 
 
-def test_without_keys_the_same_losses_store_duplicates(
-    tmp_path: Path, chance: random.Random, figures: Figures
-) -> None:
+def test_without_keys_the_same_losses_store_duplicates(tmp_path: Path, chance: random.Random, figures: Figures) -> None:
     """The planted fault: a client that repeats without a key."""
     with Node(tmp_path) as node, Proxy(lambda: node.door.port, LOSES, chance) as proxy:
         node.client().create_queue("q")
@@ -101,6 +98,12 @@ def test_without_keys_the_same_losses_store_duplicates(
                 client._transport.send("POST", "v1", APPLICATION, "q", data=str(number).encode())
         found = [message.text for message in everything(node.client(), "q")]
 
-    figures("G7", control="no_keys", sent=300, duplicates=len(duplicates(found)), lost=len(loss(map(str, range(300)), found)))
+    figures(
+        "G7",
+        control="no_keys",
+        sent=300,
+        duplicates=len(duplicates(found)),
+        lost=len(loss(map(str, range(300)), found)),
+    )
     assert duplicates(found)
     assert loss(map(str, range(300)), found) == []

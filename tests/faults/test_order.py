@@ -18,7 +18,7 @@ from queuey.errors import OutcomeUnknown, StorageUnavailable
 from queuey.ids import EPOCH_TICKS, TICKS_PER_SECOND, MessageId, format_timestamp
 from tests.conftest import Figures
 from tests.faults.effects import everything
-from tests.faults.node import PAUSE_SECONDS, Node, busy
+from tests.faults.node import PAUSE_SECONDS, Node, busy, wait_for_more
 from tests.faults.skewed import Offset, program
 from tests.functional.servers import eventually
 
@@ -78,9 +78,8 @@ def acknowledged(producers: list[Producer]) -> int:
 
 def keep_going(node: Node, producers: list[Producer], more: int) -> None:
     """Let all producers append until so many more were acknowledged, then kill -9 the server."""
-    enough = acknowledged(producers) + more
-    with busy(*(lambda one=producer, client=node.client(): one.step(client) for producer in producers)):  # type: ignore[misc]
-        eventually(lambda: acknowledged(producers) >= enough, seconds=30)
+    with node.busy(*(producer.step for producer in producers)):
+        wait_for_more(lambda: acknowledged(producers), more)
         node.kill()
 
 

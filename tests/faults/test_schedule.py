@@ -15,7 +15,7 @@ from queuey.clock import SystemClock
 from queuey.errors import OutcomeUnknown, StorageUnavailable
 from queuey.ids import TICKS_PER_SECOND, MessageId, format_timestamp
 from tests.conftest import Figures
-from tests.faults.node import PAUSE_SECONDS, Node, busy
+from tests.faults.node import PAUSE_SECONDS, Node, wait_for_more
 from tests.faults.readers import CursorReader
 from tests.functional.servers import eventually
 
@@ -77,14 +77,12 @@ def test_scheduled_messages_come_in_time_and_none_is_lost(
     with Node(tmp_path) as node:
         node.client().create_queue("q", partitions=len(PARTITIONS))
         for _ in rounds(3):
-            enough = len(scheduler.acknowledged) + 500
-            writing, reading = node.client(), node.client()
-            with busy(lambda: scheduler.step(writing), lambda: reader.follow(reading)):  # noqa: B023
-                eventually(lambda: len(scheduler.acknowledged) >= enough, seconds=30)  # noqa: B023
+            with node.busy(scheduler.step, reader.follow):
+                wait_for_more(lambda: len(scheduler.acknowledged), 500)
                 node.kill()
             node.start()
-        reading = node.client()
-        eventually(lambda: reader.follow(reading) or not loss(scheduler.acknowledged, reader.seen), seconds=30)
+        with node.busy(reader.follow):
+            eventually(lambda: not loss(scheduler.acknowledged, reader.seen), seconds=30)
 
     early = too_early(scheduler.wanted, reader.seen)
     lost = loss(scheduler.acknowledged, reader.seen)

@@ -14,15 +14,14 @@ from pathlib import Path
 
 import pytest
 
-from qdo.client import NewMessage
+from qdo.client import Client, NewMessage
 from qdo.measure import skipped
 from queuey.ids import MessageId
 from tests.conftest import Figures
 from tests.faults.effects import Effects
-from tests.faults.node import Node, busy
+from tests.faults.node import Node, wait_for_more
 from tests.faults.readers import CursorReader, Reader, SpanReader
 from tests.faults.skewed import Offset, program
-from tests.functional.servers import eventually
 
 PARTITIONS = range(1, 3)
 STEPS = (-5.0, -1.0, -0.01, 0.0, 0.01, 1.0, 5.0)
@@ -39,7 +38,9 @@ class Run:
     offset: Offset
     chance: random.Random
     effects: list[Effects] = field(default_factory=lambda: [Effects() for _ in range(3)])
-    cursors: list[CursorReader] = field(default_factory=lambda: [CursorReader(PARTITIONS, limit=limit) for limit in (50, 1000)])
+    cursors: list[CursorReader] = field(
+        default_factory=lambda: [CursorReader(PARTITIONS, limit=limit) for limit in (50, 1000)]
+    )
     spans: SpanReader = field(default_factory=lambda: SpanReader(PARTITIONS))
     stops: int = 0
     steps: int = 0
@@ -51,36 +52,31 @@ class Run:
     @property
     def acknowledged(self) -> dict[int, list[MessageId]]:
         places = [place for effects in self.effects for place in effects.values]
-        return {number: [message_id for partition, message_id in places if partition == number] for number in PARTITIONS}
+        return {
+            number: [message_id for partition, message_id in places if partition == number] for number in PARTITIONS
+        }
 
     def life(self) -> None:
         """One life of the server: busy, stopped and stepped now and then, ended by kill -9."""
         node, chance = self.node, self.chance
         node.start()
-        steps = [self._writer(effects, chance.randint(1, 30)) for effects in self.effects]
-        steps += [self._reader(reader) for reader in (*self.cursors, self.spans)]
-        with busy(*steps):
+        writers = [self._writer(effects, chance.randint(1, 30)) for effects in self.effects]
+        with node.busy(*writers, *(reader.step for reader in self.cursors), self.spans.step):
             for _ in range(chance.randint(2, 5)):
-                self._acknowledge(chance.randint(5, 60))
+                wait_for_more(self.acknowledgements, chance.randint(5, 60))
                 self._disturb()
-            self._acknowledge(1)
+            wait_for_more(self.acknowledgements, 1)
             node.kill()
         self.offset.step(chance.choice(BETWEEN))
 
-    def _writer(self, effects: Effects, size: int) -> Callable[[], object]:
+    def _writer(self, effects: Effects, size: int) -> Callable[[Client], object]:
         """Some messages are due a moment later, which may be before their commit is done."""
-        client = self.node.client()
         delays = [self.chance.choice((None, None, 0.0005, 0.003, 0.02)) for _ in range(size)]
         new = [NewMessage(b"x", delay_seconds=delay) for delay in delays]
-        return lambda: effects.append([b"x"] * size, lambda: client.append_batch("q", new))
+        return lambda client: effects.append([b"x"] * size, lambda: client.append_batch("q", new))
 
-    def _reader(self, reader: CursorReader | SpanReader) -> Callable[[], object]:
-        client = self.node.client()
-        return lambda: reader.step(client)
-
-    def _acknowledge(self, more: int) -> None:
-        enough = sum(effects.ok for effects in self.effects) + more
-        eventually(lambda: sum(effects.ok for effects in self.effects) >= enough, seconds=30)
+    def acknowledgements(self) -> int:
+        return sum(effects.ok for effects in self.effects)
 
     def _disturb(self) -> None:
         if self.chance.random() < 0.5:
@@ -96,7 +92,8 @@ class Run:
         with self.node as node:
             client = node.client()
             for reader in self.cursors:
-                eventually(lambda reader=reader: (page := reader.step(client)) is not None and not page.more, seconds=60)  # type: ignore[misc]
+                while not reader.caught_up(client):
+                    pass
             self.spans.step(client)
 
 

@@ -14,8 +14,7 @@ from qdo.client import Client, Message, NewMessage
 from qdo.measure import duplicates, loss
 from tests.conftest import Figures
 from tests.faults.effects import Place, everything, place_of
-from tests.faults.node import Node, busy
-from tests.functional.servers import eventually
+from tests.faults.node import Node, wait_for_more
 
 PARTITIONS = 3
 SETTINGS = "[limits]\nmax_answer_bytes = 2048\n"
@@ -63,6 +62,12 @@ class Pages:
         self.got += page.messages
         self.spans += 1
 
+    def finish(self, client: Client) -> None:
+        """Read to the end of a queue that grows no more."""
+        self.step(client)
+        while not self.newest_first and not self.caught_up:
+            self.step(client)
+
     @property
     def places(self) -> list[Place]:
         return [place_of(message) for message in self.got]
@@ -85,19 +90,17 @@ def test_pages_join_without_gap_or_repeat_while_a_producer_runs(
     producer, readers = Producer(chance), ways()
     with Node(tmp_path, settings=SETTINGS) as node:
         node.client().create_queue("q", partitions=PARTITIONS)
-        steps = [lambda client=node.client(): producer.step(client)]  # type: ignore[misc]
-        steps += [lambda one=reader, client=node.client(): one.step(client) for reader in readers]  # type: ignore[misc]
-        with busy(*steps):
-            eventually(lambda: len(producer.kept) > 500 * len(rounds(1)), seconds=100)
+        with node.busy(producer.step, *(reader.step for reader in readers)):
+            wait_for_more(lambda: len(producer.kept), len(rounds(500)), seconds=100)
         client = node.client()
         for reader in readers:
-            reader.caught_up = reader.newest_first
-            reader.step(client)
-            eventually(lambda one=reader: one.caught_up or one.step(client), seconds=100)  # type: ignore[misc]
+            reader.finish(client)
 
     gaps = sum(len(loss(producer.kept, reader.places)) for reader in readers)
     repeats = sum(len(duplicates(reader.places)) for reader in readers)
-    figures("G5", spans=sum(reader.spans for reader in readers), messages=len(producer.kept), gaps=gaps, repeats=repeats)
+    figures(
+        "G5", spans=sum(reader.spans for reader in readers), messages=len(producer.kept), gaps=gaps, repeats=repeats
+    )
     assert (gaps, repeats) == (0, 0)
     assert [reader.out_of_order for reader in readers] == [0] * len(readers)
 
@@ -110,7 +113,7 @@ def test_a_span_below_the_watermark_reads_the_same_again(
     with Node(tmp_path, settings=SETTINGS) as node:
         client = node.client()
         client.create_queue("q", partitions=PARTITIONS)
-        with busy(lambda other=node.client(): producer.step(other)):  # type: ignore[misc]
+        with node.busy(producer.step):
             for _ in rounds(8):
                 pages = list(client.pages("q", limit=limit))
                 upto = pages[0].watermark

@@ -12,8 +12,7 @@ from qdo.measure import loss, torn
 from queuey.errors import OutcomeUnknown, StorageUnavailable
 from tests.conftest import Figures
 from tests.faults.effects import everything
-from tests.faults.node import Node, busy
-from tests.functional.servers import eventually
+from tests.faults.node import Node, wait_for_more
 
 PARTITIONS = 8
 WRITERS = 4
@@ -51,10 +50,8 @@ def test_batches_cut_by_kill_9_are_whole_or_absent(
     with Node(tmp_path) as node:
         node.client().create_queue("q", partitions=PARTITIONS)
         for _ in rounds(6):
-            enough = len(batches.acknowledged) + chance.randint(1, 12)
-            clients = [node.client() for _ in range(WRITERS)]
-            with busy(*(lambda client=client: batches.step(client) for client in clients)):  # type: ignore[misc]
-                eventually(lambda: len(batches.acknowledged) >= enough, seconds=30)
+            with node.busy(*[batches.step] * WRITERS):
+                wait_for_more(lambda: len(batches.acknowledged), chance.randint(1, 12))
                 node.kill_in_commit()
             node.start()
 
