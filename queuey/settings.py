@@ -108,7 +108,7 @@ SETTINGS: tuple[Setting, ...] = (
     Setting("storage", "path", str, "", "File of the sqlite store; empty means queuey.db in the data folder."),
     Setting("storage", "synchronous", str, "full", "full: acknowledged survives power loss; normal: it survives kill -9 only.", words=("full", "normal")),
     Setting("storage", "reserve_mb", int, 64, "Free space in MiB below which appends are refused, so that deletes still work.", 0, 1_000_000),
-    Setting("storage", "cache_mb", int, 16, "SQLite page cache of the writer, MiB; each reader has a quarter of it.", 1, 65_536),
+    Setting("storage", "cache_mb", int, 4, "SQLite page cache of the writer, MiB; each reader has a quarter of it.", 1, 65_536),
     Setting("storage", "wal_mb", int, 64, "Size in MiB that the write-ahead log is kept under.", 4, 65_536),
     Setting("metadata", "backend", str, "", "Where queues and keys are kept; empty means with the messages.", words=("", "sqlite", "memory")),
     Setting("metadata", "path", str, "", "File of the sqlite metadata store; empty means with the messages."),

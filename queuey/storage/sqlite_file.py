@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import logging
 import threading
+import time
 from collections.abc import Callable, Sequence
 from importlib.resources import files
 from pathlib import Path
@@ -20,7 +21,7 @@ import apsw
 
 from queuey.clock import Clock
 from queuey.errors import ConfigurationError, QueueyError, StorageUnavailable
-from queuey.ids import Anchor, IdGenerator
+from queuey.ids import ANCHOR_SLACK_SECONDS, TICKS_PER_SECOND, Anchor, IdGenerator
 from queuey.promise import Promise
 from queuey.storage import Observer, Unobserved
 from queuey.storage.sqlite_committer import PAGE_BYTES, Committer, Row, Transaction
@@ -72,7 +73,7 @@ class SqliteFile:
         *,
         synchronous: str = "full",
         reserve_mb: int = 64,
-        cache_mb: int = 8,
+        cache_mb: int = 4,
         wal_mb: int = 64,
         serve: bool = True,
         observer: Observer | None = None,
@@ -150,7 +151,11 @@ class SqliteFile:
                 lived = 0.0
             elif boot and boot == self._clock.boot():
                 lived = min(self._clock.elapsed() - elapsed, _SAME_BOOT_SECONDS)
-            self._ids.raise_floor(Anchor(ticks, 0.0).bound(lived))
+            floor = Anchor(ticks, 0.0).bound(lived)
+            self._ids.raise_floor(floor)
+            ahead = (floor - self._clock.now_ticks()) / TICKS_PER_SECOND
+            if 0 < ahead <= ANCHOR_SLACK_SECONDS:
+                time.sleep(ahead)  # no message is given out before its moment, not even by the slack (G13)
 
     def _begin_moment(self) -> None:
         """Note where this process begins, before it gives anything out."""
@@ -229,12 +234,19 @@ class SqliteFile:
             self._writer.set_busy_timeout(_CHECKPOINT_PATIENCE_MS)
             try:
                 self._writer.wal_checkpoint(mode=mode)
+                if mode == apsw.SQLITE_CHECKPOINT_TRUNCATE:
+                    self._wal_grew(self._writer, "main", 0)
             except apsw.BusyError:
                 return  # somebody reads an old snapshot: the log goes on for now
             finally:
                 self._writer.set_busy_timeout(_BUSY_MS)
 
         return self._committer.run_between(copy)
+
+    def is_short_of_room(self) -> bool:
+        """Whether appends are refused for want of room."""
+        self._guard.look()
+        return self._guard.refusal is None and self._guard.refusal_to_grow(lambda: 0) is not None
 
     def found_damage(self, text: str) -> None:
         """Stop writing; readiness says why (G18)."""

@@ -95,7 +95,7 @@ class Guard:
         self._files = [file for file in (database, log) if file.exists()]
         self._identity = self._look_at_files()
         self._reserve = reserve_bytes
-        self._free = self._spare = 0
+        self._free = self._log_then = 0
         self._looked = float("-inf")
         self.log_bytes = 0
         """What the write-ahead log holds: as much may the file grow when it is copied."""
@@ -140,7 +140,7 @@ class Guard:
         self.refusal = self._for_good or taken_away
         if self._reserve:
             self._free = self._free_bytes()
-            self._spare = self._free - self.log_bytes - self._reserve
+            self._log_then = self.log_bytes
 
     def refusal_to_grow(self, free_inside: Callable[[], int]) -> QueueyError | None:
         """Why nothing that takes more room may be written, if so; deletes still may.
@@ -148,14 +148,23 @@ class Guard:
         :param free_inside: bytes of the file that deletions gave back, asked for when the disk is short: they
             can be used again as long as half of the reserve is left for the log.
         """
-        if self._spare >= 0:
+        if not self._reserve or self._spare() >= 0:
             return None
-        if self._free >= self._reserve // 2 and self._spare + free_inside() >= 0:
+        if self._log_then != self.log_bytes:  # much was written since the last look: see what it was
+            self._looked = float("-inf")
+            self.look()
+        spare = self._spare()
+        if spare >= 0 or (self._free >= self._reserve // 2 and spare + free_inside() >= 0):
             return None
         return StorageFull(
             f"less than {self._reserve >> 20} MiB of disk are free; nothing was stored: "
             "delete messages or free disk space"
         )
+
+    def _spare(self) -> int:
+        """Room above the reserve: what was free at the last look, less what the log grew by since, and what is to be copied from it."""
+        grown = max(self.log_bytes - self._log_then, 0)
+        return self._free - grown - self.log_bytes - self._reserve
 
     def _free_bytes(self) -> int:
         try:

@@ -107,13 +107,16 @@ class Keeper:
     def _checkpoint(self, connection: apsw.Connection) -> None:
         """Copy the log into the file; the committer copies the rest and starts the log over.
 
-        Past the cap the committer waits for readers too, so that the log cannot grow for ever.
+        Past the cap the committer waits for readers too, so that the log cannot grow for ever. When the
+        disk is short, the log's own room is given back.
         """
-        if self._pages < self._due:
+        short = self._store.is_short_of_room()
+        if self._pages < self._due and not short:
             return
         connection.wal_checkpoint(mode=apsw.SQLITE_CHECKPOINT_PASSIVE)
-        over = self._pages > self._cap
-        finish = apsw.SQLITE_CHECKPOINT_RESTART if over else apsw.SQLITE_CHECKPOINT_PASSIVE
+        finish = apsw.SQLITE_CHECKPOINT_PASSIVE
+        if short or self._pages > self._cap:
+            finish = apsw.SQLITE_CHECKPOINT_TRUNCATE if short else apsw.SQLITE_CHECKPOINT_RESTART
         self._store.finish_checkpoint(finish).wait()
         self._due = self._pages + self._step
 

@@ -93,7 +93,7 @@ def bench(
     \b
         python -m tests.bench --quick --seconds 2 --rounds 3      first impressions, five minutes
         python -m tests.bench --only append --only batch
-        python -m tests.bench --out table.md                      everything, half an hour
+        python -m tests.bench --out table.md                      everything, some twenty minutes
         python -m tests.bench profile append                      where the time goes
     """
     if ctx.invoked_subcommand is not None:

@@ -2,7 +2,7 @@
 
 ``python -m tests.bench.front rsgi`` listens like :mod:`queuey.doors.server`, reads each request's body,
 looks at the headers an append has, and gives an append's answer; it checks nobody and stores nothing.
-RSGI is granian's own interface and the leaner one; ``asgi`` is the one the shipped server uses.
+RSGI is granian's own interface; ``asgi`` is the one the shipped server uses.
 """
 
 from __future__ import annotations

@@ -205,4 +205,4 @@ def test_clients_that_ask_for_much_and_read_nothing_hold_nobody_up(
 
     figures("G17", deaf_clients=DEAF, messages_mib=large, **told)
     assert measured.threads <= measured.start[1] + 8
-    assert int(str(told["rss_peak"])) < 1024, "what is in flight is bounded by 256 MiB"
+    assert int(str(told["rss_peak"])) < 512, "256 MiB may be in flight, and the server itself has some"

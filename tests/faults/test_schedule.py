@@ -65,9 +65,9 @@ class Sightings(CursorReader):
             self.seen[message.text] = now
 
 
-def too_early(wanted: Mapping[str, int], seen: Mapping[str, int]) -> list[str]:
-    """Messages that were seen before the moment they were wanted at."""
-    return [body for body, moment in seen.items() if moment < wanted[body]]
+def too_early(wanted: Mapping[str, int], seen: Mapping[str, int]) -> dict[str, int]:
+    """Messages that were seen before the moment they were wanted at, and by how many ticks."""
+    return {body: wanted[body] - moment for body, moment in seen.items() if moment < wanted[body]}
 
 
 def test_scheduled_messages_come_in_time_and_none_is_lost(
@@ -99,7 +99,7 @@ def test_scheduled_messages_come_in_time_and_none_is_lost(
         repeated=len(reader.again),
         late_p99_ms=percentiles(lateness)[99],
     )
-    assert early == []
+    assert early == {}
     assert lost == []
     assert reader.again == []
 
