@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import subprocess
 from collections.abc import Iterator
@@ -24,10 +25,16 @@ class Disk:
         return found.f_bavail * found.f_frsize
 
     def fill(self, *, leave: int = 0) -> Path:
-        """Put a file in the way that leaves so many bytes free; remove it to have the room back."""
+        """Put a file in the way that leaves so many bytes free; remove it to have the room back.
+
+        A server beside it takes and gives back room meanwhile: what was free a moment ago may be too much now.
+        """
         ballast = self.path / "ballast"
         with ballast.open("ab") as file:
-            os.posix_fallocate(file.fileno(), file.tell(), self.free_bytes - leave)
+            while (room := self.free_bytes - leave) > 0:
+                with contextlib.suppress(OSError):
+                    os.posix_fallocate(file.fileno(), file.tell(), room)
+                    file.seek(0, os.SEEK_END)
         return ballast
 
     def remount(self, how: str) -> None:
