@@ -84,6 +84,8 @@ class FolderLock:
 
 LOOK_SECONDS = 0.25
 """How old what the guard knows may be when a group of writes begins."""
+_PLENTY_BYTES = 256 << 20
+"""More above the reserve than is written in that time: with less, every group of writes looks."""
 
 
 class Guard:
@@ -123,12 +125,12 @@ class Guard:
         return self._for_good
 
     def look(self) -> None:
-        """Look at files and disk, unless that was done a moment ago.
+        """Look at files and disk, unless that was done a moment ago and there was plenty of room.
 
         An unlinked file, or log, would go on taking commits, and lose them.
         """
         now = time.monotonic()
-        if now - self._looked < LOOK_SECONDS:
+        if now - self._looked < LOOK_SECONDS and (not self._reserve or self._spare() > _PLENTY_BYTES):
             return
         self._looked = now
         taken_away = None
