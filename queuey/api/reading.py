@@ -143,8 +143,7 @@ async def read(service: Service, call: Call, queue: Queue) -> Answer:
     )
     present = entries_of(params.columns, queue.name)
     shown = [entry for number, page in answer.pages for entry in present(page.messages, number)]
-    size = sum([page.size for _, page in answer.pages])
-    service.monitor.delivered(queue.application, "json", len(shown), size)
+    service.monitor.delivered(queue.application, "json", len(shown), answer.size)
     headers: Headers = [
         ("content-type", JSON),
         ("queuey-watermark", format_timestamp(answer.watermark)),
@@ -205,16 +204,17 @@ def _chunks(
                 with_bodies,
                 params.skip_corrupt,
             )
-            ((_, page),) = run(service.log.read(queue, request)).pages
+            answer = run(service.log.read(queue, request))
+            ((_, page),) = answer.pages
             page_more = page.more
             if page.messages:
                 last = page.messages[-1].id
                 left -= len(page.messages)
                 sent += len(page.messages)
                 span = _from(last, span, newest_first=params.newest_first)
-                service.monitor.delivered(queue.application, form.media_type, len(page.messages), page.size)
+                service.monitor.delivered(queue.application, form.media_type, len(page.messages), answer.size)
                 rows = form.rows(page.messages, number)
-                del page  # while the client takes its time, its rows are held once
+                del answer, page  # while the client takes its time, its rows are held once
                 yield rows
         more = more or page_more
         places[number] = _place(wanted, last, more=page_more, newest_first=params.newest_first)

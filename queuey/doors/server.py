@@ -10,7 +10,6 @@ import os
 import resource
 import signal
 import socket
-import sys
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -30,9 +29,6 @@ from queuey.settings import Settings
 
 log = logging.getLogger(__name__)
 
-SWITCH_SECONDS = 0.0002
-"""How long a thread may keep the interpreter while another waits: the committer waits for it after every
-flush to disk (measured with queuey-bench: p99 of an append)."""
 GC_THRESHOLDS = (50_000, 20, 50)
 """Requests make no cycles; at the usual thresholds the collector takes some 4 % of an append."""
 HEADER_TIMEOUT_MS = 10_000
@@ -77,7 +73,6 @@ def serve(settings: Settings, announce: Callable[[Started], None], *, first_key:
         )
         for notice in settings.notices:
             log.warning("%s", notice)
-        sys.setswitchinterval(SWITCH_SECONDS)
         gc.freeze()  # what is loaded by now stays: no collection needs to look at it
         gc.set_threshold(*GC_THRESHOLDS)
         uvloop.run(_serve(service, settings, port, lambda: announce(started)))

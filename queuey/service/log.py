@@ -45,6 +45,8 @@ class ReadAnswer(NamedTuple):
 
     pages: Sequence[PartitionPage]
     watermark: int
+    size: int
+    """Bytes of all bodies."""
 
 
 class Log:
@@ -71,7 +73,7 @@ class Log:
         watermark = self.watermark(queue)
         end, now = MessageId.last_of(watermark), self._clock.now_ticks()
         pages: list[PartitionPage] = []
-        room = request.max_bytes
+        room, total = request.max_bytes, 0
         for number, (after, upto) in request.spans:
             if not 1 <= number <= queue.partitions:
                 continue
@@ -89,9 +91,11 @@ class Log:
                 skip_corrupt=request.skip_corrupt,
                 consistency=queue.consistency,
             )
-            room -= page.size
+            size = page.size
+            room -= size
+            total += size
             pages.append(PartitionPage(number, page))
-        return ReadAnswer(pages, watermark)
+        return ReadAnswer(pages, watermark, total)
 
     async def fetch(self, queue: Queue, wanted: Sequence[PlacedId]) -> Sequence[Message | None]:
         """Messages by id, in the order asked; None for those not there. Not bound by the watermark."""

@@ -19,7 +19,7 @@ from granian.constants import Interfaces
 from granian.http import HTTP1Settings
 from granian.server.embed import Server
 
-from queuey.doors.server import BACKLOG, HEADER_TIMEOUT_MS, MAX_HEADER_BYTES, SWITCH_SECONDS
+from queuey.doors.server import BACKLOG, HEADER_TIMEOUT_MS, MAX_HEADER_BYTES
 
 _numbers = count(1)
 _JSON = [("content-type", "application/json")]
@@ -84,7 +84,6 @@ def main() -> None:
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         port = probe.getsockname()[1]
-    sys.setswitchinterval(SWITCH_SECONDS)
     uvloop.run(_serve(sys.argv[1], port))
 
 

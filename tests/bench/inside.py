@@ -6,7 +6,6 @@ import asyncio
 import cProfile
 import io
 import pstats
-import sys
 import threading
 from collections.abc import Callable, Iterator
 from time import perf_counter, process_time, thread_time
@@ -16,7 +15,6 @@ import uvloop
 
 from queuey.api.serve import Desk
 from queuey.doors.asgi import LoopDoor
-from queuey.doors.server import SWITCH_SECONDS
 from queuey.promise import run
 from queuey.service import Service
 from queuey.settings import load_settings
@@ -82,13 +80,10 @@ def report(plan: Plan, name: str) -> Iterator[str]:
         queue = make_queue(store, _QUEUE, 1 if name == "read" else PARTITIONS)
         fill(store, [queue], 1000)
     service = Service.open(load_settings(None, {}, {"data": str(folder)}))
-    before = sys.getswitchinterval()
-    sys.setswitchinterval(SWITCH_SECONDS)
     try:
         run(service.start(KEY))
         yield from uvloop.run(_measured(service, _Caller(CALLS[name](_QUEUE)), plan.seconds))
     finally:
-        sys.setswitchinterval(before)
         service.close()
 
 
