@@ -155,10 +155,6 @@ class Target:
         self._queue = queue
 
     @property
-    def has_queue(self) -> bool:
-        return self._queue is not None
-
-    @property
     def queue(self) -> Queue:
         """The queue; the pipeline has refused the call if there is none."""
         if self._queue is None:

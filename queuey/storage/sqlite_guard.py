@@ -150,13 +150,10 @@ class Guard:
         :param free_inside: bytes of the file that deletions gave back, asked for when the disk is short: they
             can be used again as long as half of the reserve is left for the log.
         """
-        if not self._reserve or self._spare() >= 0:
-            return None
-        if self._log_then != self.log_bytes:  # much was written since the last look: see what it was
-            self._looked = float("-inf")
-            self.look()
         spare = self._spare()
-        if spare >= 0 or (self._free >= self._reserve // 2 and spare + free_inside() >= 0):
+        if not self._reserve or spare >= 0:
+            return None
+        if self._free >= self._reserve // 2 and spare + free_inside() >= 0:
             return None
         return StorageFull(
             f"less than {self._reserve >> 20} MiB of disk are free; nothing was stored: "
