@@ -1,7 +1,7 @@
 #!/bin/sh
-# See to it that programs are there: `scripts/need.sh nginx strace` asks for commands of those names, and
-# installs the Debian packages of the same names for those that are missing. `--package NAME` installs without asking.
-# Who is not root gets a sentence instead.
+# See to it that programs are there: `scripts/need.sh nginx mvn=maven` asks for the commands nginx and mvn, and
+# installs the Debian packages of those that are missing: of the same name, or of the name after `=`.
+# `--package NAME` installs without asking. Who is not root gets a sentence instead.
 set -eu
 
 if [ "$1" = --package ]; then
@@ -11,7 +11,7 @@ else
     missing=
     for program in "$@"; do
         # Debian keeps servers where only root's PATH leads.
-        PATH=$PATH:/usr/sbin:/sbin command -v "$program" >/dev/null 2>&1 || missing="$missing $program"
+        PATH=$PATH:/usr/sbin:/sbin command -v "${program%%=*}" >/dev/null 2>&1 || missing="$missing ${program#*=}"
     done
 fi
 [ -n "$missing" ] || exit 0

@@ -11,6 +11,8 @@ from hypothesis import settings
 
 from qdo.measure import report_line
 
+pytest_plugins = ["tests.services.fixtures"]
+
 Figures = Callable[..., None]
 """Called with a guarantee and its figures; the line is printed when the run is over, also if the test fails."""
 
