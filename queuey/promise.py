@@ -1,20 +1,23 @@
 """An answer that is on its way: from a group commit, a Cassandra future, a wake-up.
 
 The functions of ``queuey/api`` and ``queuey/service`` are coroutines that await nothing but
-promises. They know no event loop: :func:`run` drives one in a thread that waits, :func:`drive`
-drives one on an asyncio loop. A promise that is kept already costs neither a switch.
+promises. They know no event loop: :func:`run` drives one in a thread that waits, :class:`Errand`
+on an event loop. A promise that is kept already costs neither a switch.
 """
 
 from __future__ import annotations
 
 import asyncio
 import contextlib
+import logging
 import threading
 from collections import deque
 from collections.abc import Callable, Coroutine, Generator
 from typing import Any, Generic, TypeVar, cast
 
 T = TypeVar("T")
+
+log = logging.getLogger(__name__)
 
 _lock = threading.Lock()
 """Guards the moment between 'is it kept?' and 'then tell me', for all promises: it is held for nanoseconds."""
@@ -124,8 +127,41 @@ def run(work: Waiting[T]) -> T:
         return cast(T, stop.value)
 
 
+def begin(work: Waiting[T]) -> Promise[T]:
+    """Start a coroutine and promise its outcome; it goes on in whichever thread keeps what it awaits.
+
+    So a store can take several steps for one call while no thread waits for any of them.
+    """
+    promise: Promise[T] = Promise()
+
+    def proceed(_: Promise[Any] | None = None) -> None:
+        try:
+            while True:
+                awaited = work.send(None)
+                if not awaited.kept:
+                    awaited.when_kept(proceed)
+                    return
+        except StopIteration as stop:
+            promise.keep(cast(T, stop.value))
+        except BaseException as error:  # noqa: BLE001 - whatever it is, it belongs to who awaits the promise
+            promise.fail(error)
+
+    proceed()
+    return promise
+
+
+def at_turns_end(work: Callable[[], object]) -> None:
+    """Do it once all that came with this turn of the event loop is dealt with; at once in a thread without a loop."""
+    try:
+        loop = asyncio.get_running_loop()
+    except RuntimeError:
+        work()
+    else:
+        loop.call_soon(work)
+
+
 class LoopInbox:
-    """Carries kept promises from other threads to one event loop, one wake-up for as many as have gathered.
+    """Carries what other threads have done to one event loop, one wake-up for as much as has gathered.
 
     A group commit keeps its promises one after the other; waking the loop for each costs a system
     call each. Here the first wakes it and the others ride along.
@@ -133,12 +169,12 @@ class LoopInbox:
 
     def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
         self._loop = loop
-        self._kept: deque[asyncio.Future[None]] = deque()
+        self._arrived: deque[Callable[[], object]] = deque()
         self._woken = False
 
-    def arrives(self, future: asyncio.Future[None]) -> None:
-        """From any thread: let ``future`` be resolved on the loop soon."""
-        self._kept.append(future)
+    def arrives(self, go_on: Callable[[], object]) -> None:
+        """From any thread: let ``go_on`` be called on the loop soon."""
+        self._arrived.append(go_on)
         if not self._woken:
             self._woken = True
             # A loop that was closed has nobody waiting: that must not harm the thread that keeps the promise.
@@ -147,26 +183,56 @@ class LoopInbox:
 
     def _drain(self) -> None:
         self._woken = False
-        kept = self._kept
-        while kept:
-            future = kept.popleft()
-            if not future.done():
-                future.set_result(None)
+        arrived = self._arrived
+        while arrived:
+            try:
+                arrived.popleft()()
+            except Exception:
+                log.exception("a call that was waited for could not go on")  # the others have done nothing wrong
 
 
-async def drive(work: Waiting[T], inbox: LoopInbox, loop: asyncio.AbstractEventLoop) -> T:
-    """Drive a coroutine to its end on ``loop``; other work goes on wherever it must wait.
+class Errand(Generic[T]):
+    """A coroutine driven to its end on a loop, which does other work wherever it must wait; no task, no future."""
 
-    If this is cancelled, ``work`` is closed at once, so that what it holds is given back.
-    """
-    try:
-        while True:
-            promise = work.send(None)
-            if not promise.kept:
-                future = loop.create_future()
-                promise.when_kept(lambda _, future=future: inbox.arrives(future))  # type: ignore[misc]
-                await future
-    except StopIteration as stop:
-        return cast(T, stop.value)
-    finally:
-        work.close()
+    __slots__ = ("_done", "_failed", "_inbox", "_work")
+
+    def __init__(
+        self,
+        work: Waiting[T],
+        inbox: LoopInbox,
+        done: Callable[[T], object],
+        failed: Callable[[BaseException], object],
+    ) -> None:
+        """:param done: called once, on the loop, with what ``work`` returns.
+        :param failed: called instead with what it raises.
+        """
+        self._work = work
+        self._inbox = inbox
+        self._done = done
+        self._failed = failed
+
+    def go_on(self) -> None:
+        """On the loop: begin, or go on now that what was awaited is kept."""
+        send = self._work.send
+        try:
+            promise = send(None)
+            while promise.kept:
+                promise = send(None)
+        except StopIteration as stop:
+            self._done(stop.value)
+        except BaseException as error:  # noqa: BLE001 - whatever it is, it belongs to who waits
+            self._failed(error)
+        else:
+            promise.when_kept(self._kept)
+
+    def _kept(self, promise: Promise[Any]) -> None:
+        self._inbox.arrives(self.go_on)
+
+    def give_up(self) -> None:
+        """On the loop: end the coroutine where it waits, so that what it holds is given back at once."""
+        self._done = self._failed = _nobody
+        self._work.close()
+
+
+def _nobody(outcome: object) -> None:
+    """Who waited has gone."""

@@ -4,17 +4,19 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Mapping
-from typing import Any
+from typing import Any, Protocol
 from urllib.parse import parse_qsl
 
 import orjson
 
 from queuey.errors import BadPath
 from queuey.model import Queue
+from queuey.security.permissions import ANONYMOUS
 
 Headers = list[tuple[str, str]]
 JSON = "application/json"
 NDJSON = "application/x-ndjson"
+EVENTS = "text/event-stream"
 ARROW = "application/vnd.apache.arrow.stream"
 PROBLEM = "application/problem+json"
 OCTETS = "application/octet-stream"
@@ -54,14 +56,17 @@ class Call:
         "body",
         "headers",
         "held",
+        "identity",
         "ids",
+        "in_thread",
         "length",
         "method",
         "path",
-        "principals",
         "query_string",
         "queue",
         "request_id",
+        "waited_seconds",
+        "waits",
     )
 
     def __init__(self, method: str, path: str, query_string: str, headers: Mapping[str, str]) -> None:
@@ -77,8 +82,14 @@ class Call:
         self.held = -1
         """Bytes that the server holds for it; -1 before it was let in and after it left."""
         self.body = b""
-        self.principals: frozenset[str] = frozenset()
+        self.identity = ANONYMOUS
         self.request_id = ""
+        self.in_thread = False
+        """A thread waits for its answer."""
+        self.waits = False
+        """It waits for messages to come, and for nothing else."""
+        self.waited_seconds = 0.0
+        """How long it did so."""
         self._query: dict[str, str] | None = None
         self._media_type: str | None = None
 
@@ -126,14 +137,30 @@ def _qualities(accept: str) -> dict[str, float]:
 _QUALITY = re.compile(r"q=(?:0(?:\.[0-9]{0,3})?|1(?:\.0{0,3})?)")
 
 
-class Answer:
-    """One response. ``chunks``, if there, follow ``body`` and are made as they are taken."""
+class Stream(Protocol):
+    """A body without an end in sight, in pieces that come when there is something to tell."""
 
-    __slots__ = ("body", "chunks", "headers", "status")
+    async def more(self) -> bytes | None:
+        """The next piece, when there is one; None at the end. Called when the client has taken the one before."""
+
+    def close(self) -> None:
+        """Nobody takes more of it. May be repeated."""
+
+
+class Answer:
+    """One response. ``chunks`` or a ``stream``, if there, follow ``body`` and are made as they are taken."""
+
+    __slots__ = ("body", "chunks", "headers", "status", "stream")
 
     def __init__(
-        self, status: int, body: bytes = b"", headers: Headers | None = None, chunks: Iterator[bytes] | None = None
+        self,
+        status: int,
+        body: bytes = b"",
+        headers: Headers | None = None,
+        chunks: Iterator[bytes] | None = None,
+        stream: Stream | None = None,
     ) -> None:
+        self.stream = stream
         self.status = status
         self.body = body
         self.headers: Headers = headers if headers is not None else [("content-type", JSON)]

@@ -14,37 +14,35 @@ from itertools import count
 from time import perf_counter
 from typing import NoReturn
 
+from queuey.api.access import allowed, identify, refresh_keys
 from queuey.api.calls import JSON, Answer, Call, Target
-from queuey.api.messages import append, put, read_messages
-from queuey.api.params import boolean, is_queue_name
+from queuey.api.cors import open_to, preflight
+from queuey.api.messages import append, put
 from queuey.api.reading import STREAM_HELD_BYTES
 from queuey.api.refusals import refusal
-from queuey.api.routes import INFORMATION, Operation, resolve
+from queuey.api.routes import Operation, resolve, variant
 from queuey.errors import (
     ApplicationNotFound,
-    Forbidden,
     InvalidParameter,
     LengthRequired,
     MessageTooLarge,
-    QueueNotFound,
     QueueyError,
     Throttled,
-    Unauthenticated,
     UnsupportedEncoding,
 )
-from queuey.security.permissions import permits
 from queuey.service import Service
-from queuey.service.gate import Gate
 
 log = logging.getLogger(__name__)
 
 _REQUEST_ID = re.compile(r"[A-Za-z0-9._:/+=-]{1,128}")
-_LENGTH = re.compile(r"[0-9]{1,18}")
+_LENGTH_DIGITS = 18
 _process, _counter = secrets.token_hex(6), count(1)
 
 
-_RECENT = 1000
-"""Authorization headers whose principals are at hand, for a second at most."""
+def _new_request_id() -> str:
+    return f"{_process}{next(_counter):x}"
+
+
 _SMALL = 64 << 10
 """Answers up to this size are not counted: the number of requests bounds them well enough."""
 
@@ -54,9 +52,8 @@ class Desk:
 
     def __init__(self, service: Service) -> None:
         self.service = service
-        self._gate = Gate(service.settings.limits_max_in_flight, service.settings.limits_max_in_flight_mb << 20)
-        service.monitor.under_way = lambda: self._gate.calls
-        self._recent: dict[str, frozenset[str]] = {}
+        self._gate = service.gate
+        self._origins: tuple[str, ...] = service.settings.cors_origins
         self._log_requests = service.settings.log_requests
 
     def open(
@@ -71,11 +68,15 @@ class Desk:
         """
         call = Call(method, path, query_string, headers)
         given = headers.get("x-request-id")
-        call.request_id = given if given and _REQUEST_ID.fullmatch(given) else f"{_process}{next(_counter):x}"
+        call.request_id = given if given and _REQUEST_ID.fullmatch(given) else _new_request_id()
+        if self._origins and method == "OPTIONS":
+            asked = preflight(call, self._origins)
+            if asked is not None:
+                return call, self._finish(call, "none", asked, perf_counter())
         try:
             operation, (call.application, call.queue, call.ids) = resolve(method, path)
-            if query_string and operation.function is read_messages and boolean(call.query.get("info")):
-                operation = INFORMATION
+            if query_string:
+                operation = variant(operation, call.query)
             length = self._announced_length(call, operation)
             if call.application:  # the server's own pages take no body, and are wanted most when it is full
                 self._enter(call)
@@ -89,22 +90,24 @@ class Desk:
 
         A body without Content-Length could be cut on its way and look whole, so none is taken.
         """
-        text = call.headers.get("content-length")
-        if call.headers.get("transfer-encoding") or (text is None and operation.takes_body):
+        headers = call.headers
+        text = headers.get("content-length")
+        if headers.get("transfer-encoding") or (text is None and operation.takes_body):
             raise LengthRequired
-        encoding = call.header("content-encoding")
-        if encoding is not None and encoding.lower() != "identity":
+        encoding = headers.get("content-encoding")
+        if encoding and encoding.lower() != "identity":
             raise UnsupportedEncoding
         if not text:
             return 0
-        if not _LENGTH.fullmatch(text):
+        if len(text) > _LENGTH_DIGITS or not text.isascii() or not text.isdecimal():
             raise InvalidParameter(problems={"Content-Length": "must be a plain decimal number"})
         one_message = operation.takes_body and (operation.function is put or call.media_type != JSON)
         limits = self.service.settings
         limit = limits.limits_max_body_bytes if one_message else limits.limits_max_request_bytes
-        if int(text) > limit:
+        length = int(text)
+        if length > limit:
             raise MessageTooLarge(f"the request's body is {text} bytes; this server takes {limit}")
-        return int(text)
+        return length
 
     async def answer(self, operation: Operation, call: Call) -> Answer:
         """Serve a call whose body was read."""
@@ -162,33 +165,12 @@ class Desk:
         if not application:
             return await operation.function(service, call, Target())
         if service.keys.stale:
-            self._recent.clear()
-            await service.keys.refresh()
+            await refresh_keys(service)
         if not service.keys.knows(application):
             raise ApplicationNotFound
-        call.principals = self._identify(call)
-        queue = service.queues.cached(application, call.queue)
-        if queue is None and is_queue_name(call.queue):
-            queue = await service.queues.find(application, call.queue)
-        if not permits(operation.permission, call.principals, application, queue):
-            raise Forbidden
-        if call.queue and queue is None:
-            raise QueueNotFound
+        call.identity = identify(service, call.headers.get("authorization", ""))
+        queue = await allowed(service, call.identity, operation.permission, application, call.queue)
         return await operation.function(service, call, Target(application, queue))
-
-    def _identify(self, call: Call) -> frozenset[str]:
-        """The caller's principals; what a header proved is remembered until the keys are looked at anew."""
-        header = call.headers.get("authorization", "")
-        principals = self._recent.get(header)
-        if principals is None:
-            try:
-                principals = self.service.identifier.identify(header)
-            except Unauthenticated as error:
-                self.service.monitor.count("queuey_auth", 1, error.code, "refused")
-                raise
-            if len(self._recent) < _RECENT:
-                self._recent[header] = principals
-        return principals
 
     def cut_short(self, call: Call, got: int) -> Answer:
         """The body ended before its announced length: nothing of it is used (G6)."""
@@ -196,9 +178,17 @@ class Desk:
             call, InvalidParameter(problems={"body": f"the upload ended after {got} of {call.length} bytes"})
         )
 
+    def turn_away(self, error: QueueyError) -> Answer:
+        """The answer to what did not become a call: no HTTP, or one connection too many."""
+        call = Call("", "", "", {})
+        call.request_id = _new_request_id()
+        if error.retriable:
+            self.service.monitor.count("queuey_throttled", 1, "connections")
+        return self._broken_off(call, error)
+
     def _broken_off(self, call: Call, error: QueueyError) -> Answer:
-        """A refusal in the midst of an upload: what comes after it is no request."""
-        answer = self._refuse(call, error)
+        """A refusal in the midst of an upload, or before it: what comes after it is no request."""
+        answer = refusal(error, call, self.service.identifier.challenge)
         answer.headers.append(("connection", "close"))
         return self._finish(call, "none", answer, perf_counter())
 
@@ -209,9 +199,10 @@ class Desk:
 
     def _finish(self, call: Call, route: str, answer: Answer, began: float) -> Answer:
         """What every answer has, whatever it says."""
-        answer.headers.append(("x-request-id", call.request_id))
-        answer.headers.append(("x-content-type-options", "nosniff"))
-        took = perf_counter() - began
+        if self._origins:
+            open_to(answer, call, self._origins)
+        answer.headers += (("x-request-id", call.request_id), ("x-content-type-options", "nosniff"))
+        took = perf_counter() - began - call.waited_seconds
         self.service.monitor.request(route, call.method, answer.status, took)
         if self._log_requests:
             log.info(
@@ -221,7 +212,7 @@ class Desk:
                 answer.status,
                 extra={
                     "request_id": call.request_id,
-                    "principals": sorted(call.principals),
+                    "principals": sorted(call.identity.principals),
                     "app": call.application,
                     "route": route,
                     "status": answer.status,

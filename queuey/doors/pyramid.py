@@ -7,14 +7,14 @@ Pyramid maps paths and methods to views and composes with other Pyramid applicat
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any
 
 from pyramid.config import Configurator
 from pyramid.request import Request
 from pyramid.response import Response
 
-from queuey.api.calls import NOT_ASCII, Answer, Call
+from queuey.api.calls import NOT_ASCII, Answer, Call, Stream
 from queuey.api.routes import OPERATIONS, ROUTES, Operation, check_path, decode_path
 from queuey.api.serve import Desk
 from queuey.errors import QueueyError
@@ -46,6 +46,7 @@ def serve(request: Request) -> Response:
         call, operation = request.environ[OPENED]
         return _response(run(desk.answer(operation, call)))
     call, opened = open_call(desk, request.environ)
+    call.in_thread = True
     try:
         return _response(_answer(desk, call, opened, request.environ))
     finally:
@@ -95,11 +96,32 @@ def open_call(desk: Desk, environ: Environ) -> tuple[Call, Operation | Answer]:
 
 
 def _response(answer: Answer) -> Response:
+    if answer.stream is not None:
+        return Response(status=answer.status, headerlist=[*answer.headers], app_iter=_Pieces(answer.stream))
     chunks: Iterable[bytes] = [answer.body] if answer.chunks is None else answer.chunks
     response = Response(status=answer.status, headerlist=[*answer.headers], app_iter=chunks)
-    if answer.chunks is None:
+    if answer.chunks is None and answer.status != 304:
         response.content_length = len(answer.body)
     return response
+
+
+class _Pieces:
+    """A stream as WSGI takes it: the thread waits for each piece."""
+
+    def __init__(self, stream: Stream) -> None:
+        self._stream = stream
+
+    def __iter__(self) -> Iterator[bytes]:
+        return self
+
+    def __next__(self) -> bytes:
+        piece = run(self._stream.more())
+        if piece is None:
+            raise StopIteration
+        return piece
+
+    def close(self) -> None:
+        self._stream.close()
 
 
 class PathGuard:

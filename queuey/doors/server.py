@@ -1,4 +1,4 @@
-"""The shipped server: one granian process, one event loop, one port."""
+"""The shipped server: one process, one event loop, one port."""
 
 from __future__ import annotations
 
@@ -6,7 +6,6 @@ import asyncio
 import contextlib
 import gc
 import logging
-import os
 import resource
 import signal
 import socket
@@ -15,13 +14,10 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 import uvloop
-from granian.constants import HTTPModes, Interfaces
-from granian.http import HTTP1Settings
-from granian.server.embed import Server
 
 from queuey import logs
 from queuey.api.serve import Desk
-from queuey.doors.asgi import LoopDoor
+from queuey.doors.loop import LoopDoor
 from queuey.errors import ConfigurationError
 from queuey.promise import run
 from queuey.service import Service
@@ -31,9 +27,6 @@ log = logging.getLogger(__name__)
 
 GC_THRESHOLDS = (50_000, 20, 50)
 """Requests make no cycles; at the usual thresholds the collector takes some 4 % of an append."""
-HEADER_TIMEOUT_MS = 10_000
-MAX_HEADER_BYTES = 24 << 10
-"""Headers of more than 32 KiB are refused; with a buffer of that size up to 46 KiB were seen to pass."""
 BACKLOG = 1024
 
 
@@ -59,25 +52,25 @@ def serve(settings: Settings, announce: Callable[[Started], None], *, first_key:
     :raises ConfigurationError: the address is taken, or a store cannot be opened.
     """
     logs.set_up(settings.log_level, settings.log_format)
-    port = _free_port(settings.host, settings.port)
-    _raise_file_limit()
-    service = Service.open(settings)
-    try:
-        made = run(service.start(first_key))
-        started = Started(
-            f"http://{_bracketed(settings.host)}:{port}",
-            str(Path(settings.data).resolve()),
-            settings.storage_backend,
-            settings.notices,
-            *(made or ()),
-        )
-        for notice in settings.notices:
-            log.warning("%s", notice)
-        gc.freeze()  # what is loaded by now stays: no collection needs to look at it
-        gc.set_threshold(*GC_THRESHOLDS)
-        uvloop.run(_serve(service, settings, port, lambda: announce(started)))
-    finally:
-        service.close()
+    with _bound(settings.host, settings.port, settings.client_timeout_seconds) as listener:
+        _raise_file_limit()
+        service = Service.open(settings)
+        try:
+            made = run(service.start(first_key))
+            started = Started(
+                f"http://{_bracketed(settings.host)}:{listener.getsockname()[1]}",
+                str(Path(settings.data).resolve()),
+                settings.storage_backend,
+                settings.notices,
+                *(made or ()),
+            )
+            for notice in (*settings.notices, *service.warnings()):
+                log.warning("%s", notice)
+            gc.freeze()  # what is loaded by now stays: no collection needs to look at it
+            gc.set_threshold(*GC_THRESHOLDS)
+            uvloop.run(_serve(service, listener, lambda: announce(started)))
+        finally:
+            service.close()
     return 0
 
 
@@ -85,23 +78,25 @@ def _bracketed(host: str) -> str:
     return f"[{host}]" if ":" in host else host
 
 
-def _free_port(host: str, port: int) -> int:
-    """The port to listen on.
+def _bound(host: str, port: int, patience_seconds: int) -> socket.socket:
+    """A socket on the address, not listening yet.
 
-    Granian shares its port with whoever asks, so a second server would take half of the first one's
-    requests; binding without sharing tells.
+    Connections inherit its options: the kernel ends one whose client has taken nothing for so long. The
+    server gives up on it as well, but what it has sent by then, megabytes, would stay in the socket (G17).
+
+    :raises ConfigurationError: the address is taken, or none of this machine's.
     """
-    family = socket.AF_INET6 if ":" in host else socket.AF_INET
-    with socket.socket(family, socket.SOCK_STREAM) as probe:
-        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        try:
-            probe.bind((host, port))
-        except OSError as error:
-            raise ConfigurationError(
-                f"cannot listen on {host}:{port}: {error.strerror}; choose another address with --host and --port"
-            ) from error
-        chosen: int = probe.getsockname()[1]
-        return chosen
+    listener = socket.socket(socket.AF_INET6 if ":" in host else socket.AF_INET, socket.SOCK_STREAM)
+    listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+    listener.setsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT, patience_seconds * 1000)
+    try:
+        listener.bind((host, port))
+    except OSError as error:
+        listener.close()
+        raise ConfigurationError(
+            f"cannot listen on {host}:{port}: {error.strerror}; choose another address with --host and --port"
+        ) from error
+    return listener
 
 
 def _raise_file_limit() -> None:
@@ -111,63 +106,24 @@ def _raise_file_limit() -> None:
         resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
 
 
-async def _serve(service: Service, settings: Settings, port: int, listening: Callable[[], None]) -> None:
+async def _serve(service: Service, listener: socket.socket, listening: Callable[[], None]) -> None:
+    loop = asyncio.get_running_loop()
     door = LoopDoor(Desk(service))
-    door.open(asyncio.get_running_loop())
-    server = Server(
-        door,
-        address=settings.host,
-        port=port,
-        interface=Interfaces.ASGINL,
-        http=HTTPModes.http1,
-        websockets=False,
-        backlog=BACKLOG,
-        backpressure=settings.connections,
-        http1_settings=HTTP1Settings(header_read_timeout=HEADER_TIMEOUT_MS, max_buffer_size=MAX_HEADER_BYTES),
-        log_enabled=False,
-    )
+    door.open(loop)
+    server = await loop.create_server(door.connection, sock=listener, backlog=BACKLOG)
+    asked = asyncio.Event()
 
     def stop() -> None:
-        """Take no more requests and finish those under way; asked again, or after a while, wait for no client."""
-        loop = asyncio.get_running_loop()
-        loop.call_later(0 if server.interrupt_signal else settings.drain_seconds, door.abandon)
-        server.stop()  # type: ignore[no-untyped-call]  # granian gives it no types
+        """Finish the requests under way; asked again, wait for no client."""
+        if asked.is_set():
+            door.abandon()
+        asked.set()
 
-    serving = asyncio.ensure_future(server.serve())
-    await asyncio.sleep(0)  # granian sets its own signal handlers in its first step; ours come after
     for name in (signal.SIGTERM, signal.SIGINT):
-        asyncio.get_running_loop().add_signal_handler(name, stop)
-    waiting = asyncio.ensure_future(_answers(settings.host, port))
-    await asyncio.wait({serving, waiting}, return_when=asyncio.FIRST_COMPLETED)
-    if waiting.done():
-        _end_deaf_connections(port, settings.client_timeout_seconds)
-        listening()
-    await serving
+        loop.add_signal_handler(name, stop)
+    listening()
+    await asked.wait()
+    server.close()
+    loop.call_later(service.settings.drain_seconds, door.abandon)
+    await door.stop()
     door.close()
-
-
-def _end_deaf_connections(port: int, seconds: int) -> None:
-    """Let the kernel end a connection whose client has taken nothing for so long (G17).
-
-    The task that answers it gives up by itself, but what it has sent stays in the socket, megabytes of it,
-    and the socket open. Granian keeps the listening socket to itself, so it is looked for; those that it
-    accepts inherit the option.
-    """
-    for entry in Path("/proc/self/fd").iterdir():
-        with contextlib.suppress(OSError):
-            if not entry.is_socket():
-                continue
-            with socket.socket(fileno=os.dup(int(entry.name))) as found:
-                listens = found.getsockopt(socket.SOL_SOCKET, socket.SO_ACCEPTCONN)
-                if listens and found.family != socket.AF_UNIX and found.getsockname()[1] == port:
-                    found.setsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT, seconds * 1000)
-
-
-async def _answers(host: str, port: int) -> None:
-    """Return once the port takes connections."""
-    while True:
-        with contextlib.suppress(OSError):
-            _, writer = await asyncio.open_connection(host, port)
-            writer.close()
-            return
-        await asyncio.sleep(0.01)

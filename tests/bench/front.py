@@ -1,15 +1,16 @@
-"""The least that could answer: the shipped server's process without Queuey in it.
+"""The least that could answer: a server's process without Queuey in it.
 
-``python -m tests.bench.front rsgi`` listens like :mod:`queuey.doors.server`, reads each request's body,
+``python -m tests.bench.front rsgi`` is granian with its own interface, RSGI: it reads each request's body,
 looks at the headers an append has, and gives an append's answer; it checks nobody and stores nothing.
-RSGI is granian's own interface; ``asgi`` is the one the shipped server uses.
+``own`` is the shipped server's front, which does the same behind its connections.
 """
 
 from __future__ import annotations
 
+import asyncio
 import socket
 import sys
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Mapping
 from itertools import count
 from time import time_ns
 from typing import Any
@@ -19,8 +20,16 @@ from granian.constants import Interfaces
 from granian.http import HTTP1Settings
 from granian.server.embed import Server
 
-from queuey.doors.server import BACKLOG, HEADER_TIMEOUT_MS, MAX_HEADER_BYTES
+from queuey.api.calls import Answer, Call
+from queuey.api.routes import Operation, resolve
+from queuey.api.serve import Desk
+from queuey.doors.loop import LoopDoor
+from queuey.doors.server import BACKLOG
+from queuey.service import Service
+from queuey.settings import load_settings
 
+HEADER_TIMEOUT_MS = 10_000
+MAX_HEADER_BYTES = 24 << 10
 _numbers = count(1)
 _JSON = [("content-type", "application/json")]
 
@@ -38,18 +47,21 @@ class RsgiFront:
             protocol.response_bytes(201, _JSON, _placed())
 
 
-async def asgi_front(
-    scope: dict[str, Any], receive: Callable[[], Awaitable[Any]], send: Callable[[Any], Awaitable[None]]
-) -> None:
-    """The same as an ASGI application."""
-    headers = {name.decode(): value.decode() for name, value in scope["headers"]}
-    status, body = 200, b""
-    if _is_append(scope["method"], scope["path"], headers):
-        got = len((await receive())["body"])
-        status, body = (201, _placed()) if got == int(headers["content-length"]) else (400, b"")
-    named = [(b"content-type", b"application/json"), (b"content-length", str(len(body)).encode())]
-    await send({"type": "http.response.start", "status": status, "headers": named})
-    await send({"type": "http.response.body", "body": body, "more_body": False})
+class FrontDesk(Desk):
+    """Opens a call without looking at it, and answers it in the same way."""
+
+    def open(
+        self, method: str, path: str, query_string: str, headers: Mapping[str, str]
+    ) -> tuple[Call, Operation | Answer]:
+        call = Call(method, path, query_string, headers)
+        call.length = int(headers.get("content-length", "0"))
+        return call, _APPEND if _is_append(method, path, headers) else Answer(200)
+
+    async def answer(self, operation: Operation, call: Call) -> Answer:
+        return Answer(201, _placed(), _JSON)
+
+
+_APPEND, _ = resolve("POST", "/v1/application/queue")
 
 
 def _is_append(method: str, path: str, headers: Mapping[str, str]) -> bool:
@@ -65,12 +77,14 @@ def _placed() -> bytes:
     ).encode()
 
 
-async def _serve(interface: str, port: int) -> None:
+async def _rsgi(listener: socket.socket) -> None:
+    port = listener.getsockname()[1]
+    listener.close()
     server = Server(
-        asgi_front if interface == "asgi" else RsgiFront(),
+        RsgiFront(),
         address="127.0.0.1",
         port=port,
-        interface=Interfaces.ASGINL if interface == "asgi" else Interfaces.RSGI,
+        interface=Interfaces.RSGI,
         websockets=False,
         backlog=BACKLOG,
         http1_settings=HTTP1Settings(header_read_timeout=HEADER_TIMEOUT_MS, max_buffer_size=MAX_HEADER_BYTES),
@@ -80,11 +94,18 @@ async def _serve(interface: str, port: int) -> None:
     await server.serve()
 
 
+async def _own(listener: socket.socket) -> None:
+    door = LoopDoor(FrontDesk(Service.open(load_settings(None, {}, {"storage_backend": "memory"}))))
+    door.open(asyncio.get_running_loop())
+    server = await asyncio.get_running_loop().create_server(door.connection, sock=listener, backlog=BACKLOG)
+    print(f"http://127.0.0.1:{listener.getsockname()[1]}", flush=True)
+    await server.serve_forever()
+
+
 def main() -> None:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port = probe.getsockname()[1]
-    uvloop.run(_serve(sys.argv[1], port))
+    listener = socket.socket()
+    listener.bind(("127.0.0.1", 0))
+    uvloop.run(_own(listener) if sys.argv[1] == "own" else _rsgi(listener))
 
 
 if __name__ == "__main__":

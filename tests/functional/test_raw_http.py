@@ -17,6 +17,7 @@ from tests.functional.servers import APPLICATIONS, Door, eventually
 
 KEY = APPLICATIONS["queuey"][0].encode()
 END = b"\r\n\r\n"
+LAST = b"Connection: close"
 
 
 @pytest.fixture
@@ -103,28 +104,51 @@ def test_two_lengths_or_a_length_and_chunks(shipped_door: Door, queue: str, head
 
 
 @pytest.mark.parametrize(
-    ("headers", "key"),
+    "headers",
     [
-        ([b"Host: b", b"Content-Length: 5"], None),
-        ([b"Content-Length: 5", b"Content-Length: 5"], None),
-        ([b"Content-Length: 5", b"X-Key: a\nX-TTL: 60"], "a"),
-        ([b"Content-Length: 5", b"X_Partition: 2", b"X_TTL: nonsense"], None),
+        [b"Host: b", b"Content-Length: 5"],
+        [b"host: q", b"Content-Length: 5"],
+        [b"Content-Length: 5", b"Content-Length: 5"],
+        [b"Content-Length: 5", b"X-Key: a\nX-TTL: 60"],
+        [b"Content-Length: 5\nX-TTL: 60"],
+        [b"Transfer-Encoding: chunked", b"Transfer-Encoding: chunked"],
     ],
-    ids=["two hosts", "one length twice", "a line feed alone", "underscores"],
+    ids=["two hosts", "one host twice", "one length twice", "a line feed alone", "another", "chunked twice"],
 )
-def test_what_is_odd_but_has_one_meaning_is_one_request(
-    shipped_door: Door, headers: list[bytes], key: str | None
-) -> None:
-    """``docs/security.md`` says which of these a proxy in front refuses; here no two readings are possible."""
-    with Server(shipped_door) as server:
-        name = server.queue()
+def test_what_a_program_before_it_may_read_differently(shipped_door: Door, queue: str, headers: list[bytes]) -> None:
+    refused(raw.send(shipped_door.port, head(queue, *headers), END, b"hello"))
 
-        (reply,) = raw.replies(
-            raw.exchange(shipped_door.port, head(name, *headers, b"Connection: close"), END, b"hello")
-        )
+
+def test_a_request_of_today_names_its_host(shipped_door: Door, queue: str) -> None:
+    refused(raw.send(shipped_door.port, head(queue, b"Content-Length: 5", host=b""), END, b"hello"))
+
+
+@pytest.mark.parametrize("end", [b"\n\n", b"\r\n\n", b"\n\r\n", b"\r\r"])
+def test_lines_that_end_otherwise_are_refused_at_once(shipped_door: Door, queue: str, end: bytes) -> None:
+    """Not when the time for a head is over: what follows them must not be read as its rest."""
+    with socket.create_connection(("127.0.0.1", shipped_door.port), timeout=5) as connection:
+        connection.sendall(head(queue, b"Content-Length: 5") + end + b"hello")
+        refused(raw.drain(connection))
+
+
+def test_a_refusal_of_what_is_no_request_has_the_shape_of_all_others(shipped_door: Door, queue: str) -> None:
+    (reply,) = raw.replies(raw.send(shipped_door.port, head(queue, b"Content-Length: +5"), END, b"hello"))
+
+    assert reply.headers["content-type"] == "application/json"
+    assert reply.headers["connection"] == "close"
+    assert set(json.loads(reply.body)["error_msg"]) == {"MalformedRequest"}
+    assert json.loads(reply.body)["request_id"] == reply.headers["x-request-id"]
+
+
+def test_a_name_with_underscores_is_another_name(shipped_door: Door) -> None:
+    with Server(shipped_door) as server:
+        name = server.queue(partitions=2)
+        sent = head(name, b"Content-Length: 5", b"X-Partition: 1", b"X_Partition: 2", b"X_TTL: nonsense", LAST)
+
+        (reply,) = raw.replies(raw.exchange(shipped_door.port, sent, END, b"hello"))
 
         assert reply.status == 201
-        assert [(message["body"], message.get("key")) for message in server.read(name)] == [("hello", key)]
+        assert server.bodies(name) == ["hello"]
 
 
 @pytest.mark.parametrize(

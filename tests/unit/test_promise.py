@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from queuey.errors import QueueNotFound, StorageFull
-from queuey.promise import LoopInbox, Promise, drive, run
+from queuey.promise import Errand, LoopInbox, Promise, run
 
 
 def in_a_thread(work: Callable[[], object]) -> threading.Thread:
@@ -175,22 +175,33 @@ def test_work_may_call_work() -> None:
 # On an event loop
 
 
-def on_a_loop(make: Callable[[Callable[[Coroutine[Any, Any, Any]], Any]], Coroutine[Any, Any, Any]]) -> Any:
+Driven = Callable[[Coroutine[Any, Any, Any]], "asyncio.Future[Any]"]
+
+
+def on_errands(inbox: LoopInbox) -> Driven:
+    """What drives work on the loop of this inbox, and tells its outcome."""
+
+    def driven(work: Coroutine[Any, Any, Any]) -> asyncio.Future[Any]:
+        outcome = asyncio.get_running_loop().create_future()
+        Errand(work, inbox, outcome.set_result, outcome.set_exception).go_on()
+        return outcome
+
+    return driven
+
+
+def on_a_loop(make: Callable[[Driven], Coroutine[Any, Any, Any]]) -> Any:
     """Run ``make(driven)`` on a loop of its own, where ``driven`` drives work there."""
 
     async def main() -> Any:
-        loop = asyncio.get_running_loop()
-        inbox = LoopInbox(loop)
-        return await asyncio.wait_for(make(lambda work: drive(work, inbox, loop)), 30)
+        return await asyncio.wait_for(make(on_errands(LoopInbox(asyncio.get_running_loop()))), 30)
 
     return asyncio.run(main())
 
 
 def test_a_loop_goes_on_while_work_waits() -> None:
-    async def main(driven: Callable[[Coroutine[Any, Any, int]], Any]) -> list[int]:
+    async def main(driven: Driven) -> list[int]:
         slow, fast = Promise[int](), Promise[int]()
-        first = asyncio.ensure_future(driven(total(slow)))
-        second = asyncio.ensure_future(driven(total(fast)))
+        first, second = driven(total(slow)), driven(total(fast))
         keeper = in_a_thread(lambda: fast.keep(2))
         done = [await second]
         assert not first.done()
@@ -203,11 +214,11 @@ def test_a_loop_goes_on_while_work_waits() -> None:
 
 
 def test_kept_promises_cost_the_loop_no_turn() -> None:
-    async def main(driven: Callable[[Coroutine[Any, Any, int]], Any]) -> list[str]:
+    async def main(driven: Driven) -> list[str]:
         order: list[str] = []
         asyncio.get_running_loop().call_soon(order.append, "the loop's next turn")
-        await driven(total(Promise.of(1), Promise.of(2)))
-        order.append("done")
+        if driven(total(Promise.of(1), Promise.of(2))).done():
+            order.append("done")
         await asyncio.sleep(0)
         return order
 
@@ -215,7 +226,7 @@ def test_kept_promises_cost_the_loop_no_turn() -> None:
 
 
 def test_errors_rise_on_a_loop_as_in_a_thread() -> None:
-    async def main(driven: Callable[[Coroutine[Any, Any, int]], Any]) -> None:
+    async def main(driven: Driven) -> None:
         promise = Promise[int]()
         keeper = in_a_thread(lambda: promise.fail(StorageFull()))
         with pytest.raises(StorageFull):
@@ -226,10 +237,9 @@ def test_errors_rise_on_a_loop_as_in_a_thread() -> None:
 
 
 def test_a_thousand_waiters_are_all_woken_by_threads_that_race() -> None:
-    async def main(driven: Callable[[Coroutine[Any, Any, int]], Any]) -> int:
+    async def main(driven: Driven) -> int:
         promises = [[Promise[int]() for _ in range(500)] for _ in range(3)]
-        waiters = [asyncio.ensure_future(driven(total(*some))) for some in zip(*promises, strict=True)]
-        await asyncio.sleep(0)
+        waiters = [driven(total(*some)) for some in zip(*promises, strict=True)]
         keepers = [in_a_thread(partial(keep_all, mine)) for mine in promises]
         woken: int = sum(await asyncio.gather(*waiters))
         for keeper in keepers:
@@ -248,12 +258,11 @@ def test_promises_that_gather_wake_the_loop_once() -> None:
             return super().call_soon_threadsafe(callback, *args, context=context)
 
     loop = CountingLoop()
-    inbox = LoopInbox(loop)
+    driven = on_errands(LoopInbox(loop))
     promises = [Promise[int]() for _ in range(50)]
 
     async def main() -> int:
-        waiters = [asyncio.ensure_future(drive(total(promise), inbox, loop)) for promise in promises]
-        await asyncio.sleep(0)
+        waiters = [driven(total(promise)) for promise in promises]
         for promise in promises:
             promise.keep(1)
         return sum(await asyncio.gather(*waiters))
@@ -263,52 +272,52 @@ def test_promises_that_gather_wake_the_loop_once() -> None:
     loop.close()
 
 
-def test_cancelled_work_gives_back_what_it_holds_at_once() -> None:
-    held = ["a place among the requests under way"]
+def test_one_that_cannot_go_on_keeps_nobody_else_back() -> None:
+    async def main(driven: Driven) -> int:
+        promises = [Promise[int]() for _ in range(3)]
+        waiters = [driven(total(promise)) for promise in promises]
+        waiters[1].cancel()  # nobody takes its outcome any more, which is an error there
+        for promise in promises:
+            promise.keep(1)
+        return int(await waiters[0] + await waiters[2])
 
-    async def work() -> None:
+    assert on_a_loop(main) == 2
+
+
+def test_work_that_is_given_up_gives_back_what_it_holds_at_once_and_tells_nobody() -> None:
+    held = ["a place among the requests under way"]
+    told: list[object] = []
+
+    async def work(promise: Promise[int]) -> None:
         try:
-            await Promise[int]()
+            await promise
         finally:
             held.clear()
 
-    async def main(driven: Callable[[Coroutine[Any, Any, None]], Any]) -> None:
-        task = asyncio.ensure_future(driven(work()))
-        await asyncio.sleep(0)
-        task.cancel()
-        with pytest.raises(asyncio.CancelledError):
-            await task
+    async def main(driven: Driven) -> None:
+        promise, after = Promise[int](), Promise[int]()
+        inbox = LoopInbox(asyncio.get_running_loop())
+        errand = Errand(work(promise), inbox, told.append, told.append)
+        errand.go_on()
+        errand.give_up()
         assert held == []
+        promise.keep(1)
+        waiter = on_errands(inbox)(total(after))
+        after.keep(2)
+        assert await waiter == 2
 
     on_a_loop(main)
-
-
-def test_a_promise_kept_after_its_waiter_was_cancelled_harms_nobody() -> None:
-    async def main(driven: Callable[[Coroutine[Any, Any, int]], Any]) -> int:
-        left, other = Promise[int](), Promise[int]()
-        task = asyncio.ensure_future(driven(total(left)))
-        waiter = asyncio.ensure_future(driven(total(other)))
-        await asyncio.sleep(0)
-        task.cancel()
-        left.keep(1)
-        other.keep(2)
-        found: int = await waiter
-        return found
-
-    assert on_a_loop(main) == 2
+    assert told == []
 
 
 def test_a_promise_kept_after_the_loop_was_closed_harms_nobody() -> None:
     promise = Promise[int]()
     loop = asyncio.new_event_loop()
-    inbox = LoopInbox(loop)
-    task = loop.create_task(drive(total(promise), inbox, loop))
-    loop.run_until_complete(asyncio.sleep(0))
-    task.cancel()
-    with pytest.raises(asyncio.CancelledError):
-        loop.run_until_complete(task)
+    told: list[object] = []
+    Errand(total(promise), LoopInbox(loop), told.append, told.append).go_on()
     loop.close()
 
     promise.keep(1)
 
     assert promise.result() == 1
+    assert told == []
