@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import uuid
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
-from typing import NamedTuple
+from typing import NamedTuple, overload
 
 from queuey.ids import MAX_ID, ZERO_ID, MessageId
 
@@ -16,6 +16,7 @@ __all__ = [
     "AppendRequest",
     "Appended",
     "ApplicationKey",
+    "Columns",
     "Consistency",
     "Draft",
     "Message",
@@ -96,6 +97,52 @@ class Message(NamedTuple):
         return MessageId(self.ticks, self.tail)
 
 
+@dataclass(frozen=True, slots=True)
+class Columns(Sequence[Message]):
+    """Messages of a page, kept by column: as databases give them and wire forms want them.
+
+    A message is made when one is asked for; most readers never do.
+    """
+
+    ticks: Sequence[int]
+    tails: Sequence[int]
+    expires_ticks: Sequence[int]
+    content_types: Sequence[str | None]
+    keys: Sequence[str | None]
+    bodies: Sequence[bytes]
+
+    @classmethod
+    def of(cls, messages: Sequence[Message]) -> Columns:
+        """Messages, however they are kept."""
+        if isinstance(messages, cls):
+            return messages
+        return cls(*zip(*messages, strict=True)) if messages else cls((), (), (), (), (), ())
+
+    def __len__(self) -> int:
+        return len(self.ticks)
+
+    def __iter__(self) -> Iterator[Message]:
+        return map(Message, self.ticks, self.tails, self.expires_ticks, self.content_types, self.keys, self.bodies)
+
+    @overload
+    def __getitem__(self, at: int) -> Message: ...
+
+    @overload
+    def __getitem__(self, at: slice) -> Sequence[Message]: ...
+
+    def __getitem__(self, at: int | slice) -> Message | Sequence[Message]:
+        if isinstance(at, slice):
+            return list(self)[at]
+        return Message(
+            self.ticks[at],
+            self.tails[at],
+            self.expires_ticks[at],
+            self.content_types[at],
+            self.keys[at],
+            self.bodies[at],
+        )
+
+
 class Once(NamedTuple):
     """An idempotency key and what it stands for (G7)."""
 
@@ -161,7 +208,7 @@ class Page(NamedTuple):
     @property
     def size(self) -> int:
         """Bytes of the bodies."""
-        return sum([len(message[5]) for message in self.messages])
+        return sum(map(len, Columns.of(self.messages).bodies))
 
 
 class PartitionState(NamedTuple):

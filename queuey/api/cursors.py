@@ -2,22 +2,28 @@
 
 ``<queue uuid>~<partition>.<place>~…`` with a place of 31 hex digits: 15 of ticks, 16 of tail. After
 the uuid ``.all`` stands for a reader of all partitions: those that are added later are read from
-their beginning. A cursor says where, never who may: it needs no seal, and one of another incarnation is refused (G9).
+their beginning. ``1-8`` in place of a number stands for all of these, unless a later place says otherwise.
+
+Of several queues: ``several~<place>~<queue uuid>.<partition>.<place>~…``. The first place is that of each queue's
+first partition, the others are of those apart from it. A cursor says where, never who may: it needs no seal, and one of another incarnation is refused (G9).
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from typing import NamedTuple
 
 from queuey.errors import CursorLost, InvalidParameter
 from queuey.ids import ZERO_ID, MessageId
-from queuey.model import Queue
+from queuey.model import MAX_PARTITIONS, Queue
+from queuey.service.follow import Progress
 
+_NO_CURSOR = "is not the value of an earlier Queuey-Cursor"
 _U64 = (1 << 64) - 1
 _ALL = ".all"
-_PLACE = re.compile(r"([0-9]{1,3})\.([0-9a-f]{15})([0-9a-f]{16})")
+_PLACE = re.compile(r"([0-9]{1,3})(?:-([0-9]{1,3}))?\.([0-9a-f]{15})([0-9a-f]{16})")
+_SEVERAL = re.compile(r"several~([0-9a-f]{31})((?:~[0-9a-f]{32}\.[0-9]{1,3}(?:-[0-9]{1,3})?\.[0-9a-f]{31})*)")
 
 
 class Cursor(NamedTuple):
@@ -31,8 +37,17 @@ class Cursor(NamedTuple):
 
 def format_cursor(queue: Queue, cursor: Cursor) -> str:
     """The cursor's text."""
-    places = [f"~{number}.{ticks:015x}{tail & _U64:016x}" for number, (ticks, tail) in cursor.places.items()]
+    places = [f"~{number}.{_place_text(place)}" for number, place in cursor.places.items()]
     return queue.uuid.hex + (_ALL if cursor.every else "") + "".join(places)
+
+
+def _place_text(place: MessageId) -> str:
+    return f"{place.ticks:015x}{place.tail & _U64:016x}"
+
+
+def _place_of(text: str) -> MessageId:
+    low = int(text[15:], 16)
+    return MessageId(int(text[:15], 16), low - (1 << 64) if low >> 63 else low)
 
 
 def parse_cursor(queue: Queue, text: str) -> Cursor:
@@ -45,13 +60,61 @@ def parse_cursor(queue: Queue, text: str) -> Cursor:
     incarnation, every = head.removesuffix(_ALL), head.endswith(_ALL)
     matches = [_PLACE.fullmatch(place) for place in places]
     if not re.fullmatch("[0-9a-f]{32}", incarnation) or not all(matches):
-        raise InvalidParameter(problems={"cursor": "is not the value of an earlier Queuey-Cursor"})
+        raise InvalidParameter(problems={"cursor": _NO_CURSOR})
     if incarnation != queue.uuid.hex:
         raise CursorLost
     found = dict.fromkeys(range(1, queue.partitions + 1), ZERO_ID) if every else {}
     for match in matches:
         if match is not None:
-            number, ticks, tail = match.groups()
-            low = int(tail, 16)
-            found[int(number)] = MessageId(int(ticks, 16), low - (1 << 64) if low >> 63 else low)
+            first, last, ticks, tail = match.groups()
+            found |= dict.fromkeys(_numbers(first, last), _place_of(ticks + tail))
     return Cursor(found, every)
+
+
+def _numbers(first: str, last: str | None) -> range:
+    """The partitions that a place is for, none beyond those that a queue can have."""
+    return range(int(first), min(int(last or first), MAX_PARTITIONS) + 1)
+
+
+def format_progress(queue: Queue, numbers: Sequence[int] | None, progress: Progress) -> str:
+    """The cursor of a live reader of one queue.
+
+    :param numbers: partitions that it reads; None for all, those to come included.
+    """
+    if queue.partitions == 1 or numbers is not None:
+        read = numbers or (1,)
+        places = [f"~{number}.{_place_text(progress.at(queue.partition(number)))}" for number in read]
+        return queue.uuid.hex + (_ALL if numbers is None else "") + "".join(places)
+    apart = [f"~{number}.{_place_text(place)}" for (_, number), place in progress.apart.items()]
+    return f"{queue.uuid.hex}{_ALL}~1-{queue.partitions}.{_place_text(progress.base)}{''.join(apart)}"
+
+
+def format_several(queues: Iterable[Queue], progress: Progress) -> str:
+    """The cursor of a reader of several queues."""
+    base = _place_text(progress.base)
+    wide = [f"~{queue.uuid.hex}.1-{queue.partitions}.{base}" for queue in queues if queue.partitions > 1]
+    apart = [f"~{queue.hex}.{number}.{_place_text(place)}" for (queue, number), place in progress.apart.items()]
+    return f"several~{base}{''.join(wide)}{''.join(apart)}"
+
+
+def parse_several(text: str, queues: Sequence[Queue]) -> Progress:
+    """The inverse, for these queues: one that was not read before begins where the others were, or with itself.
+
+    :raises InvalidParameter: not a cursor of several queues.
+    """
+    match = _SEVERAL.fullmatch(text)
+    if match is None:
+        raise InvalidParameter(problems={"cursor": _NO_CURSOR})
+    progress = Progress(_place_of(match[1]))
+    known = {queue.uuid.hex: queue for queue in queues}
+    for queue in queues:
+        for number in range(2, queue.partitions + 1):
+            progress.set(queue.partition(number), ZERO_ID)
+    for part in match[2].split("~")[1:]:
+        incarnation, numbers, place = part.split(".")
+        named = known.get(incarnation)
+        if named is not None:
+            first, _, last = numbers.partition("-")
+            for number in _numbers(first, last):
+                progress.set(named.partition(number), _place_of(place))
+    return progress

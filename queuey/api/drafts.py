@@ -6,6 +6,7 @@ import base64
 import binascii
 import hashlib
 import json
+from itertools import chain
 from typing import Any
 
 import orjson
@@ -146,21 +147,18 @@ def _plain(raw: bytes, document: dict[str, Any], messages: list[Any]) -> bool:
     accounted for by what was parsed, no member was lost to a later one of the same name. An
     escaped colon would confuse the count and takes the slow road, as does anything nested.
     """
-    if len(document) != 1 or b"\\u003" in raw:
+    escaped = b"\\" in raw and b"\\u003" in raw  # the first look is cheap, and mostly enough
+    if len(document) != 1 or escaped or not _OBJECTS.issuperset(map(type, messages)):
         return False
-    colons = 1
-    for entry in messages:
-        if type(entry) is not dict:
-            return False
-        colons += len(entry)
-        for name, value in entry.items():
-            if type(value) is str:
-                colons += value.count(":")
-            elif isinstance(value, (dict, list)):
-                return False
-            if ":" in name:
-                return False
-    return colons == raw.count(b":")
+    names, values = "".join(set().union(*messages)), list(chain.from_iterable(map(dict.values, messages)))
+    if ":" in names or not _NESTED.isdisjoint(map(type, values)):
+        return False
+    texts = "".join([value for value in values if type(value) is str])
+    return 1 + len(values) + texts.count(":") == raw.count(b":")
+
+
+_OBJECTS = frozenset({dict})
+_NESTED = frozenset({dict, list})
 
 
 def _check_slowly(raw: bytes) -> None:

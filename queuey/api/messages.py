@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from queuey.api.calls import OCTETS, Answer, Call, Headers, Target, json_answer
 from queuey.api.drafts import batch_drafts, check_body_size, content_type_of, is_batch, raw_draft, request_once, ttl_of
 from queuey.api.forms import append_answer, entries, json_page
+from queuey.api.live import is_live, read_live
 from queuey.api.params import Problems, boolean, message_ids
 from queuey.api.reading import read
-from queuey.errors import InvalidMessageId, MessageNotFound
+from queuey.errors import InvalidMessageId, InvalidParameter, MessageNotFound
 from queuey.model import AppendRequest
 from queuey.service import Service
 
@@ -22,6 +25,8 @@ async def append(service: Service, call: Call, target: Target) -> Answer:
     else:
         drafts = [raw_draft(call, queue, service.settings, now)]
     once = request_once(call)
+    if service.log.least_ttl_seconds > 1:
+        _check_ttls([draft.ttl_seconds for draft in drafts], service.log.least_ttl_seconds, batch=is_batch(call))
     if not drafts:
         return Answer(201, append_answer([]), list(_CREATED))
     appended = await service.log.append(AppendRequest(queue, drafts, once))
@@ -33,8 +38,18 @@ async def append(service: Service, call: Call, target: Target) -> Answer:
     return Answer(201, append_answer(appended.placed), headers)
 
 
+def _check_ttls(ttls: Sequence[int], least: int, *, batch: bool) -> None:
+    """:raises InvalidParameter: a message would expire before any reader may see it (G8)."""
+    short = [index for index, ttl in enumerate(ttls) if ttl < least]
+    if short:
+        text = f"must be at least {least} seconds: readers stay behind the clock by the read delay of this server"
+        raise InvalidParameter(problems={f"{index}.ttl" if batch else "ttl": text for index in short})
+
+
 async def read_messages(service: Service, call: Call, target: Target) -> Answer:
-    """Messages of one queue by span."""
+    """Messages of one queue by span, and those still to come if they are asked for."""
+    if is_live(call):
+        return await read_live(service, call, target.queue)
     return await read(service, call, target.queue)
 
 
@@ -77,6 +92,7 @@ async def put(service: Service, call: Call, target: Target) -> Answer:
     check_body_size(call.body, service.settings)
     ttl, content_type = ttl_of(call, problems), content_type_of(call, problems)
     problems.check()
+    _check_ttls([ttl], service.log.least_ttl_seconds, batch=False)
     late = await service.log.put(queue, wanted, body=call.body, content_type=content_type, ttl_seconds=ttl)
     return json_answer({"status": "ok", "late": True} if late else {"status": "ok"})
 

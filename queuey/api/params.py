@@ -9,24 +9,18 @@ from typing import TypeVar
 from queuey.errors import InvalidMessageId, InvalidParameter
 from queuey.ids import EPOCH_TICKS, TICKS_PER_SECOND, MessageId, parse_timestamp
 from queuey.model import MAX_PARTITIONS
+from queuey.security.principals import parse_principal
 
 T = TypeVar("T")
 
 MAX_IDS = 100
 """Message ids in one path."""
 MAX_PRINCIPALS = 100
-MAX_PRINCIPAL = 254
 MAX_DELAY_SECONDS = 366 * 24 * 3600
 MAX_ONCE = 128
 
 _INTEGER = re.compile(r"[+-]?[0-9]{1,20}")
 _QUEUE_NAME = re.compile(r"[A-Za-z0-9_.-]{1,50}")
-_APP_PRINCIPAL = re.compile(r"app:[A-Za-z0-9_.-]{1,50}")
-_ADDRESS = re.compile(
-    r"bid:[A-Za-z0-9.!#$%&'*+/=?^_`{|}~-]{1,64}@[A-Za-z0-9](?:[A-Za-z0-9-]*[A-Za-z0-9])?"
-    r"(?:\.[A-Za-z0-9](?:[A-Za-z0-9-]*[A-Za-z0-9])?)+"
-)
-_OIDC = re.compile(r"oidc:[\x21-\x2b\x2d-\x7e]+")
 _ONCE = re.compile(r"[\x20-\x7e]{1,128}")
 _DECIMAL = re.compile(r"[0-9]{1,12}(?:\.[0-9]{1,9})?")
 
@@ -165,15 +159,11 @@ def principals(text: str) -> tuple[str, ...]:
 
 
 def principal(entry: str) -> str:
-    """One principal; an address's domain is compared in lower case, so it is kept so."""
-    if len(entry) > MAX_PRINCIPAL:
-        raise ValueError(f"a principal is longer than {MAX_PRINCIPAL} characters")
-    if _ADDRESS.fullmatch(entry):
-        name, _, domain = entry.rpartition("@")
-        return f"{name}@{domain.lower()}"
-    if _APP_PRINCIPAL.fullmatch(entry) or _OIDC.fullmatch(entry):
-        return entry
-    raise ValueError(f"{quoted(entry)} is not of the form app:name, bid:address or oidc:subject")
+    """One principal."""
+    try:
+        return parse_principal(entry)
+    except ValueError as error:
+        raise ValueError(f"{quoted(entry)}: {error}") from error
 
 
 def once_key(text: str) -> str:

@@ -91,6 +91,8 @@ class MemoryStore(MessageStore, MetadataStore):
         self._until_sweep = _LEAST_SWEEP
         self._queues: dict[str, dict[str, Queue]] = {}
         self._names: dict[str, list[str]] = {}
+        self._named: dict[tuple[str, str], list[str]] = {}
+        """Sorted names of queues by application and principal."""
         self._removed: dict[UUID, None] = {}
         self._keys: dict[bytes, ApplicationKey] = {}
 
@@ -258,6 +260,7 @@ class MemoryStore(MessageStore, MetadataStore):
             if queue.name not in queues:
                 queues[queue.name] = queue
                 insort(self._names.setdefault(queue.application, []), queue.name)
+                self._index(queue)
             stored = queues[queue.name]
         return Promise.of((stored, stored.uuid == queue.uuid))
 
@@ -271,6 +274,8 @@ class MemoryStore(MessageStore, MetadataStore):
             if queues.get(old.name) != old:
                 return Promise.of(False)
             queues[old.name] = new
+            self._unindex(old)
+            self._index(new)
             return Promise.of(True)
 
     def remove_queue(self, queue: Queue) -> Promise[bool]:
@@ -282,6 +287,7 @@ class MemoryStore(MessageStore, MetadataStore):
             del queues[queue.name]
             names = self._names[queue.application]
             del names[bisect_left(names, queue.name)]
+            self._unindex(stored)
             self._removed[queue.uuid] = None
             return Promise.of(True)
 
@@ -299,6 +305,26 @@ class MemoryStore(MessageStore, MetadataStore):
             names = self._names.get(application, [])
             first = bisect_left(names, start)
             return Promise.of([self._queues[application][name] for name in names[first : first + limit]])
+
+    def list_named(
+        self, application: str, principal: str, *, start: str = "", limit: int = 1000
+    ) -> Promise[Sequence[Queue]]:
+        with self._lock:
+            names = self._named.get((application, principal), [])
+            first = bisect_left(names, start)
+            return Promise.of([self._queues[application][name] for name in names[first : first + limit]])
+
+    def _index(self, queue: Queue) -> None:
+        for principal in set(queue.principals):
+            insort(self._named.setdefault((queue.application, principal), []), queue.name)
+
+    def _unindex(self, queue: Queue) -> None:
+        for principal in set(queue.principals):
+            at = (queue.application, principal)
+            names = self._named[at]
+            del names[bisect_left(names, queue.name)]
+            if not names:
+                del self._named[at]
 
     def add_key(self, key: ApplicationKey) -> Promise[None]:
         with self._lock:

@@ -41,6 +41,24 @@ create table if not exists queues (
     principals  text    not null,   -- JSON list
     primary key (application, name)
 ) without rowid;
+create table if not exists named (  -- which queues name a principal: the triggers keep it, also where an older version opens the file
+    application text    not null,
+    principal   text    not null,
+    name        text    not null,
+    primary key (application, principal, name)
+) without rowid;
+create trigger if not exists queue_made after insert on queues when new.principals <> '[]' begin
+    insert or ignore into named select new.application, value, new.name from json_each(new.principals);
+end;
+create trigger if not exists queue_changed after update of principals on queues when new.principals <> old.principals begin
+    delete from named where application = old.application and name = old.name
+        and principal in (select value from json_each(old.principals));
+    insert or ignore into named select new.application, value, new.name from json_each(new.principals);
+end;
+create trigger if not exists queue_gone after delete on queues when old.principals <> '[]' begin
+    delete from named where application = old.application and name = old.name
+        and principal in (select value from json_each(old.principals));
+end;
 create table if not exists removed (queue blob primary key) without rowid;
 create table if not exists app_keys (
     digest      blob    primary key,
@@ -146,6 +164,17 @@ delete from queues where application = ?1 and name = ?2 and uuid = ?3
 -- queue_list: one page by name
 select application, name, uuid, created, partitions, kind, consistency, principals from queues
 where application = ?1 and name >= ?2 order by name limit ?3
+
+-- queue_list_named: one page by name of those that name a principal
+select queues.application, queues.name, uuid, created, partitions, kind, consistency, principals
+from named cross join queues on queues.application = named.application and queues.name = named.name
+where named.application = ?1 and named.principal = ?2 and named.name >= ?3 order by named.name limit ?4
+
+-- named_known: whether the file has this index
+select 1 from sqlite_schema where name = 'named'
+
+-- named_fill: queues of a file from before there was this index
+insert or ignore into named select application, value, name from queues, json_each(queues.principals)
 
 -- removed_keep: an incarnation whose messages are to be dropped
 insert or ignore into removed (queue) values (?1)

@@ -34,14 +34,12 @@ log = logging.getLogger(__name__)
 
 Row = tuple[Any, ...]
 _COLUMNS = 8
-_ROWS_AT_ONCE = 800
-"""Rows of one statement at most: longer texts would not stay prepared."""
+_ROWS_AT_ONCE = 256
+"""Rows of one statement at most. A prepared statement takes 1.2 KiB a row."""
 PAGE_BYTES = 4096
 """Of the file and of its log."""
 _GROUP = 4096
 """Jobs of one transaction at most: bounds the memory and the wait of the first."""
-
-INSERT = "insert into messages (place, ticks, tail, expires, seal, content_type, key, body) values "
 
 
 class Transaction:
@@ -76,7 +74,7 @@ class Transaction:
         return self.connection.execute(sql, bindings).fetchall()
 
     def insert(self, values: Row) -> None:
-        """Insert one message, at the latest at the end; values in the order of :data:`INSERT`."""
+        """Insert one message, at the latest at the end; values in the order of :data:`_INSERT`."""
         self._values += values
 
     def _begin(self) -> None:
@@ -85,40 +83,44 @@ class Transaction:
             self.connection.execute("begin immediate")
 
     def _flush(self) -> None:
-        """Write gathered inserts, in as few statements as there can be, each of a size that is met again."""
+        """Write gathered inserts, in as few statements as there can be."""
         values, self._values = self._values, []
         self.inserted += len(values) // _COLUMNS
-        rows, start, size = len(values) // _COLUMNS, 0, 1 << 9
-        while start < rows:
-            while size > rows - start:
-                size //= 2
-            self.connection.execute(_insert_statement(size), values[start * _COLUMNS : (start + size) * _COLUMNS])
-            start += size
+        step = _ROWS_AT_ONCE * _COLUMNS
+        for start in range(0, len(values), step):
+            self._write(values[start : start + step])
+
+    def _write(self, values: list[Any]) -> None:
+        rows = len(values) // _COLUMNS
+        size = 1 << (rows - 1).bit_length()
+        values += [None] * ((size - rows) * _COLUMNS)
+        self.connection.execute(_insert_statement(size), values)
 
     def commit(self) -> None:
         """Put the group on disk.
 
         :raises CommitFailed: it may or may not be there.
         """
-        rows = len(self._values) // _COLUMNS
-        if rows > _ROWS_AT_ONCE:
+        if len(self._values) > _ROWS_AT_ONCE * _COLUMNS:
             self._begin()
         if self._begun:
             self._flush()
-        else:
-            self.inserted = rows
         try:
+            self._flush()  # nothing is left, or it is the whole transaction
             if self._begun:
                 self.connection.execute("commit")
-            elif rows:
-                self.connection.execute(_insert_statement(rows), self._values)
         except (apsw.IOError, apsw.InternalError) as error:
             raise CommitFailed(str(error)) from error
 
 
-@lru_cache(maxsize=_ROWS_AT_ONCE)
-def _insert_statement(rows: int) -> str:
-    return INSERT + ",".join(["(?,?,?,?,?,?,?,?)"] * rows)
+@lru_cache
+def _insert_statement(size: int) -> str:
+    """An INSERT of up to ``size`` messages, the rest being nulls: few sizes, so that each stays prepared."""
+    return _INSERT + ",".join(["(?,?,?,?,?,?,?,?)"] * size) + ") where column1 is not null"
+
+
+_INSERT = """
+insert into messages (place, ticks, tail, expires, seal, content_type, key, body) select * from (values """
 
 
 class CommitFailed(Exception):

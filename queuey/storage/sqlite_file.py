@@ -27,6 +27,7 @@ from queuey.storage import Observer, Unobserved
 from queuey.storage.sqlite_committer import PAGE_BYTES, Committer, Row, Transaction
 from queuey.storage.sqlite_guard import FolderLock, Guard
 from queuey.storage.sqlite_keeper import Keeper
+from queuey.storage.sqlite_reader import Lookups, Reader, Readers
 
 log = logging.getLogger(__name__)
 
@@ -36,8 +37,6 @@ _SAME_BOOT_SECONDS = 3600.0
 """The longest that a process can have lived on without a new anchor."""
 _CLOSED = "closed"
 """In place of the boot's name: the process closed the store, and was not past the moment noted."""
-_STATEMENTS = 512
-"""Prepared statements kept: an insert of every number of rows that is often met."""
 _BUSY_MS = 5000
 """How long a write waits for another process that writes, such as ``queuey key new``."""
 _CHECKPOINT_PATIENCE_MS = 50
@@ -85,9 +84,8 @@ class SqliteFile:
         self._ids = ids
         self._cache_kib = cache_mb * 1024
         self._wal_bytes = wal_mb << 20
-        self._local = threading.local()
-        self._readers: list[apsw.Connection] = []
-        self._readers_lock = threading.Lock()
+        self._readers = Readers(self._open_reader)
+        self._lookups = Lookups()
         self._closed = False
         self._lock = FolderLock(path) if serve else None
         self._read_only = self._lock is not None and self._lock.read_only
@@ -119,12 +117,25 @@ class SqliteFile:
         connection.execute("pragma wal_autocheckpoint = 0")
         connection.execute(f"pragma journal_size_limit = {self._wal_bytes}")
         connection.execute("begin immediate")
-        for statement in SQL["schema"].split(";\n"):
-            connection.execute(statement)
+        indexed = connection.execute(SQL["named_known"]).fetchall()
+        connection.execute(SQL["schema"])
+        if not indexed:
+            connection.execute(SQL["named_fill"])
         connection.execute("commit")
         return connection
 
-    def _connect(self, *, read_only: bool) -> apsw.Connection:
+    def _open_reader(self) -> apsw.Connection:
+        """The calling thread's connection.
+
+        A queue among many has each message on a page of its own. So the main thread, where the event loop asks for most
+        pages, has room for those of some queues that are read again and again.
+        """
+        connection = self._connect(read_only=True, flags=apsw.SQLITE_OPEN_NOMUTEX)
+        often = threading.current_thread() is threading.main_thread()
+        connection.execute(f"pragma cache_size = -{self._cache_kib * 2 if often else self._cache_kib // 4}")
+        return connection
+
+    def _connect(self, *, read_only: bool, flags: int = 0) -> apsw.Connection:
         """A connection of this thread's own.
 
         A store on a read-only file system without a write-ahead log cannot change at all, and is opened so.
@@ -133,12 +144,11 @@ class SqliteFile:
             wal = self._path.with_name(self._path.name + "-wal")
             still = self._read_only and not (wal.exists() and wal.stat().st_size)
             uri = f"file:{self._path}?mode=ro" + ("&immutable=1" if still else "")
-            flags = apsw.SQLITE_OPEN_READONLY | apsw.SQLITE_OPEN_URI
-            connection = apsw.Connection(uri, flags=flags)
+            connection = apsw.Connection(uri, flags=apsw.SQLITE_OPEN_READONLY | apsw.SQLITE_OPEN_URI | flags)
         else:
-            connection = apsw.Connection(str(self._path), statementcachesize=_STATEMENTS)
+            connection = apsw.Connection(str(self._path))
         connection.set_busy_timeout(_BUSY_MS)
-        connection.execute(f"pragma cache_size = -{self._cache_kib // (4 if read_only else 1)}")
+        connection.execute(f"pragma cache_size = -{self._cache_kib}")
         return connection
 
     def _raise_floor(self) -> None:
@@ -166,17 +176,8 @@ class SqliteFile:
             return  # the keeper tries again; a full store still has to open, for reading and deleting
         self._ids.anchored(anchor)
 
-    def _reader(self) -> apsw.Connection:
-        """This thread's own connection: a page is one statement, hence one short read transaction."""
-        try:
-            connection: apsw.Connection = self._local.connection
-        except AttributeError:
-            if self._closed:
-                raise StorageUnavailable("the store is closed") from None
-            connection = self._local.connection = self._connect(read_only=True)
-            with self._readers_lock:
-                self._readers.append(connection)
-        return connection
+    def _reader(self) -> Reader:
+        return self._readers.mine()
 
     def close(self) -> None:
         if self._closed:
@@ -186,9 +187,8 @@ class SqliteFile:
             self._keeper.stop()
             self._end_moment()
         self._committer.close()
-        with self._readers_lock:
-            for reader in self._readers:
-                reader.close()
+        self._lookups.close()
+        self._readers.close()
         self._writer.close()
         self._release()
 
@@ -211,7 +211,7 @@ class SqliteFile:
 
     def _ask(self, sql: str, bindings: tuple[Any, ...], shape: Callable[[list[Row]], Any]) -> Promise[Any]:
         try:
-            return Promise.of(shape(self._reader().execute(sql, bindings).fetchall()))
+            return Promise.of(shape(self._reader().ask(sql, bindings, list)))
         except apsw.Error as error:
             return Promise.failed(self._read_failed(error))
 
@@ -284,9 +284,9 @@ class SqliteFile:
         """Whether there is something whose room can be given back."""
         now = self._clock.elapsed()
         for queue, since in list(self._dropped.items()):
-            if now - since > _DROPPED_SECONDS and not self._reader().execute(SQL["dropped_find"], (queue,)).fetchall():
+            if now - since > _DROPPED_SECONDS and not self._reader().ask(SQL["dropped_find"], (queue,), list):
                 del self._dropped[queue]
-        ((found,),) = self._reader().execute(SQL["refuse"], (self._clock.now_ticks(),)).fetchall()
+        ((found,),) = self._reader().ask(SQL["refuse"], (self._clock.now_ticks(),), list)
         return bool(found)
 
     def purge(self, rows: int) -> Promise[int]:

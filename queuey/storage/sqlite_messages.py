@@ -3,20 +3,18 @@
 from __future__ import annotations
 
 import uuid
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from functools import partial
 from time import perf_counter
-from typing import Any
 
 import apsw
-from google_crc32c import extend as crc32c_extend
-from google_crc32c import value as crc32c
 
 from queuey.errors import CorruptMessage, KeyReused, QueueNotFound
 from queuey.ids import TICKS_PER_SECOND, MessageId
 from queuey.model import (
     Appended,
     AppendRequest,
+    Columns,
     Consistency,
     Draft,
     Message,
@@ -30,6 +28,7 @@ from queuey.model import (
 )
 from queuey.promise import Promise
 from queuey.storage import ONCE_SECONDS, MessageStore
+from queuey.storage.seals import all_match, corrupt, seal_of
 from queuey.storage.sqlite_committer import Row, Transaction
 from queuey.storage.sqlite_file import SQL, SqliteFile
 
@@ -41,18 +40,6 @@ _READS = {
     for with_bodies in (False, True)
 }
 _FETCH, _DELETE = SQL["fetch"], SQL["delete_message"]
-
-
-def seal_of(ticks: int, tail: int, content_type: bytes | None, key: bytes | None, body: bytes) -> int:
-    """What a row must match when it is read: its length, and a CRC32C bound to its id (G6).
-
-    >>> seal_of(0, 0, None, None, b"123456789") == 9 << 32 | 0xE3069283
-    True
-    """
-    crc: int = crc32c(body)
-    if content_type is not None or key is not None:
-        crc = crc32c_extend(crc, b"%b\n%b" % (content_type or b"", key or b""))
-    return len(body) << 32 | ((crc ^ ticks ^ tail) & 0xFFFFFFFF)
 
 
 _PARTITION_BYTES = [number.to_bytes(1, "big") for number in range(256)]
@@ -173,12 +160,16 @@ class SqliteMessages(SqliteFile, MessageStore):
         if partition.queue.bytes in self._dropped:
             return Promise.of(Page([], False))
         after, upto = span
-        rows_at_most = -1 if skip_corrupt else limit + 1  # how many are stepped over is not known before
+        step_over = skip_corrupt and with_bodies
+        rows_at_most = -1 if step_over else limit + 1  # how many are stepped over is not known before
         bindings = (_place(partition), *after, *upto, now_ticks, rows_at_most)
         began = perf_counter()
         try:
-            rows = self._reader().execute(_READS[newest_first, with_bodies], bindings)
-            page = _page(rows, limit, max_bytes, with_bodies, skip_corrupt)
+            page = self._reader().ask(
+                _READS[newest_first, with_bodies],
+                bindings,
+                partial(_sound_page, limit, max_bytes) if step_over else partial(_page, limit, max_bytes, with_bodies),
+            )
             self._observer.took("read", perf_counter() - began)
             return Promise.of(page)
         except (CorruptMessage, apsw.Error) as error:
@@ -193,8 +184,9 @@ class SqliteMessages(SqliteFile, MessageStore):
         try:
             reader = self._reader()
             for number, message_id in wanted:
-                rows = reader.execute(_FETCH, (_place(queue.partition(number)), *message_id, now_ticks))
-                page = _page(rows, 1, 0, True, False)
+                page = reader.ask(
+                    _FETCH, (_place(queue.partition(number)), *message_id, now_ticks), partial(_page, 1, 0, True)
+                )
                 found.append(page.messages[0] if page.messages else None)
         except (CorruptMessage, apsw.Error) as error:
             return Promise.failed(self._read_failed(error))
@@ -243,11 +235,10 @@ class SqliteMessages(SqliteFile, MessageStore):
         reader, place = self._reader(), _place(partition)
 
         def end(sql: str) -> MessageId | None:
-            rows: list[Row] = reader.execute(sql, (place, now_ticks)).fetchall()
+            rows = reader.ask(sql, (place, now_ticks), list)
             return MessageId(*rows[0]) if rows else None
 
-        counts: list[Row] = reader.execute(SQL["depth"], (place, now_ticks, now_ticks)).fetchall()
-        depth, scheduled = counts[0]
+        ((depth, scheduled),) = reader.ask(SQL["depth"], (place, now_ticks, now_ticks), list)
         return PartitionState(depth, int(scheduled), end(SQL["oldest"]), end(SQL["newest"]))
 
     def drop(self, queue: uuid.UUID) -> Promise[None]:
@@ -258,58 +249,66 @@ class SqliteMessages(SqliteFile, MessageStore):
         return self._committer.submit(job, grows=False)
 
 
-def _page(rows: Any, limit: int, max_bytes: int, with_bodies: bool, skip_corrupt: bool) -> Page:
-    """Rows to messages, each checked, until the limit of count or bytes."""
+def _page(limit: int, max_bytes: int, with_bodies: bool, rows: Iterable[Row]) -> Page:
+    """Rows to messages, each checked, until the limit of count or bytes; of ``rows`` one more than the limit may be there."""
     got: list[Row] = []
-    room, more, passed, counted = max_bytes, False, 0, 0
-    step_over = skip_corrupt and with_bodies
+    room = max_bytes
+    try:
+        for row in rows:
+            room -= len(row[5])
+            if room < 0 and got:
+                more = True
+                break
+            got.append(row)
+        else:
+            more = len(got) > limit
+            del got[limit:]
+    except TypeError as error:  # a flipped bit made a number of the body
+        raise _corrupt(row) from error
+    return Page(_messages(got, check=with_bodies), more)
+
+
+def _sound_page(limit: int, max_bytes: int, rows: Iterable[Row]) -> Page:
+    """The same, stepping over what does not match its checksum; ``rows`` are all there are."""
+    got: list[Row] = []
+    room, passed = max_bytes, 0
+    counted = 0  # those after the page's last message are met again by the next page
     for row in rows:
-        if step_over and not _is_sound(row):
+        if not _is_sound(row):
             passed += 1
             continue
         room -= len(row[5])
         if len(got) == limit or (room < 0 and got):
-            more = True
-            rows.close()
-            break
+            return Page(_messages(got, check=False), True, counted)
         got.append(row)
-        counted = passed  # those after the page's last message are met again by the next page
-    if with_bodies and not skip_corrupt:
-        _refuse_corrupt(got)
-    return Page(
-        [_message(row[:6]) if row[3] is row[4] is None else _named(row) for row in got],
-        more,
-        counted if more else passed,
-    )
+        counted = passed
+    return Page(_messages(got, check=False), False, passed)
+
+
+def _messages(rows: Sequence[Row], *, check: bool) -> Sequence[Message]:
+    """Rows side by side, after a look at their seals.
+
+    :raises CorruptMessage: one does not match.
+    """
+    if not rows:
+        return []
+    ticks, tails, expires, kinds, keys, bodies, seals = zip(*rows, strict=True)
+    if check and not all_match(seals, ticks, tails, kinds, keys, bodies):
+        raise _corrupt(next(row for row in rows if not _is_sound(row)))
+    return Columns(ticks, tails, expires, _decoded(kinds), _decoded(keys), bodies)
 
 
 def _is_sound(row: Row) -> bool:
-    """Whether a row is as it was written; a flipped bit may even have made a text of a blob."""
-    blobs = type(row[5]) is bytes and not isinstance(row[3], str) and not isinstance(row[4], str)
-    return blobs and seal_of(row[0], row[1], row[3], row[4], row[5]) == row[6]
+    """Whether one row is as it was written."""
+    ticks, tail, _, kind, key, body, seal = row
+    return all_match((seal,), (ticks,), (tail,), (kind,), (key,), (body,))
 
 
-def _refuse_corrupt(rows: list[Row]) -> None:
-    """Most messages have neither content type nor key: for them the seal is one expression, here in place."""
-    try:
-        suspects = [
-            row for row in rows if (len(row[5]) << 32 | ((crc32c(row[5]) ^ row[0] ^ row[1]) & 0xFFFFFFFF)) != row[6]
-        ]
-    except TypeError:
-        suspects = rows
-    for row in suspects:
-        if not _is_sound(row):
-            named = MessageId(row[0], row[1]).hex
-            raise CorruptMessage(f"message {named} does not match its checksum: step over it with skip_corrupt=true")
+def _corrupt(row: Row) -> CorruptMessage:
+    return corrupt(MessageId(row[0], row[1]))
 
 
-def _named(row: Row) -> Message:
-    """A row that has a content type or a key."""
-    ticks, tail, expires, kind, key, body, _ = row
-    return Message(
-        ticks, tail, expires, None if kind is None else kind.decode(), None if key is None else key.decode(), body
-    )
-
-
-_message = partial(tuple.__new__, Message)
-"""A row as a message, without the cost of calling its constructor."""
+def _decoded(names: Row) -> Sequence[str | None]:
+    if names.count(None) == len(names):
+        return names
+    return [None if name is None else name.decode() for name in names]

@@ -28,7 +28,10 @@ class SqliteMetadata(SqliteFile, MetadataStore):
         return self._committer.submit(job, grows=True)
 
     def find_queue(self, application: str, name: str) -> Promise[Queue | None]:
-        return self._ask(SQL["queue_find"], (application, name), lambda rows: _queue(rows[0]) if rows else None)
+        bindings = (application, name)
+        return self._lookups.ask(
+            lambda: self._ask(SQL["queue_find"], bindings, lambda rows: _queue(rows[0]) if rows else None)
+        )
 
     def replace_queue(self, old: Queue, new: Queue) -> Promise[bool]:
         def job(transaction: Transaction) -> bool:
@@ -59,6 +62,12 @@ class SqliteMetadata(SqliteFile, MetadataStore):
 
     def list_queues(self, application: str, *, start: str = "", limit: int = 1000) -> Promise[Sequence[Queue]]:
         return self._ask(SQL["queue_list"], (application, start, limit), lambda rows: [_queue(row) for row in rows])
+
+    def list_named(
+        self, application: str, principal: str, *, start: str = "", limit: int = 1000
+    ) -> Promise[Sequence[Queue]]:
+        bindings = (application, principal, start, limit)
+        return self._ask(SQL["queue_list_named"], bindings, lambda rows: [_queue(row) for row in rows])
 
     def add_key(self, key: ApplicationKey) -> Promise[None]:
         return self._tell(SQL["key_insert"], (key.digest, key.application, key.label, key.created_ticks))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -16,6 +17,7 @@ from queuey.storage.contract import MessageStoreContract, MetadataStoreContract
 from queuey.storage.contract.common import SECOND, STRONG, Log, StoreContract, client_id, done, draft
 from queuey.storage.contract.metadata import key, queue
 from queuey.storage.sqlite import SqliteStore
+from queuey.storage.sqlite_file import SQL
 
 Reopen = Callable[[], SqliteStore]
 
@@ -85,6 +87,35 @@ class TestAfterARestart(StoreContract):
         assert [*done(store.list_queues("app"))] == [made]
         assert [*done(store.removed())] == [gone.uuid]
         assert [*done(store.keys())] == [key(b"a")]
+
+    def test_a_file_from_before_the_index_of_principals_gains_it(self, reopen: Reopen, tmp_path: Path) -> None:
+        store = reopen()
+        named, unnamed = queue("q", principals=("app:x", "bid:ü@example.com")), queue("none")
+        for one in (named, unnamed):
+            done(store.create_queue(one))
+        store.close()
+        former = apsw.Connection(str(tmp_path / "queuey.db"))
+        for trigger in ("queue_made", "queue_changed", "queue_gone"):
+            former.execute(f"drop trigger {trigger}")
+        former.execute("drop table named")
+        former.close()
+
+        store = reopen()
+
+        assert [*done(store.list_named("app", "bid:ü@example.com"))] == [named]
+        changed = dataclasses.replace(named, principals=("app:y",))
+        assert done(store.replace_queue(named, changed))
+        assert [*done(store.list_named("app", "app:x"))] == []
+        assert [*done(reopen().list_named("app", "app:y"))] == [changed]
+
+    def test_the_queues_of_a_principal_are_found_without_a_scan(self, reopen: Reopen, tmp_path: Path) -> None:
+        store = reopen()
+        done(store.create_queue(queue()))
+
+        look = apsw.Connection(str(tmp_path / "queuey.db"), flags=apsw.SQLITE_OPEN_READONLY)
+        plan = look.execute(f"explain query plan {SQL['queue_list_named']}", ("app", "app:x", "", 10)).fetchall()
+
+        assert [str(step[-1]).split()[0] for step in plan] == ["SEARCH", "SEARCH"], plan
 
     def test_a_dropped_queue_stays_dropped_also_before_its_room_is_given_back(
         self, reopen: Reopen, clock: ManualClock, monkeypatch: pytest.MonkeyPatch
@@ -163,7 +194,9 @@ class TestAccidents(StoreContract):
             "body = substr(body, 1, 3)",
             "body = cast(body || x'00' as blob)",
             "body = cast(body as text)",
+            "body = 5",
             "content_type = 'text/html'",
+            "content_type = 5",
             "content_type = null",
             "key = 'other'",
             "ticks = ticks + 1",
@@ -219,3 +252,23 @@ class TestAccidents(StoreContract):
             log.add(b"late")
         with pytest.raises(StorageUnavailable):
             log.bodies()
+        with pytest.raises(StorageUnavailable):
+            done(store.find_queue("app", "log"))
+
+    def test_what_was_asked_before_a_close_is_answered(self, store: SqliteStore) -> None:
+        made = queue()
+        done(store.create_queue(made))
+
+        asked = [store.find_queue(made.application, made.name) for _ in range(100)]
+        store.close()
+
+        assert [done(promise) for promise in asked] == [made] * 100
+
+    def test_a_group_of_any_size_is_stored_whole_and_in_order(self, log: Log) -> None:
+        """Rows are written a few hundred at a time, in statements of few sizes."""
+        for count in (1, 3, 255, 256, 257, 1000):
+            before = log.watermark()
+            bodies = [b"%d" % number for number in range(count)]
+            log.append(*map(draft, bodies))
+
+            assert log.bodies(after=MessageId.last_of(before)) == bodies

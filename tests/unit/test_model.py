@@ -17,6 +17,7 @@ from queuey.model import (
     Appended,
     AppendRequest,
     ApplicationKey,
+    Columns,
     Consistency,
     Draft,
     Message,
@@ -44,7 +45,17 @@ def test_what_is_exported_is_what_is_there() -> None:
 
 @pytest.mark.parametrize(
     "value",
-    [QUEUE, MESSAGE, KEY, Span(), Draft(1, b"", 1), Page([], more=False), Appended([]), AppendRequest(QUEUE, [])],
+    [
+        QUEUE,
+        MESSAGE,
+        KEY,
+        Span(),
+        Draft(1, b"", 1),
+        Columns.of([MESSAGE]),
+        Page([], more=False),
+        Appended([]),
+        AppendRequest(QUEUE, []),
+    ],
     ids=lambda value: type(value).__name__,
 )
 def test_values_cannot_be_changed(value: Any) -> None:
@@ -55,6 +66,18 @@ def test_values_cannot_be_changed(value: Any) -> None:
 
 def test_a_message_knows_its_id() -> None:
     assert MESSAGE.id == MessageId(5, 6)
+
+
+def test_columns_are_the_messages_they_were_made_of() -> None:
+    messages = [Message(ticks, 6, 7, "text/plain" if ticks else None, None, b"%d" % ticks) for ticks in range(4)]
+    columns = Columns.of(messages)
+
+    assert [*columns] == messages
+    assert (len(columns), columns[1], columns[-1], columns[1:3]) == (4, messages[1], messages[3], messages[1:3])
+    assert columns.bodies == (b"0", b"1", b"2", b"3")
+    assert Columns.of(columns) is columns
+    assert [*Columns.of([])] == []
+    assert Page(columns, more=False).size == Page(messages, more=False).size == 4
 
 
 @given(st.lists(st.tuples(st.integers(0, 3), st.integers(0, 3)), unique=True))

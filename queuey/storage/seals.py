@@ -1,0 +1,55 @@
+"""Seals: what tells a message that is as it was written from one that is not (G6)."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from google_crc32c import extend as crc32c_extend
+from google_crc32c import value as crc32c
+
+from queuey.errors import CorruptMessage
+from queuey.ids import MessageId
+
+__all__ = ["all_match", "corrupt", "seal_of"]
+
+
+def seal_of(ticks: int, tail: int, content_type: bytes | None, key: bytes | None, body: bytes) -> int:
+    """What a row must match when it is read: its length, and a CRC32C bound to its id.
+
+    >>> seal_of(0, 0, None, None, b"123456789") == 9 << 32 | 0xE3069283
+    True
+    """
+    crc = crc32c(body) if content_type is key is None else _with_names(crc32c(body), content_type, key)
+    return len(body) << 32 | ((crc ^ ticks ^ tail) & 0xFFFFFFFF)
+
+
+def _with_names(crc: int, content_type: bytes | None, key: bytes | None) -> int:
+    """A body's CRC, gone on with what stands beside the body."""
+    if content_type is key is None:
+        return crc
+    extended: int = crc32c_extend(crc, b"%b\n%b" % (content_type or b"", key or b""))
+    return extended
+
+
+Column = tuple[Any, ...]
+
+
+def all_match(seals: Column, ticks: Column, tails: Column, content_types: Column, keys: Column, bodies: Column) -> bool:
+    """Whether rows, given by column, are as they were written: :func:`seal_of` of many, in few steps of the interpreter."""
+    try:
+        crcs = map(crc32c, bodies)
+        if content_types.count(None) + keys.count(None) < 2 * len(seals):
+            crcs = map(_with_names, crcs, content_types, keys)
+        return seals == tuple(
+            [
+                len(body) << 32 | ((crc ^ tick ^ tail) & 0xFFFFFFFF)
+                for crc, tick, tail, body in zip(crcs, ticks, tails, bodies, strict=True)
+            ]
+        )
+    except TypeError:  # a flipped bit made something else of a blob
+        return False
+
+
+def corrupt(message_id: MessageId) -> CorruptMessage:
+    """The error that names a message which does not match its seal."""
+    return CorruptMessage(f"message {message_id.hex} does not match its checksum: step over it with skip_corrupt=true")

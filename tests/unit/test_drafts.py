@@ -1,0 +1,58 @@
+"""From a batch's JSON to drafts: nothing that was sent is lost on the way, or the whole is refused."""
+
+from __future__ import annotations
+
+import json
+import uuid
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from queuey.api.calls import Call
+from queuey.api.drafts import batch_drafts
+from queuey.errors import InvalidParameter
+from queuey.model import Queue
+from queuey.settings import load_settings
+
+QUEUE = Queue("app", "q", uuid.UUID(int=1), 7)
+SETTINGS = load_settings(None, {}, {})
+_TEXT = st.text(':q"\\{}é', min_size=1, max_size=4)
+_VALUES = st.one_of(
+    _TEXT,
+    st.integers(),
+    st.none(),
+    st.lists(_TEXT, max_size=2),
+    st.dictionaries(st.sampled_from("st"), _TEXT, max_size=2),
+)
+_MEMBERS = st.lists(st.tuples(st.sampled_from(["x", "y", "x:", ":"]), _VALUES), max_size=3)
+_ENTRIES = st.lists(st.tuples(_TEXT, _MEMBERS), max_size=4)
+
+
+def drafted(document: str) -> list[bytes]:
+    """Bodies of the drafts made of a request's body."""
+    call = Call("POST", "/v1/app/q", "", {"content-type": "application/json"})
+    call.body = document.encode()
+    return [draft.body for draft in batch_drafts(call, QUEUE, SETTINGS, 8)]
+
+
+@given(_ENTRIES, st.booleans())
+def test_no_member_is_lost_to_one_of_the_same_name(
+    entries: list[tuple[str, list[tuple[str, object]]]], odd: bool
+) -> None:
+    """However many colons stand in names and values, escaped or not."""
+    objects = []
+    for body, members in entries:
+        pairs = [("body", body), *members]
+        texts = [f"{json.dumps(name)}:{json.dumps(value)}" for name, value in pairs]
+        objects.append("{" + ",".join(texts) + "}")
+    document = '{"messages":[' + ",".join(objects) + "]}"
+    if odd:
+        document = document.replace("q", "\\u003a")
+        entries = [(body.replace("q", ":"), members) for body, members in entries]
+
+    if any(len({name for name, _ in members}) < len(members) for _, members in entries):
+        with pytest.raises(InvalidParameter, match="twice"):
+            drafted(document)
+    else:
+        assert drafted(document) == [body.encode() for body, _ in entries]

@@ -1,0 +1,82 @@
+"""Messages in their wire forms: what is made for many at once is what each is by itself."""
+
+from __future__ import annotations
+
+import base64
+from typing import Any
+
+import orjson
+import pyarrow as pa
+from hypothesis import given
+from hypothesis import strategies as st
+
+from queuey.api.forms import COLUMNS, ArrowForm, EndMark, append_answer, entries
+from queuey.ids import EPOCH_TICKS, MAX_TICKS, MessageId, format_timestamp, tail_from_low
+from queuey.model import Columns, Message, Placed
+
+_NOW = EPOCH_TICKS + 17952366500128320
+_TICKS = st.one_of(
+    st.integers(0, MAX_TICKS),
+    st.integers(_NOW, _NOW + 5),
+    st.integers(-3, 3).map(lambda apart: EPOCH_TICKS + apart),
+)
+_TAILS = st.one_of(st.just(0b10 << 62 | 7), st.integers(0b10 << 62, 0b11 << 62)).map(tail_from_low)
+_IDS = st.builds(MessageId, _TICKS, _TAILS)
+_BODIES = st.one_of(st.binary(min_size=1, max_size=8), st.text(min_size=1, max_size=8).map(str.encode))
+_NAMES = st.one_of(st.none(), st.sampled_from(["text/plain", "é"]))
+_MESSAGES = st.lists(
+    st.tuples(_IDS, _NAMES, _NAMES, _BODIES).map(lambda made: Message(*made[0], 5, made[1], made[2], made[3])),
+    max_size=9,
+)
+
+
+def alone(message: Message, partition: int) -> dict[str, Any]:
+    """A message in JSON, by the rules and nothing else."""
+    shown: dict[str, Any] = {
+        "message_id": message.id.hex,
+        "timestamp": format_timestamp(message.ticks),
+        "partition": partition,
+    }
+    try:
+        shown["body"] = message.body.decode()
+    except UnicodeDecodeError:
+        shown |= {"body": base64.b64encode(message.body).decode(), "encoding": "base64"}
+    named = {"content_type": message.content_type, "key": message.key}
+    return shown | {name: value for name, value in named.items() if value is not None}
+
+
+@given(_MESSAGES)
+def test_a_page_shows_each_message_as_if_it_were_alone(messages: list[Message]) -> None:
+    expected = [alone(message, 3) for message in messages]
+
+    assert orjson.dumps(entries(messages, 3)) == orjson.dumps(expected)
+    assert entries(Columns.of(messages), 3) == expected
+
+
+@given(st.lists(st.tuples(_IDS, st.integers(1, 200)), max_size=9))
+def test_an_answer_to_an_append_names_each_place(places: list[tuple[MessageId, int]]) -> None:
+    answer = orjson.loads(append_answer([Placed(*place) for place in places]))
+
+    assert answer["messages"] == [
+        {"key": id_.hex, "timestamp": id_.timestamp, "partition": partition} for id_, partition in places
+    ]
+
+
+@given(st.lists(_MESSAGES.filter(bool), max_size=3))
+def test_an_arrow_stream_has_each_message_and_the_end_mark(pages: list[list[Message]]) -> None:
+    form = ArrowForm(COLUMNS, "q")
+    pieces = [form.start(), *(form.rows(page, 2) for page in pages), form.end(EndMark(9, "cursor", True, "1.0"))]
+    batches: list[tuple[pa.RecordBatch, Any]] = []
+    with pa.ipc.open_stream(b"".join(pieces)) as reader:
+        batches += [reader.read_next_batch_with_custom_metadata() for _ in range(len(pages) + 1)]
+
+    rows = [row for batch, _ in batches for row in batch.to_pylist()]
+    messages = [message for page in pages for message in page]
+    assert [(row["queue"], row["partition"], row["message_id"], row["body"]) for row in rows] == [
+        ("q", 2, message.id.hex, message.body) for message in messages
+    ]
+    assert [(row["content_type"], row["key"]) for row in rows] == [(m.content_type, m.key) for m in messages]
+    micros = [t for batch, _ in batches for t in batch.column("timestamp").cast(pa.int64()).to_pylist()]
+    assert micros == [(message.ticks - EPOCH_TICKS) // 10 for message in messages]
+    assert batches[-1][0].num_rows == 0
+    assert dict(batches[-1][1])[b"queuey.next"] == b"cursor"
