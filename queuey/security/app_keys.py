@@ -13,6 +13,7 @@ from collections.abc import Callable
 
 from queuey.errors import InvalidApplicationKey, Unauthenticated
 from queuey.model import ApplicationKey
+from queuey.security.permissions import Grant
 
 MIN_KEY = 16
 """Characters; the first Queuey's one-character keys are refused (queuey-api-v1 W2)."""
@@ -31,17 +32,17 @@ def digest_of(key: str) -> bytes:
 class ApplicationKeys:
     """The ``Application`` scheme."""
 
-    name = "application"
+    name = "Application"
     refusal: type[Unauthenticated] = InvalidApplicationKey
 
     def __init__(self, find: Callable[[bytes], ApplicationKey | None]) -> None:
         """:param find: the key in force with this digest."""
         self._find = find
 
-    def identify(self, credential: str) -> str:
+    def identify(self, credential: str) -> Grant:
         """:raises InvalidApplicationKey: nobody has this key."""
         digest = digest_of(credential)
         key = self._find(digest)
         if key is None or not hmac.compare_digest(key.digest, digest):
             raise InvalidApplicationKey
-        return key.principal
+        return Grant(key.principal)

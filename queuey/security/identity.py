@@ -1,4 +1,4 @@
-"""From an Authorization header to principals.
+"""From an Authorization header to an identity.
 
 A header may carry several credentials separated by ``;``. Each is given to the scheme that its
 first word names; a scheme nobody knows is ignored, and one bad credential of a known scheme
@@ -8,14 +8,20 @@ further :class:`Scheme`, nothing else.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import threading
+from collections import OrderedDict
+from collections.abc import Callable, Sequence
+from hashlib import sha256
 from typing import Protocol
 
-from queuey.errors import Unauthenticated
+from queuey.clock import Clock
+from queuey.errors import Throttled, Unauthenticated
+from queuey.security.permissions import ANONYMOUS, Grant, Identity
 
-ANONYMOUS: frozenset[str] = frozenset()
 MAX_HEADER = 8192
 """Characters of an Authorization header that are looked at."""
+REMEMBERED = 10_000
+"""Credentials known by their hash, of each scheme: about 4 MB."""
 
 
 class Scheme(Protocol):
@@ -23,44 +29,140 @@ class Scheme(Protocol):
 
     @property
     def name(self) -> str:
-        """The word before the credential, lower case."""
+        """The word before the credential, as it is written; capitals do not matter."""
 
     @property
     def refusal(self) -> type[Unauthenticated]:
         """What a bad credential of this scheme gets."""
 
-    def identify(self, credential: str) -> str:
-        """The principal that a credential proves.
+    def identify(self, credential: str) -> Grant:
+        """What a credential proves.
 
-        :raises Unauthenticated: it proves none.
+        :raises Unauthenticated: nothing.
         """
 
 
 class Identifier:
     """Asks the schemes."""
 
-    def __init__(self, schemes: Sequence[Scheme]) -> None:
-        self._schemes = {scheme.name: scheme for scheme in schemes}
-
-    @property
-    def challenge(self) -> str:
+    def __init__(
+        self, schemes: Sequence[Scheme], count: Callable[[str, str], None] = lambda kind, result: None
+    ) -> None:
+        """:param count: told of each credential that was looked at: its scheme in lower case, and ``accepted``,
+        ``refused`` or ``throttled``.
+        """
+        self._schemes = {scheme.name.lower(): scheme for scheme in schemes}
+        self._count = count
+        self.challenge = ", ".join(f'{scheme.name} realm="queuey"' for scheme in schemes)
         """For WWW-Authenticate."""
-        return ", ".join(f'{name.capitalize()} realm="queuey"' for name in self._schemes)
 
-    def identify(self, header: str | None) -> frozenset[str]:
-        """The principals of a request; :data:`ANONYMOUS` without a credential of a known scheme.
+    def identify(self, header: str | None) -> Identity:
+        """The identity of a request; :data:`ANONYMOUS` without a credential of a known scheme.
 
         :raises Unauthenticated: the scheme's own refusal, for one bad or over-long credential.
+        :raises Throttled: too many bad credentials came in the last second to look at another one.
         """
         if not header:
             return ANONYMOUS
-        principals = []
+        grants = []
         for part in header[: MAX_HEADER + 1].split(";"):
             word, _, credential = part.strip().partition(" ")
             scheme = self._schemes.get(word.lower())
-            if scheme is None:
-                continue
-            if len(header) > MAX_HEADER:
-                raise scheme.refusal
-            principals.append(scheme.identify(credential.strip()))
-        return frozenset(principals)
+            if scheme is not None:
+                grants.append(self._ask(scheme, credential.strip(), too_long=len(header) > MAX_HEADER))
+        return Identity(grants) if grants else ANONYMOUS
+
+    def _ask(self, scheme: Scheme, credential: str, *, too_long: bool) -> Grant:
+        result = "refused"
+        try:
+            if too_long:
+                raise scheme.refusal(f"The Authorization header is longer than {MAX_HEADER} characters.")
+            grant = scheme.identify(credential)
+            result = "accepted"
+        except Throttled:
+            result = "throttled"
+            raise
+        finally:
+            self._count(scheme.name.lower(), result)
+        return grant
+
+
+class Allowance:
+    """So many in a second, and not more (G17)."""
+
+    def __init__(self, per_second: int, clock: Clock) -> None:
+        self._per_second = per_second
+        self._clock = clock
+        self._left = float(per_second)
+        self._looked = clock.elapsed()
+        self._lock = threading.Lock()
+
+    def is_used_up(self) -> bool:
+        """Whether there is none left now."""
+        with self._lock:
+            now = self._clock.elapsed()
+            self._left = min(self._per_second, self._left + (now - self._looked) * self._per_second)
+            self._looked = now
+            return self._left < 1
+
+    def use(self) -> None:
+        """One less."""
+        with self._lock:
+            self._left -= 1
+
+
+class Remembering:
+    """A scheme whose proofs cost something, so that each is looked at once and bad ones are few.
+
+    What was proven is known by its SHA-256 until it expires. A bad credential costs as much each time it is sent,
+    for its sender can always make another: so many are looked at in a second, then those that are not known
+    already get 429.
+    """
+
+    def __init__(self, scheme: Scheme, clock: Clock, allowance: Allowance) -> None:
+        self.name = scheme.name
+        self.refusal = scheme.refusal
+        self._scheme = scheme
+        self._clock = clock
+        self._allowance = allowance
+        self._known: OrderedDict[bytes, Grant] = OrderedDict()
+        self._trust = 0
+        self._lock = threading.Lock()
+
+    def identify(self, credential: str) -> Grant:
+        """As :meth:`Scheme.identify`.
+
+        :raises Throttled: see above.
+        """
+        digest = sha256(credential.encode("utf-8", "surrogateescape")).digest()
+        grant = self._recall(digest)
+        if grant is not None:
+            return grant
+        trust = self._trust
+        if self._allowance.is_used_up():
+            raise Throttled("Too many bad credentials came in the last second: try again after Retry-After seconds.")
+        try:
+            grant = self._scheme.identify(credential)
+        except Unauthenticated:
+            self._allowance.use()
+            raise
+        with self._lock:
+            if trust == self._trust:
+                self._known[digest] = grant
+            while len(self._known) > REMEMBERED:
+                self._known.popitem(last=False)
+        return grant
+
+    def forget(self) -> None:
+        """Look at each credential anew: whom the scheme trusts has changed."""
+        with self._lock:
+            self._trust += 1
+            self._known.clear()
+
+    def _recall(self, digest: bytes) -> Grant | None:
+        with self._lock:
+            grant = self._known.get(digest)
+            if grant is not None and grant.expires_ticks is not None and grant.expires_ticks <= self._clock.now_ticks():
+                del self._known[digest]
+                return None
+            return grant

@@ -1,8 +1,14 @@
-"""What each principal may do: an enum and one table (queuey-api-v1 section 3.3)."""
+"""What each caller may do: an enum and one table (queuey-api-v1 section 3.3).
+
+A credential proves a principal. It may carry less than all that the principal may do: only one
+application's paths, only some queues, only some verbs. That is decided here too, and nowhere else:
+:func:`permits` first asks which principals act in this call, then the table what they may.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
 from enum import Enum
 
 from queuey.model import Queue, QueueKind
@@ -13,6 +19,8 @@ class Permission(Enum):
 
     NONE = "nothing: anyone may"
     LIST = "list the queues of an application"
+    MINE = "list the queues that name the caller"
+    MINT = "get a token"
     CREATE = "create a queue"
     CONFIGURE = "change, delete or inspect a queue"
     APPEND = "add and overwrite messages"
@@ -20,8 +28,88 @@ class Permission(Enum):
     DELETE = "delete messages"
 
 
+_VERB = {
+    Permission.LIST: "list",
+    Permission.MINE: "list",
+    Permission.CREATE: "create",
+    Permission.CONFIGURE: "configure",
+    Permission.APPEND: "append",
+    Permission.VIEW: "read",
+    Permission.DELETE: "delete",
+}
+VERBS = tuple(dict.fromkeys(_VERB.values()))
+"""The words by which a token is restricted. None stands for getting a token: no token begets another."""
+
+
+@dataclass(frozen=True, slots=True)
+class Grant:
+    """What one credential proves: a principal, and how much of its rights the credential carries."""
+
+    principal: str
+    expires_ticks: int | None = None
+    """From this moment on it proves nothing; None for a credential without an end."""
+    application: str | None = None
+    """The one application on whose paths it counts; None for all."""
+    queues: frozenset[str] | None = None
+    """Names of the queues it is for; None for all, and for what is no single queue's."""
+    verbs: frozenset[str] | None = None
+    """Some of :data:`VERBS`; None for everything, getting tokens included."""
+
+    @property
+    def is_whole(self) -> bool:
+        """Whether it carries all rights of its principal."""
+        return self.application is None and self.queues is None and self.verbs is None
+
+    def covers(self, permission: Permission, application: str, name: str) -> bool:
+        """Whether it counts for this.
+
+        :param name: the queue's, empty for a call that is about no single queue.
+        """
+        return (
+            self.application in (None, application)
+            and (self.verbs is None or _VERB.get(permission) in self.verbs)
+            and (self.queues is None or name in self.queues)
+        )
+
+
+class Identity:
+    """Who is calling: what all credentials of a request prove together."""
+
+    __slots__ = ("_partly", "_wholly", "expires_ticks", "is_lasting", "principals")
+
+    def __init__(self, grants: Iterable[Grant] = ()) -> None:
+        some = frozenset(grants)
+        self._wholly = frozenset([grant.principal for grant in some if grant.is_whole])
+        self._partly = tuple(grant for grant in some if not grant.is_whole)
+        self.principals = self._wholly.union([grant.principal for grant in self._partly])
+        """All that were proven, whether or not they count for a call."""
+        ends = [grant.expires_ticks for grant in some if grant.expires_ticks is not None]
+        self.expires_ticks = min(ends) if ends else None
+        """When the first of the credentials proves nothing more; None if none ends by itself."""
+        self.is_lasting = not ends
+        """Whether no credential ends by itself."""
+
+    def acting(self, permission: Permission, application: str, name: str = "") -> frozenset[str]:
+        """The principals that count for a call.
+
+        :param name: as of :meth:`Grant.covers`.
+        """
+        if not self._partly:
+            return self._wholly
+        covering = [grant.principal for grant in self._partly if grant.covers(permission, application, name)]
+        return self._wholly.union(covering)
+
+
+ANONYMOUS = Identity()
+"""Who sends no credential of a known scheme."""
+
+
 def _anyone(principals: frozenset[str], application: str, queue: Queue | None) -> bool:
     return True
+
+
+def _anybody_proven(principals: frozenset[str], application: str, queue: Queue | None) -> bool:
+    return bool(principals)
 
 
 def _owner(principals: frozenset[str], application: str, queue: Queue | None) -> bool:
@@ -43,6 +131,8 @@ def _viewer(principals: frozenset[str], application: str, queue: Queue | None) -
 _RULES: dict[Permission, Callable[[frozenset[str], str, Queue | None], bool]] = {
     Permission.NONE: _anyone,
     Permission.LIST: _owner,
+    Permission.MINE: _anybody_proven,
+    Permission.MINT: _anybody_proven,
     Permission.CREATE: _owner,
     Permission.CONFIGURE: _owner,
     Permission.APPEND: _owner,
@@ -51,9 +141,20 @@ _RULES: dict[Permission, Callable[[frozenset[str], str, Queue | None], bool]] = 
 }
 
 
-def permits(permission: Permission, principals: frozenset[str], application: str, queue: Queue | None) -> bool:
-    """Whether these principals may do this.
+def permits(permission: Permission, identity: Identity, application: str, name: str, queue: Queue | None) -> bool:
+    """Whether this caller may do this.
 
+    :param name: of the queue that is asked for, empty if none is.
     :param queue: None if there is no such queue: then only the owner of the application may learn so (G19).
     """
-    return _RULES[permission](principals, application, queue)
+    return _RULES[permission](identity.acting(permission, application, name), application, queue)
+
+
+def may_mint(identity: Identity, application: str, principal: str) -> bool:
+    """Whether this caller may get a token that proves ``principal`` on the paths of ``application``.
+
+    Each for itself, and an application for its users, whom it may name in its queues as it likes. No
+    application for another.
+    """
+    acting = identity.acting(Permission.MINT, application)
+    return principal in acting or (_owner(acting, application, None) and not principal.startswith("app:"))

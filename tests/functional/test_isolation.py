@@ -2,57 +2,109 @@
 
 from __future__ import annotations
 
+import time
 import uuid
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
 import pytest
 import requests
 
+from tests.conftest import Figures
 from tests.functional.client import Server, authorization, new_name
 from tests.functional.servers import APPLICATIONS, Door
+from tests.functional.trusting import TrustingDoor, login, own, people, token_key_name
+from tests.functional.trusting import asking as asking_with
+from tests.signers import rsa_key
 
 ABSENT_ID = "1f9f6640e56711f189bf02fc00000001"
-IDENTITIES: dict[str, str | None] = {
-    "none": None,
-    "wrong key": "f" * 40,
-    "own": APPLICATIONS["queuey"][0],
-    "another": APPLICATIONS["with-dash"][0],
-    "listed": APPLICATIONS["other"][0],
+LISTED = "app:other,bid:joe@example.org,oidc:joe@example.org"
+VERBS = frozenset({"list", "create", "configure", "append", "read", "delete"})
+
+
+@dataclass(frozen=True)
+class Caller:
+    """What an identity should be able to do here."""
+
+    principal: str | None = None
+    verbs: frozenset[str] | None = None
+    """Of a token: those it is for; None for a credential that is no token."""
+    queues: str = "all"
+    """Of a token: ``all``, ``this``, or ``another``."""
+    here: bool = True
+    """Of a token: whether it is for this application's paths."""
+    refused: bool = False
+
+    def acts(self, verb: str) -> str | None:
+        """The principal that counts for a verb, if any does."""
+        if self.verbs is None:
+            return self.principal
+        about_one = verb not in {"list", "create", "mint"}
+        covers = self.queues == "all" or (self.queues == "this" and about_one)
+        return self.principal if self.here and verb in self.verbs and covers else None
+
+
+OWNER, JOE, OIDC_JOE = "app:queuey", "bid:joe@example.org", "oidc:joe@example.org"
+IDENTITIES: dict[str, Caller] = {
+    "none": Caller(),
+    "wrong key": Caller(refused=True),
+    "own": Caller(OWNER),
+    "another": Caller("app:with-dash"),
+    "listed": Caller("app:other"),
+    "browserid": Caller(JOE),
+    "browserid of a stranger": Caller("bid:ann@example.org"),
+    "browserid forged": Caller(refused=True),
+    "oidc": Caller(OIDC_JOE),
+    "oidc of a stranger": Caller("oidc:ann@example.org"),
+    "oidc forged": Caller(refused=True),
+    "token of the owner": Caller(OWNER, VERBS),
+    "token of the owner to read": Caller(OWNER, frozenset({"read"})),
+    "token of the owner to append here": Caller(OWNER, frozenset({"append"}), "this"),
+    "token of the owner for another queue": Caller(OWNER, VERBS, "another"),
+    "token of the owner, of another server": Caller(refused=True),
+    "token of joe": Caller(JOE, VERBS),
+    "token of joe to read here": Caller(JOE, frozenset({"read"}), "this"),
+    "token of joe for another queue": Caller(JOE, VERBS, "another"),
+    "token of joe from another application": Caller(JOE, VERBS, here=False),
+    "token of another application": Caller("app:with-dash", VERBS, here=False),
 }
-"""``listed`` is ``app:other``, which the queues named for it list."""
+"""``app:other`` and joe are those whom the queues of the table list, where they list anybody."""
 
 
 @dataclass(frozen=True)
 class Route:
-    """One operation, and who it is for: the owner, those who may view, those who may delete."""
+    """One operation, and who it is for: the owner, those who may view, those who may delete, anybody proven."""
 
     name: str
     method: str
     below: tuple[str, ...]
     needs: str
+    verb: str
     given: tuple[tuple[str, Any], ...] = ()
     created: bool = False
+    tokens: bool = False
 
 
 ROUTES = [
-    Route("list queues", "GET", (), "application"),
-    Route("create queue", "POST", (), "application", created=True),
-    Route("change queue", "PUT", ("Q",), "owner", (("data", {"partitions": 1}),)),
-    Route("read", "GET", ("Q",), "view"),
-    Route("read all", "GET", ("Q",), "view", (("params", {"partitions": "all"}),)),
-    Route("read as lines", "GET", ("Q",), "view", (("headers", {"Accept": "application/x-ndjson"}),)),
-    Route("information", "GET", ("Q",), "owner", (("params", {"info": "true"}),)),
-    Route("append", "POST", ("Q",), "owner", (("data", b"x"),), created=True),
-    Route("append batch", "POST", ("Q",), "owner", (("json", {"messages": [{"body": "x"}]}),), created=True),
-    Route("append nothing", "POST", ("Q",), "owner", (("data", b""),)),
-    Route("fetch", "GET", ("Q", "M"), "view"),
-    Route("fetch raw", "GET", ("Q", "M"), "view", (("params", {"raw": "true"}),)),
-    Route("fetch malformed", "GET", ("Q", "x"), "view"),
-    Route("put", "PUT", ("Q", "M"), "owner", (("data", b"x"),)),
-    Route("delete message", "DELETE", ("Q", ABSENT_ID), "delete"),
-    Route("delete queue", "DELETE", ("Q",), "owner"),
+    Route("list queues", "GET", (), "application", "list"),
+    Route("list mine", "GET", (), "proven", "list", (("params", {"mine": "true"}),)),
+    Route("get a token", "POST", (), "proven", "mint", created=True, tokens=True),
+    Route("create queue", "POST", (), "application", "create", created=True),
+    Route("change queue", "PUT", ("Q",), "owner", "configure", (("data", {"partitions": 1}),)),
+    Route("read", "GET", ("Q",), "view", "read"),
+    Route("read all", "GET", ("Q",), "view", "read", (("params", {"partitions": "all"}),)),
+    Route("read as lines", "GET", ("Q",), "view", "read", (("headers", {"Accept": "application/x-ndjson"}),)),
+    Route("information", "GET", ("Q",), "owner", "configure", (("params", {"info": "true"}),)),
+    Route("append", "POST", ("Q",), "owner", "append", (("data", b"x"),), created=True),
+    Route("append batch", "POST", ("Q",), "owner", "append", (("json", {"messages": [{"body": "x"}]}),), created=True),
+    Route("append nothing", "POST", ("Q",), "owner", "append", (("data", b""),)),
+    Route("fetch", "GET", ("Q", "M"), "view", "read"),
+    Route("fetch raw", "GET", ("Q", "M"), "view", "read", (("params", {"raw": "true"}),)),
+    Route("fetch malformed", "GET", ("Q", "x"), "view", "read"),
+    Route("put", "PUT", ("Q", "M"), "owner", "append", (("data", b"x"),)),
+    Route("delete message", "DELETE", ("Q", ABSENT_ID), "delete", "delete"),
+    Route("delete queue", "DELETE", ("Q",), "owner", "configure"),
 ]
 BAD_REQUESTS = {"append nothing", "fetch malformed"}
 """Refused with 400, yet only to who may know that the queue is there."""
@@ -60,28 +112,31 @@ BAD_REQUESTS = {"append nothing", "fetch malformed"}
 # What stands at the name that is asked for: fields of its creation, or None for nothing at all.
 QUEUES: dict[str, dict[str, str] | None] = {
     "private": {},
-    "listing app:other": {"principles": "app:other"},
+    "listing": {"principles": LISTED},
     "public": {"type": "public"},
-    "public and listing": {"type": "public", "principles": "app:other"},
+    "public and listing": {"type": "public", "principles": LISTED},
     "absent": None,
     "of another application": None,
 }
 
 
-def may(identity: str, needs: str, queue: str) -> bool:
+def may(caller: Caller, route: Route, queue: str) -> bool:
     """The permission table of queuey-api-v1 3.3, as one rule for each column."""
-    if needs in {"application", "owner"}:
-        return identity == "own"
-    by_name = identity == ("listed" if "listing" in queue else "own")
-    return by_name or (needs == "view" and queue.startswith("public"))
+    principal = caller.acts(route.verb)
+    if route.needs == "proven":
+        return principal is not None
+    if route.needs in {"application", "owner"}:
+        return principal == OWNER
+    by_name = principal in LISTED.split(",") if "listing" in queue else principal == OWNER
+    return by_name or (route.needs == "view" and queue.startswith("public"))
 
 
-def expected(identity: str, route: Route, queue: str) -> int:
-    if identity == "wrong key":
+def expected(caller: Caller, route: Route, queue: str) -> int:
+    if caller.refused:
         return 401
     exists = QUEUES[queue] is not None
-    known = exists or route.needs == "application"
-    if not (may(identity, route.needs, queue) if known else identity == "own"):
+    known = exists or route.needs in {"application", "proven"}
+    if not (may(caller, route, queue) if known else caller.acts(route.verb) == OWNER):
         return 403
     if not known:
         return 404
@@ -90,50 +145,105 @@ def expected(identity: str, route: Route, queue: str) -> int:
     return 201 if route.created else 200
 
 
+def header_of(identity: str, queue: str, kid: str) -> str | None:
+    """What this identity sends, asking for a queue of this name."""
+    caller, now = IDENTITIES[identity], int(time.time())
+    if identity.startswith("token"):
+        signer = own(kid)
+        restriction: dict[str, Any] = {"verbs": sorted(caller.verbs or ())}
+        if caller.queues != "all":
+            restriction["queues"] = [queue if caller.queues == "this" else f"{queue}x", "some-other"]
+        if "another server" in identity:
+            restriction["aud"] = "staging"
+        application = "queuey" if caller.here else "other"
+        return f"Bearer {signer.token(sub=caller.principal or OWNER, app=application, **restriction)}"
+    address = "joe@example.org" if "stranger" not in identity else "ann@example.org"
+    forged = rsa_key("somebody else's")
+    makers: dict[str, Callable[[], str | None]] = {
+        "none": lambda: None,
+        "wrong key": lambda: f"Application {'f' * 40}",
+        "own": lambda: f"Application {APPLICATIONS['queuey'][0]}",
+        "another": lambda: f"Application {APPLICATIONS['with-dash'][0]}",
+        "listed": lambda: f"Application {APPLICATIONS['other'][0]}",
+        "browserid": lambda: f"BrowserID {people().whole(principal={'email': address})}",
+        "browserid of a stranger": lambda: f"BrowserID {people().whole(principal={'email': address})}",
+        "browserid forged": lambda: f"BrowserID {people().whole(key=forged)}",
+        "oidc": lambda: f"Bearer {login().token(email=address)}",
+        "oidc of a stranger": lambda: f"Bearer {login().token(email=address, iat=now)}",
+        "oidc forged": lambda: f"Bearer {login().token(key=forged)}",
+    }
+    return makers[identity]()
+
+
 @pytest.fixture
-def asking(door: Door) -> Iterator[dict[str, Server]]:
+def door(trusting_door: TrustingDoor) -> TrustingDoor:
+    return trusting_door
+
+
+@pytest.fixture
+def kid(server: Server) -> str:
+    return token_key_name(server)
+
+
+@pytest.fixture
+def asking(door: Door, kid: str) -> Iterator[dict[str, Server]]:
     """The path of ``queuey``, as each identity sees it."""
-    servers = {identity: Server(door, "queuey", key) for identity, key in IDENTITIES.items()}
+    servers = {identity: asking_with(door, header_of(identity, "none", kid)) for identity in IDENTITIES}
     yield servers
     for server in servers.values():
         server.close()
 
 
 def send(server: Server, route: Route, queue: str, message: str) -> requests.Response:
+    if route.tokens:
+        return server.request(route.method, "/tokens/queuey", **dict(route.given))
     names = {"Q": queue, "M": message}
     return server.call(route.method, *(names.get(part, part) for part in route.below), **dict(route.given))
 
 
-def test_every_route_for_every_identity_on_every_kind_of_queue(asking: dict[str, Server], other: Server) -> None:
+def test_every_route_for_every_identity_on_every_kind_of_queue(
+    asking: dict[str, Server], other: Server, kid: str, figures: Figures
+) -> None:
     cells, wrong = 0, []
     for kind, fields in QUEUES.items():
         for identity, server in asking.items():
             name, message = new_name(), ABSENT_ID
             if kind == "of another application":
-                other.create(name)
+                other.create(name, principles=LISTED)
                 message = other.add(name)["key"]
             elif fields is not None:
                 asking["own"].create(name, **fields)
                 message = asking["own"].add(name)["key"]
+            header = header_of(identity, name, kid)
+            if header is not None:
+                server.session.headers["Authorization"] = header
             for route in ROUTES:
                 status = send(server, route, name, message).status_code
                 cells += 1
-                if status != expected(identity, route, kind):
-                    wrong.append(f"{kind} / {identity} / {route.name}: {status}, not {expected(identity, route, kind)}")
+                right = expected(IDENTITIES[identity], route, kind)
+                if status != right:
+                    wrong.append(f"{kind} / {identity} / {route.name}: {status}, not {right}")
 
-    print(f"G19 cells={cells} wrong={len(wrong)}")
+    figures("G19", door=other.door.name, cells=cells, wrong=len(wrong))
     assert not wrong, "\n".join(wrong)
     assert cells == len(QUEUES) * len(IDENTITIES) * len(ROUTES)
 
 
-@pytest.mark.parametrize("identity", ["none", "wrong key", "another", "listed"])
+@pytest.mark.parametrize(
+    "identity",
+    [
+        name
+        for name, caller in IDENTITIES.items()
+        if caller.principal != OWNER or caller.queues == "another" or caller.verbs == frozenset({"read"})
+    ],
+)
 def test_an_absent_queue_looks_to_a_stranger_exactly_as_a_private_one(asking: dict[str, Server], identity: str) -> None:
     private = asking["own"].queue()
     message = asking["own"].add(private)["key"]
     impossible = ["x" * 51, "a:b", "."]
 
     for route in ROUTES:
-        if route.needs == "application":
+        if route.needs in {"application", "proven"} or (IDENTITIES[identity].acts(route.verb) == OWNER):
             continue
         seen = {
             _told(send(asking[identity], route, queue, message), queue, message)

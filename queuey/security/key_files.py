@@ -1,0 +1,169 @@
+"""Public keys of issuers: read from a file or fetched, at start and then now and again in the background.
+
+No request causes a look (G20): a thread of its own takes one at most once a minute, with bounds on
+time and size, at the very address that stands in the settings. When a look fails the keys of the last
+one stay; a day after it they count no longer.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+import time
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any, Generic, TypeVar
+
+from queuey.clock import Clock
+from queuey.errors import ConfigurationError
+from queuey.issuers import Issuer
+
+log = logging.getLogger(__name__)
+
+T = TypeVar("T")
+
+MAX_BYTES = 256 << 10
+CONNECT_SECONDS, READ_SECONDS = 3.0, 3.0
+WHOLE_SECONDS = 10.0
+_PIECE = 1 << 14
+LEAST_PAUSE_SECONDS = 60.0
+KEPT_SECONDS = 24 * 3600.0
+
+
+class KeyFileError(Exception):
+    """Why keys could not be read; a sentence."""
+
+
+class KeySource(Generic[T]):
+    """The keys of one issuer, as ``parse`` makes them of its file."""
+
+    def __init__(self, issuer: Issuer, parse: Callable[[bytes], T], clock: Clock) -> None:
+        """:param parse: raises any exception for what is no file of keys."""
+        self.issuer = issuer
+        self._parse = parse
+        self._clock = clock
+        self._content = b""
+        self._keys: T | None = None
+        self._read_at = 0.0
+
+    def keys(self) -> T | None:
+        """The keys in force; None before they are known, and when they have been out of reach for a day."""
+        if self._clock.elapsed() - self._read_at > KEPT_SECONDS:
+            return None
+        return self._keys
+
+    def read(self) -> bool:
+        """Look anew.
+
+        :returns: whether other keys are in force now.
+        :raises KeyFileError: it failed; the keys of the last look stay.
+        """
+        content = fetch(self.issuer.keys) if self.issuer.fetches else _from_disk(Path(self.issuer.keys))
+        try:
+            keys = self._parse(content)
+        except Exception as error:
+            raise KeyFileError(f"{self.issuer.keys} holds no keys for it: {error}") from error
+        changed = content != self._content
+        self._content, self._keys, self._read_at = content, keys, self._clock.elapsed()
+        return changed
+
+
+class Refresher:
+    """Looks at the sources, each in its own time and thread: one that is slow keeps no other waiting."""
+
+    def __init__(self, sources: Sequence[KeySource[Any]], changed: Callable[[], None]) -> None:
+        """:param changed: called when other keys are in force."""
+        self._sources = sources
+        self._changed = changed
+        self._stop = threading.Event()
+
+    def start(self) -> None:
+        """Take the first look, then go on in the background.
+
+        :raises ConfigurationError: keys are in a file that cannot be read. An address may be out of reach for now.
+        """
+        self.read_files()
+        looked = []
+        for source in self._sources:
+            first = threading.Event()
+            looked.append(first)
+            name = f"keys-{source.issuer.name}"
+            threading.Thread(target=self._go_on, args=(source, first), name=name, daemon=True).start()
+        for first in looked:
+            first.wait(WHOLE_SECONDS)
+
+    def read_files(self) -> None:
+        """Take the first look at keys in files.
+
+        :raises ConfigurationError: one cannot be read.
+        """
+        for source in self._sources:
+            if not source.issuer.fetches:
+                try:
+                    source.read()
+                except KeyFileError as error:
+                    raise ConfigurationError(f"[issuer:{source.issuer.name}] keys: {error}") from error
+
+    def stop(self) -> None:
+        """Look no more. A fetch under way ends by itself."""
+        self._stop.set()
+
+    def _go_on(self, source: KeySource[Any], first: threading.Event) -> None:
+        if source.issuer.fetches:
+            self.look(source)
+        first.set()
+        while not self._stop.wait(max(source.issuer.refresh_seconds, LEAST_PAUSE_SECONDS)):
+            self.look(source)
+
+    def look(self, source: KeySource[Any]) -> None:
+        """Look anew at one source; a failure is logged."""
+        try:
+            if source.read():
+                self._changed()
+        except KeyFileError as error:
+            log.warning("[issuer:%s] keys: %s", source.issuer.name, error)
+
+
+def _from_disk(path: Path) -> bytes:
+    try:
+        with path.open("rb") as file:
+            content = file.read(MAX_BYTES + 1)
+    except OSError as error:
+        raise KeyFileError(f"{path} cannot be read: {error.strerror}") from error
+    return _bounded(content, str(path))
+
+
+def _bounded(content: bytes, where: str) -> bytes:
+    if len(content) > MAX_BYTES:
+        raise KeyFileError(f"{where} is longer than {MAX_BYTES} bytes")
+    return content
+
+
+def fetch(address: str) -> bytes:
+    """What stands at an address: no redirect, no proxy, nothing of this machine's goes along; bounded in time and size.
+
+    :raises KeyFileError: it could not be had.
+    """
+    import urllib3
+
+    began = time.monotonic()
+    try:
+        with urllib3.PoolManager(retries=False) as pool:
+            answer = pool.request(
+                "GET",
+                address,
+                headers={"Accept": "application/json", "Accept-Encoding": "identity"},
+                redirect=False,
+                preload_content=False,
+                timeout=urllib3.Timeout(connect=CONNECT_SECONDS, read=READ_SECONDS),
+            )
+            if answer.status != 200:
+                raise KeyFileError(f"{address} answered {answer.status}: expected 200, redirects are not followed")
+            content = b""
+            while piece := answer.read1(_PIECE):
+                content = _bounded(content + piece, address)
+                if time.monotonic() - began > WHOLE_SECONDS:
+                    raise KeyFileError(f"{address} took longer than {WHOLE_SECONDS:g} seconds")
+            return content
+    except (OSError, urllib3.exceptions.HTTPError) as error:
+        raise KeyFileError(f"{address} cannot be reached: {type(error).__name__}") from error
