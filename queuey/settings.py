@@ -19,73 +19,11 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from queuey.errors import ConfigurationError
 from queuey.ini import Entry, read_ini
+from queuey.issuers import Issuer, is_issuer, read_issuers, sample_issuer
+from queuey.old_ini import OLD_BACKENDS, OLD_KEYS, OLD_SECTIONS, Moved, moved_to_cassandra
+from queuey.setting import Setting
 
 __all__ = ["CLIENT_VARIABLES", "SETTINGS", "Row", "Setting", "Settings", "describe", "load_settings", "sample_ini"]
-
-_BOOLEANS = {"true": True, "1": True, "yes": True, "on": True, "false": False, "0": False, "no": False, "off": False}
-
-
-@dataclass(frozen=True, slots=True)
-class Setting:
-    """One row of the table."""
-
-    section: str
-    key: str
-    kind: type
-    default: Any
-    help: str
-    low: int | None = None
-    high: int | None = None
-    words: tuple[str, ...] = ()
-
-    @property
-    def variable(self) -> str:
-        """Its name in the environment."""
-        middle = "" if self.section == "server" else f"{self.section.upper()}_"
-        return f"QUEUEY_{middle}{self.key.upper()}"
-
-    @property
-    def attribute(self) -> str:
-        """Its name in :class:`Settings`."""
-        return self.key if self.section == "server" else f"{self.section}_{self.key}"
-
-    @property
-    def accepted(self) -> str:
-        """The values it takes, in words."""
-        if self.kind is bool:
-            return "true or false"
-        if self.kind is int:
-            return f"{self.low} to {self.high}"
-        if self.words:
-            return " or ".join(word or "nothing" for word in self.words)
-        return "a text" if self.default else "a text or nothing"
-
-    def parse(self, text: str, origin: str) -> Any:
-        """Text to value.
-
-        :raises ConfigurationError: names the origin, the setting and what was expected.
-        """
-        value: Any = None
-        if self.kind is bool:
-            value = _BOOLEANS.get(text.lower())
-        elif self.kind is int:
-            number = int(text) if re.fullmatch(r"-?[0-9]{1,18}", text) else None
-            value = number if number is not None and self._holds(number) else None
-        elif self.words:
-            value = text if text in self.words else None
-        elif text or not self.default:
-            value = text
-        if value is None:
-            raise ConfigurationError(f"{origin}: [{self.section}] {self.key} = {text!r}: expected {self.accepted}")
-        return value
-
-    def to_text(self, value: Any) -> str:
-        """Value to the text that :meth:`parse` reads."""
-        return str(value).lower() if self.kind is bool else str(value)
-
-    def _holds(self, number: int) -> bool:
-        return (self.low is None or number >= self.low) and (self.high is None or number <= self.high)
-
 
 # fmt: off
 SETTINGS: tuple[Setting, ...] = (
@@ -93,7 +31,7 @@ SETTINGS: tuple[Setting, ...] = (
     Setting("server", "port", int, 5000, "Port to listen on; 0 takes a free one and prints it.", 0, 65535),
     Setting("server", "data", str, "./queuey-data", "Folder of the embedded store; made if it is missing."),
     Setting("server", "threads", int, 4, "Threads for everything that the event loop hands to Pyramid.", 1, 64),
-    Setting("server", "connections", int, 10_000, "Connections served at once; more wait in the backlog.", 16, 1_000_000),
+    Setting("server", "connections", int, 25_000, "Connections open at once; more get 503 with Retry-After.", 16, 1_000_000),
     Setting(
         "server",
         "client_timeout_seconds",
@@ -103,15 +41,36 @@ SETTINGS: tuple[Setting, ...] = (
         1,
         600,
     ),
+    Setting("server", "idle_timeout_seconds", int, 75, "How long a connection may rest between two requests.", 1, 3600),
+    Setting("server", "cors_origins", tuple, (), "Origins whose pages may ask this server in a browser, such as https://app.example.org, or * for all; none: no such page may."),
     Setting("server", "drain_seconds", int, 15, "How long a stop waits for requests under way.", 0, 600),
-    Setting("storage", "backend", str, "sqlite", "Where messages are kept: sqlite (durable, one server) or memory (lost at stop).", words=("sqlite", "memory")),
+    Setting("storage", "backend", str, "sqlite", "Where messages are kept: sqlite (durable, one server), cassandra (any number of servers) or memory (lost at stop).", words=("sqlite", "cassandra", "memory")),
     Setting("storage", "path", str, "", "File of the sqlite store; empty means queuey.db in the data folder."),
     Setting("storage", "synchronous", str, "full", "full: acknowledged survives power loss; normal: it survives kill -9 only.", words=("full", "normal")),
     Setting("storage", "reserve_mb", int, 64, "Free space in MiB below which appends are refused, so that deletes still work.", 0, 1_000_000),
-    Setting("storage", "cache_mb", int, 4, "SQLite page cache of the writer, MiB; each reader has a quarter of it.", 1, 65_536),
+    Setting("storage", "cache_mb", int, 4, "SQLite page cache of the writer, MiB; the event loop's reader may take twice as much, each other a quarter.", 1, 65_536),
     Setting("storage", "wal_mb", int, 64, "Size in MiB that the write-ahead log is kept under.", 4, 65_536),
-    Setting("metadata", "backend", str, "", "Where queues and keys are kept; empty means with the messages.", words=("", "sqlite", "memory")),
+    Setting("metadata", "backend", str, "", "Where queues and keys are kept; empty means with the messages.", words=("", "sqlite", "cassandra", "memory")),
     Setting("metadata", "path", str, "", "File of the sqlite metadata store; empty means with the messages."),
+    Setting("cassandra", "hosts", str, "127.0.0.1", "Nodes to ask for the others: addresses, or address:port, with commas between."),
+    Setting("cassandra", "port", int, 9042, "Their native port, where hosts names none.", 1, 65535),
+    Setting("cassandra", "keyspace", str, "queuey", "Keyspace of the messages; 'queuey init' makes it."),
+    Setting("cassandra", "metadata_keyspace", str, "", "Keyspace of queues and keys; empty means that of the messages."),
+    Setting("cassandra", "replication", str, "3", "Copies 'queuey init' asks for: a number, or one for each data centre as in eu:3,us:3."),
+    Setting("cassandra", "data_centre", str, "", "The data centre this server is in; needed where there are several."),
+    Setting("cassandra", "multi_dc", bool, False, "Use levels that need only the local data centre to answer (LOCAL_ONE, LOCAL_QUORUM); very_strong writes to all."),
+    Setting("cassandra", "username", str, "", "Role to log in as; empty means none is asked for."),
+    Setting("cassandra", "password", str, "", "Its password.", secret=True),
+    Setting("cassandra", "tls_ca", str, "", "File of the CA that signed the nodes' certificates; turns TLS on."),
+    Setting("cassandra", "tls_cert", str, "", "File of this server's certificate, where nodes ask for one."),
+    Setting("cassandra", "tls_key", str, "", "File of its key."),
+    Setting("cassandra", "write_budget_ms", int, 1500, "How long an append may take from its id to its acknowledgement (W); 0 switches the check off, and readers may skip messages.", 0, 60_000),
+    Setting("cassandra", "clock_error_ms", int, 250, "How far this server's clock may be off those of the nodes (E); beyond it appends and reads are refused.", 1, 60_000),
+    Setting("cassandra", "read_delay_ms", int, 2000, "How far behind the clock readers stay (D): at least the write budget and twice the clock error.", 0, 600_000),
+    Setting("cassandra", "request_seconds", int, 10, "How long an append tries again before its outcome is told as unknown.", 1, 60),
+    Setting("cassandra", "cache_ms", int, 1000, "How long a server uses what it read of a queue; a change made on another is seen within this time.", 0, 60_000),
+    Setting("cassandra", "max_calls", int, 1024, "Calls of the store under way at once; more get 503.", 1, 100_000),
+    Setting("cassandra", "strict_durability", bool, False, "Do not start on a cluster that is weaker than a strong queue promises; otherwise readiness says so."),
     Setting("limits", "max_body_bytes", int, 1 << 20, "Largest message body, bytes.", 1, 64 << 20),
     Setting("limits", "max_request_bytes", int, 8 << 20, "Largest request body, a batch included, bytes.", 1, 256 << 20),
     Setting("limits", "max_answer_bytes", int, 4 << 20, "Bodies in one JSON answer, bytes; the answer ends early and says so.", 1 << 10, 256 << 20),
@@ -126,6 +85,21 @@ SETTINGS: tuple[Setting, ...] = (
         1,
         1_000_000,
     ),
+    Setting("limits", "max_waiters", int, 20_000, "Readers that wait for messages at once, long polls and streams; beyond it they are answered at once.", 0, 1_000_000),
+    Setting("limits", "max_waiters_per_application", int, 20_000, "Of these, those of one application's keys, or of readers of its public queues who prove nothing; more get 429 with Retry-After.", 0, 1_000_000),
+    Setting("limits", "max_waiters_per_user", int, 100, "Of these, those of one bid: or oidc: principal; more get 429 with Retry-After.", 0, 1_000_000),
+    Setting(
+        "limits",
+        "bad_credentials_per_second",
+        int,
+        1000,
+        "Bad assertions and tokens looked at in a second; beyond it those that are not known yet get 429 with Retry-After.",
+        1,
+        1_000_000,
+    ),
+    Setting("tokens", "keys", tuple, (), "Keys of this server's own tokens: the first signs, all verify, without any there are none.", secret=True),
+    Setting("tokens", "audience", str, "queuey", "What this server's tokens are for; another server with the same keys but another audience refuses them."),
+    Setting("tokens", "life_seconds", int, 3600, "Longest life of a token.", 60, 86_400),
     Setting("log", "level", str, "info", "Least level that is logged.", words=("debug", "info", "warning", "error")),
     Setting("log", "format", str, "auto", "json, text, or auto: text on a terminal, else json.", words=("auto", "json", "text")),
     Setting("log", "requests", bool, False, "Log a line for every request; refusals of the server's own making are always logged."),
@@ -133,13 +107,19 @@ SETTINGS: tuple[Setting, ...] = (
 # fmt: on
 """Every setting there is, in the order of the docs."""
 
-CLIENT_VARIABLES = frozenset({"QUEUEY_URL", "QUEUEY_APPLICATION", "QUEUEY_KEY", "QUEUEY_CONFIG", "QUEUEY_OUTPUT"})
+CLIENT_VARIABLES = frozenset(
+    {"QUEUEY_URL", "QUEUEY_APPLICATION", "QUEUEY_KEY", "QUEUEY_TOKEN", "QUEUEY_CONFIG", "QUEUEY_OUTPUT"}
+)
 """``QUEUEY_*`` variables that are not settings: the client commands', the first key, the ini file's path."""
 
 MIN_KEY_CHARACTERS = 16
 """Of an application key in an ini file: 64 bits if it is hexadecimal. ``queuey key new`` gives 256."""
+MIN_TOKEN_KEY_CHARACTERS = 32
+"""Of a key that signs tokens, which can be guessed at without asking the server. ``queuey token key`` gives 256 bits."""
 
-_COMMAND_VARIABLE = re.compile(r"QUEUEY_(SERVE|PUT|GET|QUEUE|KEY|BACKUP|CONFIG|ERRORS|VERSION|COMPLETION)_.+")
+_COMMAND_VARIABLE = re.compile(
+    r"QUEUEY_(SERVE|PUT|GET|QUEUE|KEY|TOKEN|INIT|BACKUP|CONFIG|ERRORS|VERSION|COMPLETION)_.+"
+)
 """Every option of a command can be set by a variable; a server is not to stumble over them."""
 _BY_NAME = {(setting.section, setting.key): setting for setting in SETTINGS}
 _BY_ATTRIBUTE = {setting.attribute: setting for setting in SETTINGS}
@@ -148,21 +128,9 @@ _APPLICATION = re.compile(r"(?!\.{1,2}$)[A-Za-z0-9_.-]{1,50}")
 _KEY_TEXT = re.compile(r"[!-:<-~]+")
 """What a credential in a header can carry: visible ASCII, no semicolon."""
 
-_OLD_SECTIONS = {
-    "global": "logging is set in [log]",
-    "metlog": "metrics are at /metrics",
-    "cef": "it was never used",
-    "smtp": "it was never used",
-    "ipauth": "it was never used",
-}
-_OLD_BACKENDS = {
-    "queuey.storage.memory.MemoryQueueBackend": "memory",
-    "queuey.storage.memory.MemoryMetadata": "memory",
-    "queuey.storage.cassandra.CassandraQueueBackend": "cassandra",
-    "queuey.storage.cassandra.CassandraMetadata": "cassandra",
-}
-_OLD_KEYS = frozenset({"host", "username", "password", "database", "multi_dc", "create_schema", "base_delay"})
-"""Arguments of the first Queuey's Cassandra classes."""
+_KEYSPACE = re.compile(r"[a-z][a-z0-9_]{0,47}")
+"""What CQL takes without quotes, and gives back as it was written."""
+_ORIGIN = re.compile(r"\*|https?://([a-z0-9.-]+|\[[0-9a-f:.]+\])(:[0-9]{1,5})?")
 _PASTE = re.compile(
     r"(app|application|composite|filter|pipeline|server|host):.+|loggers|handlers|formatters|(logger|handler|formatter)_.+"
 )
@@ -177,6 +145,8 @@ class Settings:
     """Where a value that is not the default came from, by attribute."""
     application_keys: Mapping[str, tuple[str, ...]] = field(default_factory=dict, repr=False)
     """Keys given in the ini file, by application."""
+    issuers: tuple[Issuer, ...] = ()
+    """Whom the server trusts to say who a caller is."""
     notices: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
@@ -214,27 +184,28 @@ class _Loader:
         self._values = {setting.attribute: setting.default for setting in SETTINGS}
         self._origins: dict[str, str] = {}
         self._keys: dict[str, tuple[str, ...]] = {}
+        self._issuers: tuple[Issuer, ...] = ()
         self._notices: list[str] = []
-        self._without_store: str | None = None
 
     def take_file(self, path: Path) -> None:
         sections = read_ini(path, self._environ)
         self._take_paste_server(sections.get("server:main", {}))
+        moved = self._take_moved(moved_to_cassandra(sections, self._environ))
         for section, entries in sections.items():
             if section == "DEFAULT":
                 continue
             if section == "application_keys":
                 self._keys = dict(self._take_keys(entries))
-            elif section in _OLD_SECTIONS:
-                self._notices.append(f"[{section}] has no meaning any more: {_OLD_SECTIONS[section]}")
+            elif section in OLD_SECTIONS:
+                self._notices.append(f"[{section}] has no meaning any more: {OLD_SECTIONS[section]}")
             elif section in _sections():
                 for key, entry in entries.items():
-                    self._take_entry(section, key, entry)
-            elif not _PASTE.fullmatch(section):
+                    if (section, key) not in moved:
+                        self._take_entry(section, key, entry)
+            elif not is_issuer(section) and not _PASTE.fullmatch(section):
                 near = _near(section, (*_sections(), "application_keys"))
                 raise ConfigurationError(f"{path}: section [{section}] is unknown{near}")
-        if self._without_store is not None:
-            raise ConfigurationError("\n".join([self._without_store, *self._notices]))
+        self._issuers = read_issuers(sections, self._environ)
 
     def take_environment(self) -> None:
         for name in sorted(self._environ):
@@ -261,7 +232,48 @@ class _Loader:
             raise ConfigurationError(
                 f"{origin}: [limits] max_body_bytes is over max_request_bytes: expected a request to hold a body"
             )
-        return Settings(self._values, self._origins, self._keys, tuple(self._notices))
+        self._check_keyspaces()
+        self._check_read_delay()
+        self._check_token_keys()
+        self._check_origins()
+        return Settings(self._values, self._origins, self._keys, self._issuers, tuple(self._notices))
+
+    def _check_origins(self) -> None:
+        for origin in self._values["cors_origins"]:
+            if not _ORIGIN.fullmatch(origin):
+                where = f"{self._origins['cors_origins']}: [server] cors_origins: {origin!r}"
+                raise ConfigurationError(f"{where}: expected an origin such as https://app.example.org:8080, or *")
+
+    def _check_token_keys(self) -> None:
+        keys = self._values["tokens_keys"]
+        for number, key in enumerate(keys, 1):
+            if len(key) < MIN_TOKEN_KEY_CHARACTERS or not key.isascii():
+                raise ConfigurationError(
+                    f"{self._origins['tokens_keys']}: [tokens] keys: key {number} of {len(keys)}: expected at least "
+                    f"{MIN_TOKEN_KEY_CHARACTERS} ASCII characters; 'queuey token key' makes good ones"
+                )
+
+    def _check_keyspaces(self) -> None:
+        for key in ("keyspace", "metadata_keyspace"):
+            name = self._values[f"cassandra_{key}"]
+            if name and not _KEYSPACE.fullmatch(name):
+                raise ConfigurationError(
+                    f"{self._origins[f'cassandra_{key}']}: [cassandra] {key} = {name!r}: expected at most 48 small "
+                    "letters, digits and '_', the first a letter"
+                )
+
+    def _check_read_delay(self) -> None:
+        """D >= W + 2 E, or readers could pass an append that is still to be acknowledged (G3)."""
+        budget, error, delay = (
+            self._values[f"cassandra_{key}_ms"] for key in ("write_budget", "clock_error", "read_delay")
+        )
+        if budget and delay < budget + 2 * error:
+            named = [a for a in ("cassandra_read_delay_ms", "cassandra_write_budget_ms") if a in self._origins]
+            origin = self._origins[named[0]] if named else self._origins["cassandra_clock_error_ms"]
+            raise ConfigurationError(
+                f"{origin}: [cassandra] read_delay_ms = {delay}: expected at least write_budget_ms + 2 * clock_error_ms, "
+                f"which is {budget + 2 * error}"
+            )
 
     def _take(self, setting: Setting, text: str, origin: str) -> None:
         self._values[setting.attribute] = setting.parse(text, origin)
@@ -274,25 +286,31 @@ class _Loader:
                 text = entries[key].text(self._environ, f"[server:main] {key}")
                 self._take(_BY_NAME["server", key], text, f"{entries[key].path} [server:main]")
 
+    def _take_moved(self, found: Iterable[Moved]) -> set[tuple[str, str]]:
+        """What [cassandra] says now, unless the file has that section say otherwise: the keys that need no other notice."""
+        moved = set()
+        for section, old, key, text, path in found:
+            setting = _BY_NAME["cassandra", key]
+            self._take(setting, text, f"{path} [{section}] {old}")
+            shown = f" = {text}" if not setting.secret else ""
+            self._notices.append(f"[{section}] {old} means [cassandra] {key}{shown} now")
+            moved.add((section, old))
+        return moved
+
     def _take_entry(self, section: str, key: str, entry: Entry) -> None:
         setting = _BY_NAME.get((section, key))
         if setting is None:
-            if section not in {"storage", "metadata"} or key not in _OLD_KEYS:
+            if section not in {"storage", "metadata"} or key not in OLD_KEYS:
                 raise ConfigurationError(f"{entry.path}: [{section}] {key} is unknown{_near_key(section, key)}")
-            self._notices.append(f"[{section}] {key} has no meaning for the stores of this version")
+            self._notices.append(f"[{section}] {key} has no meaning any more: {OLD_KEYS[key]}")
             return
-        text = entry.text(self._environ, f"[{section}] {key}")
+        lines = setting.kind is tuple
+        text = "\n".join(entry.lines(self._environ)) if lines else entry.text(self._environ, f"[{section}] {key}")
         self._take(setting, self._backend(text, section, entry) if key == "backend" else text, str(entry.path))
 
     def _backend(self, text: str, section: str, entry: Entry) -> str:
         """The backend's name of today, if ``text`` is a class name of the first Queuey."""
-        name = _OLD_BACKENDS.get(text, text)
-        if name == "cassandra":
-            self._without_store = (
-                f"{entry.path}: [{section}] backend = {text!r}: this version cannot keep its data in Cassandra; "
-                f"use [storage] backend = sqlite, and take [metadata] backend out"
-            )
-            return "sqlite"
+        name = OLD_BACKENDS.get(text, text)
         if name != text:
             self._notices.append(f"[{section}] backend = {text} means {name} now")
         return name
@@ -352,12 +370,14 @@ def describe(settings: Settings) -> list[Row]:
         Row(
             setting.section,
             setting.key,
-            setting.to_text(settings.values[setting.attribute]),
+            setting.shown(settings.values[setting.attribute]),
             settings.origins.get(setting.attribute, "default"),
             setting.variable,
         )
         for setting in SETTINGS
     ]
+    for issuer in settings.issuers:
+        rows += [Row(f"issuer:{issuer.name}", key, value, "ini file", "") for key, value in issuer.shown()]
     for application, keys in settings.application_keys.items():
         rows.append(Row("application_keys", application, f"({len(keys)} hidden)", "ini file", ""))
     return rows
@@ -375,6 +395,7 @@ def sample_ini() -> str:
         for setting in (s for s in SETTINGS if s.section == section):
             lines += [f"# {setting.help}", f"# {setting.accepted}; {setting.variable}"]
             lines += [f"#{setting.key} = {setting.to_text(setting.default)}".rstrip(), ""]
+    lines += [f"# {line}" if line else "" for line in sample_issuer()] + [""]
     lines += ["[application_keys]"]
     lines += ["# application = key, or several keys, one on each following line, for a change of keys."]
     lines += ["# 'queuey key new APPLICATION' keeps only a digest, in the store: better than a key in a file."]

@@ -3,17 +3,23 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from random import randrange
-from typing import NamedTuple
+from math import ceil, inf
+from random import random
+from typing import NamedTuple, TypeVar
 
 from google_crc32c import value as crc32c
 
 from queuey.clock import Clock
+from queuey.errors import OutcomeUnknown, QueueNotFound, StorageUnavailable
 from queuey.ids import MessageId
-from queuey.model import Appended, AppendRequest, Message, Page, Queue, Span
+from queuey.model import Appended, AppendRequest, Message, Page, Placed, Queue, Span
 from queuey.monitor import Monitor
 from queuey.promise import Promise
+from queuey.service.live import Live
+from queuey.service.queues import Queues
 from queuey.storage import MessageStore
+
+T = TypeVar("T")
 
 PlacedId = tuple[int, MessageId]
 """A partition number and an id."""
@@ -52,14 +58,44 @@ class ReadAnswer(NamedTuple):
 class Log:
     """The messages of all queues."""
 
-    def __init__(self, messages: MessageStore, clock: Clock, monitor: Monitor) -> None:
+    def __init__(self, messages: MessageStore, queues: Queues, clock: Clock, monitor: Monitor, live: Live) -> None:
         self._messages = messages
+        self._live = live
+        self._queues = queues
         self._clock = clock
         self._monitor = monitor
+        self._settled = messages.settled_seconds
+        delay = messages.read_delay_seconds
+        self.least_ttl_seconds = ceil(delay) + 1 if delay else 1
+        """A message that lives no longer could expire before any reader may see it (G8)."""
+        self.reads_elsewhere = messages.reads_elsewhere
+        """See :attr:`queuey.storage.MessageStore.reads_elsewhere`."""
 
-    def append(self, request: AppendRequest) -> Promise[Appended]:
-        """See :meth:`queuey.storage.MessageStore.append`."""
-        return self._messages.append(request)
+    async def append(self, request: AppendRequest) -> Appended:
+        """See :meth:`queuey.storage.MessageStore.append`; readers that wait hear of it."""
+        stored = self._messages.append(request)
+        appended = await stored if self._settled == inf else await self._while_there(request.queue, stored)
+        if not appended.repeated:
+            self._live.arrived(request.queue.uuid, appended.placed)
+        return appended
+
+    async def _while_there(self, queue: Queue, written: Promise[T]) -> T:
+        """What was written, if its queue was there all the time.
+
+        :raises QueueNotFound: it is gone; what was written is never read.
+        :raises OutcomeUnknown: nobody can say.
+        """
+        began = self._clock.elapsed()
+        outcome = await written
+        if self._clock.elapsed() - began < self._settled:
+            return outcome
+        try:
+            there = await self._queues.is_there(queue)
+        except StorageUnavailable as error:
+            raise OutcomeUnknown from error
+        if not there:
+            raise QueueNotFound
+        return outcome
 
     def watermark(self, queue: Queue) -> int:
         """Ticks up to which the queue is complete for readers."""
@@ -103,11 +139,14 @@ class Log:
         found = iter(await self._messages.fetch(queue, inside, now_ticks=self._clock.now_ticks()))
         return [next(found) if number <= queue.partitions else None for number, _ in wanted]
 
-    def put(
+    async def put(
         self, queue: Queue, wanted: Sequence[PlacedId], *, body: bytes, content_type: str | None, ttl_seconds: int
-    ) -> Promise[bool]:
-        """See :meth:`queuey.storage.MessageStore.put`."""
-        return self._messages.put(queue, wanted, body=body, content_type=content_type, ttl_seconds=ttl_seconds)
+    ) -> bool:
+        """See :meth:`queuey.storage.MessageStore.put`; readers that wait hear of it."""
+        stored = self._messages.put(queue, wanted, body=body, content_type=content_type, ttl_seconds=ttl_seconds)
+        late = await stored if self._settled == inf else await self._while_there(queue, stored)
+        self._live.arrived(queue.uuid, [Placed(id_, number) for number, id_ in wanted])
+        return late
 
     def delete(self, queue: Queue, wanted: Sequence[PlacedId]) -> Promise[None]:
         """See :meth:`queuey.storage.MessageStore.delete`."""
@@ -121,4 +160,4 @@ def partition_for(queue: Queue, key: str | None) -> int:
     """
     if key is not None:
         return int(crc32c(key.encode())) % queue.partitions + 1
-    return 1 if queue.partitions == 1 else randrange(queue.partitions) + 1  # noqa: S311 - spreads, hides nothing
+    return 1 if queue.partitions == 1 else int(random() * queue.partitions) + 1  # noqa: S311 - spreads, hides nothing

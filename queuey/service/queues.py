@@ -4,17 +4,21 @@ from __future__ import annotations
 
 import uuid
 from collections import OrderedDict
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
+from math import inf
 
 from queuey.clock import Clock
-from queuey.errors import PartitionsCannotShrink, QueueExists, QueueNotFound
+from queuey.errors import OutcomeUnknown, PartitionsCannotShrink, QueueExists, QueueNotFound, StorageUnavailable
 from queuey.model import Consistency, PartitionState, Queue, QueueKind
 from queuey.monitor import Monitor
+from queuey.service.live import Live
 from queuey.storage import Stores
 
 CACHED_QUEUES = 10_000
 """Queues whose settings are kept at hand: about 8 MB; a million others cost nothing."""
+_AGED = 0.75
+"""Of the time that settings may be used: from then on one call asks anew, and all others need not wait for it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,38 +36,69 @@ class QueueSettings:
         return replace(queue, **named)
 
 
+class _Known:
+    """A queue at hand."""
+
+    __slots__ = ("aged", "asked", "queue", "until")
+
+    def __init__(self, queue: Queue, since: float, trusted: float) -> None:
+        self.queue = queue
+        self.until = since + trusted
+        """The elapsed time up to which it may be used."""
+        self.aged = since + _AGED * trusted
+        self.asked = False
+        """Somebody is asking anew."""
+
+    def serves(self, now: float) -> bool:
+        return now < self.aged or (self.asked and now < self.until)
+
+
 class Queues:
     """The queues of all applications, with a bounded cache of their settings.
 
-    In an embedded store every change passes through here, so the cache is never behind.
+    In an embedded store every change passes through here, so the cache is never behind. Where other
+    servers change queues as well, what was read is used for as long as the store says, and no longer.
     """
 
-    def __init__(self, stores: Stores, clock: Clock, monitor: Monitor) -> None:
+    def __init__(self, stores: Stores, clock: Clock, monitor: Monitor, live: Live) -> None:
         self._stores = stores
+        self._live = live
         self._metadata = stores.metadata
         self._clock = clock
-        self._cache: OrderedDict[tuple[str, str], Queue] = OrderedDict()
+        self._trusted: float = stores.metadata.trusted_seconds
+        self._cache: OrderedDict[tuple[str, str], _Known] = OrderedDict()
         self._changes = 0
         self._monitor = monitor
 
     def cached(self, application: str, name: str) -> Queue | None:
         """The queue if its settings are at hand."""
-        return self._cache.get((application, name))
+        known = self._cache.get((application, name))
+        if known is None or not (self._trusted == inf or known.serves(self._clock.elapsed())):
+            return None
+        return known.queue
 
     async def find(self, application: str, name: str) -> Queue | None:
         """The queue, or None."""
         queue = self.cached(application, name)
         if queue is not None:
             return queue
+        known = self._cache.get((application, name))
+        if known is not None:
+            known.asked = True
         self._monitor.count("queuey_queue_cache", 1, "miss")
-        changes = self._changes
+        changes, since = self._changes, self._clock.elapsed()
         queue = await self._metadata.find_queue(application, name)
         if queue is not None and changes == self._changes:
-            self._remember(queue)
+            self._remember(queue, since)
         return queue
 
-    def _remember(self, queue: Queue) -> None:
-        self._cache[queue.application, queue.name] = queue
+    async def is_there(self, queue: Queue) -> bool:
+        """Whether this incarnation is stored now, whatever is at hand."""
+        found = await self._metadata.find_queue(queue.application, queue.name)
+        return found is not None and found.uuid == queue.uuid
+
+    def _remember(self, queue: Queue, since: float) -> None:
+        self._cache[queue.application, queue.name] = _Known(queue, since, self._trusted)
         while len(self._cache) > CACHED_QUEUES:
             self._cache.popitem(last=False)
 
@@ -117,6 +152,7 @@ class Queues:
             done = await self._metadata.replace_queue(queue, wanted)
             self._forget(queue)
             if done:
+                self._live.changed(queue.uuid)
                 return wanted
             found = await self._metadata.find_queue(queue.application, queue.name)
             if found is None:
@@ -133,7 +169,11 @@ class Queues:
         self._forget(queue)
         if not gone:
             raise QueueNotFound
-        await self._drop(queue.uuid)
+        self._live.changed(queue.uuid)
+        try:
+            await self._drop(queue.uuid)
+        except StorageUnavailable as error:
+            raise OutcomeUnknown from error  # the queue is gone, and its messages are not to be read; they go later
 
     async def _drop(self, incarnation: uuid.UUID) -> None:
         await self._stores.messages.drop(incarnation)
@@ -148,6 +188,14 @@ class Queues:
     async def page(self, application: str, *, start: str, limit: int) -> Sequence[Queue]:
         """Queues by name from ``start`` on, which is included."""
         return await self._metadata.list_queues(application, start=start, limit=limit)
+
+    async def naming(self, application: str, principals: Iterable[str], *, start: str, limit: int) -> Sequence[Queue]:
+        """Queues that name one of these principals, by name from ``start`` on, each once."""
+        pages = [
+            self._metadata.list_named(application, principal, start=start, limit=limit) for principal in principals
+        ]
+        found = {queue.name: queue for page in pages for queue in await page}
+        return [found[name] for name in sorted(found)[:limit]]
 
     async def inspect(self, queue: Queue) -> Sequence[PartitionState]:
         """Depth and ends of each partition, in order."""

@@ -13,7 +13,8 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
-from typing import ClassVar, Protocol
+from math import inf
+from typing import NamedTuple, Protocol
 from uuid import UUID
 
 from queuey.ids import MessageId
@@ -31,7 +32,16 @@ from queuey.model import (
 )
 from queuey.promise import Promise
 
-__all__ = ["ONCE_SECONDS", "MessageStore", "MetadataStore", "Observer", "Stores", "Unobserved"]
+__all__ = [
+    "ONCE_SECONDS",
+    "Activity",
+    "MessageStore",
+    "MetadataStore",
+    "Observer",
+    "Stores",
+    "Told",
+    "Unobserved",
+]
 
 ONCE_SECONDS = 24 * 3600
 """How long an idempotency key is remembered, counted from the append that stored (G7)."""
@@ -49,6 +59,9 @@ class Observer(Protocol):
     def failed(self, operation: str, code: str) -> None:
         """One call failed, with an error of this code."""
 
+    def restamped(self) -> None:
+        """An append took too long to be acknowledged, and is written again under fresh ids (G3)."""
+
 
 class Unobserved:
     """Nobody wants to know."""
@@ -62,12 +75,44 @@ class Unobserved:
     def failed(self, operation: str, code: str) -> None:
         """Not noted."""
 
+    def restamped(self) -> None:
+        """Not noted."""
+
+
+class Told(NamedTuple):
+    """What one server tells the others."""
+
+    partitions: Sequence[PartitionId] | None
+    """Where messages came; None stands for anywhere."""
+    newest_ticks: int
+    """When the last of them was acknowledged."""
+
+
+class Activity(ABC):
+    """How servers of one store tell each other where messages came."""
+
+    @abstractmethod
+    def tell(self, told: Told) -> Promise[None]:
+        """Tell all servers, this one included."""
+
+    @abstractmethod
+    def listen(self) -> Promise[Sequence[Told]]:
+        """What other servers told since the last call; some of it may come again."""
+
 
 class MessageStore(ABC):
     """Partitions of messages, in the order of their ids."""
 
-    expires_by_itself: ClassVar[bool] = False
-    """True if expiry follows the store's own clock and not the ``now_ticks`` of a call."""
+    read_delay_seconds: float = 0.0
+    """How far the watermark stays behind the clock; 0 in a store that knows all its unfinished writes."""
+    settled_seconds: float = inf
+    """How long after a queue's removal was decided it is not done yet: a write that took longer may have outlived
+    its queue, so who asked for it looks whether the queue is still there (G9)."""
+
+    activity: Activity | None = None
+    """Where other servers append to the same store."""
+    reads_elsewhere: bool = False
+    """Whether a page is read by others while this process does something else: then it pays to ask ahead."""
 
     @abstractmethod
     def append(self, request: AppendRequest) -> Promise[Appended]:
@@ -110,7 +155,7 @@ class MessageStore(ABC):
 
         :param span: its ``upto`` is at most the watermark; a store adds no delay of its own.
         :param limit: 1 to 10,000 messages.
-        :param now_ticks: decides expiry, unless ``expires_by_itself``.
+        :param now_ticks: decides expiry.
         :param max_bytes: the page ends before the message that would pass it, but has one at least.
         :param with_bodies: False leaves body, content type and key out, unread and unchecked.
         :param skip_corrupt: step over messages that do not match their checksum, and count them.
@@ -163,7 +208,15 @@ class MessageStore(ABC):
 
     @abstractmethod
     def problems(self) -> Sequence[str]:
-        """What an operator should know: each a sentence; none when all is well. Quick, from memory."""
+        """What keeps the store from its work: each a sentence; none when all is well. Quick, from memory."""
+
+    def warnings(self) -> Sequence[str]:
+        """What makes the store weaker than it promises, though it works: each a sentence. Known since the start."""
+        return ()
+
+    def clock_error_seconds(self) -> float:
+        """How far this server's clock may be off those that its promises depend on; 0 if they depend on none."""
+        return 0.0
 
     @abstractmethod
     def close(self) -> None:
@@ -172,6 +225,9 @@ class MessageStore(ABC):
 
 class MetadataStore(ABC):
     """Queues and their settings, and the keys of applications."""
+
+    trusted_seconds: float = inf
+    """How long what was read of a queue may be used while others change it; infinite in a store of one server."""
 
     @abstractmethod
     def create_queue(self, queue: Queue) -> Promise[tuple[Queue, bool]]:
@@ -214,6 +270,19 @@ class MetadataStore(ABC):
         """
 
     @abstractmethod
+    def list_named(
+        self, application: str, principal: str, *, start: str = "", limit: int = 1000
+    ) -> Promise[Sequence[Queue]]:
+        """One page of an application's queues that name ``principal``, in the order and from the start of :meth:`list_queues`.
+
+        A queue is here from the moment on that its creation or replacement is acknowledged, once however often it
+        names the principal, and not any more when its replacement or removal is. Principals match exactly.
+        Queues that do not name it are passed over before ``limit`` counts, so a short page is the last.
+
+        Cost follows ``limit``, not how many queues there are, nor how many principals.
+        """
+
+    @abstractmethod
     def add_key(self, key: ApplicationKey) -> Promise[None]:
         """Store a key; the same digest again changes nothing."""
 
@@ -247,6 +316,9 @@ class Stores:
     def problems(self) -> list[str]:
         found = list(self.messages.problems())
         return found + [text for text in self.metadata.problems() if text not in found]
+
+    def warnings(self) -> Sequence[str]:
+        return self.messages.warnings()
 
     def close(self) -> None:
         self.messages.close()

@@ -27,10 +27,12 @@ PAUSE_SECONDS = 0.01
 class Node:
     """One store folder, and at most one server process on it. A context manager that leaves no process behind."""
 
-    def __init__(self, folder: Path, *, settings: str = "", program: Sequence[str] = QUEUEY) -> None:
+    def __init__(self, folder: Path, *, settings: str = "", program: Sequence[str] = QUEUEY, port: int = 0) -> None:
+        """:param port: where each of its processes listens; 0 is another one each time."""
         self._folder = folder
         self._settings = settings
         self._program = program
+        self.port = port
         self._running = ExitStack()
         self.door: Door
         self.starts = 0
@@ -46,7 +48,7 @@ class Node:
         """
         began = time.monotonic()
         self.door = self._running.enter_context(
-            servers.shipped(self._folder, settings=self._settings, program=self._program)
+            servers.shipped(self._folder, settings=self._settings, program=self._program, port=self.port)
         )
         self.starts += 1
         return time.monotonic() - began

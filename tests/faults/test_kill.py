@@ -24,14 +24,15 @@ from tests.functional.servers import QUEUEY, eventually
 class Singles:
     """Appends messages one by one, overwrites and deletes some of them, and makes queues."""
 
-    def __init__(self, chance: random.Random) -> None:
+    def __init__(self, chance: random.Random, name: str = "single") -> None:
+        self.name = name
         self.effects = Effects()
         self.made: list[str] = []
         self._chance = chance
         self._numbers = count()
 
     def step(self, client: Client) -> None:
-        body = b"single %d" % next(self._numbers)
+        body = f"{self.name} {next(self._numbers)}".encode()
         for where in self.effects.append([body], lambda: [client.append("q", body)]):
             fate = self._chance.random()
             if fate < 0.2:
@@ -39,7 +40,7 @@ class Singles:
             elif fate < 0.4:
                 self.effects.change(place_of(where), b"new " + body, partial(client.put, "q", where, b"new " + body))
             elif fate < 0.5:
-                self._make_queue(client, f"made-{next(self._numbers)}")
+                self._make_queue(client, f"made-{self.name}-{next(self._numbers)}")
 
     def _make_queue(self, client: Client, name: str) -> None:
         try:

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import random
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from itertools import count
 from pathlib import Path
@@ -14,8 +15,8 @@ from qdo.measure import duplicates, loss
 from tests.conftest import Figures
 from tests.faults.effects import everything, place_of
 from tests.faults.node import APPLICATION, PAUSE_SECONDS, Node, busy, wait_for_more
-from tests.faults.proxy import Proxy
 from tests.functional.servers import FIRST_KEY
+from tests.services.proxy import Proxy, Way
 
 LOSES = 0.1
 RETRIES = 1000
@@ -44,6 +45,14 @@ class Sender:
         self.answered |= zip(bodies, placed, strict=True)
 
 
+@contextmanager
+def lossy(node: Node, chance: random.Random) -> Iterator[Proxy]:
+    """Some requests and answers break their connection on the way."""
+    with Proxy(lambda: ("127.0.0.1", node.door.port), chance=chance) as proxy:
+        proxy.lose(LOSES)
+        yield proxy
+
+
 def test_appends_repeated_until_answered_are_stored_once(
     tmp_path: Path, rounds: Callable[[int], range], chance: random.Random, figures: Figures
 ) -> None:
@@ -53,7 +62,7 @@ def test_appends_repeated_until_answered_are_stored_once(
         next(pauses)
         time.sleep(PAUSE_SECONDS)
 
-    with Node(tmp_path) as node, Proxy(lambda: node.door.port, LOSES, chance) as proxy:
+    with Node(tmp_path) as node, lossy(node, chance) as proxy:
         node.client().create_queue("q", partitions=3)
         senders = [
             Sender(name, Client(proxy.url, APPLICATION, FIRST_KEY, retries=RETRIES, sleep=pause), chance)
@@ -76,14 +85,14 @@ def test_appends_repeated_until_answered_are_stored_once(
         "G7",
         sent=len(sent),
         retries=next(pauses),
-        requests_lost=proxy.lost_requests,
-        answers_lost=proxy.lost_answers,
+        requests_lost=proxy.lost(Way.THERE),
+        answers_lost=proxy.lost(Way.BACK),
         kills=len(rounds(3)),
         duplicates=len(duplicates(found)),
         lost=len(loss(sent, found)),
     )
-    assert proxy.lost_answers
-    assert proxy.lost_requests
+    assert proxy.lost(Way.BACK)
+    assert proxy.lost(Way.THERE)
     assert duplicates(found) == []
     assert loss(sent, found) == []
     assert misplaced == []
@@ -91,7 +100,7 @@ def test_appends_repeated_until_answered_are_stored_once(
 
 def test_without_keys_the_same_losses_store_duplicates(tmp_path: Path, chance: random.Random, figures: Figures) -> None:
     """The planted fault: a client that repeats without a key."""
-    with Node(tmp_path) as node, Proxy(lambda: node.door.port, LOSES, chance) as proxy:
+    with Node(tmp_path) as node, lossy(node, chance) as proxy:
         node.client().create_queue("q")
         with Client(proxy.url, APPLICATION, FIRST_KEY, retries=RETRIES, sleep=lambda _: None) as client:
             for number in range(300):

@@ -44,6 +44,8 @@ class Pages:
 
     limit: int
     newest_first: bool = False
+    since: str | None = None
+    """Where all of it begins; None is the beginning of the queue."""
     got: list[Message] = field(default_factory=list)
     spans: int = 0
     cursor: str | None = None
@@ -53,11 +55,11 @@ class Pages:
         """One page; newest first, one whole way from here down."""
         if self.newest_first:
             self.got = []
-            for page in client.pages("q", limit=self.limit, newest_first=True):
+            for page in client.pages("q", until=self.since, limit=self.limit, newest_first=True):
                 self.got += page.messages
                 self.spans += 1
             return
-        page = client.read("q", cursor=self.cursor, limit=self.limit)
+        page = client.read("q", since=self.since if self.cursor is None else None, cursor=self.cursor, limit=self.limit)
         self.cursor, self.caught_up = page.cursor, not page.more
         self.got += page.messages
         self.spans += 1

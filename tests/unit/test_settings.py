@@ -88,9 +88,17 @@ def test_variables_of_the_client_commands_are_no_settings() -> None:
         ("[server]\nhost = \n", ("[server] host = ''", "expected a text")),
         ("[server]\nport =\n  1\n  2\n", ("[server] port has 2 lines", "expected one")),
         ("[log]\nrequests = maybe\n", ("[log] requests = 'maybe'", "expected true or false")),
-        ("[storage]\nbackend = sqlit\n", ("[storage] backend = 'sqlit'", "expected sqlite or memory")),
-        ("[metadata]\nbackend = x\n", ("[metadata] backend = 'x'", "expected nothing or sqlite or memory")),
+        ("[storage]\nbackend = sqlit\n", ("[storage] backend = 'sqlit'", "expected sqlite or cassandra or memory")),
+        (
+            "[metadata]\nbackend = x\n",
+            ("[metadata] backend = 'x'", "expected nothing or sqlite or cassandra or memory"),
+        ),
         ("[limits]\nmax_request_bytes = 9\n", ("max_body_bytes is over max_request_bytes",)),
+        ("[cassandra]\nkeyspace = Queuey\n", ("[cassandra] keyspace = 'Queuey'", "small letters, digits and '_'")),
+        ("[cassandra]\nmetadata_keyspace = a b\n", ("[cassandra] metadata_keyspace = 'a b'", "expected at most 48")),
+        ("[cassandra]\nread_delay_ms = 1999\n", ("[cassandra] read_delay_ms = 1999", "which is 2000")),
+        ("[cassandra]\nwrite_budget_ms = 1501\n", ("write_budget_ms + 2 * clock_error_ms", "which is 2001")),
+        ("[cassandra]\nclock_error_ms = 300\n", ("write_budget_ms + 2 * clock_error_ms", "which is 2100")),
         ("port = 1\n", ("line 1", "expected a [section] first")),
         ("[server]\nport\n", ("line 2", "expected key = value")),
         ("[server]\nport = 1\nport = 2\n", ("line 3", "[server] port is given twice")),
@@ -263,9 +271,9 @@ def test_an_old_file_loads_and_says_what_has_no_meaning(ini: Write) -> None:
     assert settings.application_keys == {"queuey": (KEY,)}
     assert settings.notices == (
         "[storage] backend = queuey.storage.memory.MemoryQueueBackend means memory now",
-        "[storage] host has no meaning for the stores of this version",
-        "[storage] base_delay has no meaning for the stores of this version",
-        "[storage] create_schema has no meaning for the stores of this version",
+        "[storage] host has no meaning any more: [cassandra] hosts takes its place",
+        "[storage] base_delay has no meaning any more: [cassandra] read_delay_ms takes its place",
+        "[storage] create_schema has no meaning any more: 'queuey init' makes the tables",
         "[metadata] backend = queuey.storage.memory.MemoryMetadata means memory now",
         "[global] has no meaning any more: logging is set in [log]",
         "[metlog] has no meaning any more: metrics are at /metrics",
@@ -274,14 +282,86 @@ def test_an_old_file_loads_and_says_what_has_no_meaning(ini: Write) -> None:
     )
 
 
-def test_an_old_file_for_cassandra_is_refused_with_what_to_use_and_all_notices(ini: Write) -> None:
-    text = OLD.replace("BACKEND", "cassandra.CassandraQueueBackend").replace("METADATA", "memory.MemoryMetadata")
+OLD_CASSANDRA = """\
+[storage]
+backend = queuey.storage.cassandra.CassandraQueueBackend
+host = 10.0.0.1:9160, 10.0.0.2:9042,10.0.0.3
+username = joe
+password = swordfish
+database = MessageStore
+multi_dc = true
+create_schema = true
+base_delay = 5
 
-    error = refusal(ini(text))
+[metadata]
+backend = queuey.storage.cassandra.CassandraMetadata
+host = 10.0.0.9
+database = MetadataStore
+"""
 
-    assert "[storage] backend = 'queuey.storage.cassandra.CassandraQueueBackend'" in error
-    assert "cannot keep its data in Cassandra; use [storage] backend = sqlite" in error
-    assert "[metlog] has no meaning any more" in error
+
+def test_an_old_file_for_cassandra_means_the_same_in_the_words_of_today(ini: Write) -> None:
+    settings = load_settings(ini(OLD_CASSANDRA), {}, None)
+
+    assert (settings.storage_backend, settings.metadata_backend) == ("cassandra", "cassandra")
+    assert settings.cassandra_hosts == "10.0.0.1, 10.0.0.2:9042, 10.0.0.3"
+    assert (settings.cassandra_username, settings.cassandra_password) == ("joe", "swordfish")
+    assert (settings.cassandra_keyspace, settings.cassandra_metadata_keyspace) == ("messagestore", "metadatastore")
+    assert settings.cassandra_multi_dc is True
+    assert settings.notices == (
+        "[metadata] host means [cassandra] hosts = 10.0.0.9 now",
+        "[metadata] database means [cassandra] metadata_keyspace = metadatastore now",
+        "[storage] host means [cassandra] hosts = 10.0.0.1, 10.0.0.2:9042, 10.0.0.3 now",
+        "[storage] username means [cassandra] username = joe now",
+        "[storage] password means [cassandra] password now",
+        "[storage] multi_dc means [cassandra] multi_dc = true now",
+        "[storage] database means [cassandra] keyspace = messagestore now",
+        "[storage] backend = queuey.storage.cassandra.CassandraQueueBackend means cassandra now",
+        "[storage] create_schema has no meaning any more: 'queuey init' makes the tables",
+        "[storage] base_delay has no meaning any more: [cassandra] read_delay_ms takes its place",
+        "[metadata] backend = queuey.storage.cassandra.CassandraMetadata means cassandra now",
+    )
+
+
+def test_what_cassandra_says_counts_more_than_what_an_old_section_says(ini: Write) -> None:
+    path = ini(f"[cassandra]\nhosts = there\nkeyspace = own\n{OLD_CASSANDRA}")
+
+    settings = load_settings(path, {"QUEUEY_CASSANDRA_USERNAME": "ann"}, None)
+
+    assert (settings.cassandra_hosts, settings.cassandra_keyspace, settings.cassandra_username) == (
+        "there",
+        "own",
+        "ann",
+    )
+    assert settings.origins["cassandra_password"] == f"{path} [storage] password"
+
+
+def test_old_metadata_in_cassandra_beside_messages_in_memory_are_found_where_they_are(ini: Write) -> None:
+    text = OLD.replace("BACKEND", "memory.MemoryQueueBackend").replace("METADATA", "cassandra.CassandraMetadata")
+
+    settings = load_settings(ini(text.replace("[global]", "host = 10.0.0.9\n[global]")), {}, None)
+
+    assert (settings.storage_backend, settings.metadata_backend) == ("memory", "cassandra")
+    assert settings.cassandra_hosts == "10.0.0.9"
+    assert "[storage] host has no meaning any more: [cassandra] hosts takes its place" in settings.notices
+
+
+def test_a_read_delay_is_free_where_nothing_needs_it(ini: Write) -> None:
+    """The check of appends is off, as in a store that has no other server."""
+    settings = load_settings(ini("[cassandra]\nwrite_budget_ms = 0\nread_delay_ms = 0\n"), {}, None)
+
+    assert (settings.cassandra_write_budget_ms, settings.cassandra_read_delay_ms) == (0, 0)
+
+
+@given(budget=st.integers(1, 60_000), error=st.integers(1, 60_000), delay=st.integers(0, 600_000))
+def test_a_read_delay_holds_the_write_budget_and_twice_the_clock_error(budget: int, error: int, delay: int) -> None:
+    given_ms = {"write_budget": budget, "clock_error": error, "read_delay": delay}
+    environ = {f"QUEUEY_CASSANDRA_{key.upper()}_MS": str(value) for key, value in given_ms.items()}
+
+    if delay >= budget + 2 * error:
+        assert load_settings(None, environ, None).cassandra_read_delay_ms == delay
+    else:
+        assert "QUEUEY_CASSANDRA_READ_DELAY_MS: [cassandra] read_delay_ms" in refusal(None, environ)
 
 
 def test_the_paste_servers_address_is_taken_only_where_server_gives_none(ini: Write) -> None:
@@ -299,14 +379,16 @@ def test_the_paste_servers_address_is_taken_only_where_server_gives_none(ini: Wr
 def test_describe_tells_value_and_origin_and_hides_keys(ini: Write) -> None:
     path = ini(f"[application_keys]\napp =\n  {KEY}\n  {OTHER_KEY}\n[log]\nrequests = on\n")
 
-    rows = describe(load_settings(path, {"QUEUEY_PORT": "81"}, None))
+    rows = describe(load_settings(path, {"QUEUEY_PORT": "81", "QUEUEY_CASSANDRA_PASSWORD": "swordfish"}, None))
 
     shown = {(row.section, row.key): (row.value, row.origin) for row in rows}
     assert shown["server", "port"] == ("81", "QUEUEY_PORT")
     assert shown["server", "host"] == ("127.0.0.1", "default")
     assert shown["log", "requests"] == ("true", path)
     assert shown["application_keys", "app"] == ("(2 hidden)", "ini file")
+    assert shown["cassandra", "password"] == ("(hidden)", "QUEUEY_CASSANDRA_PASSWORD")
     assert KEY not in repr(rows)
+    assert "swordfish" not in repr(rows)
 
 
 def test_the_sample_changes_nothing_and_with_its_marks_removed_states_every_default(ini: Write) -> None:
@@ -340,6 +422,13 @@ def test_the_proxy_that_ships_takes_no_more_than_the_server() -> None:
     assert int(size) << 20 == Settings().limits_max_request_bytes
 
 
+BOUND_TO_OTHERS = {
+    *("max_body_bytes", "max_request_bytes"),
+    *("write_budget_ms", "clock_error_ms", "read_delay_ms"),
+}
+"""Settings that not every value of fits the defaults of the others."""
+
+
 def values_of(setting: Setting) -> st.SearchStrategy[Any]:
     if setting.kind is bool:
         return st.booleans()
@@ -347,6 +436,12 @@ def values_of(setting: Setting) -> st.SearchStrategy[Any]:
         return st.integers(setting.low, setting.high)
     if setting.words:
         return st.sampled_from(setting.words)
+    if setting.key == "cors_origins":
+        return st.lists(st.from_regex(r"https?://[a-z.]{1,20}(:[0-9]{1,5})?", fullmatch=True), unique=True).map(tuple)
+    if setting.kind is tuple:
+        return st.lists(st.text("abc0-=/", min_size=32, max_size=40), max_size=3, unique=True).map(tuple)
+    if setting.key.endswith("keyspace"):
+        return st.from_regex(r"[a-z][a-z0-9_]{0,47}", fullmatch=True)
     visible = st.characters(categories=("L", "N", "P", "S", "Zs"), exclude_characters="$%")
     return st.text(visible, min_size=1, max_size=40)
 
@@ -355,13 +450,15 @@ def values_of(setting: Setting) -> st.SearchStrategy[Any]:
 def test_any_value_survives_a_file_and_a_variable(
     tmp_path_factory: pytest.TempPathFactory, data: st.DataObject
 ) -> None:
-    setting = data.draw(st.sampled_from([s for s in SETTINGS if s.key not in {"max_body_bytes", "max_request_bytes"}]))
+    setting = data.draw(st.sampled_from([s for s in SETTINGS if s.key not in BOUND_TO_OTHERS]))
     value = data.draw(values_of(setting))
     path = tmp_path_factory.getbasetemp() / "any.ini"
-    path.write_text(f'[{setting.section}]\n{setting.key} = "{setting.to_text(value)}"\n', encoding="utf-8")
+    text = setting.to_text(value)
+    written = "".join(f"\n  {line}" for line in value) if setting.kind is tuple else f'"{text}"'
+    path.write_text(f"[{setting.section}]\n{setting.key} = {written}\n", encoding="utf-8")
 
     from_file = load_settings(str(path), {}, None)
-    from_variable = load_settings(None, {setting.variable: setting.to_text(value)}, None)
+    from_variable = load_settings(None, {setting.variable: text}, None)
     from_option = load_settings(None, {}, {setting.attribute: value})
 
     assert from_file.values[setting.attribute] == value

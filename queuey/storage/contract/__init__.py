@@ -43,4 +43,4 @@ class MessageStoreContract(Appending, Reading, Changing, Timing, Repeating):
     """Every sentence of :class:`~queuey.storage.MessageStore`."""
 
     def test_any_history_reads_as_the_model_says(self, store: MessageStore, clock: ManualClock) -> None:
-        drive_histories(lambda: PartitionHistory(store, clock))
+        drive_histories(lambda: PartitionHistory(store, clock), self.histories)

@@ -159,6 +159,7 @@ class Appending(StoreContract):
                 assert not page.more
                 served.extend(message.id for message in page.messages)
                 after = upto
+            served.extend(message.id for message in log.read(after=after).messages)
 
         reader = threading.Thread(target=follow)
         writers = [threading.Thread(target=write, args=(number,)) for number in range(3)]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Sequence
-from typing import Any, TypeVar
+from typing import Any, ClassVar, TypeVar
 from uuid import uuid4
 
 import pytest
@@ -23,7 +23,6 @@ SECOND = TICKS_PER_SECOND
 STRONG = Consistency.STRONG
 
 HISTORIES = settings(
-    max_examples=80,
     stateful_step_count=40,
     deadline=None,
     phases=[Phase.reuse, Phase.generate, Phase.shrink],
@@ -38,9 +37,9 @@ def done(promise: Promise[T]) -> T:
     return promise.wait(30.0)
 
 
-def drive_histories(make: Callable[[], RuleBasedStateMachine]) -> None:
+def drive_histories(make: Callable[[], RuleBasedStateMachine], examples: int) -> None:
     """Try out histories; any callable that makes one will do, whatever the annotation there says."""
-    run_state_machine_as_test(make, settings=HISTORIES)  # type: ignore[arg-type]
+    run_state_machine_as_test(make, settings=settings(HISTORIES, max_examples=examples))  # type: ignore[arg-type]
 
 
 def client_id(ticks: int, number: int = 1) -> MessageId:
@@ -59,11 +58,16 @@ class Log:
         self.store = store
         self.clock = clock
         self.queue = Queue("app", "log", uuid4(), clock.now_ticks(), partitions)
+        self._delay = round(store.read_delay_seconds * SECOND)
 
     def watermark(self) -> int:
-        """The watermark, once it has caught up with the clock: what a store writes of its own accord may hold it back."""
+        """A moment up to which all that was appended before this call is there: nobody else writes.
+
+        It is the watermark, as soon as what a store writes of its own accord does not hold it back, and
+        without the read delay, which waits for other servers.
+        """
         deadline = time.monotonic() + 30
-        while (watermark := self.store.watermark(STRONG)) < self.clock.now_ticks():
+        while (watermark := self.store.watermark(STRONG) + self._delay) < self.clock.now_ticks():
             assert time.monotonic() < deadline, "the watermark does not catch up with the clock"
         return watermark
 
@@ -75,8 +79,8 @@ class Log:
         return [self.append(draft(body, partition)).placed[0].id for body in bodies]
 
     def read(self, partition: int = 1, after: MessageId = ZERO_ID, upto: MessageId | None = None, **how: Any) -> Page:
-        """Read as a client is served: up to the watermark at most, which also decides expiry as it never falls."""
-        watermark = self.watermark() if upto is None else self.store.watermark(STRONG)
+        """Read up to :meth:`watermark` at most, which also decides expiry as it never falls."""
+        watermark = self.watermark() if upto is None else self.store.watermark(STRONG) + self._delay
         end = MessageId.last_of(watermark)
         span = Span(after, end if upto is None else min(upto, end))
         how = {"limit": 1000, "now_ticks": watermark} | how
@@ -109,6 +113,9 @@ class Log:
 
 class StoreContract:
     """The fixtures of the suite."""
+
+    histories: ClassVar[int] = 80
+    """How many any-history tests try: fewer for a store that takes long for each step."""
 
     @pytest.fixture
     def clock(self) -> ManualClock:

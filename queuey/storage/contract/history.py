@@ -16,7 +16,7 @@ from queuey.errors import KeyReused, QueueNotFound
 from queuey.ids import MAX_ID, ZERO_ID, MessageId
 from queuey.model import Appended, AppendRequest, ApplicationKey, Draft, Message, Once, PartitionState, Queue
 from queuey.storage import ONCE_SECONDS, MessageStore, MetadataStore
-from queuey.storage.contract.common import SECOND, Log, client_id, done
+from queuey.storage.contract.common import SECOND, STRONG, Log, client_id, done
 
 Place = tuple[int, MessageId]
 
@@ -76,12 +76,14 @@ class PartitionHistory(RuleBasedStateMachine):
         """Take new messages into the model, after a look at their ids."""
         assert not appended.repeated
         assert [place.partition for place in appended.placed] == [draft.partition for draft in drafts]
-        last: dict[int | None, MessageId] = {}
+        last: dict[tuple[int, int] | None, MessageId] = {}
         for draft, place in zip(drafts, appended.placed, strict=True):
             due = draft.due_ticks if draft.due_ticks is not None and draft.due_ticks > self.served else None
-            assert place.id > last.get(due, ZERO_ID)
+            # Ids of one moment have an order within a partition alone (G4).
+            among = None if due is None else (place.partition, due)
+            assert place.id > last.get(among, ZERO_ID)
             assert place.id.ticks > self.served if due is None else place.id.ticks >= due
-            last[due] = place.id
+            last[among] = place.id
             where = (place.partition, place.id)
             assert where not in self.places
             expires = place.id.ticks + draft.ttl_seconds * SECOND
@@ -168,9 +170,10 @@ class PartitionHistory(RuleBasedStateMachine):
         self.bodies += 1
         body = b"put %d" % self.bodies
 
+        served = self.store.watermark(STRONG)
         late = self.log.put((partition, id_), body=body, content_type="a/b", ttl_seconds=ttl_seconds)
 
-        assert late == (id_.ticks <= watermark)
+        assert late == (id_.ticks <= served)
         (stored,) = self.log.fetch((partition, id_))
         assert stored is not None
         assert stored[3:] == ("a/b", None, body)
@@ -220,13 +223,14 @@ class PartitionHistory(RuleBasedStateMachine):
 
     @invariant()
     def the_watermark_never_falls(self) -> None:
-        watermark = self.log.watermark()
+        watermark = self.store.watermark(STRONG)
         assert watermark >= self.served
         self.served = watermark
 
 
 _APPLICATIONS = st.sampled_from(["app", "App", "app2"])
 _NAMES = st.sampled_from(["", "a", "B", "b", "a-", "aa", "é"])
+_PRINCIPALS = st.sampled_from([(), (), ("app:a",), ("a", "b"), ("b", "a", "b")])
 
 
 class MetadataHistory(RuleBasedStateMachine):
@@ -242,9 +246,9 @@ class MetadataHistory(RuleBasedStateMachine):
         self.removed: set[UUID] = set()
         self.keys: dict[bytes, ApplicationKey] = {}
 
-    @rule(application=_APPLICATIONS, name=_NAMES, partitions=st.integers(1, 3))
-    def create(self, application: str, name: str, partitions: int) -> None:
-        made = Queue(self.prefix + application, name, uuid4(), 1, partitions)
+    @rule(application=_APPLICATIONS, name=_NAMES, partitions=st.integers(1, 3), principals=_PRINCIPALS)
+    def create(self, application: str, name: str, partitions: int, principals: tuple[str, ...]) -> None:
+        made = Queue(self.prefix + application, name, uuid4(), 1, partitions, principals=principals)
         known = self.queues.get((made.application, name))
 
         assert done(self.store.create_queue(made)) == ((made, True) if known is None else (known, False))
@@ -259,7 +263,7 @@ class MetadataHistory(RuleBasedStateMachine):
         assert done(self.store.find_queue(application, name)) == self.queues.get((application, name))
 
     @precondition(lambda self: self.former)
-    @rule(which=_ANY, partitions=st.integers(1, 3), principals=st.sampled_from([(), ("app:a",), ("a", "b")]))
+    @rule(which=_ANY, partitions=st.integers(1, 3), principals=_PRINCIPALS)
     def replace(self, which: int, partitions: int, principals: tuple[str, ...]) -> None:
         old = self.former[which % len(self.former)]
         new = dataclasses.replace(old, partitions=partitions, principals=principals)
@@ -299,6 +303,16 @@ class MetadataHistory(RuleBasedStateMachine):
         expected = [self.queues[application, name] for name in names[:limit]]
 
         assert [*done(self.store.list_queues(application, start=start, limit=limit))] == expected
+
+    @rule(application=_APPLICATIONS, principal=st.sampled_from(["app:a", "a", "b", "c"]), start=_NAMES)
+    def list_named(self, application: str, principal: str, start: str) -> None:
+        application = self.prefix + application
+        names = sorted(name for at, name in self.queues if at == application and name >= start)
+        expected = [queue for name in names if principal in (queue := self.queues[application, name]).principals]
+
+        for limit in (2, 100):
+            found = done(self.store.list_named(application, principal, start=start, limit=limit))
+            assert [*found] == expected[:limit]
 
     @rule(application=_APPLICATIONS, number=st.integers(0, 4), label=st.sampled_from("xy"))
     def add_key(self, application: str, number: int, label: str) -> None:

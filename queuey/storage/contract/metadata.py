@@ -273,6 +273,93 @@ class MetadataStoreContract(StoreContract):
 
         assert [*done(store.list_queues("other"))] == []
 
+    # Listing by whom a queue names
+
+    def test_a_principal_is_told_the_queues_that_name_it(self, store: MetadataStore) -> None:
+        mine = [queue("b", principals=("app:x", "bid:me@example.com")), queue("a", principals=("bid:me@example.com",))]
+        others = [queue("c"), queue("d", principals=("bid:Me@example.com", "bid:me@example.co", "me@example.com"))]
+        for one in (*mine, *others):
+            done(store.create_queue(one))
+
+        assert [*done(store.list_named("app", "bid:me@example.com"))] == [mine[1], mine[0]]
+        assert [*done(store.list_named("app", "app:x"))] == [mine[0]]
+        assert [*done(store.list_named("app", ""))] == []
+
+    def test_a_queue_that_names_somebody_twice_is_told_once(self, store: MetadataStore) -> None:
+        made = queue(principals=("bid:ü@example.com", "app:x", "bid:ü@example.com"))
+        done(store.create_queue(made))
+        assert [*done(store.list_named("app", "bid:ü@example.com"))] == [made]
+
+        done(store.remove_queue(made))
+
+        assert [*done(store.list_named("app", "bid:ü@example.com"))] == []
+
+    def test_whom_a_queue_names_follows_its_replacements(self, store: MetadataStore) -> None:
+        old = queue(principals=("app:stays", "app:goes"))
+        new = dataclasses.replace(old, principals=("app:comes", "app:stays"), partitions=3)
+        done(store.create_queue(old))
+        assert done(store.replace_queue(old, new)) is True
+
+        assert done(store.replace_queue(old, dataclasses.replace(old, principals=("app:never",)))) is False
+
+        told = {who: [*done(store.list_named("app", f"app:{who}"))] for who in ("stays", "goes", "comes", "never")}
+        assert told == {"stays": [new], "goes": [], "comes": [new], "never": []}
+        nobody = dataclasses.replace(new, principals=())
+        assert done(store.replace_queue(new, nobody)) is True
+        assert [*done(store.list_named("app", "app:stays"))] == []
+        assert done(store.replace_queue(nobody, new)) is True
+        assert [*done(store.list_named("app", "app:stays"))] == [new]
+
+    def test_a_removed_queue_names_nobody_and_its_successor_whom_it_names(self, store: MetadataStore) -> None:
+        former = queue(principals=("app:x", "app:y"))
+        successor = queue(principals=("app:y",), partitions=2)
+        done(store.create_queue(former))
+        done(store.remove_queue(former))
+        assert [*done(store.list_named("app", "app:y"))] == []
+
+        done(store.create_queue(successor))
+
+        assert done(store.remove_queue(former)) is False
+        assert [*done(store.list_named("app", "app:x"))] == []
+        assert [*done(store.list_named("app", "app:y"))] == [successor]
+
+    def test_a_creation_that_finds_a_queue_names_nobody_new(self, store: MetadataStore) -> None:
+        first = queue(principals=("app:first",))
+        done(store.create_queue(first))
+
+        assert done(store.create_queue(queue(principals=("app:second",)))) == (first, False)
+
+        assert [*done(store.list_named("app", "app:second"))] == []
+        assert [*done(store.list_named("app", "app:first"))] == [first]
+
+    def test_a_principal_is_told_of_one_applications_queues(self, store: MetadataStore) -> None:
+        """Nor are application, principal and name ever joined."""
+        made = [
+            queue("q", "mine", principals=("app:x",)),
+            queue("q", "theirs", principals=("app:x",)),
+            queue("x:q", "mine", principals=("app",)),
+        ]
+        for one in made:
+            done(store.create_queue(one))
+
+        assert [*done(store.list_named("mine", "app:x"))] == [made[0]]
+        assert [*done(store.list_named("theirs", "app:x"))] == [made[1]]
+        assert [*done(store.list_named("other", "app:x"))] == []
+
+    def test_pages_of_what_names_a_principal_join_in_code_point_order(self, store: MetadataStore) -> None:
+        for name in (*NAMES[::2], *NAMES[1::2]):
+            done(store.create_queue(queue(name, principals=("app:x", "app:y"))))
+            done(store.create_queue(queue(f"{name}+", principals=("app:y",))))
+
+        listed, start = list[str](), ""
+        while page := done(store.list_named("app", "app:x", start=start, limit=3)):
+            listed += [found.name for found in page]
+            start = listed[-1] + "\0"
+
+        assert listed == NAMES
+        assert [found.name for found in done(store.list_named("app", "app:x", start="a-", limit=2))] == ["a-", "a."]
+        assert len(done(store.list_named("app", "app:y"))) == 2 * len(NAMES)
+
     # Keys
 
     def test_keys_are_told_oldest_first(self, store: MetadataStore) -> None:
@@ -321,4 +408,4 @@ class MetadataStoreContract(StoreContract):
         store.close()
 
     def test_any_history_of_metadata_is_as_the_model_says(self, store: MetadataStore) -> None:
-        drive_histories(lambda: MetadataHistory(store))
+        drive_histories(lambda: MetadataHistory(store), self.histories)

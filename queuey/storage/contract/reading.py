@@ -10,7 +10,7 @@ from queuey.clock import ManualClock
 from queuey.ids import MAX_ID, ZERO_ID, MessageId
 from queuey.model import Page, Span
 from queuey.storage import MessageStore
-from queuey.storage.contract.common import SECOND, STRONG, Log, StoreContract, client_id, done, draft
+from queuey.storage.contract.common import SECOND, Log, StoreContract, client_id, done, draft
 
 LETTERS = [bytes([letter]) for letter in b"abcdefgh"]
 
@@ -166,9 +166,9 @@ class Reading(StoreContract):
     ) -> None:
         log.add(b"now")
         log.append(draft(b"later", due_ticks=clock.now_ticks() + 60 * SECOND))
-        upto = MessageId.last_of(store.watermark(STRONG))
+        upto = MessageId.last_of(log.watermark())
 
-        page = done(store.read(log.queue.partition(1), Span(ZERO_ID, upto), limit=1, now_ticks=store.watermark(STRONG)))
+        page = done(store.read(log.queue.partition(1), Span(ZERO_ID, upto), limit=1, now_ticks=log.watermark()))
 
         assert [message.body for message in page.messages] == [b"now"]
         assert not page.more

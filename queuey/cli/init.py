@@ -1,0 +1,42 @@
+"""``queuey init``."""
+
+from __future__ import annotations
+
+import click
+
+from queuey.cli.options import with_settings
+from queuey.cli.output import Progress, say
+from queuey.errors import ConfigurationError
+from queuey.settings import Settings
+
+
+@click.command("init")
+@click.option(
+    "--replication",
+    metavar="COPIES",
+    help="Copies of everything: a number, or one for each data centre as in eu:3,us:3.  [QUEUEY_CASSANDRA_REPLICATION; default: 3]",
+)
+@with_settings
+def init_command(settings: Settings, replication: str | None) -> None:
+    """Make the keyspaces and tables in Cassandra, as far as they are missing.
+
+    Run it once, before the first server, as a role that may make keyspaces; servers then need SELECT and
+    MODIFY alone. Running it again changes nothing. The embedded store needs no such step.
+    """
+    from queuey.storage.open import cassandra_options
+
+    wanted = {
+        metadata: (settings.metadata_backend or settings.storage_backend if metadata else settings.storage_backend)
+        for metadata in (False, True)
+    }
+    options = [cassandra_options(settings, metadata=part) for part, backend in wanted.items() if backend == "cassandra"]
+    if not options:
+        raise ConfigurationError("[storage] backend is not cassandra: other stores make what they need when they start")
+    from queuey.storage.cassandra_schema import make_tables
+
+    for one in {one.keyspace: one for one in options}.values():
+        with Progress(f"keyspace {one.keyspace}", 0) as progress:
+            make_tables(
+                one, replication or settings.cassandra_replication, say=lambda _, done, of: progress.reach(done, of)
+            )
+        say(f"keyspace {one.keyspace} is ready on {', '.join(one.hosts)}")

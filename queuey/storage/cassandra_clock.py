@@ -1,0 +1,151 @@
+"""How wrong this server's clock may be, at most; and the times that writes carry (G3, rule 4)."""
+
+from __future__ import annotations
+
+import threading
+from dataclasses import dataclass
+from math import inf
+from statistics import median
+
+from queuey.clock import Clock
+from queuey.errors import ClockUnsafe
+from queuey.ids import EPOCH_TICKS, TICKS_PER_SECOND
+
+SAMPLE_SECONDS = 5.0
+"""Between two looks at the nodes' clocks."""
+_OLDEST_SECONDS = 30.0
+"""A node's clock that was not seen for so long says nothing any more."""
+_SILENT_SECONDS = 2.5 * SAMPLE_SECONDS
+"""Readiness says so when no node has told its time for so long."""
+_DRIFT = 0.0002
+"""How much two clocks may part in a second without anybody's fault: 200 millionths."""
+
+
+@dataclass(frozen=True)
+class _Sample:
+    """What one round trip to a node's clock told."""
+
+    offset_ticks: int
+    """The node's clock minus our elapsed time, both in ticks."""
+    doubt_seconds: float
+    """Half of the round trip: when in it the node looked, nobody knows."""
+    at: float
+    """Our elapsed time then."""
+
+
+class ClockGuard:
+    """Compares the wall clock with the clocks of the store's nodes. Thread-safe.
+
+    The nodes' clocks are known relative to this machine's elapsed time, which no step of the wall clock
+    moves: so a step shows at the very next stamp, not at the next round trip. Their median counts, so
+    that one node's bad clock stops no server.
+    """
+
+    def __init__(self, clock: Clock, bound_seconds: float) -> None:
+        self._clock = clock
+        self._bound = bound_seconds
+        self._lock = threading.Lock()
+        self._samples: dict[object, _Sample] = {}
+        self._reference: _Sample | None = None
+        self.refused = 0
+        """Calls that were refused."""
+
+    def learn(self, node: object, node_ticks: int, asked: float, answered: float) -> None:
+        """A node said what time it is.
+
+        :param asked: our elapsed seconds when the question left, and ``answered`` when the answer came.
+        """
+        middle = (asked + answered) / 2
+        sample = _Sample(node_ticks - round(middle * TICKS_PER_SECOND), (answered - asked) / 2, answered)
+        with self._lock:
+            last = self._samples.get(node)
+            # A slow round trip tells less than the one before, as long as that is fresh.
+            if last is None or sample.doubt_seconds <= last.doubt_seconds + (answered - last.at) * _DRIFT * 10:
+                self._samples[node] = sample
+            self._samples = {at: one for at, one in self._samples.items() if answered - one.at < _OLDEST_SECONDS}
+            fresh = self._samples.values()
+            if not fresh:
+                return  # this process was stopped for so long, while it asked, that nothing it knows says anything
+            middle_one = median(one.offset_ticks for one in fresh)
+            self._reference = _Sample(
+                round(middle_one), median(one.doubt_seconds for one in fresh), max(one.at for one in fresh)
+            )
+
+    def error_seconds(self) -> float:
+        """How far this clock may be from the nodes' now, at most; infinite while no node was heard."""
+        reference = self._reference
+        if reference is None:
+            return inf
+        elapsed = self._clock.elapsed()
+        age = elapsed - reference.at
+        if age > _OLDEST_SECONDS:
+            return inf
+        off = self._clock.now_ticks() - round(elapsed * TICKS_PER_SECOND) - reference.offset_ticks
+        return abs(off) / TICKS_PER_SECOND + reference.doubt_seconds + age * _DRIFT
+
+    def is_safe(self) -> bool:
+        """Whether the error is under the bound for sure."""
+        return self.error_seconds() <= self._bound
+
+    def check(self) -> None:
+        """:raises ClockUnsafe: the error may be over the bound; nothing was stored, and it may pass by itself."""
+        error = self.error_seconds()
+        if error > self._bound:
+            self.refused += 1
+            raise ClockUnsafe(self.describe(error))
+
+    def describe(self, error: float) -> str:
+        """What is wrong, for an operator."""
+        if error == inf:
+            return "no Cassandra node has told its time lately: nothing was stored, try again"
+        return (
+            f"this server's clock may be {error:.3f} s off those of the Cassandra nodes, "
+            f"more than the {self._bound:.3f} s allowed: nothing was stored; set the clock right"
+        )
+
+    def problem(self) -> str | None:
+        """A sentence for readiness, None when all is well."""
+        reference = self._reference
+        silence = inf if reference is None else self._clock.elapsed() - reference.at
+        if silence > _SILENT_SECONDS:
+            return "no Cassandra node has answered lately"
+        error = self.error_seconds()
+        return self.describe(error) if error > self._bound else None
+
+
+class WriteTimes:
+    """The times in microseconds that decide between two writes of one row.
+
+    Servers' clocks may differ by twice the bound, so what undoes a write is dated later by as much: a
+    delete beats every append that was acknowledged before it, whichever server took it. Within one
+    process a later call always beats an earlier one.
+    """
+
+    def __init__(self, clock: Clock, bound_seconds: float) -> None:
+        self._clock = clock
+        self._apart = round(2 * bound_seconds * 1_000_000)
+        self._lock = threading.Lock()
+        self._appended = self._put = self._deleted = 0
+
+    def _now(self) -> int:
+        return (self._clock.now_ticks() - EPOCH_TICKS) // 10
+
+    def append(self) -> int:
+        """For a row nobody has written before."""
+        with self._lock:
+            self._appended = max(self._now(), self._appended)
+            return self._appended
+
+    def put(self, attempt: int = 0) -> int:
+        """For a row that takes the place of what is there; later with each attempt."""
+        with self._lock:
+            now = max(self._now(), self._appended)  # which the clock may have been set back from
+            self._put = max(now + (1 + 2 * attempt) * self._apart, self._deleted + 1, self._put + 1)
+            return self._put
+
+    def delete(self) -> int:
+        """For the end of a row."""
+        with self._lock:
+            now = max(self._now(), self._appended)
+            self._deleted = max(now + 2 * self._apart, self._put + 1, self._deleted)
+            return self._deleted

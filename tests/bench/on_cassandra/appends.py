@@ -1,0 +1,102 @@
+"""Appends on Cassandra: one message a request, and a hundred."""
+
+from __future__ import annotations
+
+import json
+import uuid
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from statistics import median
+from typing import NamedTuple
+
+from tests.bench.drivers import Load, append_one, drive, in_turn, request
+from tests.bench.measure import alternate, ratios
+from tests.bench.on_cassandra.driver import BATCHES_IN_FLIGHT, SINGLES_IN_FLIGHT, measured
+from tests.bench.on_cassandra.nodes import Nodes, cluster
+from tests.bench.plan import BATCH, BODY, PARTITIONS, TTL_SECONDS, Plan
+from tests.bench.servers import APPLICATION, Server
+from tests.bench.table import Row, number
+
+QUEUE = "bench"
+WARM_SECONDS = 5.0
+"""Java is slow until it has compiled what is often done."""
+
+
+class Appending(NamedTuple):
+    """A server with a queue, and a keyspace for both sides."""
+
+    nodes: Nodes
+    server: Server
+    keyspace: str
+
+    def against(self, plan: Plan, what: str, script: str, connections: int) -> tuple[list[float], list[Load]]:
+        """Messages a second of the bare driver, and the runs of ours; first both once that do not count."""
+
+        def baseline(seconds: float) -> float:
+            return measured(self.nodes, what, self.keyspace, uuid.uuid4(), seconds)
+
+        baseline(WARM_SECONDS)
+        drive(self.server, script, connections, WARM_SECONDS)
+        below: list[float] = []
+        loads: list[Load] = []
+        alternate(
+            lambda: below.append(baseline(plan.seconds)),
+            lambda: loads.append(drive(self.server, script, connections, plan.seconds)),
+            plan.rounds,
+        )
+        return below, loads
+
+
+@contextmanager
+def appending(plan: Plan) -> Iterator[Appending]:
+    with cluster(plan) as nodes:
+        keyspace = nodes.keyspace()
+        with nodes.server(plan, keyspace) as server:
+            server.create(QUEUE, PARTITIONS)
+            yield Appending(nodes, server, keyspace)
+
+
+def batch_into(partitions: Sequence[int], queue: str = QUEUE) -> str:
+    """A hundred messages of 256 bytes, in these partitions in turn."""
+    messages = [
+        {"body": BODY, "ttl": TTL_SECONDS, "partition": partitions[turn % len(partitions)]} for turn in range(BATCH)
+    ]
+    body = json.dumps({"messages": messages})
+    return request("POST", f"/v1/{APPLICATION}/{queue}", body, Content_Type="application/json")
+
+
+def single(plan: Plan) -> Iterator[Row]:
+    """One message a request, a hundred under way, against the bare driver's single inserts."""
+    with appending(plan) as there:
+        below, ours = there.against(plan, "inserts", in_turn([append_one(QUEUE)]), SINGLES_IN_FLIGHT)
+    p50, p99 = median(load.p50_ms for load in ours), median(load.p99_ms for load in ours)
+    yield Row(
+        f"append, 1 per request, {SINGLES_IN_FLIGHT} at once",
+        f"{number(median(below))} /s inserted by the bare driver",
+        f"{number(median(load.rate for load in ours))} /s, p50 {p50:.1f} ms, p99 {p99:.1f} ms",
+        ratios([load.rate for load in ours], below),
+        first="ratio >= 0.35",
+        goal="ratio >= 0.7",
+    )
+
+
+def hundreds(plan: Plan) -> Iterator[Row]:
+    """A hundred messages a request, for one partition and for all, against the bare driver's batches for one."""
+    numbers = range(1, PARTITIONS + 1)
+    into_one = in_turn([batch_into([partition]) for partition in numbers])
+    into_all = in_turn([batch_into(numbers)])
+    with appending(plan) as there:
+        for what, script, first, goal in (
+            ("each into one partition", into_one, "ratio >= 0.35", "ratio >= 0.75"),
+            (f"each over {PARTITIONS} partitions", into_all, "", ""),
+        ):
+            below, loads = there.against(plan, "batches", script, BATCHES_IN_FLIGHT)
+            ours = [BATCH * load.rate for load in loads]
+            yield Row(
+                f"append, {BATCH} per request, {BATCHES_IN_FLIGHT} at once, {what}",
+                f"{number(median(below))} msg/s in unlogged batches of {BATCH} by the bare driver",
+                f"{number(median(ours))} msg/s",
+                ratios(ours, below),
+                first=first,
+                goal=goal,
+            )

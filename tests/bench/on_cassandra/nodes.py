@@ -1,0 +1,71 @@
+"""A cluster of its own for each topic, keyspaces on it, and the servers before it."""
+
+from __future__ import annotations
+
+import secrets
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any
+
+from queuey.storage.cassandra_schema import make_tables
+from queuey.storage.cassandra_session import CassandraSession, Options
+from tests.bench.plan import Plan
+from tests.bench.servers import Server, cpu_seconds, queuey
+from tests.services.cassandra import Cassandra
+
+HEAP_MB = 1024
+
+
+@dataclass
+class Nodes:
+    """A running cluster, made for this topic and gone after it."""
+
+    service: Cassandra
+
+    @property
+    def hosts(self) -> str:
+        return ",".join(self.service.contact_points)
+
+    def options(self, keyspace: str, **changes: Any) -> Options:
+        return Options(self.service.contact_points, self.service.port, keyspace, timeout_seconds=30.0, **changes)
+
+    def keyspace(self) -> str:
+        """A fresh one with Queuey's tables, a copy on each node."""
+        name = f"bench_{secrets.token_hex(4)}"
+        make_tables(self.options(name), str(len(self.service.nodes)))
+        return name
+
+    def cpu_seconds(self) -> float:
+        """Processor time of all nodes."""
+        return sum(cpu_seconds(node.pid) for node in self.service.nodes if node.pid is not None)
+
+    @contextmanager
+    def session(self, keyspace: str) -> Iterator[CassandraSession]:
+        """The store's own connection, for what is to be there before a run."""
+        session = CassandraSession(self.options(keyspace))
+        try:
+            yield session
+        finally:
+            session.close()
+
+    @contextmanager
+    def server(self, plan: Plan, keyspace: str) -> Iterator[Server]:
+        """``queuey serve`` on this cluster, with nothing but its defaults."""
+        where = {
+            "QUEUEY_STORAGE_BACKEND": "cassandra",
+            "QUEUEY_CASSANDRA_HOSTS": self.hosts,
+            "QUEUEY_CASSANDRA_PORT": str(self.service.port),
+            "QUEUEY_CASSANDRA_KEYSPACE": keyspace,
+        }
+        with queuey(plan.fresh("server"), where) as server:
+            yield server
+
+
+@contextmanager
+def cluster(plan: Plan, nodes: int = 1) -> Iterator[Nodes]:
+    """Nodes with Java as production runs it, on the disk that is measured."""
+    heap = HEAP_MB if nodes == 1 else HEAP_MB // 2
+    plan.tell(f"starting {nodes} node{'s' if nodes > 1 else ''} of Cassandra")
+    with Cassandra(plan.fresh("cassandra"), nodes, commitlog=plan.commitlog, heap_mb=heap, tuned=True) as service:
+        yield Nodes(service)

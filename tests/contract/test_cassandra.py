@@ -1,0 +1,50 @@
+"""The Cassandra store is a store: the whole suite, on a real node."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import replace
+
+import pytest
+
+from queuey.clock import ManualClock
+from queuey.ids import IdGenerator
+from queuey.storage.cassandra_messages import CassandraMessages, Timing
+from queuey.storage.cassandra_metadata import CassandraMetadata
+from queuey.storage.cassandra_schema import make_tables
+from queuey.storage.cassandra_session import CassandraSession, Options
+from queuey.storage.contract import MessageStoreContract, MetadataStoreContract
+from tests.services.fixtures import Reached
+
+PATIENT = Options(timeout_seconds=30.0)
+
+
+@pytest.fixture(scope="module")
+def session(cassandra_node: Reached, module_keyspace: str) -> Iterator[CassandraSession]:
+    options = replace(PATIENT, hosts=cassandra_node.contact_points, port=cassandra_node.port, keyspace=module_keyspace)
+    make_tables(options, "1")
+    session = CassandraSession(options)
+    yield session
+    session.close()
+
+
+class TestCassandraMessages(MessageStoreContract):
+    histories = 15
+
+    @pytest.fixture
+    def store(self, session: CassandraSession, clock: ManualClock, ids: IdGenerator) -> Iterator[CassandraMessages]:
+        store = CassandraMessages(session, clock, ids, timing=Timing(), guard=None)
+        yield store
+        store.close()
+
+
+class TestCassandraMetadata(MetadataStoreContract):
+    histories = 10
+
+    @pytest.fixture
+    def store(self, session: CassandraSession, clock: ManualClock) -> Iterator[CassandraMetadata]:
+        for table in ("queues", "names", "removals", "app_keys"):
+            session.driver.execute(f"truncate {session.options.keyspace}.{table}")
+        store = CassandraMetadata(session, clock, trusted_seconds=0.0, settle_seconds=0.0)
+        yield store
+        store.close()

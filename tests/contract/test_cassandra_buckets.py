@@ -1,0 +1,85 @@
+"""The Cassandra store where everything is small: buckets of a row, two marks a query, a head after every third deletion.
+
+So spans, pages and histories of a few messages cross the edges that others meet once in ten thousand messages.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import replace
+
+import pytest
+
+from queuey.clock import ManualClock
+from queuey.ids import MAX_ID, TICKS_PER_SECOND, ZERO_ID, IdGenerator, MessageId
+from queuey.storage import MessageStore, cassandra_fills, cassandra_messages, cassandra_reader
+from queuey.storage.cassandra_buckets import FINEST, WIDTHS, Bucket
+from queuey.storage.cassandra_messages import CassandraMessages, Timing
+from queuey.storage.cassandra_schema import make_tables
+from queuey.storage.cassandra_session import CassandraSession
+from queuey.storage.contract import PartitionHistory
+from queuey.storage.contract.common import Log, draft, drive_histories
+from queuey.storage.contract.reading import Reading
+from tests.contract.test_cassandra import PATIENT
+from tests.services.fixtures import Reached
+
+
+@pytest.fixture(scope="module")
+def session(cassandra_node: Reached, module_keyspace: str) -> Iterator[CassandraSession]:
+    options = replace(PATIENT, hosts=cassandra_node.contact_points, port=cassandra_node.port, keyspace=module_keyspace)
+    make_tables(options, "1")
+    session = CassandraSession(options)
+    yield session
+    session.close()
+
+
+@pytest.fixture
+def store(
+    session: CassandraSession, clock: ManualClock, ids: IdGenerator, monkeypatch: pytest.MonkeyPatch
+) -> Iterator[CassandraMessages]:
+    monkeypatch.setattr(cassandra_fills, "FULL_ROWS", 1)
+    monkeypatch.setattr(cassandra_reader, "_MARKS", 2)
+    monkeypatch.setattr(cassandra_messages, "_DELETES_PER_HEAD", 3)
+    store = CassandraMessages(session, clock, ids, timing=Timing(), guard=None)
+    yield store
+    store.close()
+
+
+def to_the_edge(clock: ManualClock) -> None:
+    """Let time pass until a batch of 600 begins in one ten-second bucket and ends in the next."""
+    width = WIDTHS[FINEST]
+    clock.advance(1.0)
+    clock.advance((width - clock.now_ticks() % width - 300) / TICKS_PER_SECOND)
+
+
+class TestSmallBuckets(Reading):
+    """Reading as in every store, and what is about edges."""
+
+    histories = 10
+
+    def test_any_history_reads_as_the_model_says(self, store: MessageStore, clock: ManualClock) -> None:
+        drive_histories(lambda: PartitionHistory(store, clock), self.histories)
+
+    @pytest.mark.parametrize("newest_first", [False, True])
+    @pytest.mark.parametrize("limit", [1, 7, 1000])
+    def test_pages_join_over_the_edges_of_all_buckets(
+        self, store: CassandraMessages, clock: ManualClock, limit: int, newest_first: bool
+    ) -> None:
+        log, kept, crossed = Log(store, clock), list[MessageId](), 0
+        for _ in range(6):
+            kept += log.add(b"one", b"two", b"three", b"four")
+            to_the_edge(clock)
+            crossing = [place.id for place in log.append(*[draft() for _ in range(600)]).placed]
+            kept += crossing[::40]
+            crossed += len({Bucket.of(one) for one in crossing}) > 1
+            log.delete(*[(1, one) for at, one in enumerate(crossing) if at % 40])
+
+        got, low, high, more = list[MessageId](), ZERO_ID, MAX_ID, True
+        while more:
+            page = log.read(1, low, high, limit=limit, newest_first=newest_first)
+            got += [message.id for message in page.messages]
+            low, high, more = (low, got[-1].before(), page.more) if newest_first else (got[-1], high, page.more)
+
+        assert got == sorted(kept, reverse=newest_first)
+        assert {Bucket.of(one).level for one in kept} == set(range(FINEST + 1))
+        assert crossed == 6

@@ -1,0 +1,16 @@
+"""A time limit that leaves room for three Cassandra nodes to start."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+HERE = Path(__file__).parent
+SECONDS_A_TEST = 300
+
+
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    for item in items:
+        if HERE in item.path.parents:
+            item.add_marker(pytest.mark.timeout(SECONDS_A_TEST * config.option.fault_rounds), append=False)

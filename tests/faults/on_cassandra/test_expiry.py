@@ -1,0 +1,81 @@
+"""G8 in real time: a message does not vanish before its expiry, and is not given after it; the shortest TTL outlives the delay."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+from cassandra.cluster import Session
+
+from qdo.client import NewMessage
+from queuey.clock import SystemClock
+from queuey.errors import InvalidParameter
+from queuey.ids import TICKS_PER_SECOND, format_timestamp
+from queuey.model import MAX_TTL_SECONDS
+from tests.conftest import Figures
+from tests.faults.on_cassandra.fleet import READ_DELAY, Fleet, wait_until_readable
+from tests.faults.test_expiry import Watch, fill, live_and_die, roads
+from tests.services.cassandra import session
+from tests.services.fixtures import Reached
+
+TTL_SECONDS = 6
+"""Short, but long enough for all roads to be walked while a message is there and readable."""
+TWENTY_YEARS_SECONDS = 630_720_000
+"""Cassandra takes no longer TTL."""
+
+
+def test_messages_live_as_long_as_they_should(tmp_path: Path, cassandra_node: Reached, figures: Figures) -> None:
+    with Fleet(tmp_path, cassandra_node, servers=1, replication=1) as fleet:
+        client = fleet.client(0)
+        client.create_queue("q", partitions=3)
+        expiries, places = fill(client, TTL_SECONDS, 100)
+        watch = Watch(SystemClock().now_ticks, expiries)
+        live_and_die(watch, roads(client, places), len(expiries))
+
+    late = max(watch.late_ticks)
+    figures("G8", messages=len(expiries), early=watch.early, late_max_ms=late / 10_000)
+    assert watch.early == 0
+    assert late <= TICKS_PER_SECOND
+
+
+def rows(node: Session, keyspace: str) -> list[tuple[int, int]]:
+    """How long Cassandra will keep each message, and when the message expires."""
+    node.set_keyspace(keyspace)
+    return [(row[0], row[1]) for row in node.execute("select ttl(body), expires from messages")]
+
+
+def test_the_longest_ttl_is_within_what_cassandra_can_hold(
+    tmp_path: Path, cassandra_node: Reached, figures: Figures
+) -> None:
+    """Due in a year, and living for another one: Cassandra must neither refuse it nor drop it early."""
+    now = SystemClock().now_ticks()
+    due = format_timestamp(now + 365 * 86400 * TICKS_PER_SECOND)
+    with Fleet(tmp_path, cassandra_node, servers=1, replication=1) as fleet:
+        client = fleet.client(0)
+        client.create_queue("q")
+        last = client.append_batch("q", [NewMessage("x", ttl_seconds=MAX_TTL_SECONDS)] * 20)[-1]
+        client.append("q", NewMessage("x", ttl_seconds=MAX_TTL_SECONDS, deliver_at=due))
+        wait_until_readable(client, "q", last.id)
+        seen = len(list(client.iterate("q")))
+        with session(cassandra_node.address, cassandra_node.port) as node:
+            kept = rows(node, fleet.keyspace)
+
+    short = sum(now // TICKS_PER_SECOND + ttl < expires // TICKS_PER_SECOND for ttl, expires in kept)
+    figures("G8", ttl_days=MAX_TTL_SECONDS // 86400, messages=len(kept), dropped_early=short)
+    assert (seen, len(kept)) == (20, 21)
+    assert short == 0
+
+
+@pytest.mark.parametrize("ttl_seconds", [1, int(READ_DELAY), TWENTY_YEARS_SECONDS, TWENTY_YEARS_SECONDS + 1])
+def test_a_ttl_that_cannot_be_kept_is_refused(tmp_path: Path, cassandra_node: Reached, ttl_seconds: int) -> None:
+    """Shorter than readers wait, or longer than Cassandra can count."""
+    with Fleet(tmp_path, cassandra_node, servers=1, replication=1) as fleet:
+        client = fleet.client(0)
+        client.create_queue("q")
+
+        with pytest.raises(InvalidParameter) as refusal:
+            client.append("q", NewMessage("x", ttl_seconds=ttl_seconds))
+
+    problems: dict[str, Any] = dict(refusal.value.problems)
+    assert list(problems) == ["ttl"]

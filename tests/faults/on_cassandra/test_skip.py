@@ -1,0 +1,75 @@
+"""G3 with several servers: no reader passes an acknowledged message, whatever stops a server, a clock, a node or the network.
+
+Writers append through every server; readers go from server to server. Without the write budget the same
+stops must lead to skips, or the run proves nothing.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable
+from pathlib import Path
+
+from tests.conftest import Figures
+from tests.faults.node import wait_for_more
+from tests.faults.on_cassandra.fleet import Fleet
+from tests.faults.on_cassandra.mishaps import ALL, Mishaps
+from tests.faults.on_cassandra.traffic import Traffic
+from tests.services.cassandra import Cassandra
+
+PARTITIONS = range(1, 3)
+MOST_STOPS = 20
+
+
+def test_no_reader_skips_an_acknowledged_message(
+    tmp_path: Path,
+    cassandra_cluster: Cassandra,
+    rounds: Callable[[int], range],
+    chance: random.Random,
+    figures: Figures,
+) -> None:
+    with Fleet(tmp_path, cassandra_cluster) as fleet:
+        traffic, mishaps = Traffic(fleet, PARTITIONS, chance), Mishaps(fleet, cassandra_cluster, chance)
+        with traffic.flowing():
+            for _ in rounds(1):
+                for kind in chance.sample(ALL, len(ALL)):
+                    mishaps.happen(kind)
+                    wait_for_more(traffic.appends, 20, seconds=60)
+        traffic.catch_up()
+        restamped = fleet.counted("queuey_appends_restamped_total")
+
+    figures(
+        "G3",
+        acked=sum(len(ids) for ids in traffic.acknowledged.values()),
+        skipped=traffic.skips(),
+        restamped=restamped,
+        refused_clock=sum(writer.refused_clock for writer in traffic.writers),
+        delay_p99_ms=traffic.delay_ms(),
+        unknown=sum(writer.effects.unknown for writer in traffic.writers),
+        **mishaps.happened,
+    )
+    assert all(writer.effects.ok for writer in traffic.writers)
+    assert all(follower.seen for follower in traffic.followers)
+    assert traffic.skips() == 0
+
+
+def test_without_the_write_budget_stopped_servers_lead_to_skips(
+    tmp_path: Path, cassandra_cluster: Cassandra, chance: random.Random, figures: Figures
+) -> None:
+    """The planted fault: appends are not measured, and the read delay alone is no protection."""
+    with Fleet(tmp_path, cassandra_cluster, settings={"write_budget_ms": 0, "read_delay_ms": 500}) as fleet:
+        traffic, mishaps = Traffic(fleet, PARTITIONS, chance), Mishaps(fleet, cassandra_cluster, chance)
+        while not traffic.skips() and mishaps.happened.total() < MOST_STOPS:
+            with traffic.flowing():
+                wait_for_more(traffic.appends, 20, seconds=60)
+                mishaps.happen("server_stopped")
+                wait_for_more(traffic.appends, 20, seconds=60)
+
+    figures(
+        "G3",
+        control="no_write_budget",
+        acked=sum(len(ids) for ids in traffic.acknowledged.values()),
+        skipped=traffic.skips(),
+        **mishaps.happened,
+    )
+    assert traffic.skips() > 0

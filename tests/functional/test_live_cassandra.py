@@ -1,0 +1,66 @@
+"""Two servers over one Cassandra: a reader at one hears of what the other took, before it would look by itself."""
+
+from __future__ import annotations
+
+from tests.functional.client import Server
+from tests.functional.live import LINES, Live, live
+
+
+def next_unasked(stream: Live) -> str:
+    """The next message, if nothing else comes before it: a keepalive would mean that the server looked by itself."""
+    return stream.next("message", passing_keepalives=False).body
+
+
+def test_a_reader_hears_of_an_append_at_another_server(first: Server, second: Server) -> None:
+    name = first.queue()
+
+    with live(second, name) as stream:
+        stream.next("open")
+        for number in range(3):
+            first.fill(name, str(number))
+            assert next_unasked(stream) == str(number)
+
+
+def test_a_message_that_falls_due_is_heard_of_as_well(first: Server, second: Server) -> None:
+    name = first.queue(partitions=3)
+
+    with live(second, name, partitions="all") as stream:
+        stream.next("open")
+        first.add(name, "later", x_delay="3")
+        first.add(name, "now")
+        assert [next_unasked(stream) for _ in range(2)] == ["now", "later"]
+
+
+def test_a_reader_of_several_queues_hears_of_each(first: Server, second: Server) -> None:
+    names = [first.queue() for _ in range(7)]
+
+    with live(second, accept=LINES, queues=",".join(names)) as stream:
+        stream.next("open")
+        for name in names:
+            first.fill(name, f"in {name}")
+        assert sorted(next_unasked(stream) for _ in names) == sorted(f"in {name}" for name in names)
+
+
+def test_a_reader_goes_on_at_another_server(first: Server, second: Server) -> None:
+    name = first.queue(partitions=6)
+    cursor: str | None = None
+    seen: list[str] = []
+
+    for number in range(12):
+        (first, second)[number % 2].fill(name, str(number), partition=number % 6 + 1)
+        reader = (second, first)[number // 2 % 2]
+        given = {"Last-Event-ID": cursor} if cursor else {}
+        with live(reader, name, partitions="all", headers=given) as stream:
+            stream.next("open")
+            event = stream.next()
+        cursor = event.cursor
+        seen.append(event.body)
+
+    assert seen == [str(number) for number in range(12)]
+
+
+def test_a_long_poll_at_one_server_ends_with_an_append_at_the_other(first: Server, second: Server) -> None:
+    name = first.queue()
+    first.fill(name, "before the poll")
+
+    assert second.bodies(name, wait=20) == ["before the poll"]
