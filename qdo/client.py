@@ -7,7 +7,6 @@ is raised here as there.
 from __future__ import annotations
 
 import json
-import logging
 import time
 import uuid
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -17,6 +16,7 @@ from urllib.parse import parse_qsl, urlsplit
 
 import requests
 
+from qdo.following import Following
 from qdo.streams import ARROW, NDJSON, ArrowStream, MessageStream
 from qdo.transport import Transport, json_of
 from qdo.values import (
@@ -25,6 +25,7 @@ from qdo.values import (
     Message,
     Moment,
     NewMessage,
+    NewToken,
     Page,
     PartitionInfo,
     QueueInfo,
@@ -41,8 +42,9 @@ from qdo.wire import (
     in_calls,
     queue_fields,
     read_params,
+    token_fields,
 )
-from queuey.errors import QueueNotFound, StorageUnavailable, Throttled
+from queuey.errors import QueueNotFound
 from queuey.ids import MessageId
 
 __all__ = [
@@ -54,17 +56,13 @@ __all__ = [
     "MessageStream",
     "Moment",
     "NewMessage",
+    "NewToken",
     "Page",
     "PartitionInfo",
     "QueueInfo",
     "QueueSettings",
     "StreamEnd",
 ]
-
-FIRST_POLL_SECONDS, LAST_POLL_SECONDS = 0.05, 1.0
-"""A follower's pauses grow from the one to the other while nothing comes."""
-
-log = logging.getLogger(__name__)
 
 
 class Client:
@@ -76,17 +74,19 @@ class Client:
         application: str = "demo",
         key: str | None = None,
         *,
+        token: str | None = None,
         timeout_seconds: float = 30.0,
         retries: int = 5,
         sleep: Callable[[float], None] = time.sleep,
     ) -> None:
         """:param key: application key; None asks anonymously, which public queues allow.
+        :param token: of a user, or of the server's own; shown in place of the key.
         :param timeout_seconds: of connecting, and of waiting for the next bytes of an answer.
         :param retries: repeats of one call at most; the calls say which outcomes are never repeated.
         :param sleep: how to wait between repeats and polls.
         """
         self.application = application
-        self._transport = Transport(url, key, timeout_seconds=timeout_seconds, retries=retries, sleep=sleep)
+        self._transport = Transport(url, key, token, timeout_seconds=timeout_seconds, retries=retries, sleep=sleep)
         self._sleep = sleep
 
     def __enter__(self) -> Self:
@@ -127,14 +127,16 @@ class Client:
         )
         return QueueSettings.from_wire(json_of(answer))
 
-    def queues(self, *, start: str = "", page_size: int = 1000, with_counts: bool = False) -> Iterator[QueueSettings]:
+    def queues(
+        self, *, start: str = "", page_size: int = 1000, with_counts: bool = False, mine: bool = False
+    ) -> Iterator[QueueSettings]:
         """All queues by name, asked for page by page as they are taken.
 
         :param start: the first name; it need not exist.
+        :param mine: those that name the caller, of whatever application; without counts and principals.
         """
         params: dict[str, Any] = {"limit": page_size, "details": "true", "offset": start}
-        if with_counts:
-            params["include_count"] = "true"
+        params |= {name: "true" for name, asked in (("include_count", with_counts), ("mine", mine)) if asked}
         while True:
             answer = self._transport.send("GET", "v1", self.application, params=params)
             yield from map(QueueSettings.from_wire, json_of(answer)["queues"])
@@ -163,6 +165,18 @@ class Client:
         """
         fields = queue_fields(partitions, kind, consistency, principals)
         return QueueSettings.from_wire(json_of(self._transport.send("PUT", *self._queue(queue), data=fields)))
+
+    def new_token(
+        self,
+        principal: str | None = None,
+        *,
+        queues: Sequence[str] | None = None,
+        verbs: Sequence[str] | None = None,
+        life_seconds: int | None = None,
+    ) -> NewToken:
+        """A token for this application's paths, of ``principal`` or of who asks; None is no restriction."""
+        fields = token_fields(principal, queues, verbs, life_seconds)
+        return NewToken.from_wire(json_of(self._transport.send("POST", "tokens", self.application, data=fields)))
 
     def delete_queue(self, queue: str) -> None:
         """Remove a queue and all its messages."""
@@ -307,27 +321,24 @@ class Client:
         for page in self.pages(queue, limit=limit, **wanted):
             yield from page.messages
 
-    def follow(self, queue: str, **wanted: Any) -> Iterator[Page]:
-        """Pages without end: what is there, then what comes, asked for again and again.
+    def follow(
+        self,
+        queue: str,
+        *,
+        since: Moment | None = None,
+        cursor: str | None = None,
+        partitions: Partitions = "all",
+        with_bodies: bool = True,
+    ) -> Iterator[Page]:
+        """Pages without end: what is there, then what comes, as it comes.
 
-        A server that is away for a while is waited for, once the first page has come.
+        Goes on by itself where a connection broke or a server was away, once the first answer has come; no
+        message is missed or comes twice. Keep a page's cursor to go on in another process.
 
-        :param wanted: as for :meth:`read`, but for ``until`` and ``newest_first``.
+        :raises CursorLost, QueueNotFound: the queue was deleted.
         """
-        page = self.read(queue, **wanted)
-        pause = FIRST_POLL_SECONDS
-        while True:
-            if page.messages:
-                pause = FIRST_POLL_SECONDS
-                yield page
-            if not page.more:
-                self._sleep(pause)
-                pause = min(pause * 2, LAST_POLL_SECONDS)
-            try:
-                page = self.read(queue, **(wanted | {"cursor": page.cursor}))
-            except (StorageUnavailable, Throttled) as error:
-                log.warning("still following %s: %s", queue, error)
-                page = Page((), page.cursor, page.watermark, more=False)
+        params = read_params(since, None, cursor, partitions, newest_first=False, with_bodies=with_bodies)
+        return Following(self._transport, self._queue(queue), params, sleep=self._sleep).pages()
 
     def stream_ndjson(
         self,

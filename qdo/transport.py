@@ -26,6 +26,7 @@ from queuey.errors import (
     InProgress,
     InvalidApplicationKey,
     InvalidParameter,
+    InvalidToken,
     NotFound,
     OutcomeUnknown,
     QueueyError,
@@ -71,25 +72,29 @@ class Transport:
         self,
         url: str,
         key: str | None,
+        token: str | None = None,
         *,
         timeout_seconds: float,
         retries: int,
         sleep: Callable[[float], None] = time.sleep,
     ) -> None:
-        """:raises ConfigurationError: ``url`` is none.
-        :raises InvalidApplicationKey: the key could not be sent.
+        """:param token: shown in place of the key.
+        :raises ConfigurationError: ``url`` is none.
+        :raises InvalidApplicationKey, InvalidToken: it could not be sent.
         """
         if not _URL.fullmatch(url):
             raise ConfigurationError(f"{url!r} is no address of a server: expected one such as http://127.0.0.1:5000")
         if key is not None and not (key.isascii() and key.isprintable()):
             raise InvalidApplicationKey("The application key has characters that no key has.")
+        if token is not None and not (token.isascii() and token.isprintable()):
+            raise InvalidToken("The token has characters that no token has.")
         self._root = url.rstrip("/")
         self._timeout_seconds = timeout_seconds
         self._retry = Retry(total=retries, allowed_methods=None, backoff_factor=0.1, backoff_jitter=0.2, backoff_max=5)
         self._sleep = sleep
         self._session = requests.Session()
         # requests puts what a .netrc says over a plain header, but not over an auth of our own.
-        self._session.auth = _ApplicationAuth(key)
+        self._session.auth = _Auth(f"Bearer {token}" if token else f"Application {key}" if key is not None else None)
 
     def close(self) -> None:
         self._session.close()
@@ -104,6 +109,7 @@ class Transport:
         repeatable: bool = True,
         done_if_repeated: Collection[int] = (),
         stream: bool = False,
+        silence_seconds: float | None = None,
     ) -> requests.Response:
         """The successful answer to a request.
 
@@ -111,6 +117,7 @@ class Transport:
         :param repeatable: carrying it out twice is the same as once.
         :param done_if_repeated: statuses that mean success once an earlier answer was lost.
         :param stream: leave the body to be read.
+        :param silence_seconds: how long nothing may come, if not as long as usual.
         :raises QueueyError: as the server says; OutcomeUnknown if an attempt may have been carried out and none
             was answered; ServerUnreachable if there was nobody to ask.
         """
@@ -123,7 +130,7 @@ class Transport:
             raise BadRequest(f"This cannot be sent: {error}") from error
         retry, lost = self._retry, False
         while True:
-            outcome = self._attempt(wanted, stream=stream)
+            outcome = self._attempt(wanted, stream=stream, silence_seconds=silence_seconds)
             if isinstance(outcome, requests.Response):
                 if outcome.status_code < 300 or (lost and outcome.status_code in done_if_repeated):
                     return outcome
@@ -140,12 +147,13 @@ class Transport:
             self._sleep(_pause_seconds(retry, failure.retry_after))
 
     def _attempt(
-        self, wanted: requests.PreparedRequest, *, stream: bool
+        self, wanted: requests.PreparedRequest, *, stream: bool, silence_seconds: float | None
     ) -> requests.Response | requests.RequestException:
         session = self._session
         from_outside = session.merge_environment_settings(wanted.url or "", {}, stream, None, None)
         try:
-            response = session.send(wanted, timeout=self._timeout_seconds, allow_redirects=False, **from_outside)
+            timeout = (self._timeout_seconds, silence_seconds or self._timeout_seconds)
+            response = session.send(wanted, timeout=timeout, allow_redirects=False, **from_outside)
             if response.status_code >= 300:
                 _ = response.content
         except (requests.ConnectionError, requests.Timeout, requests.exceptions.ChunkedEncodingError) as error:
@@ -164,13 +172,13 @@ def json_of(response: requests.Response) -> Any:
         raise QueueyError(f"What answers at {response.url.partition('?')[0]} is not Queuey.") from error
 
 
-class _ApplicationAuth(requests.auth.AuthBase):
-    def __init__(self, key: str | None) -> None:
-        self._key = key
+class _Auth(requests.auth.AuthBase):
+    def __init__(self, credential: str | None) -> None:
+        self._credential = credential
 
     def __call__(self, request: requests.PreparedRequest) -> requests.PreparedRequest:
-        if self._key is not None:
-            request.headers["Authorization"] = f"Application {self._key}"
+        if self._credential is not None:
+            request.headers["Authorization"] = self._credential
         return request
 
 

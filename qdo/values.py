@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import base64
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any, Protocol
 
@@ -16,6 +16,7 @@ __all__ = [
     "Message",
     "Moment",
     "NewMessage",
+    "NewToken",
     "Page",
     "PartitionInfo",
     "QueueInfo",
@@ -232,6 +233,26 @@ class QueueInfo:
             entry["watermark"],
             tuple(PartitionInfo.from_wire(part) for part in entry["partition_details"]),
         )
+
+
+@dataclass(frozen=True, slots=True)
+class NewToken:
+    """A token, which proves its principal to whoever reads it: it does not print."""
+
+    text: str = field(repr=False)
+    principal: str
+    application: str
+    expires: str
+    """Decimal seconds since 1970."""
+    queues: tuple[str, ...] | None
+    """None for all that name the principal, and for what is no single queue's."""
+    verbs: tuple[str, ...]
+
+    @classmethod
+    def from_wire(cls, entry: Json) -> NewToken:
+        queues = None if entry["queues"] is None else tuple(entry["queues"])
+        expires, verbs = entry["expires"], tuple(entry["verbs"])
+        return cls(entry["token"], entry["principal"], entry["application"], expires, queues, verbs)
 
 
 def address(where: Located | str) -> str:

@@ -28,6 +28,19 @@ def queue_fields(
     return {name: text for name, text in fields.items() if text is not None}
 
 
+def token_fields(
+    principal: str | None, queues: Sequence[str] | None, verbs: Sequence[str] | None, life_seconds: int | None
+) -> dict[str, str]:
+    """Form fields of what is named."""
+    fields = {
+        "principal": principal,
+        "queues": None if queues is None else ",".join(queues),
+        "verbs": None if verbs is None else ",".join(verbs),
+        "life": None if life_seconds is None else str(life_seconds),
+    }
+    return {name: text for name, text in fields.items() if text is not None}
+
+
 def can_go_raw(new: NewMessage) -> bool:
     """JSON as a raw body would be taken for a batch, and headers carry ASCII only."""
     media_type = (new.content_type or "").partition(";")[0].strip().lower()

@@ -8,14 +8,18 @@
     │   ├── InvalidMessageId          400
     │   ├── PartitionsCannotShrink    400
     │   ├── BadPath                   400
+    │   ├── MalformedRequest          400
     │   ├── LengthRequired            411
     │   ├── MessageTooLarge           413
     │   ├── PathTooLong               414
     │   ├── UnsupportedEncoding       415
+    │   ├── HeadersTooLarge           431
     │   ├── KeyReused                 422
     │   └── NotAcceptable             406
     ├── Unauthenticated               401
-    │   └── InvalidApplicationKey     401
+    │   ├── InvalidApplicationKey     401
+    │   ├── InvalidBrowserID          401
+    │   └── InvalidToken              401
     ├── Forbidden                     403
     ├── NotFound                      404
     │   ├── ApplicationNotFound       404
@@ -27,6 +31,9 @@
     │   ├── CursorLost                409
     │   └── InProgress                409
     ├── Throttled                     429   retriable
+    │   └── TooManyWaiters            429   retriable
+    ├── TooManyConnections            503   retriable
+    ├── ServerStopping                503   retriable
     ├── CorruptMessage                500
     ├── StorageUnavailable            503   retriable: nothing was stored
     │   ├── StorageReadOnly           503
@@ -59,12 +66,16 @@ __all__ = [
     "CorruptMessage",
     "CursorLost",
     "Forbidden",
+    "HeadersTooLarge",
     "InProgress",
     "InvalidApplicationKey",
+    "InvalidBrowserID",
     "InvalidMessageId",
     "InvalidParameter",
+    "InvalidToken",
     "KeyReused",
     "LengthRequired",
+    "MalformedRequest",
     "MessageNotFound",
     "MessageTooLarge",
     "MethodNotAllowed",
@@ -76,12 +87,15 @@ __all__ = [
     "QueueExists",
     "QueueNotFound",
     "QueueyError",
+    "ServerStopping",
     "ServerUnreachable",
     "StorageFull",
     "StorageReadOnly",
     "StorageUnavailable",
     "StoreInUse",
     "Throttled",
+    "TooManyConnections",
+    "TooManyWaiters",
     "Unauthenticated",
     "UnsupportedEncoding",
     "error_classes",
@@ -155,6 +169,10 @@ class BadPath(BadRequest):
     key = "path"
 
 
+class MalformedRequest(BadRequest):
+    """The request is not HTTP/1.1 as every program reads it: the connection is closed."""
+
+
 class LengthRequired(BadRequest):
     """Send Content-Length: a body without it could have been cut on its way unnoticed."""
 
@@ -172,6 +190,12 @@ class PathTooLong(BadRequest):
 
     status = 414
     key = "path"
+
+
+class HeadersTooLarge(BadRequest):
+    """The headers are more than 100, or larger than 32 KiB together."""
+
+    status = 431
 
 
 class UnsupportedEncoding(BadRequest):
@@ -200,6 +224,14 @@ class Unauthenticated(QueueyError):
 
 class InvalidApplicationKey(Unauthenticated):
     """The application key is not known: check the Authorization header, of the form 'Application <key>'."""
+
+
+class InvalidBrowserID(Unauthenticated):
+    """The BrowserID assertion proves nothing here: make a new one for this server, of the form 'BrowserID <certificate>~<assertion>'."""
+
+
+class InvalidToken(Unauthenticated):
+    """The token proves nothing here: get a new one for this server, and send it as 'Bearer <token>'."""
 
 
 class Forbidden(QueueyError):
@@ -258,6 +290,29 @@ class Throttled(QueueyError):
     """As many requests, or bytes of them, are under way as this server takes at once; nothing was stored: try again after Retry-After seconds."""
 
     status = 429
+    retriable = True
+
+
+class TooManyWaiters(Throttled):
+    """As many readers wait for messages as may: end one, or try again after Retry-After seconds."""
+
+    def __init__(self, detail: str = "", *, headers: Mapping[str, str] | None = None, whose: str = "") -> None:
+        """:param whose: limit it is: ``server``, ``threads``, ``application`` or ``user``."""
+        super().__init__(detail, headers=headers)
+        self.whose = whose
+
+
+class TooManyConnections(QueueyError):
+    """This server has as many connections as it takes: nothing was read of the request, try again after Retry-After seconds."""
+
+    status = 503
+    retriable = True
+
+
+class ServerStopping(QueueyError):
+    """This server stops: connect again, to another one or to itself when it is back."""
+
+    status = 503
     retriable = True
 
 

@@ -31,6 +31,13 @@ class JsonFormatter(logging.Formatter):
         return orjson.dumps(line, default=str).decode()
 
 
+def _without_drivers_stack(record: logging.LogRecord) -> bool:
+    """A node of Cassandra that does not answer is an event; where in the driver that was noticed helps nobody."""
+    if record.name.startswith("cassandra."):
+        record.exc_info = None
+    return True
+
+
 def set_up(level: str, form: str) -> None:
     """Send all logging to standard error.
 
@@ -41,4 +48,6 @@ def set_up(level: str, form: str) -> None:
         handler.setFormatter(JsonFormatter())
     else:
         handler.setFormatter(logging.Formatter("%(asctime)s %(levelname)-7s %(name)s: %(message)s"))
+    if level != "debug":
+        handler.addFilter(_without_drivers_stack)
     logging.basicConfig(level=level.upper(), handlers=[handler], force=True)

@@ -24,8 +24,10 @@ COUNTERS = {
     "queuey_appends_refused": ("Appends not acknowledged", ("code",)),
     "queuey_auth": ("Credentials looked at", ("kind", "result")),
     "queuey_throttled": ("Requests refused for a limit", ("limit",)),
+    "queuey_waiters_refused": ("Readers that were not let wait", ("limit",)),
     "queuey_queue_cache": ("Lookups of queue settings", ("result",)),
     "queuey_storage_errors": ("Calls of the store that failed", ("backend", "op", "code")),
+    "queuey_appends_restamped": ("Appends that took longer than the write budget, and were tried again", ()),
 }
 """Name without ``_total``: help, labels."""
 _SECONDS = (0.0005, 0.001, 0.002, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0)
@@ -52,17 +54,27 @@ class Monitor:
         self._lock = threading.Lock()
         self._counts: dict[tuple[str, ...], int] = {}
         self._slots: dict[tuple[str, ...], list[float]] = {}
+        self._requests: dict[tuple[str, str, int], list[float]] = {}
+        """Those of requests, without their name and with the status as it comes."""
         self._backend = backend
         self.under_way: Callable[[], float] = lambda: 0
         """Tells how many requests are under way."""
+        self.waiters: Callable[[], float] = lambda: 0
+        """Tells how many readers wait."""
         self.registry = registry = CollectorRegistry(auto_describe=False)
         registry.register(self)
         in_progress = Gauge("queuey_http_requests_in_progress", "Requests under way", registry=registry)
         in_progress.set_function(lambda: float(self.under_way()))
+        waiters = Gauge("queuey_waiters", "Readers that wait for messages, long polls and streams", registry=registry)
+        waiters.set_function(lambda: float(self.waiters()))
         self.watermark_age = Gauge(
             "queuey_watermark_age_seconds", "How far the watermark is behind the clock", registry=registry
         )
         self.storage_problems = Gauge("queuey_storage_problems", "Problems readiness reports", registry=registry)
+        self.storage_warnings = Gauge("queuey_storage_warnings", "Warnings readiness reports", registry=registry)
+        self.clock_skew = Gauge(
+            "queuey_clock_skew_seconds", "How far the clock may be off those of the store's nodes", registry=registry
+        )
         Gauge("queuey_build_info", "The version that runs", ("version", "backend"), registry=registry).labels(
             version=__version__, backend=backend
         ).set(1)
@@ -87,7 +99,20 @@ class Monitor:
     def request(self, route: str, method: str, status: int, seconds: float) -> None:
         """One request was answered."""
         known = method if method in _METHODS else "other"
-        self.observe("queuey_http_request_duration_seconds", seconds, route, known, str(status))
+        slots = self._requests.get((route, known, status))
+        if slots is None:
+            slots = self._new_requests(route, known, status)
+        slot = bisect_left(_SECONDS, seconds)
+        with self._lock:
+            slots[slot] += 1
+            slots[-1] += seconds
+
+    def _new_requests(self, route: str, method: str, status: int) -> list[float]:
+        key = ("queuey_http_request_duration_seconds", route, method, str(status))
+        with self._lock:
+            slots = self._slots.setdefault(key, [0.0] * (len(_SECONDS) + 2))
+            self._requests[route, method, status] = slots
+        return slots
 
     def took(self, operation: str, seconds: float) -> None:
         """The store did something (:class:`queuey.storage.Observer`)."""
@@ -101,6 +126,10 @@ class Monitor:
     def failed(self, operation: str, code: str) -> None:
         """A call of the store failed."""
         self.count("queuey_storage_errors", 1, self._backend, operation, code)
+
+    def restamped(self) -> None:
+        """An append took too long, and is tried again."""
+        self.count("queuey_appends_restamped", 1)
 
     def appended(self, application: str, messages: int, size: int) -> None:
         """Messages were acknowledged."""

@@ -16,6 +16,7 @@ import pytest
 from queuey.api.routes import OPERATIONS, ROUTES
 from queuey.cli import main
 from queuey.errors import error_classes
+from queuey.issuers import ISSUER_SETTINGS
 from queuey.monitor import Monitor
 from queuey.settings import CLIENT_VARIABLES, SETTINGS
 
@@ -109,7 +110,7 @@ def test_a_broken_link_is_found(tmp_path: Path) -> None:
 
 
 def test_every_setting_has_its_entry(html: Path) -> None:
-    assert {f"{row.section}.{row.key}" for row in SETTINGS} <= anchors(html, "settings")
+    assert {f"{row.section}.{row.key}" for row in (*SETTINGS, *ISSUER_SETTINGS)} <= anchors(html, "settings")
 
 
 def test_settings_that_pages_name_exist() -> None:

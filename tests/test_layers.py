@@ -15,7 +15,10 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).parent.parent
-LEAVES = tuple(f"queuey.{name}" for name in ("errors", "ids", "clock", "ini", "model", "promise", "settings"))
+LEAVES = tuple(
+    f"queuey.{name}"
+    for name in ("errors", "ids", "clock", "ini", "issuers", "model", "old_ini", "promise", "setting", "settings")
+)
 
 
 @dataclass(frozen=True)
@@ -34,7 +37,7 @@ LAYERS = {
     **dict.fromkeys(LEAVES, Layer(ours=LEAVES)),
     "queuey": Layer(ours=("queuey.doors.",)),
     "queuey.wsgi": Layer(ours=("queuey", "queuey.settings")),
-    "queuey.storage": Layer(ours=LEAVES, others=("apsw", "google_crc32c")),
+    "queuey.storage": Layer(ours=LEAVES, others=("apsw", "cassandra", "google_crc32c")),
     "queuey.storage.contract": Layer(ours=(*LEAVES, "queuey.storage"), others=("hypothesis", "pytest")),
     "queuey.logs": Layer(others=("orjson",)),
     "queuey.monitor": Layer(ours=("queuey",), others=("prometheus_client",)),
@@ -43,15 +46,17 @@ LAYERS = {
         others=("google_crc32c",),
         not_standard=("asyncio",),
     ),
-    "queuey.security": Layer(ours=LEAVES, not_standard=("asyncio",)),
+    "queuey.security": Layer(
+        ours=LEAVES, others=("browserid", "cryptography", "jwt", "urllib3"), not_standard=("asyncio",)
+    ),
     "queuey.api": Layer(
         ours=(*LEAVES, "queuey", "queuey.service.", "queuey.security."),
-        others=("orjson", "pyarrow"),
+        others=("google_crc32c", "orjson", "pyarrow"),
         not_standard=("asyncio", "threading"),
     ),
     "queuey.doors": Layer(
         ours=(*LEAVES, "queuey", "queuey.logs", "queuey.service.", "queuey.security.", "queuey.api."),
-        others=("granian", "orjson", "pyramid", "uvloop", "webob"),
+        others=("httptools", "orjson", "pyramid", "uvloop", "webob"),
     ),
     "queuey.cli": Layer(
         ours=(
@@ -147,10 +152,10 @@ def test_every_module_stands_in_a_layer() -> None:
             "queuey.service.log imports queuey.storage.sqlite",
         ),
         ("queuey/service/log.py", "def f():\n    import queuey.api", "queuey.service.log imports queuey.api"),
-        ("queuey/doors/asgi.py", "import queuey.storage", "queuey.doors.asgi imports queuey.storage"),
+        ("queuey/doors/loop.py", "import queuey.storage", "queuey.doors.loop imports queuey.storage"),
         ("queuey/storage/memory.py", "from ..service import log", "queuey.storage.memory imports queuey.service.log"),
         ("queuey/security/app_keys.py", "import pyramid", "queuey.security.app_keys imports pyramid"),
-        ("queuey/doors/asgi.py", "import qdo.client", "queuey.doors.asgi imports qdo.client"),
+        ("queuey/doors/loop.py", "import qdo.client", "queuey.doors.loop imports qdo.client"),
         ("qdo/client.py", "import queuey.service", "qdo.client imports queuey.service"),
         ("qdo/client.py", "import pyramid", "qdo.client imports pyramid"),
     ],
@@ -175,7 +180,7 @@ def test_what_the_layers_allow_passes(tmp_path: Path) -> None:
         "queuey/storage/__init__.py": "from queuey.promise import Promise",
         "queuey/storage/sqlite.py": "import apsw\nfrom queuey.storage import MessageStore",
         "queuey/service/__init__.py": "def open():\n    from queuey.storage.open import open_stores",
-        "queuey/doors/server.py": "import granian\nfrom queuey.doors.asgi import LoopDoor",
+        "queuey/doors/server.py": "import uvloop\nfrom queuey.doors.loop import LoopDoor",
         "queuey/cli/messages.py": "import click\nfrom qdo.client import Client",
         "qdo/client.py": "import requests\nfrom queuey.errors import QueueyError",
     }

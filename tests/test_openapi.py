@@ -16,7 +16,7 @@ from queuey.api import drafts, params, queues, reading, routes
 from queuey.api.forms import COLUMNS
 from queuey.errors import BrokenStream, ConfigurationError, ServerUnreachable, error_classes
 from queuey.model import MAX_PARTITIONS, MAX_TTL_SECONDS, Consistency, QueueKind
-from queuey.security.permissions import Permission
+from queuey.security.permissions import VERBS, Permission
 from queuey.settings import Settings
 
 API = Path(routes.__file__).parent
@@ -80,9 +80,8 @@ def test_operations_have_names_of_their_own() -> None:
 @pytest.mark.parametrize("operation", routes.OPERATIONS, ids=lambda found: f"{found.method}-{found.route}")
 def test_who_needs_a_key_is_said(operation: routes.Operation) -> None:
     item = DESCRIPTION["paths"][PATTERNS[operation.route]].get(operation.method.lower())
-    key: dict[str, list[str]] = {"applicationKey": []}
-    nobody: dict[str, list[str]] = {}
-    wanted = {Permission.NONE: [], Permission.VIEW: [key, nobody]}.get(operation.permission, [key])
+    proven: list[dict[str, list[str]]] = [{"applicationKey": []}, {"browserID": []}, {"bearer": []}]
+    wanted = {Permission.NONE: [], Permission.VIEW: [*proven, {}]}.get(operation.permission, proven)
 
     # The heartbeat answers methods that nobody needs to hear of.
     assert item is None or item.get("security", DESCRIPTION["security"]) == wanted
@@ -95,6 +94,7 @@ def names_read() -> set[str]:
 
 def test_every_parameter_that_is_read_is_described() -> None:
     elsewhere = {"accept", "authorization", "content-type", "content-length", "content-encoding", "transfer-encoding"}
+    elsewhere |= {"origin", "access-control-request-method"}
     told = {name.lower() for path, method, _ in described() for name in parameters(path, method)}
     told |= {name.lower() for name in COMPONENTS["headers"]}
     told |= {name for schema in COMPONENTS["schemas"].values() for name in schema.get("properties", ())}
@@ -146,6 +146,13 @@ def test_queue_names_match_as_the_code_takes_them(name: str) -> None:
     schema = COMPONENTS["schemas"]["QueueName"]
 
     assert bool(re.search(schema["pattern"], name)) == params.is_queue_name(name)
+
+
+def test_the_verbs_of_a_token_are_those_that_the_code_takes() -> None:
+    token = COMPONENTS["schemas"]["Token"]["properties"]
+
+    assert token["verbs"]["items"]["enum"] == list(VERBS)
+    assert ", ".join(VERBS) in COMPONENTS["schemas"]["NewToken"]["properties"]["verbs"]["description"]
 
 
 def test_every_error_stands_under_its_status() -> None:

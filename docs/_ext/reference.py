@@ -23,6 +23,7 @@ import click
 from sphinx.application import Sphinx
 
 from queuey.errors import BrokenStream, ConfigurationError, QueueyError, ServerUnreachable, error_classes
+from queuey.issuers import ISSUER_SETTINGS
 from queuey.monitor import Monitor
 from queuey.settings import SETTINGS
 
@@ -42,8 +43,10 @@ def anchor(name: str) -> str:
 
 
 def shown(value: object) -> str:
-    if value == "":
+    if value in ("", ()):
         return "empty"
+    if isinstance(value, tuple):
+        return " ".join(f"`{one}`" for one in value)
     return f"`{str(value).lower() if isinstance(value, bool) else value}`"
 
 
@@ -51,12 +54,12 @@ def settings(section: str) -> str:
     rows: list[tuple[str, ...]] = [
         (
             f"{anchor(f'{row.section}.{row.key}')}`{row.key}`",
-            f"`{row.variable}`",
+            f"`{row.variable}`" if row in SETTINGS else "",
             row.accepted,
             shown(row.default),
             row.help,
         )
-        for row in SETTINGS
+        for row in (*SETTINGS, *ISSUER_SETTINGS)
         if row.section == section
     ]
     if not rows:

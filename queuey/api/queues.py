@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from typing import Any, NamedTuple
 from urllib.parse import parse_qsl, urlencode
 
@@ -14,6 +15,7 @@ from queuey.errors import BadRequest
 from queuey.ids import EPOCH_TICKS, TICKS_PER_SECOND, MessageId, format_timestamp
 from queuey.model import MAX_PARTITIONS, Consistency, Queue, QueueKind
 from queuey.promise import run
+from queuey.security.permissions import Permission
 from queuey.service import Service
 from queuey.service.queues import QueueSettings
 
@@ -152,6 +154,21 @@ async def list_queues(service: Service, call: Call, target: Target) -> Answer:
         yield b"]}"
 
     return Answer(200, b"", [("content-type", JSON)], chunks())
+
+
+async def list_mine(service: Service, call: Call, target: Target) -> Answer:
+    """The queues that name the caller, by name. Whom else they name is not told."""
+    query, problems = call.query, Problems()
+    limit = problems.take("limit", integer(1, _PAGE), query.get("limit"), _PAGE)
+    problems.check()
+    details = boolean(query.get("details"))
+    principals = call.identity.acting(Permission.MINE, target.application)
+    start = query.get("offset", "")
+    found = await service.queues.naming(target.application, principals, start=start, limit=limit + 1)
+    queues = [replace(queue, principals=()) for queue in found[:limit]]
+    following = found[limit].name if len(found) > limit else None
+    listed = [await _listed(service, queue, details=details, count=False) for queue in queues]
+    return json_answer({"status": "ok", "queues": listed}, headers=_next(call, following))
 
 
 class _Page(NamedTuple):

@@ -6,6 +6,8 @@ from collections.abc import Iterator, Sequence
 from itertools import chain
 from typing import NamedTuple
 
+from google_crc32c import value as crc32c
+
 from queuey.api.calls import ARROW, JSON, NDJSON, Answer, Call, Headers
 from queuey.api.cursors import Cursor, format_cursor, parse_cursor
 from queuey.api.forms import COLUMNS, ArrowForm, EndMark, NdjsonForm, entries_of, json_page
@@ -13,19 +15,19 @@ from queuey.api.params import Problems, boolean, integer, moment, one_of, partit
 from queuey.errors import NotAcceptable
 from queuey.ids import MAX_ID, ZERO_ID, MessageId, format_timestamp
 from queuey.model import Queue, Span
-from queuey.promise import run
+from queuey.promise import Promise, begin
 from queuey.service import Service
 from queuey.service.log import ReadAnswer, ReadRequest
 
 DEFAULT_LIMIT = 100
 MAX_LIMIT = 1000
 MAX_STREAM_LIMIT = 1_000_000_000
-STREAM_ROWS = 4000
+STREAM_ROWS = 1000
 """Rows of one page, and one Arrow batch, of a stream."""
-STREAM_BYTES = 1 << 20
-"""Bodies of one page of a stream."""
-STREAM_HELD_BYTES = 2 * STREAM_BYTES
-"""What a stream holds in memory, however long it is: a page, and what became of the one before."""
+STREAM_BYTES = 256 << 10
+"""Bodies of one page of a stream: memory for larger ones goes back to the system each time, and taking it anew costs more."""
+STREAM_HELD_BYTES = 3 << 20
+"""What a stream holds in memory, however long it is: what became of a page, which may be one large body, and the next."""
 
 
 class ReadParams(NamedTuple):
@@ -40,8 +42,9 @@ class ReadParams(NamedTuple):
     """All partitions are read, those to come included."""
 
     @classmethod
-    def parse(cls, call: Call, queue: Queue, *, max_limit: int) -> ReadParams:
-        """:raises InvalidParameter: with every field that is wrong.
+    def parse(cls, call: Call, queue: Queue, *, max_limit: int, with_cursor: bool = True) -> ReadParams:
+        """:param with_cursor: False passes over a cursor.
+        :raises InvalidParameter: with every field that is wrong.
         :raises CursorLost: a cursor of another incarnation.
         """
         query = call.query
@@ -58,7 +61,7 @@ class ReadParams(NamedTuple):
         numbers = problems.take(
             "partitions", lambda text: partition_list(text, queue.partitions), get("partitions"), [1]
         )
-        cursor = get("cursor")
+        cursor = get("cursor") if with_cursor else None
         if cursor is not None and ("since" in query or "partitions" in query):
             problems.add("cursor", "says where to go on in every partition: give no since and no partitions beside it")
         problems.check()
@@ -74,7 +77,7 @@ class ReadParams(NamedTuple):
 _PLAIN = ReadParams([(1, Span())], None, False, None, False)
 
 
-def _low(point: MessageId | int | None) -> MessageId:
+def low(point: MessageId | int | None) -> MessageId:
     """The ``after`` of a span that begins with this moment."""
     if point is None:
         return ZERO_ID
@@ -90,7 +93,7 @@ def _high(point: MessageId | int | None) -> MessageId:
 
 def _span(since: MessageId | int | None, until: MessageId | int | None, *, newest_first: bool) -> Span:
     """v1's inclusive ends as a span; newest first, ``since`` is where to start going backwards."""
-    return Span(_low(until), _high(since)) if newest_first else Span(_low(since), _high(until))
+    return Span(low(until), _high(since)) if newest_first else Span(low(since), _high(until))
 
 
 def _from(place: MessageId, span: Span, *, newest_first: bool) -> Span:
@@ -124,12 +127,21 @@ def _cursor(queue: Queue, params: ReadParams, answer: ReadAnswer) -> str:
     return format_cursor(queue, Cursor(places, params.every))
 
 
+def wants_bodies(columns: Sequence[str] | None) -> bool:
+    """Whether any of these members is not in a message's place alone."""
+    return columns is None or not frozenset(columns).isdisjoint(("body", "content_type", "key"))
+
+
 async def read(service: Service, call: Call, queue: Queue) -> Answer:
     """One page as JSON, or a stream, as Accept says."""
     if call.accepts(ARROW) or call.accepts(NDJSON):
         return _stream(service, call, queue)
-    params = ReadParams.parse(call, queue, max_limit=MAX_LIMIT)
-    with_bodies = params.columns is None or not frozenset(params.columns).isdisjoint(("body", "content_type", "key"))
+    answer, _ = await page(service, call, queue, ReadParams.parse(call, queue, max_limit=MAX_LIMIT))
+    return answer
+
+
+async def page(service: Service, call: Call, queue: Queue, params: ReadParams) -> tuple[Answer, int]:
+    """One page as JSON, and how many messages it tells that the reader does not have."""
     answer = await service.log.read(
         queue,
         ReadRequest(
@@ -137,23 +149,37 @@ async def read(service: Service, call: Call, queue: Queue) -> Answer:
             params.limit or DEFAULT_LIMIT,
             params.newest_first,
             service.settings.limits_max_answer_bytes,
-            with_bodies,
+            wants_bodies(params.columns),
             params.skip_corrupt,
         ),
     )
     present = entries_of(params.columns, queue.name)
-    shown = [entry for number, page in answer.pages for entry in present(page.messages, number)]
+    shown = [entry for number, found in answer.pages for entry in present(found.messages, number)]
     service.monitor.delivered(queue.application, "json", len(shown), answer.size)
+    more = any(found.more for _, found in answer.pages)
+    corrupt = sum([found.corrupt for _, found in answer.pages])
+    cursor = _cursor(queue, params, answer)
+    return answer_page(call, json_page(shown), len(shown), cursor, answer.watermark, more=more, corrupt=corrupt)
+
+
+def answer_page(
+    call: Call, body: bytes, rows: int, cursor: str, watermark: int, *, more: bool, corrupt: int = 0
+) -> tuple[Answer, int]:
+    """A page with its headers, or 304 if If-None-Match says that the reader has it: then it has no rows to tell."""
+    tag = f'W/"{crc32c(body):08x}{len(body):x}.{crc32c(cursor.encode()):08x}"'
     headers: Headers = [
         ("content-type", JSON),
-        ("queuey-watermark", format_timestamp(answer.watermark)),
-        ("queuey-cursor", _cursor(queue, params, answer)),
-        ("queuey-more", "true" if any(page.more for _, page in answer.pages) else "false"),
+        ("queuey-watermark", format_timestamp(watermark)),
+        ("queuey-cursor", cursor),
+        ("queuey-more", "true" if more else "false"),
+        ("etag", tag),
     ]
-    corrupt = sum([page.corrupt for _, page in answer.pages])
     if corrupt:
         headers.append(("queuey-corrupt", str(corrupt)))
-    return Answer(200, json_page(shown), headers)
+    known = call.header("if-none-match")
+    if known is not None and (known.strip() == "*" or tag in known):
+        return Answer(304, b"", headers[1:]), 0
+    return Answer(200, body, headers), rows
 
 
 def _stream(service: Service, call: Call, queue: Queue) -> Answer:
@@ -186,7 +212,6 @@ def _chunks(
     """The stream, a page at a time; an error in between leaves it without its end mark."""
     places: dict[int, MessageId] = {}
     sent, more = 0, False
-    with_bodies = params.columns is None or not frozenset(params.columns).isdisjoint(("body", "content_type", "key"))
     yield form.start()
     for number, wanted in params.spans:
         if not 1 <= number <= queue.partitions:
@@ -195,27 +220,31 @@ def _chunks(
         span = Span(wanted.after, min(wanted.upto, MessageId.last_of(watermark)))
         last: MessageId | None = None
         page_more = True
+        ahead: Promise[ReadAnswer] | None = None
         while page_more and left:
-            request = ReadRequest(
-                [(number, span)],
-                min(left, STREAM_ROWS),
-                params.newest_first,
-                STREAM_BYTES,
-                with_bodies,
-                params.skip_corrupt,
-            )
-            answer = run(service.log.read(queue, request))
+            answer = (ahead or _begin_page(service, queue, params, number, span, left)).wait()
             ((_, page),) = answer.pages
-            page_more = page.more
+            page_more, ahead = page.more, None
             if page.messages:
                 last = page.messages[-1].id
                 left -= len(page.messages)
                 sent += len(page.messages)
                 span = _from(last, span, newest_first=params.newest_first)
                 service.monitor.delivered(queue.application, form.media_type, len(page.messages), answer.size)
+                if service.log.reads_elsewhere and page_more and left:
+                    ahead = _begin_page(service, queue, params, number, span, left)
                 rows = form.rows(page.messages, number)
                 del answer, page  # while the client takes its time, its rows are held once
                 yield rows
         more = more or page_more
         places[number] = _place(wanted, last, more=page_more, newest_first=params.newest_first)
     yield form.end(EndMark(sent, format_cursor(queue, Cursor(places, params.every)), more, format_timestamp(watermark)))
+
+
+def _begin_page(
+    service: Service, queue: Queue, params: ReadParams, number: int, span: Span, left: int
+) -> Promise[ReadAnswer]:
+    """A page of a stream; a store that reads elsewhere goes on with it while this thread does something else."""
+    limit, with_bodies = min(left, STREAM_ROWS), wants_bodies(params.columns)
+    wanted = ReadRequest([(number, span)], limit, params.newest_first, STREAM_BYTES, with_bodies, params.skip_corrupt)
+    return begin(service.log.read(queue, wanted))

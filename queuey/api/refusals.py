@@ -34,7 +34,7 @@ def refusal(error: QueueyError, call: Call, challenge: str) -> Answer:
         headers = [("content-type", JSON)]
     if error.retriable:
         headers.append(("retry-after", str(RETRY_AFTER_SECONDS)))
-    if isinstance(error, Unauthenticated) or (error.status == 403 and not call.principals):
+    if isinstance(error, Unauthenticated) or (error.status == 403 and not call.identity.principals):
         headers.append(("www-authenticate", challenge))
     headers += error.headers.items()
     return Answer(error.status, orjson.dumps(content), headers)

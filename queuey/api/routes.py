@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable, Coroutine, Mapping
 from functools import lru_cache
 from typing import Any, NamedTuple
 from urllib.parse import unquote_to_bytes
 
-from queuey.api import messages, queues, site
+from queuey.api import live, messages, queues, site, tokens
 from queuey.api.calls import Answer, Call, Target
+from queuey.api.params import boolean
 from queuey.errors import BadPath, MethodNotAllowed, NotFound, PathTooLong
 from queuey.security.permissions import Permission
 from queuey.service import Service
@@ -42,6 +43,7 @@ ROUTES = (
     Route("application", "/v1/{application}"),
     Route("queue", "/v1/{application}/{queue}"),
     Route("messages", "/v1/{application}/{queue}/{ids}"),
+    Route("tokens", "/tokens/{application}"),
     Route("heartbeat", "/__heartbeat__"),
     Route("lbheartbeat", "/__lbheartbeat__"),
     Route("version", "/__version__"),
@@ -61,6 +63,7 @@ OPERATIONS = (
     Operation("messages", "GET", Permission.VIEW, messages.fetch),
     Operation("messages", "PUT", Permission.APPEND, messages.put, takes_body=True),
     Operation("messages", "DELETE", Permission.DELETE, messages.delete, hot=True),
+    Operation("tokens", "POST", Permission.MINT, tokens.mint),
     *(Operation("heartbeat", method, Permission.NONE, site.heartbeat) for method in ANY if method != "HEAD"),
     Operation("lbheartbeat", "GET", Permission.NONE, site.alive),
     Operation("version", "GET", Permission.NONE, site.version),
@@ -68,8 +71,16 @@ OPERATIONS = (
     Operation("openapi", "GET", Permission.NONE, site.openapi),
 )
 
-INFORMATION = Operation("queue", "GET", Permission.CONFIGURE, queues.information)
-"""What ``?info=true`` asks of a queue in place of its messages: for the owner, listed or not."""
+VARIANTS: Mapping[Function, Mapping[str, Operation]] = {
+    messages.read_messages: {"info": Operation("queue", "GET", Permission.CONFIGURE, queues.information)},
+    queues.list_queues: {
+        "mine": Operation("application", "GET", Permission.MINE, queues.list_mine),
+        "queues": Operation("application", "GET", Permission.NONE, live.read_several, hot=True),
+    },
+}
+"""What a true parameter makes of an operation: ``?info`` asks a queue for its settings in place of its messages, for the
+owner, listed or not; ``?mine`` an application for the queues that name the caller; ``?queues=a,b`` for the messages of
+these, each of which has its own permissions."""
 
 _BY_ROUTE: dict[str, dict[str, Operation]] = {}
 for _operation in OPERATIONS:
@@ -79,7 +90,7 @@ _V1 = {1: "application", 2: "queue", 3: "messages"}
 
 
 def decode_path(raw: str) -> str:
-    """Percent-escapes decoded as granian does it: what is no escape stays, bytes that are not UTF-8 become U+FFFD."""
+    """Percent-escapes decoded: what is no escape stays, bytes that are not UTF-8 become U+FFFD."""
     return unquote_to_bytes(raw.encode("latin-1", "replace")).decode("utf-8", "replace")
 
 
@@ -109,6 +120,8 @@ def route_of(path: str) -> tuple[str, tuple[str, str, str]]:
     ('queue', ('demo', 'alerts', ''))
     """
     first, *names = path[1:].removesuffix("/").split("/")
+    if first == "tokens" and len(names) == 1 and names[0]:
+        return "tokens", (names[0], "", "")
     if first == "v1" and len(names) in _V1 and all(names):
         application, queue, ids = (*names, "", "")[:3]
         return _V1[len(names)], (application, queue, ids)
@@ -128,6 +141,15 @@ def operation_of(route: str, method: str) -> Operation:
     if operation is None:
         allowed = sorted({*methods, *({"HEAD"} if "GET" in methods else ())})
         raise MethodNotAllowed(headers={"allow": ", ".join(allowed)})
+    return operation
+
+
+def variant(operation: Operation, query: Mapping[str, str]) -> Operation:
+    """The operation that a call's parameters ask for in place of ``operation``."""
+    for parameter, other in VARIANTS.get(operation.function, {}).items():
+        given = query.get(parameter)
+        if given is not None and (parameter == "queues" or boolean(given)):
+            return other
     return operation
 
 

@@ -26,6 +26,8 @@ _COMMANDS = {
     "get": "get",
     "queue": "queues",
     "key": "keys",
+    "token": "tokens",
+    "init": "init",
     "backup": "admin",
     "config": "admin",
     "errors": "admin",

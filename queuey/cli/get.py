@@ -146,12 +146,13 @@ class _Reader:
 
     def following(self, last: int | None) -> Pages:
         """What is there, or the last of it, and what comes."""
-        since = self.since
-        if last is not None:
-            end = self._watermark()
+        end = self._watermark()
+        if last is None:
+            yield from _in_pages(self._merged(end, newest_first=False))
+        else:
             yield list(islice(self._merged(end, newest_first=True), last))[::-1]
-            since = format_timestamp(parse_timestamp(end) + 1)
-        for page in self.client.follow(self.queue, since=since, partitions=self.partitions or "all", limit=PAGE):
+        since = format_timestamp(parse_timestamp(end) + 1)
+        for page in self.client.follow(self.queue, since=since, partitions=self.partitions or "all"):
             yield sorted(page.messages, key=_id_of)
 
     def _watermark(self) -> str:

@@ -84,10 +84,11 @@ def _metadata(settings: Settings, *, must_exist: bool = False) -> Iterator[Metad
     from queuey.ids import IdGenerator
     from queuey.storage.open import open_stores
 
-    if (settings.metadata_backend or settings.storage_backend) == "memory":
+    backend = settings.metadata_backend or settings.storage_backend
+    if backend == "memory":
         raise ConfigurationError("keys are in the server's memory, where no other process can reach them")
-    file = store_files(settings)[-1]
-    if must_exist and not file.exists():
+    file = store_files(settings)[-1] if backend == "sqlite" else None
+    if must_exist and file is not None and not file.exists():
         raise ConfigurationError(f"there is no store at {file}: say where it is with --data or --config")
     clock = SystemClock()
     stores = open_stores(settings, clock, IdGenerator(clock), serve=False)

@@ -46,17 +46,24 @@ def with_client(command: Command) -> Command:
         help="Application key; as an option it shows in process lists, so better set the variable.",
     )
     @click.option(
+        "--token",
+        envvar="QUEUEY_TOKEN",
+        show_envvar=True,
+        help="Token of a user or of the server's own, shown in place of the key.",
+    )
+    @click.option(
         "--timeout", type=click.FloatRange(0.1), default=30.0, show_default=True, help="Seconds to wait for an answer."
     )
     @functools.wraps(command)
-    def call(url: str, application: str, app_key: str | None, timeout: float, **given: Any) -> None:
+    def call(url: str, application: str, app_key: str | None, token: str | None, timeout: float, **given: Any) -> None:
         from qdo.client import Client
 
-        with Client(url, application, app_key or None, timeout_seconds=timeout, retries=RETRIES) as client:
+        key, shown = app_key or None, token or None
+        with Client(url, application, key, token=shown, timeout_seconds=timeout, retries=RETRIES) as client:
             try:
                 command(client=client, **given)
             except Forbidden as error:
-                if app_key:
+                if app_key or token:
                     raise
                 raise Forbidden(f"{error} No application key was given: set QUEUEY_KEY.") from error
 
@@ -98,7 +105,7 @@ def settings_from(config: str | None, **overrides: Any) -> Settings:
 def store_files(settings: Settings) -> list[Path]:
     """The embedded store's file, and that of the metadata if it is another; only those that there should be.
 
-    :raises ConfigurationError: everything is in memory.
+    :raises ConfigurationError: everything is in memory, or in Cassandra.
     """
     files = []
     if settings.storage_backend == "sqlite":
@@ -107,7 +114,8 @@ def store_files(settings: Settings) -> list[Path]:
     if backend == "sqlite" and (settings.metadata_backend or settings.metadata_path):
         files.append(Path(settings.metadata_path or Path(settings.data, "metadata.db")))
     if not files:
-        raise ConfigurationError("[storage] backend = memory: there is no store outside of its server")
+        why = {"memory": "there is no store outside of its server", "cassandra": "its nodes keep the files"}
+        raise ConfigurationError(f"[storage] backend = {settings.storage_backend}: {why[settings.storage_backend]}")
     return files
 
 

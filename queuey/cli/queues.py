@@ -51,14 +51,17 @@ def queue_command() -> None:
 @queue_command.command("ls")
 @click.argument("prefix", default="")
 @click.option("--counts", is_flag=True, help="Count the messages of each.")
+@click.option("--mine", is_flag=True, help="Only those that name who asks.")
 @click.option("-n", "--limit", type=click.IntRange(1), help="Only the first so many.")
 @output_option
 @with_client
-def list_queues(client: Client, prefix: str, counts: bool, limit: int | None, output: str | None) -> None:
+def list_queues(client: Client, prefix: str, counts: bool, mine: bool, limit: int | None, output: str | None) -> None:
     """Queues by name, those that begin with PREFIX."""
+    if mine and counts:
+        raise click.UsageError("--mine and --counts exclude each other.")
     found = takewhile(
         lambda queue: queue.name.startswith(prefix),
-        client.queues(start=prefix, page_size=min(limit or 1000, 1000), with_counts=counts),
+        client.queues(start=prefix, page_size=min(limit or 1000, 1000), with_counts=counts, mine=mine),
     )
     columns = (*COLUMNS, "count") if counts else COLUMNS
     write_rows((_row(queue, counts=counts) for queue in islice(found, limit)), columns, output)

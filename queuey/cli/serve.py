@@ -39,7 +39,11 @@ def serve_command(ctx: click.Context, config: str | None, host: str | None, port
 
 def announce(started: Started) -> None:
     """Where the server is, and on its first start the key and what to type next."""
-    where = f"data in {started.data}" if started.backend == "sqlite" else "in memory: stopping loses everything"
+    where = {
+        "sqlite": f"data in {started.data}",
+        "cassandra": "data in Cassandra",
+        "memory": "in memory: stopping loses everything",
+    }[started.backend]
     click.echo(f"Queuey listens on {started.url}, {where}")
     if started.application is not None and started.key is not None:
         say(

@@ -2,12 +2,18 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from queuey.clock import Clock, SystemClock
 from queuey.ids import IdGenerator
 from queuey.monitor import Monitor
 from queuey.security.app_keys import ApplicationKeys
 from queuey.security.identity import Identifier
+from queuey.security.permissions import Identity
+from queuey.security.schemes import Trust
+from queuey.service.gate import Gate
 from queuey.service.keys import Keys
+from queuey.service.live import Live
 from queuey.service.log import Log
 from queuey.service.queues import Queues
 from queuey.settings import Settings
@@ -18,22 +24,35 @@ class Service:
     """Everything one server has: opened once, shared by its doors, closed once."""
 
     def __init__(
-        self, settings: Settings, stores: Stores, *, clock: Clock | None = None, monitor: Monitor | None = None
+        self,
+        settings: Settings,
+        stores: Stores,
+        *,
+        clock: Clock | None = None,
+        monitor: Monitor | None = None,
+        live_by_hand: bool = False,
     ) -> None:
         self.settings = settings
         self.stores = stores
         self.clock = clock or SystemClock()
         self.monitor = monitor or Monitor(settings.storage_backend)
         self.keys = Keys(stores.metadata, self.clock, settings.application_keys)
-        self.queues = Queues(stores, self.clock, self.monitor)
-        self.log = Log(stores.messages, self.clock, self.monitor)
-        self.identifier = Identifier([ApplicationKeys(self.keys.find)])
+        self.gate = Gate(settings.limits_max_in_flight, settings.limits_max_in_flight_mb << 20)
+        self.monitor.under_way = lambda: self.gate.calls
+        self.live = Live(stores.messages, self.clock, self.monitor, settings, by_hand=live_by_hand)
+        self.queues = Queues(stores, self.clock, self.monitor, self.live)
+        self.log = Log(stores.messages, self.queues, self.clock, self.monitor, self.live)
+        self.trust = Trust(settings, self.clock)
+        self.identifier = Identifier([ApplicationKeys(self.keys.find), *self.trust.schemes], self._looked_at)
+        self.recent: dict[str, Identity] = {}
+        """What Authorization headers proved just now."""
         self.closed = False
 
     @classmethod
-    def open(cls, settings: Settings, *, clock: Clock | None = None) -> Service:
+    def open(cls, settings: Settings, *, clock: Clock | None = None, live_by_hand: bool = False) -> Service:
         """Open the stores that the settings name.
 
+        :param live_by_hand: see :class:`~queuey.service.live.Live`.
         :raises ConfigurationError: one cannot be opened; nothing is left open.
         """
         from queuey.storage.open import open_stores
@@ -41,7 +60,11 @@ class Service:
         used = clock or SystemClock()
         monitor = Monitor(settings.storage_backend)
         stores = open_stores(settings, used, IdGenerator(used), observer=monitor)
-        return cls(settings, stores, clock=used, monitor=monitor)
+        try:
+            return cls(settings, stores, clock=used, monitor=monitor, live_by_hand=live_by_hand)
+        except Exception:
+            stores.close()
+            raise
 
     async def start(self, first_key: str | None = None) -> tuple[str, str] | None:
         """Finish what an earlier process began, and see that there is an application.
@@ -49,15 +72,25 @@ class Service:
         :param first_key: see :meth:`Keys.first`.
         :returns: application and key if a key was made now, to be shown once.
         """
+        self.trust.start()
         await self.queues.finish_removals()
         return await self.keys.first(first_key)
 
     def problems(self) -> list[str]:
-        """What an operator should know; empty when all is well."""
+        """What keeps this server from its work; empty when all is well."""
         return self.stores.problems()
+
+    def warnings(self) -> Sequence[str]:
+        """What makes it weaker than it promises, though it works."""
+        return self.stores.warnings()
 
     def close(self) -> None:
         """Finish what was accepted and close the stores. May be repeated."""
         if not self.closed:
             self.closed = True
+            self.live.close()
+            self.trust.stop()
             self.stores.close()
+
+    def _looked_at(self, kind: str, result: str) -> None:
+        self.monitor.count("queuey_auth", 1, kind, result)

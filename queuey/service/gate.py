@@ -34,6 +34,16 @@ class Gate:
             self._bytes += size
             return True
 
+    def return_to(self) -> None:
+        """Let a call in again that had left to wait: its place is owed."""
+        with self._lock:
+            self.calls += 1
+
+    def give_back(self, size: int) -> None:
+        """So many bytes are held no longer."""
+        with self._lock:
+            self._bytes -= size
+
     def leave(self, size: int) -> None:
         """A call ends and gives back what it held."""
         with self._lock:

@@ -8,28 +8,36 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from tempfile import TemporaryDirectory
+from typing import Any, get_args
 
 import click
 
-from tests.bench import appends, arrival, inside, memory, queues, reads, stored, traps
+from tests.bench import appends, arrival, inside, live, memory, queues, reads, stored, traps
 from tests.bench.measure import BenchFailed
+from tests.bench.on_cassandra.scenes import SCENES as SCENES_ON_CASSANDRA
+from tests.bench.on_cassandra.topics import TOPICS as ON_CASSANDRA
 from tests.bench.plan import FULL, QUICK, Plan, machine
 from tests.bench.profile import SCENES, report
 from tests.bench.table import Row, markdown
+from tests.services.cassandra import Commitlog
 
-TOPICS: dict[str, Callable[[Plan], Iterator[Row]]] = {
+Topics = dict[str, Callable[[Plan], Iterator[Row]]]
+
+TOPICS: Topics = {
     "append": appends.single,
     "batch": appends.hundreds,
     "read": reads.json_pages,
     "arrow": reads.arrow,
     "arrival": arrival.measure,
+    "live": live.measure,
     "queues": queues.measure,
     "stored": stored.measure,
     "memory": memory.measure,
     "clustered": traps.clustered,
     "threads": traps.threads,
-    "interface": traps.interface,
+    "parser": traps.parser,
 }
+BACKENDS: dict[str, Topics] = {"sqlite": TOPICS, "cassandra": ON_CASSANDRA}
 
 
 def tell(text: str) -> None:
@@ -37,12 +45,14 @@ def tell(text: str) -> None:
 
 
 @contextmanager
-def planned(folder: str, seconds: float, rounds: int, *, quick: bool, **sizes: int | None) -> Iterator[Plan]:
+def planned(
+    folder: str, seconds: float, rounds: int, *, quick: bool, commitlog: Any = "periodic", **sizes: int | None
+) -> Iterator[Plan]:
     """A plan with a folder that is gone afterwards."""
     chosen = {**(QUICK if quick else FULL), **{name: size for name, size in sizes.items() if size is not None}}
     Path(folder).mkdir(parents=True, exist_ok=True)
     with TemporaryDirectory(prefix="bench-", dir=folder) as inside:
-        yield Plan(Path(inside), seconds, rounds, tell=tell, **chosen)
+        yield Plan(Path(inside), seconds, rounds, tell=tell, commitlog=commitlog, **chosen)
 
 
 _folder = click.option(
@@ -52,33 +62,52 @@ _folder = click.option(
     help="Where the stores are made, and removed afterwards; on the disk that is to be measured.",
 )
 _quick = click.option("--quick", is_flag=True, help="A twentieth of the queues, a tenth of the messages.")
+_backend = click.option(
+    "--backend",
+    type=click.Choice(list(BACKENDS)),
+    default="sqlite",
+    show_default=True,
+    help="The store to measure; nodes of Cassandra are started for it (make cassandra installs what they need).",
+)
 
 
 @click.group(invoke_without_command=True, context_settings={"help_option_names": ["-h", "--help"]})
 @click.option(
     "--only",
     multiple=True,
-    type=click.Choice(list(TOPICS)),
+    type=click.Choice(sorted(TOPICS | ON_CASSANDRA)),
     metavar="NAME",
-    help=f"One of {', '.join(TOPICS)}; may be repeated.",
+    help=f"One of {', '.join(TOPICS)}, or on Cassandra of {', '.join(ON_CASSANDRA)}; may be repeated.",
 )
 @click.option("--seconds", default=4.0, show_default=True, help="Of each measurement.")
 @click.option("--rounds", default=5, show_default=True, help="How often baseline and subject are measured in turn.")
 @click.option("--queues", type=int, help=f"Queues of the topic 'queues'.  [default: {FULL['queues']}]")
 @click.option("--stored", type=int, help=f"Messages of the topic 'stored'.  [default: {FULL['stored']}]")
+@click.option("--consumed", type=int, help=f"Messages of the topic 'deleted'.  [default: {FULL['consumed']}]")
+@click.option(
+    "--commitlog",
+    type=click.Choice(get_args(Commitlog)),
+    default="periodic",
+    show_default=True,
+    help="How nodes of Cassandra write theirs: periodic as shipped, or in groups of 10 ms, on disk before the answer.",
+)
 @click.option(
     "--out", type=click.Path(dir_okay=False, path_type=Path), help="Write the table there too, after each topic."
 )
+@_backend
 @_quick
 @_folder
 @click.pass_context
 def bench(
     ctx: click.Context,
+    backend: str,
     only: tuple[str, ...],
     seconds: float,
     rounds: int,
     queues: int | None,
     stored: int | None,
+    consumed: int | None,
+    commitlog: str,
     out: Path | None,
     quick: bool,
     folder: str,
@@ -95,19 +124,25 @@ def bench(
         python -m tests.bench --only append --only batch
         python -m tests.bench --out table.md                      everything, some twenty minutes
         python -m tests.bench profile append                      where the time goes
+        python -m tests.bench --backend cassandra                 on nodes of its own, some twenty minutes
     """
     if ctx.invoked_subcommand is not None:
         return
+    topics = BACKENDS[backend]
+    if not topics.keys() >= set(only):
+        raise click.UsageError(f"--backend {backend} measures {', '.join(topics)}")
     rows: list[Row] = []
     failed: list[str] = []
-    with planned(folder, seconds, rounds, quick=quick, queues=queues, stored=stored) as plan:
+    sizes = {"queues": queues, "stored": stored, "consumed": consumed}
+    with planned(folder, seconds, rounds, quick=quick, commitlog=commitlog, **sizes) as plan:
+        nodes = f" Commit log of the nodes: {commitlog}." if backend == "cassandra" else ""
         conditions = (
-            f"{time.strftime('%Y-%m-%d')}: {machine(plan.folder)}. {seconds:g} s a measurement, {rounds} rounds."
+            f"{time.strftime('%Y-%m-%d')}: {machine(plan.folder)}. {seconds:g} s a measurement, {rounds} rounds.{nodes}"
         )
-        for name in only or TOPICS:
+        for name in only or topics:
             tell(name)
             try:
-                for row in TOPICS[name](plan):
+                for row in topics[name](plan):
                     rows.append(row)
                     tell(f"  {row.what}: {row.ours} [{row.ratio or ''}] {row.verdict}")
             except BenchFailed as error:
@@ -124,9 +159,10 @@ def bench(
 @click.argument("load", type=click.Choice(list(SCENES)))
 @click.option("--seconds", default=6.0, show_default=True, help="How long to look.")
 @click.option("--calls", is_flag=True, help="The calls alone, in one process without network, under cProfile.")
+@_backend
 @_quick
 @_folder
-def profile(load: str, seconds: float, calls: bool, quick: bool, folder: str) -> None:
+def profile(load: str, seconds: float, calls: bool, backend: str, quick: bool, folder: str) -> None:
     """Where the time goes under one load.
 
     The shipped server under the real load, looked at by py-spy (pip install py-spy). With --calls the
@@ -134,9 +170,12 @@ def profile(load: str, seconds: float, calls: bool, quick: bool, folder: str) ->
     """
     with planned(folder, seconds, 1, quick=quick) as plan:
         try:
-            if calls and load not in inside.CALLS:
-                raise click.UsageError(f"--calls knows {', '.join(inside.CALLS)}")
-            for line in inside.report(plan, load) if calls else report(plan, load):
+            if calls and (load not in inside.CALLS or backend != "sqlite"):
+                raise click.UsageError(f"--calls knows {', '.join(inside.CALLS)} of the embedded store")
+            scenes = {"sqlite": SCENES, "cassandra": SCENES_ON_CASSANDRA}[backend]
+            if load not in scenes:
+                raise click.UsageError(f"--backend {backend} knows {', '.join(scenes)}")
+            for line in inside.report(plan, load) if calls else report(plan, scenes[load], load):
                 click.echo(line)
         except BenchFailed as error:
             sys.exit(str(error))

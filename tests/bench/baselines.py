@@ -34,9 +34,10 @@ def bulk_inserts(folder: Path, seconds: float) -> float:
 
 
 def open_reader(folder: Path) -> apsw.Connection:
-    """A connection beside the server's."""
+    """A connection beside the server's, with as much page cache as the event loop's reader has."""
     connection = apsw.Connection(str(folder / "queuey.db"), flags=apsw.SQLITE_OPEN_READONLY)
     connection.set_busy_timeout(5000)
+    connection.execute("pragma cache_size = -8192")
     return connection
 
 

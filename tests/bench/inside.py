@@ -9,12 +9,11 @@ import pstats
 import threading
 from collections.abc import Callable, Iterator
 from time import perf_counter, process_time, thread_time
-from typing import Any
 
 import uvloop
 
 from queuey.api.serve import Desk
-from queuey.doors.asgi import LoopDoor
+from queuey.doors.loop import LoopDoor
 from queuey.promise import run
 from queuey.service import Service
 from queuey.settings import load_settings
@@ -33,44 +32,31 @@ _QUEUE = "inside"
 _TOP = 30
 
 
-class _Caller:
-    """One request, over and over, through a door."""
+class _Wire(asyncio.Transport):
+    """A client that sends one request, over and over, as soon as it has the answer."""
 
-    def __init__(self, text: str) -> None:
-        head, _, body = text.partition("\r\n\r\n")
-        first, *lines = head.split("\r\n")
-        method, target, _ = first.split(" ")
-        path, _, query = target.partition("?")
-        headers = [
-            (name.lower().encode(), value.encode()) for name, _, value in (line.partition(": ") for line in lines)
-        ]
-        self._scope = {
-            "type": "http",
-            "method": method,
-            "path": path,
-            "query_string": query.encode(),
-            "headers": headers,
-        }
-        self._body = {"type": "http.request", "body": body.encode(), "more_body": False}
-        self.calls = 0
+    def __init__(self, door: LoopDoor, request: bytes) -> None:
+        super().__init__()
+        self._door = door
+        self._request = request
+        self._connection = door.connection()
+        self._connection.connection_made(self)
+        self.answers = 0
 
-    async def _receive(self) -> dict[str, Any]:
-        return self._body
+    def begin(self) -> None:
+        self._connection.data_received(self._request)
 
-    async def _send(self, message: dict[str, Any]) -> None:
-        if message.get("status", 200) >= 300:
-            raise BenchFailed(f"refused with {message['status']}")
+    def write(self, data: bytes) -> None:  # type: ignore[override]
+        if not data.startswith((b"HTTP/1.1 200", b"HTTP/1.1 201")):
+            raise BenchFailed(f"refused: {data[:500]!r}")
+        self.answers += 1
+        self._door.soon(self.begin)
 
-    async def call(self, door: LoopDoor, until: float) -> None:
-        while perf_counter() < until:
-            await door(self._scope, self._receive, self._send)
-            self.calls += 1
+    def resume_reading(self) -> None:
+        """There is nothing to read."""
 
-    async def for_seconds(self, door: LoopDoor, seconds: float) -> None:
-        until = perf_counter() + seconds
-        async with asyncio.TaskGroup() as tasks:
-            for _ in range(CONNECTIONS):
-                tasks.create_task(self.call(door, until))
+    def abort(self) -> None:
+        self._connection.connection_lost(None)
 
 
 def report(plan: Plan, name: str) -> Iterator[str]:
@@ -82,31 +68,40 @@ def report(plan: Plan, name: str) -> Iterator[str]:
     service = Service.open(load_settings(None, {}, {"data": str(folder)}))
     try:
         run(service.start(KEY))
-        yield from uvloop.run(_measured(service, _Caller(CALLS[name](_QUEUE)), plan.seconds))
+        yield from uvloop.run(_measured(service, CALLS[name](_QUEUE).encode(), plan.seconds))
     finally:
         service.close()
 
 
-async def _measured(service: Service, caller: _Caller, seconds: float) -> list[str]:
+async def _measured(service: Service, request: bytes, seconds: float) -> list[str]:
     door = LoopDoor(Desk(service))
     door.open(asyncio.get_running_loop())
-    await caller.for_seconds(door, 0.5)
-    caller.calls = 0
-    began = perf_counter(), thread_time(), process_time()
-    await caller.for_seconds(door, seconds)
-    took = [(now - then) / caller.calls * 1e6 for now, then in zip(_clocks(), began, strict=True)]
+    wires = [_Wire(door, request) for _ in range(CONNECTIONS)]
+    for wire in wires:
+        wire.begin()
+    await asyncio.sleep(0.5)
+    answered, began = _answers(wires), (perf_counter(), thread_time(), process_time())
+    await asyncio.sleep(seconds)
+    calls = _answers(wires) - answered
+    took = [(now - then) / calls * 1e6 for now, then in zip(_clocks(), began, strict=True)]
     profile = cProfile.Profile()
     profile.enable()
-    await caller.for_seconds(door, seconds)
+    await asyncio.sleep(seconds)
     profile.disable()
+    for wire in wires:
+        wire.abort()
     door.close()
     text = io.StringIO()
     pstats.Stats(profile, stream=text).strip_dirs().sort_stats("tottime").print_stats(_TOP)
     summary = (
-        f"{caller.calls:,} calls, {CONNECTIONS} at once, {threading.active_count()} threads: "
+        f"{calls:,} calls, {CONNECTIONS} at once, {threading.active_count()} threads: "
         f"{took[0]:.1f} µs a call; of the processor {took[1]:.1f} µs on the loop, {took[2]:.1f} µs in all threads"
     )
     return [summary, text.getvalue()]
+
+
+def _answers(wires: list[_Wire]) -> int:
+    return sum(wire.answers for wire in wires)
 
 
 def _clocks() -> tuple[float, float, float]:

@@ -11,6 +11,8 @@ from statistics import median
 from tempfile import mkdtemp
 from time import perf_counter
 
+from tests.services.cassandra import Commitlog
+
 CONNECTIONS = 32
 PAGE = 100
 BATCH = 100
@@ -37,15 +39,19 @@ class Plan:
     """Messages of the queue that readers read."""
     appended: int
     """Messages appended before memory is looked at again."""
+    consumed: int
+    """Messages read and deleted before the head is read."""
     tell: Callable[[str], None]
+    commitlog: Commitlog = "periodic"
+    """How the nodes of Cassandra write theirs."""
 
     def fresh(self, name: str) -> Path:
         """A folder of its own."""
         return Path(mkdtemp(prefix=f"{name}-", dir=self.folder))
 
 
-FULL = {"queues": 1_000_000, "stored": 5_000_000, "rows": 200_000, "appended": 1_000_000}
-QUICK = {"queues": 50_000, "stored": 500_000, "rows": 50_000, "appended": 100_000}
+FULL = {"queues": 1_000_000, "stored": 5_000_000, "rows": 200_000, "appended": 1_000_000, "consumed": 1_000_000}
+QUICK = {"queues": 50_000, "stored": 500_000, "rows": 50_000, "appended": 100_000, "consumed": 50_000}
 
 
 def machine(folder: Path) -> str:

@@ -76,15 +76,16 @@ def find_spy() -> str | None:
     return shutil.which("py-spy", path=str(Path(sys.executable).parent)) or shutil.which("py-spy")
 
 
-def report(plan: Plan, name: str) -> Iterator[str]:
+def report(plan: Plan, scene_of: Callable[[Plan], AbstractContextManager[Scene]], name: str) -> Iterator[str]:
     """Lines of a report on the shipped server.
 
+    :param name: of the scene, for the reader.
     :raises BenchFailed: py-spy is missing or may not look.
     """
     tool = find_spy()
     if tool is None:
         raise BenchFailed("py-spy is missing: pip install py-spy, or add --calls")
-    with SCENES[name](plan) as scene:
+    with scene_of(plan) as scene:
         scene.load(1)
         for what, options in (("has the interpreter", ["--gil"]), ("all threads do", ["--idle"])):
             file = plan.fresh("samples") / "stacks.txt"

@@ -13,6 +13,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from tempfile import TemporaryFile
+from types import MappingProxyType
 
 import requests
 
@@ -26,6 +27,12 @@ START_SECONDS = 120
 QUIET_SECONDS = 180
 _ADDRESS = re.compile(r"http://127\.0\.0\.1:[1-9][0-9]*")
 _TICK = os.sysconf("SC_CLK_TCK")
+
+
+def cpu_seconds(pid: int) -> float:
+    """Processor time that a process has used."""
+    fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+    return (int(fields[11]) + int(fields[12])) / _TICK
 
 
 @dataclass
@@ -47,8 +54,7 @@ class Server:
         return int(re.findall(r"VmRSS:\s+(\d+) kB", status)[0]) / 1024
 
     def cpu_seconds(self) -> float:
-        fields = Path(f"/proc/{self.pid}/stat").read_text().rpartition(")")[2].split()
-        return (int(fields[11]) + int(fields[12])) / _TICK
+        return cpu_seconds(self.pid)
 
     def settle(self) -> None:
         """Wait until it has done what it does on the side: checkpoints, looking for damage."""
@@ -80,10 +86,13 @@ class Server:
 
 
 @contextmanager
-def queuey(folder: Path) -> Iterator[Server]:
-    """``queuey serve`` with nothing but its defaults: authentication, metrics and FULL are on."""
+def queuey(folder: Path, variables: Mapping[str, str] = MappingProxyType({})) -> Iterator[Server]:
+    """``queuey serve`` with nothing but its defaults: authentication, metrics and FULL are on.
+
+    :param variables: what leads it to another store.
+    """
     command = ["-m", "queuey.cli", "serve", "--port", "0", "--data", str(folder)]
-    with _running(command, folder, {"QUEUEY_KEY": KEY}) as server:
+    with _running(command, folder, {"QUEUEY_KEY": KEY, **variables}) as server:
         yield server
 
 

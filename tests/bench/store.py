@@ -25,7 +25,7 @@ _DRAFTS = 1000
 def open_store(folder: Path) -> Iterator[SqliteStore]:
     """As ``queuey serve --data folder`` opens it."""
     clock = SystemClock()
-    store = SqliteStore(folder / "queuey.db", clock, IdGenerator(clock), cache_mb=16)
+    store = SqliteStore(folder / "queuey.db", clock, IdGenerator(clock))
     try:
         yield store
     finally:

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner
 
-from tests.bench.__main__ import TOPICS, bench
+from tests.bench.__main__ import BACKENDS, bench
 from tests.bench.measure import Spread, alternate, ratios
 from tests.bench.plan import Plan
 from tests.bench.reads import arrow
@@ -80,13 +80,21 @@ def test_a_table_has_a_line_for_each_row() -> None:
 def test_the_help_names_every_topic() -> None:
     shown = CliRunner().invoke(bench, ["--help"]).output
 
-    assert [name for name in TOPICS if name not in shown] == []
+    assert [name for topics in BACKENDS.values() for name in topics if name not in shown] == []
 
 
 def test_a_row_is_measured_against_the_shipped_server(tmp_path: Path) -> None:
     """Arrow, because it needs no load generator; a stream that lacks a row would fail the run."""
     plan = Plan(
-        tmp_path, seconds=0.25, rounds=1, queues=100, stored=1000, rows=2000, appended=100, tell=lambda text: None
+        tmp_path,
+        seconds=0.25,
+        rounds=1,
+        queues=100,
+        stored=1000,
+        rows=2000,
+        appended=100,
+        consumed=100,
+        tell=lambda text: None,
     )
 
     raw, decoded = arrow(plan)

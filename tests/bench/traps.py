@@ -106,18 +106,19 @@ def threads(plan: Plan) -> Iterator[Row]:
     )
 
 
-def interface(plan: Plan) -> Iterator[Row]:
-    """What ASGI, whose sends wait for the client, costs beside RSGI, whose do not: fronts that do nothing else."""
+def parser(plan: Plan) -> Iterator[Row]:
+    """The shipped server's front, whose parser runs on the loop, beside granian's, which runs in a thread of its own."""
     script = in_turn([append_one(QUEUE)])
-    with front("rsgi") as lean, front("asgi") as same:
-        below, ours = alternate(
-            lambda: drive(lean, script, CONNECTIONS, plan.seconds).rate,
-            lambda: drive(same, script, CONNECTIONS, plan.seconds).rate,
-            plan.rounds,
-        )
-    yield Row(
-        "the shipped server's interface, ASGI, with nothing behind it",
-        f"{number(median(below))} answers/s by RSGI",
-        f"{number(median(ours))} answers/s",
-        ratios(ours, below),
-    )
+    with front("rsgi") as other, front("own") as ours:
+        for connections in (1, CONNECTIONS):
+            below, above = alternate(
+                partial(lambda count: drive(other, script, count, plan.seconds).rate, connections),
+                partial(lambda count: drive(ours, script, count, plan.seconds).rate, connections),
+                plan.rounds,
+            )
+            yield Row(
+                f"the shipped server's front with nothing behind it, {connections} connection{'s'[: connections - 1]}",
+                f"{number(median(below))} answers/s by granian",
+                f"{number(median(above))} answers/s",
+                ratios(above, below),
+            )

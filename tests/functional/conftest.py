@@ -1,4 +1,4 @@
-"""The two doors, started once per run, and what a test sees of them."""
+"""The doors, started once per run, and what a test sees of them."""
 
 from __future__ import annotations
 
@@ -7,10 +7,15 @@ from contextlib import ExitStack
 
 import pytest
 
-from tests.functional import servers
+from tests.functional import on_cassandra, servers
+from tests.functional.alike import Everywhere
 from tests.functional.client import Server
+from tests.functional.on_cassandra import Delayed
 from tests.functional.servers import APPLICATIONS, Door
-from tests.functional.twice import Both
+from tests.functional.trusting import TrustingDoor, published, settings, watched
+from tests.functional.ways import WAYS
+from tests.key_site import Site, serving
+from tests.services.fixtures import Keyspaces, Reached
 
 
 @pytest.fixture(scope="session")
@@ -25,7 +30,90 @@ def pyramid_door(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Door]:
         yield door
 
 
-@pytest.fixture(params=["shipped", "pyramid"])
+@pytest.fixture(scope="session")
+def cassandra_door(
+    tmp_path_factory: pytest.TempPathFactory, cassandra_node: Reached, keyspaces: Keyspaces
+) -> Iterator[Door]:
+    folder = tmp_path_factory.mktemp("cassandra")
+    with keyspaces() as name, on_cassandra.served(folder, cassandra_node, name) as door:
+        yield door
+
+
+@pytest.fixture(scope="session")
+def delayed(
+    tmp_path_factory: pytest.TempPathFactory, cassandra_node: Reached, keyspaces: Keyspaces
+) -> Iterator[Delayed]:
+    """Two servers over one keyspace, without any setting about time."""
+    with keyspaces() as name, ExitStack() as stack:
+        on_cassandra.init(cassandra_node, name)
+        text = on_cassandra.settings(cassandra_node, name)
+        doors = [
+            stack.enter_context(servers.shipped(tmp_path_factory.mktemp(each), settings=text, name=each))
+            for each in ("delayed", "second-delayed")
+        ]
+        yield Delayed(doors[0], doors[1], on_cassandra.variables(cassandra_node, name))
+
+
+@pytest.fixture
+def delayed_door(delayed: Delayed) -> Door:
+    return delayed.first
+
+
+@pytest.fixture
+def first(delayed: Delayed) -> Iterator[Server]:
+    """One of the two servers with a read delay, as the application ``queuey`` sees it."""
+    with Server(delayed.first) as seen:
+        yield seen
+
+
+@pytest.fixture
+def second(delayed: Delayed) -> Iterator[Server]:
+    """The other of them."""
+    with Server(delayed.second) as seen:
+        yield seen
+
+
+@pytest.fixture(scope="session")
+def key_site() -> Iterator[Site]:
+    """Where an issuer publishes its keys; also an address at which no request must ever make a server ask."""
+    with serving(Site(body=published())) as site:
+        yield site
+
+
+@pytest.fixture(scope="session")
+def trusting_shipped_door(tmp_path_factory: pytest.TempPathFactory, key_site: Site) -> Iterator[TrustingDoor]:
+    folder = tmp_path_factory.mktemp("trusting-shipped")
+    with watched(folder, lambda: servers.shipped(folder, settings=settings(folder, key_site))) as door:
+        yield door
+
+
+@pytest.fixture(scope="session")
+def trusting_pyramid_door(tmp_path_factory: pytest.TempPathFactory, key_site: Site) -> Iterator[TrustingDoor]:
+    folder = tmp_path_factory.mktemp("trusting-pyramid")
+    with watched(folder, lambda: servers.pyramid(folder, settings=settings(folder, key_site))) as door:
+        yield door
+
+
+@pytest.fixture(scope="session")
+def trusting_cassandra_door(
+    tmp_path_factory: pytest.TempPathFactory, key_site: Site, cassandra_node: Reached, keyspaces: Keyspaces
+) -> Iterator[TrustingDoor]:
+    folder = tmp_path_factory.mktemp("trusting-cassandra")
+    with keyspaces() as name:
+        trusting = settings(folder, key_site)
+        with watched(folder, lambda: on_cassandra.served(folder, cassandra_node, name, rest=trusting)) as door:
+            yield door
+
+
+@pytest.fixture(params=WAYS)
+def trusting_door(request: pytest.FixtureRequest) -> TrustingDoor:
+    """As ``door``, of servers that trust issuers and their own tokens."""
+    found = request.getfixturevalue(f"trusting_{request.param}_door")
+    assert isinstance(found, TrustingDoor)
+    return found
+
+
+@pytest.fixture(params=WAYS)
 def door(request: pytest.FixtureRequest) -> Door:
     """Each test that asks for a door runs once per door."""
     found = request.getfixturevalue(f"{request.param}_door")
@@ -68,18 +156,21 @@ def fresh(door: Door, next_fresh: Callable[[], str]) -> Iterator[Server]:
         yield seen
 
 
+@pytest.fixture(scope="session")
+def all_doors(shipped_door: Door, pyramid_door: Door, cassandra_door: Door) -> list[Door]:
+    return [shipped_door, pyramid_door, cassandra_door]
+
+
 @pytest.fixture
-def both(shipped_door: Door, pyramid_door: Door) -> Iterator[Both]:
-    """Both doors at once: what is sent to one is sent to the other, and the answers must be one."""
+def everywhere(all_doors: list[Door]) -> Iterator[Everywhere]:
+    """All doors at once: what is sent to one is sent to the others, and the answers must be one."""
     with ExitStack() as stack:
-        pair = [stack.enter_context(Server(door, "mirror")) for door in (shipped_door, pyramid_door)]
-        yield Both(*pair)
+        yield Everywhere([stack.enter_context(Server(door, "mirror")) for door in all_doors])
 
 
 @pytest.fixture
-def both_fresh(shipped_door: Door, pyramid_door: Door, next_fresh: Callable[[], str]) -> Iterator[Both]:
-    """As ``both``, for an application that has no queue at either door."""
+def everywhere_fresh(all_doors: list[Door], next_fresh: Callable[[], str]) -> Iterator[Everywhere]:
+    """As ``everywhere``, for an application that has no queue at any door."""
     application = next_fresh()
     with ExitStack() as stack:
-        pair = [stack.enter_context(Server(door, application)) for door in (shipped_door, pyramid_door)]
-        yield Both(*pair)
+        yield Everywhere([stack.enter_context(Server(door, application)) for door in all_doors])

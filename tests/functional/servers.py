@@ -47,7 +47,7 @@ class EndedEarly(AssertionError):
 
 @dataclass(frozen=True)
 class Door:
-    """A listening server: one of the two doors, with all applications of :data:`APPLICATIONS`."""
+    """A listening server: one way to serve, with all applications of :data:`APPLICATIONS`."""
 
     name: str
     url: str
@@ -83,14 +83,18 @@ def write_ini(path: Path, data: Path, *, settings: str = "") -> Path:
 
 
 @contextmanager
-def shipped(folder: Path, *, settings: str = "", program: Sequence[str] = QUEUEY) -> Iterator[Door]:
+def shipped(
+    folder: Path, *, settings: str = "", program: Sequence[str] = QUEUEY, name: str = "shipped", port: int = 0
+) -> Iterator[Door]:
     """``queuey serve``: the server as shipped.
 
     :param program: what runs the command line, if it is to be watched or changed.
+    :param name: what to call it.
+    :param port: where it listens; 0 is any that is free.
     """
     ini = write_ini(folder / "queuey.ini", folder / "data", settings=settings)
-    command = [*program, "serve", "--port", "0", "--data", str(folder / "data")]
-    with _running("shipped", command, folder, {"QUEUEY_CONFIG": str(ini), "QUEUEY_KEY": FIRST_KEY}) as door:
+    command = [*program, "serve", "--port", str(port), "--data", str(folder / "data")]
+    with _running(name, command, folder, {"QUEUEY_CONFIG": str(ini), "QUEUEY_KEY": FIRST_KEY}) as door:
         yield door
 
 

@@ -9,59 +9,17 @@ import os
 import pty
 import signal
 import subprocess
-import sys
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
 
 from tests.functional.client import Server, new_name
+from tests.functional.commands import Ended, command, done, run_in
 from tests.functional.servers import Door, eventually
 
 Run = Callable[..., "Ended"]
-
-
-@dataclass(frozen=True)
-class Ended:
-    """What a command left behind."""
-
-    code: int
-    out: bytes
-    err: str
-
-    @property
-    def text(self) -> str:
-        return self.out.decode()
-
-    @property
-    def rows(self) -> list[dict[str, object]]:
-        return [json.loads(line) for line in self.text.splitlines()]
-
-    def column(self, name: str) -> list[object]:
-        return [row[name] for row in self.rows]
-
-
-def command(*arguments: str) -> list[str]:
-    return [sys.executable, "-m", "queuey.cli", *arguments]
-
-
-def run_in(
-    environment: dict[str, str], folder: Path | None, *arguments: str, given: bytes = b"", **variables: str
-) -> Ended:
-    ended = subprocess.run(
-        command(*arguments),
-        input=given,
-        capture_output=True,
-        env=os.environ | environment | variables,
-        cwd=folder,
-        timeout=60,
-        check=False,
-    )
-    err = ended.stderr.decode()
-    assert "Traceback" not in err
-    return Ended(ended.returncode, ended.stdout, err)
 
 
 @pytest.fixture
@@ -80,11 +38,6 @@ def environment(seen: Server) -> dict[str, str]:
 def queuey(environment: dict[str, str]) -> Run:
     """Runs a command to its end."""
     return lambda *arguments, **given: run_in(environment, None, *arguments, **given)
-
-
-def done(ended: Ended) -> Ended:
-    assert ended.code == 0, ended.err
-    return ended
 
 
 # put and get.

@@ -22,6 +22,7 @@ from queuey.errors import (
 )
 from queuey.ids import MessageId
 from tests.functional.client import Server, new_name
+from tests.functional.ways import while_writing
 
 
 @pytest.fixture
@@ -197,6 +198,7 @@ def test_a_cursor_outlives_its_client_but_not_its_queue(client: Client, queue: s
         client.read(queue, cursor=cursor)
 
 
+@while_writing
 def test_a_follower_sees_what_is_there_and_what_comes(server: Server, client: Client, queue: str) -> None:
     client.append(queue, "there")
     pages = client.follow(queue)
@@ -204,18 +206,18 @@ def test_a_follower_sees_what_is_there_and_what_comes(server: Server, client: Cl
     seen: list[str] = []
 
     def follow() -> None:
-        while len(seen) < 100:
+        while len(seen) < 50:
             seen.extend(texts(next(pages).messages))
 
     thread = threading.Thread(target=follow)
     thread.start()
     with Client(server.url, server.application, server.key) as producer:
-        for number in range(100):
+        for number in range(50):
             producer.append(queue, str(number))
     thread.join(60)
 
     assert first == ["there"]
-    assert sorted(seen, key=int) == [str(number) for number in range(100)]
+    assert sorted(seen, key=int) == [str(number) for number in range(50)]
 
 
 def test_streams_give_all_rows_and_where_to_go_on(client: Client, queue: str) -> None:

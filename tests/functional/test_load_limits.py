@@ -29,7 +29,12 @@ def narrow_door(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Door]:
 @pytest.fixture
 def narrow(narrow_door: Door) -> Iterator[Server]:
     with Server(narrow_door) as server:
+        assert eventually(lambda: is_idle(server))  # of what the test before has left behind
         yield server
+
+
+def is_idle(server: Server) -> bool:
+    return b"queuey_http_requests_in_progress 0.0" in server.request("GET", "/metrics").content
 
 
 def begin_upload(server: Server, queue: str) -> socket.socket:
@@ -108,7 +113,7 @@ def test_a_stream_that_was_given_up_is_seen_to_be_broken(narrow: Server) -> None
         lazy.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 1 << 18)
         lazy.sendall(request + b"\r\n\r\n")
         begun = lazy.recv(4096)
-        assert eventually(lambda: b"queuey_http_requests_in_progress 0.0" in narrow.request("GET", "/metrics").content)
+        assert eventually(lambda: is_idle(narrow))
         received = begun + raw.drain(lazy)
 
     assert received.startswith(b"HTTP/1.1 200")

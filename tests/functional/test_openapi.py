@@ -14,6 +14,7 @@ from schemathesis.core.result import Ok
 
 from queuey.api import routes
 from tests.functional.client import Server, authorization
+from tests.functional.trusting import TrustingDoor
 
 DESCRIPTION: dict[str, Any] = json.loads((Path(routes.__file__).parent / "openapi.json").read_text())
 OPERATIONS = {
@@ -28,6 +29,12 @@ AS_DESCRIBED = [
     checks.response_headers_conformance,
     checks.response_schema_conformance,
 ]
+
+
+@pytest.fixture
+def door(trusting_door: TrustingDoor) -> TrustingDoor:
+    """One that can do all that is described."""
+    return trusting_door
 
 
 @pytest.mark.parametrize("label", OPERATIONS)

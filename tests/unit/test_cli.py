@@ -460,7 +460,7 @@ def test_heavy_modules_are_not_imported_before_they_are_needed() -> None:
         "import sys; from queuey.cli import main\n"
         "for words in (['--help'], ['put', '--help'], ['queue', 'ls', '--help'], ['config', 'doc'], ['errors']):\n"
         "    main(words, standalone_mode=False)\n"
-        "heavy = {'apsw', 'asyncio', 'granian', 'pyarrow', 'pyramid', 'requests', 'urllib3', 'uvloop', 'webob'}\n"
+        "heavy = {'apsw', 'asyncio', 'httptools', 'pyarrow', 'pyramid', 'requests', 'urllib3', 'uvloop', 'webob'}\n"
         "print(sorted(heavy & set(sys.modules)), file=sys.stderr)\n"
     )
 

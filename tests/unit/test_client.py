@@ -517,21 +517,66 @@ def test_iterating_ends_at_the_first_pages_watermark(client: Client, script: Scr
     ]
 
 
-def test_a_follower_goes_on_from_its_cursor_waits_longer_and_outlives_an_outage(
-    client: Client, script: Script, pauses: list[float]
-) -> None:
-    nothing = page(cursor="c1", more=False)
+def lines(*entries: dict[str, Any], cut: bool = False) -> Say:
+    """A piece of a stream, then the end of the connection."""
+    text = b"".join(json.dumps(entry).encode() + b"\n" for entry in entries)
+    return Say(200, text[:-9] if cut else text, {"Content-Type": "application/x-ndjson"}, cut=cut)
+
+
+def came(body: str, cursor: str) -> dict[str, Any]:
+    return {"message_id": HEX, "partition": 1, "body": body, "cursor": cursor}
+
+
+OPEN = {"open": {"queue": "q", "cursor": "c0", "watermark": "9.0000000"}}
+STOPS = {"end": {"rows": 1, "cursor": "c1", "code": "ServerStopping", "detail": "", "retriable": True}}
+
+
+def test_a_follower_goes_on_behind_the_last_whole_line(client: Client, script: Script, pauses: list[float]) -> None:
     script.say(
-        page("a", cursor="c1", more=False), *[nothing] * 6, *[UNAVAILABLE] * 4, page("b", cursor="c2", more=True)
+        lines(OPEN, came("a", "c1"), came("lost on its way", "c2"), cut=True),
+        *[UNAVAILABLE] * 8,
+        lines(OPEN, STOPS),
+        DROP,
+        lines(came("b", "c2")),
     )
 
     pages = client.follow("q", partitions=[2, 1])
-    seen = [next(pages).messages[0].text, next(pages).messages[0].text]
+    first, second = next(pages), next(pages)
 
-    assert seen == ["a", "b"]
-    assert pauses[:6] == [0.05, 0.1, 0.2, 0.4, 0.8, 1.0]
-    assert "partitions=2%2C1" in script.asked[0].path
-    assert all("cursor=c1" in asked.path for asked in script.asked[1:])
+    assert (first.messages[0].text, first.cursor, first.watermark) == ("a", "c1", "9.0000000")
+    assert second.messages[0].text == "b"
+    assert "partitions=2%2C1&follow=true" in script.asked[0].path
+    assert [asked.path.partition("?")[2] for asked in script.asked[1:10]] == ["cursor=c1&follow=true"] * 9
+    assert all(asked.headers["Accept"] == "application/x-ndjson" for asked in script.asked)
+    assert max(pauses) <= 10
+
+
+def test_pauses_grow_while_nothing_comes(client: Client, script: Script, pauses: list[float]) -> None:
+    script.say(lines(OPEN, came("a", "c1")), *[lines()] * 5, lines(came("b", "c2")))
+
+    pages = client.follow("q")
+    next(pages)
+    next(pages)
+
+    assert [0.5 * 0.2 * 2**turn <= pause <= 0.2 * 2**turn for turn, pause in enumerate(pauses)] == [True] * 6
+
+
+@pytest.mark.parametrize("code", ["CursorLost", "QueueNotFound", "Forbidden", "Unauthenticated"])
+def test_a_follower_ends_with_what_no_waiting_mends(client: Client, script: Script, code: str) -> None:
+    script.say(lines(OPEN, came("a", "c1")), lines({"reset": {"queue": "q", "code": code, "detail": "because"}}))
+
+    pages = client.follow("q")
+    next(pages)
+
+    with pytest.raises(error_classes()[code], match="because"):
+        next(pages)
+
+
+def test_what_is_no_stream_of_lines_is_not_followed(client: Client, script: Script) -> None:
+    script.say(Say(200, b"<html>\n"))
+
+    with pytest.raises(BrokenStream):
+        next(client.follow("q"))
 
 
 def test_a_follower_of_nothing_says_so_at_once(client: Client, script: Script) -> None:

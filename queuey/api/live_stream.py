@@ -1,0 +1,278 @@
+"""A stream of what comes: nothing is held while nothing comes but one coroutine that waits."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterator, Sequence
+from math import inf
+from random import random
+
+from queuey.api.access import allowed, identify, refresh_keys
+from queuey.api.calls import Call
+from queuey.api.cursors import format_progress, format_several
+from queuey.api.live_forms import LiveForm
+from queuey.errors import Forbidden, QueueNotFound, QueueyError, ServerStopping, Throttled, Unauthenticated
+from queuey.ids import TICKS_PER_SECOND, MessageId, format_timestamp
+from queuey.model import Columns, PartitionId, Queue
+from queuey.security.permissions import Permission
+from queuey.service import Service
+from queuey.service.follow import Follower, Found
+from queuey.service.live import LOOK_AGAIN_SECONDS
+from queuey.service.watch import Watch
+
+KEEPALIVE_SECONDS = LOOK_AGAIN_SECONDS
+"""Between two keepalives; each time it is looked whether the reader may still read."""
+KEEPALIVE_IN_THREAD_SECONDS = 0.5
+"""Where a thread waits: it learns that its reader has gone when it sends something, and threads are few."""
+_AGAIN_SECONDS = 1.0
+"""After trouble of the store."""
+_ROOM_SECONDS = 0.25
+"""Between two looks whether there is room for a piece (G17)."""
+
+
+class LiveStream:
+    """The body of a live answer (:class:`queuey.api.calls.Stream`)."""
+
+    __slots__ = (
+        "_call",
+        "_check_at",
+        "_columns",
+        "_follower",
+        "_form",
+        "_held",
+        "_last_look",
+        "_missed",
+        "_notes",
+        "_numbers",
+        "_opened",
+        "_over",
+        "_rows",
+        "_service",
+        "_several",
+        "_until",
+        "_watch",
+    )
+
+    def __init__(
+        self,
+        service: Service,
+        call: Call,
+        follower: Follower,
+        watch: Watch,
+        form: LiveForm,
+        *,
+        numbers: Sequence[int] | None,
+        several: bool,
+        until: float | None,
+        notes: bytes,
+    ) -> None:
+        """:param numbers: partitions that are read; None for all, those to come included.
+        :param until: the elapsed time at which the stream ends, or earlier with the first messages; None for one without end.
+        :param notes: sent first, after the opening.
+        """
+        self._service = service
+        self._call = call
+        self._follower = follower
+        self._watch = watch
+        self._form = form
+        self._numbers = numbers
+        self._several = several
+        self._until = until
+        self._notes = notes
+        self._opened = self._over = self._missed = self._last_look = False
+        self._rows = 0
+        self._held = 0
+        self._check_at = self._next_check(random())  # noqa: S311 - those who came together do not stay together
+
+    async def more(self) -> bytes | None:
+        """See :class:`queuey.api.calls.Stream`."""
+        self._give_back()
+        piece = await self._next()
+        if piece is not None:
+            gate, live = self._service.gate, self._service.live
+            while not gate.hold(len(piece), owed=live.ended):
+                await live.wait(self._watch, live.clock.elapsed() + _ROOM_SECONDS, whatever_comes=True)
+            self._held = len(piece)
+        return piece
+
+    def close(self) -> None:
+        """See :class:`queuey.api.calls.Stream`."""
+        self._over = True
+        self._give_back()
+        self._watch.close()
+
+    def _give_back(self) -> None:
+        held, self._held = self._held, 0
+        if held:
+            self._service.gate.give_back(held)
+
+    async def _next(self) -> bytes | None:
+        live = self._service.live
+        while not self._over:
+            try:
+                piece = await self._step()
+            except QueueyError as error:
+                if not error.retriable or live.ended or self._until is not None:
+                    return self._end(error)
+                self._missed = True
+                self._check_at = min(self._check_at, live.clock.elapsed() + _AGAIN_SECONDS)
+                await live.wait(self._watch, live.clock.elapsed() + _AGAIN_SECONDS, whatever_comes=True)
+            else:
+                if piece:
+                    return piece
+        return None
+
+    async def _step(self) -> bytes | None:
+        """One thing after the other; None to go on."""
+        live, follower = self._service.live, self._follower
+        if not self._opened:
+            self._opened = True
+            follower.begin(None)
+            return self._opening()
+        if live.clock.elapsed() >= self._check_at:
+            return await self._check()
+        if self._missed:
+            follower.begin(None)
+            self._missed = False
+        found = await follower.read()
+        if found is not None:
+            return self._present(found)
+        if live.ended:
+            return self._end(ServerStopping())
+        if self._until is not None and (self._rows or self._time_is_over(self._until)):
+            return self._end(None)
+        news, touched = self._watch.heed()
+        if news:
+            self._missed = True  # unless the round can begin
+            follower.begin(news)
+            self._missed = False
+        if touched:
+            return await self._look_up()
+        if not news:
+            await self._watch.wait(min(self._check_at, inf if self._until is None else self._until))
+        return None
+
+    def _time_is_over(self, until: float) -> bool:
+        """Whether a stream with an end has come to it: after one last look where not all may have been heard of."""
+        if self._service.live.clock.elapsed() < until:
+            return False
+        if not self._service.live.looks_again or self._last_look:
+            return True
+        self._last_look = self._missed = True
+        return False
+
+    # Pieces
+
+    @property
+    def _cursor(self) -> str:
+        queues, progress = self._follower.queues.values(), self._follower.progress
+        if self._several:
+            return format_several(queues, progress)
+        return format_progress(next(iter(queues)), self._numbers, progress)
+
+    def _opening(self) -> bytes:
+        names = list(self._follower.queues)
+        about = {"queues": names} if self._several else {"queue": names[0]}
+        watermark = format_timestamp(self._follower.watermark)
+        return self._form.note("open", {**about, "watermark": watermark}, self._cursor) + self._notes
+
+    def _present(self, found: Found) -> bytes:
+        queue, number, messages, size = found
+        self._rows += len(messages)
+        self._service.monitor.delivered(queue.application, self._form.media_type, len(messages), size)
+        return self._form.rows(
+            queue.name, messages, number, self._cursors(queue.partition(number), Columns.of(messages))
+        )
+
+    def _cursors(self, partition: PartitionId, columns: Columns) -> Iterator[str]:
+        for place in map(MessageId, columns.ticks, columns.tails):
+            self._follower.progress.set(partition, place)
+            yield self._cursor
+
+    def _end(self, error: QueueyError | None) -> bytes:
+        """The last piece; the cursor in it is where to go on."""
+        self._over = True
+        said = {
+            "rows": self._rows,
+            "more": error is not None,
+            "watermark": format_timestamp(self._follower.watermark),
+            **({} if error is None else {"code": error.code, "detail": str(error), "retriable": error.retriable}),
+        }
+        return self._form.note("end", said, self._cursor if self._follower.queues else None)
+
+    # Whether the reader may still read
+
+    def _next_check(self, share: float = 1.0) -> float:
+        """:param share: how much of the usual pause."""
+        clock, expires = self._service.clock, self._call.identity.expires_ticks
+        life = inf if expires is None else max((expires - clock.now_ticks()) / TICKS_PER_SECOND, 0.0)
+        pause = KEEPALIVE_IN_THREAD_SECONDS if self._call.in_thread else KEEPALIVE_SECONDS
+        return clock.elapsed() + min(pause * share, life)
+
+    async def _check(self) -> bytes:
+        notes = await self._look_up()
+        if self._over:
+            return notes
+        self._check_at = self._next_check()
+        if self._service.live.looks_again:
+            self._missed = True
+        return notes + self._form.note(
+            "keepalive", {"watermark": format_timestamp(self._follower.watermark)}, self._cursor
+        )
+
+    async def _look_up(self) -> bytes:
+        """Look at the reader and the queues anew, and tell of those that cannot be read any more."""
+        service, call = self._service, self._call
+        await identify_again(service, call)
+        notes = b""
+        for queue in list(self._follower.queues.values()):
+            try:
+                self._take_over(queue, await queue_again(service, call, queue))
+            except (Forbidden, QueueNotFound) as error:
+                notes += self._lose(queue, error)
+        return notes
+
+    def _take_over(self, queue: Queue, found: Queue) -> None:
+        if found == queue:
+            return
+        numbers = range(1, found.partitions + 1) if self._numbers is None else self._numbers
+        for number in range(queue.partitions + 1, found.partitions + 1):
+            if number in numbers:
+                self._follower.begin_at_zero(found.partition(number))
+                self._service.live.add(self._watch, found, number)
+                self._missed = True
+        self._follower.add(found, numbers)
+
+    def _lose(self, queue: Queue, error: QueueyError) -> bytes:
+        said = {"queue": queue.name, "code": error.code, "detail": str(error)}
+        note = self._form.note("reset" if isinstance(error, QueueNotFound) else "refused", said)
+        if len(self._follower.queues) == 1:
+            return note + self._end(error)
+        self._follower.drop(queue)
+        self._service.live.remove(self._watch, queue.uuid)
+        return note
+
+
+async def identify_again(service: Service, call: Call) -> None:
+    """See that what a waiting reader proved is still proven.
+
+    :raises Unauthenticated: it is not.
+    """
+    if service.keys.stale:
+        await refresh_keys(service)
+    expires = call.identity.expires_ticks
+    if expires is not None and expires <= service.clock.now_ticks():
+        raise Unauthenticated("The credential has come to its end: connect again with a new one.")
+    with contextlib.suppress(Throttled):  # then it cannot be looked at now
+        call.identity = identify(service, call.headers.get("authorization", ""))
+
+
+async def queue_again(service: Service, call: Call, queue: Queue) -> Queue:
+    """The queue as it is now.
+
+    :raises Forbidden, QueueNotFound: it cannot be read any more.
+    """
+    found = await allowed(service, call.identity, Permission.VIEW, queue.application, queue.name)
+    if found is None or found.uuid != queue.uuid:
+        raise QueueNotFound
+    return found

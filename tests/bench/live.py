@@ -1,0 +1,195 @@
+"""Readers that wait, thousands of them, and what they cost: others, themselves, and the message that comes.
+
+Each waiting reader has a connection and a queue of its own, as the users of an application have.
+``python -m tests.bench.live PORT COUNT`` is such a crowd: it connects, says so, and takes what it is
+sent until its standard input ends.
+"""
+
+from __future__ import annotations
+
+import resource
+import select
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from socket import IPPROTO_TCP, TCP_NODELAY, create_connection, socket
+
+import orjson
+
+from tests.bench.arrival import RATE
+from tests.bench.drivers import NUMBER, Load, append_one, drive, numbered, read_page, request
+from tests.bench.measure import BenchFailed, percentile, ratios
+from tests.bench.plan import CONNECTIONS, Plan
+from tests.bench.servers import APPLICATION, ROOT, Server, queuey
+from tests.bench.table import Row, number
+
+QUEUE = "arrival"
+BUSY = "busy"
+CROWDS = (1, 1_000, 10_000)
+_OWN = f"u{NUMBER}"
+_PATIENCE_SECONDS = 60
+_READY = "READY"
+
+
+def stream_of(queue: str) -> bytes:
+    """A request for events of a queue."""
+    return request("GET", f"/v1/{APPLICATION}/{queue}", Accept="text/event-stream").encode()
+
+
+def crowd(port: int, count: int) -> None:
+    """Connect, say so, and take what comes until standard input ends."""
+    _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
+    poll = select.epoll()
+    readers: dict[int, socket] = {}
+    for turn in range(count):
+        reader = create_connection(("127.0.0.1", port), timeout=_PATIENCE_SECONDS)
+        reader.sendall(stream_of(_OWN.replace(NUMBER, f"{turn:07d}")))
+        said = reader.recv(4096)
+        if not said.startswith(b"HTTP/1.1 200 "):
+            raise BenchFailed(f"reader {turn}: {said!r}")
+        reader.setblocking(False)
+        readers[reader.fileno()] = reader
+        poll.register(reader, select.EPOLLIN)
+    print(_READY, flush=True)
+    poll.register(sys.stdin, select.EPOLLIN)
+    while True:
+        for number_of, _ in poll.poll():
+            if number_of == sys.stdin.fileno():
+                return
+            if not readers[number_of].recv(1 << 16):
+                raise BenchFailed("the server ended a stream")
+
+
+@contextmanager
+def waiting(server: Server, count: int) -> Iterator[None]:
+    """So many readers wait at a server."""
+    command = [sys.executable, "-m", "tests.bench.live", str(_port(server)), str(count)]
+    with subprocess.Popen(command, cwd=ROOT, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as process:
+        if process.stdout is None or process.stdout.readline().strip() != _READY:
+            raise BenchFailed("the readers could not connect")
+        try:
+            yield
+            if process.poll() is not None:
+                raise BenchFailed("the readers did not last")
+        finally:
+            process.communicate()
+
+
+def _port(server: Server) -> int:
+    return int(server.url.rpartition(":")[2])
+
+
+def follow(port: int, count: int) -> list[float]:
+    """One reader of events: milliseconds that each message took from its append to here."""
+    took: list[float] = []
+    with create_connection(("127.0.0.1", port), timeout=_PATIENCE_SECONDS) as reader:
+        reader.setsockopt(IPPROTO_TCP, TCP_NODELAY, 1)
+        reader.sendall(stream_of(QUEUE))
+        rest = b""
+        while len(took) < count:
+            data = reader.recv(1 << 16)
+            now = time.monotonic_ns()
+            *lines, rest = (rest + data).split(b"\n")
+            for line in lines:
+                if line.startswith(b'data: {"message_id"'):
+                    turn, sent, _ = orjson.loads(line[6:])["body"].split(" ")
+                    if int(turn) != len(took):
+                        raise BenchFailed(f"message {turn} came in place {len(took)}")
+                    took.append((now - int(sent)) / 1e6)
+    return took
+
+
+def measure(plan: Plan) -> Iterator[Row]:
+    """Arrival at crowds of three sizes; then what the largest costs others, and takes of memory."""
+    most = CROWDS[-1]
+    for count in CROWDS:
+        with queuey(plan.fresh("live")) as server:
+            _queues(server, count)
+            with waiting(server, count - 1):
+                server.settle()
+                yield _arrival(server, count, plan)
+    with queuey(plan.fresh("live")) as server:
+        _queues(server, most)
+        server.settle()
+        before = server.rss_mib()
+        with waiting(server, most):
+            server.settle()
+            yield _memory(most, server.rss_mib() - before)
+        server.settle()
+        yield from _others(server, most, plan)
+
+
+def _queues(server: Server, count: int) -> None:
+    server.create(QUEUE)
+    server.create(BUSY, 4)
+    server.create(_OWN)  # the generator leaves out the first: it only looks at that request
+    text = request("POST", f"/v1/{APPLICATION}", f"queue_name={_OWN}", Content_Type="application/x-www-form-urlencoded")
+    drive(server, numbered(text, 0, count + 2 * CONNECTIONS), CONNECTIONS)
+
+
+def _arrival(server: Server, count: int, plan: Plan) -> Row:
+    appends = round(RATE * plan.seconds * 2)
+    command = [sys.executable, "-m", "tests.bench.arrival", str(_port(server)), str(appends)]
+    with subprocess.Popen(command, cwd=ROOT) as writer:
+        try:
+            took = follow(_port(server), appends)
+        finally:
+            writer.terminate()
+    p50, p99 = percentile(took, 0.5), percentile(took, 0.99)
+    return Row(
+        f"append to arrival at a reader of events, {RATE} appends/s, {count:,} readers attached",
+        "",
+        f"p50 {p50:.2f} ms, p99 {p99:.2f} ms, worst {max(took):.1f} ms",
+        first="p99 <= 10 ms",
+        goal="p50 <= 1 ms, p99 <= 5 ms",
+        figures={"p50": p50, "p99": p99},
+    )
+
+
+def _memory(count: int, grown_mib: float) -> Row:
+    each = grown_mib * 1024 / count
+    return Row(
+        f"{count:,} waiting readers of events: memory",
+        "",
+        f"{grown_mib:.0f} MiB more, {each:.1f} KiB a reader",
+        goal="each <= 20 KiB",
+        figures={"each": each},
+    )
+
+
+def _others(server: Server, count: int, plan: Plan) -> Iterator[Row]:
+    since = str(server.ask("POST", f"/v1/{APPLICATION}/{BUSY}", data="x").json()["messages"][0]["key"])
+    loads = {
+        "single appends": append_one(BUSY),
+        "pages of 100 messages": read_page(BUSY, since),
+    }
+    for what, text in loads.items():
+        alone: list[Load] = []
+        beside: list[Load] = []
+        for _ in range(plan.rounds):
+            alone.append(_drive(server, text, plan))
+            with waiting(server, count):
+                server.settle()
+                beside.append(_drive(server, text, plan))
+            server.settle()
+        speed = ratios([load.rate for load in beside], [load.rate for load in alone])
+        slower = ratios([load.p99_ms for load in beside], [load.p99_ms for load in alone])
+        yield Row(
+            f"{what} beside {count:,} waiting readers",
+            f"{number(alone[-1].rate)} /s, p99 {alone[-1].p99_ms:.2f} ms without them",
+            f"{number(beside[-1].rate)} /s, p99 {beside[-1].p99_ms:.2f} ms, {slower.middle:.2f} times as long",
+            speed,
+            goal="ratio >= 0.9, slower <= 2",
+            figures={"slower": slower.middle},
+        )
+
+
+def _drive(server: Server, text: str, plan: Plan) -> Load:
+    return drive(server, f"request = function() return {orjson.dumps(text).decode()} end\n", CONNECTIONS, plan.seconds)
+
+
+if __name__ == "__main__":
+    crowd(int(sys.argv[1]), int(sys.argv[2]))

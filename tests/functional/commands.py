@@ -1,0 +1,56 @@
+"""Commands as processes, run to their end."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+
+
+@dataclass(frozen=True)
+class Ended:
+    """What a command left behind."""
+
+    code: int
+    out: bytes
+    err: str
+
+    @property
+    def text(self) -> str:
+        return self.out.decode()
+
+    @property
+    def rows(self) -> list[dict[str, object]]:
+        return [json.loads(line) for line in self.text.splitlines()]
+
+    def column(self, name: str) -> list[object]:
+        return [row[name] for row in self.rows]
+
+
+def command(*arguments: str) -> list[str]:
+    return [sys.executable, "-m", "queuey.cli", *arguments]
+
+
+def run_in(
+    environment: dict[str, str], folder: Path | None, *arguments: str, given: bytes = b"", **variables: str
+) -> Ended:
+    ended = subprocess.run(
+        command(*arguments),
+        input=given,
+        capture_output=True,
+        env=os.environ | environment | variables,
+        cwd=folder,
+        timeout=60,
+        check=False,
+    )
+    err = ended.stderr.decode()
+    assert "Traceback" not in err
+    return Ended(ended.returncode, ended.stdout, err)
+
+
+def done(ended: Ended) -> Ended:
+    assert ended.code == 0, ended.err
+    return ended

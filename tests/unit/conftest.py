@@ -1,0 +1,20 @@
+"""What several unit tests use."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator
+
+import pytest
+
+_outgoing: list[str] = []
+_NETWORK = frozenset({"socket.connect", "socket.getaddrinfo", "socket.sendto"})
+sys.addaudithook(lambda event, _: _outgoing.append(event) if event in _NETWORK else None)
+
+
+@pytest.fixture
+def outgoing() -> Iterator[list[str]]:
+    """Every connection that this process begins, and every name that it looks up."""
+    _outgoing.clear()
+    yield _outgoing
+    _outgoing.clear()

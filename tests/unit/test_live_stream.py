@@ -1,0 +1,270 @@
+"""A stream as its door drives it, on a clock that is moved by hand: every message once, and an end when there must be one."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from queuey.api.calls import Answer, Stream
+from queuey.api.live_stream import KEEPALIVE_SECONDS
+from queuey.api.serve import Desk
+from queuey.clock import ManualClock
+from queuey.errors import StorageUnavailable
+from queuey.ids import TICKS_PER_SECOND
+from queuey.model import AppendRequest, Draft
+from queuey.promise import Promise, begin, run
+from queuey.service import Service
+from queuey.service.queues import QueueSettings
+from queuey.settings import load_settings
+
+KEY = "k" * 32
+LINES = {"accept": "application/x-ndjson"}
+Json = dict[str, Any]
+
+
+class House:
+    """A service over a store in memory, whose time is moved by hand."""
+
+    def __init__(self, **given: Any) -> None:
+        self.clock = ManualClock()
+        options = {"storage_backend": "memory", "tokens_keys": ("s" * 40,), **given}
+        self.service = Service.open(load_settings(None, {}, options), clock=self.clock, live_by_hand=True)
+        run(self.service.start(KEY))
+        self.desk = Desk(self.service)
+        self.headers = {"authorization": f"Application {KEY}"}
+
+    def ask(self, path: str, query: str = "", **headers: str) -> Answer:
+        """The answer to a GET."""
+        call, operation = self.desk.open("GET", path, query, {**self.headers, **headers})
+        answer = operation if isinstance(operation, Answer) else run(self.desk.answer(operation, call))
+        self.desk.leave(call)
+        return answer
+
+    def token(self, seconds: int) -> str:
+        """One of the server's own, of the application."""
+        own = self.service.trust.tokens
+        assert own is not None
+        return own.mint("app:demo", "demo", life_seconds=seconds).text
+
+    def queue(self, name: str, partitions: int = 1) -> None:
+        run(self.service.queues.create("demo", name, QueueSettings(partitions=partitions)))
+
+    def append(self, name: str, body: str, partition: int = 1, delay_seconds: float = 0) -> None:
+        queue = run(self.service.queues.find("demo", name))
+        assert queue is not None
+        due = self.clock.now_ticks() + round(delay_seconds * TICKS_PER_SECOND) if delay_seconds else None
+        run(self.service.log.append(AppendRequest(queue, [Draft(partition, body.encode(), 10_000, due_ticks=due)])))
+
+    def pass_time(self, seconds: float) -> None:
+        self.clock.advance(seconds)
+        self.service.live.tick()
+
+    def reader(self, query: str, path: str = "/v1/demo") -> Reader:
+        answer = self.ask(path, query, **LINES)
+        assert answer.status == 200, answer.body
+        assert answer.stream is not None
+        return Reader(answer.stream)
+
+
+class Reader:
+    """Takes what comes, as soon as it comes."""
+
+    def __init__(self, stream: Stream) -> None:
+        self.stream = stream
+        self.lines: list[Json] = []
+        self.over = False
+        self._wait: Promise[bytes | None] | None = None
+        self.take()
+
+    def take(self) -> Reader:
+        """All that has come by now."""
+        while not self.over:
+            if self._wait is None:
+                self._wait = begin(self.stream.more())
+            if not self._wait.kept:
+                return self
+            piece, self._wait = self._wait.result(), None
+            if piece is None:
+                self.over = True
+                self.stream.close()
+            else:
+                self.lines += map(json.loads, piece.splitlines())
+        return self
+
+    @property
+    def messages(self) -> list[Json]:
+        return [line for line in self.lines if "message_id" in line]
+
+    @property
+    def notes(self) -> list[str]:
+        return [name for line in self.lines if "message_id" not in line for name in line]
+
+    @property
+    def cursors(self) -> list[str]:
+        """Where to go on after each line that says so."""
+        said = [line if "message_id" in line else next(iter(line.values())) for line in self.lines]
+        return [entry["cursor"] for entry in said if "cursor" in entry]
+
+
+@pytest.fixture
+def house() -> House:
+    return House()
+
+
+@st.composite
+def histories(draw: st.DrawFn) -> list[tuple[str, int, int]]:
+    kinds = st.sampled_from(["append", "append", "schedule", "pass", "reconnect"])
+    return draw(st.lists(st.tuples(kinds, st.integers(0, 11), st.integers(0, 1000)), max_size=80))
+
+
+@given(histories(), st.sampled_from([(1, 1), (1, 3), (1, 9), (3, 1), (12, 1), (6, 2)]))
+@settings(max_examples=120, deadline=None)
+def test_a_reader_that_goes_on_at_any_cursor_gets_each_message_once(
+    history: list[tuple[str, int, int]], shape: tuple[int, int]
+) -> None:
+    queues, partitions = shape
+    house = House()
+    for number in range(queues):
+        house.queue(f"q{number}", partitions)
+    several = queues > 1
+    asked = "follow=true&queues=" + ",".join(f"q{number}" for number in range(queues)) if several else "follow=true"
+    path = "/v1/demo" if several else "/v1/demo/q0"
+    first = asked if several else f"{asked}&partitions=all"
+    reader = house.reader(first, path)
+    got: list[str] = []
+    count = 0
+
+    for what, where, amount in history:
+        if what in ("append", "schedule"):
+            delay = 1 + amount % 5 if what == "schedule" else 0
+            house.append(f"q{where % queues}", str(count), where % partitions + 1, delay)
+            count += 1
+        elif what == "pass":
+            house.pass_time(amount / 100)
+        else:
+            reader.take()
+            taken = amount % (len(reader.lines) + 1)
+            reader.lines = reader.lines[: max(taken, 1)]  # the rest was lost on its way
+            got += [line["body"] for line in reader.messages]
+            reader.stream.close()
+            reader = house.reader(f"{asked}&cursor={reader.cursors[-1]}", path)
+        reader.take()
+    house.pass_time(10)
+    got += [line["body"] for line in reader.take().messages]
+
+    assert sorted(got, key=int) == [str(number) for number in range(count)]
+
+
+def test_a_reader_who_waits_hears_that_the_server_is_there(house: House) -> None:
+    house.queue("q")
+    reader = house.reader("follow=true", "/v1/demo/q")
+    for _ in range(3):
+        house.pass_time(KEEPALIVE_SECONDS)
+        reader.take()
+
+    assert reader.notes == ["open", "keepalive", "keepalive", "keepalive"]
+
+
+def test_a_removed_key_ends_the_stream(house: House) -> None:
+    house.queue("q")
+    reader = house.reader("follow=true", "/v1/demo/q")
+    run(house.service.keys.new("demo", "n" * 32))
+    house.service.stores.metadata.remove_key("demo", KEY[:6]).wait()
+    house.pass_time(KEEPALIVE_SECONDS)
+
+    end = reader.take().lines[-1]["end"]
+    assert (reader.over, end["code"], end["retriable"]) == (True, "InvalidApplicationKey", False)
+
+
+def test_a_token_ends_its_stream_with_its_own_end(house: House) -> None:
+    house.queue("q")
+    made = house.token(100)
+    house.headers = {"authorization": f"Bearer {made}"}
+    reader = house.reader("follow=true", "/v1/demo/q")
+
+    house.pass_time(15)
+    assert reader.take().notes == ["open", "keepalive"]
+    house.append("q", "before the end")
+    reader.take()
+    house.pass_time(85)
+
+    assert [message["body"] for message in reader.take().messages] == ["before the end"]
+    assert (reader.over, reader.lines[-1]["end"]["code"]) == (True, "Unauthenticated")
+    assert house.service.monitor.waiters() == 0
+
+
+def test_trouble_of_the_store_is_waited_out(house: House, monkeypatch: pytest.MonkeyPatch) -> None:
+    house.queue("q")
+    reader = house.reader("follow=true", "/v1/demo/q")
+    store = house.service.stores.messages
+    with monkeypatch.context() as broken:
+        broken.setattr(store, "read", lambda *_, **__: Promise.failed(StorageUnavailable()))
+        house.append("q", "while nobody can read")
+        assert reader.take().messages == []
+        house.pass_time(1)
+        assert reader.take().messages == []
+    house.pass_time(1)
+
+    assert [message["body"] for message in reader.take().messages] == ["while nobody can read"]
+    assert not reader.over
+
+
+def test_a_piece_waits_for_room(house: House) -> None:
+    house = House(limits_max_in_flight_mb=1)
+    house.queue("q")
+    gate = house.service.gate
+    reader = house.reader("follow=true", "/v1/demo/q")
+    assert gate.enter()
+    assert gate.enter()
+    assert gate.hold(1 << 20)
+    house.append("q", "x")
+    assert reader.take().messages == []
+
+    gate.leave(1 << 20)
+    house.pass_time(1)
+
+    assert len(reader.take().messages) == 1
+    reader.stream.close()
+    assert gate.hold((1 << 20) - 1)
+
+
+def test_a_long_poll_takes_no_place_among_requests_under_way(house: House) -> None:
+    house.queue("q")
+    call, operation = house.desk.open("GET", "/v1/demo/q", "wait=20", house.headers)
+    assert not isinstance(operation, Answer)
+    poll = begin(house.desk.answer(operation, call))
+
+    assert (poll.kept, house.service.gate.calls, house.service.monitor.waiters(), call.waits) == (False, 0, 1, True)
+    house.append("q", "x")
+    assert (poll.kept, house.service.gate.calls, house.service.monitor.waiters(), call.waits) == (True, 1, 0, False)
+    house.desk.leave(call)
+    assert house.service.gate.calls == 0
+
+
+def test_a_wait_is_no_part_of_a_requests_duration(house: House) -> None:
+    house.queue("q")
+    call, operation = house.desk.open("GET", "/v1/demo/q", "wait=20", house.headers)
+    assert not isinstance(operation, Answer)
+    poll = begin(house.desk.answer(operation, call))
+    house.pass_time(20)
+
+    assert poll.kept
+    assert call.waited_seconds == 20
+
+
+def test_a_call_that_is_given_up_leaves_nothing_behind(house: House) -> None:
+    house.queue("q")
+    call, operation = house.desk.open("GET", "/v1/demo/q", "wait=20", house.headers)
+    assert not isinstance(operation, Answer)
+    work = house.desk.answer(operation, call)
+    work.send(None)
+    assert house.service.monitor.waiters() == 1
+
+    work.close()
+    house.desk.leave(call)
+
+    assert (house.service.monitor.waiters(), house.service.gate.calls) == (0, 0)
