@@ -95,7 +95,7 @@ def test_a_batch_of_encoded_rows_is_the_drivers(
                 bucket.number,
                 id_.uuid,
                 expires,
-                seal_of(*id_, kind, keyed, body),
+                seal_of(id_.ticks, id_.tail, kind, keyed, body),
                 nothing if kind is None else kind,
                 nothing if keyed is None else keyed,
                 body,
