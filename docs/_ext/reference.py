@@ -139,10 +139,10 @@ def metrics() -> str:
 def faults() -> str:
     """Each file's first word is the promise, ``G1:``."""
     rows = []
-    for path in sorted(_TESTS.glob("faults/test_*.py")):
+    for path in sorted(_TESTS.glob("faults/**/test_*.py")):
         said = (ast.get_docstring(ast.parse(path.read_text())) or "").partition(":")
         number, sentence = int(said[0].removeprefix("G")), " ".join(said[2].split())
-        rows.append((number, f"G{number}", f"`make faults TESTS=tests/faults/{path.name}`", sentence))
+        rows.append((number, f"G{number}", f"`make faults TESTS={path.relative_to(_TESTS.parent)}`", sentence))
     return table(("Promise", "Command", "What it tries"), [tuple(cells) for _, *cells in sorted(rows)])
 
 

@@ -302,10 +302,11 @@ def test_config_show_tells_values_origins_and_no_keys(tmp_path: Path) -> None:
 
     result = run("config", "show", "-c", str(ini), QUEUEY_THREADS="9")
 
-    rows = {row["key"]: row for row in map(json.loads, result.stdout.splitlines())}
-    assert (rows["port"]["value"], rows["port"]["origin"]) == ("1", str(ini))
-    assert (rows["threads"]["value"], rows["threads"]["origin"]) == ("9", "QUEUEY_THREADS")
-    assert rows["app"]["value"] == "(1 hidden)"
+    rows = {(row["section"], row["key"]): row for row in map(json.loads, result.stdout.splitlines())}
+    shown = {at: (row["value"], row["origin"]) for at, row in rows.items()}
+    assert shown["server", "port"] == ("1", str(ini))
+    assert shown["server", "threads"] == ("9", "QUEUEY_THREADS")
+    assert shown["application_keys", "app"] == ("(1 hidden)", "ini file")
     assert KEY not in result.output
 
 

@@ -1,4 +1,4 @@
-"""A server whose clock is wrong says so at once, stores and serves nothing, and returns by itself (G3, rule 4)."""
+"""G3: a server whose clock is wrong says so at once, stores and serves nothing, and returns by itself."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""G8 in real time: a message does not vanish before its expiry, and is not given after it; the shortest TTL outlives the delay."""
+"""G8: on Cassandra a message does not vanish before its expiry, and is not given after it; no TTL is taken that cannot be kept."""
 
 from __future__ import annotations
 

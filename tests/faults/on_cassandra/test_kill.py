@@ -1,4 +1,4 @@
-"""G1 and G2 with several servers and nodes: kill -9 of either loses nothing acknowledged, and tears no acknowledged batch."""
+"""G1: kill -9 of servers and of nodes loses nothing acknowledged, and tears no acknowledged batch (G2)."""
 
 from __future__ import annotations
 

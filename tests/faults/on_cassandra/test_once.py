@@ -1,4 +1,4 @@
-"""G7 with several servers: repeated until it is answered, through any of them, an append is stored once.
+"""G7: repeated until it is answered, through any of several servers, an append is stored once.
 
 Requests and answers get lost, servers are killed between any two steps, or stopped for so long that others take
 their appends for dead.

@@ -1,4 +1,4 @@
-"""G9 with several servers: of a deleted queue nothing is read again, and what is appended to the next one of its name is there.
+"""G9: of a deleted queue nothing is read again, and what is appended to the next one of its name is there.
 
 Two producers go on through two servers, one clock ahead and one behind as far as they may, while the queue is deleted
 and made anew and a node is away.

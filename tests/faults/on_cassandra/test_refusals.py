@@ -1,4 +1,4 @@
-"""G10 with too few nodes: what was refused has changed nothing; where something may have been changed, the answer says so."""
+"""G10: with too few nodes, what is refused changes nothing, and where something may have changed the answer says so."""
 
 from __future__ import annotations
 

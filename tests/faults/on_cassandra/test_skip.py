@@ -1,4 +1,4 @@
-"""G3 with several servers: no reader passes an acknowledged message, whatever stops a server, a clock, a node or the network.
+"""G3: through several servers no reader passes an acknowledged message, whatever stops a server, a node or the network.
 
 Writers append through every server; readers go from server to server. Without the write budget the same
 stops must lead to skips, or the run proves nothing.

@@ -1,4 +1,4 @@
-"""G5 where buckets end: pages join without gap or repeat while a queue so busy that a bucket lasts ten seconds goes on.
+"""G5: pages join where buckets end, without gap or repeat, while a queue so busy that a bucket lasts ten seconds goes on.
 
 One server has filled the wider buckets and writes to those of ten seconds; the other has just come and fills the
 widest. Both take deletions.
