@@ -15,6 +15,8 @@ from queuey.storage import MessageStore, MetadataStore, Observer, Stores
 
 USUAL_BUDGET_MS = 1500
 """How long a statement may take where no write budget says so."""
+METADATA_SECONDS = 5.0
+"""How long one about queues and keys may take: longer than a node itself waits for the others, so that it is the node that tells."""
 
 if TYPE_CHECKING:
     from queuey.storage.cassandra import Options, Timing
@@ -94,7 +96,9 @@ def cassandra_options(settings: Settings, *, metadata: bool = False) -> Options:
         tls_cert=settings.cassandra_tls_cert,
         tls_key=settings.cassandra_tls_key,
         most_calls=settings.cassandra_max_calls,
-        timeout_seconds=(settings.cassandra_write_budget_ms or USUAL_BUDGET_MS) / 1000,
+        timeout_seconds=METADATA_SECONDS
+        if metadata
+        else (settings.cassandra_write_budget_ms or USUAL_BUDGET_MS) / 1000,
     )
 
 

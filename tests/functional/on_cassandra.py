@@ -17,7 +17,7 @@ from tests.functional.commands import Ended, done, run_in
 from tests.functional.servers import Door
 from tests.services.fixtures import Reached
 
-AT_ONCE = "write_budget_ms = 0\nread_delay_ms = 0\ncache_ms = 20\n"
+AT_ONCE = "write_budget_ms = 0\nread_delay_ms = 0\nclock_error_ms = 10000\ncache_ms = 20\n"
 """Lines of ``[cassandra]`` for one server whose readers ask only after the writers were answered."""
 
 
