@@ -100,12 +100,23 @@ class SqliteFile:
             raise ConfigurationError(f"cannot open the store {path}: {error}") from error
         self._guard = Guard(path, reserve_bytes=reserve_mb << 20, read_only=self._read_only)
         self._dropped: dict[Any, float] = {queue: clock.elapsed() for (queue,) in dropped}
+        self._open_readers()
         self._committer = Committer(self._writer, ids, self._guard, self._observer)
         self._keeper: Keeper | None = None
         if serve and not self._read_only:
             self._keeper = Keeper(self, lambda: self._connect(read_only=False), wal_mb * 256)
             self._writer.set_wal_hook(self._wal_grew)
             self._keeper.start()
+
+    def _open_readers(self) -> None:
+        """Of this thread and of lookups, while the file is there: reads go on if somebody removes it (G18)."""
+
+        def look() -> Promise[None]:
+            self._reader().ask(SQL["dropped_all"], (), list)
+            return Promise.of(None)
+
+        look()
+        self._lookups.ask(look).wait()
 
     def _open_writer(self, synchronous: str) -> apsw.Connection:
         if self._read_only:
