@@ -6,6 +6,8 @@ BIN := .venv/bin
 # `make test TESTS=tests/unit` runs a part; `make faults ROUNDS=100` tries for longer.
 TESTS ?=
 ROUNDS ?= 10
+# Tests wait for clocks and for each other's servers more than they compute.
+WORKERS ?= 4
 # `make cassandra NODES=3` starts three.
 NODES ?= 1
 JAVA := java=openjdk-17-jdk-headless mvn=maven
@@ -25,7 +27,7 @@ test: ## Everything that must pass: lint, types, and all tests
 	$(BIN)/ruff check
 	$(BIN)/ruff format --check
 	$(BIN)/mypy
-	@$(BIN)/python -m pytest $(TESTS)
+	@$(BIN)/python -m pytest -n $(WORKERS) --dist loadgroup --no-loadscope-reorder $(TESTS)
 
 faults: ## The guarantees under kill -9, full disks, dead nodes, cut networks: the long form
 	@sh scripts/need.sh curl nginx strace $(JAVA)

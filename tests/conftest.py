@@ -15,6 +15,7 @@ pytest_plugins = ["tests.services.fixtures"]
 
 Figures = Callable[..., None]
 """Called with a guarantee and its figures; the line is printed when the run is over, also if the test fails."""
+BREAKS_NODES = "tests/faults/on_cassandra/"
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
@@ -29,6 +30,15 @@ def pytest_configure(config: pytest.Config) -> None:
     settings.load_profile("queuey")
     if config.option.fault_seed is None:
         config.option.fault_seed = random.SystemRandom().randrange(1 << 32)
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """What shares a service stays in one worker (``--dist loadgroup``): a file, and all that breaks three nodes."""
+    for item in items:
+        file = item.nodeid.partition("::")[0]
+        item.add_marker(pytest.mark.xdist_group("three-nodes" if file.startswith(BREAKS_NODES) else file))
+    items.sort(key=lambda item: not item.nodeid.startswith(BREAKS_NODES))  # the longest first
 
 
 def pytest_report_header(config: pytest.Config) -> str:

@@ -82,7 +82,7 @@ class LiveStream:
         self._opened = self._over = self._missed = self._last_look = False
         self._rows = 0
         self._held = 0
-        self._check_at = self._next_check(random())  # noqa: S311 - those who came together do not stay together
+        self._check_at = self._next_check((1 + random()) / 2)  # noqa: S311 - who came together does not stay together
 
     async def more(self) -> bytes | None:
         """See :class:`queuey.api.calls.Stream`."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import re
 import socket
 import time
@@ -54,6 +55,14 @@ class Costs:
     @property
     def files(self) -> int:
         return sum(1 for _ in Path(f"/proc/{self.pid}/fd").iterdir())
+
+    @property
+    def sockets(self) -> int:
+        names = []
+        for file in Path(f"/proc/{self.pid}/fd").iterdir():
+            with contextlib.suppress(FileNotFoundError):  # closed since it was listed
+                names.append(str(file.readlink()))
+        return sum(name.startswith("socket:") for name in names)
 
 
 @dataclass

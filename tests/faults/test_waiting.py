@@ -61,16 +61,16 @@ def come_and_go(node: Node, client: Client) -> None:
 def test_readers_that_come_and_go_leave_nothing_behind(
     tmp_path: Path, rounds: Callable[[int], range], figures: Figures
 ) -> None:
-    with Node(tmp_path) as node:
+    with Node(tmp_path, settings="threads = 2\n") as node:  # which are soon all made
         costs, client = Costs(node.door.pid), node.client()
         for _ in range(3):
             come_and_go(node, client)  # what is made once, is made by now
-        before = (costs.rss_mb, costs.threads, costs.files)
+        before = (costs.rss_mb, costs.threads, costs.sockets)
         turns = rounds(12)
         for _ in turns:
             come_and_go(node, client)
-        eventually(lambda: costs.files <= before[2] + 2)
-        after = (costs.rss_mb, costs.threads, costs.files)
+        eventually(lambda: costs.sockets <= before[2] + 2)
+        after = (costs.rss_mb, costs.threads, costs.sockets)
 
     figures(
         "G17",
@@ -78,7 +78,7 @@ def test_readers_that_come_and_go_leave_nothing_behind(
         rss_start=before[0],
         rss_end=after[0],
         threads_more=after[1] - before[1],
-        files_more=after[2] - before[2],
+        sockets_more=after[2] - before[2],
     )
     assert after[0] <= before[0] + LEFT_MB
     assert after[1] <= before[1] + 1

@@ -36,10 +36,14 @@ class Live:
         self.answer = answer
         self._events = self._parsed()
 
-    def next(self, name: str = "message", *, passing_keepalives: bool = True) -> Event:
-        """The next event, which must have this name."""
+    def __next__(self) -> Event:
+        """The next event of any name."""
+        return next(self._events)
+
+    def next(self, name: str = "message") -> Event:
+        """The next event but keepalives, which must have this name."""
         for event in self._events:
-            if event.name != "keepalive" or not passing_keepalives:
+            if event.name != "keepalive":
                 assert event.name == name, event
                 return event
         raise AssertionError(f"the stream ended before {name}")

@@ -2,43 +2,65 @@
 
 from __future__ import annotations
 
+import contextlib
+from collections.abc import Callable
+
 from tests.functional.client import Server
 from tests.functional.live import LINES, Live, live
 
 
+class LookedByItself(Exception):
+    """A keepalive came, with which a server looks by itself: what comes after it may have been found so."""
+
+
 def next_unasked(stream: Live) -> str:
-    """The next message, if nothing else comes before it: a keepalive would mean that the server looked by itself."""
-    return stream.next("message", passing_keepalives=False).body
+    """The next message, if nothing else comes before it."""
+    event = next(stream)
+    if event.name == "keepalive":
+        raise LookedByItself
+    assert event.name == "message", event
+    return event.body
+
+
+def unasked(try_it: Callable[[], None]) -> None:
+    """Whatever a busy machine does: a server that hears of nothing would look by itself each time."""
+    for _ in range(4):
+        with contextlib.suppress(LookedByItself):
+            return try_it()
+    return try_it()
 
 
 def test_a_reader_hears_of_an_append_at_another_server(first: Server, second: Server) -> None:
-    name = first.queue()
-
-    with live(second, name) as stream:
-        stream.next("open")
-        for number in range(3):
-            first.fill(name, str(number))
-            assert next_unasked(stream) == str(number)
+    @unasked
+    def hears() -> None:
+        name = first.queue()
+        with live(second, name) as stream:
+            stream.next("open")
+            for number in range(3):
+                first.fill(name, str(number))
+                assert next_unasked(stream) == str(number)
 
 
 def test_a_message_that_falls_due_is_heard_of_as_well(first: Server, second: Server) -> None:
-    name = first.queue(partitions=3)
-
-    with live(second, name, partitions="all") as stream:
-        stream.next("open")
-        first.add(name, "later", x_delay="3")
-        first.add(name, "now")
-        assert [next_unasked(stream) for _ in range(2)] == ["now", "later"]
+    @unasked
+    def hears() -> None:
+        name = first.queue(partitions=3)
+        with live(second, name, partitions="all") as stream:
+            stream.next("open")
+            first.add(name, "later", x_delay="3")
+            first.add(name, "now")
+            assert [next_unasked(stream) for _ in range(2)] == ["now", "later"]
 
 
 def test_a_reader_of_several_queues_hears_of_each(first: Server, second: Server) -> None:
-    names = [first.queue() for _ in range(7)]
-
-    with live(second, accept=LINES, queues=",".join(names)) as stream:
-        stream.next("open")
-        for name in names:
-            first.fill(name, f"in {name}")
-        assert sorted(next_unasked(stream) for _ in names) == sorted(f"in {name}" for name in names)
+    @unasked
+    def hears() -> None:
+        names = [first.queue() for _ in range(7)]
+        with live(second, accept=LINES, queues=",".join(names)) as stream:
+            stream.next("open")
+            for name in names:
+                first.fill(name, f"in {name}")
+            assert sorted(next_unasked(stream) for _ in names) == sorted(f"in {name}" for name in names)
 
 
 def test_a_reader_goes_on_at_another_server(first: Server, second: Server) -> None:
