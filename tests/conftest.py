@@ -5,9 +5,11 @@ from __future__ import annotations
 import os
 import random
 from collections.abc import Callable, Iterator
+from typing import Any
 
 import pytest
 from hypothesis import settings
+from xdist.scheduler import LoadScopeScheduling
 
 from qdo.measure import report_line
 
@@ -32,13 +34,19 @@ def pytest_configure(config: pytest.Config) -> None:
         config.option.fault_seed = random.SystemRandom().randrange(1 << 32)
 
 
-@pytest.hookimpl(tryfirst=True)
+class ByFile(LoadScopeScheduling):  # type: ignore[misc]  # which has no types
+    """Which worker runs what: a file is not divided, nor are the tests that share three nodes."""
+
+    def _split_scope(self, nodeid: str) -> str:
+        return BREAKS_NODES if nodeid.startswith(BREAKS_NODES) else nodeid.partition("::")[0]
+
+
+def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> ByFile:
+    return ByFile(config, log)
+
+
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """What shares a service stays in one worker (``--dist loadgroup``): a file, and all that breaks three nodes."""
-    for item in items:
-        file = item.nodeid.partition("::")[0]
-        item.add_marker(pytest.mark.xdist_group("three-nodes" if file.startswith(BREAKS_NODES) else file))
-    items.sort(key=lambda item: not item.nodeid.startswith(BREAKS_NODES))  # the longest first
+    items.sort(key=lambda item: not item.nodeid.startswith(BREAKS_NODES))  # what takes longest comes first
 
 
 def pytest_report_header(config: pytest.Config) -> str:
