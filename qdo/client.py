@@ -17,10 +17,12 @@ from urllib.parse import parse_qsl, urlsplit
 import requests
 
 from qdo.following import Following
+from qdo.group_offsets import OffsetCalls
 from qdo.streams import ARROW, NDJSON, ArrowStream, MessageStream
 from qdo.transport import Transport, json_of
 from qdo.values import (
     Appended,
+    GroupOffset,
     Located,
     Message,
     Moment,
@@ -41,16 +43,17 @@ from qdo.wire import (
     can_go_raw,
     in_calls,
     queue_fields,
+    queue_path,
     read_params,
     token_fields,
 )
-from queuey.errors import QueueNotFound
 from queuey.ids import MessageId
 
 __all__ = [
     "Appended",
     "ArrowStream",
     "Client",
+    "GroupOffset",
     "Located",
     "Message",
     "MessageStream",
@@ -65,7 +68,7 @@ __all__ = [
 ]
 
 
-class Client:
+class Client(OffsetCalls):
     """One application's queues on one server. Use one per thread; a context manager that closes its connections."""
 
     def __init__(
@@ -286,6 +289,7 @@ class Client:
         limit: int = 100,
         newest_first: bool = False,
         with_bodies: bool = True,
+        wait_seconds: int = 0,
     ) -> Page:
         """One page of a queue, up to its watermark.
 
@@ -293,9 +297,12 @@ class Client:
         :param until: where to end, inclusive; with ``newest_first`` it lies before ``since``.
         :param cursor: of an earlier page; takes the place of ``since`` and ``partitions``.
         :param limit: messages per partition, 1 to 1000.
+        :param wait_seconds: how long an answer without messages is held back for some to come, up to 20.
         :raises CursorLost: the queue was deleted, and maybe made anew, since the cursor was given.
         """
         params = read_params(since, until, cursor, partitions, newest_first, with_bodies) | {"limit": str(limit)}
+        if wait_seconds:
+            params["wait"] = str(wait_seconds)
         answer = self._transport.send("GET", *self._queue(queue), params=params)
         return Page(
             tuple(map(Message.from_wire, json_of(answer)["messages"])),
@@ -382,10 +389,4 @@ class Client:
         return self._transport.send("GET", *self._queue(queue), params=params, headers=headers, stream=True)
 
     def _queue(self, name: str) -> tuple[str, str, str]:
-        """The path of a queue.
-
-        :raises QueueNotFound: a name that no queue can have, and that would make it another path.
-        """
-        if name in ("", ".", ".."):
-            raise QueueNotFound
-        return "v1", self.application, name
+        return queue_path(self.application, name)

@@ -12,6 +12,7 @@ from queuey.ids import EPOCH_TICKS, TICKS_PER_SECOND, MessageId, format_timestam
 
 __all__ = [
     "Appended",
+    "GroupOffset",
     "Located",
     "Message",
     "Moment",
@@ -236,6 +237,34 @@ class QueueInfo:
 
 
 @dataclass(frozen=True, slots=True)
+class GroupOffset:
+    """How far a group has got in one partition."""
+
+    partition: int
+    id: MessageId | None
+    """The last message that it has finished; None before the first."""
+    cursor: str
+    """Reads what comes after it, in this partition alone."""
+    generation: int
+    """Of the owner that claimed the partition last."""
+    timestamp: str | None
+    """When the id was last set, decimal seconds since 1970; None if it never was."""
+    old_id: MessageId | None = None
+    """Of a reset: the id before it."""
+
+    @classmethod
+    def from_wire(cls, entry: Json) -> GroupOffset:
+        return cls(
+            entry["partition"],
+            _id_or_none(entry, "message_id"),
+            entry["cursor"],
+            entry["generation"],
+            entry["timestamp"],
+            _id_or_none(entry, "old_message_id"),
+        )
+
+
+@dataclass(frozen=True, slots=True)
 class NewToken:
     """A token, which proves its principal to whoever reads it: it does not print."""
 
@@ -286,4 +315,4 @@ def principals_from_wire(value: str | Iterable[str] | None) -> tuple[str, ...]:
 
 
 def _id_or_none(entry: Json, name: str) -> MessageId | None:
-    return MessageId.parse(entry[name]) if entry[name] else None
+    return MessageId.parse(entry[name]) if entry.get(name) else None

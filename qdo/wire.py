@@ -2,17 +2,29 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Literal
 
 import requests
 
 from qdo.transport import json_of
 from qdo.values import Appended, Located, Moment, NewMessage, address, moment_to_wire
+from queuey.errors import QueueNotFound
+from queuey.ids import MessageId
 
 Partitions = Sequence[int] | Literal["all"]
 IDS_A_CALL = 100
 """As many as a server takes in one path."""
+
+
+def queue_path(application: str, name: str) -> tuple[str, str, str]:
+    """The path of a queue.
+
+    :raises QueueNotFound: a name that no queue can have, and that would make it another path.
+    """
+    if name in ("", ".", ".."):
+        raise QueueNotFound
+    return "v1", application, name
 
 
 def queue_fields(
@@ -98,3 +110,11 @@ def in_calls(where: Located | str | Sequence[Located | str]) -> Iterator[Sequenc
     some = list(where) if isinstance(where, Sequence) and not isinstance(where, str) else [where]
     for first in range(0, len(some), IDS_A_CALL):
         yield some[first : first + IDS_A_CALL]
+
+
+def cursor_at(incarnation: str, places: Mapping[int, MessageId]) -> str:
+    """The cursor that reads some partitions of a queue, each behind its place (``queuey.api.cursors``)."""
+    low = (1 << 64) - 1
+    return incarnation + "".join(
+        f"~{number}.{place.ticks:015x}{place.tail & low:016x}" for number, place in sorted(places.items())
+    )

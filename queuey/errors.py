@@ -29,7 +29,9 @@
     ├── Conflict                      409
     │   ├── QueueExists               409
     │   ├── CursorLost                409
-    │   └── InProgress                409
+    │   ├── InProgress                409
+    │   ├── OffsetMovesBack           409
+    │   └── StaleGeneration           409
     ├── Throttled                     429   retriable
     │   └── TooManyWaiters            429   retriable
     ├── TooManyConnections            503   retriable
@@ -42,6 +44,8 @@
     ├── StorageFull                   507   retriable: nothing was stored
     ├── OutcomeUnknown                504   may have been stored
     ├── BrokenStream                  raised by clients, never over HTTP
+    ├── CoordinatorUnavailable        retriable; raised by workers, never over HTTP
+    │   └── SessionLost               retriable
     └── ConfigurationError            raised at start, never over HTTP
         └── StoreInUse
 
@@ -63,6 +67,7 @@ __all__ = [
     "ClockUnsafe",
     "ConfigurationError",
     "Conflict",
+    "CoordinatorUnavailable",
     "CorruptMessage",
     "CursorLost",
     "Forbidden",
@@ -81,6 +86,7 @@ __all__ = [
     "MethodNotAllowed",
     "NotAcceptable",
     "NotFound",
+    "OffsetMovesBack",
     "OutcomeUnknown",
     "PartitionsCannotShrink",
     "PathTooLong",
@@ -89,6 +95,8 @@ __all__ = [
     "QueueyError",
     "ServerStopping",
     "ServerUnreachable",
+    "SessionLost",
+    "StaleGeneration",
     "StorageFull",
     "StorageReadOnly",
     "StorageUnavailable",
@@ -286,6 +294,14 @@ class InProgress(Conflict):
     """A request with this idempotency key is still running: repeat it in a second."""
 
 
+class OffsetMovesBack(Conflict):
+    """A group's offset never goes back by itself: commit a later message, or reset it; nothing was changed."""
+
+
+class StaleGeneration(Conflict):
+    """The partition has a newer owner, or its offset was reset: stop, and claim it anew; nothing was changed."""
+
+
 class Throttled(QueueyError):
     """As many requests, or bytes of them, are under way as this server takes at once; nothing was stored: try again after Retry-After seconds."""
 
@@ -354,6 +370,16 @@ class OutcomeUnknown(QueueyError):
 
 class BrokenStream(QueueyError):
     """The answer ended before its end mark: rows are missing; go on from the last one that came."""
+
+
+class CoordinatorUnavailable(QueueyError):
+    """What a group of workers shares cannot be reached: it may or may not have been changed, and may be tried again."""
+
+    retriable = True
+
+
+class SessionLost(CoordinatorUnavailable):
+    """The other members of a group hold this one for dead: what it owned is theirs, and it has to join anew."""
 
 
 class ConfigurationError(QueueyError):

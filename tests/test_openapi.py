@@ -12,10 +12,10 @@ import pytest
 from openapi_spec_validator import validate
 
 from queuey import __version__
-from queuey.api import drafts, params, queues, reading, routes
+from queuey.api import drafts, offsets, params, queues, reading, routes
 from queuey.api.forms import COLUMNS
-from queuey.errors import BrokenStream, ConfigurationError, ServerUnreachable, error_classes
-from queuey.model import MAX_PARTITIONS, MAX_TTL_SECONDS, Consistency, QueueKind
+from queuey.errors import BrokenStream, ConfigurationError, CoordinatorUnavailable, ServerUnreachable, error_classes
+from queuey.model import MAX_GENERATION, MAX_PARTITIONS, MAX_TTL_SECONDS, Consistency, QueueKind
 from queuey.security.permissions import VERBS, Permission
 from queuey.settings import Settings
 
@@ -130,6 +130,11 @@ def test_limits_are_those_of_the_code() -> None:
     assert str(reading.DEFAULT_LIMIT) in reading_parameters["limit"]["description"]
     assert str(params.MAX_IDS) in COMPONENTS["parameters"]["ids"]["description"]
     assert parameters("/v1/{application}", "get")["limit"]["schema"]["maximum"] == queues.MAX_LIST
+    assert parameters("/v1/{application}/{queue}/offsets", "get")["limit"]["schema"]["maximum"] == offsets.MAX_GROUPS
+    assert schemas["Generation"]["maximum"] == MAX_GENERATION
+    assert schemas["NewOffset"]["properties"]["partition"]["maximum"] == MAX_PARTITIONS
+    assert schemas["NewOffsets"]["maxItems"] == MAX_PARTITIONS
+    assert schemas["ResetTo"]["properties"]["partitions"]["maxItems"] == MAX_PARTITIONS
     assert set(queue["type"]["enum"]) == set(QueueKind)
     assert set(queue["consistency"]["enum"]) == set(Consistency)
 
@@ -148,6 +153,15 @@ def test_queue_names_match_as_the_code_takes_them(name: str) -> None:
     assert bool(re.search(schema["pattern"], name)) == params.is_queue_name(name)
 
 
+@pytest.mark.parametrize("name", ["", "a", "a" * 100, "a" * 101, "a.b-c_D9", "ä", "a b", "a/b"])
+def test_names_of_groups_match_as_the_code_takes_them(name: str) -> None:
+    if re.search(COMPONENTS["schemas"]["GroupName"]["pattern"], name):
+        assert params.group_name(name) == name
+    else:
+        with pytest.raises(ValueError, match="must be 1 to 100"):
+            params.group_name(name)
+
+
 def test_the_verbs_of_a_token_are_those_that_the_code_takes() -> None:
     token = COMPONENTS["schemas"]["Token"]["properties"]
 
@@ -163,7 +177,7 @@ def test_every_error_stands_under_its_status() -> None:
     unseen = {
         code
         for code, found in error_classes().items()
-        if issubclass(found, ConfigurationError | BrokenStream | ServerUnreachable)
+        if issubclass(found, ConfigurationError | CoordinatorUnavailable | BrokenStream | ServerUnreachable)
     }
     told: dict[int, set[str]] = {}
     for _, _, operation in described():

@@ -22,7 +22,7 @@ from typing import Any
 import click
 from sphinx.application import Sphinx
 
-from queuey.errors import BrokenStream, ConfigurationError, QueueyError, ServerUnreachable, error_classes
+from queuey.errors import BrokenStream, ConfigurationError, CoordinatorUnavailable, QueueyError, ServerUnreachable, error_classes
 from queuey.issuers import ISSUER_SETTINGS
 from queuey.monitor import Monitor
 from queuey.settings import SETTINGS
@@ -71,6 +71,8 @@ def facts(found: type[QueueyError]) -> str:
     """What a client does with it: may it try again, and what became of its write (G10)."""
     if issubclass(found, ConfigurationError):
         return "Raised at start, never over HTTP."
+    if issubclass(found, CoordinatorUnavailable):
+        return "Raised by workers, never over HTTP."
     if issubclass(found, BrokenStream | ServerUnreachable):
         return "Raised by clients, never over HTTP."
     keyed = f" (v1 key `{found.key}`)" if found.key else ""

@@ -53,11 +53,11 @@ class Call:
         "_media_type",
         "_query",
         "application",
+        "below",
         "body",
         "headers",
         "held",
         "identity",
-        "ids",
         "in_thread",
         "length",
         "method",
@@ -77,7 +77,8 @@ class Call:
         self.headers = headers
         self.application = ""
         self.queue = ""
-        self.ids = ""
+        self.below = ""
+        """What the path names below the queue: ids of messages, or a group."""
         self.length = 0
         self.held = -1
         """Bytes that the server holds for it; -1 before it was let in and after it left."""

@@ -126,10 +126,7 @@ def batch_drafts(call: Call, queue: Queue, settings: Settings, now_ticks: int) -
 
 
 def _entries(raw: bytes, limit: int) -> list[Any]:
-    try:
-        document = orjson.loads(raw)
-    except orjson.JSONDecodeError as error:
-        raise InvalidParameter(f"the body is not JSON: {error}") from error
+    document = _parsed(raw)
     messages = document.get("messages") if isinstance(document, dict) else None
     if not isinstance(messages, list):
         raise InvalidParameter('the body must be a JSON object with a list "messages"')
@@ -159,6 +156,27 @@ def _plain(raw: bytes, document: dict[str, Any], messages: list[Any]) -> bool:
 
 _OBJECTS = frozenset({dict})
 _NESTED = frozenset({dict, list})
+
+
+def json_object(raw: bytes) -> dict[str, Any]:
+    """A whole body that is one JSON object.
+
+    :raises InvalidParameter: it is not, a key stands twice, or the nesting is too deep.
+    """
+    if not raw:
+        raise InvalidParameter(problems={"body": "Required"})
+    document = _parsed(raw)
+    if not isinstance(document, dict):
+        raise InvalidParameter("the body must be a JSON object")
+    _check_slowly(raw)
+    return document
+
+
+def _parsed(raw: bytes) -> Any:
+    try:
+        return orjson.loads(raw)
+    except orjson.JSONDecodeError as error:
+        raise InvalidParameter(f"the body is not JSON: {error}") from error
 
 
 def _check_slowly(raw: bytes) -> None:

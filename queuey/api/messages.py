@@ -55,7 +55,7 @@ async def read_messages(service: Service, call: Call, target: Target) -> Answer:
 
 async def fetch(service: Service, call: Call, target: Target) -> Answer:
     """Messages by id, in the order asked; those not there are left out."""
-    queue, wanted = target.queue, message_ids(call.ids)
+    queue, wanted = target.queue, message_ids(call.below)
     raw = call.accepts(OCTETS) or boolean(call.query.get("raw"))
     if raw and len(wanted) != 1:
         raise InvalidMessageId("a raw answer has one message: ask for one id")
@@ -83,7 +83,7 @@ async def fetch(service: Service, call: Call, target: Target) -> Answer:
 
 async def put(service: Service, call: Call, target: Target) -> Answer:
     """One body under each of these ids, in place of what is there, if anything is."""
-    queue, wanted, problems = target.queue, message_ids(call.ids), Problems()
+    queue, wanted, problems = target.queue, message_ids(call.below), Problems()
     for number, _ in wanted:
         if number > queue.partitions:
             raise InvalidMessageId(f"partition {number} is beyond the queue's {queue.partitions}")
@@ -99,5 +99,5 @@ async def put(service: Service, call: Call, target: Target) -> Answer:
 
 async def delete(service: Service, call: Call, target: Target) -> Answer:
     """Remove messages by id, there or not; a scheduled one is cancelled."""
-    await service.log.delete(target.queue, message_ids(call.ids))
+    await service.log.delete(target.queue, message_ids(call.below))
     return json_answer({"status": "ok"})

@@ -20,6 +20,7 @@ MAX_DELAY_SECONDS = 366 * 24 * 3600
 MAX_ONCE = 128
 
 _INTEGER = re.compile(r"[+-]?[0-9]{1,20}")
+_GROUP = re.compile(r"[A-Za-z0-9_.-]{1,100}")
 _QUEUE_NAME = re.compile(r"[A-Za-z0-9_.-]{1,50}")
 _ONCE = re.compile(r"[\x20-\x7e]{1,128}")
 _DECIMAL = re.compile(r"[0-9]{1,12}(?:\.[0-9]{1,9})?")
@@ -148,6 +149,13 @@ def queue_name(text: str) -> str:
 
 def is_queue_name(text: str) -> bool:
     return _QUEUE_NAME.fullmatch(text) is not None and text not in (".", "..")
+
+
+def group_name(text: str) -> str:
+    """1 to 100 letters, digits, ``_``, ``-`` and ``.``; not only one or two dots."""
+    if not _GROUP.fullmatch(text) or text in (".", ".."):
+        raise ValueError("must be 1 to 100 letters, digits, '_', '-' or '.', and not '.' or '..'")
+    return text
 
 
 def principals(text: str) -> tuple[str, ...]:

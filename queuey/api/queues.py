@@ -136,7 +136,7 @@ async def list_queues(service: Service, call: Call, target: Target) -> Answer:
     page = await _page(service, target.application, query.get("offset", ""), min(most, _PAGE))
     listed = [await _listed(service, queue, details=details, count=count) for queue in page.queues]
     if page.following is None or most <= _PAGE:
-        return json_answer({"status": "ok", "queues": listed}, headers=_next(call, page.following))
+        return json_answer({"status": "ok", "queues": listed}, headers=next_link(call, page.following))
 
     def chunks() -> Iterator[bytes]:
         """Pages as they are asked for; the list's end brackets are its end mark."""
@@ -168,7 +168,7 @@ async def list_mine(service: Service, call: Call, target: Target) -> Answer:
     queues = [replace(queue, principals=()) for queue in found[:limit]]
     following = found[limit].name if len(found) > limit else None
     listed = [await _listed(service, queue, details=details, count=False) for queue in queues]
-    return json_answer({"status": "ok", "queues": listed}, headers=_next(call, following))
+    return json_answer({"status": "ok", "queues": listed}, headers=next_link(call, following))
 
 
 class _Page(NamedTuple):
@@ -182,7 +182,11 @@ async def _page(service: Service, application: str, start: str, limit: int) -> _
     return _Page(found[:limit], found[limit].name if len(found) > limit else None)
 
 
-def _next(call: Call, following: str | None) -> Headers:
+def next_link(call: Call, following: str | None) -> Headers:
+    """Where a list goes on, if it was cut.
+
+    :param following: the name that comes next.
+    """
     if following is None:
         return []
     return [("link", f'<{call.path}?{urlencode({**call.query, "offset": following})}>; rel="next"')]

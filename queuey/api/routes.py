@@ -7,7 +7,7 @@ from functools import lru_cache
 from typing import Any, NamedTuple
 from urllib.parse import unquote_to_bytes
 
-from queuey.api import live, messages, queues, site, tokens
+from queuey.api import live, messages, offsets, queues, site, tokens
 from queuey.api.calls import Answer, Call, Target
 from queuey.api.params import boolean
 from queuey.errors import BadPath, MethodNotAllowed, NotFound, PathTooLong
@@ -42,6 +42,8 @@ class Route(NamedTuple):
 ROUTES = (
     Route("application", "/v1/{application}"),
     Route("queue", "/v1/{application}/{queue}"),
+    Route("groups", "/v1/{application}/{queue}/offsets"),
+    Route("offsets", "/v1/{application}/{queue}/offsets/{group}"),
     Route("messages", "/v1/{application}/{queue}/{ids}"),
     Route("tokens", "/tokens/{application}"),
     Route("heartbeat", "/__heartbeat__"),
@@ -63,6 +65,10 @@ OPERATIONS = (
     Operation("messages", "GET", Permission.VIEW, messages.fetch),
     Operation("messages", "PUT", Permission.APPEND, messages.put, takes_body=True),
     Operation("messages", "DELETE", Permission.DELETE, messages.delete, hot=True),
+    Operation("groups", "GET", Permission.VIEW, offsets.list_groups),
+    Operation("offsets", "GET", Permission.VIEW, offsets.show, hot=True),
+    Operation("offsets", "PUT", Permission.COMMIT, offsets.change, hot=True),
+    Operation("offsets", "DELETE", Permission.COMMIT, offsets.forget),
     Operation("tokens", "POST", Permission.MINT, tokens.mint),
     *(Operation("heartbeat", method, Permission.NONE, site.heartbeat) for method in ANY if method != "HEAD"),
     Operation("lbheartbeat", "GET", Permission.NONE, site.alive),
@@ -87,6 +93,8 @@ for _operation in OPERATIONS:
     _BY_ROUTE.setdefault(_operation.route, {})[_operation.method] = _operation
 _SITE = {route.pattern.strip("/"): route.name for route in ROUTES if "{" not in route.pattern}
 _V1 = {1: "application", 2: "queue", 3: "messages"}
+_OFFSETS = "offsets"
+"""In the place of message ids, of which it is none."""
 
 
 def decode_path(raw: str) -> str:
@@ -112,16 +120,20 @@ def check_path(path: str) -> None:
 
 
 def route_of(path: str) -> tuple[str, tuple[str, str, str]]:
-    """The route of a decoded path; its application, queue and ids, empty where it names none.
+    """The route of a decoded path; its application, queue and what it names below it, each empty if there is none.
 
     :raises NotFound: no resource has this path.
 
     >>> route_of("/v1/demo/alerts/")
     ('queue', ('demo', 'alerts', ''))
+    >>> route_of("/v1/demo/alerts/offsets/mail")
+    ('offsets', ('demo', 'alerts', 'mail'))
     """
     first, *names = path[1:].removesuffix("/").split("/")
     if first == "tokens" and len(names) == 1 and names[0]:
         return "tokens", (names[0], "", "")
+    if first == "v1" and names[2:3] == [_OFFSETS] and len(names) < 5 and all(names):
+        return "groups" if len(names) == 3 else "offsets", (names[0], names[1], "".join(names[3:]))
     if first == "v1" and len(names) in _V1 and all(names):
         application, queue, ids = (*names, "", "")[:3]
         return _V1[len(names)], (application, queue, ids)
@@ -155,7 +167,7 @@ def variant(operation: Operation, query: Mapping[str, str]) -> Operation:
 
 @lru_cache(maxsize=1024)
 def resolve(method: str, path: str) -> tuple[Operation, tuple[str, str, str]]:
-    """From a decoded path to its operation, application, queue and ids.
+    """From a decoded path to its operation, application, queue and what it names below it.
 
     :raises BadPath, PathTooLong, NotFound, MethodNotAllowed: as the functions above.
     """

@@ -74,7 +74,7 @@ class Desk:
             if asked is not None:
                 return call, self._finish(call, "none", asked, perf_counter())
         try:
-            operation, (call.application, call.queue, call.ids) = resolve(method, path)
+            operation, (call.application, call.queue, call.below) = resolve(method, path)
             if query_string:
                 operation = variant(operation, call.query)
             length = self._announced_length(call, operation)

@@ -10,13 +10,10 @@ any other, and there is one client.
 
 from __future__ import annotations
 
-from importlib import import_module
-from typing import Any
-
 import click
 
 from queuey import __version__
-from queuey.errors import QueueyError
+from queuey.cli.commands import Commands
 
 __all__ = ["main"]
 
@@ -37,26 +34,9 @@ _COMMANDS = {
 """Name to module; in the order of the help."""
 
 
-class _Commands(click.Group):
-    """Commands that are imported when they are asked for, and errors that become exit codes."""
-
-    def list_commands(self, ctx: click.Context) -> list[str]:
-        return list(_COMMANDS)
-
-    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
-        if cmd_name not in _COMMANDS:
-            return None
-        module = import_module(f"queuey.cli.{_COMMANDS[cmd_name]}")
-        command = getattr(module, f"{cmd_name}_command")
-        return command if isinstance(command, click.Command) else None
-
-    def invoke(self, ctx: click.Context) -> Any:
-        try:
-            return super().invoke(ctx)
-        except QueueyError as error:
-            from queuey.cli.output import Failed
-
-            raise Failed(error) from error
+class _Commands(Commands):
+    package = "queuey.cli"
+    modules = _COMMANDS
 
 
 @click.group(

@@ -6,6 +6,7 @@ import functools
 import os
 import sys
 from collections.abc import Callable
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -16,7 +17,7 @@ from queuey.errors import ConfigurationError, Forbidden
 from queuey.settings import Settings, load_settings
 
 if TYPE_CHECKING:
-    pass
+    from qdo.client import Client
 
 DEFAULT_URL = "http://127.0.0.1:5000"
 DEFAULT_APPLICATION = "demo"
@@ -27,8 +28,32 @@ RETRIES = 3
 Command = Callable[..., None]
 
 
-def with_client(command: Command) -> Command:
-    """Options for a server and an identity; the command gets ``client``."""
+@dataclass(frozen=True)
+class Server:
+    """Whom to ask, and as whom."""
+
+    url: str
+    application: str
+    key: str | None = field(repr=False)
+    token: str | None = field(repr=False)
+    timeout_seconds: float
+
+    def client(self, *, retries: int = RETRIES) -> Client:
+        """A new client; who takes it closes it."""
+        from qdo.client import Client
+
+        return Client(
+            self.url,
+            self.application,
+            self.key,
+            token=self.token,
+            timeout_seconds=self.timeout_seconds,
+            retries=retries,
+        )
+
+
+def with_server(command: Command) -> Command:
+    """Options for a server and an identity; the command gets ``server``."""
 
     @click.option("--url", envvar="QUEUEY_URL", default=DEFAULT_URL, show_default=True, help="Server to ask.")
     @click.option(
@@ -56,16 +81,24 @@ def with_client(command: Command) -> Command:
     )
     @functools.wraps(command)
     def call(url: str, application: str, app_key: str | None, token: str | None, timeout: float, **given: Any) -> None:
-        from qdo.client import Client
+        try:
+            command(server=Server(url, application, app_key or None, token or None, timeout), **given)
+        except Forbidden as error:
+            if app_key or token:
+                raise
+            raise Forbidden(f"{error} No application key was given: set QUEUEY_KEY.") from error
 
-        key, shown = app_key or None, token or None
-        with Client(url, application, key, token=shown, timeout_seconds=timeout, retries=RETRIES) as client:
-            try:
-                command(client=client, **given)
-            except Forbidden as error:
-                if app_key or token:
-                    raise
-                raise Forbidden(f"{error} No application key was given: set QUEUEY_KEY.") from error
+    return call
+
+
+def with_client(command: Command) -> Command:
+    """As :func:`with_server`; the command gets ``client``, closed behind it."""
+
+    @with_server
+    @functools.wraps(command)
+    def call(server: Server, **given: Any) -> None:
+        with server.client() as client:
+            command(client=client, **given)
 
     return call
 

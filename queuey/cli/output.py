@@ -15,6 +15,7 @@ import click
 
 from queuey.errors import (
     ConfigurationError,
+    CoordinatorUnavailable,
     Forbidden,
     InvalidMessageId,
     InvalidParameter,
@@ -40,6 +41,7 @@ _EXIT_CODES: Sequence[tuple[type[QueueyError], int]] = (
     (Throttled, 5),
     (StorageUnavailable, 5),
     (StorageFull, 5),
+    (CoordinatorUnavailable, 5),
     (OutcomeUnknown, 6),
 )
 _SAMPLE_ROWS = 100

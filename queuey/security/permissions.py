@@ -24,8 +24,9 @@ class Permission(Enum):
     CREATE = "create a queue"
     CONFIGURE = "change, delete or inspect a queue"
     APPEND = "add and overwrite messages"
-    VIEW = "read messages"
+    VIEW = "read messages, and the offsets of groups"
     DELETE = "delete messages"
+    COMMIT = "set, reset and forget the offsets of groups"
 
 
 _VERB = {
@@ -36,6 +37,7 @@ _VERB = {
     Permission.APPEND: "append",
     Permission.VIEW: "read",
     Permission.DELETE: "delete",
+    Permission.COMMIT: "commit",
 }
 VERBS = tuple(dict.fromkeys(_VERB.values()))
 """The words by which a token is restricted. None stands for getting a token: no token begets another."""
@@ -138,6 +140,7 @@ _RULES: dict[Permission, Callable[[frozenset[str], str, Queue | None], bool]] = 
     Permission.APPEND: _owner,
     Permission.VIEW: _viewer,
     Permission.DELETE: _holder,
+    Permission.COMMIT: _holder,
 }
 
 

@@ -15,6 +15,7 @@ from queuey.service.gate import Gate
 from queuey.service.keys import Keys
 from queuey.service.live import Live
 from queuey.service.log import Log
+from queuey.service.offsets import Offsets
 from queuey.service.queues import Queues
 from queuey.settings import Settings
 from queuey.storage import Stores
@@ -42,6 +43,7 @@ class Service:
         self.live = Live(stores.messages, self.clock, self.monitor, settings, by_hand=live_by_hand)
         self.queues = Queues(stores, self.clock, self.monitor, self.live)
         self.log = Log(stores.messages, self.queues, self.clock, self.monitor, self.live)
+        self.offsets = Offsets(stores.messages, self.log, self.clock)
         self.trust = Trust(settings, self.clock)
         self.identifier = Identifier([ApplicationKeys(self.keys.find), *self.trust.schemes], self._looked_at)
         self.recent: dict[str, Identity] = {}

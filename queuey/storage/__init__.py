@@ -12,7 +12,7 @@ was changed; :class:`~queuey.errors.OutcomeUnknown` that it may have been.
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from math import inf
 from typing import NamedTuple, Protocol
 from uuid import UUID
@@ -24,6 +24,9 @@ from queuey.model import (
     ApplicationKey,
     Consistency,
     Message,
+    Offset,
+    OffsetChange,
+    OffsetMove,
     Page,
     PartitionId,
     PartitionState,
@@ -38,6 +41,7 @@ __all__ = [
     "MessageStore",
     "MetadataStore",
     "Observer",
+    "OffsetStore",
     "Stores",
     "Told",
     "Unobserved",
@@ -100,7 +104,46 @@ class Activity(ABC):
         """What other servers told since the last call; some of it may come again."""
 
 
-class MessageStore(ABC):
+class OffsetStore(ABC):
+    """How far groups have got in the partitions of queues.
+
+    Every message store is one. An offset speaks of one incarnation's messages and is worth nothing without them, so it
+    lies where they lie: one :meth:`MessageStore.drop` ends both (G9), and what is kept with the messages is backed up with them.
+    Queues come by uuid, groups by exact name.
+    """
+
+    @abstractmethod
+    def read_offsets(self, queue: UUID, group: str) -> Promise[Mapping[int, Offset]]:
+        """The offsets of a group by partition, those never claimed nor set left out; none of a dropped queue.
+
+        Never older than a change that was acknowledged, nor than an earlier answer.
+        """
+
+    @abstractmethod
+    def change_offsets(self, queue: UUID, group: str, change: OffsetChange) -> Promise[Mapping[int, OffsetMove]]:
+        """Compare-and-set of some partitions' offsets: :meth:`OffsetChange.moves`, as one step among all servers.
+
+        The first change makes the group.
+
+        :returns: what was done, by partition.
+        :raises StaleGeneration, OffsetMovesBack: of one partition; nothing is changed in any.
+        :raises QueueNotFound: the queue's incarnation was dropped; nothing is changed.
+        :raises StorageFull: it would take more room, as the first of a partition; others go on.
+        """
+
+    @abstractmethod
+    def list_groups(self, queue: UUID, *, start: str = "", limit: int = 1000) -> Promise[Sequence[str]]:
+        """One page of the groups of a queue, by name in code point order, from ``start`` on, ``start`` included.
+
+        Cost follows ``limit``, not how many groups there are, nor those of other queues.
+        """
+
+    @abstractmethod
+    def forget_group(self, queue: UUID, group: str) -> Promise[None]:
+        """Forget a group, its generations included; no error if there is none."""
+
+
+class MessageStore(OffsetStore):
     """Partitions of messages, in the order of their ids."""
 
     read_delay_seconds: float = 0.0
@@ -201,7 +244,7 @@ class MessageStore(ABC):
 
     @abstractmethod
     def drop(self, queue: UUID) -> Promise[None]:
-        """Forget all messages of a queue's incarnation. Once kept, they are never read again and appends are refused.
+        """Forget all messages of a queue's incarnation, and its offsets. Once kept, they are never read again and appends are refused.
 
         Room on disk is given back later, by itself, also across restarts (G9). May be repeated.
         """

@@ -38,10 +38,11 @@ from queuey.storage.cassandra_buckets import FINEST, Bucket, Mark
 from queuey.storage.cassandra_clock import ClockGuard, WriteTimes
 from queuey.storage.cassandra_fills import Fills
 from queuey.storage.cassandra_groups import Groups, may_share
+from queuey.storage.cassandra_offsets import CassandraOffsets
 from queuey.storage.cassandra_once import append_once
 from queuey.storage.cassandra_reader import Wanted, read_page
 from queuey.storage.cassandra_rows import encoded, message_of, place_of
-from queuey.storage.cassandra_session import CassandraSession, Rows, Underway
+from queuey.storage.cassandra_session import CassandraSession, Rows
 from queuey.storage.cassandra_stamps import Stamped, Stamper
 
 _DELETES_PER_HEAD = 1000
@@ -73,8 +74,8 @@ class Timing:
     """How long an append tries again before its outcome is told as unknown."""
 
 
-class CassandraMessages(MessageStore):
-    """Messages of any number of servers in one keyspace."""
+class CassandraMessages(CassandraOffsets, MessageStore):
+    """Messages and offsets of any number of servers in one keyspace."""
 
     reads_elsewhere = True
 
@@ -96,11 +97,10 @@ class CassandraMessages(MessageStore):
         :param weaknesses: what was found at start that makes the cluster weaker than promised; told as warnings.
         :param on_close: called when the last call has ended.
         """
-        self.session = session
+        super().__init__(session, clock)
         self.timing = timing
         self.read_delay_seconds = timing.read_delay_seconds
         self.settled_seconds = timing.write_budget_seconds
-        self.clock = clock
         self._ids = ids
         self._guard = guard
         self.activity = activity
@@ -109,11 +109,9 @@ class CassandraMessages(MessageStore):
         self._place_of = partial(place_of, session.query_id("message_insert"))
         self._stamper = Stamper(clock, ids, self._times, guard, Fills(self._place_of))
         self._groups = Groups(self.store, clock, self._observer, timing.request_seconds)
-        self._underway = Underway(session.options.most_calls)
         self._weaknesses = weaknesses
         self._on_close = on_close
         self._deleted: dict[PartitionId, int] = defaultdict(int)
-        self._dropped: dict[UUID, None] = {}
         self._read_delay_ticks = round(timing.read_delay_seconds * TICKS_PER_SECOND)
 
     # Appending
@@ -434,6 +432,7 @@ class CassandraMessages(MessageStore):
                     await self.session.tell("purge_messages", (time, queue, number, bucket.number), level)
                 if buckets:
                     await self.session.tell("purge_buckets", (time, queue, number), level)
+        await self._purge_offsets(queue)
 
     # The store
 

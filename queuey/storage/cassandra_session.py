@@ -49,6 +49,8 @@ T = TypeVar("T")
 log = logging.getLogger(__name__)
 
 Rows = Sequence[tuple[Any, ...]]
+Change = tuple[str, Sequence[Any]]
+"""A statement's name and values."""
 
 CONNECT_SECONDS = 10.0
 _SPECULATIVE: Final = "speculative"
@@ -107,7 +109,7 @@ def _load_statements() -> dict[str, str]:
 
 CQL = _load_statements()
 _ADMINISTRATIVE = ("keyspace", "table_")
-_NEVER_TWICE = ("once_claim", "once_change", "once_release", "queue_", "key_insert", "key_delete")
+_NEVER_TWICE = ("once_claim", "once_change", "once_release", "offset_", "queue_", "key_insert", "key_delete")
 """Lightweight transactions: carried out twice, the second answers otherwise than the first."""
 
 
@@ -201,19 +203,34 @@ class CassandraSession:
 
         :raises OutcomeUnknown: it may have been applied.
         """
-        bound = self._statements[name].bind(values)
-        bound.serial_consistency_level = ConsistencyLevel.SERIAL
-        return self._send(name, bound, ConsistencyLevel.QUORUM, writes=True)
+        return self.compare_and_set_together([(name, values)])
+
+    def compare_and_set_together(self, changes: Sequence[Change]) -> Promise[Rows]:
+        """The same of several rows of one Cassandra partition: all are changed, or none is."""
+        bound = [self._statements[name].bind(values) for name, values in changes]
+        statement: BoundStatement | BatchStatement = bound[0]
+        if len(bound) > 1:
+            statement = BatchStatement(BatchType.UNLOGGED)
+            for one in bound:
+                statement.add(one)
+        statement.serial_consistency_level = ConsistencyLevel.SERIAL
+        return self._send(changes[-1][0], statement, ConsistencyLevel.QUORUM, writes=True)
 
     async def decide(
         self, name: str, values: Sequence[Any], look: str, where: Sequence[Any], ours: Callable[[Rows], bool]
     ) -> bool:
+        """:meth:`decide_together` of one row."""
+        return await self.decide_together([(name, values)], look, where, ours)
+
+    async def decide_together(
+        self, changes: Sequence[Change], look: str, where: Sequence[Any], ours: Callable[[Rows], bool]
+    ) -> bool:
         """A lightweight transaction whose outcome is found out.
 
-        Where it is not told, the row tells, and a transaction that got lost is repeated, likely through another
-        node. One that is only late does no harm when it comes: it must want the row as it was before.
+        Where it is not told, the rows tell, and a transaction that got lost is repeated, likely through another
+        node. One that is only late does no harm when it comes: it must want the rows as they were before.
 
-        :param look: reads the row serially, which ends what is under way; ``ours`` tells from it.
+        :param look: reads them serially, which ends what is under way; ``ours`` tells from it.
         :returns: whether it was applied.
         :raises StorageUnavailable: it was not.
         :raises OutcomeUnknown: nobody can say.
@@ -221,14 +238,14 @@ class CassandraSession:
         for attempt in range(1, _SERIAL_TRIES + 1):
             refused = False
             try:
-                if (await self.compare_and_set(name, values))[0][0]:
+                if (await self.compare_and_set_together(changes))[0][0]:
                     return True
                 refused = True
             except StorageUnavailable:
                 if attempt == 1:
                     raise
             except OutcomeUnknown as error:
-                log.debug("%s: %s", name, error)
+                log.debug("%s: %s", changes[-1][0], error)
             if refused and attempt == 1:
                 return False
             try:

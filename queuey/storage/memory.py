@@ -6,7 +6,6 @@ written here is lost when the process ends.
 
 from __future__ import annotations
 
-import threading
 from bisect import bisect_left, bisect_right, insort
 from collections.abc import Iterable, Iterator, Sequence
 from typing import NamedTuple
@@ -32,6 +31,7 @@ from queuey.model import (
 )
 from queuey.promise import Promise
 from queuey.storage import ONCE_SECONDS, MessageStore, MetadataStore
+from queuey.storage.memory_offsets import MemoryOffsets
 
 _LEAST_SWEEP = 1000
 """Messages stored between two looks for expired ones, at least."""
@@ -78,16 +78,14 @@ class _Kept(NamedTuple):
     expires_ticks: int
 
 
-class MemoryStore(MessageStore, MetadataStore):
-    """Messages and metadata of one process."""
+class MemoryStore(MemoryOffsets, MessageStore, MetadataStore):
+    """Messages, offsets and metadata of one process."""
 
     def __init__(self, clock: Clock, ids: IdGenerator) -> None:
-        self._clock = clock
+        super().__init__(clock)
         self._ids = ids
-        self._lock = threading.Lock()
         self._partitions: dict[PartitionId, _Partition] = {}
         self._once: dict[tuple[UUID, str], _Kept] = {}
-        self._dropped: set[UUID] = set()
         self._until_sweep = _LEAST_SWEEP
         self._queues: dict[str, dict[str, Queue]] = {}
         self._names: dict[str, list[str]] = {}
@@ -250,6 +248,7 @@ class MemoryStore(MessageStore, MetadataStore):
             self._dropped.add(queue)
             self._partitions = {at: rows for at, rows in self._partitions.items() if at.queue != queue}
             self._once = {at: kept for at, kept in self._once.items() if at[0] != queue}
+            self._offsets.pop(queue, None)
         return Promise.of(None)
 
     # Metadata

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from queuey.storage.sqlite_messages import SqliteMessages
 from queuey.storage.sqlite_metadata import SqliteMetadata
+from queuey.storage.sqlite_offsets import SqliteOffsets
 
 __all__ = ["SqliteStore"]
 
 
-class SqliteStore(SqliteMessages, SqliteMetadata):
-    """Messages and metadata in one file; how it opens is told in :mod:`queuey.storage.sqlite_file`."""
+class SqliteStore(SqliteOffsets, SqliteMessages, SqliteMetadata):
+    """Messages, offsets and metadata in one file; how it opens is told in :mod:`queuey.storage.sqlite_file`."""

@@ -23,6 +23,16 @@ create table if not exists once (
     primary key (queue, key)
 ) without rowid;
 create index if not exists once_by_expiry on once (expires);
+create table if not exists offsets (  -- how far groups have got
+    queue      blob    not null,
+    name       text    not null,        -- of the group
+    partition  integer not null,
+    ticks      integer,                 -- the id; null before the first
+    tail       integer,
+    generation integer not null,
+    set_ticks  integer,
+    primary key (queue, name, partition)
+) without rowid;
 create table if not exists dropped (queue blob primary key) without rowid;
 create table if not exists moment (
     only    integer primary key check (only = 1),
@@ -137,8 +147,23 @@ delete from messages where seq in (select seq from messages where place > ?1 and
 -- purge_dropped_once: and its idempotency keys
 delete from once where (queue, key) in (select queue, key from once where queue = ?1 limit ?2)
 
+-- purge_dropped_offsets: and its groups' offsets
+delete from offsets where (queue, name, partition) in (select queue, name, partition from offsets where queue = ?1 limit ?2)
+
 -- drop_done: nothing of the incarnation is left
 delete from dropped where queue = ?1
+
+-- offset_find: of one group
+select partition, ticks, tail, generation, set_ticks from offsets where queue = ?1 and name = ?2
+
+-- offset_keep: of one partition
+insert or replace into offsets (queue, name, partition, ticks, tail, generation, set_ticks) values (?1, ?2, ?3, ?4, ?5, ?6, ?7)
+
+-- offset_groups: one page by name
+select distinct name from offsets where queue = ?1 and name >= ?2 order by name limit ?3
+
+-- offset_forget: a group's
+delete from offsets where queue = ?1 and name = ?2
 
 -- moment_read: the newest moment known from before a restart
 select boot, elapsed, last from moment

@@ -301,7 +301,7 @@ class SqliteFile:
         return bool(found)
 
     def purge(self, rows: int) -> Promise[int]:
-        """Delete up to ``rows`` expired messages, idempotency keys, and messages of dropped queues each.
+        """Delete up to ``rows`` expired messages, idempotency keys, and rows of dropped queues each.
 
         :returns: how many went, more than 0 as long as there may be more.
         """
@@ -315,6 +315,7 @@ class SqliteFile:
             gone = delete("purge_expired", now) + delete("purge_once", now)
             for (queue,) in transaction.look(SQL["dropped_one"], ()):
                 left = delete("purge_dropped", queue, queue + b"\xff") + delete("purge_dropped_once", queue)
+                left += delete("purge_dropped_offsets", queue)
                 if not left:
                     transaction.execute(SQL["drop_done"], (queue,))
                 gone += left + 1

@@ -10,12 +10,13 @@ import apsw
 import pytest
 
 from queuey.clock import ManualClock
-from queuey.errors import CorruptMessage, KeyReused, QueueNotFound, StorageUnavailable, StoreInUse
+from queuey.errors import CorruptMessage, KeyReused, QueueNotFound, StaleGeneration, StorageUnavailable, StoreInUse
 from queuey.ids import IdGenerator, MessageId
-from queuey.model import Once
+from queuey.model import MAX_GENERATION, Once
 from queuey.storage.contract import MessageStoreContract, MetadataStoreContract
 from queuey.storage.contract.common import SECOND, STRONG, Log, StoreContract, client_id, done, draft
 from queuey.storage.contract.metadata import key, queue
+from queuey.storage.contract.offsets import Group
 from queuey.storage.sqlite import SqliteStore
 from queuey.storage.sqlite_file import SQL
 
@@ -73,6 +74,17 @@ class TestAfterARestart(StoreContract):
         assert list(second.placed) == list(first.placed)
         with pytest.raises(KeyReused):
             log.append(draft(b"c"), once=Once("key", b"another digest"))
+
+    def test_offsets_are_as_they_were(self, reopen: Reopen, clock: ManualClock) -> None:
+        group = Group(reopen())
+        group.commit({1: client_id(clock.now_ticks()), 200: None}, MAX_GENERATION)
+        before = group.offsets()
+
+        group.store = reopen()
+
+        assert group.offsets() == before
+        with pytest.raises(StaleGeneration):
+            group.commit({200: None}, MAX_GENERATION - 1)
 
     def test_metadata_is_as_it_was(self, reopen: Reopen) -> None:
         store = reopen()
@@ -160,6 +172,8 @@ class TestAfterARestart(StoreContract):
         dropped.append(*[draft()] * 100, once=Once("key", b"digest"))
         log.append(*[draft(ttl_seconds=5)] * 100, once=Once("key", b"digest"))
         log.add(b"kept")
+        for one in (log, dropped):
+            Group(store, queue=one.queue.uuid).take_over(*range(1, 20), generation=1)
         done(store.drop(dropped.queue.uuid))
         clock.advance(60)
 
@@ -169,6 +183,7 @@ class TestAfterARestart(StoreContract):
         look = apsw.Connection(str(tmp_path / "queuey.db"), flags=apsw.SQLITE_OPEN_READONLY)
         assert look.execute("select count(*) from messages").fetchall() == [(1,)]
         assert look.execute("select count(*) from once").fetchall() == [(1,)]
+        assert look.execute("select count(*) from offsets").fetchall() == [(19,)]
         assert look.execute("select count(*) from dropped").fetchall() == [(0,)]
         assert log.bodies() == [b"kept"]
 

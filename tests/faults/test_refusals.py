@@ -25,7 +25,7 @@ from tests.faults.node import Node, wait_for_more
 from tests.functional.servers import eventually
 
 ABSENT_ID = "1f9f6640e56711f189bf02fc00000001"
-TABLES = ("messages", "once", "dropped", "removed", "queues", "app_keys")
+TABLES = ("messages", "once", "offsets", "dropped", "removed", "queues", "app_keys")
 """All that requests change."""
 SMALL = "[limits]\nmax_body_bytes = 1000\nmax_request_bytes = 2000\n"
 FULL = "[storage]\nreserve_mb = 1000000\n"
@@ -60,6 +60,13 @@ def delete(*below: str, key: str | None = None) -> Send:
     return lambda node: node.call("DELETE", *below, headers=headers)
 
 
+def commit(group: str = "there", *, number: int = 3, generation: Any = 2, **headers: str) -> Send:
+    """Of partition 1, to a message whose id tells its number; the offset that is there is of number 2."""
+    entries = [{"partition": 2}, {"partition": 1, "message_id": f"{number}{ABSENT_ID[1:]}"}]
+    body = {"offsets": entries, "generation": generation}
+    return lambda node: node.call("PUT", "q", "offsets", group, json=body, headers=headers)
+
+
 def named(headers: Mapping[str, str]) -> dict[str, str]:
     return {name.replace("_", "-"): value for name, value in headers.items()}
 
@@ -73,6 +80,9 @@ WRITES: Mapping[str, Send] = {
     "batch": batch(),
     "put": put(),
     "delete messages": lambda node: node.call("DELETE", "q", first_id(node)),
+    "commit": commit(),
+    "commit of a new group": commit("new"),
+    "forget group": delete("q", "offsets", "there"),
 }
 """Every request that changes something, as it should be."""
 
@@ -115,6 +125,12 @@ BAD_WRITES: Mapping[str, tuple[Send, int]] = {
         lambda node: node.call("DELETE", "q", first_id(node), headers={"Authorization": ""}),
         403,
     ),
+    "commit: generation": (commit(generation=1), 409),
+    "commit: back": (commit(number=1), 409),
+    "commit: no number": (commit(generation="3"), 400),
+    "commit: group": (commit("a b"), 400),
+    "commit: no key": (commit(Authorization=""), 403),
+    "forget group: no key": (delete("q", "offsets", "there", key=""), 403),
     "no such method": (lambda node: node.call("PATCH", "q", data=b"body"), 405),
     "no such path": (lambda node: node.call("POST", "q", ABSENT_ID, "more", data=b"body"), 404),
 }
@@ -170,6 +186,7 @@ def prepared(folder: Path, settings: str) -> Iterator[tuple[Node, apsw.Connectio
         assert post(b"a body", Idempotency_Key="used")(node).status_code == 201
         entry = {"body": "a body", "idempotency_key": "of-an-entry"}
         assert batch(json.dumps({"messages": [entry]}))(node).status_code == 201
+        assert commit(number=2)(node).status_code == 200
     with Node(folder, settings=settings) as node:
         look = apsw.Connection(str(node.database), flags=apsw.SQLITE_OPEN_READONLY)
         try:
@@ -196,7 +213,7 @@ def test_a_full_disk_refuses_what_grows_and_nothing_else(tmp_path: Path, figures
 
     figures("G10", fault="full_disk", refused=outcomes.refused, of_which_stored=len(outcomes.stored_though_refused))
     taken = {name for name, status in outcomes.statuses.items() if status == 200}
-    assert taken == {"delete queue", "delete messages"}
+    assert taken == {"delete queue", "delete messages", "commit", "forget group"}
     assert {status for name, status in outcomes.statuses.items() if name not in taken} == {507}
     assert outcomes.stored_though_refused == []
     assert outcomes.unchanged_though_ok == []

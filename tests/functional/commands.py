@@ -30,15 +30,20 @@ class Ended:
         return [row[name] for row in self.rows]
 
 
-def command(*arguments: str) -> list[str]:
-    return [sys.executable, "-m", "queuey.cli", *arguments]
+def command(*arguments: str, module: str = "queuey.cli") -> list[str]:
+    return [sys.executable, "-m", module, *arguments]
 
 
 def run_in(
-    environment: dict[str, str], folder: Path | None, *arguments: str, given: bytes = b"", **variables: str
+    environment: dict[str, str],
+    folder: Path | None,
+    *arguments: str,
+    given: bytes = b"",
+    module: str = "queuey.cli",
+    **variables: str,
 ) -> Ended:
     ended = subprocess.run(
-        command(*arguments),
+        command(*arguments, module=module),
         input=given,
         capture_output=True,
         env=os.environ | environment | variables,
@@ -47,7 +52,7 @@ def run_in(
         check=False,
     )
     err = ended.stderr.decode()
-    assert "Traceback" not in err
+    assert "Traceback" not in err, err
     return Ended(ended.returncode, ended.stdout, err)
 
 

@@ -131,6 +131,9 @@ def test_each_method_on_each_path(everywhere: Everywhere, method: str) -> None:
         everywhere.call(method, name, ids, **given)
         everywhere.call(method, name, ABSENT_ID, **given)
         everywhere.call(method, name, "not-an-id", **given)
+        everywhere.call(method, name, "offsets", **given)
+        everywhere.call(method, name, "offsets", "mail", **given)
+        everywhere.call(method, "absent", "offsets", "mail", **given)
         everywhere.call(method, "absent", **given)
         everywhere.call(method, name, **given)
         everywhere.call(method, "absent", ABSENT_ID, **given)
@@ -198,6 +201,38 @@ def test_messages_by_id(everywhere: Everywhere) -> None:
     everywhere.call("GET", name, ids, headers=FIXED)
 
 
+@pytest.mark.parametrize(
+    "body",
+    [
+        {"offsets": [{"partition": 2}], "generation": 4},
+        {"offsets": [{"partition": 1, "message_id": ABSENT_ID}], "generation": 3},
+        {"offsets": [{"partition": 1, "message_id": ABSENT_ID}], "generation": 2},
+        {"offsets": [{"partition": 1, "message_id": ABSENT_ID.replace("6", "5", 1)}], "generation": 3},
+        {"offsets": [{"partition": 1}, {"partition": 3}, 5, {"partition": 1, "message_id": "x"}], "generation": -1},
+        {"reset": True, "to": "beginning"},
+        {"reset": True, "to": "end", "preview": True},
+        {"reset": True, "to": "middle", "partitions": [0], "preview": "yes"},
+        {},
+        [],
+    ],
+    ids=str,
+)
+def test_offsets(everywhere: Everywhere, body: Any) -> None:
+    name = everywhere.queue(partitions=2)
+    everywhere.fill(name, "a", "b")
+    there = {"offsets": [{"partition": 1, "message_id": ABSENT_ID}], "generation": 3}
+    everywhere.call("PUT", name, "offsets", "mail", json=there, headers=FIXED)
+
+    for headers in ({}, NOBODY, WRONG):
+        everywhere.call("PUT", name, "offsets", "mail", json=body, headers={**FIXED, **headers})
+        everywhere.call("GET", name, "offsets", "mail", headers={**FIXED, **headers})
+        everywhere.call("GET", name, "offsets", headers={**FIXED, **headers})
+    everywhere.call("GET", name, "offsets", "a b", headers=FIXED)
+    for _ in range(2):
+        everywhere.call("DELETE", name, "offsets", "mail", headers=FIXED)
+    everywhere.call("GET", name, "offsets", params={"limit": "x"}, headers=FIXED)
+
+
 @pytest.mark.parametrize("accept", ["application/json", "application/x-ndjson"])
 def test_reading_on_by_cursor(everywhere: Everywhere, accept: str) -> None:
     name = everywhere.queue(partitions=2)
@@ -257,9 +292,23 @@ TEXTS = st.sampled_from(
 )
 
 
+COMMIT = b'{"offsets":[{"partition":1}],"generation":2}'
+
+
 @given(
     method=st.sampled_from(["GET", "POST", "PUT", "DELETE"]),
-    below=st.sampled_from([[], ["Q"], ["Q", ABSENT_ID], ["absent"], ["Q", "x"]]),
+    below=st.sampled_from(
+        [
+            [],
+            ["Q"],
+            ["Q", ABSENT_ID],
+            ["absent"],
+            ["Q", "x"],
+            ["Q", "offsets"],
+            ["Q", "offsets", "g"],
+            ["Q", "offsets", ""],
+        ]
+    ),
     params=st.dictionaries(
         st.sampled_from(["limit", "order", "since", "until", "partitions", "columns", "details", "raw", "cursor"]),
         TEXTS,
@@ -270,7 +319,7 @@ TEXTS = st.sampled_from(
         ),
         st.sampled_from(["", "0", "1", "2", "x", "*", "1.5", "application/x-ndjson"]),
     ),
-    body=st.sampled_from([b"", b"x", b"partitions=2", b'{"messages":[{"body":"x"}]}', b"\xff", b"type=odd"]),
+    body=st.sampled_from([b"", b"x", b"partitions=2", b'{"messages":[{"body":"x"}]}', b"\xff", b"type=odd", COMMIT]),
     content_type=st.sampled_from([None, "application/json", "application/x-www-form-urlencoded", "text/plain"]),
 )
 @settings(

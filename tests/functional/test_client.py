@@ -8,7 +8,7 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 
-from qdo.client import Client, Message, NewMessage
+from qdo.client import Client, GroupOffset, Message, NewMessage
 from queuey.errors import (
     CursorLost,
     Forbidden,
@@ -16,9 +16,11 @@ from queuey.errors import (
     InvalidParameter,
     KeyReused,
     MessageNotFound,
+    OffsetMovesBack,
     PartitionsCannotShrink,
     QueueExists,
     QueueNotFound,
+    StaleGeneration,
 )
 from queuey.ids import MessageId
 from tests.functional.client import Server, new_name
@@ -247,3 +249,58 @@ def test_identities_are_told_apart(server: Server, queue: str) -> None:
         nobody.read(queue)
     with Client(server.url, server.application, "0" * 64) as stranger, pytest.raises(InvalidApplicationKey):
         stranger.read(queue)
+
+
+def last_ids(offsets: list[GroupOffset]) -> dict[int, MessageId | None]:
+    return {offset.partition: offset.id for offset in offsets}
+
+
+def test_a_group_works_and_is_taken_over(client: Client, queue: str) -> None:
+    sent = client.append_batch(queue, [NewMessage(text, partition=2) for text in "abc"])
+
+    (claimed,) = client.take_over(queue, "mail", [2], generation=1)
+    (first,) = client.commit_offsets(queue, "mail", {2: sent[0].id}, generation=1)
+    (heir,) = client.take_over(queue, "mail", [2], generation=2)
+
+    assert (claimed.id, claimed.generation, claimed.timestamp) == (None, 1, None)
+    assert texts(client.read(queue, cursor=claimed.cursor).messages) == ["a", "b", "c"]
+    assert heir == GroupOffset(2, sent[0].id, first.cursor, 2, first.timestamp)
+    assert texts(client.read(queue, cursor=heir.cursor).messages) == ["b", "c"]
+    with pytest.raises(StaleGeneration, match="partition 2"):
+        client.commit_offsets(queue, "mail", {2: sent[2].id}, generation=1)
+    client.commit_offsets(queue, "mail", {2: sent[1].id.hex, 1: sent[2].id}, generation=2)
+    with pytest.raises(OffsetMovesBack):
+        client.commit_offsets(queue, "mail", {2: sent[0].id}, generation=2)
+    assert last_ids(client.offsets(queue, "mail")) == {1: sent[2].id, 2: sent[1].id, 3: None}
+
+
+def test_offsets_are_reset_after_a_preview(client: Client, queue: str) -> None:
+    sent = client.append_batch(queue, [NewMessage(text, partition=1) for text in "abc"])
+    client.commit_offsets(queue, "mail", {1: sent[1].id, 2: sent[1].id}, generation=4)
+    before = client.offsets(queue, "mail")
+
+    shown = client.reset_offsets(queue, "mail", "end", partitions=[1], preview=True)
+    assert client.offsets(queue, "mail") == before
+    made = client.reset_offsets(queue, "mail", "end", partitions=[1])
+
+    for (offset,) in (shown, made):
+        assert (offset.partition, offset.old_id, offset.id, offset.generation) == (1, sent[1].id, sent[2].id, 5)
+    assert last_ids(client.reset_offsets(queue, "mail", sent[0].id)) == dict.fromkeys((1, 2, 3), sent[0].id)
+    assert last_ids(client.reset_offsets(queue, "mail", {1: None, 2: sent[2].id})) == {1: None, 2: sent[2].id}
+    long_ago = datetime.now(UTC) - timedelta(days=1)
+    assert last_ids(client.reset_offsets(queue, "mail", long_ago)) == dict.fromkeys((1, 2, 3))
+
+
+def test_groups_are_listed_and_forgotten(client: Client, queue: str) -> None:
+    names = [f"group-{number}" for number in range(5)]
+    for name in names:
+        client.take_over(queue, name, [1, 2, 3], generation=7)
+
+    assert list(client.offset_groups(queue)) == list(client.offset_groups(queue, page_size=2)) == names
+    assert list(client.offset_groups(queue, start="group-3")) == names[3:]
+    for _ in range(2):
+        client.delete_offsets(queue, names[0])
+    assert list(client.offset_groups(queue)) == names[1:]
+    assert [offset.generation for offset in client.offsets(queue, names[0])] == [0, 0, 0]
+    with pytest.raises(InvalidParameter, match="group"):
+        client.offsets(queue, "no name")

@@ -20,7 +20,7 @@ from tests.signers import rsa_key
 
 ABSENT_ID = "1f9f6640e56711f189bf02fc00000001"
 LISTED = "app:other,bid:joe@example.org,oidc:joe@example.org"
-VERBS = frozenset({"list", "create", "configure", "append", "read", "delete"})
+VERBS = frozenset({"list", "create", "configure", "append", "read", "delete", "commit"})
 
 
 @dataclass(frozen=True)
@@ -61,10 +61,12 @@ IDENTITIES: dict[str, Caller] = {
     "token of the owner": Caller(OWNER, VERBS),
     "token of the owner to read": Caller(OWNER, frozenset({"read"})),
     "token of the owner to append here": Caller(OWNER, frozenset({"append"}), "this"),
+    "token of the owner to commit": Caller(OWNER, frozenset({"commit"})),
     "token of the owner for another queue": Caller(OWNER, VERBS, "another"),
     "token of the owner, of another server": Caller(refused=True),
     "token of joe": Caller(JOE, VERBS),
     "token of joe to read here": Caller(JOE, frozenset({"read"}), "this"),
+    "token of joe to work here": Caller(JOE, frozenset({"read", "commit"}), "this"),
     "token of joe for another queue": Caller(JOE, VERBS, "another"),
     "token of joe from another application": Caller(JOE, VERBS, here=False),
     "token of another application": Caller("app:with-dash", VERBS, here=False),
@@ -104,9 +106,16 @@ ROUTES = [
     Route("fetch malformed", "GET", ("Q", "x"), "view", "read"),
     Route("put", "PUT", ("Q", "M"), "owner", "append", (("data", b"x"),)),
     Route("delete message", "DELETE", ("Q", ABSENT_ID), "delete", "delete"),
+    Route("list groups", "GET", ("Q", "offsets"), "view", "read"),
+    Route("see offsets", "GET", ("Q", "offsets", "mail"), "view", "read"),
+    Route("see offsets malformed", "GET", ("Q", "offsets", "a b"), "view", "read"),
+    Route("commit", "PUT", ("Q", "offsets", "mail"), "delete", "commit", (("json", {"offsets": [{"partition": 1}]}),)),
+    Route("commit nothing", "PUT", ("Q", "offsets", "mail"), "delete", "commit", (("json", {}),)),
+    Route("reset", "PUT", ("Q", "offsets", "mail"), "delete", "commit", (("json", {"reset": True, "to": "end"}),)),
+    Route("forget group", "DELETE", ("Q", "offsets", "mail"), "delete", "commit"),
     Route("delete queue", "DELETE", ("Q",), "owner", "configure"),
 ]
-BAD_REQUESTS = {"append nothing", "fetch malformed"}
+BAD_REQUESTS = {"append nothing", "fetch malformed", "see offsets malformed", "commit nothing"}
 """Refused with 400, yet only to who may know that the queue is there."""
 
 # What stands at the name that is asked for: fields of its creation, or None for nothing at all.
@@ -330,6 +339,27 @@ def test_a_cursor_opens_no_other_queue(asking: dict[str, Server], other: Server)
 
     assert answer.status_code in {400, 409}
     assert "theirs" not in answer.text
+
+
+def test_groups_of_one_name_are_each_queues_own(asking: dict[str, Server], other: Server) -> None:
+    name, own = new_name(), asking["own"]
+    queues = [(own, name), (other, name), (own, f"{name}-mail")]
+    for server, queue in queues:
+        server.create(queue)
+        message = {"partition": 1, "message_id": server.add(queue)["key"]}
+        generation = len(queue)
+        answer = server.call("PUT", queue, "offsets", "mail", json={"offsets": [message], "generation": generation})
+        assert answer.status_code == 200, answer.text
+        server.call("PUT", queue, "offsets", queue, json={"offsets": [message]})
+
+    seen = [server.call("GET", queue, "offsets", "mail").json()["offsets"][0] for server, queue in queues]
+    listed = [server.call("GET", queue, "offsets").json()["groups"] for server, queue in queues]
+
+    assert len({entry["message_id"] for entry in seen}) == 3
+    assert [entry["generation"] for entry in seen] == [len(name), len(name), len(name) + 5]
+    assert listed == [[{"group": group} for group in sorted(["mail", queue])] for _, queue in queues]
+    assert own.call("DELETE", name, "offsets", "mail").status_code == 200
+    assert other.call("GET", name, "offsets", "mail").json()["offsets"][0] == seen[1]
 
 
 def test_an_idempotency_key_is_each_applications_own(asking: dict[str, Server], other: Server) -> None:

@@ -51,7 +51,7 @@ def test_answers_are_as_described(server: Server, label: str) -> None:
     )
     @given(case=operation.as_strategy())
     def ask(case: schemathesis.Case[Any]) -> None:
-        places = {"application": server.application, "queue": name, "ids": identity}
+        places = {"application": server.application, "queue": name, "ids": identity, "group": "mail"}
         case.path_parameters = {place: places[place] for place in case.path_parameters or {}}
         if "wait" in (case.query or {}):
             case.query["wait"] = 0  # a poll may be as long as the tests' patience

@@ -17,7 +17,7 @@ from tests.functional.trusting import FORMER_KEY, TOKEN_KEY, TrustingDoor, askin
 
 JOE, ANN = "bid:joe@example.org", "oidc:ann@example.org"
 OWN_KEY, OTHER_KEY = APPLICATIONS["queuey"][0], APPLICATIONS["other"][0]
-VERBS = ["list", "create", "configure", "append", "read", "delete"]
+VERBS = ["list", "create", "configure", "append", "read", "delete", "commit"]
 
 
 @pytest.fixture

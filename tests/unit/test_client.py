@@ -329,6 +329,27 @@ def test_a_name_that_would_make_another_path_is_no_queue(client: Client, script:
     assert script.asked == []
 
 
+@pytest.mark.parametrize("name", ["", ".", ".."])
+def test_a_name_that_would_make_another_path_is_no_group(client: Client, script: Script, name: str) -> None:
+    with pytest.raises(InvalidParameter, match="group"):
+        client.delete_offsets("q", name)
+    with pytest.raises(QueueNotFound):
+        client.offsets(name, "mail")
+    assert script.asked == []
+
+
+def test_a_commit_is_repeated_and_a_reset_is_not(client: Client, script: Script) -> None:
+    script.say(DROP, Say(200, b'{"offsets":[]}'), DROP)
+
+    assert client.commit_offsets("q", "mail", {2: HEX}, generation=3) == []
+    with pytest.raises(OutcomeUnknown):
+        client.reset_offsets("q", "mail", "end")
+
+    assert [asked.path for asked in script.asked] == ["/v1/app/q/offsets/mail"] * 3
+    committed = {"offsets": [{"partition": 2, "message_id": HEX}], "generation": 3}
+    assert [json.loads(asked.body) for asked in script.asked[:2]] == [committed] * 2
+
+
 def test_another_server_that_answers_is_not_taken_for_queuey(client: Client, script: Script) -> None:
     script.say(Say(200, b"<html>"))
 
@@ -589,7 +610,7 @@ def test_a_follower_of_nothing_says_so_at_once(client: Client, script: Script) -
 def test_what_the_package_offers_is_what_it_says() -> None:
     offered = {name for name in vars(qdo) if not name.startswith("_") and name[0].isupper()}
 
-    assert offered == set(qdo.__all__)
+    assert offered | {qdo.Worker.__name__} == set(qdo.__all__)
 
 
 def test_ticks_and_wire_agree_on_1970() -> None:

@@ -13,7 +13,7 @@ needs pytest and hypothesis. Subclass, and provide a ``store`` fixture::
 ``clock`` and ``ids`` are fixtures of the suite: a clock that moves when a test says so, and the
 generator that the store is to draw its ids from. Each test wants an empty store of its own.
 
-:class:`PartitionHistory` and :class:`MetadataHistory` are the state machines behind the tests
+:class:`PartitionHistory`, :class:`OffsetHistory` and :class:`MetadataHistory` are the state machines behind the tests
 named ``test_any_history_...``; they compare a store with a plain dict.
 """
 
@@ -21,7 +21,7 @@ from __future__ import annotations
 
 import pytest
 
-_PARTS = ("appending", "changing", "common", "history", "metadata", "reading", "repeating", "timing")
+_PARTS = ("appending", "changing", "common", "history", "metadata", "offsets", "reading", "repeating", "timing")
 pytest.register_assert_rewrite(*(f"{__name__}.{part}" for part in _PARTS))  # so that a failure shows its values
 
 # ruff: noqa: E402
@@ -32,15 +32,16 @@ from queuey.storage.contract.changing import Changing
 from queuey.storage.contract.common import drive_histories
 from queuey.storage.contract.history import MetadataHistory, PartitionHistory
 from queuey.storage.contract.metadata import MetadataStoreContract
+from queuey.storage.contract.offsets import OffsetHistory, Offsets
 from queuey.storage.contract.reading import Reading
 from queuey.storage.contract.repeating import Repeating
 from queuey.storage.contract.timing import Timing
 
-__all__ = ["MessageStoreContract", "MetadataHistory", "MetadataStoreContract", "PartitionHistory"]
+__all__ = ["MessageStoreContract", "MetadataHistory", "MetadataStoreContract", "OffsetHistory", "PartitionHistory"]
 
 
-class MessageStoreContract(Appending, Reading, Changing, Timing, Repeating):
-    """Every sentence of :class:`~queuey.storage.MessageStore`."""
+class MessageStoreContract(Appending, Reading, Changing, Timing, Repeating, Offsets):
+    """Every sentence of :class:`~queuey.storage.MessageStore`, and of :class:`~queuey.storage.OffsetStore`."""
 
     def test_any_history_reads_as_the_model_says(self, store: MessageStore, clock: ManualClock) -> None:
         drive_histories(lambda: PartitionHistory(store, clock), self.histories)

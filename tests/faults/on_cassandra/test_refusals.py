@@ -16,7 +16,7 @@ import pytest
 from qdo.client import Appended, Client, NewMessage
 from queuey.clock import SystemClock
 from queuey.errors import OutcomeUnknown, QueueyError
-from queuey.ids import IdGenerator
+from queuey.ids import IdGenerator, MessageId
 from tests.conftest import Figures
 from tests.faults.effects import everything
 from tests.faults.node import busy, wait_for_more
@@ -24,6 +24,7 @@ from tests.faults.on_cassandra.fleet import Fleet, wait_until_readable
 from tests.faults.on_cassandra.traffic import plainly
 from tests.services.cassandra import Cassandra
 
+FINISHED = MessageId.parse("1f9f6640e56711f189bf02fc00000001")
 MOST = 120
 """Requests of a kind: there must be queues to be changed or deleted, and messages to be deleted."""
 REST_SECONDS = 0.3
@@ -171,7 +172,31 @@ class DeleteMessages(Kind):
         return self.placed.keys() - there
 
 
-KINDS = (Create, Update, DeleteQueue, Append, AppendOnce, Batch, Put, DeleteMessages)
+class Commit(Kind):
+    name = "commit"
+
+    def send(self, thing: str) -> None:
+        self.client.commit_offsets("q", thing, {1: FINISHED, 2: FINISHED}, 1)
+
+    def changed(self) -> set[str]:
+        return {group for group in self.client.offset_groups("q", start="commit-") if group.startswith("commit-")}
+
+
+class Forget(Kind):
+    name = "forget"
+
+    def prepare(self) -> None:
+        for number in range(MOST):
+            self.client.commit_offsets("q", f"forget-{number}", {1: FINISHED}, 1)
+
+    def send(self, thing: str) -> None:
+        self.client.delete_offsets("q", thing)
+
+    def changed(self) -> set[str]:
+        return {f"forget-{number}" for number in range(MOST)} - set(self.client.offset_groups("q"))
+
+
+KINDS = (Create, Update, DeleteQueue, Append, AppendOnce, Batch, Put, DeleteMessages, Commit, Forget)
 
 
 def two_nodes_stopped(cassandra: Cassandra, chance: random.Random) -> None:

@@ -1,0 +1,53 @@
+"""Offsets without a disk: the offset half of :class:`~queuey.storage.memory.MemoryStore`."""
+
+from __future__ import annotations
+
+import threading
+from bisect import bisect_left
+from collections.abc import Mapping, Sequence
+from uuid import UUID
+
+from queuey.clock import Clock
+from queuey.errors import Conflict, QueueNotFound
+from queuey.model import Offset, OffsetChange, OffsetMove
+from queuey.promise import Promise
+from queuey.storage import OffsetStore
+
+
+class MemoryOffsets(OffsetStore):
+    """What groups have committed, by queue and name."""
+
+    def __init__(self, clock: Clock) -> None:
+        self._clock = clock
+        self._lock = threading.Lock()
+        """Makes every call of the store a single step."""
+        self._dropped: set[UUID] = set()
+        self._offsets: dict[UUID, dict[str, dict[int, Offset]]] = {}
+
+    def read_offsets(self, queue: UUID, group: str) -> Promise[Mapping[int, Offset]]:
+        with self._lock:
+            return Promise.of(dict(self._offsets.get(queue, {}).get(group, {})))
+
+    def change_offsets(self, queue: UUID, group: str, change: OffsetChange) -> Promise[Mapping[int, OffsetMove]]:
+        with self._lock:
+            if queue in self._dropped:
+                return Promise.failed(QueueNotFound())
+            stored = self._offsets.get(queue, {}).get(group, {})
+            try:
+                moves = change.moves(stored, self._clock.now_ticks())
+            except Conflict as refused:
+                return Promise.failed(refused)
+            changed = stored | {number: move.after for number, move in moves.items()}
+            self._offsets.setdefault(queue, {})[group] = changed
+        return Promise.of(moves)
+
+    def list_groups(self, queue: UUID, *, start: str = "", limit: int = 1000) -> Promise[Sequence[str]]:
+        with self._lock:
+            names = sorted(self._offsets.get(queue, {}))
+        first = bisect_left(names, start)
+        return Promise.of(names[first : first + limit])
+
+    def forget_group(self, queue: UUID, group: str) -> Promise[None]:
+        with self._lock:
+            self._offsets.get(queue, {}).pop(group, None)
+        return Promise.of(None)

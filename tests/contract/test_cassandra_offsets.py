@@ -1,0 +1,173 @@
+"""Offsets in Cassandra: several servers, what a former life of a group leaves, and what a drop leaves."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+
+import pytest
+
+from queuey.clock import ManualClock
+from queuey.errors import OutcomeUnknown, StaleGeneration, StorageUnavailable
+from queuey.ids import IdGenerator
+from queuey.model import OffsetChange
+from queuey.promise import Promise, begin
+from queuey.storage.cassandra_messages import CassandraMessages, Timing
+from queuey.storage.cassandra_schema import make_tables
+from queuey.storage.cassandra_session import CassandraSession, Change, Rows
+from queuey.storage.contract.common import done
+from queuey.storage.contract.offsets import Group, at
+from tests.contract.test_cassandra import PATIENT
+from tests.services.fixtures import Reached
+
+
+@pytest.fixture(scope="module")
+def session(cassandra_node: Reached, module_keyspace: str) -> Iterator[CassandraSession]:
+    options = replace(PATIENT, hosts=cassandra_node.contact_points, port=cassandra_node.port, keyspace=module_keyspace)
+    make_tables(options, "1")
+    session = CassandraSession(options)
+    yield session
+    session.close()
+
+
+def server(session: CassandraSession) -> CassandraMessages:
+    clock = ManualClock()
+    return CassandraMessages(session, clock, IdGenerator(clock), timing=Timing(), guard=None)
+
+
+@pytest.fixture
+def first(session: CassandraSession) -> Iterator[Group]:
+    """A group through one server."""
+    store = server(session)
+    yield Group(store)
+    store.close()
+
+
+@pytest.fixture
+def second(session: CassandraSession, first: Group) -> Iterator[Group]:
+    """The same through another one, which has not heard of the first."""
+    store = server(session)
+    yield Group(store, first.name, first.queue)
+    store.close()
+
+
+def rows(session: CassandraSession, group: Group) -> tuple[int, int]:
+    """Rows of a group's offsets, and of the list of its queue."""
+    found = [
+        session.driver.execute(f"select * from {session.options.keyspace}.{table} where {where}", values).all()  # noqa: S608
+        for table, where, values in (
+            ("offsets", "queue = %s and name = %s", (group.queue, group.name)),
+            ("offset_groups", "queue = %s", (group.queue,)),
+        )
+    ]
+    return len(found[0]), len(found[1])
+
+
+def test_servers_see_each_others_changes_at_once(first: Group, second: Group) -> None:
+    for number in range(5):
+        first.commit({1: at(2 * number)}, number)
+        assert second.ids() == {1: at(2 * number)}
+        second.commit({1: at(2 * number + 1)}, number)
+        assert first.ids() == {1: at(2 * number + 1)}
+
+    second.take_over(1, generation=9)
+    with pytest.raises(StaleGeneration):
+        first.commit({1: at(20)}, 8)
+
+
+def test_a_group_that_ends_leaves_nothing(session: CassandraSession, first: Group, second: Group) -> None:
+    first.commit({1: at(1), 2: at(1)})
+    second.forget()
+    assert rows(session, first) == (0, 0)
+
+    first.commit({2: at(0)})
+
+    assert rows(session, first) == (1, 1)
+    assert second.ids() == {2: at(0)}
+
+
+def test_a_dropped_queue_leaves_nothing(session: CassandraSession, first: Group, second: Group) -> None:
+    others = [Group(first.store, f"group-{number}", first.queue) for number in range(120)]
+    for group in (first, *others):
+        group.take_over(1, 2, generation=1)
+    assert isinstance(first.store, CassandraMessages)
+
+    done(first.store.drop(first.queue))
+
+    assert [rows(session, group) for group in (first, *others)] == [(0, 0)] * 121
+    assert second.offsets() == {}
+
+
+def test_groups_that_are_forgotten_and_made_anew_at_once_are_listed(first: Group, second: Group) -> None:
+    """The list never misses a group, whichever life it is in."""
+    over = threading.Event()
+
+    def forget() -> None:
+        while not over.is_set():
+            second.forget()
+
+    thread = threading.Thread(target=forget)
+    thread.start()
+    for _ in range(30):
+        first.take_over(1, generation=1)
+    over.set()
+    thread.join()
+    first.take_over(1, generation=1)
+
+    assert done(second.store.list_groups(first.queue)) == [first.name]
+
+
+class Unsure(CassandraSession):
+    """Transactions whose answers are lost: they are carried out, and ``follows`` happens before anybody looks."""
+
+    follows: Group | None = None
+    carries_out = True
+
+    def compare_and_set_together(self, changes: Sequence[Change]) -> Promise[Rows]:
+        if self.follows is None:
+            return super().compare_and_set_together(changes)
+        follows, self.follows = self.follows, None
+        return begin(self._lose(changes, follows))
+
+    async def _lose(self, changes: Sequence[Change], follows: Group) -> Rows:
+        if self.carries_out:
+            await super().compare_and_set_together(changes)
+        await follows.store.change_offsets(follows.queue, follows.name, OffsetChange({1: None}, 9))
+        raise OutcomeUnknown
+
+
+@pytest.fixture
+def unsure(session: CassandraSession) -> Iterator[Unsure]:
+    unsure = Unsure(session.options)
+    yield unsure
+    unsure.close()
+
+
+@pytest.mark.parametrize("carries_out", [True, False])
+def test_what_may_have_been_stored_before_a_take_over_is_not_refused(
+    unsure: Unsure, second: Group, carries_out: bool
+) -> None:
+    """G10: nobody can tell whether the commit was there before another owner came."""
+    group = Group(server(unsure), second.name, second.queue)
+    group.commit({1: at(1)}, 1)
+    unsure.follows, unsure.carries_out = second, carries_out
+
+    with pytest.raises(OutcomeUnknown):
+        group.commit({1: at(2)}, 1)
+
+    assert second.ids() == {1: at(2 if carries_out else 1)}
+    with pytest.raises(StaleGeneration):
+        group.commit({1: at(3)}, 1)
+
+
+def test_a_store_that_is_full_of_calls_refuses(session: CassandraSession, first: Group) -> None:
+    busy = CassandraSession(replace(session.options, most_calls=0))
+    store = server(busy)
+
+    with pytest.raises(StorageUnavailable):
+        Group(store, first.name, first.queue).commit({1: at(1)})
+
+    assert first.offsets() == {}
+    store.close()
+    busy.close()

@@ -1,0 +1,435 @@
+"""``qdo``: workers as processes on a real server, and the commands that look at them."""
+
+from __future__ import annotations
+
+import json
+import re
+import signal
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+import requests
+
+from qdo.assign import Partition
+from qdo.client import Client
+from qdo.coordination import Offset
+from qdo.lag import Lag, lags
+from queuey.ids import MessageId
+from tests.functional.client import Server
+from tests.functional.crew import WAIT_SECONDS, Crew, crew_in
+from tests.functional.servers import Door, eventually
+from tests.services.fixtures import Reached
+
+
+@pytest.fixture
+def crew(tmp_path: Path, shipped_door: Door, next_fresh: Callable[[], str]) -> Iterator[Crew]:
+    with Server(shipped_door, next_fresh()) as server, crew_in(tmp_path, server) as found:
+        yield found
+
+
+def fill(crew: Crew, count: int, partitions: int = 4) -> tuple[str, list[str]]:
+    """A queue with numbered messages: its name, and the notes that their jobs will leave."""
+    queue = crew.server.queue(partitions=partitions)
+    notes = []
+    for partition in range(1, partitions + 1):
+        bodies = [f"{partition}-{number}" for number in range(count // partitions)]
+        crew.server.fill(queue, *bodies, partition=partition)
+        notes += [f"{partition} {body}" for body in bodies]
+    return queue, notes
+
+
+def in_order(notes: list[str]) -> bool:
+    """Within each partition."""
+    numbers: dict[str, list[int]] = {}
+    for note in notes:
+        partition, _, body = note.partition(" ")
+        numbers.setdefault(partition, []).append(int(body.partition("-")[2]))
+    return all(found == sorted(found) for found in numbers.values())
+
+
+def test_a_backlog_is_done_once_and_in_order(crew: Crew) -> None:
+    queue, notes = fill(crew, 200)
+
+    ended = crew.work("note", queue)
+
+    assert ended.code == 0
+    assert sorted(crew.notes) == sorted(notes)
+    assert in_order(crew.notes)
+    assert f"works on {queue}" in ended.err
+    assert "see 'qdo status'" in ended.err
+    assert "qdo: 200 done, 0 attempts failed, 0 given up" in ended.err
+    assert crew.work("note", queue).err.endswith("qdo: 0 done, 0 attempts failed, 0 given up\n")
+
+
+def test_three_workers_divide_the_partitions_and_say_so(crew: Crew) -> None:
+    queue, notes = fill(crew, 40)
+    workers = [crew.start("work", "jobs:note", "--queue", queue) for _ in range(3)]
+
+    def owners() -> list[int]:
+        told = crew.run("status", "--json")
+        return sorted(member["partitions"] for member in json.loads(told.text)["members"]) if told.code == 0 else []
+
+    eventually(lambda: owners() == [1, 1, 2], seconds=WAIT_SECONDS)
+    crew.until_noted(*notes)
+
+    assert [crew.end(worker) for worker in workers] == [0, 0, 0]
+    assert sorted(crew.notes) == sorted(notes)
+    told = json.loads(crew.run("status", "--json").text)
+    assert (told["members"], told["lag_messages"], told["lag_seconds"]) == ([], 0, 0.0)
+
+
+def test_two_groups_each_do_everything(crew: Crew) -> None:
+    queue, notes = fill(crew, 8)
+
+    for group in ("one", "two"):
+        crew.work("note", queue, "--group", group)
+
+    assert sorted(crew.notes) == sorted(notes * 2)
+
+
+@pytest.mark.parametrize(
+    ("job", "options"),
+    [
+        ("later", ()),
+        ("many", ("--batch", "3")),
+        ("note", ("--processes", "2")),
+        ("note", ("--at-most-once",)),
+        ("note", ("--strategy", "range", "--threads", "1")),
+        ("note", ("--offsets", "queuey")),
+    ],
+)
+def test_each_way_to_work_does_everything(crew: Crew, job: str, options: tuple[str, ...]) -> None:
+    queue, notes = fill(crew, 40)
+
+    first, second = crew.work(job, queue, *options), crew.work(job, queue, *options)
+
+    assert (first.code, second.code) == (0, 0)
+    assert sorted(crew.notes) == sorted(notes)
+    assert in_order(crew.notes)
+
+
+def test_groups_meet_in_zookeeper(crew: Crew, zookeeper: Reached) -> None:
+    queue, notes = fill(crew, 8)
+    crew.environment["QDO_ZOOKEEPER"] = f"{zookeeper.hosts}/{queue}"
+
+    assert crew.work("note", queue).code == 0
+
+    assert sorted(crew.notes) == sorted(notes)
+    assert len(crew.run("offsets", "show").rows) == 4
+    assert not (crew.folder / "state").exists()
+
+
+def test_a_first_signal_lets_the_job_end_and_records_it(crew: Crew) -> None:
+    queue, _ = fill(crew, 2, partitions=1)
+    worker = crew.start("work", "jobs:wait", "--queue", queue)
+    crew.until_noted("begun 1-0")
+
+    worker.send_signal(signal.SIGTERM)
+    eventually(lambda: "once more to end at once" in crew.said(worker), seconds=WAIT_SECONDS)
+    (crew.folder / "go").touch()
+
+    assert worker.wait(WAIT_SECONDS) == 0
+    assert crew.notes == ["begun 1-0", "1 1-0"]
+    crew.work("note", queue)
+    assert crew.notes[2:] == ["1 1-1"]
+
+
+@pytest.mark.parametrize(("number", "code"), [(signal.SIGTERM, 143), (signal.SIGINT, 130)])
+def test_a_second_signal_ends_at_once_and_the_job_is_done_again(crew: Crew, number: int, code: int) -> None:
+    queue, _ = fill(crew, 1, partitions=1)
+    worker = crew.start("work", "jobs:wait", "--queue", queue)
+    crew.until_noted("begun 1-0")
+
+    worker.send_signal(number)
+    eventually(lambda: "once more to end at once" in crew.said(worker), seconds=WAIT_SECONDS)
+
+    assert crew.end(worker, number) == code
+    crew.work("note", queue)
+    assert crew.notes == ["begun 1-0", "1 1-0"]
+
+
+def test_stop_worker_leaves_its_message(crew: Crew) -> None:
+    queue = crew.server.queue(partitions=1)
+    crew.server.fill(queue, "a", "stop", "b")
+
+    ended = crew.run("work", "jobs:stop", "--queue", queue)
+
+    assert (ended.code, crew.notes) == (0, ["1 a"])
+    crew.work("note", queue)
+    assert crew.notes == ["1 a", "1 stop", "1 b"]
+
+
+def test_what_fails_again_and_again_is_a_dead_letter_and_can_be_retried(crew: Crew) -> None:
+    queue = crew.server.queue(partitions=2)
+    crew.server.fill(queue, "bad", "good", partition=2)
+
+    ended = crew.work("fail", queue, "--retries", "1", "--group", "g")
+
+    assert (ended.code, crew.notes) == (0, ["1 bad", "2 bad", "1 good"])
+    assert "failed: ValueError: this one is bad" in ended.err
+    assert ended.err.endswith("1 done, 2 attempts failed, 1 given up\n")
+    (letter,) = crew.run("dead", "ls", queue).rows
+    assert (letter["partition"], letter["group"], letter["attempts"]) == (2, "g", 2)
+    assert letter["reason"] == "ValueError: this one is bad"
+    shown = json.loads(crew.run("dead", "show", queue, str(letter["letter"])).text)
+    assert shown == letter | {"content_type": None, "key": None, "body": "bad"}
+    assert crew.run("dead", "show", queue, str(letter["message_id"]), "--raw").out == b"bad"
+
+    (crew.folder / "mended").touch()
+    assert crew.run("dead", "retry", queue).code == 2
+    assert crew.run("dead", "retry", queue, "nobody").code == 3
+    assert crew.run("dead", "retry", queue, "--all", "--reason", "other", "--yes").code == 3
+    assert crew.run("dead", "retry", queue, "--all").code == 2
+    assert crew.run("dead", "retry", queue, str(letter["letter"]), "--yes").code == 0
+
+    crew.work("fail", queue, "--group", "g")
+    assert crew.notes[3:] == ["1 bad"]
+    assert crew.run("dead", "ls", queue).rows == []
+
+
+def test_a_pattern_leaves_the_dead_letters_out(crew: Crew) -> None:
+    queue = crew.server.queue(partitions=1)
+    crew.server.fill(queue, "bad")
+    crew.work("fail", queue, "--retries", "0")
+    notes = crew.notes
+
+    ended = crew.work("fail", "q-*", "--retries", "0")
+
+    assert (ended.code, crew.notes) == (0, notes)
+
+
+def test_without_dead_letters_it_is_passed_over(crew: Crew) -> None:
+    queue = crew.server.queue(partitions=1)
+    crew.server.fill(queue, "bad", "good")
+
+    crew.work("fail", queue, "--retries", "0", "--dead-letters", "none")
+
+    assert crew.notes == ["1 bad", "1 good"]
+    assert crew.run("dead", "ls", queue).rows == []
+
+
+def test_lag_is_checked_by_messages_and_by_age(crew: Crew) -> None:
+    queue, _ = fill(crew, 8)
+    crew.work("note", queue)
+    crew.server.fill(queue, "a", "b", partition=3)
+
+    over = crew.run("check", "--max-lag", "1")
+
+    assert (over.code, over.err) == (1, "1 of 4 partitions over\n")
+    assert re.fullmatch(rf"{queue}:3: lag 2 messages, \d+\.\d s\n", over.text)
+    assert crew.run("check", "--max-lag", "2").code == 0
+    assert crew.run("check", "--max-lag-seconds", "3600").code == 0
+    assert crew.run("check", "--max-lag-seconds", "0").code == 1
+    assert crew.run("check", "--max-lag", "0", "--queue", "other-*").code == 3
+    assert crew.run("check").code == 2
+
+
+def test_offsets_are_set_only_with_yes_and_what_would_change_is_shown(crew: Crew) -> None:
+    queue, _ = fill(crew, 8)
+    crew.work("note", queue)
+
+    shown = crew.run("offsets", "set", queue, "--to", "beginning", "--partition", "2")
+
+    assert "1 offsets would change; --yes sets them" in shown.err
+    assert (shown.column("partition"), shown.column("lag_before"), shown.column("lag_after")) == ([2], [0], [2])
+    assert crew.run("check", "--max-lag", "0").code == 0
+    assert crew.run("offsets", "set", queue, "--to", "beginning", "--partition", "2", "--yes").code == 0
+    assert crew.run("check", "--max-lag", "0").code == 1
+    crew.work("note", queue)
+    assert crew.notes[8:] == ["2 2-0", "2 2-1"]
+
+
+def test_offsets_are_set_to_an_id_a_time_and_the_end(crew: Crew) -> None:
+    queue = crew.server.queue(partitions=1)
+    ids = crew.server.fill(queue, "a", "b", "c")
+
+    def left(to: str) -> object:
+        (found,) = crew.run("offsets", "set", queue, "--to", to, "--yes").column("lag_after")
+        return found
+
+    assert left(ids[0]) == 2
+    assert left(MessageId.parse(ids[1]).timestamp) == 2
+    assert left("1h") == 3
+    assert left("end") == 0
+    assert crew.run("offsets", "set", queue, "--to", "end", "--partition", "2").code == 2
+    assert crew.run("offsets", "set", queue, "--to", "soon").code == 2
+    assert crew.run("offsets", "set", "nowhere", "--to", "end").code == 3
+
+
+def test_positions_of_qdo_0_1_are_imported_from_all_partitions(crew: Crew) -> None:
+    queue = crew.server.queue(partitions=2)
+    first, second = (crew.server.fill(queue, "a", "b", "c", partition=number) for number in (1, 2))
+    crew.server.create("qdo_status", partitions=7)
+    told = [
+        (1, f"{queue}-1", first[0]),
+        (1, f"{queue}-1", first[1]),
+        (2, f"{queue}-2", second[0]),
+        (3, "gone-1", first[0]),
+    ]
+    for partition, name, done in told:
+        body = json.dumps({"partition": name, "processed": done, "last_worker": "w"})
+        crew.server.fill("qdo_status", body, partition=partition)
+    crew.server.fill("qdo_status", json.dumps({"partition": f"{queue}-2", "processed": ""}), partition=1)
+    crew.server.fill(
+        "qdo_status", "no position", json.dumps({"partition": f"{queue}-2", "processed": second[1]}), partition=7
+    )
+
+    shown = crew.run("offsets", "import")
+
+    assert "gone:1 is no more" in shown.err
+    assert shown.column("message_id") == [first[1], second[1]]
+    assert crew.run("offsets", "show").code == 3
+    assert crew.run("offsets", "import", "--yes").code == 0
+    crew.work("note", queue)
+    assert sorted(crew.notes) == ["1 c", "2 c"]
+    assert crew.run("offsets", "import", "--from", "nowhere").code == 3
+
+
+def test_many_messages_are_counted_only_so_far(crew: Crew) -> None:
+    queue = crew.server.queue(partitions=1)
+    ids = crew.server.fill(queue, *map(str, range(2100)))
+    with Client(crew.server.url, crew.server.application, crew.server.key) as client:
+        uuid = client.queue_info(queue).uuid
+        partition = Partition(queue, 1)
+
+        def lag(at: str | None, most: int) -> Lag:
+            offsets = {partition: Offset(uuid, MessageId.parse(at))} if at else {}
+            return lags(client, [partition], offsets, most=most)[partition]
+
+        assert lag(None, 10)[::2] == (2100, True)
+        assert lag(ids[0], 10)[::2] == (1000, False)
+        assert lag(ids[0], 10_000)[::2] == (2099, True)
+        assert lag(ids[-2], 10)[::2] == (1, True)
+        assert lag(ids[-1], 10) == Lag(0, 0.0, exact=True)
+        assert lags(client, [Partition("nowhere", 1)], {}) == {}
+
+
+def test_metrics_are_told_at_the_address_that_is_printed(crew: Crew) -> None:
+    queue, notes = fill(crew, 8)
+    worker = crew.start("work", "jobs:note", "--queue", queue, "--metrics", "127.0.0.1:0", "--log-json")
+    crew.until_noted(*notes)
+    found = re.search(r"qdo: metrics at (\S+)", crew.said(worker))
+    assert found is not None
+
+    def told() -> str:
+        return requests.get(found[1], timeout=10).text
+
+    eventually(lambda: 'qdo_jobs_total{result="done"} 8.0' in told(), seconds=WAIT_SECONDS)
+
+    text = told()
+    for line in ("qdo_partitions_owned 4.0", "qdo_job_duration_seconds_count 8.0", "qdo_coordinator_connected 1.0"):
+        assert line in text
+    assert queue not in text
+    assert crew.end(worker) == 0
+    logged = [json.loads(line) for line in crew.said(worker).splitlines() if line.startswith("{")]
+    assert "joined" in {line["event"] for line in logged}
+
+
+def test_a_queue_that_is_still_to_come_is_waited_for(crew: Crew) -> None:
+    worker = crew.start("work", "jobs:note", "--queue", "q-late")
+    eventually(lambda: "there is no queue q-late yet: it is waited for" in crew.said(worker), seconds=WAIT_SECONDS)
+
+    crew.server.create("q-late", partitions=1)
+    crew.server.fill("q-late", "x")
+
+    crew.until_noted("1 x")
+    assert crew.end(worker) == 0
+
+
+def test_a_key_that_opens_nothing_is_told_at_once(crew: Crew) -> None:
+    ended = crew.run("work", "jobs:note", "--queue", "q", QUEUEY_KEY="f" * 32)
+
+    assert (ended.code, ended.err.partition(":")[0]) == (4, "InvalidApplicationKey")
+
+
+def test_an_unknown_group_is_not_found(crew: Crew) -> None:
+    ended = crew.run("status", "--group", "nobody")
+
+    assert ended.code == 3
+    assert "group nobody has no workers and no offsets" in ended.err
+
+
+OLD = """
+from contextlib import contextmanager
+from jobs import _note
+from qdo.worker import StopWorker
+
+@contextmanager
+def context():
+    _note("enter")
+    yield []
+    _note("leave")
+
+def job(message, context):
+    context.append(message["message_id"])
+    if message["body"] == "bad":
+        raise ValueError(message["body"])
+    if message["body"] == "stop":
+        raise StopWorker
+    _note(message["partition"], message["body"], type(message["timestamp"]).__name__)
+
+def failed(message, context, queue, exc, queuey_conn):
+    _note("failed", queue.partition("-")[2][-2:], repr(exc), queuey_conn.application, len(context))
+"""
+
+
+class TestQdoWorker:
+    """``qdo-worker -c FILE``, the contract of 2012 (queuey-api-v1 13)."""
+
+    @staticmethod
+    def conf(crew: Crew, *partitions: str, failure: str = "old:failed", more: str = "") -> str:
+        (crew.folder / "old.py").write_text(OLD)
+        ids = "".join(f"\n    {name}" for name in partitions)
+        connection = f"{crew.server.url}/v1/{crew.server.application}/"
+        (crew.folder / "old.conf").write_text(
+            f"[qdo-worker]\njob = old:job\njob_context = old:context\njob_failure = {failure}\nwait_interval = 5\n"
+            f"[queuey]\nconnection = {connection}\napp_key = ${{QUEUEY_KEY}}\n[partitions]\nids ={ids}\n{more}"
+        )
+        return str(crew.folder / "old.conf")
+
+    def test_hooks_are_called_as_they_were(self, crew: Crew) -> None:
+        queue = crew.server.queue(partitions=2)
+        crew.server.fill(queue, "a", "bad", "stop", "never")
+        crew.server.fill(queue, "not mine", partition=2)
+
+        ended = crew.run("-c", self.conf(crew, f"{queue}-1"), module="qdo.cli.legacy")
+
+        assert ended.code == 0, ended.err
+        name = crew.server.application
+        assert crew.notes == ["enter", "1 a str", f"failed -1 ValueError('bad') {name} 2", "leave"]
+        assert "notice: [qdo-worker] wait_interval is not needed any more" in ended.err
+        (offset,) = crew.run("offsets", "show", "--group", "qdo-worker").rows
+        assert (offset["partition"], offset["lag_messages"]) == (1, 2)
+
+    def test_it_goes_on_where_qdo_0_1_was_and_works_on_all_but_its_own_queues(self, crew: Crew) -> None:
+        queue = crew.server.queue(partitions=1)
+        done = crew.server.fill(queue, "a", "b", "bad", "c")
+        crew.server.create("qdo_status", partitions=7)
+        body = json.dumps({"partition": f"{queue}-1", "processed": done[0]})
+        crew.server.fill("qdo_status", body, partition=6)
+
+        path = self.conf(crew, failure="qdo.worker:save_failed_message")
+        worker = crew.start("-c", path, module="qdo.cli.legacy")
+        crew.until_noted("1 c str")
+
+        assert crew.end(worker) == 0
+        assert crew.notes == ["enter", "1 b str", "1 c str", "leave"]
+        assert "1 positions of qdo 0.1 taken over" in crew.said(worker)
+        (saved,) = crew.server.everything("qdo_error")
+        told = json.loads(saved)
+        assert (told["queue"], told["message_id"], told["body"]) == (f"{queue}-1", done[2], "bad")
+
+    def test_policy_automatic_meets_in_zookeeper(self, crew: Crew, zookeeper: Reached) -> None:
+        queue = crew.server.queue(partitions=1)
+        crew.server.fill(queue, "a", "stop")
+        path = self.conf(crew, more=f"policy = automatic\n[zookeeper]\nconnection = {zookeeper.hosts}/{queue}\n")
+
+        ended = crew.run("-c", path, module="qdo.cli.legacy")
+
+        assert (ended.code, crew.notes) == (0, ["enter", "1 a str", "leave"])
+
+    def test_a_missing_file_is_told(self, crew: Crew) -> None:
+        ended = crew.run("-c", "nowhere.conf", module="qdo.cli.legacy")
+
+        assert (ended.code, ended.text) == (1, "Configuration file not found: nowhere.conf\n")
