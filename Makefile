@@ -21,7 +21,7 @@ serve: ## Make the environment, then run the server on 127.0.0.1:5000 with its d
 	@exec $(BIN)/queuey serve
 
 test: ## Everything that must pass: lint, types, and all tests
-	@sh scripts/need.sh curl nginx strace $(JAVA)
+	@sh scripts/need.sh chromium curl nginx strace $(JAVA)
 	@sh scripts/env.sh dev
 	@$(BIN)/python -m tests.services fetch
 	$(BIN)/ruff check

@@ -24,6 +24,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     group = parser.getgroup("queuey")
     group.addoption("--fault-rounds", type=int, default=1, metavar="N", help="fault tests: N times the usual rounds")
     group.addoption("--fault-seed", type=int, metavar="SEED", help="fault tests: repeat the choices of an earlier run")
+    group.addoption("--pictures", action="store_true", help="examples: write the pictures of the documentation anew")
 
 
 def pytest_configure(config: pytest.Config) -> None:

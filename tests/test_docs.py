@@ -215,7 +215,9 @@ def test_files_that_pages_name_exist() -> None:
     named = {
         (path.name, found)
         for path in (README, *PAGES)
-        for found in re.findall(r"(?<![\w/])(?:tests|etc|docs|queuey|qdo|scripts)/[\w/.@-]*\w", path.read_text())
+        for found in re.findall(
+            r"(?<![\w/])(?:tests|etc|docs|queuey|qdo|scripts|examples)/[\w/.@-]*\w", path.read_text()
+        )
     }
 
     assert sorted((page, found) for page, found in named if not exists(found)) == []

@@ -15,9 +15,9 @@ from pathlib import Path
 import pytest
 
 from queuey import __version__
-from tests.test_layers import ROOT, imports, modules
+from tests.test_layers import ROOT, SHIPPED_PACKAGES, imports, modules
 
-SHIPPED = ("queuey", "qdo", "setup.cfg", "pyproject.toml", "README.md", "LICENSE")
+SHIPPED = (*SHIPPED_PACKAGES, "setup.cfg", "pyproject.toml", "README.md", "LICENSE")
 
 
 def names(requirements: str) -> set[str]:
@@ -38,12 +38,12 @@ def imported() -> dict[str, set[str]]:
     """Other people's modules that the packages import, the suite for stores aside: the distributions they come from."""
     found = {
         target.partition(".")[0]
-        for module, path in modules()
+        for module, path in modules(packages=SHIPPED_PACKAGES)
         if not module.startswith("queuey.storage.contract")
         for target in imports(module, path, frozenset())
     }
     known = packages_distributions()
-    theirs = found - set(sys.stdlib_module_names) - {"queuey", "qdo"}
+    theirs = found - set(sys.stdlib_module_names) - set(SHIPPED_PACKAGES)
     return {module: {name.lower().replace("_", "-") for name in known.get(module, [module])} for module in theirs}
 
 

@@ -12,7 +12,7 @@ from typing import Any, get_args
 
 import click
 
-from tests.bench import appends, arrival, inside, live, memory, queues, reads, stored, traps
+from tests.bench import appends, arrival, identity, inside, live, memory, queues, reads, stored, traps, users
 from tests.bench.measure import BenchFailed
 from tests.bench.on_cassandra.scenes import SCENES as SCENES_ON_CASSANDRA
 from tests.bench.on_cassandra.topics import TOPICS as ON_CASSANDRA
@@ -31,7 +31,9 @@ TOPICS: Topics = {
     "arrival": arrival.measure,
     "live": live.measure,
     "queues": queues.measure,
+    "users": users.measure,
     "stored": stored.measure,
+    "identity": identity.measure,
     "memory": memory.measure,
     "clustered": traps.clustered,
     "threads": traps.threads,
@@ -81,7 +83,7 @@ _backend = click.option(
 )
 @click.option("--seconds", default=4.0, show_default=True, help="Of each measurement.")
 @click.option("--rounds", default=5, show_default=True, help="How often baseline and subject are measured in turn.")
-@click.option("--queues", type=int, help=f"Queues of the topic 'queues'.  [default: {FULL['queues']}]")
+@click.option("--queues", type=int, help=f"Queues of the topics 'queues' and 'users'.  [default: {FULL['queues']}]")
 @click.option("--stored", type=int, help=f"Messages of the topic 'stored'.  [default: {FULL['stored']}]")
 @click.option("--consumed", type=int, help=f"Messages of the topic 'deleted'.  [default: {FULL['consumed']}]")
 @click.option(

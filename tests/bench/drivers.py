@@ -130,15 +130,15 @@ NUMBER = "0000000"
 
 
 def numbered(text: str, start: int, end: int | None = None) -> str:
-    """A request that holds :data:`NUMBER` once: with ``start`` and the numbers behind it, until ``end`` were sent."""
-    before, after = text.split(NUMBER)
+    """A request that holds :data:`NUMBER`: with ``start`` and the numbers behind it, until ``end`` were sent."""
+    pieces = ", ".join(map(_quoted, text.split(NUMBER)))
     stop = "" if end is None else f"if n == {end} then {_END} end"
     return f"""
-local n, before, after = {start}, {_quoted(before)}, {_quoted(after)}
+local n, pieces = {start}, {{ {pieces} }}
 request = function()
   n = n + 1
   {stop}
-  return before .. string.format("%07d", n - 1) .. after
+  return table.concat(pieces, string.format("%07d", n - 1))
 end
 """
 

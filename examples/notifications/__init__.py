@@ -1,0 +1,1 @@
+"""Notifications: each user of an application has a queue, and reads it in a browser with a token of their own."""
