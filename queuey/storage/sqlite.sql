@@ -175,6 +175,13 @@ insert or replace into moment (only, boot, elapsed, last) values (1, ?1, ?2, ?3)
 select application, name, uuid, created, partitions, kind, consistency, principals from queues
 where application = ?1 and name = ?2
 
+-- queues_find: several by exact name, as one row: a statement lets go of the interpreter at each of its rows
+select json_group_array(json_array(
+    found.application, found.name, hex(found.uuid), found.created, found.partitions, found.kind, found.consistency,
+    found.principals
+)) from json_each(?1) as asked cross join queues as found
+where found.application = asked.value ->> 0 and found.name = asked.value ->> 1
+
 -- queue_insert: a new queue
 insert into queues (application, name, uuid, created, partitions, kind, consistency, principals)
 values (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8)

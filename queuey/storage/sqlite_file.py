@@ -12,6 +12,7 @@ from __future__ import annotations
 import logging
 import threading
 import time
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
 from importlib.resources import files
 from pathlib import Path
@@ -22,6 +23,7 @@ import apsw
 from queuey.clock import Clock
 from queuey.errors import ConfigurationError, QueueyError, StorageUnavailable
 from queuey.ids import ANCHOR_SLACK_SECONDS, TICKS_PER_SECOND, Anchor, IdGenerator
+from queuey.model import Queue
 from queuey.promise import Promise
 from queuey.storage import Observer, Unobserved
 from queuey.storage.sqlite_committer import PAGE_BYTES, Committer, Row, Transaction
@@ -57,7 +59,7 @@ def _load_statements() -> dict[str, str]:
 SQL = _load_statements()
 
 
-class SqliteFile:
+class SqliteFile(ABC):
     """One file, opened.
 
     :raises StoreInUse: another server process serves this file.
@@ -85,7 +87,7 @@ class SqliteFile:
         self._cache_kib = cache_mb * 1024
         self._wal_bytes = wal_mb << 20
         self._readers = Readers(self._open_reader)
-        self._lookups = Lookups()
+        self._lookups = Lookups(self._find_all)
         self._closed = False
         self._lock = FolderLock(path) if serve else None
         self._read_only = self._lock is not None and self._lock.read_only
@@ -110,13 +112,12 @@ class SqliteFile:
 
     def _open_readers(self) -> None:
         """Of this thread and of lookups, while the file is there: reads go on if somebody removes it (G18)."""
+        self._reader().ask(SQL["dropped_all"], (), list)
+        self._lookups.ask(("", "")).wait()
 
-        def look() -> Promise[None]:
-            self._reader().ask(SQL["dropped_all"], (), list)
-            return Promise.of(None)
-
-        look()
-        self._lookups.ask(look).wait()
+    @abstractmethod
+    def _find_all(self, names: Sequence[tuple[str, str]]) -> Sequence[Queue | None]:
+        """The queues of these applications and names, in order; called by the thread of lookups."""
 
     def _open_writer(self, synchronous: str) -> apsw.Connection:
         if self._read_only:

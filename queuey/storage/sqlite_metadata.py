@@ -28,10 +28,17 @@ class SqliteMetadata(SqliteFile, MetadataStore):
         return self._committer.submit(job, grows=True)
 
     def find_queue(self, application: str, name: str) -> Promise[Queue | None]:
-        bindings = (application, name)
-        return self._lookups.ask(
-            lambda: self._ask(SQL["queue_find"], bindings, lambda rows: _queue(rows[0]) if rows else None)
-        )
+        return self._lookups.ask((application, name))
+
+    def _find_all(self, names: Sequence[tuple[str, str]]) -> Sequence[Queue | None]:
+        if len(names) == 1:
+            return [self._ask(SQL["queue_find"], names[0], lambda rows: _queue(rows[0]) if rows else None).result()]
+        rows = self._ask(SQL["queues_find"], (json.dumps(names),), lambda rows: json.loads(rows[0][0])).result()
+        found = {
+            (application, name): _queue((application, name, bytes.fromhex(key), *settings))
+            for application, name, key, *settings in rows
+        }
+        return [found.get(name) for name in names]
 
     def replace_queue(self, old: Queue, new: Queue) -> Promise[bool]:
         def job(transaction: Transaction) -> bool:

@@ -7,16 +7,20 @@ and stand before an append, are left to a thread of their own.
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Sequence
 from queue import SimpleQueue
-from typing import Any, TypeVar
+from typing import Any, Generic, TypeVar
 
 import apsw
 
 from queuey.errors import StorageUnavailable
 from queuey.promise import Promise
 
+K = TypeVar("K")
 T = TypeVar("T")
+
+TOGETHER = 63
+"""Questions that are answered with the first of them."""
 
 
 class Reader:
@@ -80,21 +84,22 @@ class Readers:
                 reader.close()
 
 
-class Lookups:
-    """Short questions, answered one after the other by one thread.
+class Lookups(Generic[K, T]):
+    """Short questions, answered by one thread: all that came while it answered the last ones are answered together.
 
     Each step of SQLite lets go of the interpreter. While commits are under way, an event loop that asks itself pays more
-    for getting the interpreter back than for the answer.
+    for getting the interpreter back than for the answer; and so does a thread that asks for one after the other.
     """
 
-    def __init__(self) -> None:
-        self._asked: SimpleQueue[tuple[Callable[[], Promise[Any]], Promise[Any]] | None] = SimpleQueue()
+    def __init__(self, find_all: Callable[[Sequence[K]], Sequence[T]]) -> None:
+        """:param find_all: an answer for each question, in order; called in the one thread."""
+        self._find_all = find_all
+        self._asked: SimpleQueue[tuple[K, Promise[T]] | None] = SimpleQueue()
         self._thread: threading.Thread | None = None
         self._lock = threading.Lock()
         self._closed = False
 
-    def ask(self, look: Callable[[], Promise[T]]) -> Promise[T]:
-        """:param look: returns a promise that is kept."""
+    def ask(self, question: K) -> Promise[T]:
         promise: Promise[T] = Promise()
         with self._lock:
             if self._closed:
@@ -102,7 +107,7 @@ class Lookups:
             if self._thread is None:
                 self._thread = threading.Thread(target=self._work, name="lookups", daemon=True)
                 self._thread.start()
-            self._asked.put((look, promise))
+            self._asked.put((question, promise))
         return promise
 
     def close(self) -> None:
@@ -114,9 +119,24 @@ class Lookups:
             self._thread.join()
 
     def _work(self) -> None:
-        while (asked := self._asked.get()) is not None:
-            look, promise = asked
-            try:
-                promise.keep(look().result())
-            except Exception as error:  # noqa: BLE001 - whoever asked is told, and the next is answered
+        while (first := self._asked.get()) is not None:
+            self._answer([first, *self._waiting()])
+
+    def _waiting(self) -> Iterator[tuple[K, Promise[T]]]:
+        """What has been asked by now."""
+        for _ in range(min(self._asked.qsize(), TOGETHER)):
+            asked = self._asked.get()
+            if asked is None:
+                self._asked.put(None)  # nothing comes after it
+                return
+            yield asked
+
+    def _answer(self, asked: Sequence[tuple[K, Promise[T]]]) -> None:
+        try:
+            found = self._find_all([question for question, _ in asked])
+        except Exception as error:  # noqa: BLE001 - whoever asked is told, and the next are answered
+            for _, promise in asked:
                 promise.fail(error)
+        else:
+            for (_, promise), answer in zip(asked, found, strict=True):
+                promise.keep(answer)
