@@ -5,8 +5,9 @@ page is parsed, so that the text can't grow stale::
 
     <!-- settings: storage -->     the rows of one section of queuey.settings.SETTINGS
     <!-- error: QueueNotFound -->  what queuey.errors says of one class, and its anchor
-    <!-- commands -->              every command of the queuey command line
+    <!-- commands -->              every command of queuey, qdo and qdo-worker
     <!-- metrics -->               every metric of /metrics
+    <!-- worker_metrics -->        every metric of qdo work --metrics
     <!-- faults -->                which file of tests/faults tries to break which promise
 """
 
@@ -20,15 +21,23 @@ from pathlib import Path
 from typing import Any
 
 import click
+from prometheus_client import CollectorRegistry
 from sphinx.application import Sphinx
 
-from queuey.errors import BrokenStream, ConfigurationError, CoordinatorUnavailable, QueueyError, ServerUnreachable, error_classes
+from queuey.errors import (
+    BrokenStream,
+    ConfigurationError,
+    CoordinatorUnavailable,
+    QueueyError,
+    ServerUnreachable,
+    error_classes,
+)
 from queuey.issuers import ISSUER_SETTINGS
 from queuey.monitor import Monitor
 from queuey.settings import SETTINGS
 
 _TESTS = Path(__file__).parent.parent.parent / "tests"
-_PLACE = re.compile(r"^<!-- (settings|error|commands|metrics|faults)(?:: (\w+))? -->$", re.MULTILINE)
+_PLACE = re.compile(r"^<!-- (settings|error|commands|metrics|worker_metrics|faults)(?:: (\w+))? -->$", re.MULTILINE)
 
 
 def table(head: tuple[str, ...], rows: list[tuple[str, ...]]) -> str:
@@ -120,14 +129,28 @@ def literal(text: str) -> str:
 
 
 def commands() -> str:
-    from queuey.cli import main
+    from qdo.cli import main as qdo
+    from qdo.cli.legacy import main as old
+    from queuey.cli import main as queuey
 
-    return "\n\n".join(map(command, command_tree(click.Context(main, info_name="queuey"))))
+    programs = ((queuey, "queuey"), (qdo, "qdo"), (old, "qdo-worker"))
+    contexts = [context for main, name in programs for context in command_tree(click.Context(main, info_name=name))]
+    return "\n\n".join(map(command, contexts))
 
 
 def metrics() -> str:
+    return of_registry(Monitor("sqlite").registry)
+
+
+def worker_metrics() -> str:
+    from qdo.metrics import Figures, WorkerMetrics
+
+    return of_registry(WorkerMetrics(Figures).registry)
+
+
+def of_registry(registry: CollectorRegistry) -> str:
     rows: list[tuple[str, ...]] = []
-    for family in Monitor("sqlite").registry.collect():
+    for family in registry.collect():
         name = f"{family.name}_total" if family.type == "counter" else family.name
         # A family without samples tells its labels only here, one of the library's own gauges only by a sample.
         labels = getattr(family, "_labelnames", ()) or {
@@ -153,6 +176,7 @@ WRITERS: dict[str, Callable[..., str]] = {
     "error": error,
     "commands": commands,
     "metrics": metrics,
+    "worker_metrics": worker_metrics,
     "faults": faults,
 }
 
