@@ -1,11 +1,14 @@
-"""The client side of Queuey: :class:`~qdo.client.Client` and the values it takes and gives."""
+"""The client side of Queuey: :class:`~qdo.client.Client` with its values, and :class:`~qdo.worker.Worker`."""
 
 from __future__ import annotations
+
+import typing
 
 from qdo.client import (
     Appended,
     ArrowStream,
     Client,
+    GroupOffset,
     Message,
     MessageStream,
     NewMessage,
@@ -16,11 +19,17 @@ from qdo.client import (
     QueueSettings,
     StreamEnd,
 )
+from qdo.job import Context, RetryPolicy, StopWorker
+
+if typing.TYPE_CHECKING:
+    from qdo.worker import Worker
 
 __all__ = [
     "Appended",
     "ArrowStream",
     "Client",
+    "Context",
+    "GroupOffset",
     "Message",
     "MessageStream",
     "NewMessage",
@@ -29,5 +38,17 @@ __all__ = [
     "PartitionInfo",
     "QueueInfo",
     "QueueSettings",
+    "RetryPolicy",
+    "StopWorker",
     "StreamEnd",
+    "Worker",
 ]
+
+
+def __getattr__(name: str) -> object:
+    """The worker is imported when it is asked for: who only talks to a server starts without it."""
+    if name == "Worker":
+        from qdo.worker import Worker
+
+        return Worker
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

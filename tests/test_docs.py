@@ -13,6 +13,9 @@ from urllib.parse import unquote, urlsplit
 import click
 import pytest
 
+from qdo.cli import main as qdo_main
+from qdo.cli.legacy import main as qdo_worker_main
+from qdo.metrics import Figures, WorkerMetrics
 from queuey.api.routes import OPERATIONS, ROUTES
 from queuey.cli import main
 from queuey.errors import error_classes
@@ -23,7 +26,7 @@ from queuey.settings import CLIENT_VARIABLES, SETTINGS
 ROOT = Path(__file__).parent.parent
 PAGES = sorted((ROOT / "docs").rglob("*.md"))
 README = ROOT / "README.md"
-ROOT_CONTEXT = click.Context(main, info_name="queuey")
+PROGRAMS = {"queuey": main, "qdo": qdo_main, "qdo-worker": qdo_worker_main}
 _FENCE = re.compile(r"^```(\w+)\n(.*?)^```", re.MULTILINE | re.DOTALL)
 
 
@@ -58,22 +61,27 @@ def anchors(html: Path, page: str) -> set[str]:
     return Page(html / f"{page}.html").anchors
 
 
-def command_names(context: click.Context = ROOT_CONTEXT) -> Iterator[str]:
+def command_names() -> Iterator[str]:
+    for name, program in PROGRAMS.items():
+        yield from names_below(click.Context(program, info_name=name))
+
+
+def names_below(context: click.Context) -> Iterator[str]:
     yield context.command_path
     if isinstance(context.command, click.Group):
         for name in context.command.list_commands(context):
             child = context.command.get_command(context, name)
             assert child is not None
-            yield from command_names(click.Context(child, context, name))
+            yield from names_below(click.Context(child, context, name))
 
 
 def shell_lines(path: Path) -> Iterator[str]:
-    """Lines of the shell blocks of a page, and of its inline code that begins with ``queuey`` or ``make``."""
+    """Lines of the shell blocks of a page, and of its inline code that begins with ``queuey``, ``qdo`` or ``make``."""
     text = path.read_text()
     for language, block in _FENCE.findall(text):
         if language in ("sh", "text"):
             yield from block.splitlines()
-    yield from re.findall(r"`((?:queuey|make) [^`]+)`", text)
+    yield from re.findall(r"`((?:queuey|qdo|make) [^`]+)`", text)
 
 
 def test_every_link_leads_somewhere(html: Path) -> None:
@@ -137,7 +145,7 @@ def test_every_error_code_has_its_anchor(html: Path) -> None:
 
 
 def test_every_metric_has_its_entry(html: Path) -> None:
-    families = Monitor("sqlite").registry.collect()
+    families = [*Monitor("sqlite").registry.collect(), *WorkerMetrics(Figures).registry.collect()]
     names = {f"{family.name}_total" if family.type == "counter" else family.name for family in families}
 
     assert names
@@ -149,7 +157,8 @@ def test_pages_name_only_metrics_that_exist(html: Path) -> None:
     named = {
         re.sub(r"_(bucket|sum|count)$", "", name)
         for path in PAGES
-        for name in re.findall(r"\bqueuey_[a-z_]+[a-z]\b", path.read_text())
+        for name in re.findall(r"\b(?:queuey|qdo)_[a-z_]+[a-z]\b", path.read_text())
+        if name not in ("qdo_status", "qdo_error", "queuey_conn")  # words of qdo 0.1
     }
 
     assert named
@@ -177,10 +186,11 @@ def test_commands_in_examples_exist(path: Path) -> None:
     groups = {name.rpartition(" ")[0] for name in known}
     unknown = []
     for line in shell_lines(path):
-        for words in re.findall(r"(?:^|[|;&(] ?|\./bin/)queuey((?: [a-z]+)+)", line):
+        for program, words in re.findall(r"(?:^|[|;&(] ?|(?:do|until) |\./bin/)(queuey|qdo)((?: [a-z]+)+)", line):
             first, *more = words.split()
-            deepest = f"queuey {first} {more[0]}" if more else f"queuey {first}"
-            if f"queuey {first}" not in known or (f"queuey {first}" in groups and deepest not in known):
+            found = f"{program} {first}"
+            deepest = f"{found} {more[0]}" if more else found
+            if found not in known or (found in groups and deepest not in known):
                 unknown.append(line)
 
     assert unknown == []

@@ -82,3 +82,14 @@ def test_the_python_of_the_client_page(tmp_path: Path, surroundings: dict[str, s
     assert "b'a text or bytes'" in said
     assert "any bytes" in said
     assert "not before an hour has passed" not in said
+
+
+def test_the_workers_page(tmp_path: Path, surroundings: dict[str, str]) -> None:
+    environment = {**surroundings, "QDO_STATE": str(tmp_path / "state"), "PYTHONUNBUFFERED": "1"}
+
+    said = shell(ROOT / "docs/workers.md", tmp_path, environment)
+
+    done = re.findall(r"report (\d+)", said)  # lines of three processes at once
+    assert sorted(map(int, done)) == list(range(1, 301))
+    assert "default of demo: 3 workers, 6 partitions; lag 0 messages" in said
+    assert python(ROOT / "docs/workers.md", tmp_path, environment).endswith("300 done\n")

@@ -3,8 +3,12 @@
 from __future__ import annotations
 
 import json
+import os
+import pty
 import re
+import select
 import signal
+import subprocess
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -17,6 +21,7 @@ from qdo.coordination import Offset
 from qdo.lag import Lag, lags
 from queuey.ids import MessageId
 from tests.functional.client import Server
+from tests.functional.commands import command
 from tests.functional.crew import WAIT_SECONDS, Crew, crew_in
 from tests.functional.servers import Door, eventually
 from tests.services.fixtures import Reached
@@ -341,6 +346,65 @@ def test_a_key_that_opens_nothing_is_told_at_once(crew: Crew) -> None:
     ended = crew.run("work", "jobs:note", "--queue", "q", QUEUEY_KEY="f" * 32)
 
     assert (ended.code, ended.err.partition(":")[0]) == (4, "InvalidApplicationKey")
+
+
+def on_a_terminal(crew: Crew, *arguments: str) -> tuple[subprocess.Popen[bytes], int]:
+    """A command with a terminal, and that terminal's other end."""
+    ours, theirs = pty.openpty()
+    environment = os.environ | crew.environment | {"TERM": "xterm"}
+    called = command(*arguments, module="qdo.cli")
+    process = subprocess.Popen(called, stdin=theirs, stdout=theirs, stderr=theirs, env=environment, cwd=crew.folder)
+    os.close(theirs)
+    return process, ours
+
+
+def until_shown(ours: int, text: str) -> str:
+    """What a terminal shows until this is on it."""
+    found = ""
+
+    def look() -> bool:
+        nonlocal found
+        if select.select([ours], [], [], 0.1)[0]:
+            found += os.read(ours, 65536).decode()
+        return text in found
+
+    eventually(look, seconds=WAIT_SECONDS)
+    return found
+
+
+def test_the_live_view_goes_on_until_q_is_typed(crew: Crew) -> None:
+    queue, _ = fill(crew, 8)
+    crew.work("note", queue)
+    process, ours = on_a_terminal(crew, "top", "--interval", "0.2")
+    try:
+        until_shown(ours, f"default of {crew.server.application}")
+        crew.server.fill(queue, "new", partition=2)
+        until_shown(ours, "lag 1 messages")
+
+        os.write(ours, b"q")
+
+        assert process.wait(WAIT_SECONDS) == 0
+    finally:
+        process.kill()
+        process.wait()
+        os.close(ours)
+
+
+def test_a_backlog_has_a_bar_on_a_terminal(crew: Crew) -> None:
+    queue, _ = fill(crew, 8, partitions=2)
+    process, ours = on_a_terminal(crew, "work", "jobs:wait", "-q", queue, "--exit-at-end")
+    try:
+        crew.until_noted("begun 1-0", "begun 2-0")
+        until_shown(ours, "done here")
+        (crew.folder / "go").touch()
+
+        until_shown(ours, "8 done, 0 attempts failed")
+
+        assert process.wait(WAIT_SECONDS) == 0
+    finally:
+        process.kill()
+        process.wait()
+        os.close(ours)
 
 
 def test_an_unknown_group_is_not_found(crew: Crew) -> None:

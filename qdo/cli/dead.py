@@ -1,0 +1,152 @@
+"""``qdo dead``: messages whose job failed for the last time."""
+
+from __future__ import annotations
+
+import sys
+import time
+from collections.abc import Iterator
+from itertools import islice
+from typing import Any
+
+import click
+
+from qdo.cli.options import dead_letters_option
+from qdo.client import Client, Message
+from qdo.dead import DeadLetter, DeadLetters, letters
+from queuey.cli.options import confirm, with_client, yes_option
+from queuey.cli.output import NothingFound, Progress, body_members, output_option, say, write_one, write_rows
+from queuey.cli.times import rfc3339
+
+COLUMNS = ("letter", "time", "partition", "message_id", "group", "attempts", "reason")
+
+
+@click.group("dead")
+def dead_command() -> None:
+    """Messages whose job failed for the last time: with their reason, and once more.
+
+    QUEUE is the queue that they came from; --dead-letters says where they lie, as for 'qdo work'.
+    """
+
+
+group_filter = click.option("-g", "--group", help="Only those of this group.")
+reason_filter = click.option("--reason", metavar="TEXT", help="Only those whose reason has TEXT in it.")
+
+
+@dead_command.command("ls")
+@click.argument("queue")
+@with_client
+@dead_letters_option
+@group_filter
+@reason_filter
+@click.option("--last", type=click.IntRange(1), help="Only so many, the newest.")
+@output_option
+def ls(
+    client: Client,
+    queue: str,
+    dead_letters: str,
+    group: str | None,
+    reason: str | None,
+    last: int | None,
+    output: str | None,
+) -> None:
+    """Dead letters of QUEUE, oldest first."""
+    found = list(_found(client, queue, dead_letters, group, reason))
+    found.sort(key=lambda pair: pair[0].id)
+    write_rows([row(*pair) for pair in (found[-last:] if last else found)], COLUMNS, output)
+    say(f"{len(found)} in {DeadLetters(dead_letters, '').queue_for(queue)}")
+
+
+@dead_command.command("show")
+@click.argument("queue")
+@click.argument("letter")
+@with_client
+@dead_letters_option
+@click.option("--raw", is_flag=True, help="Only the message's body, as it was.")
+@output_option
+def show(client: Client, queue: str, letter: str, dead_letters: str, raw: bool, output: str | None) -> None:
+    """One of them with its message, by the id in the column LETTER or by the message's own."""
+    for message, found in letters(client, DeadLetters(dead_letters, "").queue_for(queue)):
+        if letter in (message.id.hex, found.message_id):
+            if raw:
+                sys.stdout.buffer.write(found.body)
+            else:
+                more = {"content_type": found.content_type, "key": found.key, **body_members(found.body)}
+                write_one(row(message, found) | more, output)
+            return
+    raise NothingFound(f"no dead letter {letter} of {queue}")
+
+
+@dead_command.command("retry")
+@click.argument("queue")
+@click.argument("wanted", nargs=-1, metavar="[LETTER]...")
+@with_client
+@dead_letters_option
+@click.option("--all", "everything", is_flag=True, help="All that the other options leave.")
+@group_filter
+@reason_filter
+@click.option("--rate", type=click.FloatRange(0.01), help="So many a second at most.")
+@yes_option
+def retry(
+    client: Client,
+    queue: str,
+    wanted: tuple[str, ...],
+    dead_letters: str,
+    everything: bool,
+    group: str | None,
+    reason: str | None,
+    rate: float | None,
+    yes: bool,
+) -> None:
+    """Append messages to QUEUE again, as new ones in their partitions, and remove their letters.
+
+    All groups that work on QUEUE get them. Broken off and begun again, nothing is appended twice.
+    """
+    if bool(wanted) == everything:
+        raise click.UsageError("say which: ids from the column LETTER of 'qdo dead ls', or --all.")
+    found = [
+        pair
+        for pair in _found(client, queue, dead_letters, group, reason)
+        if everything or {pair[0].id.hex, pair[1].message_id} & set(wanted)
+    ]
+    missing = set(wanted) - {name for message, letter in found for name in (message.id.hex, letter.message_id)}
+    if missing or not found:
+        raise NothingFound(f"no dead letter {min(missing, default='')} of {queue}".replace("letter  of", "letter of"))
+    confirm(f"Append {len(found)} messages to {queue} again?", yes=yes)
+    dead = DeadLetters(dead_letters, "").queue_for(queue)
+    with Progress("retry", len(found)) as progress:
+        for done, (message, letter) in enumerate(_at(found, rate), 1):
+            letter.retry(client, message)
+            client.delete(dead, message)
+            progress.reach(done)
+    say(f"{len(found)} appended again")
+
+
+def _found(
+    client: Client, queue: str, dead_letters: str, group: str | None, reason: str | None
+) -> Iterator[tuple[Message, DeadLetter]]:
+    """Those of this queue: letters of several may lie in one."""
+    for message, letter in letters(client, DeadLetters(dead_letters, "").queue_for(queue)):
+        if letter.queue == queue and group in (None, letter.group) and (reason is None or reason in letter.reason):
+            yield message, letter
+
+
+def _at(found: list[tuple[Message, DeadLetter]], rate: float | None) -> Iterator[tuple[Message, DeadLetter]]:
+    """One after the other, with pauses."""
+    yield from islice(found, 1)
+    for pair in found[1:]:
+        if rate is not None:
+            time.sleep(1 / rate)
+        yield pair
+
+
+def row(message: Message, letter: DeadLetter) -> dict[str, Any]:
+    """A letter without its body."""
+    return {
+        "letter": message.id.hex,
+        "time": rfc3339(message.id.ticks)[:23] + "Z",
+        "partition": letter.partition,
+        "message_id": letter.message_id,
+        "group": letter.group,
+        "attempts": letter.attempts,
+        "reason": letter.reason,
+    }

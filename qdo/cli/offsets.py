@@ -1,0 +1,161 @@
+"""``qdo offsets``: how far a group has got, seen and set."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from contextlib import closing
+from typing import Any
+
+import click
+
+from qdo.assign import Partition
+from qdo.cli.options import Workplace, one_of, queues_option, with_workplace
+from qdo.cli.status import id_of, row, time_of
+from qdo.client import Client
+from qdo.coordination import Coordinator, Offset
+from qdo.lag import Standing, lags, standings
+from qdo.positions import STATUS_QUEUE, positions, to_offsets
+from queuey.cli.output import NothingFound, output_option, say, write_rows
+from queuey.cli.times import Moment
+from queuey.errors import InvalidParameter
+from queuey.ids import ZERO_ID, MessageId, parse_timestamp, tail_from_low
+
+COLUMNS = ("queue", "partition", "message_id", "time", "lag_messages", "lag_exact", "lag_seconds")
+PREVIEW_COLUMNS = ("queue", "partition", "old_message_id", "old_time", "message_id", "time", "lag_before", "lag_after")
+
+
+@click.group("offsets")
+def offsets_command() -> None:
+    """How far a group has got, by partition."""
+
+
+@offsets_command.command("show")
+@with_workplace
+@queues_option
+@output_option
+def show(workplace: Workplace, queues: tuple[str, ...], output: str | None) -> None:
+    """The last message done in each partition, and the lag behind it."""
+    with workplace.server.client() as client, closing(workplace.coordinator()) as coordinator:
+        found = [each for each in standings(client, coordinator, one_of(queues)) if each.offset is not None]
+    if not found:
+        raise NothingFound(f"group {workplace.group} has no offsets on {workplace.where}")
+    write_rows([{name: row(each)[name] for name in COLUMNS} for each in found], COLUMNS, output)
+
+
+_LAST_LOW = 0xBF7F7F7F7F7F7F7F
+"""With the variant of RFC 4122, the last in Cassandra's order, which is signed byte by byte."""
+
+
+class Target(click.ParamType[str]):
+    """``beginning``, ``end``, or a moment."""
+
+    name = "place"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> str:
+        return value if value in ("beginning", "end") else Moment(ago=True).convert(value, param, ctx)
+
+
+yes_option = click.option("--yes", is_flag=True, help="Do it; without this it is only shown.")
+
+
+@offsets_command.command("set")
+@click.argument("queue")
+@with_workplace
+@click.option(
+    "--to",
+    type=Target(),
+    required=True,
+    help="beginning, end, the id of the last message that counts as done, "
+    "or the time of the first that does not, such as 2026-11-21T10:00:00Z, or 10m for ten minutes ago.",
+)
+@click.option(
+    "-p",
+    "--partition",
+    "numbers",
+    type=click.IntRange(1),
+    multiple=True,
+    help="Only this one; more than once. Default: all.",
+)
+@yes_option
+@output_option
+def set_(workplace: Workplace, queue: str, to: str, numbers: tuple[int, ...], yes: bool, output: str | None) -> None:
+    """Let a group go on from somewhere else in QUEUE, also further back.
+
+    Shows what would change: the lag afterwards is what will be done, maybe again. With --yes it is done at once;
+    workers need not be stopped: those at work there begin anew from the new place.
+    """
+    with workplace.server.client() as client, closing(workplace.coordinator()) as coordinator:
+        info = client.queue_info(queue)
+        place = place_of(to, info.watermark)
+        known = [part.number for part in info.partitions]
+        if beyond := sorted(set(numbers) - set(known)):
+            raise InvalidParameter(problems={"partition": f"{queue} has {len(known)} of them: there is no {beyond[0]}"})
+        offset = Offset(info.uuid, place)
+        _change(client, coordinator, {Partition(queue, n): offset for n in numbers or known}, yes=yes, output=output)
+
+
+def place_of(to: str, watermark: str) -> MessageId:
+    """The last message that counts as done.
+
+    >>> place_of("beginning", "1.5").ticks
+    0
+    """
+    if to == "beginning":
+        return ZERO_ID
+    if to == "end":
+        return _last_id_of(parse_timestamp(watermark))
+    return _last_id_of(parse_timestamp(to) - 1) if "." in to else MessageId.parse(to)
+
+
+def _last_id_of(ticks: int) -> MessageId:
+    """The greatest id that a message of this tick could have: unlike a bound it can be written down."""
+    return MessageId(ticks, tail_from_low(_LAST_LOW))
+
+
+@offsets_command.command("import")
+@with_workplace
+@click.option(
+    "--from", "queue", default=STATUS_QUEUE, show_default=True, help="Queue in which qdo 0.1 kept its positions."
+)
+@yes_option
+@output_option
+def import_(workplace: Workplace, queue: str, yes: bool, output: str | None) -> None:
+    """Go on where qdo 0.1 was: its positions become the offsets of the group.
+
+    All partitions of its queue are read, and of each position the newest. Shows what would change; --yes does it.
+    """
+    with workplace.server.client() as client, closing(workplace.coordinator()) as coordinator:
+        found = positions(client, queue)
+        offsets, gone = to_offsets(client, found)
+        for partition in gone:
+            say(f"{partition} is no more: its position is left out")
+        if not offsets:
+            raise NothingFound(f"there are no positions in {queue}")
+        _change(client, coordinator, offsets, yes=yes, output=output)
+
+
+def _change(
+    client: Client, coordinator: Coordinator, new: Mapping[Partition, Offset], *, yes: bool, output: str | None
+) -> None:
+    old = coordinator.offsets()
+    before, after = lags(client, new, old), lags(client, new, new)
+    rows = []
+    for each, offset in new.items():
+        was = Standing(each, None, None, old.get(each), before.get(each))
+        will = Standing(each, None, None, offset, after.get(each))
+        rows.append(
+            {
+                "queue": each.queue,
+                "partition": each.number,
+                "old_message_id": id_of(was),
+                "old_time": time_of(was),
+                "message_id": id_of(will),
+                "time": time_of(will),
+                "lag_before": was.lag and was.lag.messages,
+                "lag_after": will.lag and will.lag.messages,
+            }
+        )
+    write_rows(rows, PREVIEW_COLUMNS, output)
+    if yes:
+        coordinator.reset(dict(new))
+    say(f"{len(rows)} offsets {'set' if yes else 'would change; --yes sets them'}")

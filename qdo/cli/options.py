@@ -1,0 +1,141 @@
+"""Options that commands share: which group, and where it keeps what its members share."""
+
+from __future__ import annotations
+
+import fnmatch
+import functools
+import re
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from qdo.dead import DEFAULT_DEAD_LETTERS
+from queuey.cli.options import Command, Server, with_server
+from queuey.errors import ConfigurationError
+
+if TYPE_CHECKING:
+    from qdo.coordination import Coordinator
+
+_NAME = re.compile(r"[A-Za-z0-9_.-]{1,100}")
+SESSION_SECONDS = 10.0
+
+
+@dataclass(frozen=True)
+class Workplace:
+    """A group of workers: whose queues it works on, and where it is."""
+
+    server: Server
+    group: str
+    zookeeper: str | None
+    state: str | None
+    offsets: str = "group"
+    """Where they are kept: ``group``, with the rest of it, or ``queuey``."""
+
+    def coordinator(self, session_seconds: float = SESSION_SECONDS) -> Coordinator:
+        """A new one; who takes it closes it.
+
+        :raises ConfigurationError: kazoo is missing, or the folder cannot be used.
+        """
+        if not _NAME.fullmatch(self.group) or self.group in {".", ".."}:
+            raise ConfigurationError(f"group {self.group!r}: expected 1 to 100 letters, digits, _ . -")
+        found = self._by_zookeeper(session_seconds) if self.zookeeper else self._by_file(session_seconds)
+        if self.offsets == "group":
+            return found
+        from qdo.offsets import OffsetsInQueuey
+
+        return OffsetsInQueuey(found, self.server.client(), self.group)
+
+    def _by_file(self, session_seconds: float) -> Coordinator:
+        """Groups of other servers and applications are others: all of them are in the name."""
+        from qdo.local import LocalCoordinator
+
+        name = f"{self.server.url.rstrip('/')}/{self.server.application}/{self.group}"
+        return LocalCoordinator(name, Path(self.state) if self.state else None, session_seconds=session_seconds)
+
+    def _by_zookeeper(self, session_seconds: float) -> Coordinator:
+        """The application is a folder; servers that share a ZooKeeper have a chroot each."""
+        try:
+            from qdo.zookeeper import ZooKeeperCoordinator
+        except ImportError as error:
+            raise ConfigurationError(f"ZooKeeper needs more: pip install 'queuey[zookeeper]' ({error})") from error
+        hosts = self.zookeeper or ""
+        return ZooKeeperCoordinator(hosts, self.server.application, self.group, session_seconds=session_seconds)
+
+    @property
+    def where(self) -> str:
+        """For people."""
+        if self.zookeeper:
+            return f"ZooKeeper at {self.zookeeper}"
+        from qdo.local import default_folder
+
+        return f"this machine, in {self.state or default_folder()}"
+
+
+def with_workplace(command: Command) -> Command:
+    """Options for a server, an identity and a group; the command gets ``workplace``."""
+
+    @with_server
+    @click.option(
+        "-g",
+        "--group",
+        envvar="QDO_GROUP",
+        default="default",
+        show_default=True,
+        help="The group: its workers divide the partitions, and its offsets are its own.",
+    )
+    @click.option(
+        "--zookeeper",
+        envvar="QDO_ZOOKEEPER",
+        metavar="HOSTS",
+        help="Where the group's workers meet, HOST:PORT with commas between, maybe with a /CHROOT; "
+        "without it they are all on this machine.  [QDO_ZOOKEEPER]",
+    )
+    @click.option(
+        "--state",
+        envvar="QDO_STATE",
+        type=click.Path(file_okay=False),
+        help="Folder of this machine's groups.  [QDO_STATE; default: ~/.local/state/qdo]",
+    )
+    @click.option(
+        "--offsets",
+        type=click.Choice(["group", "queuey"]),
+        envvar="QDO_OFFSETS",
+        default="group",
+        show_default=True,
+        help="Where offsets are kept: with the group, or in Queuey, for all who may read the queue to see.",
+    )
+    @functools.wraps(command)
+    def call(server: Server, group: str, zookeeper: str | None, state: str | None, offsets: str, **given: Any) -> None:
+        if zookeeper and state and click.get_current_context().get_parameter_source("state") is _ON_THE_LINE:
+            raise click.UsageError("--state is of groups on this machine: leave it out with --zookeeper.")
+        command(workplace=Workplace(server, group, zookeeper or None, state or None, offsets), **given)
+
+    return call
+
+
+_ON_THE_LINE = click.core.ParameterSource.COMMANDLINE
+
+queues_option = click.option(
+    "-q",
+    "--queue",
+    "queues",
+    multiple=True,
+    metavar="NAME",
+    help="Only this queue, or those of a pattern such as 'mail-*'; more than once. Default: all.",
+)
+dead_letters_option = click.option(
+    "--dead-letters",
+    envvar="QDO_DEAD_LETTERS",
+    default=DEFAULT_DEAD_LETTERS,
+    show_default=True,
+    metavar="NAME",
+    help="Queue for messages whose job failed for the last time; {queue} is the one they came from.",
+)
+
+
+def one_of(patterns: Sequence[str]) -> Callable[[str], bool]:
+    """Whether a queue's name fits one of these; all do if there are none."""
+    return lambda name: not patterns or any(fnmatch.fnmatchcase(name, pattern) for pattern in patterns)

@@ -1,0 +1,113 @@
+"""``qdo top``: the status of a group, again and again, until somebody has seen enough."""
+
+from __future__ import annotations
+
+import select
+import sys
+import termios
+import time
+import tty
+from collections.abc import Iterator, Sequence
+from contextlib import closing, contextmanager
+from io import StringIO
+from shutil import get_terminal_size
+
+import click
+
+from qdo.cli.options import Workplace, one_of, queues_option, with_workplace
+from qdo.cli.status import headline, member_rows, shown
+from qdo.lag import Lag, Standing, standings, total
+from queuey.cli.output import visible
+from queuey.errors import QueueyError
+
+_BEGIN_ANEW = "\x1b[H"
+_CLEAR_LINE = "\x1b[K"
+_CLEAR_BELOW = "\x1b[J"
+
+
+@click.command("top")
+@with_workplace
+@queues_option
+@click.option(
+    "--interval", type=click.FloatRange(0.2), default=2.0, show_default=True, help="Seconds between two looks."
+)
+def top_command(workplace: Workplace, queues: tuple[str, ...], interval: float) -> None:
+    """The status of a group, live: workers, and the partitions with the most lag. Ends with q or Ctrl-C."""
+    if not (sys.stdin.isatty() and sys.stdout.isatty()):
+        raise click.UsageError(
+            "a live view needs a terminal: 'qdo status' prints once, 'qdo status --json' for programs."
+        )
+    with workplace.server.client() as client, closing(workplace.coordinator()) as coordinator, _keys():
+        before: tuple[float, Lag] | None = None
+        while True:
+            try:
+                members, found = coordinator.members(), standings(client, coordinator, one_of(queues))
+                now = time.monotonic(), total(found)
+                title, _, lag = headline(workplace, members, found).partition("; ")
+                lines = [title, lag + trend(before, now), ""]
+                lines += [
+                    f"{each['member']}  {each['host']}  {each['partitions']} partitions"
+                    for each in member_rows(members, found)
+                ]
+                before = now
+                lines += ["", *worst(found)]
+            except QueueyError as error:
+                lines = [f"{error.code}: {error}", "It is tried again."]
+            sys.stdout.write(screen(lines, *get_terminal_size()))
+            sys.stdout.flush()
+            if _quit(interval):
+                return
+
+
+def trend(before: tuple[float, Lag] | None, now: tuple[float, Lag]) -> str:
+    """How fast the lag grows or falls, if both were counted.
+
+    >>> trend((1.0, Lag(100)), (3.0, Lag(40)))
+    ' (-30.0 messages/s)'
+    """
+    if before is None or not (before[1].exact and now[1].exact) or now[0] <= before[0]:
+        return ""
+    return f" ({(now[1].messages - before[1].messages) / (now[0] - before[0]):+.1f} messages/s)"
+
+
+def worst(found: Sequence[Standing]) -> list[str]:
+    """The partitions, those with the most lag first."""
+    known = [(standing, standing.lag or Lag()) for standing in found]
+    known.sort(key=lambda pair: (-pair[1].seconds, -pair[1].messages, pair[0].partition))
+    return [
+        f"{lag.seconds:9.1f} s {shown(lag):>9}  {standing.partition!s:30}  {standing.owner or 'nobody'}"
+        for standing, lag in known
+    ]
+
+
+def screen(lines: Sequence[str], columns: int, rows: int) -> str:
+    """What makes a terminal show these lines, as far as they fit, and how to end."""
+    out = StringIO(_BEGIN_ANEW)
+    out.seek(0, 2)
+    for line in [*lines[: rows - 2], "q ends"]:
+        out.write(f"{visible(line)[:columns]}{_CLEAR_LINE}\n")
+    out.write(_CLEAR_BELOW)
+    return out.getvalue()
+
+
+@contextmanager
+def _keys() -> Iterator[None]:
+    """Keys come one by one and are not shown."""
+    before = termios.tcgetattr(sys.stdin)
+    tty.setcbreak(sys.stdin)
+    sys.stdout.write("\x1b[2J")
+    try:
+        yield
+    except KeyboardInterrupt:
+        return
+    finally:
+        termios.tcsetattr(sys.stdin, termios.TCSADRAIN, before)
+
+
+def _quit(seconds: float) -> bool:
+    """Whether q is typed within this time."""
+    until = time.monotonic() + seconds
+    while (left := until - time.monotonic()) > 0:
+        if select.select([sys.stdin], [], [], left)[0] and sys.stdin.read(1) in ("q", "Q", ""):
+            return True
+    return False

@@ -1,0 +1,224 @@
+"""``qdo work``."""
+
+from __future__ import annotations
+
+import logging
+import sys
+import threading
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import ExitStack, closing, contextmanager, suppress
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from qdo.assign import STRATEGIES
+from qdo.cli.options import SESSION_SECONDS, Workplace, dead_letters_option, with_workplace
+from qdo.dead import DeadLetters
+from qdo.subscription import is_pattern
+from queuey.cli.output import Progress, say
+from queuey.errors import QueueNotFound, QueueyError, ServerUnreachable
+
+if TYPE_CHECKING:
+    from qdo.client import Client
+    from qdo.worker import Worker
+
+CLIENT_RETRIES = 5
+"""Of one request: a worker has patience, and tries again after that."""
+_PROGRESS_SECONDS = 0.2
+
+
+@click.command("work")
+@click.argument("job", metavar="MODULE:FUNCTION")
+@with_workplace
+@click.option(
+    "-q",
+    "--queue",
+    "queues",
+    multiple=True,
+    required=True,
+    metavar="NAME",
+    help="Queue to work on, or a pattern such as 'mail-*'; more than once. Those that come later are found.",
+)
+@click.option(
+    "--threads", type=click.IntRange(1), default=4, show_default=True, help="Jobs at once, one in each partition."
+)
+@click.option(
+    "--processes",
+    type=click.IntRange(0),
+    default=0,
+    help="Run jobs in so many processes, for jobs that compute; set --threads to as many.",
+)
+@click.option(
+    "--batch",
+    type=click.IntRange(1),
+    default=1,
+    show_default=True,
+    help="Over 1: the function gets a list of up to so many messages of one partition.",
+)
+@click.option(
+    "--retries",
+    type=click.IntRange(0),
+    default=4,
+    show_default=True,
+    help="How often a job that raised is tried again, with growing pauses, before its message is a dead letter.",
+)
+@dead_letters_option
+@click.option("--at-most-once", is_flag=True, help="Record before the job begins: a crash loses instead of repeating.")
+@click.option("--from-end", is_flag=True, help="A group that is new begins with messages to come.")
+@click.option("--exit-at-end", is_flag=True, help="End when everything that is there is done.")
+@click.option(
+    "--strategy",
+    type=click.Choice(list(STRATEGIES)),
+    default="sticky",
+    show_default=True,
+    help="Who gets which partitions.",
+)
+@click.option(
+    "--session-seconds",
+    type=click.FloatRange(1, 3600),
+    default=SESSION_SECONDS,
+    show_default=True,
+    help="Silent for so long, a worker is dead to the others.",
+)
+@click.option(
+    "--drain-seconds",
+    type=click.FloatRange(0),
+    default=30.0,
+    show_default=True,
+    help="For jobs under way when a partition goes to another worker, and at the end.",
+)
+@click.option(
+    "--metrics", metavar="HOST:PORT", help="Tell Prometheus at this address; port 0 takes a free one and prints it."
+)
+@click.option("--log-json", is_flag=True, help="Log in JSON, one event a line.")
+def work_command(workplace: Workplace, job: str, queues: tuple[str, ...], log_json: bool, **given: Any) -> None:
+    """Run FUNCTION of MODULE for each message of the queues.
+
+    The function gets a message and its context: 'def process(message, context): ...'; its module is looked
+    for in the current folder, too. It may be 'async'. When it returns the message is done; when it raises it
+    is tried again. Each partition is worked on in order, by one worker of the group at a time; start
+    as many workers as there is work for, on any number of machines with --zookeeper.
+
+    SIGTERM or Ctrl-C ends in order: jobs under way are finished and recorded, partitions given back, exit
+    code 0. Once more ends at once: what is not recorded will be done again, exit code 143 or 130.
+    """
+    from queuey.logs import set_up
+
+    set_up("info", "json" if log_json else "text")
+    logging.getLogger("kazoo").setLevel(logging.WARNING)
+    _work(workplace, job, queues, **given)
+
+
+def _work(
+    workplace: Workplace,
+    job: str,
+    queues: Sequence[str],
+    *,
+    processes: int,
+    retries: int,
+    dead_letters: str,
+    session_seconds: float,
+    metrics: str | None,
+    exit_at_end: bool,
+    **given: Any,
+) -> None:
+    from qdo.cli.running import run_until_told
+    from qdo.job import RetryPolicy, is_async, load_hook
+    from qdo.worker import Worker
+
+    function = load_hook(job)
+    if processes and is_async(function):
+        raise click.UsageError("--processes: an async function runs in this process, leave the option out.")
+    _look_first(workplace, queues)
+    with ExitStack() as stack:
+        coordinator = workplace.coordinator(session_seconds)
+        stack.callback(coordinator.close)
+        worker = Worker(
+            function,
+            queues,
+            coordinator,
+            lambda: workplace.server.client(retries=CLIENT_RETRIES),
+            group=workplace.group,
+            processes=processes,
+            retry=RetryPolicy(attempts=retries + 1),
+            dead_letters=None if dead_letters == "none" else dead_letters,
+            exit_at_end=exit_at_end,
+            **given,
+        )
+        if metrics is not None:
+            from qdo.metrics import WorkerMetrics, figures_of, serve_metrics
+
+            told = WorkerMetrics(lambda: figures_of(worker, coordinator))
+            worker.took = told.took
+            say(f"qdo: metrics at {serve_metrics(told, metrics)}")
+        say(first_words(workplace, job, queues))
+        if exit_at_end:
+            stack.enter_context(_progress(lambda: backlog(workplace, queues, dead_letters), worker))
+        run_until_told(worker)
+    counts = worker.counts
+    say(f"qdo: {counts.done} done, {counts.failed} attempts failed, {counts.dead} given up")
+
+
+def first_words(workplace: Workplace, job: str, queues: Sequence[str]) -> str:
+    """What begins, and how to see how it goes."""
+    server, group = workplace.server, workplace.group
+    again = "" if group == "default" else f" --group {group}"
+    return (
+        f"qdo: {job} works on {', '.join(queues)} of {server.application} at {server.url}\n"
+        f"qdo: in group {group} on {workplace.where}; see 'qdo status{again}'; Ctrl-C ends in order, twice at once"
+    )
+
+
+def _look_first(workplace: Workplace, queues: Sequence[str]) -> None:
+    """Fail at once where waiting would not help; a server that is away, or a queue that is still to come, is waited for.
+
+    :raises Unauthenticated, Forbidden, ApplicationNotFound: the worker could do nothing.
+    """
+    try:
+        with workplace.server.client(retries=0) as client:
+            next(client.queues(page_size=1), None)
+            for queue in queues:
+                if not is_pattern(queue):
+                    _say_if_missing(client, queue)
+    except ServerUnreachable as error:
+        say(f"qdo: {error} It is waited for.")
+
+
+def _say_if_missing(client: Client, queue: str) -> None:
+    try:
+        client.read(queue, limit=1, with_bodies=False)
+    except QueueNotFound:
+        say(f"qdo: there is no queue {queue} yet: it is waited for")
+
+
+@contextmanager
+def _progress(total: Callable[[], int], worker: Worker) -> Iterator[None]:
+    """A bar, on a terminal: what this worker has done of what the group had to do at the start."""
+    if not sys.stderr.isatty():
+        yield
+        return
+    over = threading.Event()
+
+    def show() -> None:
+        with suppress(QueueyError), Progress("done here", total()) as progress:
+            while not over.wait(_PROGRESS_SECONDS):
+                progress.reach(worker.counts.done + worker.counts.dead)
+
+    thread = threading.Thread(target=show, name="progress", daemon=True)
+    thread.start()
+    try:
+        yield
+    finally:
+        over.set()
+        thread.join(1)
+
+
+def backlog(workplace: Workplace, queues: Sequence[str], dead_letters: str) -> int:
+    """Messages that the group has to do now."""
+    from qdo.lag import lags
+    from qdo.subscription import matching
+
+    dead = DeadLetters(dead_letters, workplace.group)
+    with workplace.server.client() as client, closing(workplace.coordinator()) as coordinator:
+        partitions = matching(client, queues, dead.is_one)
+        return sum(lag.messages for lag in lags(client, partitions, coordinator.offsets()).values())

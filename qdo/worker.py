@@ -1,0 +1,407 @@
+"""A worker: one member of a group, with the jobs that it runs.
+
+::
+
+    subscribe ─► Group (who owns what) ─► Fetcher (pages ahead) ─► Lanes ─► job threads ─► commits, grouped
+
+A message that was fetched and not committed when a worker dies is done again by whoever owns its
+partition next: at least once, in order within the partition (G16). A job begins only while the worker
+knows that nobody else can own its partition (G15).
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import os
+import signal
+import socket
+import threading
+from collections.abc import Callable, Collection, Mapping, Sequence
+from concurrent.futures import Executor, ProcessPoolExecutor
+from dataclasses import dataclass
+from itertools import islice
+from multiprocessing import get_context
+from typing import Any
+
+from qdo.assign import STRATEGIES, Partition
+from qdo.client import Client
+from qdo.coordination import Claim, Coordinator, Offset
+from qdo.dead import DEFAULT_DEAD_LETTERS, DeadLetters
+from qdo.fetch import Fetcher, at_end
+from qdo.group import Group
+from qdo.hooks import dict_context, log_failure, save_failed_message
+from qdo.job import Context, Failed, Job, RetryPolicy, StopWorker, is_async
+from qdo.lanes import Lane, Lanes
+from qdo.subscription import matching
+from qdo.values import Message
+from queuey.clock import Clock, SystemClock
+from queuey.errors import ConfigurationError, CoordinatorUnavailable, QueueyError
+from queuey.ids import MessageId
+
+# The names of hooks in settings of 2012 are qdo.worker:log_failure and so on.
+__all__ = ["Counts", "StopWorker", "Worker", "dict_context", "log_failure", "save_failed_message"]
+
+log = logging.getLogger(__name__)
+
+TURN_SECONDS = 0.05
+"""How long one lane may keep a thread while others wait."""
+LIST_SECONDS = 5.0
+"""Between two looks at which queues there are, while this member leads."""
+UNTRUSTED_SECONDS = 0.1
+
+
+@dataclass
+class Counts:
+    """What happened so far."""
+
+    done: int = 0
+    failed: int = 0
+    """Attempts that raised."""
+    dead: int = 0
+    """Messages given up."""
+    commits: int = 0
+    refused: int = 0
+    """Commits that were too late: somebody else has the partition (G14)."""
+
+
+class Worker:
+    """Runs ``job`` for each message of the subscribed queues, as one member of ``group``."""
+
+    def __init__(
+        self,
+        job: Job,
+        queues: Sequence[str],
+        coordinator: Coordinator,
+        make_client: Callable[[], Client],
+        *,
+        group: str = "default",
+        name: str | None = None,
+        threads: int = 4,
+        processes: int = 0,
+        batch: int = 1,
+        retry: RetryPolicy | None = None,
+        dead_letters: str | None = DEFAULT_DEAD_LETTERS,
+        at_most_once: bool = False,
+        from_end: bool = False,
+        exit_at_end: bool = False,
+        strategy: str = "sticky",
+        commit_seconds: float = 0.25,
+        drain_seconds: float = 30.0,
+        hung_seconds: float = 300.0,
+        prefetch_messages: int = 2000,
+        prefetch_bytes: int = 32 << 20,
+        context_value: Any = None,
+        on_failure: Callable[[Failed, Any], None] | None = None,
+        clock: Clock | None = None,
+    ) -> None:
+        """:param queues: names, or patterns with ``*``, ``?`` and ``[...]``; queues that come later are found within ten seconds.
+        :param make_client: called once for each thread that talks to Queuey; of one application.
+        :param threads: jobs at once at most; one in each partition.
+        :param processes: if not 0, jobs run in so many processes, beside the threads that wait for them; job and messages must be picklable.
+        :param batch: if not 1, the job is called with a list of up to so many messages of one partition.
+        :param dead_letters: name of the queue for what fails again and again, ``{queue}`` being where it came from;
+            None passes it over with an error in the log.
+        :param at_most_once: commit before the job begins: a crash loses the message under way instead of repeating it.
+        :param from_end: a group that is new begins with messages to come.
+        :param exit_at_end: end when everything that is there is done.
+        :param commit_seconds: between two commits, each for all partitions that moved.
+        :param drain_seconds: for jobs under way at the end, or when their partition goes to somebody else.
+        :param hung_seconds: a job that takes longer is reported; others go on.
+        :param on_failure: called in place of writing a dead letter, with the failure and the context value.
+        :raises ConfigurationError: an argument is out of range.
+        """
+        if strategy not in STRATEGIES:
+            raise ConfigurationError(f"strategy {strategy!r}: expected one of {', '.join(STRATEGIES)}")
+        for what, value in (("threads", threads), ("batch", batch), ("prefetch_messages", prefetch_messages)):
+            if value < 1:
+                raise ConfigurationError(f"{what} is {value}: expected 1 or more")
+        if not queues:
+            raise ConfigurationError("no queue to work on: name one, or a pattern")
+        self._clock = clock or SystemClock()
+        self._patterns = list(queues)
+        self._coordinator = coordinator
+        self._make_client = make_client
+        self._retry = retry or RetryPolicy()
+        self._dead = None if dead_letters is None else DeadLetters(dead_letters, group)
+        self._on_failure = on_failure
+        self._at_most_once = at_most_once
+        self._batch = batch
+        self._threads = threads
+        self._group_name = group
+        self._value = context_value
+        self._commit_seconds = commit_seconds
+        self._hung_seconds = hung_seconds
+        self._exit_at_end = exit_at_end
+        self._lanes = Lanes(prefetch_messages=prefetch_messages, prefetch_bytes=prefetch_bytes)
+        self._fetcher = Fetcher(make_client, self._lanes, self._clock, from_end=from_end)
+        self._call, self._executor, self._loop = self._how_to_call(job, processes)
+        about = {"name": name or socket.gethostname().partition(".")[0], "host": socket.getfqdn(), "pid": os.getpid()}
+        self.group = Group(
+            coordinator,
+            self,
+            lambda: self._subscribed,
+            clock=self._clock,
+            about=about,
+            strategy=STRATEGIES[strategy],
+            drain_seconds=drain_seconds,
+        )
+        self.counts = Counts()
+        self.took: Callable[[float], None] | None = None
+        """Told the seconds of each call of the job, by whatever thread made it. Set it before :meth:`run`."""
+        self._subscribed: Collection[Partition] | None = None
+        self._wake = threading.Event()
+        self._stopping = threading.Event()
+        self._stopped_at_once = False
+        self._reported: set[Claim] = set()
+        coordinator.changed = self._wake.set
+
+    def _how_to_call(
+        self, job: Job, processes: int
+    ) -> tuple[Callable[[Any, Context], Any], Executor | None, asyncio.AbstractEventLoop | None]:
+        if is_async(job):
+            loop = asyncio.new_event_loop()
+            threading.Thread(target=loop.run_forever, name="async-jobs", daemon=True).start()
+            return lambda what, context: asyncio.run_coroutine_threadsafe(job(what, context), loop).result(), None, loop
+        if processes:
+            # A terminal sends Ctrl-C to all of its processes: those of the jobs end when the worker says so.
+            pool = ProcessPoolExecutor(
+                processes,
+                mp_context=get_context("spawn"),
+                initializer=signal.signal,
+                initargs=(signal.SIGINT, signal.SIG_IGN),
+            )
+            return lambda what, context: pool.submit(_in_process, job, what, context.plain()).result(), pool, None
+        return job, None, None
+
+    # Life
+
+    def run(self) -> Counts:
+        """Work until :meth:`stop`, a job's :class:`~qdo.job.StopWorker`, or the end that ``exit_at_end`` asks for."""
+        threads = [threading.Thread(target=self._list, name="list", daemon=True)]
+        threads += [
+            threading.Thread(target=self._work, name=f"job-{number}", daemon=True) for number in range(self._threads)
+        ]
+        for thread in threads:
+            thread.start()
+        try:
+            while not self._stopping.is_set():
+                rest = min(self.group.step(), self._commit_seconds)
+                self._commit()
+                self._report_hung()
+                if self._exit_at_end and self._is_at_end():
+                    break
+                self._wake.wait(rest)
+                self._wake.clear()
+            self._stopping.set()
+            while not self._stopped_at_once and (left := self.group.leave()) is not None:
+                self._commit()
+                self._wake.wait(min(left, 0.05))
+                self._wake.clear()
+        finally:
+            self._stopping.set()
+            self._fetcher.stop()
+            self._lanes.close()
+            self._coordinator.close()
+            if self._executor is not None:
+                self._executor.shutdown(wait=False, cancel_futures=True)
+            if self._loop is not None:
+                self._loop.call_soon_threadsafe(self._loop.stop)
+        return self.counts
+
+    def stop(self, *, at_once: bool = False) -> None:
+        """Let :meth:`run` end: jobs under way are waited for, what they did is committed, partitions are given back.
+
+        May be called in a signal handler.
+
+        :param at_once: wait for nothing; what is not committed will be done again.
+        """
+        self._stopped_at_once = self._stopped_at_once or at_once
+        self._stopping.set()
+        self._wake.set()
+
+    @property
+    def requests(self) -> int:
+        """Sent to read messages, so far."""
+        return self._fetcher.requests
+
+    def waiting(self) -> list[tuple[int, MessageId | None]]:
+        """Of each partition that is owned: how many messages are fetched and not finished, and the first of them."""
+        return self._lanes.waiting()
+
+    def _is_at_end(self) -> bool:
+        """Everything that there is for this member is done: only then may it go."""
+        return self.group.settled and self._subscribed_known() and at_end(self._lanes.all())
+
+    def _subscribed_known(self) -> bool:
+        return self.group.plan.generation > 0
+
+    # Which queues there are
+
+    def _list(self) -> None:
+        with self._make_client() as client:
+            while not self._stopping.is_set():
+                if self.group.leads or self._subscribed is None:
+                    try:
+                        self._subscribed = self._matching(client)
+                    except QueueyError as error:
+                        log.warning("the queues cannot be listed: %s", error)
+                    else:
+                        self._wake.set()
+                self._stopping.wait(LIST_SECONDS if self._subscribed is not None else 0.5)
+
+    def _matching(self, client: Client) -> list[Partition]:
+        """A pattern never means the group's own dead letters; who wants these names their queue."""
+        return matching(client, self._patterns, lambda name: self._dead is not None and self._dead.is_one(name))
+
+    # What the group says
+
+    def gained(self, claims: Mapping[Claim, Offset | None]) -> None:
+        for claim, offset in claims.items():
+            context = Context(
+                claim.partition.queue,
+                claim.partition.number,
+                claim.generation,
+                member=self.group.name or "",
+                group=self._group_name,
+                clock=self._clock,
+                value=self._value,
+            )
+            self._lanes.add(Lane(claim, offset, context))
+        self._fetcher.follow(sorted({claim.partition.queue for claim in claims}))
+
+    def losing(self, claims: Collection[Claim]) -> None:
+        self._lanes.shut(claims)
+
+    def drained(self, claims: Collection[Claim]) -> Collection[Claim]:
+        self._commit()
+        done = self._lanes.drained(claims)
+        self._lanes.remove(done)
+        return done
+
+    def lost(self, claims: Collection[Claim]) -> None:
+        self._lanes.remove(claims)
+
+    # Committing
+
+    def _commit(self) -> None:
+        offsets = self._lanes.to_commit()
+        if not offsets or not self._coordinator.trusted():
+            return
+        try:
+            refused = self._coordinator.commit(offsets)
+        except CoordinatorUnavailable as error:
+            log.warning("offsets are not committed yet: %s", error)
+            return
+        self.counts.commits += 1
+        self.counts.refused += len(refused)
+        self._lanes.committed({claim: offset for claim, offset in offsets.items() if claim not in refused})
+        if refused:
+            self.group.fenced(refused)
+            self._wake.set()
+
+    def _report_hung(self) -> None:
+        now = self._clock.elapsed()
+        for lane in self._lanes.all():
+            if lane.running and now - lane.began > self._hung_seconds and lane.claim not in self._reported:
+                self._reported.add(lane.claim)
+                log.error("a job in %s takes longer than %g s", lane.claim.partition, self._hung_seconds)
+
+    # Jobs
+
+    def _work(self) -> None:
+        elapsed = self._clock.elapsed
+        with self._make_client() as client:
+            while (lane := self._lanes.next_ready(elapsed(), elapsed)) is not None:
+                resume_at = elapsed() + 1.0
+                try:
+                    resume_at = self._turn(lane, client)
+                except StopWorker:
+                    self.stop()
+                except Exception:
+                    log.exception("a worker's thread failed in %s", lane.claim.partition)
+                finally:
+                    self._lanes.rest(lane, resume_at)
+
+    def _turn(self, lane: Lane, client: Client) -> float:
+        """Run a lane's jobs for a while.
+
+        :returns: the elapsed time before which it is not to go on.
+        """
+        elapsed, trusted, stopping = self._clock.elapsed, self._coordinator.trusted, self._stopping.is_set
+        until = elapsed() + TURN_SECONDS
+        while lane.open and not stopping():
+            if not trusted():
+                return elapsed() + UNTRUSTED_SECONDS
+            messages = list(islice(lane.buffer, self._batch))
+            if self._at_most_once and not self._committed_first(lane, messages[-1]):
+                return elapsed() + UNTRUSTED_SECONDS
+            pause = self._attempt(lane, messages, client)
+            if pause is not None:
+                return elapsed() + pause
+            if not self._lanes.finished(lane, len(messages)) or elapsed() > until:
+                break
+        return 0.0
+
+    def _attempt(self, lane: Lane, messages: Sequence[Message], client: Client) -> float | None:
+        """One attempt.
+
+        :returns: None when the messages are finished, else seconds until the next attempt.
+        """
+        context = lane.context
+        context.attempt, context.message = lane.attempt, messages[0]
+        try:
+            began = self._clock.elapsed()
+            try:
+                self._call(messages[0] if self._batch == 1 else list(messages), context)
+            finally:
+                if self.took is not None:
+                    self.took(self._clock.elapsed() - began)
+        except StopWorker:
+            raise
+        except Exception as error:  # noqa: BLE001 - whatever a job raises
+            self.counts.failed += 1
+            failed = Failed(context.queue, messages, lane.attempt, error)
+            log.warning(
+                "attempt %d at %s in %s failed: %s",
+                *(failed.attempts, messages[0].id.hex, lane.claim.partition, failed.reason),
+            )
+            pause = None if self._at_most_once else self._retry.pause(lane.attempt)
+            if pause is None:
+                return self._give_up(failed, client)
+            lane.attempt += 1
+            return pause
+        self.counts.done += len(messages)
+        return None
+
+    def _give_up(self, failed: Failed, client: Client) -> float | None:
+        try:
+            if self._on_failure is not None:
+                self._on_failure(failed, self._value)
+            elif self._dead is not None:
+                self._dead.write(client, failed)
+            else:
+                log.error("given up after %d attempts: %s", failed.attempts, failed.reason)
+        except QueueyError as error:
+            log.warning("a dead letter could not be written yet: %s", error)
+            return self._retry.most_seconds / 10
+        self.counts.dead += len(failed.messages)
+        return None
+
+    def _committed_first(self, lane: Lane, message: Message) -> bool:
+        """At most once: nobody will see these messages again."""
+        offsets = {lane.claim: Offset(lane.incarnation, message.id)}
+        try:
+            refused = self._coordinator.commit(offsets)
+        except CoordinatorUnavailable:
+            return False
+        if refused:
+            self.group.fenced(refused)
+            self._wake.set()
+            return False
+        self._lanes.committed(offsets)
+        return True
+
+
+def _in_process(job: Job, what: Any, context: Context) -> None:
+    job(what, context)
