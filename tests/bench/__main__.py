@@ -12,7 +12,21 @@ from typing import Any, get_args
 
 import click
 
-from tests.bench import appends, arrival, identity, inside, live, memory, queues, reads, stored, traps, users
+from tests.bench import (
+    appends,
+    arrival,
+    groups,
+    identity,
+    inside,
+    live,
+    memory,
+    queues,
+    reads,
+    stored,
+    traps,
+    users,
+    workers,
+)
 from tests.bench.measure import BenchFailed
 from tests.bench.on_cassandra.scenes import SCENES as SCENES_ON_CASSANDRA
 from tests.bench.on_cassandra.topics import TOPICS as ON_CASSANDRA
@@ -35,6 +49,8 @@ TOPICS: Topics = {
     "stored": stored.measure,
     "identity": identity.measure,
     "memory": memory.measure,
+    "workers": workers.measure,
+    "groups": groups.measure,
     "clustered": traps.clustered,
     "threads": traps.threads,
     "parser": traps.parser,

@@ -1,0 +1,1 @@
+"""Crash reports, processed by as many workers as it takes."""
