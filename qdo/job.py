@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import importlib
-import inspect
 import random
 import sys
 from collections.abc import Callable, Sequence
@@ -135,8 +134,3 @@ def load_hook(text: str) -> Any:
     if not callable(found):
         raise ConfigurationError(f"{text!r}: module {module} has no function {name}")
     return found
-
-
-def is_async(job: Job) -> bool:
-    """Whether calling it gives a coroutine."""
-    return inspect.iscoroutinefunction(job) or inspect.iscoroutinefunction(getattr(job, "__call__", None))  # noqa: B004

@@ -1,10 +1,17 @@
-"""What a worker has under way in one partition: messages fetched ahead, one job at a time, in order."""
+"""What a worker has under way in its partitions: messages fetched ahead, and jobs in order.
+
+A lane is one partition. Its messages are worked on one after the other, or in several strands at once: then
+messages of one key share a strand, and so keep their order. What is committed is the last message that is
+finished together with all before it.
+"""
 
 from __future__ import annotations
 
+import contextlib
 import threading
+import zlib
 from collections import deque
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from math import inf
 
 from qdo.coordination import Claim, Offset
@@ -13,54 +20,73 @@ from qdo.values import Message
 from qdo.wire import cursor_at
 from queuey.ids import ZERO_ID, MessageId
 
-__all__ = ["Lane", "Lanes"]
+__all__ = ["Lane", "Lanes", "Strand"]
 
 
-class Lane:
-    """One owned partition. What changes is guarded by the lock of its :class:`Lanes`."""
+class Strand:
+    """Messages of one lane that follow each other. What changes is guarded by the lock of its :class:`Lanes`."""
 
-    __slots__ = (
-        "at_end",
-        "attempt",
-        "began",
-        "buffer",
-        "claim",
-        "committed",
-        "context",
-        "done",
-        "fetched",
-        "freed_bytes",
-        "incarnation",
-        "open",
-        "queued",
-        "resume_at",
-        "running",
-    )
+    __slots__ = ("attempt", "began", "buffer", "context", "freed_bytes", "lane", "queued", "resume_at", "running")
 
-    def __init__(self, claim: Claim, offset: Offset | None, context: Context) -> None:
-        self.claim = claim
+    def __init__(self, lane: Lane, context: Context) -> None:
+        self.lane = lane
         self.context = context
-        self.incarnation = "" if offset is None else offset.incarnation
-        """Of the queue that the places below are of; empty before anything is known."""
-        self.done: MessageId | None = None if offset is None else offset.message_id
-        """The last message that is finished."""
-        self.committed = self.done
-        self.fetched: MessageId | None = self.done
-        """The last message that was fetched."""
         self.buffer: deque[Message] = deque()
         self.freed_bytes = 0
-        """Of messages that are done with, until the lane's turn is over."""
-        self.open = True
-        """New jobs may begin."""
+        """Of messages that are done with, until the strand's turn is over."""
         self.running = False
         self.queued = False
         self.began = inf
-        """When the job under way began, by elapsed time."""
+        """When the turn under way began, by elapsed time."""
         self.attempt = 1
         """Of the first message in the buffer."""
         self.resume_at = -inf
+
+
+class Lane:
+    """One owned partition."""
+
+    __slots__ = (
+        "_ahead",
+        "_order",
+        "at_end",
+        "claim",
+        "committed",
+        "done",
+        "fetched",
+        "incarnation",
+        "open",
+        "strands",
+    )
+
+    def __init__(self, claim: Claim, offset: Offset | None, contexts: Sequence[Context]) -> None:
+        """:param contexts: one for each strand."""
+        self.claim = claim
+        self.strands = [Strand(self, context) for context in contexts]
+        self.incarnation = "" if offset is None else offset.incarnation
+        """Of the queue that the places below are of; empty before anything is known."""
+        self.done: MessageId | None = None if offset is None else offset.message_id
+        """The last message that is finished with all before it."""
+        self.committed = self.done
+        self.fetched: MessageId | None = self.done
+        """The last message that was fetched."""
+        self.open = True
+        """New jobs may begin."""
         self.at_end = False
         """The last look found nothing more."""
+        self._order: deque[MessageId] = deque()
+        """Fetched and not finished with all before them; only kept where there are several strands."""
+        self._ahead: set[MessageId] = set()
+        """Finished before one that comes earlier."""
+
+    @property
+    def running(self) -> bool:
+        return any(strand.running for strand in self.strands)
+
+    @property
+    def unfinished(self) -> int:
+        """Messages fetched that hold up the offset."""
+        return len(self._order) if len(self.strands) > 1 else len(self.strands[0].buffer)
 
     @property
     def dirty(self) -> bool:
@@ -70,7 +96,38 @@ class Lane:
     @property
     def idle(self) -> bool:
         """Nothing fetched, nothing under way, all committed."""
-        return not self.running and not self.buffer and not self.dirty
+        return not self.running and not any(strand.buffer for strand in self.strands) and not self.dirty
+
+    def take(self, message: Message) -> None:
+        """Put a message that was fetched behind those before it."""
+        if len(self.strands) > 1:
+            self._order.append(message.id)
+        self.strand_of(message).buffer.append(message)
+
+    def strand_of(self, message: Message) -> Strand:
+        """Messages of one key share a strand; those without a key are spread."""
+        if len(self.strands) == 1:
+            return self.strands[0]
+        number = message.id.ticks if message.key is None else zlib.crc32(message.key.encode())
+        return self.strands[number % len(self.strands)]
+
+    def finish(self, message_id: MessageId) -> None:
+        """A message is done with; with several strands, call it with the lock held."""
+        if len(self.strands) == 1:
+            self.done = message_id
+            return
+        self._ahead.add(message_id)
+        while self._order and self._order[0] in self._ahead:
+            self.done = self._order.popleft()
+            self._ahead.remove(self.done)
+
+    def start_over(self, incarnation: str, start: MessageId) -> None:
+        """The places so far count no more; nothing is in the buffers."""
+        self.incarnation = incarnation
+        self.done = self.committed = None
+        self.fetched = start
+        self._order.clear()
+        self._ahead.clear()
 
 
 class Lanes:
@@ -80,7 +137,7 @@ class Lanes:
         self.lock = threading.Condition()
         self._by_claim: dict[Claim, Lane] = {}
         self._by_queue: dict[str, dict[int, Lane]] = {}
-        self._ready: deque[Lane] = deque()
+        self._ready: deque[Strand] = deque()
         self._most = prefetch_messages
         self._most_bytes = prefetch_bytes
         self.bytes = 0
@@ -115,10 +172,9 @@ class Lanes:
                     self._forget_buffer(lane)
 
     def _forget_buffer(self, lane: Lane) -> None:
-        if lane.running:
-            return  # whoever runs it stops after this message, and then it is done
-        while lane.buffer:
-            self.bytes -= len(lane.buffer.pop().body)
+        for strand in lane.strands:
+            while strand.buffer and not strand.running:  # whoever runs it stops after this message, and then it is done
+                self.bytes -= len(strand.buffer.pop().body)
 
     def remove(self, claims: Iterable[Claim]) -> None:
         with self.lock:
@@ -142,7 +198,7 @@ class Lanes:
             lanes = [lane for lane in self._by_queue.get(queue, {}).values() if lane.open]
             if self.bytes >= self._most_bytes:
                 return [], False
-            wanting = [lane for lane in lanes if len(lane.buffer) < self._most]
+            wanting = [lane for lane in lanes if lane.unfinished < self._most]
             return wanting, len(wanting) == len(lanes)
 
     def fill(self, lanes: Mapping[int, Lane], messages: Iterable[Message], *, more: bool) -> None:
@@ -154,68 +210,72 @@ class Lanes:
                 lane = lanes[message.partition]
                 lane.fetched = message.id
                 if lane.open:
-                    lane.buffer.append(message)
+                    lane.take(message)
                     self.bytes += len(message.body)
             for lane in lanes.values():
-                self._enqueue(lane)
+                for strand in lane.strands:
+                    self._enqueue(strand)
 
     # Working
 
-    def _enqueue(self, lane: Lane) -> None:
-        if lane.open and lane.buffer and not lane.running and not lane.queued:
-            lane.queued = True
-            self._ready.append(lane)
+    def _enqueue(self, strand: Strand) -> None:
+        if strand.lane.open and strand.buffer and not strand.running and not strand.queued:
+            strand.queued = True
+            self._ready.append(strand)
             self.lock.notify()
 
-    def next_ready(self, now: float, clock_elapsed: Callable[[], float]) -> Lane | None:
-        """Wait for a lane with something to do, and mark it running; None once closed.
+    def next_ready(self, now: float, clock_elapsed: Callable[[], float]) -> Strand | None:
+        """Wait for a strand with something to do, and mark it running; None once closed.
 
-        Lanes that wait for another attempt are passed over until their time has come.
+        Those that wait for another attempt are passed over until their time has come.
         """
         with self.lock:
             while not self.closed:
                 rest = 1.0
                 for _ in range(len(self._ready)):
-                    lane = self._ready.popleft()
-                    if not (lane.open and lane.buffer):
-                        lane.queued = False
-                    elif lane.resume_at <= now:
-                        lane.queued = False
-                        lane.running = True
-                        lane.began = now
-                        return lane
+                    strand = self._ready.popleft()
+                    if not (strand.lane.open and strand.buffer):
+                        strand.queued = False
+                    elif strand.resume_at <= now:
+                        strand.queued = False
+                        strand.running = True
+                        strand.began = now
+                        return strand
                     else:
-                        rest = min(rest, lane.resume_at - now)
-                        self._ready.append(lane)
+                        rest = min(rest, strand.resume_at - now)
+                        self._ready.append(strand)
                 self.lock.wait(max(rest, 0.001))
                 now = clock_elapsed()
             return None
 
-    @staticmethod
-    def finished(lane: Lane, count: int) -> bool:
-        """The first ``count`` messages of the buffer are done with. Belongs to who runs the lane, and takes no lock.
+    def finished(self, strand: Strand, count: int) -> bool:
+        """The first ``count`` messages of the buffer are done with. Belongs to who runs the strand.
 
         :returns: whether there is another one that may begin now.
         """
-        buffer = lane.buffer
-        for _ in range(count):
-            message = buffer.popleft()
-            lane.freed_bytes += len(message.body)
-        lane.done = message.id
-        lane.attempt = 1
+        lane, buffer = strand.lane, strand.buffer
+        done = [buffer.popleft() for _ in range(count)]
+        strand.freed_bytes += sum([len(message.body) for message in done])
+        strand.attempt = 1
+        if len(lane.strands) == 1:
+            lane.finish(done[-1].id)
+        else:
+            with self.lock:
+                for message in done:
+                    lane.finish(message.id)
         return lane.open and bool(buffer)
 
-    def rest(self, lane: Lane, resume_at: float = -inf) -> None:
-        """A lane's turn is over; not to begin again before ``resume_at``."""
+    def rest(self, strand: Strand, resume_at: float = -inf) -> None:
+        """A strand's turn is over; not to begin again before ``resume_at``."""
         with self.lock:
-            lane.running = False
-            lane.began = inf
-            lane.resume_at = resume_at
-            self.bytes -= lane.freed_bytes
-            lane.freed_bytes = 0
-            if not lane.open:
-                self._forget_buffer(lane)
-            self._enqueue(lane)
+            strand.running = False
+            strand.began = inf
+            strand.resume_at = resume_at
+            self.bytes -= strand.freed_bytes
+            strand.freed_bytes = 0
+            if not strand.lane.open:
+                self._forget_buffer(strand.lane)
+            self._enqueue(strand)
             self.lock.notify_all()
 
     def close(self) -> None:
@@ -227,10 +287,11 @@ class Lanes:
         """Of each lane: how many messages are fetched and not finished, and the first of them."""
         found: list[tuple[int, MessageId | None]] = []
         for lane in self.all():
-            try:
-                found.append((len(lane.buffer), lane.buffer[0].id))
-            except IndexError:  # a job has just finished the last one
-                found.append((0, None))
+            firsts = []
+            for strand in lane.strands:
+                with contextlib.suppress(IndexError):  # a job has just finished the last one
+                    firsts.append(strand.buffer[0].id)
+            found.append((sum(len(strand.buffer) for strand in lane.strands), min(firsts, default=None)))
         return found
 
     # Committing
@@ -265,10 +326,8 @@ class Lanes:
         with self.lock:
             for lane in self._by_queue.get(queue, {}).values():
                 if lane.incarnation != incarnation and not lane.running:
-                    lane.incarnation = incarnation
-                    lane.done = lane.committed = None
-                    lane.fetched = start
                     self._forget_buffer(lane)
+                    lane.start_over(incarnation, start)
 
 
 def cursor_of(lanes: Mapping[int, Lane], incarnation: str) -> str:

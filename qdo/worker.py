@@ -11,28 +11,25 @@ knows that nobody else can own its partition (G15).
 
 from __future__ import annotations
 
-import asyncio
 import logging
 import os
-import signal
 import socket
 import threading
 from collections.abc import Callable, Collection, Mapping, Sequence
-from concurrent.futures import Executor, ProcessPoolExecutor
 from dataclasses import dataclass
 from itertools import islice
-from multiprocessing import get_context
 from typing import Any
 
 from qdo.assign import STRATEGIES, Partition
+from qdo.calling import caller_of
 from qdo.client import Client
 from qdo.coordination import Claim, Coordinator, Offset
 from qdo.dead import DEFAULT_DEAD_LETTERS, DeadLetters
 from qdo.fetch import Fetcher, at_end
 from qdo.group import Group
 from qdo.hooks import dict_context, log_failure, save_failed_message
-from qdo.job import Context, Failed, Job, RetryPolicy, StopWorker, is_async
-from qdo.lanes import Lane, Lanes
+from qdo.job import Context, Failed, Job, RetryPolicy, StopWorker
+from qdo.lanes import Lane, Lanes, Strand
 from qdo.subscription import matching
 from qdo.values import Message
 from queuey.clock import Clock, SystemClock
@@ -80,6 +77,7 @@ class Worker:
         threads: int = 4,
         processes: int = 0,
         batch: int = 1,
+        by_key: int = 1,
         retry: RetryPolicy | None = None,
         dead_letters: str | None = DEFAULT_DEAD_LETTERS,
         at_most_once: bool = False,
@@ -100,6 +98,8 @@ class Worker:
         :param threads: jobs at once at most; one in each partition.
         :param processes: if not 0, jobs run in so many processes, beside the threads that wait for them; job and messages must be picklable.
         :param batch: if not 1, the job is called with a list of up to so many messages of one partition.
+        :param by_key: if not 1, up to so many messages of one partition at once: those of one key still one after the
+            other, those without a key in no order.
         :param dead_letters: name of the queue for what fails again and again, ``{queue}`` being where it came from;
             None passes it over with an error in the log.
         :param at_most_once: commit before the job begins: a crash loses the message under way instead of repeating it.
@@ -113,9 +113,16 @@ class Worker:
         """
         if strategy not in STRATEGIES:
             raise ConfigurationError(f"strategy {strategy!r}: expected one of {', '.join(STRATEGIES)}")
-        for what, value in (("threads", threads), ("batch", batch), ("prefetch_messages", prefetch_messages)):
+        for what, value in (
+            ("threads", threads),
+            ("batch", batch),
+            ("by_key", by_key),
+            ("prefetch_messages", prefetch_messages),
+        ):
             if value < 1:
                 raise ConfigurationError(f"{what} is {value}: expected 1 or more")
+        if at_most_once and by_key > 1:
+            raise ConfigurationError("at_most_once records before the job begins, and so goes one by one: no by_key")
         if not queues:
             raise ConfigurationError("no queue to work on: name one, or a pattern")
         self._clock = clock or SystemClock()
@@ -127,6 +134,7 @@ class Worker:
         self._on_failure = on_failure
         self._at_most_once = at_most_once
         self._batch = batch
+        self._by_key = by_key
         self._threads = threads
         self._group_name = group
         self._value = context_value
@@ -135,7 +143,8 @@ class Worker:
         self._exit_at_end = exit_at_end
         self._lanes = Lanes(prefetch_messages=prefetch_messages, prefetch_bytes=prefetch_bytes)
         self._fetcher = Fetcher(make_client, self._lanes, self._clock, from_end=from_end)
-        self._call, self._executor, self._loop = self._how_to_call(job, processes)
+        self._caller = caller_of(job, processes)
+        self._call = self._caller.call
         about = {"name": name or socket.gethostname().partition(".")[0], "host": socket.getfqdn(), "pid": os.getpid()}
         self.group = Group(
             coordinator,
@@ -155,24 +164,6 @@ class Worker:
         self._stopped_at_once = False
         self._reported: set[Claim] = set()
         coordinator.changed = self._wake.set
-
-    def _how_to_call(
-        self, job: Job, processes: int
-    ) -> tuple[Callable[[Any, Context], Any], Executor | None, asyncio.AbstractEventLoop | None]:
-        if is_async(job):
-            loop = asyncio.new_event_loop()
-            threading.Thread(target=loop.run_forever, name="async-jobs", daemon=True).start()
-            return lambda what, context: asyncio.run_coroutine_threadsafe(job(what, context), loop).result(), None, loop
-        if processes:
-            # A terminal sends Ctrl-C to all of its processes: those of the jobs end when the worker says so.
-            pool = ProcessPoolExecutor(
-                processes,
-                mp_context=get_context("spawn"),
-                initializer=signal.signal,
-                initargs=(signal.SIGINT, signal.SIG_IGN),
-            )
-            return lambda what, context: pool.submit(_in_process, job, what, context.plain()).result(), pool, None
-        return job, None, None
 
     # Life
 
@@ -203,10 +194,7 @@ class Worker:
             self._fetcher.stop()
             self._lanes.close()
             self._coordinator.close()
-            if self._executor is not None:
-                self._executor.shutdown(wait=False, cancel_futures=True)
-            if self._loop is not None:
-                self._loop.call_soon_threadsafe(self._loop.stop)
+            self._caller.close()
         return self.counts
 
     def stop(self, *, at_once: bool = False) -> None:
@@ -258,17 +246,19 @@ class Worker:
 
     def gained(self, claims: Mapping[Claim, Offset | None]) -> None:
         for claim, offset in claims.items():
-            context = Context(
-                claim.partition.queue,
-                claim.partition.number,
-                claim.generation,
-                member=self.group.name or "",
-                group=self._group_name,
-                clock=self._clock,
-                value=self._value,
-            )
-            self._lanes.add(Lane(claim, offset, context))
+            self._lanes.add(Lane(claim, offset, [self._context(claim) for _ in range(self._by_key)]))
         self._fetcher.follow(sorted({claim.partition.queue for claim in claims}))
+
+    def _context(self, claim: Claim) -> Context:
+        return Context(
+            claim.partition.queue,
+            claim.partition.number,
+            claim.generation,
+            member=self.group.name or "",
+            group=self._group_name,
+            clock=self._clock,
+            value=self._value,
+        )
 
     def losing(self, claims: Collection[Claim]) -> None:
         self._lanes.shut(claims)
@@ -303,7 +293,8 @@ class Worker:
     def _report_hung(self) -> None:
         now = self._clock.elapsed()
         for lane in self._lanes.all():
-            if lane.running and now - lane.began > self._hung_seconds and lane.claim not in self._reported:
+            longest = max(now - strand.began for strand in lane.strands)
+            if longest > self._hung_seconds and lane.claim not in self._reported:
                 self._reported.add(lane.claim)
                 log.error("a job in %s takes longer than %g s", lane.claim.partition, self._hung_seconds)
 
@@ -312,44 +303,45 @@ class Worker:
     def _work(self) -> None:
         elapsed = self._clock.elapsed
         with self._make_client() as client:
-            while (lane := self._lanes.next_ready(elapsed(), elapsed)) is not None:
+            while (strand := self._lanes.next_ready(elapsed(), elapsed)) is not None:
                 resume_at = elapsed() + 1.0
                 try:
-                    resume_at = self._turn(lane, client)
+                    resume_at = self._turn(strand, client)
                 except StopWorker:
                     self.stop()
                 except Exception:
-                    log.exception("a worker's thread failed in %s", lane.claim.partition)
+                    log.exception("a worker's thread failed in %s", strand.lane.claim.partition)
                 finally:
-                    self._lanes.rest(lane, resume_at)
+                    self._lanes.rest(strand, resume_at)
 
-    def _turn(self, lane: Lane, client: Client) -> float:
-        """Run a lane's jobs for a while.
+    def _turn(self, strand: Strand, client: Client) -> float:
+        """Run a strand's jobs for a while.
 
         :returns: the elapsed time before which it is not to go on.
         """
         elapsed, trusted, stopping = self._clock.elapsed, self._coordinator.trusted, self._stopping.is_set
         until = elapsed() + TURN_SECONDS
+        lane = strand.lane
         while lane.open and not stopping():
             if not trusted():
                 return elapsed() + UNTRUSTED_SECONDS
-            messages = list(islice(lane.buffer, self._batch))
+            messages = list(islice(strand.buffer, self._batch))
             if self._at_most_once and not self._committed_first(lane, messages[-1]):
                 return elapsed() + UNTRUSTED_SECONDS
-            pause = self._attempt(lane, messages, client)
+            pause = self._attempt(strand, messages, client)
             if pause is not None:
                 return elapsed() + pause
-            if not self._lanes.finished(lane, len(messages)) or elapsed() > until:
+            if not self._lanes.finished(strand, len(messages)) or elapsed() > until:
                 break
         return 0.0
 
-    def _attempt(self, lane: Lane, messages: Sequence[Message], client: Client) -> float | None:
+    def _attempt(self, strand: Strand, messages: Sequence[Message], client: Client) -> float | None:
         """One attempt.
 
         :returns: None when the messages are finished, else seconds until the next attempt.
         """
-        context = lane.context
-        context.attempt, context.message = lane.attempt, messages[0]
+        context = strand.context
+        context.attempt, context.message = strand.attempt, messages[0]
         try:
             began = self._clock.elapsed()
             try:
@@ -361,15 +353,15 @@ class Worker:
             raise
         except Exception as error:  # noqa: BLE001 - whatever a job raises
             self.counts.failed += 1
-            failed = Failed(context.queue, messages, lane.attempt, error)
+            failed = Failed(context.queue, messages, strand.attempt, error)
             log.warning(
                 "attempt %d at %s in %s failed: %s",
-                *(failed.attempts, messages[0].id.hex, lane.claim.partition, failed.reason),
+                *(failed.attempts, messages[0].id.hex, strand.lane.claim.partition, failed.reason),
             )
-            pause = None if self._at_most_once else self._retry.pause(lane.attempt)
+            pause = None if self._at_most_once else self._retry.pause(strand.attempt)
             if pause is None:
                 return self._give_up(failed, client)
-            lane.attempt += 1
+            strand.attempt += 1
             return pause
         self.counts.done += len(messages)
         return None
@@ -401,7 +393,3 @@ class Worker:
             return False
         self._lanes.committed(offsets)
         return True
-
-
-def _in_process(job: Job, what: Any, context: Context) -> None:
-    job(what, context)

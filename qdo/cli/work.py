@@ -56,6 +56,13 @@ _PROGRESS_SECONDS = 0.2
     help="Over 1: the function gets a list of up to so many messages of one partition.",
 )
 @click.option(
+    "--by-key",
+    type=click.IntRange(1, 64),
+    default=1,
+    show_default=True,
+    help="Over 1: up to so many messages of one partition at once; those of one key still follow each other.",
+)
+@click.option(
     "--retries",
     type=click.IntRange(0),
     default=4,
@@ -122,8 +129,9 @@ def _work(
     exit_at_end: bool,
     **given: Any,
 ) -> None:
+    from qdo.calling import is_async
     from qdo.cli.running import run_until_told
-    from qdo.job import RetryPolicy, is_async, load_hook
+    from qdo.job import RetryPolicy, load_hook
     from qdo.worker import Worker
 
     function = load_hook(job)

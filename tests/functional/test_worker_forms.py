@@ -1,0 +1,191 @@
+"""The worker as a library: what a job may be, and how many run at once."""
+
+from __future__ import annotations
+
+import threading
+from collections import defaultdict
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from qdo import Client, Context, Message, NewMessage, RetryPolicy, StopWorker, Worker
+from qdo.local import LocalCoordinator
+from qdo.offsets import OffsetsInQueuey
+from queuey.errors import ConfigurationError
+from tests.functional.client import Server, new_name
+from tests.functional.servers import Door
+
+Run = Callable[..., Worker]
+
+
+@pytest.fixture
+def server(shipped_door: Door) -> Server:
+    """One is enough: workers see nothing of what is behind it."""
+    return Server(shipped_door)
+
+
+@pytest.fixture
+def make_client(server: Server) -> Callable[[], Client]:
+    return lambda: Client(server.url, server.application, server.key)
+
+
+@pytest.fixture
+def worker(tmp_path: Path, make_client: Callable[[], Client]) -> Run:
+    """A worker that ends when everything is done."""
+
+    def make(job: Any, queue: str, **more: Any) -> Worker:
+        return Worker(job, [queue], LocalCoordinator("g", tmp_path), make_client, exit_at_end=True, **more)
+
+    return make
+
+
+def fill(make_client: Callable[[], Client], name: str, messages: list[NewMessage], partitions: int = 1) -> None:
+    with make_client() as client:
+        client.create_queue(name, partitions=partitions)
+        client.append_batch(name, messages)
+
+
+def test_messages_of_one_key_keep_their_order_while_others_pass(worker: Run, make_client: Callable[[], Client]) -> None:
+    name = new_name()
+    fill(make_client, name, [NewMessage(str(number), key=f"key {number % 7}") for number in range(70)])
+    seen: dict[str | None, list[int]] = defaultdict(list)
+    at_once, lock, meeting = set[int](), threading.Lock(), threading.Event()
+
+    def job(message: Message, context: Context) -> None:
+        with lock:
+            at_once.add(threading.get_ident())
+            if len(at_once) > 1:
+                meeting.set()
+        assert meeting.wait(30)  # the first jobs wait for company
+        seen[message.key].append(int(message.text))
+
+    counts = worker(job, name, by_key=4, threads=4).run()
+
+    assert counts.done == 70
+    assert all(numbers == sorted(numbers) for numbers in seen.values())
+    assert sorted(number for numbers in seen.values() for number in numbers) == list(range(70))
+
+
+def test_a_coroutine_is_awaited(worker: Run, make_client: Callable[[], Client]) -> None:
+    name = new_name()
+    fill(make_client, name, [NewMessage(str(number)) for number in range(20)])
+    seen: list[int] = []
+
+    async def job(message: Message, context: Context) -> None:
+        seen.append(int(message.text))
+
+    assert worker(job, name).run().done == 20
+    assert seen == list(range(20))
+
+
+def test_a_batch_is_a_list_of_one_partition(worker: Run, make_client: Callable[[], Client]) -> None:
+    name = new_name()
+    fill(make_client, name, [NewMessage(str(number), partition=number % 2 + 1) for number in range(40)], 2)
+    batches: list[list[Message]] = []
+
+    def job(messages: list[Message], context: Context) -> None:
+        batches.append(messages)
+
+    assert worker(job, name, batch=8).run().done == 40
+    assert max(map(len, batches)) == 8
+    assert all(len({message.partition for message in batch}) == 1 for batch in batches)
+
+
+def test_a_failing_message_holds_up_its_own_partition_alone(worker: Run, make_client: Callable[[], Client]) -> None:
+    name = new_name()
+    fill(make_client, name, [NewMessage(str(number), partition=number % 2 + 1) for number in range(20)], 2)
+    seen: list[int] = []
+    attempts: list[int] = []
+
+    def job(message: Message, context: Context) -> None:
+        if message.text == "0":
+            attempts.append(context.attempt)
+            if context.attempt < 3:
+                raise ValueError("not yet")
+        seen.append(int(message.text))
+
+    counts = worker(job, name, retry=RetryPolicy(first_seconds=0.3, jitter=0)).run()
+
+    assert attempts == [1, 2, 3]
+    assert (counts.done, counts.failed, counts.dead) == (20, 2, 0)
+    assert [number for number in seen if number % 2 == 0] == list(range(0, 20, 2))
+    assert seen.index(19) < seen.index(0)
+
+
+def test_stop_worker_leaves_its_message_to_the_next(worker: Run, make_client: Callable[[], Client]) -> None:
+    name = new_name()
+    fill(make_client, name, [NewMessage(str(number)) for number in range(5)])
+    seen: list[int] = []
+
+    def stops(message: Message, context: Context) -> None:
+        if message.text == "3":
+            raise StopWorker
+        seen.append(int(message.text))
+
+    worker(stops, name).run()
+    assert seen == [0, 1, 2]
+    worker(lambda message, context: seen.append(int(message.text)), name).run()
+    assert seen == [0, 1, 2, 3, 4]
+
+
+def test_at_most_once_records_before_the_job(worker: Run, make_client: Callable[[], Client]) -> None:
+    name = new_name()
+    fill(make_client, name, [NewMessage(str(number)) for number in range(4)])
+    seen: list[int] = []
+
+    def job(message: Message, context: Context) -> None:
+        seen.append(int(message.text))
+        if message.text == "1":
+            raise StopWorker
+
+    worker(job, name, at_most_once=True).run()
+    worker(lambda message, context: seen.append(int(message.text)), name).run()
+    assert seen == [0, 1, 2, 3]
+
+
+def test_offsets_may_be_kept_in_queuey(tmp_path: Path, make_client: Callable[[], Client]) -> None:
+    name = new_name()
+    fill(make_client, name, [NewMessage(str(number)) for number in range(10)])
+    seen: list[int] = []
+    for turn in range(2):
+        coordinator = OffsetsInQueuey(LocalCoordinator("g", tmp_path / str(turn)), make_client(), "readers")
+        job = lambda message, context: seen.append(int(message.text))  # noqa: E731
+        Worker(job, [name], coordinator, make_client, exit_at_end=True).run()
+
+    assert seen == list(range(10))
+    with make_client() as client:
+        (offset,) = client.offsets(name, "readers")
+    assert offset.generation == 2
+
+
+def test_a_queue_that_comes_later_is_found(tmp_path: Path, make_client: Callable[[], Client]) -> None:
+    prefix = new_name()
+    fill(make_client, f"{prefix}-1", [NewMessage("first")])
+    seen: list[str] = []
+
+    def job(message: Message, context: Context) -> None:
+        seen.append(f"{context.queue.removeprefix(prefix)}: {message.text}")
+        if len(seen) == 1:
+            fill(make_client, f"{prefix}-2", [NewMessage("second")])
+        else:
+            found.stop()
+
+    found = Worker(job, [f"{prefix}-*"], LocalCoordinator("g", tmp_path), make_client)
+    found.run()
+    assert seen == ["-1: first", "-2: second"]
+
+
+@pytest.mark.parametrize(
+    ("wrong", "said"),
+    [
+        ({"strategy": "fair"}, "strategy 'fair': expected one of sticky"),
+        ({"threads": 0}, "threads is 0"),
+        ({"by_key": 2, "at_most_once": True}, "no by_key"),
+        ({"dead_letters": "{where}"}, "only {queue}"),
+    ],
+)
+def test_what_cannot_be_is_refused(worker: Run, wrong: dict[str, Any], said: str) -> None:
+    with pytest.raises(ConfigurationError, match=said.replace("{", r"\{").replace("}", r"\}")):
+        worker(print, "q", **wrong)
