@@ -1,0 +1,132 @@
+"""Members of one machine."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from qdo.coordination import Coordinator
+from qdo.local import LocalCoordinator, default_folder
+from queuey.clock import ManualClock, SystemClock
+from queuey.errors import ConfigurationError, SessionLost
+from tests.coordination.contract import CoordinatorContract
+from tests.coordination.parties import SESSION_SECONDS, Member, Party, parts
+from tests.functional.servers import eventually
+
+
+class LocalParty(Party):
+    """Time is moved by hand, and only by :meth:`end_session` and :meth:`pass_unheard`."""
+
+    def __init__(self, folder: Path) -> None:
+        super().__init__()
+        self.folder = folder
+        self.clock = ManualClock()
+        self._made_local: list[LocalCoordinator] = []
+
+    def make(self) -> LocalCoordinator:
+        made = LocalCoordinator(
+            self.group, self.folder, session_seconds=SESSION_SECONDS, clock=self.clock, by_hand=True
+        )
+        self._made_local.append(made)
+        return made
+
+    def end_session(self, member: Member) -> None:
+        for _ in range(4):
+            self.clock.advance(SESSION_SECONDS / 3)
+            self._beat(but=member.coordinator)
+
+    def pass_unheard(self, coordinator: Coordinator, seconds: float) -> None:
+        self.clock.advance(seconds)
+
+    def until(self, look: Callable[[], object]) -> None:
+        self._beat()
+        for made in self._made_local:
+            made.look()
+        assert look()
+
+    def _beat(self, but: Coordinator | None = None) -> None:
+        for made in self._made_local:
+            if made is not but:
+                try:
+                    made.beat()
+                except SessionLost:
+                    continue  # it has left, or is dead: its own look will tell it
+
+
+@pytest.fixture
+def party(tmp_path: Path) -> Iterator[LocalParty]:
+    made = LocalParty(tmp_path)
+    yield made
+    made.close()
+
+
+@pytest.fixture
+def other_party(tmp_path: Path) -> Iterator[LocalParty]:
+    made = LocalParty(tmp_path)
+    yield made
+    made.close()
+
+
+class TestLocal(CoordinatorContract):
+    """By hand."""
+
+    def test_a_member_of_before_the_machine_started_anew_is_dead(self, party: LocalParty, tmp_path: Path) -> None:
+        """Its elapsed time says nothing: counted from another boot, it may be higher than now."""
+        before = party.member()
+        before.claim(*parts(1))
+
+        class Rebooted(ManualClock):
+            def boot(self) -> str:
+                return "another"
+
+        with_new_boot = LocalCoordinator(party.group, tmp_path, clock=Rebooted(), by_hand=True)
+        name = with_new_boot.join({})
+
+        assert [member.name for member in with_new_boot.members()] == [name]
+        assert len(with_new_boot.claim(parts(1))) == 1
+        with_new_boot.close()
+
+
+def test_a_folder_that_cannot_be_used_is_refused_by_name(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("")
+
+    with pytest.raises(ConfigurationError, match=r"cannot be kept in .*file"):
+        LocalCoordinator("g", tmp_path / "file")
+
+
+@pytest.mark.parametrize(
+    ("variables", "expected"),
+    [
+        ({"QDO_STATE": "/a/b", "XDG_STATE_HOME": "/x"}, "/a/b"),
+        ({"QDO_STATE": "", "XDG_STATE_HOME": "/x"}, "/x/qdo"),
+        ({"QDO_STATE": "", "XDG_STATE_HOME": "", "HOME": "/home/somebody"}, "/home/somebody/.local/state/qdo"),
+    ],
+)
+def test_where_the_groups_are_kept(monkeypatch: pytest.MonkeyPatch, variables: dict[str, str], expected: str) -> None:
+    for name, value in variables.items():
+        monkeypatch.setenv(name, value)
+
+    assert str(default_folder()) == expected
+
+
+def test_with_a_thread_of_its_own_a_member_lives_and_hears(tmp_path: Path) -> None:
+    """Real time, and sessions that are over soon unless somebody says that it is alive."""
+    clock = SystemClock()
+    first, second = (LocalCoordinator("g", tmp_path, session_seconds=1.0) for _ in range(2))
+    told: list[float] = []
+    first.changed = lambda: told.append(clock.elapsed())
+    first.join({"name": "first"})
+    second.join({"name": "second"})
+    until = clock.elapsed() + 2
+
+    eventually(lambda: clock.elapsed() > until)
+
+    assert [member.about["name"] for member in second.members()] == ["first", "second"]
+    assert first.trusted()
+    heard = len(told)
+    second.close()
+    eventually(lambda: len(told) > heard)
+    assert [member.about["name"] for member in first.members()] == ["first"]
+    first.close()

@@ -1,0 +1,183 @@
+"""Members that share a ZooKeeper: one server, which takes breaks; and three, which lose their leader."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from kazoo.security import make_digest_acl
+
+from qdo.coordination import Claim, Coordinator, Offset, Plan
+from qdo.zookeeper import ZooKeeperCoordinator
+from queuey.clock import SystemClock
+from queuey.errors import ConfigurationError, CoordinatorUnavailable
+from tests.coordination.contract import CoordinatorContract
+from tests.coordination.parties import SESSION_SECONDS, Member, Party, end_session, parts, place
+from tests.functional.servers import eventually
+from tests.services.fixtures import Reached
+from tests.services.zookeeper import ZooKeeper
+
+(ONE,) = parts(1)
+
+
+class Ahead(SystemClock):
+    """The system's, and a little more."""
+
+    def __init__(self) -> None:
+        self.seconds = 0.0
+
+    def elapsed(self) -> float:
+        return super().elapsed() + self.seconds
+
+
+class ZooKeeperParty(Party):
+    """Sessions end as ZooKeeper ends them."""
+
+    def __init__(self, hosts: str, **given: Any) -> None:
+        super().__init__()
+        self.hosts = hosts
+        self.clock = Ahead()
+        self._given = given
+
+    def make(self) -> ZooKeeperCoordinator:
+        return ZooKeeperCoordinator(
+            self.hosts, "app", self.group, session_seconds=SESSION_SECONDS, clock=self.clock, **self._given
+        )
+
+    def end_session(self, member: Member) -> None:
+        """Close it from a connection of its own, as a server does when time is up."""
+        coordinator = member.coordinator
+        assert isinstance(coordinator, ZooKeeperCoordinator)
+        end_session(self.hosts, coordinator)
+
+    def pass_unheard(self, coordinator: Coordinator, seconds: float) -> None:
+        """All at once: between two of its questions, of which there are six in a session timeout."""
+        self.clock.seconds += seconds
+
+    def until(self, look: Callable[[], object]) -> None:
+        eventually(look, seconds=30)
+
+
+@pytest.fixture
+def party(zookeeper: Reached) -> Iterator[ZooKeeperParty]:
+    made = ZooKeeperParty(zookeeper.hosts)
+    yield made
+    made.close()
+
+
+@pytest.fixture
+def other_party(zookeeper: Reached) -> Iterator[ZooKeeperParty]:
+    made = ZooKeeperParty(zookeeper.hosts)
+    yield made
+    made.close()
+
+
+class TestZooKeeper(CoordinatorContract):
+    """One server, shared."""
+
+    def test_a_chroot_is_made(self, zookeeper: Reached) -> None:
+        party = ZooKeeperParty(f"{zookeeper.hosts}/deep/below")
+        name = party.member().name
+
+        assert [member.name for member in party.coordinator().members()] == [name]
+        party.close()
+
+    def test_nodes_may_be_closed_to_others(self, zookeeper: Reached) -> None:
+        """G14 among strangers: who has not the password reads and changes nothing."""
+        acl = [make_digest_acl("team", "secret", all=True)]
+        party = ZooKeeperParty(zookeeper.hosts, default_acl=acl, auth_data=[("digest", "team:secret")])
+        member = party.member()
+        assert member.commit(member.claim_one(ONE), place(1))
+        stranger = ZooKeeperCoordinator(zookeeper.hosts, "app", f"{party.group}-other")
+
+        stranger._root = f"/app/{party.group}"
+        with pytest.raises(CoordinatorUnavailable, match="NoAuth"):
+            stranger.reset({ONE: place(0)})
+
+        stranger.close()
+        party.close()
+
+
+@pytest.mark.parametrize("name", ["", "a/b", ".", "..", "a b", "x" * 101, "ä"])
+def test_a_name_that_cannot_be_in_a_path_is_refused(name: str) -> None:
+    with pytest.raises(ConfigurationError, match="group"):
+        ZooKeeperCoordinator("127.0.0.1:1", "app", name)
+    with pytest.raises(ConfigurationError, match="application"):
+        ZooKeeperCoordinator("127.0.0.1:1", name, "g")
+
+
+def test_a_server_that_is_not_there_is_said_so() -> None:
+    with pytest.raises(CoordinatorUnavailable, match=r"127\.0\.0\.1:1 within 0\.5 s"):
+        ZooKeeperCoordinator("127.0.0.1:1", "app", "g", connect_seconds=0.5)
+
+
+@pytest.fixture
+def brittle(tmp_path: Path) -> Iterator[ZooKeeper]:
+    with ZooKeeper(tmp_path / "zookeeper") as zookeeper:
+        yield zookeeper
+
+
+def test_a_pause_takes_the_trust_and_maybe_the_session(brittle: ZooKeeper) -> None:
+    party = ZooKeeperParty(brittle.hosts)
+    member = party.member()
+    claim = member.claim_one(ONE)
+    (node,) = brittle.nodes
+
+    node.pause()
+    eventually(lambda: not member.coordinator.trusted(), seconds=30)
+    with pytest.raises(CoordinatorUnavailable):
+        member.commit(claim, place(1))
+    node.resume()
+    brittle.wait_until_up(0)
+
+    eventually(lambda: member.coordinator.trusted() or member.is_lost(), seconds=30)
+    party.close()
+
+
+def test_killed_and_started_again_it_has_claims_plan_and_offsets(brittle: ZooKeeper) -> None:
+    party = ZooKeeperParty(brittle.hosts)
+    member = party.member()
+    claim = member.claim_one(ONE)
+    member.commit(claim, place(7))
+    member.coordinator.propose(Plan(1, {member.name: [ONE]}))
+    (node,) = brittle.nodes
+
+    node.kill()
+    with pytest.raises(CoordinatorUnavailable):
+        member.commit(claim, place(8))
+    node.start()
+    brittle.wait_until_up(0)
+
+    eventually(member.coordinator.trusted, seconds=30)
+    assert member.coordinator.plan() == Plan(1, {member.name: [ONE]})
+    assert member.coordinator.owners() == {ONE: (member.name, claim.generation)}
+    assert member.commit(claim, place(8))
+    party.close()
+
+
+def test_three_go_on_without_their_leader(tmp_path: Path) -> None:
+    with ZooKeeper(tmp_path / "zookeeper", nodes=3) as three:
+        party = ZooKeeperParty(three.hosts)
+        former, owner = party.member(), party.member()
+        claims = former.claim(*parts(1, 2))
+        former.commit(claims[ONE], place(7))
+        former.coordinator.release([claims[ONE]])
+        new = owner.claim_one(ONE)
+        (leader,) = (node for node in three.nodes if node.mode == "leader")
+
+        leader.kill()
+
+        assert eventually(lambda: commits(owner, new, place(8)), seconds=30)
+        eventually(former.coordinator.trusted, seconds=30)
+        assert not commits(former, claims[ONE], place(1))
+        assert party.coordinator().offsets() == {ONE: place(8)}
+        party.close()
+
+
+def commits(member: Member, claim: Claim, offset: Offset) -> bool:
+    try:
+        return member.commit(claim, offset)
+    except CoordinatorUnavailable:
+        return False

@@ -1,0 +1,273 @@
+"""Worker processes on one queue, at a test's mercy; a feeder, a watcher, and what became of it all (G14, G15, G16)."""
+
+from __future__ import annotations
+
+import random
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager, suppress
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, NamedTuple, Self
+
+from qdo.assign import Partition
+from qdo.client import Client
+from qdo.coordination import Coordinator, Offset
+from queuey.clock import SystemClock
+from queuey.errors import CoordinatorUnavailable
+from queuey.ids import MessageId
+from tests.conftest import Figures
+from tests.faults.effects import everything
+from tests.faults.hand import HandSettings
+from tests.faults.hand_log import HandLog, Stop
+from tests.faults.node import busy
+from tests.functional.servers import FIRST_KEY, Door, eventually
+
+elapsed = SystemClock().elapsed
+FEED_SECONDS = 0.02
+"""Between two appends, each of a few messages: less than what the workers can do."""
+FED_AT_ONCE = 8
+IDLE_SECONDS = 0.5
+MOVE_SECONDS = 10.0
+"""After a join or a leave each partition has an owner within this time; after a death, within the session more (G15)."""
+
+
+@dataclass
+class Watcher:
+    """Looks at the offsets from outside, again and again: none may fall."""
+
+    coordinator: Coordinator
+    last: dict[Partition, Offset] = field(default_factory=dict)
+    looks: int = 0
+    regressions: list[str] = field(default_factory=list)
+
+    def step(self) -> None:
+        with suppress(CoordinatorUnavailable):
+            self.look(self.coordinator.offsets())
+        time.sleep(FEED_SECONDS)
+
+    def look(self, offsets: Mapping[Partition, Offset]) -> None:
+        self.looks += 1
+        for part, before in self.last.items():
+            if part not in offsets or offsets[part] < before:
+                self.regressions.append(f"{part}: {before}, then {offsets.get(part)}")
+        self.last.update(offsets)
+
+
+class Verdict(NamedTuple):
+    """The figures of the three guarantees."""
+
+    g14: Mapping[str, int]
+    g15: Mapping[str, float]
+    g16: Mapping[str, int]
+
+    def say(self, figures: Figures, what: str) -> None:
+        figures("G14", workers=what, **self.g14)
+        figures("G15", workers=what, **self.g15)
+        figures("G16", workers=what, **self.g16)
+
+    def check(self) -> None:
+        assert (self.g14["accepted"], self.g14["regressions"]) == (0, 0)
+        assert (self.g15["overlaps"], self.g15["stuck"]) == (0, 0)
+        assert (self.g16["lost"], self.g16["out_of_order"]) == (0, 0)
+        assert self.g15["moved"] == self.g15["least_possible"]
+        assert self.g14["takeovers"]
+        assert self.g14["stale_commits_tried"]
+        assert self.g16["jobs"]
+
+
+class Crew:
+    """A context manager that leaves no process behind."""
+
+    def __init__(self, door: Door, folder: Path, chance: random.Random, *, partitions: int = 8, **given: Any) -> None:
+        """:param given: further settings of the hands."""
+        self.settings = HandSettings(door.url, FIRST_KEY, "q", str(folder), **given)
+        self.chance = chance
+        self.hands: list[subprocess.Popen[bytes]] = []
+        self.stops: list[Stop] = []
+        self.kills = 0
+        self.stuck = 0
+        self._running = ExitStack()
+        self._client = self._running.enter_context(Client(door.url, "demo", FIRST_KEY))
+        self._feeding = self._running.enter_context(Client(door.url, "demo", FIRST_KEY))
+        self.partitions = partitions
+        self._client.create_queue("q", partitions=partitions)
+        self.outside = self.settings.coordinator()
+        self.watcher = Watcher(self.outside)
+
+    def __enter__(self) -> Self:
+        self._running.callback(self.outside.close)
+        self._running.callback(self._kill_all)
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._running.close()
+
+    # What may be done to them
+
+    def start(self, count: int = 1) -> None:
+        with (Path(self.settings.folder) / "said.txt").open("ab") as said:
+            for _ in range(count):
+                command = [sys.executable, "-m", "tests.faults.hand", self.settings.argument()]
+                self.hands.append(subprocess.Popen(command, stdout=said, stderr=said, stdin=subprocess.DEVNULL))
+
+    def kill(self) -> None:
+        """kill -9."""
+        hand = self._one()
+        began = elapsed()
+        hand.kill()
+        hand.wait()
+        self.hands.remove(hand)
+        self.stops.append(Stop(hand.pid, began))
+        self.kills += 1
+
+    def leave(self, count: int) -> None:
+        """SIGTERM to those who are here longest; they end in order, and say so by their exit codes."""
+        leaving, self.hands = self.hands[:count], self.hands[count:]
+        for hand in leaving:
+            hand.terminate()
+        assert [hand.wait(60) for hand in leaving] == [0] * count
+
+    def storm(self) -> None:
+        """As many join as are here, and those leave, none of them waiting for the others."""
+        count = len(self.hands)
+        for _ in range(count):
+            self.start()
+            self.leave(1)
+
+    @contextmanager
+    def one_stopped(self) -> Iterator[None]:
+        """SIGSTOP: neither dead nor alive while the block runs. Not in the middle of a write to the file of a local group."""
+        hand, began = self._one(), elapsed()
+        hand.send_signal(signal.SIGSTOP)
+        while _is_writing(hand.pid):
+            hand.send_signal(signal.SIGCONT)
+            hand.send_signal(signal.SIGSTOP)
+        try:
+            yield
+        finally:
+            hand.send_signal(signal.SIGCONT)
+            self.stops.append(Stop(hand.pid, began, elapsed()))
+
+    def grow(self) -> None:
+        """The queue gets more partitions."""
+        self.partitions += 2
+        self._client.create_queue("q", partitions=self.partitions)
+
+    def expire(self) -> None:
+        """ZooKeeper ends a session that is in use: until its owner hears of it, it trusts what is no longer so."""
+        hand, began = self._one(), elapsed()
+        hand.send_signal(signal.SIGUSR1)
+        self.stops.append(Stop(hand.pid, began, began + 2 * self.settings.session_seconds))
+
+    def wait_until_idle(self) -> None:
+        """Until nobody begins anything any more."""
+        eventually(lambda: elapsed() - max(job.began for job in self.log().jobs) > IDLE_SECONDS, seconds=30)
+
+    def wait_until_refused(self) -> None:
+        """Until a former owner has tried what it may not: a run without that proves nothing."""
+        eventually(lambda: self.log().refused, seconds=30)
+
+    def _one(self) -> subprocess.Popen[bytes]:
+        return self.chance.choice(self.hands)
+
+    def _kill_all(self) -> None:
+        for hand in self.hands:
+            hand.kill()
+            hand.wait()
+
+    # What they do
+
+    @contextmanager
+    def under_load(self) -> Iterator[None]:
+        with busy(self._feed, self.watcher.step):
+            yield
+
+    def _feed(self) -> None:
+        self._feeding.append_batch("q", [b"x"] * FED_AT_ONCE)
+        time.sleep(FEED_SECONDS)
+
+    def log(self) -> HandLog:
+        return HandLog.read(self.settings.log)
+
+    def wait_until_owned(self, without: int = 0) -> None:
+        """Until each partition has an owner among those who live, each of them has some, and all work.
+
+        :param without: so many of them are not to be seen.
+        """
+        seconds = MOVE_SECONDS + self.settings.session_seconds
+        try:
+            eventually(lambda: self._all_owned(len(self.hands) - without), seconds=seconds)
+            before = dict(self.watcher.last)
+            eventually(lambda: self._all_went_on(before), seconds=seconds)
+        except AssertionError:
+            self.stuck += 1
+
+    def _all_owned(self, count: int) -> bool:
+        try:
+            owners, members = self.outside.owners(), {member.name for member in self.outside.members()}
+        except CoordinatorUnavailable:
+            return False
+        return (
+            len(members) == count
+            and len(owners) == self.partitions
+            and {name for name, _ in owners.values()} == members
+        )
+
+    def _all_went_on(self, before: Mapping[Partition, Offset]) -> bool:
+        last = self.watcher.last
+        return len(last) == self.partitions and all(last[part] != before.get(part) for part in last)
+
+    def finish(self) -> Verdict:
+        """Have them do the rest, and end; then judge."""
+        stored: dict[str, list[MessageId]] = {}
+        for message in everything(self._client, "q"):
+            stored.setdefault(f"q:{message.partition}", []).append(message.id)
+        lasts = {part: ids[-1] for part, ids in stored.items()}
+        eventually(lambda: self._reached() == lasts, seconds=60)
+        self.watcher.look(self.outside.offsets())
+        self.leave(len(self.hands))
+        return self._judge({part: sorted(ids) for part, ids in stored.items()})
+
+    def _reached(self) -> dict[str, MessageId]:
+        try:
+            return {str(part): offset.message_id for part, offset in self.outside.offsets().items()}
+        except CoordinatorUnavailable:
+            return {}
+
+    def _judge(self, stored: Mapping[str, Sequence[MessageId]]) -> Verdict:
+        log = self.log()
+        moved, least = log.moves()
+        repeated = log.repeated()
+        killed = [stop.pid for stop in self.stops if stop.ended == float("inf")]
+        return Verdict(
+            {
+                "takeovers": log.takeovers(),
+                "stale_commits_tried": len(log.refused),
+                "accepted": len(log.accepted_stale()),
+                "regressions": len(self.watcher.regressions) + len(log.fallen()),
+            },
+            {
+                "overlaps": len(log.overlaps(self.stops, self.settings.session_seconds / 3)),
+                "unowned_max_s": log.unowned_seconds(self.stops),
+                "moved": moved,
+                "least_possible": least,
+                "stuck": self.stuck,
+            },
+            {
+                "jobs": len(log.jobs),
+                "lost": len(log.lost(stored)),
+                "repeated": repeated.total(),
+                "repeated_max_per_kill": max((repeated[pid] for pid in killed), default=0),
+                "out_of_order": len(log.out_of_order(stored)),
+            },
+        )
+
+
+def _is_writing(pid: int) -> bool:
+    """Whether it holds a lock for writing once it has stopped: then no member of the same machine can write until it goes on."""
+    eventually(lambda: Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] == "T")
+    return any(line.split()[3:5] == ["WRITE", str(pid)] for line in Path("/proc/locks").read_text().splitlines())

@@ -1,0 +1,180 @@
+"""A worker process for the fault tests: ``python -m tests.faults.hand SETTINGS`` writes down all that it does.
+
+What it does is one line of JSON each, appended to a file that many of them share: a line is one write, so it is there
+whole or not at all, and survives kill -9. Times are those since boot, the same in all processes.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+import os
+import signal
+import sys
+import threading
+import time
+from collections.abc import Callable, Collection, Mapping
+from contextlib import suppress
+from dataclasses import asdict, dataclass
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+from qdo import Client, Worker
+from qdo.coordination import Claim, Coordinator, Offset, Plan
+from qdo.job import Context
+from qdo.local import LocalCoordinator
+from qdo.values import Message
+from qdo.zookeeper import ZooKeeperCoordinator
+from queuey.clock import SystemClock
+from queuey.errors import CoordinatorUnavailable
+from tests.coordination.parties import end_session
+
+elapsed = SystemClock().elapsed
+LATE_SECONDS = 0.2
+"""Between two commits of a former owner."""
+
+
+@dataclass(frozen=True)
+class HandSettings:
+    """What a test tells its hands; on the command line as JSON."""
+
+    url: str
+    key: str
+    queues: str
+    """A pattern."""
+    folder: str
+    """Of the log, and of what a local coordinator keeps."""
+    zookeeper: str = ""
+    """Where it is; empty for the local coordinator."""
+    session_seconds: float = 2.0
+    job_seconds: float = 0.005
+    threads: int = 2
+    at_most_once: bool = False
+
+    @property
+    def log(self) -> Path:
+        return Path(self.folder) / "hands.jsonl"
+
+    def coordinator(self) -> Coordinator:
+        if self.zookeeper:
+            return ZooKeeperCoordinator(self.zookeeper, "demo", "hands", session_seconds=self.session_seconds)
+        return LocalCoordinator("hands", Path(self.folder), session_seconds=self.session_seconds)
+
+    def argument(self) -> str:
+        return json.dumps(asdict(self))
+
+
+class Hand:
+    """One worker, its job and its coordinator, all of which tell what they do."""
+
+    def __init__(self, settings: HandSettings) -> None:
+        self.settings = settings
+        self._log = os.open(settings.log, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o644)
+        self._mine = threading.local()
+        coordinator = settings.coordinator()
+        tellers: dict[str, Callable[..., Any]] = {
+            "trusted": self._trusted,
+            "claim": self._claim,
+            "release": self._release,
+            "commit": self._commit,
+            "propose": self._propose,
+        }
+        for name, telling in tellers.items():
+            setattr(coordinator, name, partial(telling, getattr(coordinator, name)))
+        self.worker = Worker(
+            self._job,
+            [settings.queues],
+            coordinator,
+            lambda: Client(settings.url, "demo", settings.key),
+            threads=settings.threads,
+            at_most_once=settings.at_most_once,
+        )
+        self._tried: dict[Claim, Offset] = {}
+        """What was last to be committed."""
+        self._over: dict[Claim, Offset] = {}
+        """The same, of claims that are somebody else's, or nobody's, by now."""
+        self._coordinator = coordinator
+        lost = self.worker.lost
+        self.worker.lost = partial(self._lost, lost)  # type: ignore[method-assign]
+        self.expiring = threading.Event()
+        threading.Thread(target=self._misbehave, daemon=True).start()
+
+    def tell(self, what: str, **said: Any) -> None:
+        os.write(self._log, (json.dumps({"what": what, "pid": os.getpid(), **said}) + "\n").encode())
+
+    def _job(self, message: Message, context: Context) -> None:
+        """It begins when the worker looked whether it may: a stop right after that look is a stop inside of the job."""
+        job = {"part": f"{context.queue}:{context.partition}", "generation": context.generation, "id": message.id}
+        self.tell("begin", at=self._mine.looked, **job)
+        time.sleep(self.settings.job_seconds)
+        self.tell("end", at=elapsed(), **job)
+
+    def _trusted(self, trusted: Callable[[], bool]) -> bool:
+        self._mine.looked = elapsed()
+        return trusted()
+
+    def _claim(
+        self, claim: Callable[..., Mapping[Claim, Offset | None]], partitions: Collection[Any]
+    ) -> Mapping[Claim, Offset | None]:
+        began = elapsed()
+        claims = claim(partitions)
+        for one, offset in claims.items():
+            self.tell("claim", began=began, at=elapsed(), **_named(one), id=offset and offset.message_id)
+        return claims
+
+    def _release(self, release: Callable[..., None], claims: Collection[Claim]) -> None:
+        for one in claims:
+            self.tell("release", at=elapsed(), **_named(one))
+        release(claims)
+        self._give_up(claims)
+
+    def _lost(self, lost: Callable[..., None], claims: Collection[Claim]) -> None:
+        lost(claims)
+        self._give_up(claims)
+
+    def _give_up(self, claims: Collection[Claim]) -> None:
+        self._over |= {one: self._tried[one] for one in claims if one in self._tried}
+
+    def _commit(self, commit: Callable[..., Collection[Claim]], offsets: Mapping[Claim, Offset]) -> Collection[Claim]:
+        began = elapsed()
+        self._tried |= offsets
+        refused = commit(offsets)
+        for one, offset in offsets.items():
+            what = "refused" if one in refused else "commit"
+            self.tell(what, began=began, at=elapsed(), **_named(one), id=offset.message_id)
+        return refused
+
+    def _propose(self, propose: Callable[[Plan], bool], plan: Plan) -> bool:
+        done = propose(plan)
+        if done:
+            assignment = {name: [str(part) for part in owned] for name, owned in plan.assignment.items()}
+            self.tell("plan", at=elapsed(), generation=plan.generation, assignment=assignment)
+        return done
+
+    def _misbehave(self) -> None:
+        """Commit again and again what it has no right to; and lose the session when told."""
+        while True:
+            with suppress(CoordinatorUnavailable):
+                if self._over:
+                    self._coordinator.commit(dict(self._over))
+            if self.expiring.wait(LATE_SECONDS):
+                self.expiring.clear()
+                assert isinstance(self._coordinator, ZooKeeperCoordinator)
+                end_session(self.settings.zookeeper, self._coordinator)
+
+
+def _named(claim: Claim) -> dict[str, Any]:
+    return {"part": str(claim.partition), "generation": claim.generation}
+
+
+def main() -> None:
+    logging.basicConfig(level=logging.INFO, format="%(asctime)s %(process)d %(name)s %(message)s")
+    hand = Hand(HandSettings(**json.loads(sys.argv[1])))
+    signal.signal(signal.SIGUSR1, lambda *_: hand.expiring.set())
+    signal.signal(signal.SIGTERM, lambda *_: hand.worker.stop())
+    hand.worker.run()
+
+
+if __name__ == "__main__":
+    main()
