@@ -114,11 +114,11 @@ class Coordinator(ABC):
 
     @abstractmethod
     def members(self) -> Sequence[Member]:
-        """Who is there, in the order of joining."""
+        """Who is there, in the order of joining. May be as old as the last notice: :attr:`changed` is called for each."""
 
     @abstractmethod
     def plan(self) -> Plan:
-        """The latest plan."""
+        """The latest plan. May be as old as the last notice, like :meth:`members`."""
 
     @abstractmethod
     def propose(self, plan: Plan) -> bool:

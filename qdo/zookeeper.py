@@ -25,19 +25,21 @@ import uuid
 import zlib
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from pathlib import Path
 from typing import Any
 
 from kazoo.client import KazooClient, KazooState, TransactionRequest
 from kazoo.exceptions import BadVersionError, KazooException, NodeExistsError, NoNodeError
 from kazoo.handlers.threading import KazooTimeoutError
 from kazoo.interfaces import IAsyncResult
+from kazoo.security import make_digest_acl
 
 from qdo.assign import Partition
 from qdo.coordination import TRUSTED_SHARE, Claim, Coordinator, Member, Offset, Plan, plan_from_text, plan_to_text
 from queuey.clock import Clock, SystemClock
 from queuey.errors import ConfigurationError, CoordinatorUnavailable, SessionLost
 
-__all__ = ["ZooKeeperCoordinator"]
+__all__ = ["ZooKeeperCoordinator", "security"]
 
 log = logging.getLogger(__name__)
 
@@ -403,6 +405,34 @@ class ZooKeeperCoordinator(Coordinator):
             for some in _in_parts(list(paths), AT_ONCE)
             for answer in self._wait([self._client.get_async(path) for path in some])
         ]
+
+
+def security(
+    auth: str | None = None, ca: str | None = None, cert: str | None = None, key: str | None = None
+) -> dict[str, Any]:
+    """Arguments of :class:`ZooKeeperCoordinator` that keep others out.
+
+    :param auth: ``USER:PASSWORD``: nodes that are made can be read and changed by this user alone.
+    :param ca: file of the authority that ZooKeeper's certificate comes from; speaks TLS.
+    :param cert: file of a certificate to show to ZooKeeper, with its ``key``.
+    :raises ConfigurationError: one of them cannot be used.
+    """
+    found: dict[str, Any] = {}
+    if auth is not None:
+        user, colon, password = auth.partition(":")
+        if not (user and colon and password):
+            raise ConfigurationError("the authentication for ZooKeeper is not USER:PASSWORD")
+        found |= {"auth_data": [("digest", auth)], "default_acl": [make_digest_acl(user, password, all=True)]}
+    for what, file in (("ca", ca), ("cert", cert), ("key", key)):
+        if file is not None and not Path(file).is_file():
+            raise ConfigurationError(f"the {what} for ZooKeeper, {file}, is no file")
+    if (cert is None) != (key is None):
+        raise ConfigurationError("a certificate for ZooKeeper needs its key, and a key its certificate")
+    if ca is not None:
+        found |= {"use_ssl": True, "verify_certs": True, "ca": ca, "certfile": cert, "keyfile": key}
+    elif cert is not None:
+        raise ConfigurationError("a certificate is shown by TLS alone: name the ca of ZooKeeper as well")
+    return found
 
 
 def _in_parts(items: Sequence[Any], size: int) -> Iterator[Sequence[Any]]:

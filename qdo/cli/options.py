@@ -5,8 +5,8 @@ from __future__ import annotations
 import fnmatch
 import functools
 import re
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -33,6 +33,8 @@ class Workplace:
     state: str | None
     offsets: str = "group"
     """Where they are kept: ``group``, with the rest of it, or ``queuey``."""
+    security: Mapping[str, str | None] = field(default_factory=dict)
+    """What :func:`qdo.zookeeper.security` takes."""
 
     def coordinator(self, session_seconds: float = SESSION_SECONDS) -> Coordinator:
         """A new one; who takes it closes it.
@@ -58,11 +60,13 @@ class Workplace:
     def _by_zookeeper(self, session_seconds: float) -> Coordinator:
         """The application is a folder; servers that share a ZooKeeper have a chroot each."""
         try:
-            from qdo.zookeeper import ZooKeeperCoordinator
+            from qdo.zookeeper import ZooKeeperCoordinator, security
         except ImportError as error:
             raise ConfigurationError(f"ZooKeeper needs more: pip install 'queuey[zookeeper]' ({error})") from error
         hosts = self.zookeeper or ""
-        return ZooKeeperCoordinator(hosts, self.server.application, self.group, session_seconds=session_seconds)
+        return ZooKeeperCoordinator(
+            hosts, self.server.application, self.group, session_seconds=session_seconds, **security(**self.security)
+        )
 
     @property
     def where(self) -> str:
@@ -94,6 +98,25 @@ def with_workplace(command: Command) -> Command:
         "without it they are all on this machine.  [QDO_ZOOKEEPER]",
     )
     @click.option(
+        "--zookeeper-auth",
+        envvar="QDO_ZOOKEEPER_AUTH",
+        metavar="USER:PASSWORD",
+        help="The group's nodes are this user's alone; better in the variable.  [QDO_ZOOKEEPER_AUTH]",
+    )
+    @click.option(
+        "--zookeeper-ca",
+        envvar="QDO_ZOOKEEPER_CA",
+        metavar="FILE",
+        help="Speak TLS, to a ZooKeeper whose certificate this authority signed.  [QDO_ZOOKEEPER_CA]",
+    )
+    @click.option(
+        "--zookeeper-cert",
+        envvar="QDO_ZOOKEEPER_CERT",
+        metavar="FILE",
+        help="Certificate to show to ZooKeeper.  [QDO_ZOOKEEPER_CERT]",
+    )
+    @click.option("--zookeeper-key", envvar="QDO_ZOOKEEPER_KEY", metavar="FILE", help="Its key.  [QDO_ZOOKEEPER_KEY]")
+    @click.option(
         "--state",
         envvar="QDO_STATE",
         type=click.Path(file_okay=False),
@@ -109,9 +132,14 @@ def with_workplace(command: Command) -> Command:
     )
     @functools.wraps(command)
     def call(server: Server, group: str, zookeeper: str | None, state: str | None, offsets: str, **given: Any) -> None:
+        security = {name: given.pop(f"zookeeper_{name}") or None for name in ("auth", "ca", "cert", "key")}
         if zookeeper and state and click.get_current_context().get_parameter_source("state") is _ON_THE_LINE:
             raise click.UsageError("--state is of groups on this machine: leave it out with --zookeeper.")
-        command(workplace=Workplace(server, group, zookeeper or None, state or None, offsets), **given)
+        if any(security.values()) and not zookeeper:
+            raise click.UsageError(
+                "--zookeeper-auth, -ca, -cert and -key are of a ZooKeeper: name it with --zookeeper."
+            )
+        command(workplace=Workplace(server, group, zookeeper or None, state or None, offsets, security), **given)
 
     return call
 

@@ -7,10 +7,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from kazoo.security import make_digest_acl
 
 from qdo.coordination import Claim, Coordinator, Offset, Plan
-from qdo.zookeeper import ZooKeeperCoordinator
+from qdo.zookeeper import ZooKeeperCoordinator, security
 from queuey.clock import SystemClock
 from queuey.errors import ConfigurationError, CoordinatorUnavailable
 from tests.coordination.contract import CoordinatorContract
@@ -86,11 +85,10 @@ class TestZooKeeper(CoordinatorContract):
 
     def test_nodes_may_be_closed_to_others(self, zookeeper: Reached) -> None:
         """G14 among strangers: who has not the password reads and changes nothing."""
-        acl = [make_digest_acl("team", "secret", all=True)]
-        party = ZooKeeperParty(zookeeper.hosts, default_acl=acl, auth_data=[("digest", "team:secret")])
+        party = ZooKeeperParty(zookeeper.hosts, **security("team:secret"))
         member = party.member()
         assert member.commit(member.claim_one(ONE), place(1))
-        stranger = ZooKeeperCoordinator(zookeeper.hosts, "app", f"{party.group}-other")
+        stranger = ZooKeeperCoordinator(zookeeper.hosts, "strangers", party.group)
 
         stranger._root = f"/app/{party.group}"
         with pytest.raises(CoordinatorUnavailable, match="NoAuth"):

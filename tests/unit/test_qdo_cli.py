@@ -77,6 +77,10 @@ def test_help_of_work_tells_how_it_ends() -> None:
         (("offsets", "set", "q", "--to", "soon"), "'soon' is not a message id"),
         (("dead", "retry", "q"), "say which"),
         (("status", "--state", "x", "--zookeeper", "h:1"), "--state is of groups on this machine"),
+        (("status", "--zookeeper-auth", "a:b"), "of a ZooKeeper: name it with --zookeeper"),
+        (("status", "--zookeeper", "h:1", "--zookeeper-auth", "a"), "is not USER:PASSWORD"),
+        (("status", "--zookeeper", "h:1", "--zookeeper-ca", "/none"), "the ca for ZooKeeper, /none, is no file"),
+        (("status", "--zookeeper", "h:1", "--zookeeper-key", __file__), "a certificate for ZooKeeper needs its key"),
         (("wrok",), "No such command 'wrok'"),
     ],
 )
