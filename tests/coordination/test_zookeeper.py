@@ -85,12 +85,12 @@ class TestZooKeeper(CoordinatorContract):
 
     def test_nodes_may_be_closed_to_others(self, zookeeper: Reached) -> None:
         """G14 among strangers: who has not the password reads and changes nothing."""
-        party = ZooKeeperParty(zookeeper.hosts, **security("team:secret"))
+        party = ZooKeeperParty(f"{zookeeper.hosts}/closed", **security("team:secret"))
         member = party.member()
         assert member.commit(member.claim_one(ONE), place(1))
         stranger = ZooKeeperCoordinator(zookeeper.hosts, "strangers", party.group)
 
-        stranger._root = f"/app/{party.group}"
+        stranger._root = f"/closed/app/{party.group}"
         with pytest.raises(CoordinatorUnavailable, match="NoAuth"):
             stranger.reset({ONE: place(0)})
 
