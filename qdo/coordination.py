@@ -102,6 +102,10 @@ class Coordinator(ABC):
         """
 
     @abstractmethod
+    def tell(self, about: Mapping[str, Any]) -> None:
+        """Say something else of oneself; who looks at :meth:`members` sees it. No other member is called for it."""
+
+    @abstractmethod
     def leave(self) -> None:
         """Be a member no more: claims become free at once. May be repeated; raises nothing."""
 
@@ -114,7 +118,10 @@ class Coordinator(ABC):
 
     @abstractmethod
     def members(self) -> Sequence[Member]:
-        """Who is there, in the order of joining. May be as old as the last notice: :attr:`changed` is called for each."""
+        """Who is there, in the order of joining.
+
+        For a member it may be as old as the last notice (:attr:`changed`), and what others :meth:`tell` older still.
+        """
 
     @abstractmethod
     def plan(self) -> Plan:

@@ -97,6 +97,11 @@ class LocalCoordinator(Coordinator):
                 self._thread.start()
         return name
 
+    def tell(self, about: Mapping[str, Any]) -> None:
+        with self._changing(told=False):
+            self._must_live()
+            self._ask("UPDATE members SET about = ? WHERE name = ?", json.dumps(dict(about)), self._name)
+
     def leave(self) -> None:
         with self._lock:
             name, self._name = self._name, None

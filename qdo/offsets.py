@@ -41,6 +41,9 @@ class OffsetsInQueuey(Coordinator):
         self._generations.clear()
         return self._inner.join(about)
 
+    def tell(self, about: Mapping[str, Any]) -> None:
+        self._inner.tell(about)
+
     def leave(self) -> None:
         self._inner.leave()
 

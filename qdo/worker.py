@@ -11,6 +11,7 @@ knows that nobody else can own its partition (G15).
 
 from __future__ import annotations
 
+import contextlib
 import logging
 import os
 import socket
@@ -34,7 +35,7 @@ from qdo.subscription import matching
 from qdo.values import Message
 from queuey.clock import Clock, SystemClock
 from queuey.errors import ConfigurationError, CoordinatorUnavailable, QueueyError
-from queuey.ids import MessageId
+from queuey.ids import MessageId, format_timestamp
 
 # The names of hooks in settings of 2012 are qdo.worker:log_failure and so on.
 __all__ = ["Counts", "StopWorker", "Worker", "dict_context", "log_failure", "save_failed_message"]
@@ -46,6 +47,8 @@ TURN_SECONDS = 0.05
 LIST_SECONDS = 5.0
 """Between two looks at which queues there are, while this member leads."""
 UNTRUSTED_SECONDS = 0.1
+TELL_SECONDS = 2.0
+"""Between two times that a member says how it does."""
 
 
 @dataclass
@@ -145,17 +148,23 @@ class Worker:
         self._fetcher = Fetcher(make_client, self._lanes, self._clock, from_end=from_end)
         self._caller = caller_of(job, processes)
         self._call = self._caller.call
-        about = {"name": name or socket.gethostname().partition(".")[0], "host": socket.getfqdn(), "pid": os.getpid()}
+        self._about = {
+            "name": name or socket.gethostname().partition(".")[0],
+            "host": socket.getfqdn(),
+            "pid": os.getpid(),
+        }
         self.group = Group(
             coordinator,
             self,
             lambda: self._subscribed,
             clock=self._clock,
-            about=about,
+            about=self._about,
             strategy=STRATEGIES[strategy],
             drain_seconds=drain_seconds,
         )
         self.counts = Counts()
+        self._told = (self._clock.elapsed(), 0)
+        self._committed_at: str | None = None
         self.took: Callable[[float], None] | None = None
         """Told the seconds of each call of the job, by whatever thread made it. Set it before :meth:`run`."""
         self._subscribed: Collection[Partition] | None = None
@@ -180,6 +189,7 @@ class Worker:
                 rest = min(self.group.step(), self._commit_seconds)
                 self._commit()
                 self._report_hung()
+                self._tell()
                 if self._exit_at_end and self._is_at_end():
                     break
                 self._wake.wait(rest)
@@ -284,11 +294,23 @@ class Worker:
             log.warning("offsets are not committed yet: %s", error)
             return
         self.counts.commits += 1
+        self._committed_at = format_timestamp(self._clock.now_ticks())
         self.counts.refused += len(refused)
         self._lanes.committed({claim: offset for claim, offset in offsets.items() if claim not in refused})
         if refused:
             self.group.fenced(refused)
             self._wake.set()
+
+    def _tell(self) -> None:
+        """Let who looks at the group see how this member does."""
+        (before, done_before), now, done = self._told, self._clock.elapsed(), self.counts.done
+        if now - before < TELL_SECONDS or self.group.name is None:
+            return
+        self._told = now, done
+        rate = round((done - done_before) / (now - before), 1)
+        counts = {"done": done, "failed": self.counts.failed, "dead": self.counts.dead, "per_second": rate}
+        with contextlib.suppress(CoordinatorUnavailable):  # it is only news
+            self._coordinator.tell({**self._about, **counts, "committed": self._committed_at})
 
     def _report_hung(self) -> None:
         now = self._clock.elapsed()

@@ -24,7 +24,7 @@ import threading
 import uuid
 import zlib
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -82,6 +82,8 @@ class ZooKeeperCoordinator(Coordinator):
         self._asked_seconds = session_seconds
         self._name: str | None = None
         self._session = 0
+        self._mine = ""
+        """The node of this member."""
         self._heard = -session_seconds
         self._watched: set[str] = set()
         """Nodes whose next change will be heard of: what is known of them is up to date."""
@@ -118,7 +120,7 @@ class ZooKeeperCoordinator(Coordinator):
         with self._asking():
             sent = self._clock.elapsed()
             session = self._session_now()
-            self._client.create(
+            self._mine = self._client.create(
                 f"{self._root}/members/{name}-", json.dumps(dict(about)).encode(), ephemeral=True, sequence=True
             )
             self._name, self._session, self._heard = name, session, sent
@@ -127,6 +129,12 @@ class ZooKeeperCoordinator(Coordinator):
             self._thread = threading.Thread(target=self._beat, name="zookeeper-beat", daemon=True)
             self._thread.start()
         return name
+
+    def tell(self, about: Mapping[str, Any]) -> None:
+        with self._asking():
+            self._must_live()
+            with suppress(NoNodeError):  # it has just left
+                self._client.set(self._mine, json.dumps(dict(about)).encode())
 
     def _session_now(self) -> int:
         found = self._client.client_id
@@ -184,6 +192,9 @@ class ZooKeeperCoordinator(Coordinator):
 
     def members(self) -> Sequence[Member]:
         path = f"{self._root}/members"
+        if self._name is None:  # who looks from outside wants to know what they say now
+            self._abouts = {}
+            self._watched.discard(path)
         if self._watch(path):
             with self._asking():
                 nodes = self._client.get_children(path, watch=self._fired)

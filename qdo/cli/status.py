@@ -16,7 +16,9 @@ from qdo.lag import MOST_COUNTED, Lag, Standing, standings, total
 from queuey.cli.output import NothingFound, say, to_json, write_rows
 from queuey.cli.times import rfc3339
 
-MEMBER_COLUMNS = ("member", "host", "pid", "partitions")
+MEMBER_COLUMNS = ("member", "host", "pid", "partitions", "done", "per_second", "failed", "dead", "committed")
+_TOLD = MEMBER_COLUMNS[4:]
+"""By the members themselves, every few seconds."""
 COLUMNS = ("queue", "partition", "owner", "message_id", "time", "lag_messages", "lag_seconds")
 
 
@@ -91,13 +93,14 @@ def shown(lag: Lag) -> str:
 
 
 def member_rows(members: Sequence[Member], found: Sequence[Standing]) -> list[dict[str, Any]]:
-    """Who is there, and how many partitions each owns."""
+    """Who is there, how many partitions each owns, and how it does: messages done since it began, and its last commit."""
     return [
         {
             "member": member.name,
             "host": member.about.get("host"),
             "pid": member.about.get("pid"),
             "partitions": sum(standing.owner == member.name for standing in found),
+            **{name: member.about.get(name) for name in _TOLD},
         }
         for member in members
     ]

@@ -34,6 +34,14 @@ class CoordinatorContract:
 
         assert member.about == {"name": "here", "pid": 7, "host": "ä.example"}
 
+    def test_who_looks_from_outside_sees_what_members_say_now(self, party: Party) -> None:
+        member, outside = party.member(), party.coordinator()
+        assert "done" not in outside.members()[0].about
+
+        for done in (1, 2):
+            member.coordinator.tell({"done": done})
+            assert outside.members()[0].about == {"done": done}
+
     def test_who_comes_back_is_somebody_else_at_the_end_of_the_line(self, party: Party) -> None:
         first, second = party.member(), party.member()
         first.coordinator.leave()
