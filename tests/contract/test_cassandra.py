@@ -29,7 +29,7 @@ def session(cassandra_node: Reached, module_keyspace: str) -> Iterator[Cassandra
 
 
 class TestCassandraMessages(MessageStoreContract):
-    histories = 15
+    histories = 8
 
     @pytest.fixture
     def store(self, session: CassandraSession, clock: ManualClock, ids: IdGenerator) -> Iterator[CassandraMessages]:
@@ -39,7 +39,7 @@ class TestCassandraMessages(MessageStoreContract):
 
 
 class TestCassandraMetadata(MetadataStoreContract):
-    histories = 10
+    histories = 6
 
     @pytest.fixture
     def store(self, session: CassandraSession, clock: ManualClock) -> Iterator[CassandraMetadata]:

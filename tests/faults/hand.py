@@ -1,7 +1,7 @@
 """A worker process for the fault tests: ``python -m tests.faults.hand SETTINGS`` writes down all that it does.
 
 What it does is one line of JSON each, appended to a file that many of them share: a line is one write, so it is there
-whole or not at all, and survives kill -9. Times are those since boot, the same in all processes.
+whole or, where a kill -9 met the end of a page, cut; and it survives kill -9. Times are those since boot, the same in all processes.
 """
 
 from __future__ import annotations
@@ -101,7 +101,8 @@ class Hand:
         threading.Thread(target=self._misbehave, daemon=True).start()
 
     def tell(self, what: str, **said: Any) -> None:
-        os.write(self._log, (json.dumps({"what": what, "pid": os.getpid(), **said}) + "\n").encode())
+        # A line begins with an end as well: one that was cut short does not take the next along.
+        os.write(self._log, ("\n" + json.dumps({"what": what, "pid": os.getpid(), **said}) + "\n").encode())
 
     def _job(self, message: Message, context: Context) -> None:
         """It begins when the worker looked whether it may: a stop right after that look is a stop inside of the job."""

@@ -75,8 +75,9 @@ class HandLog:
 
     @classmethod
     def read(cls, path: Path) -> HandLog:
+        """What is whole: a line may be on its way just now, and kill -9 may cut one where a page of the file ends."""
         lines = path.read_text().splitlines() if path.exists() else []
-        return cls.of(json.loads(line) for line in lines)
+        return cls.of(said for line in lines if (said := _said(line)) is not None)
 
     @classmethod
     def of(cls, lines: Iterable[Mapping[str, Any]]) -> HandLog:
@@ -225,3 +226,11 @@ def least_moves(before: Assignment, after: Assignment) -> int:
     least, more = divmod(len(there), len(has))
     stay = sum(min(one, least + (at < more)) for at, one in enumerate(has))
     return all_before - stay
+
+
+def _said(line: str) -> Mapping[str, Any] | None:
+    try:
+        said: Mapping[str, Any] = json.loads(line)
+    except ValueError:
+        return None
+    return said
