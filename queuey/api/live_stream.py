@@ -210,7 +210,7 @@ class LiveStream:
         return clock.elapsed() + min(pause * share, life)
 
     async def _check(self) -> bytes:
-        notes = await self._look_up()
+        notes = await self._look_up(only_the_reader=self._service.queues.hears_of_changes)
         if self._over:
             return notes
         self._check_at = self._next_check()
@@ -220,10 +220,16 @@ class LiveStream:
             "keepalive", {"watermark": format_timestamp(self._follower.watermark)}, self._cursor
         )
 
-    async def _look_up(self) -> bytes:
-        """Look at the reader and the queues anew, and tell of those that cannot be read any more."""
-        service, call = self._service, self._call
+    async def _look_up(self, *, only_the_reader: bool = False) -> bytes:
+        """Look at the reader and the queues anew, and tell of those that cannot be read any more.
+
+        :param only_the_reader: the queues only if the reader is somebody else now: a change of a queue touches its
+            readers, and ten thousand queues that are looked up in turn are never at hand.
+        """
+        service, call, before = self._service, self._call, self._call.identity
         await identify_again(service, call)
+        if only_the_reader and call.identity == before:
+            return b""
         notes = b""
         for queue in list(self._follower.queues.values()):
             try:

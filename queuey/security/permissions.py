@@ -91,6 +91,16 @@ class Identity:
         self.is_lasting = not ends
         """Whether no credential ends by itself."""
 
+    def __eq__(self, other: object) -> bool:
+        """Whether they may do the same, for as long."""
+        return isinstance(other, Identity) and self._all() == other._all()
+
+    def __hash__(self) -> int:
+        return hash(self._all())
+
+    def _all(self) -> tuple[object, ...]:
+        return self._wholly, frozenset(self._partly), self.expires_ticks
+
     def acting(self, permission: Permission, application: str, name: str = "") -> frozenset[str]:
         """The principals that count for a call.
 

@@ -70,6 +70,11 @@ class Queues:
         self._changes = 0
         self._monitor = monitor
 
+    @property
+    def hears_of_changes(self) -> bool:
+        """Whether every change of a queue is made by this process, and so told to the readers that wait."""
+        return self._trusted == inf
+
     def cached(self, application: str, name: str) -> Queue | None:
         """The queue if its settings are at hand."""
         known = self._cache.get((application, name))
