@@ -30,7 +30,7 @@ RING_DELAY_MS = 2000
 """How long a joining node listens to the others: with 500 the third one sometimes does not get in. A single node has none."""
 WRITERS, TUNED_WRITERS = 16, 128
 """Writes at once on one node: with ``group`` each waits for the next window, so 16 make 1,600 a second and no more."""
-CONNECT_SECONDS = 5
+CONNECT_SECONDS = 30
 ROLE = "cassandra"
 """Who may do everything, where clients log in; made by Cassandra itself."""
 PROTOCOL = 5
@@ -52,6 +52,7 @@ def session(address: str, port: int) -> Iterator[Any]:
         auth_provider=PlainTextAuthProvider(ROLE, ROLE),  # not looked at by nodes that ask for no role
         execution_profiles={EXEC_PROFILE_DEFAULT: here},
         connect_timeout=CONNECT_SECONDS,
+        control_connection_timeout=CONNECT_SECONDS,
     )
     try:
         yield cluster.connect()
