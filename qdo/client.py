@@ -12,7 +12,6 @@ import uuid
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any, Self
-from urllib.parse import parse_qsl, urlsplit
 
 import requests
 
@@ -140,13 +139,8 @@ class Client(OffsetCalls):
         """
         params: dict[str, Any] = {"limit": page_size, "details": "true", "offset": start}
         params |= {name: "true" for name, asked in (("include_count", with_counts), ("mine", mine)) if asked}
-        while True:
-            answer = self._transport.send("GET", "v1", self.application, params=params)
-            yield from map(QueueSettings.from_wire, json_of(answer)["queues"])
-            if "next" not in answer.links:
-                return
-            # Only the query is taken: a link never decides which host gets the key.
-            params = dict(parse_qsl(urlsplit(answer.links["next"]["url"]).query))
+        for page in self._transport.listed("v1", self.application, params=params):
+            yield from map(QueueSettings.from_wire, page["queues"])
 
     def queue_info(self, queue: str) -> QueueInfo:
         """Settings, depth and ends of a queue; counting takes time in proportion to the depth."""

@@ -14,7 +14,7 @@ import threading
 from collections.abc import Callable
 
 from qdo.client import Client
-from qdo.lanes import Lane, Lanes, cursor_of
+from qdo.lanes import Lanes, cursor_of
 from queuey.clock import Clock
 from queuey.errors import CursorLost, QueueNotFound, QueueyError
 from queuey.ids import ZERO_ID, MessageId, parse_timestamp
@@ -151,9 +151,4 @@ class Fetcher:
         self.requests += 1
         page = client.read(queue, limit=1, with_bodies=False)
         start = MessageId.last_of(parse_timestamp(page.watermark)) if self._from_end else ZERO_ID
-        self._incarnations[queue] = (page.cursor[:32], start)
-
-
-def at_end(lanes: list[Lane]) -> bool:
-    """Whether nothing is left to do in these, as far as the last look knew."""
-    return all(lane.at_end and lane.idle for lane in lanes)
+        self._incarnations[queue] = (page.incarnation, start)

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
-from urllib.parse import parse_qsl, urlsplit
 
 from qdo.transport import Transport, json_of
 from qdo.values import GroupOffset, Moment, moment_to_wire
@@ -75,14 +74,9 @@ class OffsetCalls:
 
         :param start: the first name; it need not exist.
         """
-        params: dict[str, Any] = {"limit": page_size, "offset": start}
-        while True:
-            path = queue_path(self.application, queue)
-            answer = self._transport.send("GET", *path, "offsets", params=params)
-            yield from (entry["group"] for entry in json_of(answer)["groups"])
-            if "next" not in answer.links:
-                return
-            params = dict(parse_qsl(urlsplit(answer.links["next"]["url"]).query))
+        path, params = queue_path(self.application, queue), {"limit": page_size, "offset": start}
+        for page in self._transport.listed(*path, "offsets", params=params):
+            yield from (entry["group"] for entry in page["groups"])
 
     def delete_offsets(self, queue: str, group: str) -> None:
         """Forget a group with its generations, there or not: end its workers first."""

@@ -283,6 +283,10 @@ class Lanes:
             self.closed = True
             self.lock.notify_all()
 
+    def at_end(self) -> bool:
+        """Whether nothing is left to do, as far as the last look knew."""
+        return all(lane.at_end and lane.idle for lane in self.all())
+
     def waiting(self) -> list[tuple[int, MessageId | None]]:
         """Of each lane: how many messages are fetched and not finished, and the first of them."""
         found: list[tuple[int, MessageId | None]] = []

@@ -161,4 +161,4 @@ class OffsetsInQueuey(Coordinator):
 
 
 def _offset(found: GroupOffset) -> Offset | None:
-    return None if found.id is None else Offset(found.cursor[:32], found.id)
+    return None if found.id is None else Offset(found.incarnation, found.id)

@@ -10,9 +10,9 @@ from __future__ import annotations
 
 import re
 import time
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from typing import Any, NamedTuple
-from urllib.parse import quote
+from urllib.parse import parse_qsl, quote, urlsplit
 
 import requests
 from urllib3.exceptions import InvalidHeader, MaxRetryError, NewConnectionError, ProtocolError
@@ -145,6 +145,19 @@ class Transport:
             except MaxRetryError:
                 raise _last_word(failure, method, lost=lost) from None
             self._sleep(_pause_seconds(retry, failure.retry_after))
+
+    def listed(self, *path: str, params: Mapping[str, Any]) -> Iterator[Any]:
+        """The pages of a list, asked for as they are taken: what each answer says.
+
+        :param params: of the first page; the links of the answers lead to the others.
+        """
+        while True:
+            answer = self.send("GET", *path, params=params)
+            yield json_of(answer)
+            if "next" not in answer.links:
+                return
+            # Only the query is taken: a link never decides which host gets the key.
+            params = dict(parse_qsl(urlsplit(answer.links["next"]["url"]).query))
 
     def _attempt(
         self, wanted: requests.PreparedRequest, *, stream: bool, silence_seconds: float | None

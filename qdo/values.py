@@ -151,6 +151,11 @@ class Page:
     more: bool
     """True if the answer was cut at its limit of count or bytes."""
 
+    @property
+    def incarnation(self) -> str:
+        """The queue's, 32 hex digits: a queue deleted and made anew has another (G9)."""
+        return incarnation_of(self.cursor)
+
 
 @dataclass(frozen=True, slots=True)
 class StreamEnd:
@@ -252,6 +257,11 @@ class GroupOffset:
     old_id: MessageId | None = None
     """Of a reset: the id before it."""
 
+    @property
+    def incarnation(self) -> str:
+        """As of :class:`Page`."""
+        return incarnation_of(self.cursor)
+
     @classmethod
     def from_wire(cls, entry: Json) -> GroupOffset:
         return cls(
@@ -316,3 +326,8 @@ def principals_from_wire(value: str | Iterable[str] | None) -> tuple[str, ...]:
 
 def _id_or_none(entry: Json, name: str) -> MessageId | None:
     return MessageId.parse(entry[name]) if entry.get(name) else None
+
+
+def incarnation_of(cursor: str) -> str:
+    """The uuid of the queue that a cursor is of: what it begins with (``queuey.api.cursors``)."""
+    return cursor[:32]

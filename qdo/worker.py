@@ -18,6 +18,7 @@ import socket
 import threading
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from itertools import islice
 from typing import Any
 
@@ -26,7 +27,7 @@ from qdo.calling import caller_of
 from qdo.client import Client
 from qdo.coordination import Claim, Coordinator, Offset
 from qdo.dead import DEFAULT_DEAD_LETTERS, DeadLetters
-from qdo.fetch import Fetcher, at_end
+from qdo.fetch import Fetcher
 from qdo.group import Group
 from qdo.hooks import dict_context, log_failure, save_failed_message
 from qdo.job import Context, Failed, Job, RetryPolicy, StopWorker
@@ -148,6 +149,7 @@ class Worker:
         self._fetcher = Fetcher(make_client, self._lanes, self._clock, from_end=from_end)
         self._caller = caller_of(job, processes)
         self._call = self._caller.call
+        """The job, or :meth:`_timed` where somebody wants to know how long it takes."""
         self._about = {
             "name": name or socket.gethostname().partition(".")[0],
             "host": socket.getfqdn(),
@@ -178,6 +180,8 @@ class Worker:
 
     def run(self) -> Counts:
         """Work until :meth:`stop`, a job's :class:`~qdo.job.StopWorker`, or the end that ``exit_at_end`` asks for."""
+        if self.took is not None:
+            self._call = partial(self._timed, self.took)
         threads = [threading.Thread(target=self._list, name="list", daemon=True)]
         threads += [
             threading.Thread(target=self._work, name=f"job-{number}", daemon=True) for number in range(self._threads)
@@ -229,10 +233,7 @@ class Worker:
 
     def _is_at_end(self) -> bool:
         """Everything that there is for this member is done: only then may it go."""
-        return self.group.settled and self._subscribed_known() and at_end(self._lanes.all())
-
-    def _subscribed_known(self) -> bool:
-        return self.group.plan.generation > 0
+        return self.group.settled and self._lanes.at_end()
 
     # Which queues there are
 
@@ -289,17 +290,24 @@ class Worker:
         if not offsets or not self._coordinator.trusted():
             return
         try:
-            refused = self._coordinator.commit(offsets)
+            refused = self._record(offsets)
         except CoordinatorUnavailable as error:
             log.warning("offsets are not committed yet: %s", error)
             return
         self.counts.commits += 1
         self._committed_at = format_timestamp(self._clock.now_ticks())
         self.counts.refused += len(refused)
+
+    def _record(self, offsets: Mapping[Claim, Offset]) -> Collection[Claim]:
+        """:returns: claims that are gone; the group hears of them.
+        :raises CoordinatorUnavailable: they may be recorded or not.
+        """
+        refused = self._coordinator.commit(offsets)
         self._lanes.committed({claim: offset for claim, offset in offsets.items() if claim not in refused})
         if refused:
             self.group.fenced(refused)
             self._wake.set()
+        return refused
 
     def _tell(self) -> None:
         """Let who looks at the group see how this member does."""
@@ -365,12 +373,7 @@ class Worker:
         context = strand.context
         context.attempt, context.message = strand.attempt, messages[0]
         try:
-            began = self._clock.elapsed()
-            try:
-                self._call(messages[0] if self._batch == 1 else list(messages), context)
-            finally:
-                if self.took is not None:
-                    self.took(self._clock.elapsed() - began)
+            self._call(messages[0] if self._batch == 1 else list(messages), context)
         except StopWorker:
             raise
         except Exception as error:  # noqa: BLE001 - whatever a job raises
@@ -388,6 +391,13 @@ class Worker:
         self.counts.done += len(messages)
         return None
 
+    def _timed(self, took: Callable[[float], None], what: Any, context: Context) -> None:
+        began = self._clock.elapsed()
+        try:
+            self._caller.call(what, context)
+        finally:
+            took(self._clock.elapsed() - began)
+
     def _give_up(self, failed: Failed, client: Client) -> float | None:
         try:
             if self._on_failure is not None:
@@ -404,14 +414,7 @@ class Worker:
 
     def _committed_first(self, lane: Lane, message: Message) -> bool:
         """At most once: nobody will see these messages again."""
-        offsets = {lane.claim: Offset(lane.incarnation, message.id)}
         try:
-            refused = self._coordinator.commit(offsets)
+            return not self._record({lane.claim: Offset(lane.incarnation, message.id)})
         except CoordinatorUnavailable:
             return False
-        if refused:
-            self.group.fenced(refused)
-            self._wake.set()
-            return False
-        self._lanes.committed(offsets)
-        return True

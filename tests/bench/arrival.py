@@ -16,10 +16,10 @@ from socket import IPPROTO_TCP, TCP_NODELAY, create_connection
 import orjson
 
 from tests.bench.drivers import request
-from tests.bench.measure import BenchFailed, percentile
+from tests.bench.measure import BenchFailed
 from tests.bench.plan import BODY_BYTES, TTL_SECONDS, Plan
 from tests.bench.servers import APPLICATION, ROOT, Server, queuey
-from tests.bench.table import Row
+from tests.bench.table import Row, times
 
 QUEUE = "arrival"
 RATE = 200
@@ -96,14 +96,12 @@ def measure(plan: Plan) -> Iterator[Row]:
     with queuey(plan.fresh("arrival")) as server:
         server.create(QUEUE)
         took, asked = _follow_a_writer(server, round(RATE * plan.seconds * plan.rounds))
-    p50, p99 = percentile(took, 0.5), percentile(took, 0.99)
-    yield Row(
+    yield times(
         f"append to arrival at a reader that asks again and again, {RATE} appends/s",
-        "",
-        f"p50 {p50:.2f} ms, p99 {p99:.2f} ms, worst {max(took):.1f} ms; {asked / len(took):.0f} questions a message",
+        took,
+        more=f"; {asked / len(took):.0f} questions a message",
         first="p99 <= 10 ms",
         goal="p50 <= 0.8 ms, p99 <= 4 ms",
-        figures={"p50": p50, "p99": p99},
     )
 
 

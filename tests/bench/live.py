@@ -20,10 +20,10 @@ import orjson
 
 from tests.bench.arrival import RATE
 from tests.bench.drivers import NUMBER, Load, append_one, drive, numbered, read_page, request
-from tests.bench.measure import BenchFailed, percentile, ratios
+from tests.bench.measure import BenchFailed, ratios
 from tests.bench.plan import CONNECTIONS, Plan
 from tests.bench.servers import APPLICATION, ROOT, Server, queuey
-from tests.bench.table import Row, number
+from tests.bench.table import Row, number, times
 
 QUEUE = "arrival"
 BUSY = "busy"
@@ -138,15 +138,8 @@ def _arrival(server: Server, count: int, plan: Plan) -> Row:
             took = follow(_port(server), appends)
         finally:
             writer.terminate()
-    p50, p99 = percentile(took, 0.5), percentile(took, 0.99)
-    return Row(
-        f"append to arrival at a reader of events, {RATE} appends/s, {count:,} readers attached",
-        "",
-        f"p50 {p50:.2f} ms, p99 {p99:.2f} ms, worst {max(took):.1f} ms",
-        first="p99 <= 10 ms",
-        goal="p50 <= 1 ms, p99 <= 5 ms",
-        figures={"p50": p50, "p99": p99},
-    )
+    what = f"append to arrival at a reader of events, {RATE} appends/s, {count:,} readers attached"
+    return times(what, took, first="p99 <= 10 ms", goal="p50 <= 1 ms, p99 <= 5 ms")
 
 
 def _memory(count: int, grown_mib: float) -> Row:

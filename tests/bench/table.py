@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
-from tests.bench.measure import Spread
+from tests.bench.measure import Spread, percentile
 
 _LIMIT = re.compile(r"(\w+) (<=|>=) ([0-9.,]+)( \S+)?")
 
@@ -74,6 +74,17 @@ def number(value: float) -> str:
     """
     rounded = float(f"{value:.3g}")
     return f"{rounded:,.0f}" if rounded >= 100 else f"{rounded:g}"
+
+
+def times(what: str, took: Sequence[float], *, more: str = "", first: str = "", goal: str) -> Row:
+    """A row of milliseconds without a baseline; its bars are about ``p50`` and ``p99``.
+
+    >>> times("arrival", [1.0, 2.0, 3.0], goal="p99 <= 3 ms").ours
+    'p50 2.00 ms, p99 3.00 ms, worst 3.0 ms'
+    """
+    p50, p99 = percentile(took, 0.5), percentile(took, 0.99)
+    said = f"p50 {p50:.2f} ms, p99 {p99:.2f} ms, worst {max(took):.1f} ms{more}"
+    return Row(what, "", said, first=first, goal=goal, figures={"p50": p50, "p99": p99})
 
 
 _HEADS = ("what", "baseline", "Queuey", "ratio (least..most)", "first bar", "to reach", "verdict")

@@ -19,10 +19,10 @@ from qdo import Client, Context, Message, Worker
 from qdo.local import LocalCoordinator
 from queuey.clock import SystemClock
 from tests.bench.arrival import RATE
-from tests.bench.measure import BenchFailed, alternate, percentile, ratios
+from tests.bench.measure import BenchFailed, alternate, ratios
 from tests.bench.plan import BODY, Plan
 from tests.bench.servers import APPLICATION, KEY, ROOT, Server, queuey
-from tests.bench.table import Row, number
+from tests.bench.table import Row, number, times
 
 QUEUE = "work"
 ARRIVAL = "arrival"
@@ -203,14 +203,8 @@ def _arrival(server: Server, plan: Plan) -> Row:
     with subprocess.Popen([sys.executable, "-m", "tests.bench.arrival", port, str(count)], cwd=ROOT) as writer:
         took = _result(worker)["took"]
         writer.terminate()
-    p50, p99 = percentile(took, 0.5), percentile(took, 0.99)
-    return Row(
-        f"append to the beginning of its job, idle worker, {RATE} appends/s",
-        "",
-        f"p50 {p50:.2f} ms, p99 {p99:.2f} ms, worst {max(took):.1f} ms",
-        goal="p99 <= 20 ms",
-        figures={"p99": p99},
-    )
+    what = f"append to the beginning of its job, idle worker, {RATE} appends/s"
+    return times(what, took, goal="p99 <= 20 ms")
 
 
 def _started(*arguments: str) -> subprocess.Popen[str]:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import replace
 
 import pytest
 
@@ -11,21 +10,8 @@ from queuey.clock import ManualClock
 from queuey.ids import IdGenerator
 from queuey.storage.cassandra_messages import CassandraMessages, Timing
 from queuey.storage.cassandra_metadata import CassandraMetadata
-from queuey.storage.cassandra_schema import make_tables
-from queuey.storage.cassandra_session import CassandraSession, Options
+from queuey.storage.cassandra_session import CassandraSession
 from queuey.storage.contract import MessageStoreContract, MetadataStoreContract
-from tests.services.fixtures import Reached
-
-PATIENT = Options(timeout_seconds=30.0)
-
-
-@pytest.fixture(scope="module")
-def session(cassandra_node: Reached, module_keyspace: str) -> Iterator[CassandraSession]:
-    options = replace(PATIENT, hosts=cassandra_node.contact_points, port=cassandra_node.port, keyspace=module_keyspace)
-    make_tables(options, "1")
-    session = CassandraSession(options)
-    yield session
-    session.close()
 
 
 class TestCassandraMessages(MessageStoreContract):

@@ -6,7 +6,6 @@ So spans, pages and histories of a few messages cross the edges that others meet
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import replace
 
 import pytest
 
@@ -15,22 +14,10 @@ from queuey.ids import MAX_ID, TICKS_PER_SECOND, ZERO_ID, IdGenerator, MessageId
 from queuey.storage import MessageStore, cassandra_fills, cassandra_messages, cassandra_reader
 from queuey.storage.cassandra_buckets import FINEST, WIDTHS, Bucket
 from queuey.storage.cassandra_messages import CassandraMessages, Timing
-from queuey.storage.cassandra_schema import make_tables
 from queuey.storage.cassandra_session import CassandraSession
 from queuey.storage.contract import PartitionHistory
 from queuey.storage.contract.common import Log, draft, drive_histories
 from queuey.storage.contract.reading import Reading
-from tests.contract.test_cassandra import PATIENT
-from tests.services.fixtures import Reached
-
-
-@pytest.fixture(scope="module")
-def session(cassandra_node: Reached, module_keyspace: str) -> Iterator[CassandraSession]:
-    options = replace(PATIENT, hosts=cassandra_node.contact_points, port=cassandra_node.port, keyspace=module_keyspace)
-    make_tables(options, "1")
-    session = CassandraSession(options)
-    yield session
-    session.close()
 
 
 @pytest.fixture

@@ -14,21 +14,9 @@ from queuey.ids import IdGenerator
 from queuey.model import OffsetChange
 from queuey.promise import Promise, begin
 from queuey.storage.cassandra_messages import CassandraMessages, Timing
-from queuey.storage.cassandra_schema import make_tables
 from queuey.storage.cassandra_session import CassandraSession, Change, Rows
 from queuey.storage.contract.common import done
 from queuey.storage.contract.offsets import Group, at
-from tests.contract.test_cassandra import PATIENT
-from tests.services.fixtures import Reached
-
-
-@pytest.fixture(scope="module")
-def session(cassandra_node: Reached, module_keyspace: str) -> Iterator[CassandraSession]:
-    options = replace(PATIENT, hosts=cassandra_node.contact_points, port=cassandra_node.port, keyspace=module_keyspace)
-    make_tables(options, "1")
-    session = CassandraSession(options)
-    yield session
-    session.close()
 
 
 def server(session: CassandraSession) -> CassandraMessages:

@@ -106,6 +106,17 @@ class Crew:
     def __exit__(self, *_: object) -> None:
         self._running.close()
 
+    @contextmanager
+    def at_work(self, figures: Figures, what: str) -> Iterator[None]:
+        """Three of them under load while the block runs; then all is finished, told as ``what``, and judged."""
+        self.start(3)
+        with self.under_load():
+            self.wait_until_owned()
+            yield
+        verdict = self.finish()
+        verdict.say(figures, what)
+        verdict.check()
+
     # What may be done to them
 
     def start(self, count: int = 1) -> None:
@@ -130,6 +141,23 @@ class Crew:
         for hand in leaving:
             hand.terminate()
         assert [hand.wait(60) for hand in leaving] == [0] * count
+
+    def lose_one(self) -> None:
+        """One dies and another one comes; then one is gone for a while."""
+        self.kill()
+        self.start()
+        self.wait_until_owned()
+        with self.one_stopped():
+            self.wait_until_owned(without=1)
+        self.wait_until_owned()
+
+    def relieve(self) -> None:
+        """One more joins; and the one that is here longest leaves, once a former owner was refused."""
+        self.start()
+        self.wait_until_owned()
+        self.wait_until_refused()
+        self.leave(1)
+        self.wait_until_owned()
 
     def storm(self) -> None:
         """As many join as are here, and those leave, none of them waiting for the others."""

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import random
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from itertools import count
 from pathlib import Path
 
-from qdo.client import Appended, Client, NewMessage
+from qdo.client import Appended, Client, Message, NewMessage
 from qdo.measure import duplicates, loss
 from tests.conftest import Figures
 from tests.faults.effects import everything, place_of
@@ -45,6 +45,31 @@ class Sender:
         self.answered |= zip(bodies, placed, strict=True)
 
 
+def judge(senders: Sequence[Sender], stored: Sequence[Message], proxy: Proxy, figures: Figures, **said: object) -> None:
+    """Everything that was answered is there, once, where the answer said; and much was lost on the way.
+
+    :param said: further figures.
+    """
+    sent = [body for sender in senders for body in sender.answered]
+    found = [message.text for message in stored]
+    answers = {body: place_of(where) for sender in senders for body, where in sender.answered.items()}
+    misplaced = [message.text for message in stored if answers[message.text] != place_of(message)]
+    figures(
+        "G7",
+        sent=len(sent),
+        requests_lost=proxy.lost(Way.THERE),
+        answers_lost=proxy.lost(Way.BACK),
+        **said,
+        duplicates=len(duplicates(found)),
+        lost=len(loss(sent, found)),
+    )
+    assert proxy.lost(Way.BACK)
+    assert proxy.lost(Way.THERE)
+    assert duplicates(found) == []
+    assert loss(sent, found) == []
+    assert misplaced == []
+
+
 @contextmanager
 def lossy(node: Node, chance: random.Random) -> Iterator[Proxy]:
     """Some requests and answers break their connection on the way."""
@@ -77,25 +102,7 @@ def test_appends_repeated_until_answered_are_stored_once(
         for sender in senders:
             sender.client.close()
 
-    sent = [body for sender in senders for body in sender.answered]
-    found = [message.text for message in stored]
-    answers = {body: place_of(where) for sender in senders for body, where in sender.answered.items()}
-    misplaced = [message.text for message in stored if answers[message.text] != place_of(message)]
-    figures(
-        "G7",
-        sent=len(sent),
-        retries=next(pauses),
-        requests_lost=proxy.lost(Way.THERE),
-        answers_lost=proxy.lost(Way.BACK),
-        kills=len(rounds(3)),
-        duplicates=len(duplicates(found)),
-        lost=len(loss(sent, found)),
-    )
-    assert proxy.lost(Way.BACK)
-    assert proxy.lost(Way.THERE)
-    assert duplicates(found) == []
-    assert loss(sent, found) == []
-    assert misplaced == []
+    judge(senders, stored, proxy, figures, retries=next(pauses), kills=len(rounds(3)))
 
 
 def test_without_keys_the_same_losses_store_duplicates(tmp_path: Path, chance: random.Random, figures: Figures) -> None:

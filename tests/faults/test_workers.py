@@ -15,24 +15,13 @@ def test_workers_of_one_machine_lose_nothing(
     tmp_path: Path, rounds: Callable[[int], range], chance: random.Random, figures: Figures
 ) -> None:
     with Node(tmp_path) as node, Crew(node.door, tmp_path, chance) as crew:
-        crew.start(3)
-        with crew.under_load():
-            crew.wait_until_owned()
+        with crew.at_work(figures, "local"):
             for _ in rounds(1):
-                crew.kill()
-                crew.start()
-                crew.wait_until_owned()
-                with crew.one_stopped():
-                    crew.wait_until_owned(without=1)
-                crew.wait_until_owned()
+                crew.lose_one()
                 crew.wait_until_refused()
                 crew.grow()
                 crew.storm()
                 crew.wait_until_owned()
-        verdict = crew.finish()
-
-    verdict.say(figures, "local")
-    verdict.check()
 
 
 def test_at_most_once_nothing_is_begun_again(

@@ -22,25 +22,14 @@ def test_workers_are_killed_stopped_and_expired(
         Node(tmp_path) as node,
         Crew(node.door, tmp_path, chance, zookeeper=zookeeper.hosts) as crew,
     ):
-        crew.start(3)
-        with crew.under_load():
-            crew.wait_until_owned()
+        with crew.at_work(figures, "zookeeper"):
             for _ in rounds(1):
-                crew.kill()
-                crew.start()
-                crew.wait_until_owned()
-                with crew.one_stopped():
-                    crew.wait_until_owned(without=1)
-                crew.wait_until_owned()
+                crew.lose_one()
                 crew.expire()
                 crew.wait_until_owned()
                 crew.wait_until_refused()
                 crew.storm()
                 crew.wait_until_owned()
-        verdict = crew.finish()
-
-    verdict.say(figures, "zookeeper")
-    verdict.check()
 
 
 def test_zookeeper_is_stopped_and_killed(
@@ -53,9 +42,7 @@ def test_zookeeper_is_stopped_and_killed(
         Crew(node.door, tmp_path, chance, zookeeper=zookeeper.hosts) as crew,
     ):
         (server,) = zookeeper.nodes
-        crew.start(3)
-        with crew.under_load():
-            crew.wait_until_owned()
+        with crew.at_work(figures, "zookeeper-away"):
             for _ in rounds(1):
                 server.pause()
                 crew.wait_until_idle()
@@ -65,15 +52,7 @@ def test_zookeeper_is_stopped_and_killed(
                 crew.wait_until_idle()
                 server.start()
                 crew.wait_until_owned()
-                crew.start()
-                crew.wait_until_owned()
-                crew.wait_until_refused()
-                crew.leave(1)
-                crew.wait_until_owned()
-        verdict = crew.finish()
-
-    verdict.say(figures, "zookeeper-away")
-    verdict.check()
+                crew.relieve()
 
 
 @pytest.mark.long
@@ -85,9 +64,7 @@ def test_an_ensemble_loses_its_leader_and_all_of_it(
         Node(tmp_path) as node,
         Crew(node.door, tmp_path, chance, zookeeper=zookeeper.hosts) as crew,
     ):
-        crew.start(3)
-        with crew.under_load():
-            crew.wait_until_owned()
+        with crew.at_work(figures, "ensemble"):
             for _ in rounds(1):
                 (leader,) = (server for server in zookeeper.nodes if server.mode == "leader")
                 leader.kill()
@@ -100,12 +77,4 @@ def test_an_ensemble_loses_its_leader_and_all_of_it(
                 crew.wait_until_idle()
                 zookeeper.start()
                 crew.wait_until_owned()
-                crew.start()
-                crew.wait_until_owned()
-                crew.wait_until_refused()
-                crew.leave(1)
-                crew.wait_until_owned()
-        verdict = crew.finish()
-
-    verdict.say(figures, "ensemble")
-    verdict.check()
+                crew.relieve()

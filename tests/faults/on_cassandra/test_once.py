@@ -14,15 +14,14 @@ from itertools import count
 from pathlib import Path
 
 from qdo.client import Client
-from qdo.measure import duplicates, loss
 from tests.conftest import Figures
-from tests.faults.effects import everything, place_of
+from tests.faults.effects import everything
 from tests.faults.node import APPLICATION, PAUSE_SECONDS, busy, wait_for_more
 from tests.faults.on_cassandra.fleet import Fleet, wait_until_readable
-from tests.faults.test_once import LOSES, RETRIES, Sender
+from tests.faults.test_once import LOSES, RETRIES, Sender, judge
 from tests.functional.servers import FIRST_KEY
 from tests.services.cassandra import Cassandra
-from tests.services.proxy import Proxy, Way
+from tests.services.proxy import Proxy
 
 REQUEST_SECONDS = 1
 DEAD_AFTER_SECONDS = 7.0
@@ -82,23 +81,4 @@ def test_appends_repeated_until_answered_are_stored_once(
         )
         stored = everything(fleet.client(0), "q")
 
-    sent = [body for sender in senders for body in sender.answered]
-    found = [message.text for message in stored]
-    answers = {body: place_of(where) for sender in senders for body, where in sender.answered.items()}
-    misplaced = [message.text for message in stored if answers[message.text] != place_of(message)]
-    figures(
-        "G7",
-        sent=len(sent),
-        retries=next(pauses),
-        requests_lost=proxy.lost(Way.THERE),
-        answers_lost=proxy.lost(Way.BACK),
-        kills=len(rounds(1)),
-        stops=len(rounds(1)),
-        duplicates=len(duplicates(found)),
-        lost=len(loss(sent, found)),
-    )
-    assert proxy.lost(Way.BACK)
-    assert proxy.lost(Way.THERE)
-    assert duplicates(found) == []
-    assert loss(sent, found) == []
-    assert misplaced == []
+    judge(senders, stored, proxy, figures, retries=next(pauses), kills=len(rounds(1)), stops=len(rounds(1)))

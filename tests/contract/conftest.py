@@ -1,0 +1,27 @@
+"""What the suites on a real Cassandra share."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+
+from queuey.storage.cassandra_schema import make_tables
+from queuey.storage.cassandra_session import CassandraSession, Options
+from tests.services.fixtures import Reached
+
+TIMEOUT_SECONDS = 30.0
+"""Longer than a busy machine takes."""
+
+
+@pytest.fixture(scope="module")
+def session(cassandra_node: Reached, module_keyspace: str) -> Iterator[CassandraSession]:
+    """Tables of their own for a module's tests."""
+    node = cassandra_node
+    options = Options(
+        timeout_seconds=TIMEOUT_SECONDS, hosts=node.contact_points, port=node.port, keyspace=module_keyspace
+    )
+    make_tables(options, "1")
+    session = CassandraSession(options)
+    yield session
+    session.close()
