@@ -15,7 +15,7 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).parent.parent
-SHIPPED_PACKAGES = ("queuey", "qdo")
+SHIPPED_PACKAGES = ("queuey", "qdo", "pyspark_queuey")
 PACKAGES = (*SHIPPED_PACKAGES, "examples")
 LEAVES = tuple(
     f"queuey.{name}"
@@ -93,6 +93,13 @@ LAYERS = {
         others=("click",),
     ),
     "qdo": Layer(ours=LEAVES, others=("apsw", "kazoo", "pyarrow", "requests", "urllib3")),
+    # What runs in Spark's tasks, and the jobs on it.
+    "qdo.pipeline": Layer(ours=(*LEAVES, "qdo."), others=("numpy", "pyarrow", "pyspark", "requests", "urllib3")),
+    "qdo.pipeline.jobs": Layer(
+        ours=(*LEAVES, "qdo."), others=("matplotlib", "numpy", "pyarrow", "pyspark", "requests", "urllib3")
+    ),
+    # Spark looks for this name by itself.
+    "pyspark_queuey": Layer(ours=("qdo.pipeline.",)),
 }
 
 

@@ -20,6 +20,7 @@ _COMMANDS = {
     "top": "top",
     "offsets": "offsets",
     "dead": "dead",
+    "pipeline": "pipeline",
 }
 """Name to module; in the order of the help."""
 

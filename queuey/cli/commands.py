@@ -25,7 +25,7 @@ class Commands(click.Group):
         if cmd_name not in self.modules:
             return None
         module = import_module(f"{self.package}.{self.modules[cmd_name]}")
-        command = getattr(module, f"{cmd_name}_command")
+        command = getattr(module, f"{cmd_name.replace('-', '_')}_command")
         return command if isinstance(command, click.Command) else None
 
     def invoke(self, ctx: click.Context) -> Any:

@@ -1,0 +1,29 @@
+"""``qdo pipeline``: jobs on Spark, on this machine's cores unless a cluster is named."""
+
+from __future__ import annotations
+
+import click
+
+from queuey.cli.commands import Commands
+
+_COMMANDS = {
+    "archive": "archive",
+    "replay": "replay",
+    "report": "report",
+    "stats": "stats",
+    "dead-letters": "dead_letters",
+}
+
+
+class _Commands(Commands):
+    package = "qdo.cli.pipeline"
+    modules = _COMMANDS
+
+
+@click.group("pipeline", cls=_Commands)
+def pipeline_command() -> None:
+    """Jobs on Spark: archive queues as Parquet and replay it, tell what a delivery did, and what is in a queue.
+
+    Each runs on the cores of this machine, or where --master says; a function of the same name in
+    qdo.pipeline.jobs does the same in a program of your own.
+    """
