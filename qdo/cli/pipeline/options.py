@@ -1,0 +1,71 @@
+"""Options that the jobs on Spark share: where Spark is, and where results go."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from queuey.cli.options import Command
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+
+@dataclass(frozen=True)
+class Place:
+    """Where a job runs."""
+
+    master: str | None
+    driver_memory: str | None
+    conf: Mapping[str, str]
+
+    def session(self, job: str) -> SparkSession:
+        """:raises ConfigurationError: PySpark or Java is missing, or Spark refuses a setting."""
+        from qdo.pipeline.jobs.session import session
+
+        return session(f"qdo pipeline {job}", self.master, driver_memory=self.driver_memory, conf=self.conf)
+
+
+def with_spark(command: Command) -> Command:
+    """Options that say where Spark is; the command gets ``place``."""
+
+    @click.option(
+        "--master",
+        envvar="QDO_SPARK_MASTER",
+        metavar="URL",
+        help="Where Spark runs: local[4], spark://HOST:7077, yarn.  [QDO_SPARK_MASTER; default: what spark-submit "
+        "said, else the cores of this machine]",
+    )
+    @click.option(
+        "--driver-memory",
+        envvar="QDO_SPARK_DRIVER_MEMORY",
+        metavar="SIZE",
+        help="Of the JVM that drives the job, and on one machine does it: 4g.  [QDO_SPARK_DRIVER_MEMORY; default: 2g]",
+    )
+    @click.option(
+        "--conf",
+        "conf",
+        multiple=True,
+        metavar="NAME=VALUE",
+        callback=_pairs,
+        help="A setting of Spark's; more than once.",
+    )
+    @functools.wraps(command)
+    def call(master: str | None, driver_memory: str | None, conf: Mapping[str, str], **given: Any) -> None:
+        command(place=Place(master, driver_memory, conf), **given)
+
+    return call
+
+
+def _pairs(_ctx: click.Context, _param: click.Parameter, given: tuple[str, ...]) -> dict[str, str]:
+    pairs = {}
+    for text in given:
+        name, equals, value = text.partition("=")
+        if not equals or not name.startswith("spark."):
+            raise click.BadParameter(f"{text!r} is not of the form spark.NAME=VALUE")
+        pairs[name] = value
+    return pairs
