@@ -25,7 +25,7 @@ TICKS_PER_SECOND = 10_000_000
 MAX_TICKS = (1 << 60) - 1
 """A version 1 UUID has 60 bits of time."""
 
-_MASK = 0x0080808080808080
+TAIL_MASK = 0x0080808080808080
 _U64 = (1 << 64) - 1
 MIN_TAIL, MAX_TAIL = -(1 << 63), (1 << 63) - 1
 
@@ -40,13 +40,13 @@ def tail_from_low(low: int) -> int:
     >>> tail_from_low(0x80ff000000000000) < tail_from_low(0x8000000000000000) < tail_from_low(0x8001000000000000)
     True
     """
-    key = low ^ _MASK
+    key = low ^ TAIL_MASK
     return key - (1 << 64) if key >> 63 else key
 
 
 def low_from_tail(tail: int) -> int:
     """The inverse of :func:`tail_from_low`."""
-    return (tail & _U64) ^ _MASK
+    return (tail & _U64) ^ TAIL_MASK
 
 
 class MessageId(NamedTuple):

@@ -33,6 +33,7 @@ __all__ = [
     "Queue",
     "QueueKind",
     "Span",
+    "Survey",
 ]
 
 MAX_PARTITIONS = 200
@@ -215,6 +216,19 @@ class Page(NamedTuple):
     def size(self) -> int:
         """Bytes of the bodies."""
         return sum(map(len, Columns.of(self.messages).bodies))
+
+
+class Survey(NamedTuple):
+    """What lies in a span of one partition, without its messages."""
+
+    newest: MessageId | None
+    """The last id of the span, None of an empty one."""
+    messages: int
+    """Live messages, counted up to a limit."""
+    more: bool
+    """The limit was reached: there are more than were counted."""
+    marks: Sequence[MessageId]
+    """Each n-th of the counted ids, in order: where to cut the span into parts of n messages."""
 
 
 class PartitionState(NamedTuple):

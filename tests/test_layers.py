@@ -53,7 +53,7 @@ LAYERS = {
     ),
     "queuey.api": Layer(
         ours=(*LEAVES, "queuey", "queuey.service.", "queuey.security."),
-        others=("google_crc32c", "orjson", "pyarrow"),
+        others=("google_crc32c", "numpy", "orjson", "pyarrow"),
         not_standard=("asyncio", "threading"),
     ),
     "queuey.doors": Layer(

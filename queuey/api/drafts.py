@@ -12,7 +12,7 @@ from typing import Any
 import orjson
 
 from queuey.api.calls import JSON, Call
-from queuey.api.params import Problems, due, integer, once_key, quoted
+from queuey.api.params import Problems, due, in_range, integer, once_key, quoted
 from queuey.errors import InvalidParameter, MessageTooLarge
 from queuey.model import MAX_TTL_SECONDS, Draft, Once, Queue
 from queuey.service.log import partition_for
@@ -25,6 +25,13 @@ MAX_CONTENT_TYPE = 256
 _FORM = "application/x-www-form-urlencoded"
 _MAX_DEPTH = 32
 _TTL = integer(1, MAX_TTL_SECONDS)
+MAX_BATCH_PROBLEMS = 20
+"""Told of a batch of rows."""
+
+
+def check_ttl(seconds: int) -> int:
+    """:raises ValueError: no time to live."""
+    return in_range(seconds, 1, MAX_TTL_SECONDS)
 
 
 def is_batch(call: Call) -> bool:
@@ -37,16 +44,18 @@ def content_type_of(call: Call, problems: Problems) -> str | None:
     text = call.header("content-type")
     if text is None or call.media_type == _FORM:
         return None
-    return problems.take("content_type", _content_type, text, None)
+    return problems.take("content_type", check_content_type, text, None)
 
 
-def _content_type(text: str) -> str:
+def check_content_type(text: str) -> str:
+    """:raises ValueError: no content type."""
     if len(text) > MAX_CONTENT_TYPE or not (text.isascii() and text.isprintable()):
         raise ValueError(f"must be at most {MAX_CONTENT_TYPE} printable ASCII characters")
     return text
 
 
-def _key(text: str) -> str:
+def check_key(text: str) -> str:
+    """:raises ValueError: no key."""
     if not 1 <= len(text) <= MAX_KEY or not text.isprintable():
         raise ValueError(f"must be 1 to {MAX_KEY} printable characters")
     return text
@@ -56,7 +65,7 @@ def _ascii_key(text: str) -> str:
     """A key in a header, where other characters have no agreed form; a batch carries them."""
     if not text.isascii():
         raise ValueError("must be ASCII in a header: send other keys in a batch")
-    return _key(text)
+    return check_key(text)
 
 
 def ttl_of(call: Call, problems: Problems) -> int:
@@ -225,7 +234,7 @@ def _entry_draft(entry: Any, index: int, queue: Queue, now_ticks: int, problems:
     if entry.keys() <= _COMMON:
         return Draft(partition or partition_for(queue, None), body, DEFAULT_TTL_SECONDS if ttl is None else ttl)
     text = _Texts(entry, index, problems)
-    key = problems.take(f"{index}.key", _key, text("key"), None)
+    key = problems.take(f"{index}.key", check_key, text("key"), None)
     if key is not None and partition is not None:
         problems.add(f"{index}.key", "give a partition or a key, not both")
     once = problems.take(f"{index}.idempotency_key", once_key, text("idempotency_key"), None)
@@ -233,7 +242,7 @@ def _entry_draft(entry: Any, index: int, queue: Queue, now_ticks: int, problems:
         partition or partition_for(queue, key),
         body,
         DEFAULT_TTL_SECONDS if ttl is None else ttl,
-        problems.take(f"{index}.content_type", _content_type, text("content_type"), None),
+        problems.take(f"{index}.content_type", check_content_type, text("content_type"), None),
         key,
         due(text("delay"), text("deliver_at"), now_ticks, problems, f"{index}."),
         None if once is None else Once(once, hashlib.sha256(orjson.dumps(entry, option=orjson.OPT_SORT_KEYS)).digest()),

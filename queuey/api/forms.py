@@ -1,4 +1,4 @@
-"""Messages in their wire forms: JSON, NDJSON and Arrow.
+"""Messages in their wire forms: JSON and NDJSON; Arrow is :mod:`queuey.api.arrow`.
 
 A body that is UTF-8 travels in JSON as text; any other as base64, and the message says
 ``"encoding": "base64"``. Raw answers and Arrow carry the bytes as they are.
@@ -22,7 +22,9 @@ import orjson
 from queuey.ids import EPOCH_TICKS, TICKS_PER_SECOND, format_timestamp, low_from_tail
 from queuey.model import Columns, Message, Placed
 
-COLUMNS = ("queue", "partition", "message_id", "timestamp", "content_type", "key", "body")
+PLAIN_COLUMNS = ("queue", "partition", "message_id", "timestamp", "content_type", "key", "body")
+"""Members of a message that NDJSON and events have unless ``columns`` names others."""
+COLUMNS = (*PLAIN_COLUMNS, "expires")
 """Members a reader may ask for with ``columns``."""
 
 
@@ -117,10 +119,14 @@ def entries_of(columns: Sequence[str] | None, queue: str) -> Presenter:
     wanted = frozenset(columns) | ({"encoding"} if "body" in columns else frozenset())
 
     def chosen(messages: Sequence[Message], partition: int) -> list[dict[str, Any]]:
-        return [
+        found = [
             {name: value for name, value in {"queue": queue, **whole}.items() if name in wanted}
             for whole in entries(messages, partition)
         ]
+        if "expires" in wanted and found:
+            for shown, expires in zip(found, timestamps(Columns.of(messages).expires_ticks), strict=True):
+                shown["expires"] = expires
+        return found
 
     return chosen
 
@@ -136,7 +142,7 @@ class NdjsonForm:
     media_type = "application/x-ndjson"
 
     def __init__(self, columns: Sequence[str] | None, queue: str) -> None:
-        self._entries = entries_of(columns or COLUMNS, queue)
+        self._entries = entries_of(columns or PLAIN_COLUMNS, queue)
 
     def start(self) -> bytes:
         return b""
@@ -147,94 +153,6 @@ class NdjsonForm:
 
     def end(self, mark: EndMark) -> bytes:
         return orjson.dumps({"end": mark._asdict()}, option=orjson.OPT_APPEND_NEWLINE)
-
-
-class ArrowForm:
-    """Arrow IPC record batches, built from buffers; the last batch has no rows and carries the end mark."""
-
-    media_type = "application/vnd.apache.arrow.stream"
-
-    def __init__(self, columns: Sequence[str] | None, queue: str) -> None:
-        """:raises ImportError: pyarrow is not installed."""
-        import pyarrow as pa
-
-        self._pa = pa
-        self._columns = columns or tuple(name for name in COLUMNS if name != "key")
-        self._queue = queue
-        self._queues: Any = ()
-        """The queue's name, as often as the longest batch needed it: made once, for it takes 50 µs."""
-        kinds = {
-            "queue": pa.string(),
-            "partition": pa.int32(),
-            "message_id": pa.string(),
-            "timestamp": pa.timestamp("us", tz="UTC"),
-            "content_type": pa.string(),
-            "key": pa.string(),
-            "body": pa.binary(),
-        }
-        self._schema = pa.schema([(name, kinds[name]) for name in self._columns])
-        self._out = _Chunks()
-        self._writer = pa.ipc.new_stream(pa.PythonFile(self._out, mode="w"), self._schema)
-
-    def start(self) -> bytes:
-        return self._out.take()
-
-    def rows(self, messages: Sequence[Message], partition: int) -> bytes:
-        columns = Columns.of(messages)
-        arrays = [self._array(name, columns, partition) for name in self._columns]
-        self._writer.write_batch(self._pa.RecordBatch.from_arrays(arrays, schema=self._schema))
-        return self._out.take()
-
-    def _array(self, name: str, columns: Columns, partition: int) -> Any:
-        pa, kind = self._pa, self._schema.field(name).type
-        if name == "queue":
-            if len(self._queues) < len(columns):
-                self._queues = pa.repeat(pa.scalar(self._queue), len(columns))
-            return self._queues.slice(0, len(columns))
-        if name == "partition":
-            return pa.repeat(pa.scalar(partition, kind), len(columns))
-        if name == "message_id":
-            return pa.array(id_texts(columns.ticks, columns.tails), kind)
-        if name == "timestamp":
-            return pa.array([(ticks - EPOCH_TICKS) // 10 for ticks in columns.ticks], kind)
-        values = {"content_type": columns.content_types, "key": columns.keys, "body": columns.bodies}
-        return pa.array(values[name], kind)
-
-    def end(self, mark: EndMark) -> bytes:
-        empty = self._pa.RecordBatch.from_pylist([], schema=self._schema)
-        metadata = {
-            "queuey.rows": str(mark.rows),
-            "queuey.next": mark.cursor,
-            "queuey.more": "1" if mark.more else "0",
-            "queuey.watermark": mark.watermark,
-        }
-        self._writer.write_batch(empty, custom_metadata=metadata)
-        self._writer.close()
-        return self._out.take()
-
-
-class _Chunks:
-    """A file that the Arrow writer writes to and the answer takes from."""
-
-    closed = False
-
-    def __init__(self) -> None:
-        self._parts: list[bytes] = []
-
-    def write(self, data: Any) -> int:
-        self._parts.append(bytes(data))
-        return len(data)
-
-    def flush(self) -> None:
-        """Nothing is held back."""
-
-    def writable(self) -> bool:
-        return True
-
-    def take(self) -> bytes:
-        taken = b"".join(self._parts)
-        self._parts.clear()
-        return taken
 
 
 def append_answer(placed: Sequence[Placed]) -> bytes:

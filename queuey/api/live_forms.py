@@ -8,7 +8,7 @@ from typing import Any
 import orjson
 
 from queuey.api.calls import EVENTS, NDJSON
-from queuey.api.forms import COLUMNS, entries_of
+from queuey.api.forms import PLAIN_COLUMNS, entries_of
 from queuey.model import Message
 
 RECONNECT_MS = 1000
@@ -50,7 +50,7 @@ class LineForm:
     media_type = NDJSON
 
     def __init__(self, columns: Sequence[str] | None, *, several: bool) -> None:
-        wanted = columns or COLUMNS
+        wanted = columns or PLAIN_COLUMNS
         self._columns = (*wanted, "queue") if several and "queue" not in wanted else wanted
 
     def rows(self, queue: str, messages: Sequence[Message], partition: int, cursors: Iterable[str]) -> bytes:

@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 
+import orjson
+
+from queuey.api.arrow_drafts import arrow_drafts
 from queuey.api.calls import OCTETS, Answer, Call, Headers, Target, json_answer
 from queuey.api.drafts import batch_drafts, check_body_size, content_type_of, is_batch, raw_draft, request_once, ttl_of
 from queuey.api.forms import append_answer, entries, json_page
@@ -11,7 +15,7 @@ from queuey.api.live import is_live, read_live
 from queuey.api.params import Problems, boolean, message_ids
 from queuey.api.reading import read
 from queuey.errors import InvalidMessageId, InvalidParameter, MessageNotFound
-from queuey.model import AppendRequest
+from queuey.model import AppendRequest, Draft, Placed, Queue
 from queuey.service import Service
 
 _CREATED: Headers = [("content-type", "application/json")]
@@ -20,22 +24,43 @@ _CREATED: Headers = [("content-type", "application/json")]
 async def append(service: Service, call: Call, target: Target) -> Answer:
     """Store one raw message, or a JSON batch, and answer once it is on disk."""
     queue, now = target.queue, service.clock.now_ticks()
-    if is_batch(call):
+    batch = is_batch(call)
+    if batch:
         drafts = batch_drafts(call, queue, service.settings, now)
     else:
         drafts = [raw_draft(call, queue, service.settings, now)]
-    once = request_once(call)
+    placed, headers = await _store(service, call, queue, drafts, batch=batch)
+    return Answer(201, append_answer(placed), headers)
+
+
+async def append_arrow(service: Service, call: Call, target: Target) -> Answer:
+    """Store a batch that came as Arrow; ``Prefer: return=minimal`` answers how many in place of where each is."""
+    drafts = arrow_drafts(call, target.queue, service.settings, service.clock.now_ticks())
+    placed, headers = await _store(service, call, target.queue, drafts, batch=True)
+    if _MINIMAL.search(call.headers.get("prefer", "")):
+        headers.append(("preference-applied", "return=minimal"))
+        return Answer(201, orjson.dumps({"status": "ok", "stored": len(placed)}), headers)
+    return Answer(201, append_answer(placed), headers)
+
+
+_MINIMAL = re.compile(r"(?:^|[\s,])return=minimal(?:$|[\s,;])")
+
+
+async def _store(
+    service: Service, call: Call, queue: Queue, drafts: Sequence[Draft], *, batch: bool
+) -> tuple[Sequence[Placed], Headers]:
+    """Where the drafts are once they are on disk, and the answer's headers."""
+    once, headers = request_once(call), list(_CREATED)
     if service.log.least_ttl_seconds > 1:
-        _check_ttls([draft.ttl_seconds for draft in drafts], service.log.least_ttl_seconds, batch=is_batch(call))
+        _check_ttls([draft.ttl_seconds for draft in drafts], service.log.least_ttl_seconds, batch=batch)
     if not drafts:
-        return Answer(201, append_answer([]), list(_CREATED))
+        return [], headers
     appended = await service.log.append(AppendRequest(queue, drafts, once))
-    headers = list(_CREATED)
     if appended.repeated:
         headers.append(("idempotency-replayed", "true"))
     else:
         service.monitor.appended(queue.application, len(drafts), sum([len(draft.body) for draft in drafts]))
-    return Answer(201, append_answer(appended.placed), headers)
+    return appended.placed, headers
 
 
 def _check_ttls(ttls: Sequence[int], least: int, *, batch: bool) -> None:

@@ -8,9 +8,10 @@ from typing import NamedTuple
 
 from google_crc32c import value as crc32c
 
+from queuey.api.arrow import ARROW_COLUMNS, ArrowForm
 from queuey.api.calls import ARROW, JSON, NDJSON, Answer, Call, Headers
 from queuey.api.cursors import Cursor, format_cursor, parse_cursor
-from queuey.api.forms import COLUMNS, ArrowForm, EndMark, NdjsonForm, entries_of, json_page
+from queuey.api.forms import COLUMNS, EndMark, NdjsonForm, entries_of, json_page
 from queuey.api.params import Problems, boolean, integer, moment, one_of, partition_list, words
 from queuey.errors import NotAcceptable
 from queuey.ids import MAX_ID, ZERO_ID, MessageId, format_timestamp
@@ -42,8 +43,17 @@ class ReadParams(NamedTuple):
     """All partitions are read, those to come included."""
 
     @classmethod
-    def parse(cls, call: Call, queue: Queue, *, max_limit: int, with_cursor: bool = True) -> ReadParams:
+    def parse(
+        cls,
+        call: Call,
+        queue: Queue,
+        *,
+        max_limit: int,
+        with_cursor: bool = True,
+        known_columns: Sequence[str] = COLUMNS,
+    ) -> ReadParams:
         """:param with_cursor: False passes over a cursor.
+        :param known_columns: what ``columns`` may name.
         :raises InvalidParameter: with every field that is wrong.
         :raises CursorLost: a cursor of another incarnation.
         """
@@ -57,7 +67,7 @@ class ReadParams(NamedTuple):
         since = problems.take("since", moment, get("since"), None)
         until = problems.take("until", moment, get("until"), None)
         limit = problems.take("limit", integer(1, max_limit), get("limit"), None)
-        columns = problems.take("columns", lambda text: words(text, COLUMNS), get("columns"), None)
+        columns = problems.take("columns", lambda text: words(text, known_columns), get("columns"), None)
         numbers = problems.take(
             "partitions", lambda text: partition_list(text, queue.partitions), get("partitions"), [1]
         )
@@ -183,7 +193,8 @@ def answer_page(
 
 
 def _stream(service: Service, call: Call, queue: Queue) -> Answer:
-    params = ReadParams.parse(call, queue, max_limit=MAX_STREAM_LIMIT)
+    known = ARROW_COLUMNS if call.accepts(ARROW) else COLUMNS
+    params = ReadParams.parse(call, queue, max_limit=MAX_STREAM_LIMIT, known_columns=known)
     form: ArrowForm | NdjsonForm
     if call.accepts(ARROW):
         try:

@@ -7,7 +7,7 @@ from functools import lru_cache
 from typing import Any, NamedTuple
 from urllib.parse import unquote_to_bytes
 
-from queuey.api import live, messages, offsets, queues, site, tokens
+from queuey.api import live, messages, offsets, queues, site, survey, tokens
 from queuey.api.calls import Answer, Call, Target
 from queuey.api.params import boolean
 from queuey.errors import BadPath, MethodNotAllowed, NotFound, PathTooLong
@@ -78,14 +78,19 @@ OPERATIONS = (
 )
 
 VARIANTS: Mapping[Function, Mapping[str, Operation]] = {
-    messages.read_messages: {"info": Operation("queue", "GET", Permission.CONFIGURE, queues.information)},
+    messages.read_messages: {
+        "info": Operation("queue", "GET", Permission.CONFIGURE, queues.information),
+        "survey": Operation("queue", "GET", Permission.VIEW, survey.survey),
+    },
+    messages.append: {"batch": Operation("queue", "POST", Permission.APPEND, messages.append_arrow, takes_body=True)},
     queues.list_queues: {
         "mine": Operation("application", "GET", Permission.MINE, queues.list_mine),
         "queues": Operation("application", "GET", Permission.NONE, live.read_several, hot=True),
     },
 }
 """What a true parameter makes of an operation: ``?info`` asks a queue for its settings in place of its messages, for the
-owner, listed or not; ``?mine`` an application for the queues that name the caller; ``?queues=a,b`` for the messages of
+owner, listed or not; ``?survey`` what lies in the spans that a reader asks for; ``?batch`` takes many
+messages as Arrow; ``?mine`` an application for the queues that name the caller; ``?queues=a,b`` for the messages of
 these, each of which has its own permissions."""
 
 _BY_ROUTE: dict[str, dict[str, Operation]] = {}

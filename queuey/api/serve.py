@@ -17,7 +17,7 @@ from typing import NoReturn
 from queuey.api.access import allowed, identify, refresh_keys
 from queuey.api.calls import JSON, Answer, Call, Target
 from queuey.api.cors import open_to, preflight
-from queuey.api.messages import append, put
+from queuey.api.messages import append, append_arrow
 from queuey.api.reading import STREAM_HELD_BYTES
 from queuey.api.refusals import refusal
 from queuey.api.routes import Operation, resolve, variant
@@ -101,7 +101,8 @@ class Desk:
             return 0
         if len(text) > _LENGTH_DIGITS or not text.isascii() or not text.isdecimal():
             raise InvalidParameter(problems={"Content-Length": "must be a plain decimal number"})
-        one_message = operation.takes_body and (operation.function is put or call.media_type != JSON)
+        batch = operation.function is append_arrow or (operation.function is append and call.media_type == JSON)
+        one_message = operation.takes_body and not batch
         limits = self.service.settings
         limit = limits.limits_max_body_bytes if one_message else limits.limits_max_request_bytes
         length = int(text)
@@ -119,7 +120,7 @@ class Desk:
                 # A write that was carried out is never answered with a refusal (G10).
                 self._hold(call, size, owed=call.method not in ("GET", "HEAD"))
         except QueueyError as error:
-            if operation.function is append:
+            if operation.function in (append, append_arrow):
                 self.service.monitor.count("queuey_appends_refused", 1, error.code)
             answer = self._refuse(call, error)
         except Exception:

@@ -12,7 +12,7 @@ from google_crc32c import value as crc32c
 from queuey.clock import Clock
 from queuey.errors import OutcomeUnknown, QueueNotFound, StorageUnavailable
 from queuey.ids import MessageId
-from queuey.model import Appended, AppendRequest, Message, Page, Placed, Queue, Span
+from queuey.model import Appended, AppendRequest, Message, Page, Placed, Queue, Span, Survey
 from queuey.monitor import Monitor
 from queuey.promise import Promise
 from queuey.service.live import Live
@@ -132,6 +132,32 @@ class Log:
             total += size
             pages.append(PartitionPage(number, page))
         return ReadAnswer(pages, watermark, total)
+
+    async def survey(
+        self, queue: Queue, spans: Sequence[tuple[int, Span]], *, limit: int, every: int
+    ) -> tuple[int, Sequence[tuple[int, Survey]]]:
+        """What lies in spans, none past the watermark: the watermark, and by partition what was found.
+
+        See :meth:`queuey.storage.MessageStore.survey`.
+        """
+        watermark = self.watermark(queue)
+        end, now = MessageId.last_of(watermark), self._clock.now_ticks()
+        asked = [
+            (
+                number,
+                self._messages.survey(
+                    queue.partition(number),
+                    Span(after, min(upto, end)),
+                    now_ticks=now,
+                    limit=limit,
+                    every=every,
+                    consistency=queue.consistency,
+                ),
+            )
+            for number, (after, upto) in spans
+            if 1 <= number <= queue.partitions
+        ]
+        return watermark, [(number, await survey) for number, survey in asked]
 
     async def fetch(self, queue: Queue, wanted: Sequence[PlacedId]) -> Sequence[Message | None]:
         """Messages by id, in the order asked; None for those not there. Not bound by the watermark."""

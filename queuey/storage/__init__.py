@@ -14,7 +14,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from math import inf
-from typing import NamedTuple, Protocol
+from typing import Any, NamedTuple, Protocol
 from uuid import UUID
 
 from queuey.ids import MessageId
@@ -32,8 +32,9 @@ from queuey.model import (
     PartitionState,
     Queue,
     Span,
+    Survey,
 )
-from queuey.promise import Promise
+from queuey.promise import Promise, begin
 
 __all__ = [
     "ONCE_SECONDS",
@@ -47,6 +48,7 @@ __all__ = [
     "Unobserved",
 ]
 
+_SURVEY_PAGE = 5000
 ONCE_SECONDS = 24 * 3600
 """How long an idempotency key is remembered, counted from the append that stored (G7)."""
 
@@ -206,6 +208,43 @@ class MessageStore(OffsetStore):
         :raises CorruptMessage: a body does not match its checksum; the error names the id (G6).
         :source: queuey-api-v1 W10: the first Queuey filtered after the limit.
         """
+
+    def survey(
+        self,
+        partition: PartitionId,
+        span: Span,
+        *,
+        now_ticks: int,
+        limit: int = 0,
+        every: int = 0,
+        consistency: Consistency = Consistency.STRONG,
+    ) -> Promise[Survey]:
+        """What lies in a span: its end, how many messages, and where it could be cut.
+
+        This one reads ids, page by page; a store that can count does better. Messages that expire or are deleted
+        meanwhile may be counted or not.
+
+        :param span: as of :meth:`read`.
+        :param limit: count no further; 0 counts nothing, and then ``more`` says whether there is anything.
+        :param every: mark each so many-th message; 0 marks none.
+        """
+        return begin(self._survey(partition, span, now_ticks, limit, every, consistency))
+
+    async def _survey(
+        self, partition: PartitionId, span: Span, now_ticks: int, limit: int, every: int, consistency: Consistency
+    ) -> Survey:
+        how: dict[str, Any] = {"now_ticks": now_ticks, "with_bodies": False, "consistency": consistency}
+        last = await self.read(partition, span, limit=1, newest_first=True, **how)
+        newest = last.messages[0].id if last.messages else None
+        marks: list[MessageId] = []
+        counted, more = 0, newest is not None
+        while more and counted < limit:
+            page = await self.read(partition, span, limit=min(_SURVEY_PAGE, limit - counted), **how)
+            ids = [message.id for message in page.messages]
+            marks += ids[-(counted + 1) % every :: every] if every else ()
+            counted, more = counted + len(ids), page.more
+            span = Span(ids[-1], span.upto) if ids else span
+        return Survey(newest, counted, more, marks)
 
     @abstractmethod
     def fetch(

@@ -6,16 +6,18 @@ import re
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from cassandra import ConsistencyLevel, InvalidRequest, Unauthorized
+from cassandra import ConsistencyLevel, InvalidRequest, OperationTimedOut, ReadTimeout, Unauthorized, Unavailable
 from cassandra.cluster import NoHostAvailable, Session
 
-from queuey.errors import ConfigurationError
+from queuey.errors import ConfigurationError, StorageUnavailable
 from queuey.storage.cassandra_session import CQL, Options, connect, why_none
 
 VERSION = 1
 """Of the tables. A server refuses a keyspace of another version; ``queuey init`` brings it up."""
 _PART = "tables"
 _SCHEMA_SECONDS = 60.0
+_ATTEMPTS = 3
+"""Of ten seconds each."""
 _REPLICATION = re.compile(r"[1-9][0-9]*|[\w.-]+:[1-9][0-9]*(,\s*[\w.-]+:[1-9][0-9]*)*")
 GC_GRACE_SECONDS = 864_000
 """Cassandra's own: a node that was away for longer must be repaired or replaced before it returns."""
@@ -80,11 +82,12 @@ def check_tables(session: Session, keyspace: str, *, keep: bool = False) -> None
 
     :param keep: note the form, if none is noted.
     :raises ConfigurationError: they have another, or none.
+    :raises StorageUnavailable: too few nodes answer.
     """
     query = CQL["version_find"] % {"keyspace": keyspace}
     statement = session.prepare(query)
     statement.consistency_level = ConsistencyLevel.QUORUM
-    rows: Sequence[tuple[int]] = list(session.execute(statement, (_PART,)))
+    rows = _asked(session, statement)
     if rows and rows[0][0] != VERSION:
         raise ConfigurationError(
             f"the tables of keyspace {keyspace} have form {rows[0][0]}, this version needs {VERSION}: "
@@ -96,6 +99,19 @@ def check_tables(session: Session, keyspace: str, *, keep: bool = False) -> None
         session.execute(statement, (_PART, VERSION))
     elif not rows:
         raise ConfigurationError(f"the tables of keyspace {keyspace} are not complete: run 'queuey init'")
+
+
+def _asked(session: Session, statement: Any) -> Sequence[tuple[int]]:
+    """A node that has just died is still asked until the driver has noticed; then another one answers.
+
+    :source: a server that was started in the moment a node was killed ended with the driver's error.
+    """
+    for _ in range(_ATTEMPTS):
+        try:
+            return list(session.execute(statement, (_PART,)))
+        except (NoHostAvailable, OperationTimedOut, ReadTimeout, Unavailable) as error:
+            last = error
+    raise StorageUnavailable(f"[cassandra] the tables cannot be read, too few nodes answer: {last}") from last
 
 
 def durability_problems(session: Session, options: Options) -> list[str]:

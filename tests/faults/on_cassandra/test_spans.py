@@ -86,7 +86,7 @@ def test_pages_join_over_the_edges_of_buckets(
         readers = [Pages(limit, newest_first, since=since) for limit, newest_first in WAYS]
         steps = [partial(reader.step, chance.choice(fleet.clients())) for reader in readers]
         with busy(*(producer.step for producer in producers), *steps):
-            wait_for_more(lambda: len(buckets_of(producers)), len(rounds(BUCKETS)), seconds=60 * len(rounds(1)))
+            wait_for_more(lambda: len(buckets_of(producers)), len(rounds(BUCKETS)), seconds=150 * len(rounds(1)))
         last = max(place[1] for producer in producers for place in producer.kept)
         wait_until_readable(fleet.client(0), "q", last)
         for reader in readers:

@@ -1,0 +1,156 @@
+"""From a batch as an Arrow IPC stream to drafts of messages, for writers of many at once."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any, TypeVar
+
+from queuey.api.calls import ARROW, Call
+from queuey.api.drafts import (
+    DEFAULT_TTL_SECONDS,
+    MAX_BATCH_PROBLEMS,
+    check_body_size,
+    check_content_type,
+    check_key,
+    check_ttl,
+)
+from queuey.api.params import MAX_DELAY_SECONDS, Problems, in_range, once_key, quoted
+from queuey.errors import InvalidParameter, NotAcceptable
+from queuey.ids import EPOCH_TICKS, TICKS_PER_SECOND
+from queuey.model import Draft, Once, Queue
+from queuey.service.log import partition_for
+from queuey.settings import Settings
+
+T = TypeVar("T")
+
+WRITE_COLUMNS = ("body", "partition", "key", "ttl", "content_type", "deliver_at", "idempotency_key")
+"""Columns that a batch may have: ``body`` is binary or text and required, ``partition`` and ``ttl`` (seconds) are integers,
+``deliver_at`` is a timestamp, the others are texts. Null is absent."""
+
+
+def arrow_drafts(call: Call, queue: Queue, settings: Settings, now_ticks: int) -> list[Draft]:
+    """A row a message, in order; any bad one refuses the whole.
+
+    :raises NotAcceptable: this server has no Arrow.
+    :raises InvalidParameter: no Arrow stream, unknown columns or types, or values that are refused, by row.
+    """
+    columns, rows = _columns(call)
+    if rows > settings.limits_max_batch_messages:
+        raise InvalidParameter(
+            f"{rows} messages in one request; this server takes {settings.limits_max_batch_messages}"
+        )
+    problems = _RowProblems()
+    bodies = [body or problems.missing(index) for index, body in enumerate(columns["body"])]
+    longest = max(bodies, key=len, default=b"")
+    check_body_size(longest, settings)
+    keys = problems.each("key", columns["key"], check_key)
+    numbers = problems.each("partition", columns["partition"], lambda number: in_range(number, 1, queue.partitions))
+    for index in range(rows):
+        if keys[index] is not None and numbers[index] is not None:
+            problems.add(f"{index}.key", "give a partition or a key, not both")
+    latest = now_ticks + MAX_DELAY_SECONDS * TICKS_PER_SECOND
+    found = zip(
+        numbers,
+        bodies,
+        problems.each("ttl", columns["ttl"], check_ttl),
+        problems.each("content_type", columns["content_type"], check_content_type),
+        keys,
+        problems.each("deliver_at", columns["deliver_at"], lambda micros: _due(micros, latest)),
+        problems.each("idempotency_key", columns["idempotency_key"], once_key),
+        strict=True,
+    )
+    drafts = [
+        Draft(
+            number or partition_for(queue, key),
+            body,
+            DEFAULT_TTL_SECONDS if ttl is None else ttl,
+            kind,
+            key,
+            due,
+            None if once is None else Once(once, _digest(body, number, ttl, kind, key, due)),
+        )
+        for number, body, ttl, kind, key, due, once in found
+    ]
+    problems.check()
+    return drafts
+
+
+class _RowProblems(Problems):
+    """Of a batch, whose rows are told by their index."""
+
+    def missing(self, index: int) -> bytes:
+        self.add(f"{index}.body", "Required")
+        return b""
+
+    def add(self, field: str, text: str) -> None:
+        """The first ones tell enough of a batch that is wrong throughout."""
+        if len(self._found) < MAX_BATCH_PROBLEMS:
+            super().add(field, text)
+
+    def each(self, name: str, values: Sequence[Any], check: Callable[[Any], T]) -> Sequence[T | None]:
+        """Values checked, None for each that is absent or wrong."""
+        if values.count(None) == len(values):
+            return values
+        return list(self._checked(name, values, check))
+
+    def _checked(self, name: str, values: Sequence[Any], check: Callable[[Any], T]) -> Iterator[T | None]:
+        for index, value in enumerate(values):
+            try:
+                yield None if value is None else check(value)
+            except ValueError as error:
+                self.add(f"{index}.{name}", str(error))
+                yield None
+
+
+def _due(micros: int, latest_ticks: int) -> int:
+    ticks = EPOCH_TICKS + micros * 10
+    if ticks > latest_ticks:
+        raise ValueError("more than 366 days from now")
+    return ticks
+
+
+def _digest(body: bytes, *rest: Any) -> bytes:
+    return hashlib.sha256(repr(rest).encode() + b"\0" + body).digest()
+
+
+def _columns(call: Call) -> tuple[dict[str, Sequence[Any]], int]:
+    """The values of each column that a batch may have, and how many rows there are."""
+    if call.media_type != ARROW:
+        raise InvalidParameter(
+            problems={"Content-Type": f"{quoted(call.media_type)} is not {ARROW}, the form of a batch with batch=true"}
+        )
+    try:
+        import pyarrow as pa
+    except ImportError as error:
+        raise NotAcceptable("this server has no Arrow: install queuey[arrow] on it, or send a batch as JSON") from error
+    try:
+        table = pa.ipc.open_stream(call.body).read_all()
+        table.validate(full=True)
+    except (pa.ArrowException, OSError) as error:
+        raise InvalidParameter(problems={"body": f"is not a whole Arrow IPC stream: {error}"}) from error
+    kinds = {
+        "body": pa.binary(),
+        "partition": pa.int64(),
+        "ttl": pa.int64(),
+        "deliver_at": pa.timestamp("us", tz="UTC"),
+    }
+    problems = Problems()
+    unknown = [name for name in table.column_names if name not in WRITE_COLUMNS]
+    if unknown or len(set(table.column_names)) != len(table.column_names) or "body" not in table.column_names:
+        problems.add(
+            "body",
+            f"has the columns {', '.join(table.column_names)}: expected body, and of {', '.join(WRITE_COLUMNS[1:])}",
+        )
+        problems.check()
+    found: dict[str, Sequence[Any]] = {}
+    for name in WRITE_COLUMNS:
+        found[name] = (None,) * len(table)
+        if name in table.column_names:
+            try:
+                column = table[name].cast(kinds.get(name, pa.string()))
+                found[name] = (column.cast(pa.int64()) if name == "deliver_at" else column).to_pylist()
+            except pa.ArrowException as error:
+                problems.add(name, f"has the type {table[name].type}: {error}")
+    problems.check()
+    return found, len(table)

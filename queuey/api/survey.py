@@ -1,0 +1,55 @@
+"""What lies in the spans that a reader asks for: for who plans to read them in parts."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from queuey.api.calls import Answer, Call, Target, json_answer
+from queuey.api.cursors import Cursor, format_cursor
+from queuey.api.params import Problems, integer
+from queuey.api.reading import ReadParams
+from queuey.ids import ZERO_ID, format_timestamp
+from queuey.model import Survey
+from queuey.service import Service
+
+MAX_COUNT = 10_000_000
+"""Messages of one partition, counted in one request."""
+MAX_MARKS = 10_000
+"""Of one partition."""
+
+
+async def survey(service: Service, call: Call, target: Target) -> Answer:
+    """The last id of each span; if asked, how many messages it has and where to cut it."""
+    queue, problems = target.queue, Problems()
+    limit = problems.take("count", integer(0, MAX_COUNT), call.query.get("count"), 0)
+    every = problems.take("every", integer(1, MAX_COUNT), call.query.get("every"), 0)
+    if every and limit > every * MAX_MARKS:
+        problems.add(
+            "every", f"makes more than {MAX_MARKS} marks of {limit} messages: ask for {-(-limit // MAX_MARKS)} or more"
+        )
+    problems.check()
+    params = ReadParams.parse(call, queue, max_limit=1)
+    watermark, found = await service.log.survey(queue, params.spans, limit=limit, every=every)
+    places = {number: span.after for number, span in params.spans}
+    ends = {number: survey.newest or places[number] for number, survey in found}
+    return json_answer(
+        {
+            "status": "ok",
+            "partitions": queue.partitions,
+            "spans": [_shown(number, survey, counted="count" in call.query) for number, survey in found],
+        },
+        headers=[
+            ("queuey-watermark", format_timestamp(watermark)),
+            (
+                "queuey-cursor",
+                format_cursor(queue, Cursor({at: max(id_, ZERO_ID) for at, id_ in ends.items()}, params.every)),
+            ),
+        ],
+    )
+
+
+def _shown(number: int, survey: Survey, *, counted: bool) -> dict[str, Any]:
+    shown: dict[str, Any] = {"partition": number, "newest": survey.newest and survey.newest.hex}
+    if counted:
+        shown |= {"messages": survey.messages, "more": survey.more, "marks": [mark.hex for mark in survey.marks]}
+    return shown

@@ -1,0 +1,162 @@
+"""Batches that come as Arrow."""
+
+from __future__ import annotations
+
+import base64
+import time
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+import pyarrow as pa
+import pytest
+import requests
+
+from tests.functional.client import Server, refused
+
+ARROW = "application/vnd.apache.arrow.stream"
+
+
+def stream(**columns: Any) -> bytes:
+    table = pa.table(columns)
+    out = pa.BufferOutputStream()
+    with pa.ipc.new_stream(out, table.schema) as writer:
+        writer.write_table(table, max_chunksize=2)
+    return bytes(out.getvalue())
+
+
+def post(server: Server, name: str, data: bytes, **headers: str) -> requests.Response:
+    wanted = {"Content-Type": ARROW} | {header.replace("_", "-"): text for header, text in headers.items()}
+    return server.request("POST", f"/v1/queuey/{name}", params={"batch": "true"}, data=data, headers=wanted)
+
+
+def test_a_row_becomes_a_message_with_all_that_it_says(server: Server) -> None:
+    name = server.queue(partitions=4)
+    data = stream(
+        body=[b"\xff\x00", b"plain", b"third"],
+        partition=[2, None, 3],
+        key=[None, "user-7", None],
+        content_type=["image/png", None, None],
+        ttl=[60, None, 3600],
+    )
+
+    answer = post(server, name, data)
+
+    assert answer.status_code == 201
+    placed = answer.json()["messages"]
+    found = {entry["message_id"]: entry for entry in server.read(name, partitions="all")}
+    first, second, third = (found[place["key"]] for place in placed)
+    assert [place["partition"] for place in placed] == [entry["partition"] for entry in (first, second, third)]
+    assert (base64.b64decode(first["body"]), first["content_type"], first["partition"]) == (b"\xff\x00", "image/png", 2)
+    assert (second["body"], second["key"]) == ("plain", "user-7")
+    assert (third["body"], third["partition"]) == ("third", 3)
+
+
+def test_texts_of_any_arrow_type_are_bodies(server: Server) -> None:
+    name = server.queue()
+
+    for kind in (pa.string(), pa.large_string(), pa.binary(), pa.large_binary()):
+        assert post(server, name, stream(body=pa.array(["ä"], kind))).status_code == 201
+
+    assert [entry["body"] for entry in server.read(name)] == ["ä"] * 4
+
+
+def test_a_batch_is_answered_briefly_if_that_is_preferred(server: Server) -> None:
+    name = server.queue()
+
+    answer = post(server, name, stream(body=["a", "b", "c"]), Prefer="return=minimal")
+
+    assert (answer.status_code, answer.json()) == (201, {"status": "ok", "stored": 3})
+    assert answer.headers["Preference-Applied"] == "return=minimal"
+    assert [entry["body"] for entry in server.read(name)] == ["a", "b", "c"]
+
+
+def test_a_batch_is_repeated_safely_and_no_other_passes_for_it(server: Server) -> None:
+    name = server.queue()
+    data = stream(body=["a", "b"])
+
+    first = post(server, name, data, Idempotency_Key="job-1")
+    again = post(server, name, data, Idempotency_Key="job-1")
+    other = post(server, name, stream(body=["a", "c"]), Idempotency_Key="job-1")
+
+    assert first.json() == again.json()
+    assert again.headers["Idempotency-Replayed"] == "true"
+    assert other.status_code == 422
+    assert [entry["body"] for entry in server.read(name)] == ["a", "b"]
+
+
+def test_a_message_has_a_key_of_its_own_that_outlives_its_batch(server: Server) -> None:
+    name = server.queue()
+
+    post(server, name, stream(body=["a", "b"], idempotency_key=["1", "2"]))
+    post(server, name, stream(body=["c", "b"], idempotency_key=["3", "2"]))
+
+    assert [entry["body"] for entry in server.read(name)] == ["a", "b", "c"]
+
+
+def test_a_message_is_delivered_at_its_time(server: Server) -> None:
+    name = server.queue()
+    due = datetime.now(UTC) + timedelta(hours=1)
+
+    (placed,) = post(server, name, stream(body=["later"], deliver_at=[due])).json()["messages"]
+
+    assert abs(float(placed["timestamp"]) - due.timestamp()) < 1
+    assert float(placed["timestamp"]) > time.time()
+    assert server.read(name) == []
+
+
+def test_an_empty_batch_stores_nothing(server: Server) -> None:
+    assert post(server, server.queue(), stream(body=pa.array([], pa.binary()))).json()["messages"] == []
+
+
+@pytest.mark.parametrize(
+    ("columns", "field"),
+    [
+        ({"body": ["a", None]}, "1.body"),
+        ({"body": ["a", ""]}, "1.body"),
+        ({"body": ["a", "b"], "partition": [1, 9]}, "1.partition"),
+        ({"body": ["a", "b"], "ttl": [0, 5]}, "0.ttl"),
+        ({"body": ["a", "b"], "key": ["k", "x" * 257]}, "1.key"),
+        ({"body": ["a", "b"], "key": ["k", None], "partition": [1, None]}, "0.key"),
+        ({"body": ["a"], "content_type": ["ä"]}, "0.content_type"),
+        ({"body": ["a"], "deliver_at": [datetime.now(UTC) + timedelta(days=400)]}, "0.deliver_at"),
+        ({"body": ["a"], "idempotency_key": ["ä"]}, "0.idempotency_key"),
+        ({"body": [1, 2]}, "body"),
+        ({"body": ["a"], "ttl": ["soon"]}, "ttl"),
+        ({"body": ["a"], "priority": [1]}, "body"),
+        ({"key": ["a"]}, "body"),
+    ],
+)
+def test_a_bad_row_refuses_the_whole_batch(server: Server, columns: dict[str, Any], field: str) -> None:
+    name = server.queue(partitions=2)
+
+    refused(post(server, name, stream(**columns)), 400, field)
+
+    assert server.read(name, partitions="all") == []
+
+
+@pytest.mark.parametrize("end", [0, 1, 100, -1, -9])
+def test_a_stream_that_is_none_or_was_cut_is_refused(server: Server, end: int) -> None:
+    name = server.queue()
+
+    answer = post(server, name, stream(body=["a", "b", "c", "d"])[:end])
+
+    if end != -1:  # of the end mark itself, which Arrow lets be cut
+        refused(answer, 400, "body")
+        assert server.read(name) == []
+
+
+def test_another_form_than_arrow_is_refused_with_its_name(server: Server) -> None:
+    answer = post(server, server.queue(), b"{}", Content_Type="application/json")
+
+    refused(answer, 400, "Content-Type")
+    assert ARROW in answer.text
+
+
+def test_without_batch_an_arrow_stream_is_one_message_like_any_other_bytes(server: Server) -> None:
+    name = server.queue()
+    data = stream(body=["a", "b"])
+
+    server.request("POST", f"/v1/queuey/{name}", data=data, headers={"Content-Type": ARROW})
+
+    (entry,) = server.read(name)
+    assert base64.b64decode(entry["body"]) == data
