@@ -165,10 +165,15 @@ class Coordinator(ABC):
         """All offsets of the group."""
 
     @abstractmethod
+    def known(self) -> Collection[Partition]:
+        """All partitions that were ever claimed or reset in this group, also those that no plan has any more."""
+
+    @abstractmethod
     def reset(self, offsets: Mapping[Partition, Offset | None]) -> None:
         """Set offsets by hand, also backwards; None forgets one.
 
-        Raises the generations of these partitions: who works on them now is fenced, and begins anew from here.
+        Raises the generations of these partitions: who works on them now is fenced, and begins anew from here. It is their
+        owner all the same: nobody else can claim them until it has given them back (G15).
         """
 
     @abstractmethod

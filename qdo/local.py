@@ -177,10 +177,10 @@ class LocalCoordinator(Coordinator):
 
     def release(self, claims: Collection[Claim]) -> None:
         with self._changing():
-            for partition, generation in claims:
+            for partition, _ in claims:  # a reset may have raised the generation: it is this member's all the same
                 self._ask(
-                    "UPDATE claims SET member = NULL WHERE grp = ? AND part = ? AND generation = ? AND member = ?",
-                    *(self._group, str(partition), generation, self._name),
+                    "UPDATE claims SET member = NULL WHERE grp = ? AND part = ? AND member = ?",
+                    *(self._group, str(partition), self._name),
                 )
 
     def commit(self, offsets: Mapping[Claim, Offset]) -> Collection[Claim]:
@@ -208,12 +208,18 @@ class LocalCoordinator(Coordinator):
             rows = self._ask("SELECT part, offset FROM claims WHERE grp = ? AND offset NOT NULL", self._group)
             return {Partition.parse(part): Offset.parse(offset) for part, offset in rows}
 
+    def known(self) -> Collection[Partition]:
+        with self._reading():
+            return [
+                Partition.parse(part) for (part,) in self._ask("SELECT part FROM claims WHERE grp = ?", self._group)
+            ]
+
     def reset(self, offsets: Mapping[Partition, Offset | None]) -> None:
         with self._changing():
             for partition, offset in offsets.items():
                 self._ask(
                     "INSERT INTO claims (grp, part, generation, offset) VALUES (?, ?, 1, ?)"
-                    " ON CONFLICT DO UPDATE SET generation = generation + 1, member = NULL, offset = excluded.offset",
+                    " ON CONFLICT DO UPDATE SET generation = generation + 1, offset = excluded.offset",
                     *(self._group, str(partition), None if offset is None else str(offset)),
                 )
 

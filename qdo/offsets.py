@@ -1,7 +1,9 @@
 """Offsets kept inside Queuey, next to the messages: anybody who may read a queue can see how far a group is.
 
 A coordinator still says who owns what. Taking over raises the partition's generation in Queuey before
-the offset is read, so a former owner's commit is refused there as well (G14).
+the offset is read, so a former owner's commit is refused there as well (G14). A claim is only given out if the
+coordinator confirms it *after* that: somebody who slept between the two steps could otherwise share a generation
+with its successor. So a claim's generation is the one in Queuey, which a reset raises, too.
 """
 
 from __future__ import annotations
@@ -35,10 +37,11 @@ class OffsetsInQueuey(Coordinator):
         self._client = client
         self._group = group
         self._lock = threading.Lock()
-        self._generations: dict[Claim, int] = {}
+        self._inner_of: dict[Claim, Claim] = {}
+        """The coordinator's claim behind each that was given out."""
 
     def join(self, about: Mapping[str, Any]) -> str:
-        self._generations.clear()
+        self._inner_of.clear()
         return self._inner.join(about)
 
     def tell(self, about: Mapping[str, Any]) -> None:
@@ -60,43 +63,48 @@ class OffsetsInQueuey(Coordinator):
         return self._inner.propose(plan)
 
     def claim(self, partitions: Collection[Partition]) -> Mapping[Claim, Offset | None]:
-        claims = {claim.partition: claim for claim in self._inner.claim(partitions)}
-        numbers: dict[str, list[int]] = defaultdict(list)
-        for queue, number in claims:
-            numbers[queue].append(number)
-        found: dict[Claim, Offset | None] = {}
-        for queue, some in numbers.items():
-            for offset in self._take_over(queue, some):
-                claim = claims[Partition(queue, offset.partition)]
-                self._generations[claim] = offset.generation
-                found[claim] = _offset(offset)
+        inner = {claim.partition: claim for claim in self._inner.claim(partitions)}
+        by_queue: dict[str, list[Claim]] = defaultdict(list)
+        for claim in inner.values():
+            by_queue[claim.partition.queue].append(claim)
+        taken = {claim: at for queue, some in by_queue.items() for claim, at in self._take_over(queue, some).items()}
+        confirmed = self._inner.claim(list(inner))
+        found = {claim: at for claim, at in taken.items() if inner[claim.partition] in confirmed}
+        self._inner_of |= {claim: inner[claim.partition] for claim in found}
         return found
 
-    def _take_over(self, queue: str, numbers: Sequence[int]) -> list[GroupOffset]:
+    def _take_over(self, queue: str, inner: Sequence[Claim]) -> Mapping[Claim, Offset | None]:
         with self._asking() as client:
             for attempt in range(_TAKE_OVERS):
                 try:
-                    before = client.offsets(queue, self._group)
-                    generation = max(offset.generation for offset in before if offset.partition in numbers) + 1
-                    return client.take_over(queue, self._group, numbers, generation)
+                    return self._taken(client, queue, {claim.partition.number: claim for claim in inner})
                 except StaleGeneration:
                     if attempt == _TAKE_OVERS - 1:
                         raise
                 except QueueNotFound:
-                    return []  # the next plan does not have it
-        return []
+                    return {}  # the next plan does not have it
+        return {}
+
+    def _taken(self, client: Client, queue: str, inner: Mapping[int, Claim]) -> Mapping[Claim, Offset | None]:
+        """Raise the generations of those that are not this member's already; a queue may have fewer partitions by now."""
+        found = {each.partition: each for each in client.offsets(queue, self._group) if each.partition in inner}
+        new = [number for number, each in found.items() if self._inner_of.get(_claim(queue, each)) != inner[number]]
+        if new:
+            generation = max(max(found[number].generation + 1, inner[number].generation) for number in new)
+            found |= {each.partition: each for each in client.take_over(queue, self._group, new, generation)}
+        return {_claim(queue, each): _offset(each) for each in found.values()}
 
     def release(self, claims: Collection[Claim]) -> None:
+        self._inner.release([self._inner_of[claim] for claim in claims if claim in self._inner_of])
         for claim in claims:
-            self._generations.pop(claim, None)
-        self._inner.release(claims)
+            self._inner_of.pop(claim, None)
 
     def commit(self, offsets: Mapping[Claim, Offset]) -> Collection[Claim]:
-        refused = [claim for claim in offsets if claim not in self._generations]
+        refused = [claim for claim in offsets if claim not in self._inner_of]
         together: dict[tuple[str, int], list[Claim]] = defaultdict(list)
         for claim in offsets:
-            if claim in self._generations:
-                together[claim.partition.queue, self._generations[claim]].append(claim)
+            if claim in self._inner_of:
+                together[claim.partition.queue, claim.generation].append(claim)
         for (queue, generation), claims in together.items():
             if not self._commit(queue, generation, claims, offsets):
                 refused += [claim for claim in claims if not self._commit(queue, generation, [claim], offsets)]
@@ -115,11 +123,16 @@ class OffsetsInQueuey(Coordinator):
         return True
 
     def owners(self) -> Mapping[Partition, tuple[str, int]]:
+        """The generations are the coordinator's: those in Queuey may be higher."""
         return self._inner.owners()
 
+    def known(self) -> Collection[Partition]:
+        return self._inner.known()
+
     def offsets(self) -> Mapping[Partition, Offset]:
+        """Asks once for each queue that the group plans for or ever had a claim in."""
         found: dict[Partition, Offset] = {}
-        for queue in sorted({partition.queue for partition in self.plan().partitions()}):
+        for queue in sorted({partition.queue for partition in {*self.known(), *self.plan().partitions()}}):
             with self._asking() as client:
                 try:
                     offsets = client.offsets(queue, self._group)
@@ -134,6 +147,7 @@ class OffsetsInQueuey(Coordinator):
         ids: dict[str, dict[int, MessageId | str | None]] = defaultdict(dict)
         for (queue, number), offset in offsets.items():
             ids[queue][number] = None if offset is None else offset.message_id
+        self._inner.reset(dict.fromkeys(offsets))  # so that the coordinator knows of them
         for queue, some in ids.items():
             with self._asking() as client:
                 client.reset_offsets(queue, self._group, some)
@@ -158,6 +172,10 @@ class OffsetsInQueuey(Coordinator):
                 yield self._client
             except QueueyError as error:
                 raise CoordinatorUnavailable(f"offsets in Queuey: {error}") from error
+
+
+def _claim(queue: str, found: GroupOffset) -> Claim:
+    return Claim(Partition(queue, found.partition), found.generation)
 
 
 def _offset(found: GroupOffset) -> Offset | None:

@@ -334,6 +334,10 @@ class ZooKeeperCoordinator(Coordinator):
             found = zip(parts, map(_offset, self._get([self._node("offsets", part) for part in parts])), strict=True)
             return {part: offset for part, offset in found if offset is not None}
 
+    def known(self) -> Collection[Partition]:
+        with self._asking():
+            return list(map(Partition.parse, self._client.get_children(f"{self._root}/claims")))
+
     def reset(self, offsets: Mapping[Partition, Offset | None]) -> None:
         with self._asking():
             for some in _in_parts(list(offsets), IN_ONE_COMMIT):

@@ -10,7 +10,7 @@ from qdo.assign import Partition, assign_sticky
 from qdo.coordination import TRUSTED_SHARE, Claim, Plan
 from queuey.errors import SessionLost
 from tests.coordination.histories import STEPS, History
-from tests.coordination.parties import SESSION_SECONDS, Party, partitions_of, parts, place
+from tests.coordination.parties import SESSION_SECONDS, Party, partitions_of, parts
 
 ONE, TWO, THREE = parts(1, 2, 3)
 
@@ -158,7 +158,7 @@ class CoordinatorContract:
         first.coordinator.release([old])
 
         assert third.claim(ONE) == {}
-        assert second.commit(new, place(1))
+        assert second.commit(new, party.place(1))
 
     # How far the group has got
 
@@ -171,75 +171,107 @@ class CoordinatorContract:
     def test_who_claims_is_told_where_to_go_on(self, party: Party) -> None:
         first, second = party.member(), party.member()
         claims = first.claim(ONE, TWO)
-        assert first.commit(claims[ONE], place(7))
-        assert first.commit(claims[ONE], place(8))
+        assert first.commit(claims[ONE], party.place(7))
+        assert first.commit(claims[ONE], party.place(8))
         first.coordinator.release(claims.values())
 
         found = second.coordinator.claim([ONE, TWO])
 
-        assert {claim.partition: offset for claim, offset in found.items()} == {ONE: place(8), TWO: None}
-        assert party.coordinator().offsets() == {ONE: place(8)}
+        assert {claim.partition: offset for claim, offset in found.items()} == {ONE: party.place(8), TWO: None}
+        assert party.coordinator().offsets() == {ONE: party.place(8)}
 
     def test_a_former_owner_commits_nothing_and_the_rest_is_recorded(self, party: Party) -> None:
         """Whatever it believes: its own claim, one of a lower generation, or one that it never had (G14)."""
         former, owner = party.member(), party.member()
         claims = former.claim(ONE, TWO, THREE)
-        former.commit(claims[TWO], place(500))
+        former.commit(claims[TWO], party.place(500))
         former.coordinator.release([claims[TWO]])
         new = owner.claim_one(TWO)
         wrong = [claims[TWO], Claim(TWO, new.generation + 1)]
 
         for believed in wrong:
-            offsets = {claims[ONE]: place(10), believed: place(120), claims[THREE]: place(30)}
+            offsets = {claims[ONE]: party.place(10), believed: party.place(120), claims[THREE]: party.place(30)}
             assert list(former.coordinator.commit(offsets)) == [believed]
 
-        assert owner.coordinator.offsets() == {ONE: place(10), TWO: place(500), THREE: place(30)}
-        assert owner.commit(new, place(501))
+        assert owner.coordinator.offsets() == {ONE: party.place(10), TWO: party.place(500), THREE: party.place(30)}
+        assert owner.commit(new, party.place(501))
 
     def test_many_commits_at_once_are_recorded_but_for_the_lost(self, party: Party) -> None:
         former, owner = party.member(), party.member()
-        claims = former.claim(*parts(*range(1, 501)))
-        lost = [claims[partition] for partition in parts(1, 250, 500)]
+        claims = former.claim(*parts(*range(1, 201)), *parts(*range(1, 201), queue="r"))
+        taken = [ONE, *parts(1, 100, 200, queue="r")]
+        lost = [claims[partition] for partition in taken]
         former.coordinator.release(lost)
-        owner.claim(*parts(1, 250, 500))
+        owner.claim(*taken)
+        places = {partition: party.place(partition.number, partition.queue) for partition in claims}
 
-        refused = former.coordinator.commit({claim: place(claim.partition.number) for claim in claims.values()})
+        refused = former.coordinator.commit({claim: places[partition] for partition, claim in claims.items()})
 
         assert sorted(refused) == sorted(lost)
-        kept = {claim.partition for claim in claims.values() if claim not in lost}
-        assert former.coordinator.offsets() == {partition: place(partition.number) for partition in kept}
+        assert former.coordinator.offsets() == {part: at for part, at in places.items() if part not in taken}
 
     def test_resetting_fences_the_owner(self, party: Party) -> None:
         owner = party.member()
         claims = owner.claim(ONE, TWO, THREE)
         for claim in claims.values():
-            owner.commit(claim, place(9))
+            owner.commit(claim, party.place(9))
 
-        party.coordinator().reset({ONE: place(3), TWO: None})
+        party.coordinator().reset({ONE: party.place(3), TWO: None})
 
-        assert [owner.commit(claims[partition], place(10)) for partition in (ONE, TWO, THREE)] == [False, False, True]
-        assert owner.coordinator.offsets() == {ONE: place(3), THREE: place(10)}
+        assert [owner.commit(claims[partition], party.place(10)) for partition in (ONE, TWO, THREE)] == [
+            False,
+            False,
+            True,
+        ]
+        assert owner.coordinator.offsets() == {ONE: party.place(3), THREE: party.place(10)}
         again = owner.coordinator.claim([ONE, TWO])
-        assert {claim.partition: offset for claim, offset in again.items()} == {ONE: place(3), TWO: None}
+        assert {claim.partition: offset for claim, offset in again.items()} == {ONE: party.place(3), TWO: None}
         assert all(claim.generation > claims[claim.partition].generation for claim in again)
-        assert owner.coordinator.commit(dict.fromkeys(again, place(4))) == []
+        assert owner.coordinator.commit(dict.fromkeys(again, party.place(4))) == []
 
     def test_a_partition_nobody_had_can_be_reset(self, party: Party) -> None:
-        party.coordinator().reset({ONE: place(3), TWO: None})
+        party.coordinator().reset({ONE: party.place(3), TWO: None})
 
         found = party.member().coordinator.claim([ONE, TWO])
 
-        assert {claim.partition: offset for claim, offset in found.items()} == {ONE: place(3), TWO: None}
+        assert {claim.partition: offset for claim, offset in found.items()} == {ONE: party.place(3), TWO: None}
 
     def test_a_queue_made_anew_begins_lower(self, party: Party) -> None:
         member = party.member()
         claim = member.claim_one(ONE)
-        anew = place(1, incarnation="f" * 32)
+        assert member.commit(claim, party.place(9))
+        before = party.place(9).incarnation
 
-        assert member.commit(claim, place(9))
-        assert member.commit(claim, anew)
+        party.make_anew("q")
 
-        assert member.coordinator.offsets() == {ONE: anew}
+        assert party.place(1).incarnation != before
+        assert member.commit(claim, party.place(1))
+        assert member.coordinator.offsets() == {ONE: party.place(1)}
+
+    def test_who_looks_finds_all_partitions_that_ever_had_an_owner_or_a_place(self, party: Party) -> None:
+        """Also those that no plan has: an offset is never out of sight."""
+        member, outside = party.member(), party.coordinator()
+        assert list(outside.known()) == []
+
+        assert member.commit(member.claim_one(ONE), party.place(1))
+        outside.reset({TWO: party.place(2)})
+        member.coordinator.leave()
+
+        assert sorted(outside.known()) == [ONE, TWO]
+        assert outside.offsets() == {ONE: party.place(1), TWO: party.place(2)}
+
+    def test_a_reset_takes_nothing_from_its_owner_but_the_place(self, party: Party) -> None:
+        """A job may be under way: nobody else begins before its owner has given the partition back (G15)."""
+        owner, other = party.member(), party.member()
+        claim = owner.claim_one(ONE)
+
+        party.coordinator().reset({ONE: party.place(3)})
+
+        assert other.claim(ONE) == {}
+        owner.coordinator.release([claim])
+        party.until(lambda: other.claim(ONE))
+        ((_, offset),) = other.coordinator.claim([ONE]).items()
+        assert offset == party.place(3)
 
     def test_whatever_happens_only_the_latest_claim_moves_the_offset(self, party: Party) -> None:
         members = [party.member() for _ in range(3)]
@@ -258,7 +290,7 @@ class CoordinatorContract:
     def test_the_claims_of_the_dead_are_free(self, party: Party) -> None:
         dead, other = party.member(), party.member()
         old = dead.claim_one(ONE)
-        dead.commit(old, place(7))
+        dead.commit(old, party.place(7))
 
         party.end_session(dead)
 
@@ -266,7 +298,7 @@ class CoordinatorContract:
         assert other.coordinator.owners() == {}
         ((new, offset),) = other.coordinator.claim([ONE]).items()
         assert new.generation > old.generation
-        assert offset == place(7)
+        assert offset == party.place(7)
 
     def test_the_dead_hear_of_it_and_can_do_nothing(self, party: Party) -> None:
         dead, other = party.member(), party.member()
@@ -282,8 +314,8 @@ class CoordinatorContract:
             dead.claim(ONE, TWO)
         with pytest.raises(SessionLost):
             dead.coordinator.propose(Plan(1, {}))
-        assert not party.again(lambda: dead.commit(old, place(9)))
-        assert other.commit(new, place(1))
+        assert not party.again(lambda: dead.commit(old, party.place(9)))
+        assert other.commit(new, party.place(1))
 
     def test_who_was_dead_joins_anew_and_its_old_claims_are_worth_nothing(self, party: Party) -> None:
         dead, other = party.member(), party.member()
@@ -296,8 +328,8 @@ class CoordinatorContract:
 
         assert [member.name for member in other.coordinator.members()] == [other.name, again]
         assert dead.claim(ONE) == {}
-        assert not dead.commit(old, place(9))
-        assert other.commit(new, place(1))
+        assert not dead.commit(old, party.place(9))
+        assert other.commit(new, party.place(1))
 
     # Trust, and being told
 

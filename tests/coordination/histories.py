@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from qdo.assign import Partition
 from qdo.coordination import Claim, Offset
-from tests.coordination.parties import Member, Party, place
+from tests.coordination.parties import START, Member, Party
 
 NUMBERS = count(1)
 """Each history has a partition of its own, in a group that all of them share."""
@@ -50,7 +50,7 @@ class History:
             assert offset == self.offset
             assert claim.generation > self.generation or (self.owner, self.generation) == (who, claim.generation)
             self.owner, self.generation, self.believed[who] = who, claim.generation, claim
-            self.reached[who] = 0 if offset is None else offset.message_id.ticks - place(0).message_id.ticks
+            self.reached[who] = 0 if offset is None else offset.message_id.ticks - START
 
     def release(self, who: int) -> None:
         if who in self.believed:
@@ -61,7 +61,7 @@ class History:
         if who not in self.believed:
             return
         self.reached[who] += 1
-        claim, offset = self.believed[who], place(self.reached[who])
+        claim, offset = self.believed[who], self.party.place(self.reached[who], "history")
         recorded = self.members[who].commit(claim, offset)
         if self.owner == who:
             assert recorded
@@ -76,7 +76,6 @@ class History:
         """Goes where the owner is anyway, so that offsets still never fall; yet the owner is fenced."""
         self.members[who].coordinator.reset({self.partition: self.offset})
         owner, self.owner = self.owner, None
-        self.generation += 1
         if owner is not None:
-            assert not self.members[owner].commit(self.believed[owner], place(0))
+            assert not self.members[owner].commit(self.believed[owner], self.party.place(0, "history"))
             self.claim(owner)

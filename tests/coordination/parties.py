@@ -73,6 +73,7 @@ class Party(ABC):
         self.group = f"g{uuid4().hex}"
         self._made: list[Coordinator] = []
         self._names = count(1)
+        self._incarnations: dict[str, str] = {}
 
     def coordinator(self) -> Coordinator:
         """Another one for the same group; it has not joined."""
@@ -98,6 +99,14 @@ class Party(ABC):
 
         self.until(look)
         return found[0]
+
+    def place(self, number: int, queue: str = "q") -> Offset:
+        """Offsets in their order, of the queue that there is now."""
+        return place(number, self._incarnations.get(queue, INCARNATION))
+
+    def make_anew(self, queue: str) -> None:
+        """Delete it and make it once more."""
+        self._incarnations[queue] = uuid4().hex
 
     @abstractmethod
     def make(self) -> Coordinator: ...

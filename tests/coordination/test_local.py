@@ -33,9 +33,13 @@ class LocalParty(Party):
         return made
 
     def end_session(self, member: Member) -> None:
+        self.fall_silent(member.coordinator)
+
+    def fall_silent(self, coordinator: Coordinator) -> None:
+        """All others say that they are alive."""
         for _ in range(4):
             self.clock.advance(SESSION_SECONDS / 3)
-            self._beat(but=member.coordinator)
+            self._beat(but=coordinator)
 
     def pass_unheard(self, coordinator: Coordinator, seconds: float) -> None:
         self.clock.advance(seconds)

@@ -1,0 +1,146 @@
+"""Offsets kept in Queuey, on a real server: the contract of those kept with the group, and one more accident."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from itertools import count
+from pathlib import Path
+
+import pytest
+
+from qdo.client import Client, GroupOffset
+from qdo.coordination import Claim, Coordinator
+from qdo.local import LocalCoordinator
+from qdo.offsets import OffsetsInQueuey
+from queuey.errors import SessionLost
+from tests.coordination.contract import CoordinatorContract
+from tests.coordination.parties import Member, Party, parts
+from tests.coordination.test_local import LocalParty
+from tests.functional.servers import APPLICATIONS, Door, shipped
+
+MOST_PARTITIONS = 200
+(ONE,) = parts(1)
+NUMBERS = count()
+
+
+@pytest.fixture(scope="module")
+def served(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Door]:
+    with shipped(tmp_path_factory.mktemp("offsets")) as door:
+        yield door
+
+
+class QueueyParty(Party):
+    """Who owns what is in a file; how far they are, in queues of the application."""
+
+    def __init__(self, served: Door, application: str, folder: Path) -> None:
+        super().__init__()
+        self.owners = LocalParty(folder)
+        self.group = self.owners.group
+        self._reached = served.url, application, APPLICATIONS[application][0]
+        self._client = self.connect()
+        for queue in ("q", "r", "history"):
+            self._make(queue)
+
+    def connect(self) -> Client:
+        return Client(*self._reached)
+
+    def make(self) -> OffsetsInQueuey:
+        return OffsetsInQueuey(self.owners.make(), self.connect(), self.group)
+
+    def make_anew(self, queue: str) -> None:
+        self._client.delete_queue(queue)
+        self._make(queue)
+
+    def _make(self, queue: str) -> None:
+        self._client.create_queue(queue, partitions=MOST_PARTITIONS)
+        self._incarnations[queue] = self._client.queue_info(queue).uuid
+
+    def end_session(self, member: Member) -> None:
+        assert isinstance(member.coordinator, OffsetsInQueuey)
+        self.owners.fall_silent(member.coordinator._inner)
+
+    def pass_unheard(self, coordinator: Coordinator, seconds: float) -> None:
+        self.owners.pass_unheard(coordinator, seconds)
+
+    def until(self, look: Callable[[], object]) -> None:
+        self.owners.until(look)
+
+    def close(self) -> None:
+        super().close()
+        self._client.close()
+
+
+@pytest.fixture
+def application() -> str:
+    """One that nobody has used, for both groups of a test."""
+    return f"fresh-{next(NUMBERS):03d}"
+
+
+@pytest.fixture
+def party(served: Door, application: str, tmp_path: Path) -> Iterator[QueueyParty]:
+    made = QueueyParty(served, application, tmp_path)
+    yield made
+    made.close()
+
+
+@pytest.fixture
+def other_party(served: Door, application: str, tmp_path: Path) -> Iterator[QueueyParty]:
+    made = QueueyParty(served, application, tmp_path)
+    yield made
+    made.close()
+
+
+class TestOffsetsInQueuey(CoordinatorContract):
+    """Owners in a file, offsets beside the messages."""
+
+    def test_who_slept_before_taking_over_is_told_of_no_claim(
+        self, party: QueueyParty, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        """Both would have the same generation, for neither saw the other's: the coordinator has the last word (G14)."""
+        sleeper, owner = party.member(), party.member()
+        got: dict[str, Claim] = {}
+        take_over = Client.take_over
+
+        def sleeps(
+            self: Client, queue: str, group: str, partitions: Sequence[int], generation: int
+        ) -> list[GroupOffset]:
+            monkeypatch.undo()
+            party.end_session(sleeper)
+            got["owner"] = owner.claim_one(ONE)
+            got["sleeper"] = Claim(ONE, generation)
+            return take_over(self, queue, group, partitions, generation)
+
+        with party.connect() as client:
+            client.take_over("q", party.group, [1], 5)
+        monkeypatch.setattr(Client, "take_over", sleeps)
+
+        with pytest.raises(SessionLost):
+            sleeper.claim(ONE)
+
+        assert got["sleeper"] == got["owner"] == Claim(ONE, 6)
+        assert not sleeper.commit(got["sleeper"], party.place(1))
+        assert owner.commit(got["owner"], party.place(2))
+
+    def test_offsets_outlive_what_the_owners_shared(self, party: QueueyParty, tmp_path: Path) -> None:
+        """A group that goes on elsewhere, where generations begin at 1 again, is not fenced off by its own past."""
+        member = party.member()
+        member.coordinator.reset({ONE: party.place(1)})
+        before = member.claim_one(ONE)
+        assert member.commit(before, party.place(7))
+        elsewhere = OffsetsInQueuey(LocalCoordinator(party.group, tmp_path / "elsewhere"), party.connect(), party.group)
+        elsewhere.join({})
+
+        ((claim, offset),) = elsewhere.claim([ONE]).items()
+
+        assert offset == party.place(7)
+        assert claim.generation > before.generation
+        assert elsewhere.commit({claim: party.place(8)}) == []
+        assert not member.commit(before, party.place(9))
+        elsewhere.close()
+
+    def test_a_queue_that_is_gone_or_has_fewer_partitions_gives_no_claim(self, party: QueueyParty) -> None:
+        member = party.member()
+
+        found = member.claim(*parts(1, MOST_PARTITIONS + 1), *parts(1, queue="gone"))
+
+        assert list(found) == [ONE]
