@@ -191,6 +191,10 @@ class Crew:
         hand.send_signal(signal.SIGUSR1)
         self.stops.append(Stop(hand.pid, began, began + 2 * self.settings.session_seconds))
 
+    def step_clock(self, seconds: float) -> None:
+        """The wall clock of one of them is set; may be negative."""
+        self.settings.wall(self._one().pid).step(seconds)
+
     def wait_until_idle(self) -> None:
         """Until nobody begins anything any more."""
         eventually(lambda: elapsed() - max(job.began for job in self.log().jobs) > IDLE_SECONDS, seconds=30)

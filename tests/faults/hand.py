@@ -29,6 +29,9 @@ from qdo.zookeeper import ZooKeeperCoordinator
 from queuey.clock import SystemClock
 from queuey.errors import CoordinatorUnavailable
 from tests.coordination.parties import end_session
+from tests.faults.misfits import FAULTS
+from tests.faults.wall import Offset as WallOffset
+from tests.faults.wall import skew
 
 elapsed = SystemClock().elapsed
 LATE_SECONDS = 0.2
@@ -51,6 +54,12 @@ class HandSettings:
     job_seconds: float = 0.005
     threads: int = 2
     at_most_once: bool = False
+    fault: str = "none"
+    """One of :data:`tests.faults.misfits.FAULTS`."""
+
+    def wall(self, pid: int) -> WallOffset:
+        """The wall clock of one hand."""
+        return WallOffset(Path(self.folder) / f"wall-{pid}")
 
     @property
     def log(self) -> Path:
@@ -171,7 +180,10 @@ def _named(claim: Claim) -> dict[str, Any]:
 
 def main() -> None:
     logging.basicConfig(level=logging.INFO, format="%(asctime)s %(process)d %(name)s %(message)s")
-    hand = Hand(HandSettings(**json.loads(sys.argv[1])))
+    settings = HandSettings(**json.loads(sys.argv[1]))
+    skew(settings.wall(os.getpid()))
+    FAULTS[settings.fault]()
+    hand = Hand(settings)
     signal.signal(signal.SIGUSR1, lambda *_: hand.expiring.set())
     signal.signal(signal.SIGTERM, lambda *_: hand.worker.stop())
     hand.worker.run()

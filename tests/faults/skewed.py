@@ -6,8 +6,6 @@ that stand in the file. All else is the program as shipped, unless a fault is na
 
 from __future__ import annotations
 
-import mmap
-import struct
 import sys
 from collections.abc import Callable, Mapping
 from pathlib import Path
@@ -15,29 +13,9 @@ from pathlib import Path
 import queuey.service
 from queuey.cli import main
 from queuey.clock import SystemClock
-from queuey.ids import TICKS_PER_SECOND, IdGenerator
+from queuey.ids import IdGenerator
 from queuey.storage.sqlite_file import SqliteFile
-
-_TICKS = struct.Struct("<q")
-
-
-class Offset:
-    """How far a server's wall clock is from the machine's: set by the test, read by the server, in one small file."""
-
-    def __init__(self, path: Path) -> None:
-        self.path = path
-        if not path.exists():
-            path.write_bytes(_TICKS.pack(0))
-        with path.open("r+b") as file:
-            self._shared = mmap.mmap(file.fileno(), _TICKS.size)
-
-    @property
-    def ticks(self) -> int:
-        found: int = _TICKS.unpack_from(self._shared)[0]
-        return found
-
-    def step(self, seconds: float) -> None:
-        _TICKS.pack_into(self._shared, 0, self.ticks + round(seconds * TICKS_PER_SECOND))
+from tests.faults.wall import Offset
 
 
 class SkewedClock(SystemClock):

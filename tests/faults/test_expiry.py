@@ -12,7 +12,8 @@ from queuey.ids import TICKS_PER_SECOND, MessageId
 from queuey.model import MAX_TTL_SECONDS
 from tests.conftest import Figures
 from tests.faults.node import Node
-from tests.faults.skewed import Offset, program
+from tests.faults.skewed import program
+from tests.faults.wall import Offset
 from tests.functional.servers import eventually
 
 Road = Callable[[], Iterable[Message]]

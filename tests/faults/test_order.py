@@ -19,7 +19,8 @@ from queuey.ids import EPOCH_TICKS, TICKS_PER_SECOND, MessageId, format_timestam
 from tests.conftest import Figures
 from tests.faults.effects import everything
 from tests.faults.node import PAUSE_SECONDS, Node, busy, wait_for_more
-from tests.faults.skewed import Offset, program
+from tests.faults.skewed import program
+from tests.faults.wall import Offset
 from tests.functional.servers import eventually
 
 PARTITIONS = 3

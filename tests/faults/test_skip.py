@@ -21,7 +21,8 @@ from tests.conftest import Figures
 from tests.faults.effects import Effects
 from tests.faults.node import Node, wait_for_more
 from tests.faults.readers import CursorReader, Reader, SpanReader
-from tests.faults.skewed import Offset, program
+from tests.faults.skewed import program
+from tests.faults.wall import Offset
 
 PARTITIONS = range(1, 3)
 STEPS = (-5.0, -1.0, -0.01, 0.0, 0.01, 1.0, 5.0)

@@ -9,6 +9,10 @@ from pathlib import Path
 from tests.conftest import Figures
 from tests.faults.crew import Crew
 from tests.faults.node import Node
+from tests.functional.servers import eventually
+
+STEPS = (3600.0, -7200.0, 1e8, -2e8)
+"""Of a wall clock, one after the other, seconds."""
 
 
 def test_workers_of_one_machine_lose_nothing(
@@ -22,6 +26,32 @@ def test_workers_of_one_machine_lose_nothing(
                 crew.grow()
                 crew.storm()
                 crew.wait_until_owned()
+
+
+def test_wall_clocks_are_set_and_nobody_dies_of_it(
+    tmp_path: Path, rounds: Callable[[int], range], chance: random.Random, figures: Figures
+) -> None:
+    """Forth and back, some by an hour and some by years: who lives, who owns and how far all are depends on elapsed time alone."""
+    with Node(tmp_path) as node, Crew(node.door, tmp_path, chance) as crew:
+        with crew.at_work(figures, "clock-steps"):
+            before = crew.outside.owners()
+            for _ in rounds(1):
+                for seconds in STEPS:
+                    crew.step_clock(seconds)
+                    crew.wait_until_owned()
+                assert crew.outside.owners() == before
+                crew.relieve()
+                before = crew.outside.owners()
+
+
+def test_who_counts_the_dead_by_the_wall_clock_is_found(tmp_path: Path, chance: random.Random) -> None:
+    with Node(tmp_path) as node, Crew(node.door, tmp_path, chance, fault="by-the-wall") as crew:
+        crew.start(3)
+        with crew.under_load():
+            eventually(lambda: crew.log().jobs, seconds=30)
+            crew.step_clock(STEPS[0])
+            eventually(lambda: crew.log().refused, seconds=30)
+            eventually(lambda: crew.log().takeovers(), seconds=30)
 
 
 def test_at_most_once_nothing_is_begun_again(

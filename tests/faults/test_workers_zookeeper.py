@@ -11,7 +11,15 @@ import pytest
 from tests.conftest import Figures
 from tests.faults.crew import Crew
 from tests.faults.node import Node
+from tests.functional.servers import eventually
+from tests.services.proxy import Way
 from tests.services.zookeeper import ZooKeeper
+
+SLOW_SECONDS = 0.15
+"""Each way: a claim takes more than a second then, and trust is renewed six times in a session of two."""
+LOST_SHARE = 0.1
+MOST_LOST = 10
+"""Broken connections with the answers that were in them."""
 
 
 def test_workers_are_killed_stopped_and_expired(
@@ -53,6 +61,67 @@ def test_zookeeper_is_stopped_and_killed(
                 server.start()
                 crew.wait_until_owned()
                 crew.relieve()
+
+
+def test_zookeeper_answers_late_or_never(
+    tmp_path: Path, rounds: Callable[[int], range], chance: random.Random, figures: Figures
+) -> None:
+    """What it was asked for it does: claims, commits and releases are carried out, and nobody is told; some come long after they were asked for."""
+    with (
+        ZooKeeper(tmp_path / "zookeeper", proxied=True) as zookeeper,
+        Node(tmp_path) as node,
+        Crew(node.door, tmp_path, chance, zookeeper=zookeeper.hosts) as crew,
+    ):
+        (proxy,) = zookeeper.proxies
+        with crew.at_work(figures, "zookeeper-slow"):
+            for _ in rounds(1):
+                proxy.delay(SLOW_SECONDS)
+                crew.lose_one()
+                proxy.heal()
+                for ways in ((Way.BACK,), (Way.THERE,)):
+                    crew.start()
+                    proxy.drop(ways)
+                    crew.wait_until_idle()
+                    proxy.heal()
+                    crew.wait_until_owned()
+                    crew.leave(1)
+                crew.wait_until_owned()
+                lost = proxy.lost(Way.BACK)
+                proxy.lose(LOST_SHARE, [Way.BACK])
+                crew.storm()
+                eventually(lambda: proxy.lost(Way.BACK) > lost + MOST_LOST, seconds=30)  # noqa: B023 - called at once
+                proxy.heal()
+                crew.wait_until_owned()
+                crew.relieve()
+
+
+def test_a_no_that_is_taken_for_a_yes_is_found(tmp_path: Path, chance: random.Random) -> None:
+    """G15: who comes believes to own what its owner has not given back yet."""
+    with (
+        ZooKeeper(tmp_path / "zookeeper") as zookeeper,
+        Node(tmp_path) as node,
+        Crew(node.door, tmp_path, chance, zookeeper=zookeeper.hosts, job_seconds=0.5, fault="believing") as crew,
+    ):
+        crew.start(2)
+        with crew.under_load():
+            crew.wait_until_owned()
+            crew.start()
+            eventually(lambda: crew.log().overlaps([], 0), seconds=30)
+
+
+def test_a_late_write_that_nobody_checks_is_found(tmp_path: Path, chance: random.Random) -> None:
+    """G14: it overwrites what the new owner has recorded."""
+    with (
+        ZooKeeper(tmp_path / "zookeeper") as zookeeper,
+        Node(tmp_path) as node,
+        Crew(node.door, tmp_path, chance, zookeeper=zookeeper.hosts, fault="unchecked") as crew,
+    ):
+        crew.start(2)
+        with crew.under_load():
+            crew.wait_until_owned()
+            crew.start()
+            eventually(lambda: crew.log().accepted_stale(), seconds=30)
+            eventually(lambda: crew.watcher.regressions, seconds=30)
 
 
 @pytest.mark.long

@@ -15,7 +15,8 @@ from queuey.ids import MessageId, parse_timestamp
 from queuey.storage.cassandra_schema import GC_GRACE_SECONDS, make_tables
 from queuey.storage.cassandra_session import Options
 from tests.faults.node import APPLICATION, Node
-from tests.faults.skewed import Offset, program
+from tests.faults.skewed import program
+from tests.faults.wall import Offset
 from tests.functional.servers import FIRST_KEY, eventually
 from tests.services.cassandra import Cassandra
 from tests.services.fixtures import Reached
