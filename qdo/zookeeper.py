@@ -20,6 +20,8 @@ from __future__ import annotations
 import json
 import logging
 import re
+import socket
+import ssl
 import threading
 import uuid
 import zlib
@@ -49,6 +51,8 @@ IN_ONE_COMMIT = 200
 """Offsets in one transaction; ZooKeeper takes a megabyte."""
 BEATS = 6
 """In one session timeout."""
+TLS_SECONDS = 5.0
+"""For one server to shake hands."""
 _NAME = re.compile(r"[A-Za-z0-9_.-]{1,100}")
 _FOLDERS = ("members", "claims", "owners", "offsets")
 
@@ -70,7 +74,7 @@ class ZooKeeperCoordinator(Coordinator):
         """:param hosts: ``host:port`` with commas between, and maybe a ``/chroot``, which is made if it is missing.
         :param session_seconds: after so long without a sign of life a member is dead; ZooKeeper has bounds of its own for it.
         :param kazoo: further arguments of its client: ``auth_data``, ``default_acl``, ``use_ssl``, ``certfile`` and so on.
-        :raises ConfigurationError: a name that cannot be part of a path.
+        :raises ConfigurationError: a name that cannot be part of a path; a ZooKeeper that does not prove who it is.
         :raises CoordinatorUnavailable: no server answered in ``connect_seconds``.
         """
         for what, name in (("application", application), ("group", group)):
@@ -96,11 +100,16 @@ class ZooKeeperCoordinator(Coordinator):
             hosts=servers, timeout=session_seconds, connection_retry={"max_tries": -1, "max_delay": 2.0}, **kazoo
         )
         self._client.add_listener(self._state_changed)
+        if kazoo.get("use_ssl") and (trouble := _tls_trouble(self._client)):
+            self._client.close()
+            raise ConfigurationError(f"no TLS with ZooKeeper at {servers}: {trouble}")
         try:
             self._client.start(timeout=connect_seconds)
         except KazooTimeoutError as error:
+            why = _tls_trouble(self._client, listen_seconds=1.0) if kazoo.get("use_ssl") else None
             self._client.close()
-            raise CoordinatorUnavailable(f"no ZooKeeper answers at {servers} within {connect_seconds:g} s") from error
+            said = f"no ZooKeeper answers at {servers} within {connect_seconds:g} s"
+            raise CoordinatorUnavailable(f"{said}: {why}" if why else said) from error
         with self._asking():
             for folder in _FOLDERS:
                 self._client.ensure_path(f"{self._root}/{folder}")
@@ -428,7 +437,8 @@ def security(
     """Arguments of :class:`ZooKeeperCoordinator` that keep others out.
 
     :param auth: ``USER:PASSWORD``: nodes that are made can be read and changed by this user alone.
-    :param ca: file of the authority that ZooKeeper's certificate comes from; speaks TLS.
+    :param ca: file of the authority that ZooKeeper's certificate comes from; speaks TLS. The certificate has to name the host as it is
+        spelled here: any other one of the authority's would do for somebody in between.
     :param cert: file of a certificate to show to ZooKeeper, with its ``key``.
     :raises ConfigurationError: one of them cannot be used.
     """
@@ -444,10 +454,45 @@ def security(
     if (cert is None) != (key is None):
         raise ConfigurationError("a certificate for ZooKeeper needs its key, and a key its certificate")
     if ca is not None:
-        found |= {"use_ssl": True, "verify_certs": True, "ca": ca, "certfile": cert, "keyfile": key}
+        found |= {
+            "use_ssl": True,
+            "verify_certs": True,
+            "check_hostname": True,
+            "ca": ca,
+            "certfile": cert,
+            "keyfile": key,
+        }
     elif cert is not None:
         raise ConfigurationError("a certificate is shown by TLS alone: name the ca of ZooKeeper as well")
     return found
+
+
+def _tls_trouble(client: KazooClient, listen_seconds: float = 0.0) -> str | None:
+    """Why TLS fails at the first server that can be reached; kazoo tries again and again, and does not say.
+
+    :param listen_seconds: after the handshake: only then does a server say that it does not take the client's certificate.
+    :returns: None if it does not fail, or if no server can be reached.
+    """
+    context = ssl.create_default_context(cafile=client.ca)
+    if client.certfile:
+        context.load_cert_chain(client.certfile, client.keyfile)
+    for host, port in client.hosts:
+        try:
+            with (
+                socket.create_connection((host, port), TLS_SECONDS) as plain,
+                context.wrap_socket(plain, server_hostname=host) as connection,
+            ):
+                if listen_seconds:
+                    connection.settimeout(listen_seconds)
+                    connection.recv(1)
+                return None
+        except TimeoutError:
+            return None
+        except ssl.SSLError as error:
+            return str(error)
+        except OSError:
+            continue
+    return None
 
 
 def _in_parts(items: Sequence[Any], size: int) -> Iterator[Sequence[Any]]:

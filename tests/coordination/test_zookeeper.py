@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from kazoo.exceptions import NoAuthError
 
 from qdo.coordination import Claim, Coordinator, Offset, Plan
 from qdo.zookeeper import ZooKeeperCoordinator, security
@@ -83,17 +84,38 @@ class TestZooKeeper(CoordinatorContract):
         assert [member.name for member in party.coordinator().members()] == [name]
         party.close()
 
-    def test_nodes_may_be_closed_to_others(self, zookeeper: Reached) -> None:
+    @pytest.mark.parametrize("who", [None, "other:secret", "team:guess"])
+    def test_nodes_may_be_closed_to_others(self, zookeeper: Reached, who: str | None) -> None:
         """G14 among strangers: who has not the password reads and changes nothing."""
         party = ZooKeeperParty(f"{zookeeper.hosts}/closed", **security("team:secret"))
         member = party.member()
-        assert member.commit(member.claim_one(ONE), place(1))
-        stranger = ZooKeeperCoordinator(zookeeper.hosts, "strangers", party.group)
+        claim = member.claim_one(ONE)
+        assert member.commit(claim, place(1))
+        stranger = ZooKeeperCoordinator(zookeeper.hosts, "strangers", party.group, **security(who))
+        stranger.join({})
+        (believed,) = stranger.claim([ONE])
+        root = f"/closed/app/{party.group}"
+        tries: list[Callable[[], object]] = [
+            stranger.owners,
+            stranger.known,
+            stranger.offsets,
+            lambda: stranger.reset({ONE: place(0)}),
+            lambda: stranger.claim([ONE]),
+            lambda: stranger.propose(Plan(1, {})),
+            lambda: stranger.join({}),
+            lambda: stranger._client.delete(f"{root}/owners/{ONE}"),
+        ]
 
-        stranger._root = f"/closed/app/{party.group}"
-        with pytest.raises(CoordinatorUnavailable, match="NoAuth"):
-            stranger.reset({ONE: place(0)})
+        stranger._root = root
+        for one in tries:
+            with pytest.raises((CoordinatorUnavailable, NoAuthError), match=r"NoAuth|^$"):
+                one()
+        with pytest.raises(CoordinatorUnavailable):
+            stranger.commit({believed: place(0)})
 
+        assert member.coordinator.offsets() == {ONE: place(1)}
+        assert member.commit(claim, place(2))
+        stranger._root = f"/strangers/{party.group}"
         stranger.close()
         party.close()
 

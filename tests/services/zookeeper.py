@@ -53,13 +53,18 @@ class ZooKeeper(Service):
         proxied: bool = False,
         port: int | None = None,
         peer_port: int | None = None,
+        trusts: Path | None = None,
+        shows: Path | None = None,
     ) -> None:
         """:param folder: for the data, which stay when it is stopped.
         :param nodes: 1 or 3.
         :param proxied: clients reach each server through a proxy, on 127.0.1.1, ...: see ``proxies``.
         :param port: where clients connect, the same on each server's address. Free ports are found for those not given.
+        :param trusts: file of the authority of its clients: then it listens with TLS as well, at ``secure_port``.
+        :param shows: file with its own key and certificate.
         """
-        free_port, free_peer, _ = free_ports_for(nodes, 3)
+        free_port, free_peer, _, self.secure_port = free_ports_for(nodes, 4)
+        self._tls = _tls_settings(self.secure_port, trusts, shows) if trusts and shows else []
         self._peer_port = peer_port or free_peer
         super().__init__(folder, nodes=nodes, port=port or free_port, proxied=proxied, peer_port=self._peer_port)
         self.nodes = [self._node(number) for number in range(1, nodes + 1)]
@@ -97,10 +102,20 @@ class ZooKeeper(Service):
             if len(self.addresses) > 1
         ]
         settings = Template((RECIPE / "zoo.cfg").read_text()).substitute(
-            home=home, address=address, port=self.port, members="\n".join(members)
+            home=home, address=address, port=self.port, members="\n".join(members + self._tls)
         )
         (home / "zoo.cfg").write_text(settings)
         return ZooKeeperNode(home, number, address, self.port, _command(home))
+
+
+def _tls_settings(port: int, trusts: Path, shows: Path) -> list[str]:
+    return [
+        f"secureClientPort={port}",
+        "serverCnxnFactory=org.apache.zookeeper.server.NettyServerCnxnFactory",
+        f"ssl.keyStore.location={shows}",
+        f"ssl.trustStore.location={trusts}",
+        "ssl.clientAuth=need",
+    ]
 
 
 def _command(home: Path) -> list[str]:
