@@ -32,6 +32,8 @@ from qdo.values import (
     QueueInfo,
     QueueSettings,
     StreamEnd,
+    Survey,
+    SurveyedSpan,
     address,
 )
 from qdo.wire import (
@@ -64,6 +66,8 @@ __all__ = [
     "QueueInfo",
     "QueueSettings",
     "StreamEnd",
+    "Survey",
+    "SurveyedSpan",
 ]
 
 
@@ -223,6 +227,24 @@ class Client(OffsetCalls):
         )
         return appended_from(answer)
 
+    def append_arrow(self, queue: str, stream: Any, *, idempotency_key: str | None = None) -> int:
+        """Store all messages of an Arrow IPC stream, or none; ids rise in their order.
+
+        :param stream: bytes, or a buffer of pyarrow. Columns: ``body`` and of ``partition``, ``key``, ``ttl`` in seconds,
+            ``content_type``, ``deliver_at`` and ``idempotency_key``; null is absent.
+        :param idempotency_key: of the whole request; made here if None.
+        :returns: how many are stored, by this request or by an earlier one with the same key.
+        :raises KeyReused: an earlier request with this key was another; nothing is stored.
+        """
+        headers = {
+            "Content-Type": ARROW,
+            "Prefer": "return=minimal",
+            "Idempotency-Key": idempotency_key or uuid.uuid4().hex,
+        }
+        data = memoryview(stream)
+        answer = self._transport.send("POST", *self._queue(queue), params={"batch": "true"}, data=data, headers=headers)
+        return int(json_of(answer)["stored"])
+
     def put(
         self,
         queue: str,
@@ -305,6 +327,36 @@ class Client(OffsetCalls):
             answer.headers["Queuey-More"] == "true",
         )
 
+    def survey(
+        self,
+        queue: str,
+        *,
+        since: Moment | None = None,
+        until: Moment | None = None,
+        cursor: str | None = None,
+        partitions: Partitions = "all",
+        count: int | None = None,
+        every: int | None = None,
+    ) -> Survey:
+        """What lies in spans, up to the watermark, without their messages; where to cut them.
+
+        :param since, until, cursor, partitions: as for :meth:`read`.
+        :param count: count so many messages of each partition at most; None counts none.
+        :param every: with ``count``: mark each so many-th id.
+        :raises CursorLost: as :meth:`read`.
+        """
+        params = read_params(since, until, cursor, partitions, newest_first=False, with_bodies=True)
+        numbers = {"count": count, "every": every}
+        params |= {"survey": "true"} | {name: str(number) for name, number in numbers.items() if number is not None}
+        answer = self._transport.send("GET", *self._queue(queue), params=params)
+        told = json_of(answer)
+        return Survey(
+            told["partitions"],
+            {entry["partition"]: SurveyedSpan.from_wire(entry) for entry in told["spans"]},
+            answer.headers["Queuey-Cursor"],
+            answer.headers["Queuey-Watermark"],
+        )
+
     def pages(self, queue: str, *, until: Moment | None = None, **wanted: Any) -> Iterator[Page]:
         """Pages up to the watermark of the first one, so that a busy queue comes to an end.
 
@@ -350,12 +402,16 @@ class Client(OffsetCalls):
         cursor: str | None = None,
         partitions: Partitions = "all",
         with_bodies: bool = True,
+        columns: Sequence[str] | None = None,
     ) -> MessageStream:
         """All messages up to the watermark in one answer, partition after partition.
 
+        :param columns: besides id and partition, of body, content_type, key and expires; None is what ``with_bodies`` says.
         :raises BrokenStream: while iterating, if the answer broke off.
         """
         params = read_params(since, until, cursor, partitions, newest_first=False, with_bodies=with_bodies)
+        if columns is not None:
+            params["columns"] = ",".join(("message_id", "partition", *columns))
         return MessageStream(self._stream(queue, NDJSON, params))
 
     def read_arrow(
@@ -370,7 +426,8 @@ class Client(OffsetCalls):
     ) -> ArrowStream:
         """As :meth:`stream_ndjson`, in record batches of pyarrow.
 
-        :param columns: of queue, partition, message_id, timestamp, content_type, key and body; None is all.
+        :param columns: of queue, partition, message_id, timestamp, content_type, key, body, expires, and id, which is 16 bytes; None
+            is the first five and body.
         """
         params = read_params(since, until, cursor, partitions, newest_first=False, with_bodies=True)
         if columns is not None:

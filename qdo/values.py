@@ -23,6 +23,8 @@ __all__ = [
     "QueueInfo",
     "QueueSettings",
     "StreamEnd",
+    "Survey",
+    "SurveyedSpan",
 ]
 
 Json = Mapping[str, Any]
@@ -112,6 +114,8 @@ class Message:
     """Empty if bodies were not asked for."""
     content_type: str | None = None
     key: str | None = None
+    expires: str | None = None
+    """Decimal seconds since 1970, if it was asked for."""
 
     @classmethod
     def from_wire(cls, entry: Json) -> Message:
@@ -122,6 +126,7 @@ class Message:
             base64.b64decode(body) if entry.get("encoding") == "base64" else body.encode(),
             entry.get("content_type"),
             entry.get("key"),
+            entry.get("expires"),
         )
 
     @property
@@ -165,6 +170,43 @@ class StreamEnd:
     cursor: str
     more: bool
     watermark: str
+
+
+@dataclass(frozen=True, slots=True)
+class SurveyedSpan:
+    """What lies in a span of one partition."""
+
+    newest: MessageId | None
+    """The last id in it, None of an empty one."""
+    messages: int | None = None
+    """Counted up to the number asked for; None if none was."""
+    more: bool = False
+    """There are more than were counted."""
+    marks: tuple[MessageId, ...] = ()
+    """Each so many-th id, as was asked for."""
+
+    @classmethod
+    def from_wire(cls, entry: Json) -> SurveyedSpan:
+        marks = tuple(map(MessageId.parse, entry.get("marks", ())))
+        return cls(_id_or_none(entry, "newest"), entry.get("messages"), entry.get("more", False), marks)
+
+
+@dataclass(frozen=True, slots=True)
+class Survey:
+    """What lies in the spans of a queue that a reader asked about."""
+
+    partitions: int
+    """Of the queue, whichever were asked about."""
+    spans: Mapping[int, SurveyedSpan]
+    """By partition."""
+    cursor: str
+    """Behind the last ids."""
+    watermark: str
+
+    @property
+    def incarnation(self) -> str:
+        """As of a :class:`Page`."""
+        return incarnation_of(self.cursor)
 
 
 @dataclass(frozen=True, slots=True)

@@ -112,9 +112,12 @@ def in_calls(where: Located | str | Sequence[Located | str]) -> Iterator[Sequenc
         yield some[first : first + IDS_A_CALL]
 
 
-def cursor_at(incarnation: str, places: Mapping[int, MessageId]) -> str:
-    """The cursor that reads some partitions of a queue, each behind its place (``queuey.api.cursors``)."""
+def cursor_at(incarnation: str, places: Mapping[int, MessageId], *, every: bool = False) -> str:
+    """The cursor that reads some partitions of a queue, each behind its place (``queuey.api.cursors``).
+
+    :param every: all others are read as well, from their beginning.
+    """
     low = (1 << 64) - 1
-    return incarnation + "".join(
+    return incarnation + (".all" if every else "") + "".join(
         f"~{number}.{place.ticks:015x}{place.tail & low:016x}" for number, place in sorted(places.items())
     )

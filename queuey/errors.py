@@ -70,6 +70,7 @@ __all__ = [
     "CoordinatorUnavailable",
     "CorruptMessage",
     "CursorLost",
+    "DataLost",
     "Forbidden",
     "HeadersTooLarge",
     "InProgress",
@@ -370,6 +371,10 @@ class OutcomeUnknown(QueueyError):
 
 class BrokenStream(QueueyError):
     """The answer ended before its end mark: rows are missing; go on from the last one that came."""
+
+
+class DataLost(QueueyError):
+    """Messages are gone that were to be read: they expired, were deleted, or their queue was."""
 
 
 class CoordinatorUnavailable(QueueyError):

@@ -1,7 +1,7 @@
 """Queuey as a data source of Spark: ``qdo.pipeline.install(spark)``, then ``spark.read.format("queuey")``.
 
-It speaks HTTP alone: no JAR, no way around the server, the permissions of any other client. A helper needs no
-``install`` where the package itself is installed: Spark finds :mod:`pyspark_queuey`.
+It speaks HTTP alone: no JAR, no way around the server, the permissions of any other client. Where the package itself is
+installed Spark finds the format without ``install``, by :mod:`pyspark_queuey`; then filters are not pushed down.
 """
 
 from __future__ import annotations
@@ -15,5 +15,12 @@ __all__ = ["install"]
 
 
 def install(spark: SparkSession) -> SparkSession:
-    """Make the format ``queuey`` known to a session."""
+    """Make the format ``queuey`` known to a session, with filters applied by the server where it can.
+
+    :returns: the session.
+    """
+    from qdo.pipeline.source import PushingSource
+
+    spark.conf.set("spark.sql.python.filterPushdown.enabled", "true")
+    spark.dataSource.register(PushingSource)
     return spark

@@ -10,8 +10,9 @@ import pytest
 from pyspark.sql import SparkSession
 
 import qdo.pipeline
-from qdo.client import Client
+from qdo.client import Client, NewMessage
 from tests.functional import servers
+from tests.functional.client import new_name
 from tests.functional.servers import APPLICATIONS, Door
 
 APPLICATION = "queuey"
@@ -54,3 +55,14 @@ def door(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Door]:
 def client(door: Door) -> Iterator[Client]:
     with Client(door.url, APPLICATION, KEY) as client:
         yield client
+
+
+def fill(client: Client, *, partitions: int = 2, messages: int = 10) -> str:
+    """A new queue with so many messages in each partition, of bodies ``<partition>-<number>``."""
+    queue = new_name()
+    client.create_queue(queue, partitions=partitions)
+    for partition in range(1, partitions + 1):
+        client.append_batch(
+            queue, [NewMessage(f"{partition}-{number}", partition=partition) for number in range(messages)]
+        )
+    return queue

@@ -1,0 +1,63 @@
+"""How far a streaming query has got: the last id read of each partition, by queue and incarnation.
+
+As JSON ``{"v":1,"queues":{"orders":{"u":"<incarnation>","p":{"1":"<id>"}}}}``, in one order always, as Spark compares
+offsets as texts. A partition that is not named is at its beginning. There is no clock in it: an offset that moved with time
+would make a micro-batch at every trigger.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from queuey.errors import ConfigurationError
+from queuey.ids import ZERO_ID, MessageId
+
+VERSION = 1
+
+
+@dataclass(frozen=True)
+class QueueOffset:
+    """How far in one queue."""
+
+    incarnation: str
+    ids: Mapping[int, MessageId]
+
+    def at(self, partition: int) -> MessageId:
+        """The last id read, :data:`~queuey.ids.ZERO_ID` before the first."""
+        return self.ids.get(partition, ZERO_ID)
+
+
+Offsets = Mapping[str, QueueOffset]
+"""By queue."""
+
+
+def to_json(offsets: Offsets) -> dict[str, Any]:
+    return {
+        "v": VERSION,
+        "queues": {
+            name: {
+                "u": offset.incarnation,
+                "p": {str(number): offset.ids[number].hex for number in sorted(offset.ids)},
+            }
+            for name, offset in sorted(offsets.items())
+        },
+    }
+
+
+def from_json(told: Mapping[str, Any]) -> dict[str, QueueOffset]:
+    """:raises ConfigurationError: not an offset of this source, or of a later version of it.
+
+    >>> from_json({"v": 1, "queues": {"q": {"u": "00", "p": {"2": "1f9f6640e56711f189bf02fc00000001"}}}})["q"].at(1) == ZERO_ID
+    True
+    """
+    if told.get("v") != VERSION:
+        raise ConfigurationError(
+            f"the checkpoint has offsets of version {told.get('v')!r}, this version of qdo knows {VERSION}: it is of a newer "
+            "version, or of another source"
+        )
+    return {
+        name: QueueOffset(entry["u"], {int(number): MessageId.parse(text) for number, text in entry["p"].items()})
+        for name, entry in told["queues"].items()
+    }

@@ -1,0 +1,192 @@
+"""From spans to tasks: what is read of each partition, how filters narrow it, how spans are cut, packed and folded.
+
+Nothing here asks a server or knows Spark.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, replace
+from datetime import UTC, datetime
+from math import ceil
+from typing import Any
+
+from qdo.pipeline.options import ticks_of
+from queuey.ids import EPOCH_TICKS, MAX_ID, MAX_TICKS, ZERO_ID, MessageId, format_timestamp
+
+TASK_ROWS = 20_000
+"""Messages that are worth a task of their own: a task costs some 65 ms before its first row (measured, spark.md)."""
+
+
+@dataclass(frozen=True)
+class Part:
+    """A span of one partition of one incarnation: ``after < id <= upto``, whose end is a message."""
+
+    queue: str
+    incarnation: str
+    partition: int
+    after: MessageId
+    upto: MessageId
+    messages: int | None = None
+    """How many it had when it was planned; None if they were not counted, or not to the end."""
+
+    def cut(self, marks: Sequence[MessageId], rows: int) -> list[Part]:
+        """Parts of ``rows`` messages, the last of what is left.
+
+        :param marks: each ``rows``-th id of the span.
+        """
+        ends = [*(mark for mark in marks if mark < self.upto), self.upto]
+        left = None if self.messages is None else self.messages - rows * (len(ends) - 1)
+        counts = [rows] * (len(ends) - 1) + [left]
+        starts = [self.after, *ends[:-1]]
+        return [
+            replace(self, after=after, upto=upto, messages=count)
+            for after, upto, count in zip(starts, ends, counts, strict=True)
+        ]
+
+
+@dataclass(frozen=True)
+class Bounds:
+    """What is wanted, whichever partition it is in. An empty one wants nothing."""
+
+    low_ticks: int = 0
+    high_ticks: int = MAX_TICKS
+    """Included."""
+    queues: frozenset[str] | None = None
+    prefixes: tuple[str, ...] = ()
+    partitions: frozenset[int] | None = None
+    ids: frozenset[MessageId] | None = None
+
+    @property
+    def empty(self) -> bool:
+        return self.low_ticks > self.high_ticks or frozenset() in (self.queues, self.partitions, self.ids)
+
+    def has_queue(self, name: str) -> bool:
+        return (self.queues is None or name in self.queues) and all(map(name.startswith, self.prefixes))
+
+    def has_partition(self, number: int) -> bool:
+        return self.partitions is None or number in self.partitions
+
+    @property
+    def after(self) -> MessageId:
+        """The place before everything wanted."""
+        first = ZERO_ID if self.low_ticks <= 0 else MessageId.first_of(self.low_ticks).before()
+        return max(first, min(self.ids).before()) if self.ids else first
+
+    @property
+    def upto(self) -> MessageId:
+        last = MAX_ID if self.high_ticks >= MAX_TICKS else MessageId.last_of(max(self.high_ticks, 0))
+        return min(last, max(self.ids)) if self.ids else last
+
+    def narrowed(self, kind: str, column: str, value: Any) -> Bounds | None:
+        """These bounds and a filter, None if the filter is one that Spark has to apply.
+
+        Times compare as the column shows them, to the microsecond. Ids compare for equality alone: as texts they are
+        in another order than in time.
+
+        :param kind: the name of Spark's filter.
+        """
+        take = {
+            "timestamp": self._by_time,
+            "queue": self._by_queue,
+            "partition": self._by_partition,
+            "message_id": self._by_id,
+        }
+        if kind == "IsNotNull":
+            return self if column in (*take, "body") else None
+        return take[column](kind, value) if column in take and value is not None else None
+
+    def _by_time(self, kind: str, value: Any) -> Bounds | None:
+        if not isinstance(value, datetime):
+            return None
+        first = ticks_of(value if value.tzinfo is not None else value.replace(tzinfo=UTC))
+        last = first + 9
+        low, high = self.low_ticks, self.high_ticks
+        if kind in ("EqualTo", "EqualNullSafe", "GreaterThanOrEqual"):
+            low = max(low, first)
+        if kind in ("EqualTo", "EqualNullSafe", "LessThanOrEqual"):
+            high = min(high, last)
+        if kind == "GreaterThan":
+            low = max(low, last + 1)
+        if kind == "LessThan":
+            high = min(high, first - 1)
+        known = ("EqualTo", "EqualNullSafe", "GreaterThan", "GreaterThanOrEqual", "LessThan", "LessThanOrEqual")
+        return replace(self, low_ticks=low, high_ticks=high) if kind in known else None
+
+    def _by_queue(self, kind: str, value: Any) -> Bounds | None:
+        if kind == "StringStartsWith":
+            return replace(self, prefixes=(*self.prefixes, value))
+        values = _values(kind, value)
+        return None if values is None else replace(self, queues=_both(self.queues, values))
+
+    def _by_partition(self, kind: str, value: Any) -> Bounds | None:
+        values = _values(kind, value)
+        return None if values is None else replace(self, partitions=_both(self.partitions, values))
+
+    def _by_id(self, kind: str, value: Any) -> Bounds | None:
+        values = _values(kind, value)
+        if values is None:
+            return None
+        ids = [MessageId.parse(text) for text in values if _is_id(text)]
+        # Only a whole set of one id is a span; of several the server sends what lies between them.
+        return replace(self, ids=_both(self.ids, ids)) if len(ids) < 2 else None
+
+
+def _values(kind: str, value: Any) -> Sequence[Any] | None:
+    if kind in ("EqualTo", "EqualNullSafe"):
+        return [value]
+    return list(value) if kind == "In" else None
+
+
+def _both(known: frozenset[Any] | None, values: Iterable[Any]) -> frozenset[Any]:
+    return frozenset(values) if known is None else known & frozenset(values)
+
+
+def _is_id(text: str) -> bool:
+    """Whether it is an id as messages show theirs."""
+    try:
+        return MessageId.parse(text).hex == text
+    except ValueError:
+        return False
+
+
+def until_text(upto: MessageId) -> str | None:
+    """The wire form of an upper end: an id, or a moment if it is that of all ids of one; None of all there are."""
+    if upto == MAX_ID:
+        return None
+    if upto == MessageId.last_of(upto.ticks):
+        return format_timestamp(max(upto.ticks, EPOCH_TICKS))
+    return upto.hex
+
+
+def packed(parts: Sequence[Part], rows: int = TASK_ROWS) -> list[list[Part]]:
+    """Parts put together to tasks of about so many messages; one whose messages were not counted is a task by itself."""
+    known = [part for part in parts if part.messages is not None]
+    alone = [[part] for part in parts if part.messages is None]
+    total = sum(part.messages or 0 for part in known)
+    return alone + (folded(known, ceil(total / rows)) if known else [])
+
+
+def folded(parts: Sequence[Part], tasks: int) -> list[list[Part]]:
+    """Parts divided among so many tasks at most, the largest first, each to the task that has least."""
+    found: list[list[Part]] = [[] for _ in range(max(1, min(tasks, len(parts))))]
+    loads = [0] * len(found)
+    for part in sorted(parts, key=lambda part: -(part.messages or 0)):
+        least = loads.index(min(loads))
+        found[least].append(part)
+        loads[least] += part.messages or 0
+    return [task for task in found if task]
+
+
+def shares(waiting: Sequence[int], limit: int) -> list[int]:
+    """How many of those that wait in each partition come, ``limit`` in all: in proportion, and one of each at least.
+
+    >>> shares([1000, 10, 0, 0], 100)
+    [99, 1, 0, 0]
+    >>> shares([3, 3], 100)
+    [3, 3]
+    """
+    total = sum(waiting)
+    if total <= limit:
+        return list(waiting)
+    return [min(number, max(1, number * limit // total)) if number else 0 for number in waiting]

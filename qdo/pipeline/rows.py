@@ -1,0 +1,166 @@
+"""Rows as Spark takes them: the columns, and how they are made of what the server sends.
+
+Only what differs from message to message travels: the id as 16 bytes, the body, and where asked for content type, key and
+expiry. Queue, partition, the id's text and the time in it are made here, a column at a time.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import TYPE_CHECKING, Any
+
+from queuey.errors import BadRequest, ConfigurationError
+from queuey.ids import EPOCH_TICKS
+
+if TYPE_CHECKING:
+    from pyspark.sql.types import StructType
+
+COLUMNS = {
+    "queue": "string",
+    "partition": "int",
+    "message_id": "string",
+    "timestamp": "timestamp",
+    "body": "binary",
+    "content_type": "string",
+    "key": "string",
+    "expires": "timestamp",
+}
+"""Name to Spark's type, in the order of the schema. The first five are never null."""
+_SENT = ("body", "content_type", "key", "expires")
+BATCH_ROWS = 8_000
+"""Small batches of an answer are put together until they have so many rows,"""
+BATCH_BYTES = 4 << 20
+"""or so many bytes."""
+
+
+def schema_text(columns: Sequence[str] = (), body_type: str = "binary") -> str:
+    """The schema in Spark's words.
+
+    :param columns: in the order wanted; empty is all.
+    :raises ConfigurationError: there is no such column.
+
+    >>> schema_text(["message_id", "body"], "string")
+    'message_id string, body string'
+    """
+    unknown = [name for name in columns if name not in COLUMNS]
+    if unknown:
+        raise ConfigurationError(f"option columns: no column {unknown[0]!r}: there are {', '.join(COLUMNS)}")
+    kinds = COLUMNS | {"body": body_type}
+    return ", ".join(f"{name} {kinds[name]}" for name in columns or COLUMNS)
+
+
+def check_schema(schema: StructType) -> None:
+    """See that a user's schema names columns that there are, of their types.
+
+    :raises ConfigurationError: it does not.
+    """
+    for field in schema.fields:
+        given, wanted = field.dataType.simpleString(), COLUMNS.get(field.name)
+        if wanted is None or given not in ({"string", "binary"} if field.name == "body" else {wanted}):
+            whole = ", ".join(f"{name} {kind}" for name, kind in COLUMNS.items())
+            raise ConfigurationError(
+                f"the schema's column {field.name} {given}: there are {whole}; body may be a string"
+            )
+
+
+class Rows:
+    """Makes Spark's batches of the server's."""
+
+    def __init__(self, names: Sequence[str], *, text_bodies: bool) -> None:
+        """:param names: of the schema's columns, in its order."""
+        self._names = names
+        self._text_bodies = text_bodies
+        self.sent = ("id", *[name for name in _SENT if name in names])
+        """The columns to ask the server for."""
+
+    def batches(self, found: Iterator[Any], queue: str, partition: int) -> Iterator[Any]:
+        """Batches of one partition, small ones put together.
+
+        :raises BadRequest: a body that is not UTF-8 where text is wanted, with its id.
+        """
+        import pyarrow as pa
+
+        held: list[Any] = []
+        rows = size = 0
+        for batch in found:
+            held.append(batch)
+            rows, size = rows + batch.num_rows, size + batch.nbytes
+            if rows >= BATCH_ROWS or size >= BATCH_BYTES:
+                yield self.batch(pa.concat_batches(held) if len(held) > 1 else held[0], queue, partition)
+                held, rows, size = [], 0, 0
+        if rows:
+            yield self.batch(pa.concat_batches(held), queue, partition)
+
+    def batch(self, sent: Any, queue: str, partition: int) -> Any:
+        """One batch, its columns in the schema's order."""
+        import pyarrow as pa
+
+        ids = _id_bytes(sent)
+        arrays = []
+        for name in self._names:
+            if name == "queue":
+                arrays.append(pa.repeat(pa.scalar(queue), sent.num_rows))
+            elif name == "partition":
+                arrays.append(pa.repeat(pa.scalar(partition, pa.int32()), sent.num_rows))
+            elif name == "message_id":
+                arrays.append(_texts(ids))
+            elif name == "timestamp":
+                arrays.append(_timestamps(ids))
+            elif name == "body" and self._text_bodies:
+                arrays.append(self._text(sent, ids))
+            else:
+                arrays.append(sent.column(name))
+        return pa.RecordBatch.from_arrays(arrays, names=list(self._names))
+
+    def _text(self, sent: Any, ids: Any) -> Any:
+        import pyarrow as pa
+
+        bodies = sent.column("body")
+        try:
+            return bodies.cast(pa.string())
+        except pa.ArrowInvalid as error:
+            for at, body in enumerate(bodies):
+                try:
+                    body.as_py().decode()
+                except UnicodeDecodeError as reason:
+                    which = ids[at].tobytes().hex()
+                    raise BadRequest(
+                        f"the body of message {which} is not UTF-8: read it with bodyType=binary"
+                    ) from reason
+            raise AssertionError("no body is to blame") from error
+
+
+def _id_bytes(sent: Any) -> Any:
+    """The ids as an array of (rows, 16) bytes."""
+    import numpy as np
+
+    column = sent.column("id")
+    start = column.offset * 16
+    raw = np.frombuffer(column.buffers()[1], np.uint8)[start : start + 16 * len(column)]
+    return raw.reshape(-1, 16)
+
+
+def _texts(ids: Any) -> Any:
+    """The ids as 32 hex digits each."""
+    import numpy as np
+    import pyarrow as pa
+
+    digits = np.frombuffer(b"".join(b"%02x" % byte for byte in range(256)), np.uint16)[ids]
+    ends = np.arange(0, 32 * len(ids) + 1, 32, dtype=np.int32)
+    return pa.StringArray.from_buffers(len(ids), pa.py_buffer(ends), pa.py_buffer(digits))
+
+
+def _timestamps(ids: Any) -> Any:
+    """The moments in the ids, to the microsecond."""
+    import numpy as np
+    import pyarrow as pa
+
+    words = np.ascontiguousarray(ids[:, :8]).view(">u2").astype(np.int64)
+    ticks = (words[:, 3] & 0x0FFF) << 48 | words[:, 2] << 32 | words[:, 0] << 16 | words[:, 1]
+    return pa.array((ticks - EPOCH_TICKS) // 10).cast(pa.timestamp("us", tz="UTC"))
+
+
+def last_id(sent: Any) -> bytes:
+    """The last id of the server's batch, which has rows."""
+    found: bytes = sent.column("id")[-1].as_py()
+    return found

@@ -1,0 +1,212 @@
+"""Writing: batches of rows as Arrow, each under an idempotency key, so that a task which is tried again stores once (G7).
+
+A key names the query, the micro-batch, the task's partition and the first row: a task that is repeated cuts its rows in the
+same places and sends the same requests. Messages are readable request by request, and a task may still write after the job
+was given up: for readers it is at least once, in effect exactly once by the key.
+"""
+
+from __future__ import annotations
+
+import logging
+import uuid
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from pyspark.sql.datasource import DataSourceArrowWriter, DataSourceStreamArrowWriter, WriterCommitMessage
+
+from qdo.pipeline.options import WriteOptions
+from qdo.pipeline.reading import connect
+from queuey.errors import ConfigurationError, KeyReused
+
+if TYPE_CHECKING:
+    from pyspark.sql.types import StructType
+
+    from qdo.client import Client
+
+log = logging.getLogger("qdo.pipeline")
+
+COLUMNS = {
+    "body": ("string", "binary"),
+    "queue": ("string",),
+    "partition": ("int", "bigint", "smallint", "tinyint"),
+    "key": ("string",),
+    "ttl": ("int", "bigint", "smallint", "tinyint"),
+    "deliver_at": ("timestamp",),
+    "content_type": ("string",),
+    "idempotency_key": ("string",),
+}
+"""What a written DataFrame may have, with the types that each may have; ``body`` it must have."""
+
+
+@dataclass
+class Stored(WriterCommitMessage):
+    """What a task stored."""
+
+    messages: int
+    requests: int
+
+
+def check_columns(schema: StructType, options: WriteOptions) -> None:
+    """:raises ConfigurationError: columns that are unknown, of a wrong type, missing, or contradict each other."""
+    names = schema.fieldNames()
+    for field in schema.fields:
+        kinds, given = COLUMNS.get(field.name), field.dataType.simpleString()
+        if kinds is None:
+            raise ConfigurationError(
+                f"column {field.name} cannot be written: there are {', '.join(COLUMNS)}; drop it, or put it into the body"
+            )
+        if given not in kinds:
+            raise ConfigurationError(f"column {field.name} is {given}: expected {' or '.join(kinds)}")
+    if "body" not in names:
+        raise ConfigurationError("there is no column body: name what is to be written so, a string or binary")
+    if {"partition", "key"} <= set(names):
+        raise ConfigurationError("columns partition and key: a key chooses the partition, give one of them")
+    if ("queue" in names) == bool(options.queue):
+        raise ConfigurationError("where to? Give the option queue, or a column queue, not both")
+
+
+class Chunks:
+    """Cuts a task's rows into requests, in the same places however Spark has cut them."""
+
+    def __init__(self, rows: int, size: int) -> None:
+        self._rows = rows
+        self._bytes = size
+
+    def of(self, batches: Iterator[Any]) -> Iterator[tuple[int, Any]]:
+        """Tables, each with the number of its first row."""
+        import pyarrow as pa
+
+        held: list[Any] = []
+        count = first = 0
+        for batch in batches:
+            held.append(batch)
+            count += batch.num_rows
+            while count >= self._rows:
+                table = pa.Table.from_batches(held)
+                yield from self._small(first, table.slice(0, self._rows))
+                held, count, first = table.slice(self._rows).to_batches(), count - self._rows, first + self._rows
+        if count:
+            yield from self._small(first, pa.Table.from_batches(held))
+
+    def _small(self, first: int, table: Any) -> Iterator[tuple[int, Any]]:
+        """Halves, and halves of these, until each is small enough or one row."""
+        import pyarrow.compute as pc
+
+        size = pc.sum(pc.binary_length(table["body"])).as_py() or 0
+        if size <= self._bytes or table.num_rows == 1:
+            yield first, table
+            return
+        middle = table.num_rows // 2
+        yield from self._small(first, table.slice(0, middle))
+        yield from self._small(first + middle, table.slice(middle))
+
+
+class _Sender:
+    """What both writers do in a task."""
+
+    def __init__(self, options: WriteOptions, schema: StructType) -> None:
+        check_columns(schema, options)
+        self._options = options
+
+    def send(self, batches: Iterator[Any], scope: str) -> Stored:
+        """Store a task's rows.
+
+        :raises KeyReused: the task has other rows than when it was tried before.
+        :raises QueueyError: the server refuses; of what it refuses nothing is stored, requests before are.
+        """
+        from pyspark import TaskContext
+
+        context = TaskContext.get()
+        task = context.partitionId() if context is not None else 0
+        messages = requests = 0
+        with connect(self._options.reach) as client:
+            for first, table in Chunks(self._options.batch_size, self._options.batch_bytes).of(batches):
+                for at, (queue, part) in enumerate(self._by_queue(table)):
+                    messages += self._post(client, queue, part, f"{scope}-{task}-{first}-{at}")
+                    requests += 1
+        return Stored(messages, requests)
+
+    def _by_queue(self, table: Any) -> Iterator[tuple[str, Any]]:
+        """A table for each queue, in the order of their first rows."""
+        import pyarrow.compute as pc
+
+        if "queue" not in table.column_names:
+            yield self._options.queue, table
+            return
+        names = table["queue"]
+        rest = table.drop_columns(["queue"])
+        for name in pc.unique(names).to_pylist():
+            if name is None:
+                raise ConfigurationError("column queue is null in a row: every message needs a queue")
+            yield name, rest.filter(pc.equal(names, name))
+
+    def _post(self, client: Client, queue: str, table: Any, once: str) -> int:
+        import pyarrow as pa
+
+        if self._options.ttl_seconds is not None and "ttl" not in table.column_names:
+            table = table.append_column("ttl", pa.repeat(pa.scalar(self._options.ttl_seconds, pa.int32()), len(table)))
+        out = pa.BufferOutputStream()
+        with pa.ipc.new_stream(out, table.schema) as writer:
+            writer.write_table(table)
+        try:
+            return client.append_arrow(queue, out.getvalue(), idempotency_key=once)
+        except KeyReused as error:
+            raise KeyReused(
+                f"a task was tried again with other rows than before (request {once}), and some of them are stored already: "
+                "sort within partitions before writing, or give each row an idempotency_key"
+            ) from error
+
+
+class QueueyWriter(DataSourceArrowWriter):
+    """A batch write; mode append."""
+
+    def __init__(self, options: WriteOptions, schema: StructType, *, overwrite: bool) -> None:
+        if overwrite:
+            raise ConfigurationError(
+                "mode overwrite: a log is not overwritten; use mode append, and delete the queue before if that is meant"
+            )
+        self._sender = _Sender(options, schema)
+        self._scope = options.job or uuid.uuid4().hex
+
+    def write(self, iterator: Iterator[Any]) -> WriterCommitMessage:
+        return self._sender.send(iterator, self._scope)
+
+    def commit(self, messages: list[WriterCommitMessage | None]) -> None:
+        log.info("stored %s", _total(messages))
+
+    def abort(self, messages: list[WriterCommitMessage | None]) -> None:
+        """Nothing is taken back: what is stored is read already."""
+        log.warning("the write was given up: %s are stored, by tasks that came to their end", _total(messages))
+
+
+class QueueyStreamWriter(DataSourceStreamArrowWriter):
+    """A streaming write, which is safe to repeat for as long as the server remembers keys: a day."""
+
+    def __init__(self, options: WriteOptions, schema: StructType) -> None:
+        if options.job:
+            raise ConfigurationError("option jobId is of a batch write: a stream has the id of its query")
+        self._sender = _Sender(options, schema)
+
+    def write(self, iterator: Iterator[Any]) -> WriterCommitMessage:
+        from pyspark import TaskContext
+
+        context = TaskContext.get()
+        if context is None:
+            raise ConfigurationError("a streaming write outside of a task of Spark's")
+        query, batch = (context.getLocalProperty(name) for name in ("sql.streaming.queryId", "streaming.sql.batchId"))
+        return self._sender.send(iterator, f"{query}-{batch}")
+
+    def commit(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:
+        log.debug("batch %d: stored %s", batchId, _total(messages))
+
+    def abort(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:
+        """As of a batch write."""
+        log.warning(
+            "batch %d was given up: %s are stored, and stored once when it is repeated", batchId, _total(messages)
+        )
+
+
+def _total(messages: Sequence[WriterCommitMessage | None]) -> str:
+    stored = [message for message in messages if isinstance(message, Stored)]
+    return f"{sum(each.messages for each in stored)} messages in {sum(each.requests for each in stored)} requests"

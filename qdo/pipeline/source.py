@@ -1,0 +1,112 @@
+"""The format ``queuey`` of Spark: batch read, streaming read, batch write, streaming write."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import TYPE_CHECKING, Any
+
+from pyspark.sql.datasource import DataSource, DataSourceReader, InputPartition
+
+from qdo.pipeline import rows
+from qdo.pipeline.options import BATCH, STREAM, ReadOptions, WriteOptions, body_type, words
+from qdo.pipeline.planning import Planner
+from qdo.pipeline.reading import Reader
+
+if TYPE_CHECKING:
+    from pyspark.sql.datasource import DataSourceStreamReader, DataSourceStreamWriter, DataSourceWriter, Filter
+    from pyspark.sql.types import StructType
+
+    from qdo.pipeline.plan import Part
+
+
+class Task(InputPartition):
+    """What one task reads."""
+
+    def __init__(self, parts: Sequence[Part]) -> None:
+        super().__init__(None)
+        self.parts = tuple(parts)
+
+    def __repr__(self) -> str:
+        return f"Task({len(self.parts)} parts)"
+
+
+class QueueySource(DataSource):
+    """Spark makes one for each read and each write. Options are those of :data:`qdo.pipeline.options.OPTIONS`."""
+
+    pushes_filters = False
+    """Unless the option says otherwise; Spark refuses a reader that does where the session's setting does not allow it."""
+
+    @classmethod
+    def name(cls) -> str:
+        return "queuey"
+
+    def schema(self) -> str:
+        """:raises ConfigurationError: an unknown column."""
+        options = {name.lower(): text for name, text in self.options.items()}
+        kind = body_type(options.get("bodytype", "binary"))
+        return rows.schema_text(words(options["columns"]) if "columns" in options else (), kind)
+
+    def reader(self, schema: StructType) -> DataSourceReader:
+        options = ReadOptions.of(self.options, BATCH)
+        pushes = self.pushes_filters if options.pushes_filters is None else options.pushes_filters
+        return (PushingReader if pushes else QueueyReader)(options, schema)
+
+    def streamReader(self, schema: StructType) -> DataSourceStreamReader:
+        from qdo.pipeline.stream import QueueyStreamReader
+
+        return QueueyStreamReader(ReadOptions.of(self.options, STREAM), schema)
+
+    def writer(self, schema: StructType, overwrite: bool) -> DataSourceWriter:
+        from qdo.pipeline.sink import QueueyWriter
+
+        return QueueyWriter(WriteOptions.of(self.options), schema, overwrite=overwrite)
+
+    def streamWriter(self, schema: StructType, overwrite: bool) -> DataSourceStreamWriter:
+        from qdo.pipeline.sink import QueueyStreamWriter
+
+        return QueueyStreamWriter(WriteOptions.of(self.options), schema)
+
+
+class PushingSource(QueueySource):
+    """The source of a session that :func:`qdo.pipeline.install` has set up."""
+
+    pushes_filters = True
+
+
+def reader_of(options: ReadOptions, schema: StructType) -> Reader:
+    """What reads in the tasks of a batch or a stream.
+
+    :raises ConfigurationError: the schema is none of this source's.
+    """
+    rows.check_schema(schema)
+    text = any(field.name == "body" and field.dataType.simpleString() == "string" for field in schema.fields)
+    made = rows.Rows(schema.fieldNames(), text_bodies=text)
+    return Reader(options.reach, made, fail_on_data_loss=options.fail_on_data_loss, by_json=options.by_json)
+
+
+class QueueyReader(DataSourceReader):
+    """A batch read: the ends of all spans are fixed when it is planned."""
+
+    def __init__(self, options: ReadOptions, schema: StructType) -> None:
+        self._planner = Planner(options)
+        self._reader = reader_of(options, schema)
+
+    def partitions(self) -> Sequence[InputPartition]:
+        return [Task(parts) for parts in self._planner.tasks()]
+
+    def read(self, partition: InputPartition) -> Iterator[Any]:
+        """Spark's batches; of an empty plan Spark makes one task with nothing to read."""
+        return self._reader.batches(partition.parts) if isinstance(partition, Task) else iter(())
+
+
+class PushingReader(QueueyReader):
+    """The same where Spark hands filters over; without its setting it would refuse every query of such a reader."""
+
+    def pushFilters(self, filters: list[Filter]) -> Iterator[Filter]:
+        for each in filters:
+            column: tuple[str, ...] = getattr(each, "attribute", ())
+            taken = len(column) == 1 and self._planner.narrow(
+                type(each).__name__, column[0], getattr(each, "value", None)
+            )
+            if not taken:
+                yield each

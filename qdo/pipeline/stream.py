@@ -1,0 +1,227 @@
+"""The streaming read: micro-batches between offsets that never pass the watermark, so a batch that is repeated is the same (G5)."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator, Sequence
+from math import ceil
+from typing import TYPE_CHECKING, Any
+
+from pyspark.sql.datasource import DataSourceStreamReader
+from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadLimit, ReadMaxRows, SupportsTriggerAvailableNow
+
+from qdo.client import Client, Survey
+from qdo.pipeline.offsets import Offsets, QueueOffset, from_json, to_json
+from qdo.pipeline.options import ReadOptions
+from qdo.pipeline.plan import TASK_ROWS, Part, folded, shares
+from qdo.pipeline.planning import place_of
+from qdo.pipeline.reading import connect, log, subscribed, survey
+from qdo.pipeline.source import Task, reader_of
+from queuey.errors import CursorLost, DataLost, QueueNotFound
+from queuey.ids import ZERO_ID, MessageId
+
+if TYPE_CHECKING:
+    from pyspark.sql.datasource import InputPartition
+    from pyspark.sql.types import StructType
+
+Waiting = dict[tuple[str, int], int]
+"""Messages that are there to be read, by queue and partition, counted up to a limit."""
+
+
+class QueueyStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
+    """Made once for a query, in a process of the driver's; its parts are read by tasks."""
+
+    def __init__(self, options: ReadOptions, schema: StructType, clock: Callable[[], float] = time.monotonic) -> None:
+        self._options = options
+        self._reader = reader_of(options, schema)
+        self._clock = clock
+        self._client: Client | None = None
+        self._target: Offsets | None = None
+        """What Trigger.AvailableNow comes to its end at."""
+        self._newest: Offsets | None = None
+        self._counts: dict[tuple[str, int, MessageId, MessageId], int] = {}
+        """Messages of the spans that were planned last."""
+        self._held_since: float | None = None
+        """When messages began to wait for minOffsetsPerTrigger."""
+
+    # What Spark asks in the driver.
+
+    def initialOffset(self) -> dict[str, Any]:
+        """Where a query without a checkpoint begins."""
+        return to_json({name: first for name in self._names() if (first := self._first(name)) is not None})
+
+    def getDefaultReadLimit(self) -> ReadLimit:
+        return ReadMaxRows(self._options.max_per_trigger) if self._options.max_per_trigger else ReadAllAvailable()
+
+    def prepareForTriggerAvailableNow(self) -> None:
+        """What is there now is all that this run will read."""
+        self._target = {name: _offset(found) for name in self._names() if (found := self._survey(name))}
+
+    def latestOffset(self, start: dict[str, Any], limit: ReadLimit) -> dict[str, Any]:
+        """The end of the next micro-batch: ids of messages that are there. ``start`` itself if there is nothing new.
+
+        A partition that comes to the queue is read from its beginning, and so is a queue that comes to the pattern.
+        """
+        offsets = from_json(start)
+        most = limit.max_rows if isinstance(limit, ReadMaxRows) else None
+        newest, waiting = self._look(offsets, most)
+        self._newest = newest
+        if not waiting or (self._target is None and self._holds_back(sum(waiting.values()))):
+            return start
+        if most is not None and sum(waiting.values()) > most:
+            newest = self._cut(offsets, newest, waiting, most)
+        self._held_since = None
+        return to_json({**offsets, **newest})
+
+    def reportLatestOffset(self) -> dict[str, Any] | None:
+        """What was there at the last look, whatever the limits made of it."""
+        return None if self._newest is None else to_json(self._newest)
+
+    def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> Sequence[InputPartition]:
+        """The tasks of a micro-batch: few for few messages, as a task costs more than its messages do."""
+        parts = list(self._parts(from_json(start), from_json(end)))
+        counts = [part.messages for part in parts]
+        if any(count is None for count in counts) or not parts:
+            tasks = self._options.tasks_per_trigger or len(parts)
+        else:
+            tasks = ceil(sum(count or 0 for count in counts) / TASK_ROWS)
+            tasks = min(tasks, self._options.tasks_per_trigger or tasks)
+        return [Task(task) for task in (folded(parts, tasks) if parts else ())]
+
+    def commit(self, end: dict[str, Any]) -> None:
+        """Tell the group, if there is one, for people to see. Spark goes on from its checkpoint alone."""
+        if self._options.group is None:
+            return
+        for name, offset in from_json(end).items():
+            if offset.ids:
+                self._ask().reset_offsets(name, self._options.group, dict(offset.ids))
+
+    def stop(self) -> None:
+        if self._client is not None:
+            self._client.close()
+
+    # What tasks do.
+
+    def read(self, partition: InputPartition) -> Iterator[Any]:
+        return self._reader.batches(partition.parts) if isinstance(partition, Task) else iter(())
+
+    def __getstate__(self) -> dict[str, Any]:
+        """Tasks get what they need to read."""
+        return {"_options": self._options, "_reader": self._reader}
+
+    # Below: looking at queues.
+
+    def _ask(self) -> Client:
+        if self._client is None:
+            self._client = connect(self._options.reach)
+        return self._client
+
+    def _names(self) -> Sequence[str]:
+        return subscribed(self._ask(), self._options.subscription)
+
+    def _survey(self, queue: str, offset: QueueOffset | None = None, count: int | None = None) -> Survey | None:
+        """What came after an offset, in all partitions; None of a queue that is not there, and of no concern.
+
+        :raises DataLost: the queue is gone, or another one of its name is there.
+        """
+        where: dict[str, Any] = {}
+        if offset is not None:
+            where = {"places": offset.ids, "incarnation": offset.incarnation, "every_partition": True}
+        try:
+            return survey(self._ask(), queue, count=count, **where)
+        except (CursorLost, QueueNotFound) as error:
+            if self._options.fail_on_data_loss:
+                raise DataLost(
+                    f"queue {queue} was deleted, or made anew: {error} failOnDataLoss=false goes on with what is there now"
+                ) from error
+            log.warning("queue %s was deleted, or made anew: going on with what is there now", queue)
+            return None if isinstance(error, QueueNotFound) else survey(self._ask(), queue, count=count)
+
+    def _first(self, queue: str) -> QueueOffset | None:
+        """Where a queue is begun."""
+        since = self._options.since_ticks
+        upto = None if since is None else MessageId.last_of(since - 1)
+        try:
+            there = survey(self._ask(), queue, upto=upto)
+        except QueueNotFound as error:
+            if self._options.fail_on_data_loss:
+                raise DataLost(f"there is no queue {queue}: failOnDataLoss=false waits for it") from error
+            return None
+        if since is not None:
+            return _offset(there)
+        places = {number: place_of(self._options.start, queue, number, "latest") for number in there.spans}
+        ids = {number: there.spans[number].newest if place == "latest" else place for number, place in places.items()}
+        return QueueOffset(there.incarnation, {n: id_ for n, id_ in ids.items() if isinstance(id_, MessageId)})
+
+    def _look(self, offsets: Offsets, most: int | None) -> tuple[dict[str, QueueOffset], Waiting]:
+        """How far each queue could be read, and how many messages that would be, counted as far as it matters."""
+        count = most or max(TASK_ROWS, self._options.min_per_trigger or 0)
+        newest: dict[str, QueueOffset] = {}
+        waiting: Waiting = {}
+        self._counts.clear()
+        for name in self._names():
+            offset = offsets.get(name)
+            found = self._survey(name, offset, count)
+            if found is None:
+                continue
+            if offset is None or offset.incarnation != found.incarnation:
+                offset = QueueOffset(found.incarnation, {})
+            ends = self._ends(name, found)
+            ahead = {number: end for number, end in ends.items() if end > offset.at(number)}
+            newest[name] = QueueOffset(found.incarnation, {**offset.ids, **ahead})
+            for number, end in ahead.items():
+                span = found.spans[number]
+                waiting[name, number] = span.messages or 1
+                if not span.more and end == span.newest:
+                    self._counts[name, number, offset.at(number), end] = span.messages or 0
+        return newest, waiting
+
+    def _ends(self, queue: str, found: Survey) -> dict[int, MessageId]:
+        """The last ids of a queue's partitions, none past the target of AvailableNow."""
+        ends = {number: span.newest for number, span in found.spans.items() if span.newest is not None}
+        if self._target is None:
+            return ends
+        target = self._target.get(queue)
+        if target is None or target.incarnation != found.incarnation:
+            return {}
+        return {number: min(end, target.at(number)) for number, end in ends.items()}
+
+    def _cut(
+        self, offsets: Offsets, newest: dict[str, QueueOffset], waiting: Waiting, most: int
+    ) -> dict[str, QueueOffset]:
+        """Offsets that are ``most`` messages ahead, shared by the partitions in proportion to what waits."""
+        found = {name: dict(offset.ids) for name, offset in newest.items()}
+        for (name, number), share in zip(waiting, shares(list(waiting.values()), most), strict=True):
+            if share == waiting[name, number]:
+                continue
+            before = offsets[name].at(number) if name in offsets else ZERO_ID
+            where: dict[str, Any] = {"places": {number: before}, "incarnation": newest[name].incarnation}
+            span = survey(self._ask(), name, count=share, every=share, **where).spans[number]
+            if span.marks and span.marks[0] < found[name][number]:
+                found[name][number] = span.marks[0]
+                self._counts[name, number, before, span.marks[0]] = share
+        return {name: QueueOffset(offset.incarnation, found[name]) for name, offset in newest.items()}
+
+    def _holds_back(self, waiting: int) -> bool:
+        least = self._options.min_per_trigger
+        if least is None or waiting >= least:
+            return False
+        self._held_since = self._clock() if self._held_since is None else self._held_since
+        return self._clock() - self._held_since < self._options.max_delay_seconds
+
+    def _parts(self, start: Offsets, end: Offsets) -> Iterator[Part]:
+        for name, offset in end.items():
+            before = start.get(name)
+            if before is None or before.incarnation != offset.incarnation:
+                before = QueueOffset(offset.incarnation, {})
+            for number, upto in offset.ids.items():
+                after = before.at(number)
+                if after < upto:
+                    messages = self._counts.get((name, number, after, upto))
+                    yield Part(name, offset.incarnation, number, after, upto, messages)
+
+
+def _offset(found: Survey) -> QueueOffset:
+    """Behind all that was found."""
+    ids = {number: span.newest for number, span in found.spans.items() if span.newest is not None}
+    return QueueOffset(found.incarnation, ids)
