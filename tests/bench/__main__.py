@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import Any, get_args
+from typing import Any, TypeVar, get_args
 
 import click
 
@@ -22,6 +22,7 @@ from tests.bench import (
     memory,
     queues,
     reads,
+    spark,
     stored,
     traps,
     users,
@@ -35,6 +36,7 @@ from tests.bench.profile import SCENES, report
 from tests.bench.table import Row, markdown
 from tests.services.cassandra import Commitlog
 
+P = TypeVar("P")
 Topics = dict[str, Callable[[Plan], Iterator[Row]]]
 
 TOPICS: Topics = {
@@ -79,6 +81,9 @@ _folder = click.option(
     show_default=True,
     help="Where the stores are made, and removed afterwards; on the disk that is to be measured.",
 )
+_out = click.option(
+    "--out", type=click.Path(dir_okay=False, path_type=Path), help="Write the table there too, after each topic."
+)
 _quick = click.option("--quick", is_flag=True, help="A twentieth of the queues, a tenth of the messages.")
 _backend = click.option(
     "--backend",
@@ -109,9 +114,7 @@ _backend = click.option(
     show_default=True,
     help="How nodes of Cassandra write theirs: periodic as shipped, or in groups of 10 ms, on disk before the answer.",
 )
-@click.option(
-    "--out", type=click.Path(dir_okay=False, path_type=Path), help="Write the table there too, after each topic."
-)
+@_out
 @_backend
 @_quick
 @_folder
@@ -143,34 +146,80 @@ def bench(
         python -m tests.bench --out table.md                      everything, some twenty minutes
         python -m tests.bench profile append                      where the time goes
         python -m tests.bench --backend cassandra                 on nodes of its own, some twenty minutes
+        python -m tests.bench pipeline                            the pipeline on Spark, beside Kafka
     """
     if ctx.invoked_subcommand is not None:
         return
     topics = BACKENDS[backend]
     if not topics.keys() >= set(only):
         raise click.UsageError(f"--backend {backend} measures {', '.join(topics)}")
-    rows: list[Row] = []
-    failed: list[str] = []
     sizes = {"queues": queues, "stored": stored, "consumed": consumed}
     with planned(folder, seconds, rounds, quick=quick, commitlog=commitlog, **sizes) as plan:
         nodes = f" Commit log of the nodes: {commitlog}." if backend == "cassandra" else ""
         conditions = (
             f"{time.strftime('%Y-%m-%d')}: {machine(plan.folder)}. {seconds:g} s a measurement, {rounds} rounds.{nodes}"
         )
-        for name in only or topics:
-            tell(name)
-            try:
-                for row in topics[name](plan):
-                    rows.append(row)
-                    tell(f"  {row.what}: {row.ours} [{row.ratio or ''}] {row.verdict}")
-            except BenchFailed as error:
-                failed.append(f"{name}: {error}")
-                tell(f"  failed: {error}")
-            if out is not None:
-                out.write_text(f"{conditions}\n\n{markdown(rows)}\n")
+        run({name: topics[name] for name in only or topics}, plan, conditions, out)
+
+
+def run(topics: Mapping[str, Callable[[P], Iterator[Row]]], given: P, conditions: str, out: Path | None) -> None:
+    """Measure, tell each row, and print the table; what failed comes last, and is the exit code."""
+    rows: list[Row] = []
+    failed: list[str] = []
+    for name, measure in topics.items():
+        tell(name)
+        try:
+            for row in measure(given):
+                rows.append(row)
+                tell(f"  {row.what}: {row.ours} [{row.ratio or ''}] {row.verdict}")
+        except BenchFailed as error:
+            failed.append(f"{name}: {error}")
+            tell(f"  failed: {error}")
+        if out is not None:
+            out.write_text(f"{conditions}\n\n{markdown(rows)}\n")
     click.echo(f"{conditions}\n\n{markdown(rows)}")
     if failed:
         sys.exit("\n".join(["", "Failed:", *failed]))
+
+
+@bench.command()
+@click.option(
+    "--only",
+    multiple=True,
+    type=click.Choice(list(spark.TOPICS)),
+    metavar="NAME",
+    help=f"One of {', '.join(spark.TOPICS)}; may be repeated.",
+)
+@click.option("--rounds", default=5, show_default=True, help="How often baseline and subject are measured in turn.")
+@click.option("--messages", type=int, help=f"Of 256 bytes, in 8 partitions.  [default: {spark.FULL['messages']}]")
+@_out
+@click.option("--quick", is_flag=True, help="A fiftieth of the messages.")
+@_folder
+def pipeline(
+    only: tuple[str, ...], rounds: int, messages: int | None, out: Path | None, quick: bool, folder: str
+) -> None:
+    """How fast Spark reads and writes queues, compared with its own Kafka source and with Parquet.
+
+    The same messages lie in a queue of the shipped server and in a topic of a Kafka that is started for it, one
+    node with its defaults; Spark's Kafka source and sink come in the version of the installed PySpark. Server,
+    Kafka and Spark share this machine, as do the readers compared, which take turns. Java 17 and Maven must be
+    installed; their jars, some 150 MB, are fetched once.
+
+    \b
+        python -m tests.bench pipeline --quick --rounds 1       whether it runs, two minutes
+        python -m tests.bench pipeline --only read
+        python -m tests.bench pipeline --out table.md           everything, some twenty minutes
+    """
+    sizes = {**(spark.QUICK if quick else spark.FULL), **({} if messages is None else {"messages": messages})}
+    Path(folder).mkdir(parents=True, exist_ok=True)
+    with TemporaryDirectory(prefix="bench-", dir=folder) as inside:
+        plan = spark.SparkPlan(Path(inside), rounds, tell=tell, **sizes)
+        conditions = (
+            f"{time.strftime('%Y-%m-%d')}: {machine(plan.folder)}. {spark.versions()}. "
+            f"{plan.messages:,} messages, {rounds} rounds."
+        )
+        with spark.staged(plan) as stage:
+            run({name: spark.TOPICS[name] for name in only or spark.TOPICS}, stage, conditions, out)
 
 
 @bench.command()

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import uuid
 from collections import deque
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from random import Random
@@ -45,14 +45,24 @@ def drafts(count: int, partitions: int) -> list[Draft]:
 
 def fill(store: SqliteStore, queues: list[Queue], messages: int) -> None:
     """Append about ``messages``, taking the queues in turn; many in one transaction."""
-    waiting: deque[Promise[Appended]] = deque()
     batches = {queue.uuid: drafts(_DRAFTS // len(queues) or 1, queue.partitions) for queue in queues}
-    left = messages
-    while left > 0:
-        for queue in queues:
-            waiting.append(store.append(AppendRequest(queue, batches[queue.uuid])))
-            left -= len(batches[queue.uuid])
-        while len(waiting) > _AT_ONCE * len(queues):
+
+    def in_turn() -> Iterator[AppendRequest]:
+        left = messages
+        while left > 0:
+            for queue in queues:
+                yield AppendRequest(queue, batches[queue.uuid])
+                left -= len(batches[queue.uuid])
+
+    pour(store, in_turn(), at_once=_AT_ONCE * len(queues))
+
+
+def pour(store: SqliteStore, appends: Iterable[AppendRequest], *, at_once: int = _AT_ONCE) -> None:
+    """Return when all are stored; so many are on their way at a time."""
+    waiting: deque[Promise[Appended]] = deque()
+    for append in appends:
+        waiting.append(store.append(append))
+        if len(waiting) > at_once:
             waiting.popleft().wait()
     for promise in waiting:
         promise.wait()

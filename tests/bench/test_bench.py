@@ -11,6 +11,9 @@ from tests.bench.__main__ import BACKENDS, bench
 from tests.bench.measure import Spread, alternate, ratios
 from tests.bench.plan import Plan
 from tests.bench.reads import arrow
+from tests.bench.spark import TOPICS as OF_THE_PIPELINE
+from tests.bench.spark import SparkPlan, staged
+from tests.bench.spark.batch import read
 from tests.bench.table import Row, markdown, parse_bar
 
 pytestmark = pytest.mark.bench
@@ -81,6 +84,8 @@ def test_the_help_names_every_topic() -> None:
     shown = CliRunner().invoke(bench, ["--help"]).output
 
     assert [name for topics in BACKENDS.values() for name in topics if name not in shown] == []
+    shown = CliRunner().invoke(bench, ["pipeline", "--help"]).output
+    assert [name for name in OF_THE_PIPELINE if name not in shown] == []
 
 
 def test_a_row_is_measured_against_the_shipped_server(tmp_path: Path) -> None:
@@ -103,3 +108,18 @@ def test_a_row_is_measured_against_the_shipped_server(tmp_path: Path) -> None:
         assert measured.ratio is not None
         assert measured.ratio.least > 0
         assert measured.verdict in ("reached", "first bar", "short")
+
+
+@pytest.mark.long
+@pytest.mark.timeout(300)
+def test_rows_of_the_pipeline_are_measured_beside_kafka(tmp_path: Path) -> None:
+    """A message that one of the two lacks, or has twice, would fail the run."""
+    plan = SparkPlan(tmp_path, rounds=1, messages=4000, few=400, in_a_batch=1000, triggers=2, tell=lambda text: None)
+
+    with staged(plan) as stage:
+        beside_kafka, narrow, as_json = read(stage)
+
+    for measured in (beside_kafka, narrow, as_json):
+        assert measured.ratio is not None
+        assert measured.ratio.least > 0
+    assert "Kafka" in beside_kafka.baseline

@@ -1,0 +1,94 @@
+"""Reads and writes of everything there is."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from statistics import median
+
+from pyspark.sql import DataFrame
+
+from tests.bench.measure import BenchFailed, alternate, ratios
+from tests.bench.spark.stage import Stage, check_rows, seconds
+from tests.bench.table import Row, number
+
+NARROW = "message_id string, timestamp timestamp"
+
+
+def read(stage: Stage) -> Iterator[Row]:
+    """All columns, against Kafka; as JSON; and of two columns only."""
+    ours, kafka = stage.from_queuey(), stage.from_kafka()
+    check_rows("queuey", ours, "body", stage.plan.messages)
+    check_rows("Kafka", kafka, "value", stage.plan.messages)
+    yield _compared(stage, "read, all columns, fresh rows", "by Spark's Kafka source", kafka, ours, goal="ratio >= 1.2")
+    narrow = stage.from_queuey(schema=NARROW)
+    yield _compared(stage, "read of message_id and timestamp only", "of all columns", ours, narrow, goal="ratio >= 2")
+    yield _compared(stage, "read over JSON", "over Arrow", ours, stage.from_queuey(transport="json"))
+
+
+def parquet(stage: Stage) -> Iterator[Row]:
+    """An archive of the queue: how long it takes, and how fast Spark reads the same rows from it."""
+    ours = stage.from_queuey()
+    folders = [str(stage.plan.fresh("archive") / "rows.parquet") for _ in range(stage.plan.rounds)]
+    left = iter(folders)
+    below, above = alternate(lambda: stage.rate(ours), lambda: _archived(stage, ours, next(left)), stage.plan.rounds)
+    yield Row(
+        "archive to Parquet (snappy)",
+        f"{number(median(below))} rows/s read without writing",
+        f"{number(median(above))} rows/s",
+        ratios(above, below),
+        goal="ratio >= 0.5",
+    )
+    written = stage.spark.read.parquet(folders[0])
+    check_rows("the archive", written, "body", stage.plan.messages)
+    yield _compared(stage, "read, all columns, beside Parquet", "of the same rows from Parquet (snappy)", written, ours)
+
+
+def _archived(stage: Stage, frame: DataFrame, folder: str) -> float:
+    written = frame.write.option("compression", "snappy")
+    return stage.plan.messages / seconds(lambda: written.parquet(folder))
+
+
+def write(stage: Stage) -> Iterator[Row]:
+    """Stored and acknowledged, against Kafka's sink, which waits for the node but not for its disk."""
+    below, above = alternate(lambda: _to_kafka(stage), lambda: _to_queuey(stage), stage.plan.rounds)
+    yield Row(
+        "batch write",
+        f"{number(median(below))} rows/s by Spark's Kafka sink, acks=all",
+        f"{number(median(above))} rows/s, on disk",
+        ratios(above, below),
+        first="ratio >= 0.6",
+        goal="ratio >= 1.0",
+    )
+
+
+def _to_kafka(stage: Stage) -> float:
+    topic = stage.fresh_topic()
+    events = stage.spark.read.parquet(str(stage.events)).selectExpr("body as value", "slot as partition")
+    sink = events.write.format("kafka").options(**stage.of_kafka(**{"topic": topic, "kafka.acks": "all"}))
+    return _stored(stage, sink.save, lambda: stage.from_kafka(topic))
+
+
+def _to_queuey(stage: Stage) -> float:
+    queue = stage.fresh_queue()
+    events = stage.spark.read.parquet(str(stage.events)).selectExpr("body", "slot + 1 as partition")
+    sink = events.write.format("queuey").mode("append").options(**stage.of_queuey(queue=queue))
+    return _stored(stage, sink.save, lambda: stage.from_queuey(queue))
+
+
+def _stored(stage: Stage, save: Callable[[], object], stored: Callable[[], DataFrame]) -> float:
+    rate = stage.plan.messages / seconds(save)
+    stage.server.settle()
+    if (count := stored().count()) != stage.plan.messages:
+        raise BenchFailed(f"{count} of {stage.plan.messages} rows are stored")
+    return rate
+
+
+def _compared(stage: Stage, what: str, than: str, baseline: DataFrame, subject: DataFrame, *, goal: str = "") -> Row:
+    below, above = alternate(lambda: stage.rate(baseline), lambda: stage.rate(subject), stage.plan.rounds)
+    return Row(
+        what,
+        f"{number(median(below))} rows/s {than}",
+        f"{number(median(above))} rows/s",
+        ratios(above, below),
+        goal=goal,
+    )

@@ -1,0 +1,168 @@
+"""What the topics of the pipeline share: a server and a Kafka with the same messages, and one Spark."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
+from itertools import count
+from pathlib import Path
+from time import perf_counter
+
+from pyspark.sql import DataFrame, SparkSession
+
+from qdo.pipeline.jobs.session import session as jobs_session
+from queuey.model import AppendRequest, Draft
+from tests.bench.measure import BenchFailed
+from tests.bench.plan import TTL_SECONDS
+from tests.bench.servers import APPLICATION, KEY, Server, queuey
+from tests.bench.spark.plan import BODY_IN_SQL, CORES, PARTITIONS, SparkPlan, body
+from tests.bench.store import make_queue, open_store, pour
+from tests.services.kafka import Kafka
+from tests.services.spark import kafka_jars
+
+QUEUE = "events"
+ALONE, ALONE_FEW = "alone", "alone-few"
+"""The queues of one partition."""
+_AT_ONCE = 1000
+RAISED = {
+    # At the end of a partition the consumer asks for what is not there yet, and Spark's next question to the broker
+    # waits behind that one: half a second a task, with the setting as shipped.
+    "kafka.fetch.max.wait.ms": "10",
+    "kafka.max.poll.records": "20000",
+    "kafka.max.partition.fetch.bytes": str(4 << 20),
+}
+"""Settings with which Spark's Kafka source is at its fastest."""
+
+Options = dict[str, str]
+
+
+@dataclass
+class Stage:
+    """A source or sink of either kind is an options dictionary away."""
+
+    plan: SparkPlan
+    spark: SparkSession
+    server: Server
+    kafka: Kafka
+    events: Path
+    """The messages as Parquet, as they were before anybody stored them."""
+
+    def __post_init__(self) -> None:
+        self._numbers = count()
+
+    def fresh_queue(self) -> str:
+        """The name of an empty one."""
+        name = f"fresh{next(self._numbers)}"
+        self.server.create(name, PARTITIONS)
+        return name
+
+    def fresh_topic(self) -> str:
+        """The name of an empty one, of as many partitions."""
+        name = f"fresh{next(self._numbers)}"
+        self.kafka.create_topic(name, PARTITIONS)
+        return name
+
+    def of_queuey(self, **options: str) -> Options:
+        return {**where(self.server.url), **options}
+
+    def of_kafka(self, **options: str) -> Options:
+        return {"kafka.bootstrap.servers": self.kafka.bootstrap_servers, **options}
+
+    def from_queuey(self, queue: str = QUEUE, *, schema: str | None = None, **options: str) -> DataFrame:
+        reader = self.spark.read.format("queuey").options(**self.of_queuey(subscribe=queue, **options))
+        return (reader if schema is None else reader.schema(schema)).load()
+
+    def from_kafka(self, topic: str = QUEUE, **options: str) -> DataFrame:
+        reader = self.spark.read.format("kafka")
+        return reader.options(**self.of_kafka(**{"subscribe": topic, **RAISED, **options})).load()
+
+    def stream_from_queuey(self, queue: str = QUEUE, **options: str) -> DataFrame:
+        reader = self.spark.readStream.format("queuey")
+        return reader.options(**self.of_queuey(subscribe=queue, **options)).load()
+
+    def stream_from_kafka(self, topic: str = QUEUE, **options: str) -> DataFrame:
+        reader = self.spark.readStream.format("kafka")
+        return reader.options(**self.of_kafka(**{"subscribe": topic, **RAISED, **options})).load()
+
+    def rate(self, frame: DataFrame) -> float:
+        """Rows a second of a frame with all messages, every column of it handed over and thrown away."""
+        return self.plan.messages / seconds(lambda: frame.write.format("noop").mode("overwrite").save())
+
+
+def where(url: str) -> Options:
+    return {"url": url, "application": APPLICATION, "token": KEY}
+
+
+def seconds(work: Callable[[], object]) -> float:
+    began = perf_counter()
+    work()
+    return perf_counter() - began
+
+
+@contextmanager
+def staged(plan: SparkPlan) -> Iterator[Stage]:
+    """Everything filled and warm."""
+    with ExitStack() as running:
+        plan.tell("starting Kafka and Spark")
+        kafka = running.enter_context(Kafka(plan.fresh("kafka") / "kafka"))
+        spark = running.enter_context(session(plan.fresh("spark"), jars=kafka_jars()))
+        folder = plan.fresh("queuey")
+        plan.tell(f"storing {plan.messages:,} messages, twice")
+        fill(folder, plan)
+        server = running.enter_context(queuey(folder))
+        server.settle()
+        found = Stage(plan, spark, server, kafka, plan.fresh("events") / "events.parquet")
+        _fill_kafka(found)
+        yield found
+
+
+@contextmanager
+def session(folder: Path, **settings: str) -> Iterator[SparkSession]:
+    """As the jobs have theirs, on two cores of this machine."""
+    places = {"spark.sql.warehouse.dir": str(folder / "warehouse"), "spark.local.dir": str(folder / "local")}
+    named = {f"spark.{name}": value for name, value in settings.items()}
+    spark = jobs_session("bench", f"local[{CORES}]", conf={**places, **named})
+    try:
+        yield spark
+    finally:
+        spark.stop()
+
+
+def fill(folder: Path, plan: SparkPlan) -> None:
+    """The queue of eight partitions, and those of one: with all messages, and with few."""
+    with open_store(folder) as store:
+        for name, partitions, messages in (
+            (QUEUE, PARTITIONS, plan.messages),
+            (ALONE, 1, plan.messages),
+            (ALONE_FEW, 1, plan.few),
+        ):
+            queue = make_queue(store, name, partitions)
+            starts = range(0, messages, _AT_ONCE)
+            pour(store, (AppendRequest(queue, _drafts(start, partitions, messages)) for start in starts))
+
+
+def _drafts(start: int, partitions: int, messages: int) -> list[Draft]:
+    numbers = range(start, min(start + _AT_ONCE, messages))
+    return [Draft(number % partitions + 1, body(number), TTL_SECONDS) for number in numbers]
+
+
+def _fill_kafka(found: Stage) -> None:
+    """By way of Parquet, which is also what the writers are given."""
+    numbers = found.spark.range(0, found.plan.messages, numPartitions=PARTITIONS)
+    columns = numbers.selectExpr(f"{BODY_IN_SQL} as body", f"cast(id % {PARTITIONS} as int) as slot")
+    columns.write.parquet(str(found.events))
+    found.kafka.create_topic(QUEUE, PARTITIONS)
+    events = found.spark.read.parquet(str(found.events))
+    sink = events.selectExpr("body as value", "slot as partition").write.format("kafka")
+    sink.options(**found.of_kafka(topic=QUEUE)).save()
+
+
+def check_rows(what: str, frame: DataFrame, body_column: str, messages: int) -> None:
+    """Each message is there, once; also what warms a source up.
+
+    :raises BenchFailed: one is missing, or there twice.
+    """
+    counted = frame.selectExpr("count(*) as rows", f"count(distinct {body_column}) as bodies").first()
+    if counted is None or (counted.rows, counted.bodies) != (messages, messages):
+        raise BenchFailed(f"{what}: {counted} instead of {messages} rows")
