@@ -11,7 +11,7 @@ from __future__ import annotations
 import math
 from bisect import bisect_left
 from collections import Counter
-from collections.abc import Collection, Hashable, Iterable, Mapping, Sequence
+from collections.abc import Collection, Hashable, Iterable, Mapping, MutableSequence, Sequence
 from typing import Any, NamedTuple, Protocol, TypeVar
 
 __all__ = [
@@ -19,6 +19,7 @@ __all__ = [
     "Served",
     "disorder",
     "duplicates",
+    "longest_rise",
     "loss",
     "overlap",
     "percentiles",
@@ -83,16 +84,27 @@ def disorder(received: Iterable[O]) -> tuple[float, float]:
         return 0.0, 0.0
     place = {one: at for at, one in enumerate(sorted(first))}
     moved = sum(abs(at - place[one]) for at, one in enumerate(first))
-    return (len(first) - _longest_rise(first)) / len(first), moved / len(first)
+    return (len(first) - longest_rise(first)) / len(first), moved / len(first)
 
 
-def _longest_rise(sequence: Sequence[O]) -> int:
-    """Length of the longest strictly rising subsequence: patience sorting, n log n."""
-    lowest_ends: list[O] = []
+def longest_rise(sequence: Iterable[O], ends: MutableSequence[O] | None = None) -> int:
+    """Length of the longest strictly rising subsequence: patience sorting, n log n at worst, n where order is kept.
+
+    :param ends: what remains of the sequence so far, empty at first, and changed: the least last element of the
+        rises of each length. A long sequence can be given in pieces, and ``array("q")`` takes a quarter of a
+        list's memory.
+
+    >>> ends = []
+    >>> longest_rise([2, 3, 1], ends), longest_rise([2, 4], ends)
+    (2, 3)
+    """
+    lowest: MutableSequence[O] = [] if ends is None else ends
     for one in sequence:
-        at = bisect_left(lowest_ends, one)
-        lowest_ends[at : at + 1] = [one]
-    return len(lowest_ends)
+        if not lowest or lowest[-1] < one:
+            lowest.append(one)
+        else:
+            lowest[bisect_left(lowest, one)] = one
+    return len(lowest)
 
 
 class Served(NamedTuple):

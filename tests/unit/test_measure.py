@@ -3,13 +3,26 @@
 from __future__ import annotations
 
 import random
-from itertools import combinations
+from array import array
+from itertools import combinations, pairwise
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from qdo.measure import Held, Served, disorder, duplicates, loss, overlap, percentiles, report_line, skipped, torn
+from qdo.measure import (
+    Held,
+    Served,
+    disorder,
+    duplicates,
+    longest_rise,
+    loss,
+    overlap,
+    percentiles,
+    report_line,
+    skipped,
+    torn,
+)
 from queuey.ids import MessageId
 
 SENT = list(range(100))
@@ -189,3 +202,20 @@ def test_a_report_line_keeps_the_order_of_its_figures() -> None:
     line = report_line("G3", acked=120, skipped=0, worst_s=0.25, repeated=False)
 
     assert line == "G3 acked=120 skipped=0 worst_s=0.250 repeated=no"
+
+
+@given(st.lists(st.integers(0, 9), max_size=9), st.integers(0, 9))
+def test_the_longest_rise_is_that_which_trying_all_finds_also_when_it_is_given_in_pieces(
+    sequence: list[int], cut: int
+) -> None:
+    tried = (
+        size
+        for size in range(len(sequence), -1, -1)
+        for chosen in combinations(sequence, size)
+        if all(earlier < later for earlier, later in pairwise(chosen))
+    )
+    ends = array("q")
+
+    longest_rise(sequence[:cut], ends)
+
+    assert next(tried) == longest_rise(sequence) == longest_rise(sequence[cut:], ends)

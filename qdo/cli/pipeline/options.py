@@ -5,14 +5,11 @@ from __future__ import annotations
 import functools
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import click
 
 from queuey.cli.options import Command
-
-if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
 
 
 @dataclass(frozen=True)
@@ -23,8 +20,11 @@ class Place:
     driver_memory: str | None
     conf: Mapping[str, str]
 
-    def session(self, job: str) -> SparkSession:
-        """:raises ConfigurationError: PySpark or Java is missing, or Spark refuses a setting."""
+    def session(self, job: str) -> Any:
+        """A SparkSession, which this layer does not know.
+
+        :raises ConfigurationError: PySpark or Java is missing, or Spark refuses a setting.
+        """
         from qdo.pipeline.jobs.session import session
 
         return session(f"qdo pipeline {job}", self.master, driver_memory=self.driver_memory, conf=self.conf)
@@ -69,3 +69,11 @@ def _pairs(_ctx: click.Context, _param: click.Parameter, given: tuple[str, ...])
             raise click.BadParameter(f"{text!r} is not of the form spark.NAME=VALUE")
         pairs[name] = value
     return pairs
+
+
+out_option = click.option(
+    "--out", metavar="FOLDER", help="Write the results as Parquet into this new folder, of any file system of Spark's."
+)
+html_option = click.option(
+    "--html", type=click.Path(dir_okay=False), help="Write a page with tables and plots to this file."
+)

@@ -1,0 +1,167 @@
+"""One HTML page for what a job found: headings, tables, plots; one file that needs nothing else.
+
+Everything that is given is text, and is escaped: a queue's name, a reason, a body cannot become markup.
+"""
+
+from __future__ import annotations
+
+import base64
+import io
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import UTC, date, datetime
+from html import escape
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
+
+__all__ = ["Page", "plain", "plot", "shown", "write_page"]
+
+_INCHES = (9, 3.2)
+_STYLE = """
+:root { color-scheme: light }
+body { font: 15px/1.5 system-ui, sans-serif; color: #222; margin: 2rem auto; max-width: 72rem; padding: 0 1rem }
+h1 { font-size: 1.6rem } h2 { font-size: 1.15rem; margin-top: 2.2rem }
+table { border-collapse: collapse; font-size: .87rem } .wide { overflow-x: auto }
+th, td { padding: .25rem .7rem; border-bottom: 1px solid #ddd; text-align: left; vertical-align: top }
+td.n, th.n { text-align: right; font-variant-numeric: tabular-nums; white-space: nowrap }
+td { overflow-wrap: anywhere } figure { margin: 1rem 0 } figure img { max-width: 100% }
+figcaption, footer, .lead { color: #555 } code { font-size: .85rem }
+"""
+
+
+@dataclass
+class Page:
+    """A page, from top to bottom."""
+
+    title: str
+    lead: str = ""
+    _parts: list[str] = field(default_factory=list)
+
+    def heading(self, text: str) -> None:
+        self._parts.append(f"<h2>{escape(text)}</h2>")
+
+    def text(self, text: str) -> None:
+        self._parts.append(f"<p>{escape(text)}</p>")
+
+    def table(self, columns: Sequence[str], rows: Iterable[Mapping[str, Any]], *, code: Sequence[str] = ()) -> None:
+        """Rows by member, in the order of ``columns``; numbers stand to the right.
+
+        :param code: columns that are to be copied as they are.
+        """
+        rows = list(rows)
+        right = {name for name in columns if any(_is_number(row.get(name)) for row in rows)}
+        head = "".join(f"<th{_side(name in right)}>{escape(title_of(name))}</th>" for name in columns)
+        lines = [
+            "".join(f"<td{_side(name in right)}>{_cell(row.get(name), code=name in code)}</td>" for name in columns)
+            for row in rows
+        ]
+        body = "".join(f"<tr>{line}</tr>\n" for line in lines)
+        self._parts.append(
+            f'<div class="wide"><table><thead><tr>{head}</tr></thead>\n<tbody>{body}</tbody></table></div>'
+        )
+
+    def figure(self, figure: Figure, caption: str) -> None:
+        """As an image, so that nothing in it is markup of the page."""
+        from matplotlib import rc_context
+
+        drawn = io.BytesIO()
+        with rc_context({"svg.fonttype": "none"}):
+            figure.savefig(drawn, format="svg", metadata={"Date": None})
+        data = base64.b64encode(drawn.getvalue()).decode()
+        self._parts.append(
+            f'<figure><img alt="{escape(caption)}" src="data:image/svg+xml;base64,{data}">'
+            f"<figcaption>{escape(caption)}</figcaption></figure>"
+        )
+
+    def html(self, now: datetime) -> str:
+        """The whole page.
+
+        :param now: when it was made, as its last line says.
+        """
+        title = escape(self.title)
+        return (
+            f'<!doctype html>\n<html lang="en"><head><meta charset="utf-8"><title>{title}</title>\n'
+            f'<meta name="viewport" content="width=device-width, initial-scale=1">\n<style>{_STYLE}</style></head>\n'
+            f'<body><h1>{title}</h1>\n<p class="lead">{escape(self.lead)}</p>\n'
+            + "\n".join(self._parts)
+            + f"\n<footer><p>Made {shown(now)} by qdo pipeline.</p></footer></body></html>\n"
+        )
+
+
+def write_page(page: Page, path: str) -> None:
+    """To a file of this machine, made whole or not at all; folders above it are made."""
+    file = Path(path)
+    file.parent.mkdir(parents=True, exist_ok=True)
+    new = file.with_name(f".{file.name}.new")
+    new.write_text(page.html(datetime.now(UTC)), encoding="utf-8")
+    new.replace(file)
+
+
+def plot(title: str, x: str = "", y: str = "") -> tuple[Figure, Axes]:
+    """An empty plot in the page's width."""
+    from matplotlib.figure import Figure
+
+    figure = Figure(figsize=_INCHES, layout="constrained")
+    axes = figure.subplots()
+    axes.set_title(plain(title), loc="left", fontsize=11)
+    axes.set_xlabel(x)
+    axes.set_ylabel(y)
+    axes.grid(visible=True, alpha=0.3)
+    axes.spines[["top", "right"]].set_visible(False)
+    return figure, axes
+
+
+def plain(text: str) -> str:
+    r"""Text that matplotlib does not take for a formula.
+
+    >>> plain("a $x$")
+    'a \\$x\\$'
+    """
+    return text.replace("$", r"\$")
+
+
+def title_of(column: str) -> str:
+    """As a table's head has it.
+
+    >>> title_of("delivery_p99_9_ms")
+    'delivery p99.9 ms'
+    """
+    return column.replace("p99_9", "p99.9").replace("_", " ")
+
+
+def shown(value: Any) -> str:
+    """As people read it.
+
+    >>> shown(1234567), shown(0.0123456), shown(None), shown(datetime(2026, 11, 21, 10, 5, 3, 250000))
+    ('1,234,567', '0.01235', '', '2026-11-21 10:05:03.250')
+    """
+    if value is None:
+        return ""
+    if isinstance(value, bool):
+        return str(value).lower()
+    if isinstance(value, int):
+        return f"{value:,}"
+    if isinstance(value, float):
+        return f"{value:,.1f}" if abs(value) >= 1000 else f"{value:.4g}"
+    if isinstance(value, datetime):
+        return f"{value:%Y-%m-%d %H:%M:%S}" + (f".{value.microsecond // 1000:03d}" if value.microsecond else "")
+    if isinstance(value, date):
+        return value.isoformat()
+    return ", ".join(map(shown, value)) if isinstance(value, (list, tuple)) else str(value)
+
+
+def _cell(value: Any, *, code: bool) -> str:
+    text = escape(shown(value))
+    return f"<code>{text}</code>" if code and text else text
+
+
+def _is_number(value: Any) -> bool:
+    return isinstance(value, (int, float)) and not isinstance(value, bool)
+
+
+def _side(right: bool) -> str:
+    return ' class="n"' if right else ""
