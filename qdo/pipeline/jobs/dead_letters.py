@@ -1,0 +1,180 @@
+"""Failures by their reason over time, from the dead letters of :mod:`qdo.dead`."""
+
+from __future__ import annotations
+
+import shlex
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from qdo.dead import DEFAULT_DEAD_LETTERS
+from qdo.pipeline.jobs.pages import Page, plain, plot, shown
+
+if TYPE_CHECKING:
+    from pyspark.sql import Column, DataFrame
+
+__all__ = ["COLUMNS", "DeadLetterReport", "dead_letters", "page"]
+
+READ = ("queue", "message_id", "timestamp", "body")
+"""The columns of a queue of dead letters that the report stands on."""
+_LETTER = "queue string, partition int, message_id string, group string, attempts int, reason string, body string, encoding string"
+_GROUP = ("queue", "dead_letters", "group", "error")
+COLUMNS = {
+    "queue": "where the messages came from",
+    "dead_letters": "the queue that the letters lie in",
+    "group": "of workers",
+    "error": "class of the exception",
+    "letters": "how many",
+    "fewest_attempts": "least number of attempts",
+    "most_attempts": "greatest number of attempts",
+    "first_seen": "when the first of them was written",
+    "last_seen": "when the last of them was",
+    "reasons": "how many reasons that differ",
+    "samples": "the newest: letter, message_id, attempts, reason, and the body's beginning if it is text",
+    "retry": "the command that appends these messages to their queue again",
+    "retried": "how many letters that command finds: more than there are here if other reasons hold the same words",
+}
+"""Of the groups, with their meanings."""
+SHOWN = ("queue", "group", "error", "letters", "most_attempts", "first_seen", "last_seen", "retry", "retried")
+_BODY_CHARACTERS = 200
+_MOST_LINES = 8
+_MOST_ROWS = 50
+
+
+@dataclass(frozen=True)
+class DeadLetterReport:
+    """What is in queues of dead letters, kept by Spark until :meth:`close`."""
+
+    groups: DataFrame
+    """:data:`COLUMNS`, most letters first."""
+    hours: DataFrame
+    """``queue``, ``error``, ``hour`` and ``letters``."""
+    strangers: int
+    """Messages in those queues that are no dead letters."""
+    letters: DataFrame
+
+    def close(self) -> None:
+        self.letters.unpersist()
+
+
+def dead_letters(messages: DataFrame, *, samples: int = 3) -> DeadLetterReport:
+    """Group dead letters by queue, group of workers and class of exception.
+
+    :param messages: of queues of dead letters, with the columns :data:`READ`.
+    :param samples: so many letters of each group are shown.
+    """
+    from pyspark.sql import functions as F  # noqa: N812 - as everybody calls them
+
+    read = messages.select(
+        F.col("queue").alias("dead_letters"),
+        F.col("message_id").alias("letter"),
+        F.col("timestamp").alias("seen"),
+        F.from_json(F.col("body").cast("string"), _LETTER).alias("letter_of"),
+    ).select("dead_letters", "letter", "seen", "letter_of.*")
+    found = read.withColumn("error", _error_of(F.col("reason"))).persist()
+    is_letter = F.col("queue").isNotNull() & F.col("reason").isNotNull() & F.col("group").isNotNull()
+    letters = found.where(is_letter)
+    hours = letters.groupBy("queue", "error", F.date_trunc("hour", "seen").alias("hour")).agg(
+        F.count("*").alias("letters")
+    )
+    groups = _with_retried(_groups(letters, samples), letters)
+    strangers = found.where(F.coalesce(~is_letter, F.lit("true").cast("boolean"))).count()
+    return DeadLetterReport(
+        groups.select(*COLUMNS).orderBy(F.desc("letters"), *_GROUP),
+        hours.orderBy("queue", "error", "hour"),
+        strangers,
+        found,
+    )
+
+
+def _error_of(reason: Column) -> Column:
+    """``ValueError`` of ``ValueError: not a number``; a reason of another form is its own class, as far as its first line goes."""
+    from pyspark.sql import functions as F  # noqa: N812
+
+    return F.regexp_extract(reason, r"\A([^:\r\n]*)", 1)
+
+
+def _groups(letters: DataFrame, samples: int) -> DataFrame:
+    from pyspark.sql import Window
+    from pyspark.sql import functions as F  # noqa: N812
+
+    newest = Window.partitionBy(*_GROUP).orderBy(F.desc("seen"), F.desc("letter"))
+    text = F.when(F.col("encoding").isNull(), F.substring("body", 1, _BODY_CHARACTERS))
+    sample = F.struct("letter", "message_id", "attempts", "reason", text.alias("body"))
+    ranked = letters.withColumn("place", F.row_number().over(newest)).withColumn("sample", sample)
+    grouped = ranked.groupBy(*_GROUP).agg(
+        F.count("*").alias("letters"),
+        F.min("attempts").alias("fewest_attempts"),
+        F.max("attempts").alias("most_attempts"),
+        F.min("seen").alias("first_seen"),
+        F.max("seen").alias("last_seen"),
+        F.count_distinct("reason").alias("reasons"),
+        F.min("reason").alias("one_reason"),
+        F.collect_list(F.when(F.col("place") <= samples, F.col("sample"))).alias("samples"),
+    )
+    # What the command is told to look for: the reason itself if there is but one, and the class if there are more.
+    words = F.when(F.col("reasons") == 1, F.col("one_reason")).otherwise(F.col("error"))
+    grouped = grouped.withColumn("words", words)
+    retry = F.udf(retry_command, "string", useArrow=False)
+    return grouped.withColumn("retry", retry("queue", "dead_letters", "group", "words"))
+
+
+def _with_retried(groups: DataFrame, letters: DataFrame) -> DataFrame:
+    """How many letters each command finds."""
+    from pyspark.sql import functions as F  # noqa: N812
+
+    same = ("queue", "dead_letters", "group")
+    pairs = groups.select(*_GROUP, "words").join(letters.select(*same, "reason"), list(same))
+    hits = pairs.where(F.expr("contains(reason, words)")).groupBy(*_GROUP).agg(F.count("*").alias("retried"))
+    return groups.join(hits, list(_GROUP))
+
+
+def retry_command(queue: str, dead_letters: str, group: str, words: str) -> str:
+    r"""For a shell.
+
+    >>> retry_command("orders", "orders.dead", "mail", "ValueError: it's no number")
+    'qdo dead retry orders --all --group mail --reason \'ValueError: it\'"\'"\'s no number\''
+    """
+    command = ["qdo", "dead", "retry", queue, "--all", "--group", group, "--reason", words]
+    if dead_letters != DEFAULT_DEAD_LETTERS.format(queue=queue):
+        command += ["--dead-letters", dead_letters]
+    return shlex.join(command)
+
+
+def page(report: DeadLetterReport) -> Page:
+    """For people: the groups, when they came, and samples."""
+    groups = [row.asDict(recursive=True) for row in report.groups.limit(_MOST_ROWS).collect()]
+    hours = [row.asDict() for row in report.hours.collect()]
+    letters = sum(row["letters"] for row in hours)
+    found = Page("Dead letters", f"{shown(letters)} letters of {shown(len({row['queue'] for row in hours}))} queues.")
+    found.heading("By queue, group and exception")
+    found.table(SHOWN, groups, code=("retry",))
+    if report.strangers:
+        found.text(f"{shown(report.strangers)} messages in these queues are no dead letters.")
+    if hours:
+        _over_time(found, hours)
+    for group in groups:
+        found.heading(f"{group['queue']}, group {group['group']}: {group['error']}")
+        found.table(
+            ("letter", "message_id", "attempts", "reason", "body"), group["samples"], code=("letter", "message_id")
+        )
+    return found
+
+
+def _over_time(found: Page, hours: Sequence[Mapping[str, Any]]) -> None:
+    totals: dict[str, int] = {}
+    for row in hours:
+        totals[row["error"]] = totals.get(row["error"], 0) + row["letters"]
+    most = sorted(totals, key=lambda error: (-totals[error], error))[:_MOST_LINES]
+    figure, axes = plot("Letters an hour", "time (UTC)", "letters")
+    for error in most:
+        counts: dict[Any, int] = {}
+        for row in hours:
+            if row["error"] == error:
+                counts[row["hour"]] = counts.get(row["hour"], 0) + row["letters"]
+        axes.plot(sorted(counts), [counts[hour] for hour in sorted(counts)], marker="o", label=plain(error[:60]))
+    axes.set_ylim(bottom=0)
+    axes.legend(frameon=False, fontsize=8)
+    found.figure(
+        figure, f"The {len(most)} exceptions with the most letters, of all queues; an hour without any has no mark."
+    )

@@ -1,0 +1,145 @@
+"""Dead letters on Spark: grouped by their reason, with a command that finds them again."""
+
+from __future__ import annotations
+
+import json
+import shlex
+from collections.abc import Iterator
+from datetime import datetime, timedelta
+from pathlib import Path
+from typing import Any
+
+import pytest
+from click.testing import CliRunner
+from pyspark.sql import SparkSession
+
+from qdo.cli import main
+from qdo.client import Client, Message, NewMessage
+from qdo.dead import DeadLetter, DeadLetters
+from qdo.job import Failed
+from qdo.pipeline.jobs.dead_letters import COLUMNS, READ, DeadLetterReport, dead_letters, page
+from tests.functional.servers import Door
+from tests.pipeline.conftest import APPLICATION, KEY
+
+T0 = datetime(2026, 11, 21, 10, 0)  # noqa: DTZ001 - Spark gives UTC without saying so
+
+
+def letter(queue: str, reason: str, *, group: str = "mail", attempts: int = 3, body: bytes = b"body") -> bytes:
+    return json.dumps(DeadLetter(queue, 1, f"{attempts:032x}", group, attempts, reason, body).to_wire()).encode()
+
+
+@pytest.fixture(scope="module")
+def found(spark: SparkSession) -> Iterator[DeadLetterReport]:
+    letters = [
+        *(letter("orders", f"ValueError: no number {n}", attempts=n, body=b"order %d" % n) for n in range(1, 6)),
+        letter("orders", "TypedValueError: not <b>", body=b"\xff\xfe"),
+        letter("orders", "KeyError"),
+        letter("orders", "KeyError"),
+        letter("orders", "ValueError: no number 1", group="stock"),
+        letter("bills", "ValueError: late"),
+    ]
+    rows = [
+        (
+            f"{'bills' if b'bills' in body else 'orders'}.dead",
+            f"{n:032x}",
+            T0 + timedelta(minutes=20 * n),
+            bytearray(body),
+        )
+        for n, body in enumerate(letters)
+    ]
+    rows += [
+        ("orders.dead", "f" * 32, T0, bytearray(b"hello")),
+        ("orders.dead", "e" * 32, T0, bytearray(b'{"queue": "x"}')),
+    ]
+    messages = spark.createDataFrame(rows, "queue string, message_id string, timestamp timestamp, body binary")
+    report = dead_letters(messages.select(*READ), samples=2)
+    yield report
+    report.close()
+
+
+def test_letters_are_grouped_by_queue_group_and_exception(found: DeadLetterReport) -> None:
+    rows = [row.asDict() for row in found.groups.collect()]
+
+    assert [(row["queue"], row["group"], row["error"], row["letters"]) for row in rows] == [
+        ("orders", "mail", "ValueError", 5),
+        ("orders", "mail", "KeyError", 2),
+        ("bills", "mail", "ValueError", 1),
+        ("orders", "mail", "TypedValueError", 1),
+        ("orders", "stock", "ValueError", 1),
+    ]
+    first = rows[0]
+    assert list(first) == list(COLUMNS)
+    assert (first["fewest_attempts"], first["most_attempts"], first["reasons"]) == (1, 5, 5)
+    assert (first["first_seen"], first["last_seen"]) == (T0, T0 + timedelta(minutes=80))
+    assert sorted(sample["body"] for sample in first["samples"]) == ["order 4", "order 5"]
+    assert rows[3]["samples"][0]["body"] is None
+    assert found.strangers == 2
+
+
+def test_a_command_says_how_many_letters_it_would_find(found: DeadLetterReport) -> None:
+    rows = [row.asDict() for row in found.groups.collect()]
+    commands = {(row["queue"], row["group"], row["error"]): (row["retry"], row["retried"]) for row in rows}
+
+    # The class alone is in the name of another, so the command would take that as well, and says so.
+    assert commands["orders", "mail", "ValueError"] == (
+        "qdo dead retry orders --all --group mail --reason ValueError",
+        6,
+    )
+    assert commands["bills", "mail", "ValueError"] == (
+        "qdo dead retry bills --all --group mail --reason 'ValueError: late'",
+        1,
+    )
+    assert commands["orders", "mail", "TypedValueError"][1] == 1
+    assert shlex.split(commands["orders", "mail", "TypedValueError"][0])[-1] == "TypedValueError: not <b>"
+
+
+def test_hours_tell_when_they_came(found: DeadLetterReport) -> None:
+    hours = {(row["queue"], row["error"], row["hour"].hour): row["letters"] for row in found.hours.collect()}
+
+    assert hours["orders", "ValueError", 10] == 3
+    assert hours["orders", "ValueError", 11] == 2
+    assert sum(hours.values()) == 10
+
+
+def test_the_page_shows_reasons_as_text(found: DeadLetterReport) -> None:
+    html = page(found).html(T0)
+
+    assert "not &lt;b&gt;" in html
+    assert "<b>" not in html
+    assert html.count("<img") == 1
+    assert "2 messages in these queues are no dead letters." in html
+
+
+def fail(client: Client, queue: str, message: Message, error: Exception) -> None:
+    """As a worker does it after the last attempt."""
+    DeadLetters("{queue}.dead", "mail").write(client, Failed(queue, [message], 3, error))
+
+
+@pytest.mark.usefixtures("spark")
+def test_the_command_reads_what_workers_gave_up_and_its_command_brings_it_back(
+    door: Door, client: Client, tmp_path: Path
+) -> None:
+    client.create_queue("parcels")
+    client.append_batch("parcels", [NewMessage(f"parcel {n}") for n in range(6)])
+    for at, message in enumerate(client.iterate("parcels")):
+        fail(client, "parcels", message, ValueError("too heavy") if at % 2 else LookupError(f"no street {at}"))
+    environment = {"QUEUEY_URL": door.url, "QUEUEY_APPLICATION": APPLICATION, "QUEUEY_KEY": KEY}
+
+    def run(*words: object) -> Any:
+        return CliRunner().invoke(main, list(map(str, words)), env=environment)
+
+    out, html = tmp_path / "out", tmp_path / "dead.html"
+    result = run("pipeline", "dead-letters", "-q", "parcels", "--out", out, "--html", html, "-o", "jsonl")
+
+    assert result.exit_code == 0, result.output
+    groups = {row["error"]: row for row in map(json.loads, result.stdout.splitlines())}
+    assert {error: row["letters"] for error, row in groups.items()} == {"ValueError": 3, "LookupError": 3}
+    assert groups["LookupError"]["retried"] == 3
+    assert "too heavy" in html.read_text()
+    assert {path.name for path in out.iterdir()} == {"groups", "hours"}
+
+    again = run(*shlex.split(groups["LookupError"]["retry"])[1:], "--yes")
+
+    assert "3 appended again" in again.stderr, again.output
+    assert len(list(client.iterate("parcels"))) == 9
+    assert len(list(client.iterate("parcels.dead"))) == 3
