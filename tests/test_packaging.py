@@ -68,18 +68,24 @@ def test_dependencies_are_ranges(config: configparser.RawConfigParser) -> None:
     assert [line for text in lists for line in text.splitlines() if "==" in line] == []
 
 
-def test_the_wheel_holds_every_file_of_the_packages(tmp_path: Path) -> None:
+def build_wheel(folder: Path) -> Path:
+    """The wheel, built from a copy of what is shipped, in this folder."""
     for name in SHIPPED:
         source = ROOT / name
         if source.is_dir():
-            shutil.copytree(source, tmp_path / name, ignore=shutil.ignore_patterns("__pycache__", ".mypy_cache"))
+            shutil.copytree(source, folder / name, ignore=shutil.ignore_patterns("__pycache__", ".mypy_cache"))
         else:
-            shutil.copy(source, tmp_path / name)
+            shutil.copy(source, folder / name)
     build = "from setuptools import build_meta; print(build_meta.build_wheel('dist'))"
-    done = subprocess.run([sys.executable, "-c", build], cwd=tmp_path, capture_output=True, text=True, check=False)
+    done = subprocess.run([sys.executable, "-c", build], cwd=folder, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
+    (wheel,) = (folder / "dist").glob("*.whl")
+    return wheel
 
-    (wheel,) = (tmp_path / "dist").glob("*.whl")
+
+def test_the_wheel_holds_every_file_of_the_packages(tmp_path: Path) -> None:
+    wheel = build_wheel(tmp_path)
+
     with zipfile.ZipFile(wheel) as archive:
         held = set(archive.namelist())
 

@@ -115,7 +115,7 @@ class SparkCluster:
             check=False,
         )
         if done.returncode:
-            last = "\n".join((done.stdout + done.stderr).splitlines()[-60:])
+            last = "\n".join((done.stdout + done.stderr).splitlines()[-100:])
             raise ServiceError(f"spark-submit ended with {done.returncode} and said at last:\n{last}")
         return done.stdout
 
