@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
-__all__ = ["Page", "plain", "plot", "shown", "write_page"]
+__all__ = ["Page", "plain", "plot", "shown", "utc", "write_page"]
 
 _INCHES = (9, 3.2)
 _STYLE = """
@@ -124,6 +124,11 @@ def plain(text: str) -> str:
     return text.replace("$", r"\$")
 
 
+def utc(value: datetime) -> datetime:
+    """With its zone: Spark gives times to Python without one, in that of the process."""
+    return value.astimezone(UTC)
+
+
 def title_of(column: str) -> str:
     """As a table's head has it.
 
@@ -136,7 +141,7 @@ def title_of(column: str) -> str:
 def shown(value: Any) -> str:
     """As people read it.
 
-    >>> shown(1234567), shown(0.0123456), shown(None), shown(datetime(2026, 11, 21, 10, 5, 3, 250000))
+    >>> shown(1234567), shown(0.0123456), shown(None), shown(datetime(2026, 11, 21, 10, 5, 3, 250000, UTC))
     ('1,234,567', '0.01235', '', '2026-11-21 10:05:03.250')
     """
     if value is None:
@@ -148,6 +153,7 @@ def shown(value: Any) -> str:
     if isinstance(value, float):
         return f"{value:,.1f}" if abs(value) >= 1000 else f"{value:.4g}"
     if isinstance(value, datetime):
+        value = utc(value)
         return f"{value:%Y-%m-%d %H:%M:%S}" + (f".{value.microsecond // 1000:03d}" if value.microsecond else "")
     if isinstance(value, date):
         return value.isoformat()

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from datetime import datetime
 from typing import TYPE_CHECKING, Any
 
+from qdo.pipeline.jobs.pages import utc
 from queuey.errors import ConfigurationError
 
 if TYPE_CHECKING:
@@ -43,5 +44,5 @@ def printable(row: Mapping[str, Any]) -> dict[str, Any]:
 
 def _printable(value: Any) -> Any:
     if isinstance(value, datetime):
-        return value.isoformat(timespec="milliseconds") + "Z"
+        return utc(value).isoformat(timespec="milliseconds").replace("+00:00", "Z")
     return round(value, 6) if isinstance(value, float) else value
