@@ -28,6 +28,7 @@ from tests.bench import (
     users,
     workers,
 )
+from tests.bench import report as delivery_report
 from tests.bench.measure import BenchFailed
 from tests.bench.on_cassandra.scenes import SCENES as SCENES_ON_CASSANDRA
 from tests.bench.on_cassandra.topics import TOPICS as ON_CASSANDRA
@@ -53,6 +54,7 @@ TOPICS: Topics = {
     "memory": memory.measure,
     "workers": workers.measure,
     "groups": groups.measure,
+    "report": delivery_report.measure,
     "clustered": traps.clustered,
     "threads": traps.threads,
     "parser": traps.parser,

@@ -42,6 +42,8 @@ class Plan:
     consumed: int
     """Messages read and deleted before the head is read."""
     tell: Callable[[str], None]
+    deliveries: int = 10_000_000
+    """Messages whose delivery is reported on."""
     commitlog: Commitlog = "periodic"
     """How the nodes of Cassandra write theirs."""
 
@@ -50,8 +52,22 @@ class Plan:
         return Path(mkdtemp(prefix=f"{name}-", dir=self.folder))
 
 
-FULL = {"queues": 1_000_000, "stored": 5_000_000, "rows": 200_000, "appended": 1_000_000, "consumed": 1_000_000}
-QUICK = {"queues": 50_000, "stored": 500_000, "rows": 50_000, "appended": 100_000, "consumed": 50_000}
+FULL = {
+    "queues": 1_000_000,
+    "stored": 5_000_000,
+    "rows": 200_000,
+    "appended": 1_000_000,
+    "consumed": 1_000_000,
+    "deliveries": 10_000_000,
+}
+QUICK = {
+    "queues": 50_000,
+    "stored": 500_000,
+    "rows": 50_000,
+    "appended": 100_000,
+    "consumed": 50_000,
+    "deliveries": 500_000,
+}
 
 
 def machine(folder: Path) -> str:

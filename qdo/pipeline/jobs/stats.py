@@ -178,13 +178,8 @@ def _by_hour(made: Page, names: Sequence[str], hours: Sequence[dict[str, Any]], 
     figure, axes = plot(title, "time (UTC)", column)
     for name in names:
         rows = [row for row in hours if row["queue"] == name]
-        axes.plot(
-            [utc(row["hour"]) for row in rows],
-            [row[column] for row in rows],
-            marker="o",
-            markersize=3,
-            label=plain(name),
-        )
+        hours_of: Any = [utc(row["hour"]) for row in rows]
+        axes.plot(hours_of, [row[column] for row in rows], marker="o", markersize=3, label=plain(name))
     axes.set_ylim(bottom=0)
     axes.legend(frameon=False, fontsize=8)
     made.figure(figure, f"{title}, of the {len(names)} queues with the most messages; an hour without any has no mark.")
