@@ -18,6 +18,8 @@ pytest_plugins = ["tests.services.fixtures"]
 Figures = Callable[..., None]
 """Called with a guarantee and its figures; the line is printed when the run is over, also if the test fails."""
 BREAKS_NODES = "tests/faults/on_cassandra/"
+TOGETHER = (BREAKS_NODES, "tests/pipeline/")
+"""Folders whose tests share what is costly: three nodes, a Spark."""
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
@@ -36,10 +38,11 @@ def pytest_configure(config: pytest.Config) -> None:
 
 
 class ByFile(LoadScopeScheduling):  # type: ignore[misc]  # which has no types
-    """Which worker runs what: a file is not divided, nor are the tests that share three nodes."""
+    """Which worker runs what: a file is not divided, nor are the folders of :data:`TOGETHER`."""
 
     def _split_scope(self, nodeid: str) -> str:
-        return BREAKS_NODES if nodeid.startswith(BREAKS_NODES) else nodeid.partition("::")[0]
+        together = [folder for folder in TOGETHER if nodeid.startswith(folder)]
+        return together[0] if together else nodeid.partition("::")[0]
 
 
 def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> ByFile:
@@ -47,7 +50,7 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> ByFile:
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    items.sort(key=lambda item: not item.nodeid.startswith(BREAKS_NODES))  # what takes longest comes first
+    items.sort(key=lambda item: not item.nodeid.startswith(TOGETHER))  # what takes longest comes first
 
 
 def pytest_report_header(config: pytest.Config) -> str:

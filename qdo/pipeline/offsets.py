@@ -2,7 +2,8 @@
 
 As JSON ``{"v":1,"queues":{"orders":{"u":"<incarnation>","p":{"1":"<id>"}}}}``, in one order always, as Spark compares
 offsets as texts. A partition that is not named is at its beginning. There is no clock in it: an offset that moved with time
-would make a micro-batch at every trigger.
+would make a micro-batch at every trigger. ``"tasks"`` says how many read the micro-batch that ends here: one that is repeated
+is divided as it was before, or its tasks would write other requests (G7).
 """
 
 from __future__ import annotations
@@ -33,9 +34,11 @@ Offsets = Mapping[str, QueueOffset]
 """By queue."""
 
 
-def to_json(offsets: Offsets) -> dict[str, Any]:
+def to_json(offsets: Offsets, tasks: int | None = None) -> dict[str, Any]:
+    """:param tasks: that read the micro-batch which ends here; None of an offset at which none ends."""
     return {
         "v": VERSION,
+        **({} if tasks is None else {"tasks": tasks}),
         "queues": {
             name: {
                 "u": offset.incarnation,

@@ -167,6 +167,12 @@ def packed(parts: Sequence[Part], rows: int = TASK_ROWS) -> list[list[Part]]:
     return alone + (folded(known, ceil(total / rows)) if known else [])
 
 
+def dealt(parts: Sequence[Part], tasks: int) -> list[list[Part]]:
+    """Parts dealt out in their order to so many tasks at most: the same each time, whatever is known of their sizes."""
+    count = max(1, min(tasks, len(parts)))
+    return [list(parts[first::count]) for first in range(count)] if parts else []
+
+
 def folded(parts: Sequence[Part], tasks: int) -> list[list[Part]]:
     """Parts divided among so many tasks at most, the largest first, each to the task that has least."""
     found: list[list[Part]] = [[] for _ in range(max(1, min(tasks, len(parts))))]
@@ -174,19 +180,28 @@ def folded(parts: Sequence[Part], tasks: int) -> list[list[Part]]:
     for part in sorted(parts, key=lambda part: -(part.messages or 0)):
         least = loads.index(min(loads))
         found[least].append(part)
-        loads[least] += part.messages or 0
+        loads[least] += part.messages or 1
     return [task for task in found if task]
 
 
 def shares(waiting: Sequence[int], limit: int) -> list[int]:
     """How many of those that wait in each partition come, ``limit`` in all: in proportion, and one of each at least.
 
+    So there may be more than ``limit`` where it is less than the partitions that wait: a small one is never left behind.
+
     >>> shares([1000, 10, 0, 0], 100)
     [99, 1, 0, 0]
-    >>> shares([3, 3], 100)
-    [3, 3]
+    >>> shares([3, 3, 3], 8)
+    [3, 3, 2]
+    >>> shares([9, 9, 9], 2)
+    [1, 1, 1]
     """
     total = sum(waiting)
     if total <= limit:
         return list(waiting)
-    return [min(number, max(1, number * limit // total)) if number else 0 for number in waiting]
+    firsts = sum(1 for number in waiting if number)
+    room = max(0, limit - firsts)
+    found = [1 + (number - 1) * room // max(1, total - firsts) if number else 0 for number in waiting]
+    for at in range(limit - sum(found)):  # what rounding left, less than one for each
+        found[at] += found[at] < waiting[at]
+    return found

@@ -15,7 +15,7 @@ from typing import Any, Self
 
 import requests
 
-from qdo.client import Client, QueueSettings, Survey
+from qdo.client import Client, Message, QueueSettings, Survey
 from qdo.pipeline.options import Reach, Subscription
 from qdo.pipeline.plan import Part, until_text
 from qdo.pipeline.rows import Rows, last_id
@@ -29,7 +29,7 @@ from queuey.errors import (
     ServerUnreachable,
     StorageUnavailable,
 )
-from queuey.ids import MessageId
+from queuey.ids import EPOCH_TICKS, MessageId, parse_timestamp
 
 log = logging.getLogger("qdo.pipeline")
 
@@ -191,14 +191,20 @@ class _JsonBatches:
         return self._stream.end
 
     def __iter__(self) -> Iterator[Any]:
-        held = []
-        for message in self._stream:
-            held.append(message)
-            if len(held) == JSON_ROWS:
-                yield self._batch(held)
-                held = []
+        held: list[Message] = []
+        broken: BrokenStream | None = None
+        try:
+            for message in self._stream:
+                held.append(message)
+                if len(held) == JSON_ROWS:
+                    yield self._batch(held)
+                    held = []
+        except BrokenStream as error:
+            broken = error
         if held:
-            yield self._batch(held)
+            yield self._batch(held)  # what came before the break is good, and is not asked for again
+        if broken is not None:
+            raise broken
 
     def _batch(self, messages: Sequence[Any]) -> Any:
         import pyarrow as pa
@@ -209,7 +215,7 @@ class _JsonBatches:
             "content_type": lambda: pa.array([message.content_type for message in messages], pa.string()),
             "key": lambda: pa.array([message.key for message in messages], pa.string()),
             "expires": lambda: pa.array(
-                [round(float(message.expires) * 1_000_000) for message in messages], pa.int64()
+                [(parse_timestamp(message.expires) - EPOCH_TICKS) // 10 for message in messages], pa.int64()
             ).cast(pa.timestamp("us", tz="UTC")),
         }
         return pa.record_batch([made[name]() for name in self._sent], names=list(self._sent))
@@ -217,8 +223,6 @@ class _JsonBatches:
 
 def _is_before(watermark: str, upto: MessageId) -> bool:
     """Whether a server does not show yet what another one planned with: their clocks differ by a little."""
-    from queuey.ids import parse_timestamp
-
     return parse_timestamp(watermark) < upto.ticks
 
 

@@ -13,7 +13,7 @@ from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadLimit, ReadMa
 from qdo.client import Client, Survey
 from qdo.pipeline.offsets import Offsets, QueueOffset, from_json, to_json
 from qdo.pipeline.options import ReadOptions
-from qdo.pipeline.plan import TASK_ROWS, Part, folded, shares
+from qdo.pipeline.plan import TASK_ROWS, Part, dealt, shares
 from qdo.pipeline.planning import place_of
 from qdo.pipeline.reading import connect, log, subscribed, survey
 from qdo.pipeline.source import Task, reader_of
@@ -68,25 +68,20 @@ class QueueyStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._newest = newest
         if not waiting or (self._target is None and self._holds_back(sum(waiting.values()))):
             return start
-        if most is not None and sum(waiting.values()) > most:
-            newest = self._cut(offsets, newest, waiting, most)
+        total = sum(waiting.values())
+        if most is not None and total > most:
+            newest, total = self._cut(offsets, newest, waiting, most), most
         self._held_since = None
-        return to_json({**offsets, **newest})
+        return to_json({**offsets, **newest}, self._tasks(total, len(waiting)))
 
     def reportLatestOffset(self) -> dict[str, Any] | None:
         """What was there at the last look, whatever the limits made of it."""
         return None if self._newest is None else to_json(self._newest)
 
     def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> Sequence[InputPartition]:
-        """The tasks of a micro-batch: few for few messages, as a task costs more than its messages do."""
+        """The tasks of a micro-batch, by its offsets alone: the same when it is repeated."""
         parts = list(self._parts(from_json(start), from_json(end)))
-        counts = [part.messages for part in parts]
-        if any(count is None for count in counts) or not parts:
-            tasks = self._options.tasks_per_trigger or len(parts)
-        else:
-            tasks = ceil(sum(count or 0 for count in counts) / TASK_ROWS)
-            tasks = min(tasks, self._options.tasks_per_trigger or tasks)
-        return [Task(task) for task in (folded(parts, tasks) if parts else ())]
+        return [Task(task) for task in dealt(parts, end.get("tasks", len(parts)))]
 
     def commit(self, end: dict[str, Any]) -> None:
         """Tell the group, if there is one, for people to see. Spark goes on from its checkpoint alone."""
@@ -110,6 +105,10 @@ class QueueyStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return {"_options": self._options, "_reader": self._reader}
 
     # Below: looking at queues.
+
+    def _tasks(self, messages: int, parts: int) -> int:
+        """Few for few messages, as a task costs more than its messages do."""
+        return min(ceil(messages / TASK_ROWS), parts, self._options.tasks_per_trigger or parts)
 
     def _ask(self) -> Client:
         if self._client is None:
@@ -154,7 +153,7 @@ class QueueyStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return QueueOffset(there.incarnation, {n: id_ for n, id_ in ids.items() if isinstance(id_, MessageId)})
 
     def _look(self, offsets: Offsets, most: int | None) -> tuple[dict[str, QueueOffset], Waiting]:
-        """How far each queue could be read, and how many messages that would be, counted as far as it matters."""
+        """How far each queue could be read, and how many messages that would be, those of a partition counted as far as it matters."""
         count = most or max(TASK_ROWS, self._options.min_per_trigger or 0)
         newest: dict[str, QueueOffset] = {}
         waiting: Waiting = {}

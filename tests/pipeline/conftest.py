@@ -57,12 +57,12 @@ def client(door: Door) -> Iterator[Client]:
         yield client
 
 
-def fill(client: Client, *, partitions: int = 2, messages: int = 10) -> str:
-    """A new queue with so many messages in each partition, of bodies ``<partition>-<number>``."""
+def fill(client: Client, *, partitions: int = 2, messages: int = 10, size: int = 0) -> str:
+    """A new queue with so many messages in each partition, of bodies ``<partition>-<number>``, filled up to a size."""
     queue = new_name()
     client.create_queue(queue, partitions=partitions)
     for partition in range(1, partitions + 1):
-        client.append_batch(
-            queue, [NewMessage(f"{partition}-{number}", partition=partition) for number in range(messages)]
-        )
+        bodies = [f"{partition}-{number}".ljust(size) for number in range(messages)]
+        for first in range(0, messages, 500):
+            client.append_batch(queue, [NewMessage(body, partition=partition) for body in bodies[first : first + 500]])
     return queue

@@ -2,25 +2,208 @@
 
 from __future__ import annotations
 
+import json
+from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import pytest
+from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql.functions import col
 
-from qdo.client import Client
+from qdo.client import Client, NewMessage
+from queuey.ids import MessageId
+from tests.functional.client import new_name
 from tests.functional.servers import Door
 from tests.pipeline.conftest import APPLICATION, KEY, fill
 
 
-def read(spark: SparkSession, door: Door, **options: Any) -> DataFrame:
+def read(spark: SparkSession, door: Door, schema: str = "", **options: Any) -> DataFrame:
+    reader = spark.read.format("queuey")
     given = {"url": door.url, "application": APPLICATION, "token": KEY} | options
-    return spark.read.format("queuey").options(**given).load()
+    return (reader.schema(schema) if schema else reader).options(**given).load()
 
 
-def test_every_column_of_every_message_is_as_by_rest(spark: SparkSession, door: Door, client: Client) -> None:
+def by_rest(client: Client, queue: str) -> list[tuple[int, str, bytes]]:
+    return sorted((message.partition, message.id.hex, message.body) for message in client.iterate(queue))
+
+
+@pytest.mark.parametrize("transport", ["arrow", "json"])
+def test_every_column_of_every_message_is_as_by_rest(
+    spark: SparkSession, door: Door, client: Client, transport: str
+) -> None:
     queue = fill(client, partitions=3, messages=50)
+    client.append(queue, NewMessage(b"\xff\x00", key="k", content_type="image/png", ttl_seconds=60))
 
-    rows = read(spark, door, subscribe=queue).collect()
+    rows = read(spark, door, subscribe=queue, transport=transport).collect()
 
-    assert len(rows) == 150
-    print(rows[0])
+    assert sorted((row.partition, row.message_id, bytes(row.body)) for row in rows) == by_rest(client, queue)
+    assert {row.queue for row in rows} == {queue}
+    for row in rows:
+        ticks = MessageId.parse(row.message_id).ticks
+        since = datetime(1970, 1, 1, tzinfo=UTC) + timedelta(microseconds=(ticks - 0x01B21DD213814000) // 10)
+        assert row.timestamp.replace(tzinfo=UTC) == since
+        lives = timedelta(seconds=60) if row.key else timedelta(days=3)
+        assert row.expires - row.timestamp == lives
+    assert [(row.key, row.content_type) for row in rows if row.key] == [("k", "image/png")]
+
+
+def test_a_schema_of_the_user_is_all_that_is_sent(spark: SparkSession, door: Door, client: Client) -> None:
+    queue = fill(client)
+
+    some = read(spark, door, "partition int, message_id string", subscribe=queue)
+    chosen = read(spark, door, subscribe=queue, columns="body,queue", bodyType="string")
+
+    assert sorted(map(tuple, some.collect())) == [(number, id_) for number, id_, _ in by_rest(client, queue)]
+    assert sorted(map(tuple, chosen.collect())) == sorted(
+        (body.decode(), queue) for _, _, body in by_rest(client, queue)
+    )
+
+
+def test_filters_give_what_spark_by_itself_would_give(spark: SparkSession, door: Door, client: Client) -> None:
+    queues = [fill(client, partitions=3, messages=20) for _ in range(2)]
+    pushing = read(spark, door, subscribe=",".join(queues))
+    plain = read(spark, door, subscribe=",".join(queues), filterPushdown="false")
+    spark.conf.set("spark.sql.python.filterPushdown.enabled", "false")
+    rows = plain.orderBy("message_id").collect()
+    spark.conf.set("spark.sql.python.filterPushdown.enabled", "true")
+    some = rows[17]
+
+    conditions = [
+        col("timestamp") > some.timestamp,
+        col("timestamp") <= some.timestamp,
+        (col("timestamp") >= some.timestamp) & (col("partition") == 2),
+        col("partition").isin(1, 3),
+        col("queue") == queues[1],
+        col("queue").startswith(queues[0][:5]),
+        col("message_id") == some.message_id,
+        col("message_id").isin([row.message_id for row in rows[:3]]),
+        col("message_id") > some.message_id,
+        (col("partition") == 1) & (col("partition") == 2),
+        col("body") == some.body,
+        col("key").isNull(),
+    ]
+    for condition in conditions:
+        wanted = spark.createDataFrame(rows, plain.schema).filter(condition)
+        found = pushing.filter(condition)
+        assert sorted(row.message_id for row in found.collect()) == sorted(row.message_id for row in wanted.collect())
+
+
+def test_spans_begin_and_end_where_the_options_say(spark: SparkSession, door: Door, client: Client) -> None:
+    queue = fill(client, partitions=2, messages=10)
+    ids = {number: [id_ for n, id_, _ in by_time(client, queue) if n == number] for number in (1, 2)}
+    middle = MessageId.parse(ids[2][4])
+
+    def found(**options: Any) -> list[tuple[int, str]]:
+        return sorted(
+            (row.partition, row.message_id) for row in read(spark, door, subscribe=queue, **options).collect()
+        )
+
+    start = json.dumps({queue: {"1": ids[1][6], "2": "latest"}})
+    end = json.dumps({queue: {"1": ids[1][2]}})
+    micros = (middle.ticks - 0x01B21DD213814000) // 10
+    moment = (datetime(1970, 1, 1, tzinfo=UTC) + timedelta(microseconds=micros)).isoformat()
+
+    def before(number: int) -> list[str]:
+        return [id_ for id_ in ids[number] if (MessageId.parse(id_).ticks - 0x01B21DD213814000) // 10 < micros]
+
+    both = sorted((number, id_) for number in (1, 2) for id_ in ids[number])
+    assert found() == both
+    assert found(startingOffsets=start) == sorted((1, id_) for id_ in ids[1][7:])
+    assert found(endingOffsets=end) == sorted([*((1, id_) for id_ in ids[1][:3]), *((2, id_) for id_ in ids[2])])
+    early = sorted((number, id_) for number in (1, 2) for id_ in before(number))
+    assert found(endingTimestamp=moment) == early
+    assert found(startingTimestamp=moment) == sorted(set(both) - set(early))
+    assert found(startingOffsets="latest") == []
+
+
+def by_time(client: Client, queue: str) -> list[tuple[int, str, bytes]]:
+    return [(message.partition, message.id.hex, message.body) for message in client.iterate(queue)]
+
+
+def test_large_spans_are_cut_and_small_ones_packed(spark: SparkSession, door: Door, client: Client) -> None:
+    queue = fill(client, partitions=2, messages=3000)
+    small = [fill(client, partitions=20, messages=2) for _ in range(3)]
+
+    cut = read(spark, door, subscribe=queue, minPartitions="5")
+    limited = read(spark, door, subscribe=queue, maxRecordsPerPartition="2000")
+    packed = read(spark, door, subscribe=",".join(small))
+
+    assert (cut.rdd.getNumPartitions(), cut.select("message_id").distinct().count()) == (6, 6000)
+    assert (limited.rdd.getNumPartitions(), limited.count()) == (4, 6000)
+    assert (packed.rdd.getNumPartitions(), packed.count()) == (1, 120)
+
+
+def test_queues_are_found_by_pattern_or_assigned(spark: SparkSession, door: Door, client: Client) -> None:
+    stem = new_name()
+    for name in (f"{stem}.a", f"{stem}.b", f"{stem}-c"):
+        client.create_queue(name, partitions=2)
+        client.append_batch(name, [NewMessage(name, partition=number) for number in (1, 2)])
+
+    by_pattern = read(spark, door, subscribePattern=rf"{stem}\..*")
+    assigned = read(spark, door, assign=json.dumps({f"{stem}-c": [2]}))
+
+    assert sorted(row.queue for row in by_pattern.collect()) == [f"{stem}.a"] * 2 + [f"{stem}.b"] * 2
+    assert [(row.queue, row.partition) for row in assigned.collect()] == [(f"{stem}-c", 2)]
+
+
+def test_an_empty_queue_has_no_rows_and_a_million_bytes_come_whole(
+    spark: SparkSession, door: Door, client: Client
+) -> None:
+    empty, large = new_name(), new_name()
+    for name in (empty, large):
+        client.create_queue(name)
+    bodies = {bytes([letter]) * (1 << 20) for letter in b"abc"}
+    for body in bodies:
+        client.append(large, body)
+
+    assert read(spark, door, subscribe=empty).collect() == []
+    assert {bytes(row.body) for row in read(spark, door, subscribe=large).collect()} == bodies
+
+
+@pytest.mark.parametrize(
+    ("options", "said"),
+    [
+        ({"subscribe": "nobody-made-this"}, "there is no queue nobody-made-this"),
+        ({"subscribe": "x", "token": "wrong"}, "InvalidApplicationKey"),
+        ({"subscribe": "x", "maxOfsetsPerTrigger": "1"}, "none of the format queuey"),
+        ({"subscribe": "x", "columns": "size"}, "no column 'size'"),
+        ({"subscribe": "x", "url": "http://127.0.0.1:9", "retries": "0"}, "no server answers"),
+    ],
+)
+def test_what_cannot_be_read_is_refused_with_a_sentence(
+    spark: SparkSession, door: Door, options: dict[str, str], said: str
+) -> None:
+    with pytest.raises(PySparkException, match=said):
+        read(spark, door, **options).collect()
+
+
+def test_what_is_gone_can_be_passed_over(spark: SparkSession, door: Door, client: Client) -> None:
+    queue = fill(client)
+
+    rows = read(spark, door, subscribe=f"{queue},nobody-made-this", failOnDataLoss="false").collect()
+
+    assert len(rows) == 20
+
+
+def test_the_secret_is_in_no_plan(spark: SparkSession, door: Door, client: Client) -> None:
+    frame = read(spark, door, subscribe=fill(client))
+
+    plan = frame._jdf.queryExecution().toString()
+
+    assert "queuey" in plan
+    assert KEY not in plan
+
+
+def test_without_install_spark_finds_the_format_by_itself(spark: SparkSession, door: Door, client: Client) -> None:
+    import pyspark_queuey
+
+    queue = fill(client)
+    spark.dataSource.register(pyspark_queuey.DefaultSource)
+    try:
+        spark.conf.set("spark.sql.python.filterPushdown.enabled", "false")
+        assert read(spark, door, subscribe=queue).filter("partition = 1").count() == 10
+    finally:
+        import qdo.pipeline
+
+        qdo.pipeline.install(spark)

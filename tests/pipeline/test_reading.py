@@ -1,0 +1,123 @@
+"""What a task does when the network or the server fails under it: the rows are complete, or there is an error."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from urllib.parse import urlsplit
+
+import pytest
+
+from qdo.client import Client
+from qdo.pipeline.options import BATCH, ReadOptions
+from qdo.pipeline.planning import Planner
+from qdo.pipeline.reading import Reader, connect
+from qdo.pipeline.rows import Rows
+from queuey.errors import ServerUnreachable
+from tests.functional.servers import Door
+from tests.pipeline.conftest import APPLICATION, KEY, fill
+from tests.services.proxy import Proxy
+
+MESSAGES = 3_000
+
+
+@pytest.fixture
+def proxy(door: Door) -> Iterator[Proxy]:
+    address = urlsplit(door.url)
+    with Proxy(lambda: (str(address.hostname), int(address.port or 0))) as proxy:
+        yield proxy
+
+
+def options(url: str, queue: str, **more: str) -> ReadOptions:
+    return ReadOptions.of({"url": url, "application": APPLICATION, "token": KEY, "subscribe": queue, **more}, BATCH)
+
+
+def read(wanted: ReadOptions, *, by_json: bool = False) -> list[str]:
+    """All of a queue, as one task would: planned, then read."""
+    reader = Reader(
+        wanted.reach, Rows(["message_id", "body"], text_bodies=False), fail_on_data_loss=True, by_json=by_json
+    )
+    parts = [part for task in Planner(wanted).tasks() for part in task]
+    return [id_ for batch in reader.batches(parts) for id_ in batch.column(0).to_pylist()]
+
+
+@contextmanager
+def every(seconds: float, act: Callable[[], None]) -> Iterator[None]:
+    """Do something again and again meanwhile."""
+    done = threading.Event()
+
+    def work() -> None:
+        while not done.wait(seconds):
+            act()
+
+    thread = threading.Thread(target=work)
+    thread.start()
+    try:
+        yield
+    finally:
+        done.set()
+        thread.join()
+
+
+@pytest.mark.parametrize("by_json", [False, True])
+def test_answers_that_break_again_and_again_are_taken_up_where_they_broke(
+    door: Door, client: Client, proxy: Proxy, by_json: bool
+) -> None:
+    queue = fill(client, partitions=2, messages=MESSAGES, size=2_000)
+    wanted = [message.id.hex for message in client.iterate(queue)]
+    proxy.throttle(4 << 20)
+
+    def cut() -> None:
+        proxy.cut()
+        proxy.heal()
+        proxy.throttle(4 << 20)
+
+    with every(0.4, cut):
+        found = read(options(proxy.url, queue, retries="60"), by_json=by_json)
+
+    assert sorted(found) == sorted(wanted)
+
+
+def test_a_server_that_is_away_for_a_while_is_waited_for(door: Door, client: Client, proxy: Proxy) -> None:
+    queue = fill(client, partitions=1, messages=100)
+    proxy.cut()
+    healing = threading.Timer(2.0, proxy.heal)
+    healing.start()
+    try:
+        assert len(read(options(proxy.url, queue))) == 100
+    finally:
+        healing.join()
+
+
+def test_no_server_is_an_error_after_the_retries(client: Client, proxy: Proxy) -> None:
+    queue = fill(client)
+    proxy.cut()
+
+    with pytest.raises(ServerUnreachable):
+        read(options(proxy.url, queue, retries="1"))
+
+
+def test_of_several_servers_the_first_that_answers_is_asked(door: Door, client: Client, proxy: Proxy) -> None:
+    queue = fill(client, partitions=2, messages=20)
+    proxy.cut()
+
+    found = read(options(f"http://127.0.0.1:9,{proxy.url},{door.url}", queue, retries="1"))
+
+    assert len(found) == 40
+    with pytest.raises(ServerUnreachable, match="no server answers at http://127"):
+        connect(options(f"http://127.0.0.1:9,{proxy.url}", queue).reach)
+
+
+def test_memory_does_not_grow_with_the_span(door: Door, client: Client) -> None:
+    """A reader holds a few batches, however many there are: the bytes of Arrow's pool, which bodies are in."""
+    import pyarrow as pa
+
+    queue = fill(client, partitions=1, messages=MESSAGES, size=10_000)
+    wanted = options(door.url, queue)
+    reader = Reader(wanted.reach, Rows(["body"], text_bodies=False), fail_on_data_loss=True, by_json=False)
+    ((part,),) = Planner(wanted).tasks()
+    held = [pa.total_allocated_bytes() for _ in reader.batches([part])]
+
+    assert len(held) > 4
+    assert max(held) < 20 << 20

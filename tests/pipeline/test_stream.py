@@ -1,0 +1,332 @@
+"""Streaming reads: offsets, limits, restarts, queues that grow and vanish under a query."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from collections import Counter
+from collections.abc import Callable
+from dataclasses import replace
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Any
+
+import pytest
+from pyspark.errors import PySparkException
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadMaxRows
+from pyspark.sql.streaming.query import StreamingQuery
+from pyspark.sql.types import StringType, StructField, StructType
+
+from qdo.client import Client, NewMessage
+from qdo.pipeline.options import STREAM, ReadOptions
+from qdo.pipeline.source import Task
+from qdo.pipeline.stream import QueueyStreamReader
+from queuey.errors import DataLost
+from queuey.ids import MessageId
+from tests.functional.client import new_name
+from tests.functional.servers import Door, eventually
+from tests.pipeline.conftest import APPLICATION, KEY, fill
+
+SCHEMA = StructType([StructField("message_id", StringType())])
+
+
+class Drain:
+    """A query into Parquet that is started again and again over one checkpoint."""
+
+    def __init__(self, spark: SparkSession, door: Door, folder: Path, **options: Any) -> None:
+        self._spark = spark
+        self._folder = folder
+        self._options = {
+            "url": door.url,
+            "application": APPLICATION,
+            "token": KEY,
+            "startingOffsets": "earliest",
+        } | options
+
+    def start(self, **trigger: Any) -> StreamingQuery:
+        frame = self._spark.readStream.format("queuey").options(**self._options).load()
+        writer = frame.writeStream.format("parquet").option("checkpointLocation", str(self._folder / "checkpoint"))
+        return writer.option("path", str(self._folder / "out")).trigger(**trigger).start()
+
+    def run(self) -> StreamingQuery:
+        """Read what is there now."""
+        query = self.start(availableNow=True)
+        assert query.awaitTermination(120)
+        return query
+
+    @property
+    def rows(self) -> DataFrame:
+        return self._spark.read.parquet(str(self._folder / "out"))
+
+    def counts(self) -> Counter[tuple[str, int, str]]:
+        return Counter((row.queue, row.partition, row.message_id) for row in self.rows.collect())
+
+
+def there(client: Client, *queues: str) -> Counter[tuple[str, int, str]]:
+    return Counter((name, message.partition, message.id.hex) for name in queues for message in client.iterate(name))
+
+
+def test_what_is_available_is_read_once_whatever_comes_meanwhile(
+    spark: SparkSession, door: Door, client: Client, tmp_path: Path
+) -> None:
+    queue = fill(client, partitions=3, messages=400)
+    drain = Drain(spark, door, tmp_path, subscribe=queue, maxOffsetsPerTrigger="500")
+
+    query = drain.run()
+    assert drain.counts() == there(client, queue)
+    assert [progress["numInputRows"] for progress in query.recentProgress if progress["numInputRows"]] == [
+        500,
+        500,
+        200,
+    ]
+
+    client.append_batch(queue, [NewMessage("more", partition=2)] * 30)
+    drain.run()
+    assert drain.counts() == there(client, queue)
+
+
+def test_a_queue_that_grows_and_one_that_comes_are_read_from_their_beginning(
+    spark: SparkSession, door: Door, client: Client, tmp_path: Path
+) -> None:
+    stem = new_name()
+    client.create_queue(f"{stem}.a", partitions=1)
+    client.append(f"{stem}.a", "first")
+    drain = Drain(spark, door, tmp_path, subscribePattern=rf"{stem}\..*")
+    query = drain.start(processingTime="200 milliseconds")
+    try:
+        eventually(lambda: sum(p["numInputRows"] for p in query.recentProgress) == 1, seconds=60)
+        client.update_queue(f"{stem}.a", partitions=3)
+        client.append(f"{stem}.a", NewMessage("grown", partition=3))
+        client.create_queue(f"{stem}.b", partitions=2)
+        client.append(f"{stem}.b", NewMessage("new", partition=2))
+        eventually(lambda: sum(p["numInputRows"] for p in query.recentProgress) == 3, seconds=60)
+    finally:
+        query.stop()
+
+    assert drain.counts() == there(client, f"{stem}.a", f"{stem}.b")
+
+
+def progress(query: StreamingQuery) -> Any:
+    return eventually(lambda: query.lastProgress, seconds=60)
+
+
+def test_nothing_new_makes_no_batch(spark: SparkSession, door: Door, client: Client, tmp_path: Path) -> None:
+    drain = Drain(spark, door, tmp_path, subscribe=fill(client))
+    drain.run()
+    query = drain.start(processingTime="100 milliseconds")
+    try:
+        before = progress(query)["batchId"]
+        for _ in range(5):
+            query.processAllAvailable()
+        assert progress(query)["batchId"] == before
+        assert progress(query)["numInputRows"] == 0
+    finally:
+        query.stop()
+
+
+def test_a_batch_that_was_planned_and_not_committed_is_repeated_alike(
+    spark: SparkSession, door: Door, client: Client, tmp_path: Path
+) -> None:
+    queue = fill(client, partitions=2, messages=100)
+    drain = Drain(spark, door, tmp_path, subscribe=queue, maxOffsetsPerTrigger="50")
+    drain.run()
+    wanted = drain.counts()
+    # As if the process had been killed between plan and commit of the last batches, their files written or not.
+    last = max((tmp_path / "checkpoint" / "commits").glob("[0-9]*"), key=lambda path: int(path.name))
+    for path in (last, last.with_name(f".{last.name}.crc")):
+        path.unlink(missing_ok=True)
+    log = tmp_path / "out" / "_spark_metadata"
+    for path in (log / last.name, log / f".{last.name}.crc"):
+        path.unlink(missing_ok=True)
+
+    client.append_batch(queue, ["more"] * 10)
+    drain.run()
+
+    assert wanted <= drain.counts() == there(client, queue)
+
+
+@pytest.mark.parametrize("anew", [False, True])
+def test_a_queue_that_was_deleted_is_lost_unless_that_is_to_be_passed_over(
+    spark: SparkSession, door: Door, client: Client, tmp_path: Path, anew: bool
+) -> None:
+    queue, other = fill(client), fill(client)
+    Drain(spark, door, tmp_path, subscribe=f"{queue},{other}").run()
+    client.delete_queue(queue)
+    client.append(other, "goes on")
+    if anew:
+        client.create_queue(queue)
+        client.append(queue, "of the new one")
+
+    with pytest.raises(PySparkException, match=f"queue {queue} was deleted"):
+        Drain(spark, door, tmp_path, subscribe=f"{queue},{other}").run()
+    tolerant = Drain(spark, door, tmp_path, subscribe=f"{queue},{other}", failOnDataLoss="false")
+    tolerant.run()
+
+    assert tolerant.rows.count() == 41 + anew
+
+
+class Stream:
+    """A stream reader as Spark's driver uses it, without Spark around it."""
+
+    def __init__(self, door: Door, clock: Callable[[], float] = lambda: 0.0, **options: str) -> None:
+        given = {"url": door.url, "application": APPLICATION, "token": KEY} | options
+        self.reader = QueueyStreamReader(ReadOptions.of(given, STREAM), SCHEMA, clock)
+
+    def latest(self, start: dict[str, Any], most: int | None = None) -> dict[str, Any]:
+        return self.reader.latestOffset(start, ReadAllAvailable() if most is None else ReadMaxRows(most))
+
+    def read(self, start: dict[str, Any], end: dict[str, Any]) -> list[str]:
+        tasks = self.reader.partitions(start, end)
+        return [id_ for task in tasks for batch in self.reader.read(task) for id_ in batch.column(0).to_pylist()]
+
+
+def test_a_span_is_read_the_same_again_though_more_has_come(door: Door, client: Client) -> None:
+    queue = fill(client, partitions=2, messages=30)
+    stream = Stream(door, subscribe=queue, startingOffsets="earliest")
+    start = stream.reader.initialOffset()
+    end = stream.latest(start, 20)
+    first = stream.read(start, end)
+    client.append_batch(queue, ["late"] * 20)
+
+    assert len(first) == 20
+    assert Stream(door, subscribe=queue).read(json.loads(json.dumps(start)), json.loads(json.dumps(end))) == first
+    assert stream.latest(end, 20) != end
+    assert stream.latest(end)["queues"] == (stream.reader.reportLatestOffset() or {})["queues"]
+
+
+def test_small_micro_batches_are_one_task_and_large_ones_more(door: Door, client: Client) -> None:
+    queue = fill(client, partitions=4, messages=5)
+    stream = Stream(door, subscribe=queue, startingOffsets="earliest")
+    start = stream.reader.initialOffset()
+
+    end = stream.latest(start)
+    (small,) = stream.reader.partitions(start, end)
+    replayed = Stream(door, subscribe=queue).reader.partitions(start, end)
+    client.append_batch(queue, [NewMessage("x", partition=number) for number in (1, 2) for _ in range(10_000)][:10_000])
+    client.append_batch(queue, [NewMessage("x", partition=2)] * 10_000)
+    capped = Stream(door, subscribe=queue, tasksPerTrigger="1")
+    limited, alone = (each.reader.partitions(start, each.latest(start)) for each in (stream, capped))
+
+    assert isinstance(small, Task)
+    assert len(small.parts) == 4
+    assert [task.parts for task in replayed if isinstance(task, Task)] == [
+        tuple(replace(part, messages=None) for part in small.parts)
+    ]
+    assert (len(limited), len(alone)) == (2, 1)
+
+
+def test_latest_begins_with_what_comes_next(door: Door, client: Client) -> None:
+    queue = fill(client)
+    stream = Stream(door, subscribe=queue)
+    start = stream.reader.initialOffset()
+    assert stream.latest(start) is start
+
+    new = client.append(queue, "new").id.hex
+
+    assert stream.read(start, stream.latest(start)) == [new]
+
+
+def test_a_stream_begins_at_a_moment(door: Door, client: Client) -> None:
+    queue = fill(client, partitions=1)
+    ids = [message.id for message in client.iterate(queue)]
+    micros = (ids[6].ticks - 0x01B21DD213814000) // 10
+    moment = (datetime(1970, 1, 1, tzinfo=UTC) + timedelta(microseconds=micros)).isoformat()
+    stream = Stream(door, subscribe=queue, startingTimestamp=moment)
+    start = stream.reader.initialOffset()
+
+    wanted = [id_.hex for id_ in ids if (id_.ticks - 0x01B21DD213814000) // 10 >= micros]
+    assert stream.read(start, stream.latest(start)) == wanted
+
+
+def test_few_messages_wait_for_more_but_not_for_ever(door: Door, client: Client) -> None:
+    queue = fill(client, partitions=2, messages=5)
+    now = [0.0]
+    stream = Stream(
+        door,
+        lambda: now[0],
+        subscribe=queue,
+        startingOffsets="earliest",
+        minOffsetsPerTrigger="11",
+        maxTriggerDelay="30s",
+    )
+    start = stream.reader.initialOffset()
+
+    assert stream.latest(start) is start
+    now[0] = 29.9
+    assert stream.latest(start) is start
+    now[0] = 30.1
+    end = stream.latest(start)
+    assert len(stream.read(start, end)) == 10
+    client.append_batch(queue, ["x"] * 11)
+    assert stream.latest(end) != end
+
+
+def test_available_now_ends_though_a_producer_goes_on(door: Door, client: Client) -> None:
+    queue = fill(client, partitions=2, messages=20)
+    stream = Stream(door, subscribe=queue, startingOffsets="earliest")
+    offset = stream.reader.initialOffset()
+    stream.reader.prepareForTriggerAvailableNow()
+    read: list[str] = []
+    for _ in range(20):
+        client.append(queue, "goes on")
+        end = stream.latest(offset, 7)
+        if end == offset:
+            break
+        read += stream.read(offset, end)
+        offset = end
+
+    assert len(read) == len(set(read)) == 40
+
+
+def test_what_was_deleted_before_it_was_read_is_told_with_its_number_and_place(door: Door, client: Client) -> None:
+    queue = fill(client, partitions=1, messages=10)
+    stream = Stream(door, subscribe=queue, startingOffsets="earliest")
+    start = stream.reader.initialOffset()
+    end = stream.latest(start)
+    gone = list(client.iterate(queue))[3:6]
+    client.delete(queue, gone)
+
+    with pytest.raises(DataLost, match=f"3 of 10 messages of queue {queue}, partition 1"):
+        stream.read(start, end)
+    tolerant = Stream(door, subscribe=queue, failOnDataLoss="false")
+    assert len(tolerant.read(start, end)) == 7
+
+
+def test_a_span_whose_end_has_expired_is_told(door: Door, client: Client) -> None:
+    queue = new_name()
+    client.create_queue(queue)
+    stream = Stream(door, subscribe=queue, startingOffsets="earliest")
+    start = stream.reader.initialOffset()
+    client.append(queue, NewMessage("short", ttl_seconds=1))
+    end = stream.latest(start)
+    eventually(lambda: not list(client.iterate(queue)), seconds=20)
+
+    with pytest.raises(DataLost, match="expired or were deleted"):
+        Stream(door, subscribe=queue).read(start, end)
+
+
+def test_the_group_follows_for_people_to_see(door: Door, client: Client) -> None:
+    queue = fill(client, partitions=2, messages=5)
+    stream = Stream(door, subscribe=queue, startingOffsets="earliest", groupId="spark")
+    start = stream.reader.initialOffset()
+    end = stream.latest(start)
+
+    stream.reader.commit(end)
+
+    ids = {offset.partition: offset.id for offset in client.offsets(queue, "spark")}
+    assert {str(number): id_.hex for number, id_ in ids.items() if isinstance(id_, MessageId)} == end["queues"][queue][
+        "p"
+    ]
+
+
+def test_a_checkpoint_survives_being_copied(spark: SparkSession, door: Door, client: Client, tmp_path: Path) -> None:
+    queue = fill(client)
+    Drain(spark, door, tmp_path / "a", subscribe=queue).run()
+    shutil.copytree(tmp_path / "a", tmp_path / "b")
+    client.append(queue, "one more")
+
+    drain = Drain(spark, door, tmp_path / "b", subscribe=queue)
+    query = drain.run()
+
+    assert sum(each["numInputRows"] for each in query.recentProgress) == 1

@@ -1,0 +1,199 @@
+"""Writes: stored once however often tasks are tried, cut in the same places, refused with a sentence."""
+
+from __future__ import annotations
+
+import os
+from collections import Counter
+from collections.abc import Iterable, Iterator
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from pyspark.errors import PySparkException
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql.functions import col, lit
+
+from qdo.client import Client
+from qdo.pipeline.sink import Chunks
+from tests.functional.client import new_name
+from tests.functional.servers import Door
+from tests.pipeline.conftest import APPLICATION, KEY, fill
+
+
+def write(frame: DataFrame, door: Door, **options: Any) -> None:
+    given = {"url": door.url, "application": APPLICATION, "token": KEY} | options
+    frame.write.format("queuey").options(**given).mode("append").save()
+
+
+def made(client: Client, partitions: int = 4) -> str:
+    queue = new_name()
+    client.create_queue(queue, partitions=partitions)
+    return queue
+
+
+def test_every_row_becomes_a_message(spark: SparkSession, door: Door, client: Client) -> None:
+    queue = made(client)
+    rows = spark.range(0, 25_000, 1, 3).select(
+        col("id").cast("string").alias("body"), (col("id") % 4 + 1).cast("int").alias("partition")
+    )
+
+    write(rows, door, queue=queue, batchSize="3000")
+
+    found = [(message.partition, int(message.body)) for message in client.iterate(queue)]
+    assert Counter(number for _, number in found) == Counter(range(25_000))
+    assert all(number % 4 + 1 == partition for partition, number in found)
+
+
+def test_a_row_says_where_how_long_and_what(spark: SparkSession, door: Door, client: Client) -> None:
+    first, second = made(client), made(client)
+    due = datetime.now(UTC) + timedelta(hours=1)
+    rows = spark.createDataFrame(
+        [
+            (first, bytearray(b"\xff\x00"), "k", 60, "image/png", None),
+            (second, bytearray(b"plain"), None, None, None, None),
+            (first, bytearray(b"later"), None, 3600, None, due),
+        ],
+        "queue string, body binary, key string, ttl int, content_type string, deliver_at timestamp",
+    ).coalesce(1)
+
+    write(rows, door)
+
+    (image,) = client.iterate(first)
+    (plain,) = client.iterate(second)
+    assert (image.body, image.key, image.content_type, plain.body) == (b"\xff\x00", "k", "image/png", b"plain")
+    assert client.queue_info(first).partitions[0].number == 1
+    assert sum(partition.scheduled for partition in client.queue_info(first).partitions) == 1
+
+
+def test_the_option_ttl_is_of_rows_that_name_none(spark: SparkSession, door: Door, client: Client) -> None:
+    queue = made(client, 1)
+
+    write(spark.createDataFrame([("x",)], "body string"), door, queue=queue, ttl="60")
+
+    (message,) = client.stream_ndjson(queue, columns=["expires"])
+    assert 59 < float(message.expires or 0) - float(message.timestamp) < 61
+
+
+def test_a_task_that_fails_after_some_requests_stores_once(
+    spark: SparkSession, door: Door, client: Client, tmp_path: Path
+) -> None:
+    queue, marks = made(client), str(tmp_path)
+
+    def failing(rows: Iterable[Any]) -> Iterator[tuple[str]]:
+        for number, row in enumerate(rows):
+            flag = Path(marks) / str(row.id)
+            if number == 3_000 and not flag.exists():
+                flag.touch()
+                raise RuntimeError("planted")
+            yield (str(row.id),)
+
+    rows = spark.range(0, 8_000, 1, 2).rdd.mapPartitions(failing).toDF("body string")
+    write(rows, door, queue=queue, batchSize="500")
+
+    assert len(list(tmp_path.iterdir())) == 2
+    assert Counter(int(message.body) for message in client.iterate(queue)) == Counter(range(8_000))
+
+
+def test_a_job_of_the_same_name_is_repeated_safely(spark: SparkSession, door: Door, client: Client) -> None:
+    queue = made(client)
+    rows = spark.range(0, 1_000, 1, 2).select(col("id").cast("string").alias("body"))
+
+    write(rows, door, queue=queue, jobId="nightly-7")
+    write(rows, door, queue=queue, jobId="nightly-7")
+    with pytest.raises(PySparkException, match="tried again with other rows"):
+        write(rows.select(lit("x").alias("body")), door, queue=queue, jobId="nightly-7")
+
+    assert len(list(client.iterate(queue))) == 1_000
+
+
+def test_a_stream_of_one_queue_into_another_stores_each_message_once(
+    spark: SparkSession, door: Door, client: Client, tmp_path: Path
+) -> None:
+    source, target = fill(client, partitions=2, messages=300), made(client)
+    given = {"url": door.url, "application": APPLICATION, "token": KEY}
+
+    def run() -> None:
+        frame = (
+            spark.readStream.format("queuey")
+            .options(subscribe=source, startingOffsets="earliest", maxOffsetsPerTrigger="150", **given)
+            .load()
+        )
+        writer = (
+            frame.select("body", col("message_id").alias("key"))
+            .writeStream.format("queuey")
+            .options(queue=target, **given)
+        )
+        query = writer.option("checkpointLocation", str(tmp_path / "checkpoint")).trigger(availableNow=True).start()
+        assert query.awaitTermination(120)
+
+    run()
+    # As if the process had been killed after the last batch was written and before that was noted.
+    last = max((tmp_path / "checkpoint" / "commits").glob("[0-9]*"), key=lambda path: int(path.name))
+    for path in (last, last.with_name(f".{last.name}.crc")):
+        path.unlink(missing_ok=True)
+    run()
+
+    wanted = Counter(message.id.hex for message in client.iterate(source))
+    assert Counter(message.key for message in client.iterate(target)) == wanted
+
+
+@pytest.mark.parametrize(
+    ("columns", "options", "said"),
+    [
+        ("'x' as text", {"queue": "q"}, "column text cannot be written"),
+        ("1 as body", {"queue": "q"}, "column body is int: expected string or binary"),
+        ("'x' as key", {"queue": "q"}, "no column body"),
+        ("'x' as body, 1 as partition, 'k' as key", {"queue": "q"}, "partition and key"),
+        ("'x' as body", {}, "where to"),
+        ("'x' as body, 'q' as queue", {"queue": "q"}, "where to"),
+        ("'x' as body", {"queue": "q", "subscribe": "q"}, "subscribe is none of a write"),
+        ("'x' as body", {"queue": "nobody-made-this"}, "QueueNotFound"),
+        ("cast(null as string) as body", {"queue": "known"}, "Required"),
+    ],
+)
+def test_what_cannot_be_written_is_refused_with_a_sentence(
+    spark: SparkSession, door: Door, client: Client, columns: str, options: dict[str, str], said: str
+) -> None:
+    known = {"queue": made(client)} if options.get("queue") == "known" else {}
+
+    with pytest.raises(PySparkException, match=said):
+        write(spark.range(1).selectExpr(*columns.split(", ")), door, **(options | known))
+
+
+def test_a_log_is_not_overwritten(spark: SparkSession, door: Door, client: Client) -> None:
+    frame = spark.range(1).selectExpr("'x' as body")
+    options = {"url": door.url, "application": APPLICATION, "token": KEY, "queue": made(client)}
+
+    with pytest.raises(PySparkException, match="a log is not overwritten"):
+        frame.write.format("queuey").options(**options).mode("overwrite").save()
+
+
+@given(
+    st.lists(st.integers(1, 40), max_size=12),
+    st.integers(1, 30),
+    st.integers(1, 400),
+    st.lists(st.integers(1, 60), max_size=12),
+)
+def test_requests_are_cut_in_the_same_places_however_spark_cut_the_rows(
+    sizes: list[int], rows: int, size: int, otherwise: list[int]
+) -> None:
+    bodies = [os.urandom(length) for length in sizes for _ in range(3)]
+
+    def cut(lengths: list[int]) -> list[tuple[int, list[bytes]]]:
+        table = pa.table({"body": pa.array(bodies, pa.binary())})
+        batches, at = [], 0
+        for length in [*lengths, len(bodies)]:
+            batches += table.slice(at, length).to_batches()
+            at += length
+        return [(first, part["body"].to_pylist()) for first, part in Chunks(rows, size).of(iter(batches))]
+
+    found = cut([])
+
+    assert found == cut(otherwise)
+    assert [body for _, part in found for body in part] == bodies
+    assert all(len(part) <= rows and (len(part) == 1 or sum(map(len, part)) <= size) for _, part in found)
+    assert all(bodies[first] == part[0] for first, part in found)
