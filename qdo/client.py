@@ -48,7 +48,8 @@ from qdo.wire import (
     read_params,
     token_fields,
 )
-from queuey.ids import MessageId
+from queuey.errors import QueueNotFound
+from queuey.ids import EPOCH_TICKS, MessageId, format_timestamp, parse_timestamp
 
 __all__ = [
     "Appended",
@@ -356,6 +357,24 @@ class Client(OffsetCalls):
             answer.headers["Queuey-Cursor"],
             answer.headers["Queuey-Watermark"],
         )
+
+    def news(self, queues: Sequence[str], since_ticks: int) -> tuple[set[str], int]:
+        """In which of these queues something came at a moment or later, and up to which moment this is known.
+
+        :param queues: up to 100, with up to 200 partitions together; those that are not there have nothing. One that cannot be read just
+            now counts as well: something may have come.
+        :param since_ticks: inclusive; 0 for whatever is there.
+        :returns: names, and the watermark in ticks; 0 if none of them can be read.
+        """
+        params = {"queues": ",".join(queues), "limit": "1", "columns": "message_id"}
+        if since_ticks > EPOCH_TICKS:
+            params["since"] = format_timestamp(since_ticks)
+        answer = self._transport.send("GET", "v1", self.application, params=params)
+        told = json_of(answer)
+        found = {entry["queue"] for entry in told["messages"]}
+        found |= {entry["queue"] for entry in told["refused"] if entry["code"] != QueueNotFound.__name__}
+        watermark = answer.headers["Queuey-Watermark"]
+        return found, 0 if watermark.startswith("-") else parse_timestamp(watermark)
 
     def pages(self, queue: str, *, until: Moment | None = None, **wanted: Any) -> Iterator[Page]:
         """Pages up to the watermark of the first one, so that a busy queue comes to an end.

@@ -11,7 +11,7 @@ import heapq
 import logging
 import random
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 
 from qdo.client import Client
 from qdo.lanes import Lanes, cursor_of
@@ -58,9 +58,14 @@ class Fetcher:
         self.requests = 0
         """Sent so far, roughly: for the figures."""
 
-    def follow(self, queues: list[str]) -> None:
-        """Fetch for these queues; those that have no lane any more are dropped by themselves."""
+    def follow(self, queues: list[str], incarnations: Mapping[str, str] | None = None) -> None:
+        """Fetch for these queues; those that have no lane any more are dropped by themselves.
+
+        :param incarnations: of those whose lanes know where they begin: the server need not be asked for it.
+        """
         with self._lock:
+            for queue, incarnation in (incarnations or {}).items():
+                self._incarnations.setdefault(queue, (incarnation, ZERO_ID))
             for queue in queues:
                 if queue not in self._known:
                     self._known.add(queue)
@@ -82,11 +87,11 @@ class Fetcher:
             while (queue := self._next()) is not None:
                 pause = self._look(client, queue)
                 with self._lock:
-                    if pause is None:
+                    if pause is None and queue not in self._lanes.queues():  # it may have got some meanwhile
                         self._known.discard(queue)
                         self._incarnations.pop(queue, None)
                     else:
-                        heapq.heappush(self._due, (self._clock.elapsed() + pause, queue))
+                        heapq.heappush(self._due, (self._clock.elapsed() + (pause or 0.0), queue))
 
     def _next(self) -> str | None:
         """The queue to ask for next, when its time has come; None at the end."""
@@ -138,7 +143,7 @@ class Fetcher:
         self.requests += 1
         limit, asked_at = LIMIT_WAITING if wait else LIMIT, self._clock.elapsed()
         page = client.read(queue, cursor=cursor_of(lanes, incarnation), limit=limit, wait_seconds=wait)
-        self._lanes.fill(lanes, page.messages, more=page.more)
+        self._lanes.fill(lanes, page.messages, more=page.more, upto=parse_timestamp(page.watermark))
         if page.messages or (everyone and alone and not wait):
             return 0.0  # the next question waits at the server
         held_back = self._clock.elapsed() - asked_at > WAIT_SECONDS / 2

@@ -27,7 +27,7 @@ from typing import Any, Protocol
 from qdo.assign import Partition, assign_sticky
 from qdo.coordination import Claim, Coordinator, Offset, Plan, tell_apart
 from queuey.clock import Clock
-from queuey.errors import CoordinatorUnavailable, SessionLost
+from queuey.errors import ConfigurationError, CoordinatorUnavailable, SessionLost
 
 __all__ = ["Group", "Owner"]
 
@@ -71,9 +71,11 @@ class Group:
         about: Mapping[str, Any],
         strategy: Callable[..., Any] = assign_sticky,
         drain_seconds: float = 30.0,
+        accepts: Callable[[Partition], bool] = lambda partition: True,
     ) -> None:
         """:param partitions: all that the group subscribes to, as last known; asked only while this member leads; None is not known yet.
         :param drain_seconds: for a job under way when its partition is to go to another member; then it is fenced off.
+        :param accepts: whether this member can own such a thing; if others of the group own what it cannot, it is of no use there.
         """
         self._coordinator = coordinator
         self._owner = owner
@@ -82,6 +84,7 @@ class Group:
         self._about = about
         self._strategy = strategy
         self._drain_seconds = drain_seconds
+        self._accepts = accepts
         self.name: str | None = None
         """In the group; None while it is no member."""
         self.leads = False
@@ -116,6 +119,7 @@ class Group:
         """Do what can be done now.
 
         :returns: seconds after which to call again if nothing is heard of before.
+        :raises ConfigurationError: the others divide something else.
         """
         try:
             if self.name is None:
@@ -151,6 +155,7 @@ class Group:
         """:returns: seconds after which to look again."""
         members = self._members()
         self.plan = self._coordinator.plan()
+        self._check_kind(members)
         self.leads = bool(members) and members[0] == self.name
         partitions = self._partitions() if self.leads else None
         if partitions is None:
@@ -165,6 +170,14 @@ class Group:
             self.plan = plan
             log.info("planned", extra={"generation": plan.generation, "members": len(members)})
         return IDLE_SECONDS
+
+    def _check_kind(self, members: Collection[str]) -> None:
+        others = [partition for member in members if member != self.name for partition in self.plan.of(member)]
+        if not all(map(self._accepts, others)):
+            raise ConfigurationError(
+                f"the others of this group divide {others[0].queue!r} and so on, and this worker cannot own that: "
+                "all of them work with --slots, or none; end them first to change it"
+            )
 
     def _members(self) -> list[str]:
         """Who is there, this member among them.

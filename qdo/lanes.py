@@ -56,6 +56,7 @@ class Lane:
         "fetched",
         "incarnation",
         "open",
+        "read_upto",
         "strands",
     )
 
@@ -74,6 +75,8 @@ class Lane:
         """New jobs may begin."""
         self.at_end = False
         """The last look found nothing more."""
+        self.read_upto = 0
+        """Ticks: everything up to this moment was fetched."""
         self._order: deque[MessageId] = deque()
         """Fetched and not finished with all before them; only kept where there are several strands."""
         self._ahead: set[MessageId] = set()
@@ -126,6 +129,7 @@ class Lane:
         self.incarnation = incarnation
         self.done = self.committed = None
         self.fetched = start
+        self.read_upto = 0
         self._order.clear()
         self._ahead.clear()
 
@@ -201,11 +205,16 @@ class Lanes:
             wanting = [lane for lane in lanes if lane.unfinished < self._most]
             return wanting, len(wanting) == len(lanes)
 
-    def fill(self, lanes: Mapping[int, Lane], messages: Iterable[Message], *, more: bool) -> None:
-        """Take over a page that was read for these lanes, by number."""
+    def fill(self, lanes: Mapping[int, Lane], messages: Iterable[Message], *, more: bool, upto: int = 0) -> None:
+        """Take over a page that was read for these lanes, by number.
+
+        :param upto: its watermark, ticks.
+        """
         with self.lock:
             for lane in lanes.values():
                 lane.at_end = not more
+                if not more:
+                    lane.read_upto = max(lane.read_upto, upto)
             for message in messages:
                 lane = lanes[message.partition]
                 lane.fetched = message.id

@@ -17,6 +17,7 @@ from typing import Any
 from qdo.assign import Partition
 from qdo.client import Client, GroupOffset
 from qdo.coordination import Claim, Coordinator, Member, Offset, Plan
+from qdo.slots import ALL, is_slot, moment_of, slot_of
 from queuey.errors import CoordinatorUnavailable, QueueNotFound, QueueyError, StaleGeneration
 from queuey.ids import MessageId
 
@@ -130,9 +131,9 @@ class OffsetsInQueuey(Coordinator):
         return self._inner.known()
 
     def offsets(self) -> Mapping[Partition, Offset]:
-        """Asks once for each queue that the group plans for or ever had a claim in."""
-        found: dict[Partition, Offset] = {}
-        for queue in sorted({partition.queue for partition in {*self.known(), *self.plan().partitions()}}):
+        """Asks once for each queue that the group plans for or ever had a claim in; of slots it has the moments, and no queue."""
+        found = {part: offset for part, offset in self._inner.offsets().items() if is_slot(part)}
+        for queue in sorted({partition.queue for partition in {*self.known(), *self.plan().partitions()}} - {ALL}):
             with self._asking() as client:
                 try:
                     offsets = client.offsets(queue, self._group)
@@ -147,10 +148,25 @@ class OffsetsInQueuey(Coordinator):
         ids: dict[str, dict[int, MessageId | str | None]] = defaultdict(dict)
         for (queue, number), offset in offsets.items():
             ids[queue][number] = None if offset is None else offset.message_id
-        self._inner.reset(dict.fromkeys(offsets))  # so that the coordinator knows of them
+        if not any(map(is_slot, self._inner.known())):
+            self._inner.reset(dict.fromkeys(offsets))  # so that the coordinator knows of them
         for queue, some in ids.items():
             with self._asking() as client:
                 client.reset_offsets(queue, self._group, some)
+        self._set_slots_back(offsets)
+
+    def _set_slots_back(self, offsets: Mapping[Partition, Offset | None]) -> None:
+        """Only after the offsets are set: then the slots' owners look again at what came since."""
+        moments = {part: offset for part, offset in self._inner.offsets().items() if is_slot(part)}
+        back: dict[Partition, Offset | None] = {}
+        for (queue, _), offset in offsets.items():
+            slot = Partition(ALL, slot_of(queue))
+            if slot in moments:
+                ticks = 0 if offset is None else offset.message_id.ticks
+                at = back.get(slot) or moments[slot]
+                back[slot] = moment_of(min(ticks, at.message_id.ticks))
+        if back:
+            self._inner.reset(back)
 
     def close(self) -> None:
         self._inner.close()

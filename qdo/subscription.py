@@ -8,7 +8,7 @@ from collections.abc import Callable, Sequence
 from qdo.assign import Partition
 from qdo.client import Client
 
-__all__ = ["is_pattern", "matching"]
+__all__ = ["is_pattern", "matching", "matching_queues"]
 
 _SIGNS = "*?["
 
@@ -21,7 +21,15 @@ def is_pattern(text: str) -> bool:
 def matching(
     client: Client, patterns: Sequence[str], leave_out: Callable[[str], bool] = lambda name: False
 ) -> list[Partition]:
-    """All partitions of the queues that there are now.
+    """All partitions of the queues that there are now; see :func:`matching_queues`."""
+    found = matching_queues(client, patterns, leave_out)
+    return [Partition(name, number) for name, count in found.items() for number in range(1, count + 1)]
+
+
+def matching_queues(
+    client: Client, patterns: Sequence[str], leave_out: Callable[[str], bool] = lambda name: False
+) -> dict[str, int]:
+    """The queues that there are now, and how many partitions each has.
 
     :param leave_out: names that no pattern means; a name that is given itself is taken all the same.
     """
@@ -36,7 +44,7 @@ def matching(
                 found[queue.name] = queue.partitions
             if fixed == pattern:
                 break
-    return [Partition(name, number) for name, count in found.items() for number in range(1, count + 1)]
+    return found
 
 
 def _fixed_part(pattern: str) -> str:

@@ -32,7 +32,8 @@ from qdo.group import Group
 from qdo.hooks import dict_context, log_failure, save_failed_message
 from qdo.job import Context, Failed, Job, RetryPolicy, StopWorker
 from qdo.lanes import Lane, Lanes, Strand
-from qdo.subscription import matching
+from qdo.slots import Slots, every_slot, is_slot
+from qdo.subscription import matching, matching_queues
 from qdo.values import Message
 from queuey.clock import Clock, SystemClock
 from queuey.errors import ConfigurationError, CoordinatorUnavailable, QueueyError
@@ -48,6 +49,8 @@ TURN_SECONDS = 0.05
 LIST_SECONDS = 5.0
 """Between two looks at which queues there are, while this member leads."""
 UNTRUSTED_SECONDS = 0.1
+MOST_QUEUES_IN_A_COMMIT = 200
+"""With slots each queue's offsets are a request: others wait for the next round."""
 TELL_SECONDS = 2.0
 """Between two times that a member says how it does."""
 
@@ -88,6 +91,7 @@ class Worker:
         from_end: bool = False,
         exit_at_end: bool = False,
         strategy: str = "sticky",
+        slots: bool = False,
         commit_seconds: float = 0.25,
         drain_seconds: float = 30.0,
         hung_seconds: float = 300.0,
@@ -109,6 +113,7 @@ class Worker:
         :param at_most_once: commit before the job begins: a crash loses the message under way instead of repeating it.
         :param from_end: a group that is new begins with messages to come.
         :param exit_at_end: end when everything that is there is done.
+        :param slots: divide queues by hash slots instead of partitions: for very many of them. Their offsets are in Queuey.
         :param commit_seconds: between two commits, each for all partitions that moved.
         :param drain_seconds: for jobs under way at the end, or when their partition goes to somebody else.
         :param hung_seconds: a job that takes longer is reported; others go on.
@@ -127,6 +132,8 @@ class Worker:
                 raise ConfigurationError(f"{what} is {value}: expected 1 or more")
         if at_most_once and by_key > 1:
             raise ConfigurationError("at_most_once records before the job begins, and so goes one by one: no by_key")
+        if slots and from_end:
+            raise ConfigurationError("from_end: a group that works by slots begins with the oldest message")
         if not queues:
             raise ConfigurationError("no queue to work on: name one, or a pattern")
         self._clock = clock or SystemClock()
@@ -163,13 +170,22 @@ class Worker:
             about=self._about,
             strategy=STRATEGIES[strategy],
             drain_seconds=drain_seconds,
+            accepts=lambda partition: is_slot(partition) == slots,
         )
+        self._slots: Slots | None = None
+        if slots:
+            self._slots = Slots(
+                *(coordinator, self._lanes, self._fetcher, make_client, group),
+                list_queues=lambda client: matching_queues(client, self._patterns, self._is_dead_letters),
+                make_lane=self._make_lane,
+                clock=self._clock,
+            )
         self.counts = Counts()
         self._told = (self._clock.elapsed(), 0)
         self._committed_at: str | None = None
         self.took: Callable[[float], None] | None = None
         """Told the seconds of each call of the job, by whatever thread made it. Set it before :meth:`run`."""
-        self._subscribed: Collection[Partition] | None = None
+        self._subscribed: Collection[Partition] | None = every_slot() if slots else None
         self._wake = threading.Event()
         self._stopping = threading.Event()
         self._stopped_at_once = False
@@ -182,7 +198,8 @@ class Worker:
         """Work until :meth:`stop`, a job's :class:`~qdo.job.StopWorker`, or the end that ``exit_at_end`` asks for."""
         if self.took is not None:
             self._call = partial(self._timed, self.took)
-        threads = [threading.Thread(target=self._list, name="list", daemon=True)]
+        look = self._list if self._slots is None else partial(self._slots.run, self._stopping)
+        threads = [threading.Thread(target=look, name="list", daemon=True)]
         threads += [
             threading.Thread(target=self._work, name=f"job-{number}", daemon=True) for number in range(self._threads)
         ]
@@ -233,7 +250,8 @@ class Worker:
 
     def _is_at_end(self) -> bool:
         """Everything that there is for this member is done: only then may it go."""
-        return self.group.settled and self._lanes.at_end()
+        slots_at_end = self._slots is None or self._slots.at_end()
+        return self.group.settled and slots_at_end and self._lanes.at_end()
 
     # Which queues there are
 
@@ -251,14 +269,23 @@ class Worker:
 
     def _matching(self, client: Client) -> list[Partition]:
         """A pattern never means the group's own dead letters; who wants these names their queue."""
-        return matching(client, self._patterns, lambda name: self._dead is not None and self._dead.is_one(name))
+        return matching(client, self._patterns, self._is_dead_letters)
+
+    def _is_dead_letters(self, name: str) -> bool:
+        return self._dead is not None and self._dead.is_one(name)
 
     # What the group says
 
     def gained(self, claims: Mapping[Claim, Offset | None]) -> None:
+        if self._slots is not None:
+            self._slots.gained(claims)
+            return
         for claim, offset in claims.items():
-            self._lanes.add(Lane(claim, offset, [self._context(claim) for _ in range(self._by_key)]))
+            self._lanes.add(self._make_lane(claim, offset))
         self._fetcher.follow(sorted({claim.partition.queue for claim in claims}))
+
+    def _make_lane(self, claim: Claim, offset: Offset | None) -> Lane:
+        return Lane(claim, offset, [self._context(claim) for _ in range(self._by_key)])
 
     def _context(self, claim: Claim) -> Context:
         return Context(
@@ -272,27 +299,36 @@ class Worker:
         )
 
     def losing(self, claims: Collection[Claim]) -> None:
-        self._lanes.shut(claims)
+        (self._lanes.shut if self._slots is None else self._slots.losing)(claims)
 
     def drained(self, claims: Collection[Claim]) -> Collection[Claim]:
         self._commit()
+        if self._slots is not None:
+            return self._slots.drained(claims)
         done = self._lanes.drained(claims)
         self._lanes.remove(done)
         return done
 
     def lost(self, claims: Collection[Claim]) -> None:
-        self._lanes.remove(claims)
+        (self._lanes.remove if self._slots is None else self._slots.lost)(claims)
 
     # Committing
 
     def _commit(self) -> None:
-        offsets = self._lanes.to_commit()
-        if not offsets or not self._coordinator.trusted():
+        if not self._coordinator.trusted():
             return
+        offsets = self._lanes.to_commit()
+        if self._slots is not None:
+            offsets = dict(islice(offsets.items(), MOST_QUEUES_IN_A_COMMIT))
         try:
-            refused = self._record(offsets)
+            refused = self._record(offsets) if offsets else ()
+            if self._slots is not None and (gone := self._slots.record_moments()):
+                self.group.fenced(gone)
+                self._wake.set()
         except CoordinatorUnavailable as error:
             log.warning("offsets are not committed yet: %s", error)
+            return
+        if not offsets:
             return
         self.counts.commits += 1
         self._committed_at = format_timestamp(self._clock.now_ticks())
@@ -302,10 +338,10 @@ class Worker:
         """:returns: claims that are gone; the group hears of them.
         :raises CoordinatorUnavailable: they may be recorded or not.
         """
-        refused = self._coordinator.commit(offsets)
+        refused = self._coordinator.commit(offsets) if self._slots is None else self._slots.record(offsets)
         self._lanes.committed({claim: offset for claim, offset in offsets.items() if claim not in refused})
         if refused:
-            self.group.fenced(refused)
+            (self.group if self._slots is None else self._slots).fenced(refused)
             self._wake.set()
         return refused
 

@@ -36,15 +36,18 @@ class Workplace:
     security: Mapping[str, str | None] = field(default_factory=dict)
     """What :func:`qdo.zookeeper.security` takes."""
 
-    def coordinator(self, session_seconds: float = SESSION_SECONDS) -> Coordinator:
+    def coordinator(self, session_seconds: float = SESSION_SECONDS, *, slots: bool = False) -> Coordinator:
         """A new one; who takes it closes it.
 
+        :param slots: for a worker that keeps offsets of queues in Queuey by itself.
         :raises ConfigurationError: kazoo is missing, or the folder cannot be used.
         """
         if not _NAME.fullmatch(self.group) or self.group in {".", ".."}:
             raise ConfigurationError(f"group {self.group!r}: expected 1 to 100 letters, digits, _ . -")
+        from qdo.slots import is_slot
+
         found = self._by_zookeeper(session_seconds) if self.zookeeper else self._by_file(session_seconds)
-        if self.offsets == "group":
+        if slots or (self.offsets == "group" and not any(map(is_slot, found.known()))):
             return found
         from qdo.offsets import OffsetsInQueuey
 

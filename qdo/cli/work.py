@@ -81,6 +81,11 @@ _PROGRESS_SECONDS = 0.2
     help="Who gets which partitions.",
 )
 @click.option(
+    "--slots",
+    is_flag=True,
+    help="Divide queues by hash slots instead of their partitions: for very many small ones. Offsets are kept in Queuey.",
+)
+@click.option(
     "--session-seconds",
     type=click.FloatRange(1, 3600),
     default=SESSION_SECONDS,
@@ -127,6 +132,7 @@ def _work(
     session_seconds: float,
     metrics: str | None,
     exit_at_end: bool,
+    slots: bool,
     **given: Any,
 ) -> None:
     from qdo.calling import is_async
@@ -139,7 +145,7 @@ def _work(
         raise click.UsageError("--processes: an async function runs in this process, leave the option out.")
     _look_first(workplace, queues)
     with ExitStack() as stack:
-        coordinator = workplace.coordinator(session_seconds)
+        coordinator = workplace.coordinator(session_seconds, slots=slots)
         stack.callback(coordinator.close)
         worker = Worker(
             function,
@@ -151,6 +157,7 @@ def _work(
             retry=RetryPolicy(attempts=retries + 1),
             dead_letters=None if dead_letters == "none" else dead_letters,
             exit_at_end=exit_at_end,
+            slots=slots,
             **given,
         )
         if metrics is not None:
@@ -160,7 +167,7 @@ def _work(
             worker.took = told.took
             say(f"qdo: metrics at {serve_metrics(told, metrics)}")
         say(first_words(workplace, job, queues))
-        if exit_at_end:
+        if exit_at_end and not slots:
             stack.enter_context(_progress(lambda: backlog(workplace, queues, dead_letters), worker))
         run_until_told(worker)
     counts = worker.counts

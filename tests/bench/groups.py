@@ -21,6 +21,7 @@ from qdo.coordination import Claim, Offset
 from qdo.group import Group
 from qdo.zookeeper import ZooKeeperCoordinator
 from queuey.clock import SystemClock
+from tests.bench import slots
 from tests.bench.measure import BenchFailed, until
 from tests.bench.plan import Plan
 from tests.bench.servers import ROOT
@@ -169,6 +170,7 @@ def measure(plan: Plan) -> Iterator[Row]:
                 some = group.ready(MEMBERS)
                 took = group.until_even(lambda: group.join(some))  # noqa: B023 - called at once
                 yield _seconds(f"{count:,} partitions, {MEMBERS} members that join at once: until settled", took, goal)
+    yield from slots.measure(plan)
 
 
 def _changes(group: Crew) -> Iterator[Row]:

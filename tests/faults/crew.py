@@ -16,6 +16,7 @@ from typing import Any, NamedTuple, Self
 from qdo.assign import Partition
 from qdo.client import Client
 from qdo.coordination import Coordinator, Offset
+from qdo.slots import SLOTS
 from queuey.clock import SystemClock
 from queuey.errors import CoordinatorUnavailable
 from queuey.ids import MessageId
@@ -30,6 +31,7 @@ elapsed = SystemClock().elapsed
 FEED_SECONDS = 0.02
 """Between two appends, each of a few messages: less than what the workers can do."""
 FED_AT_ONCE = 8
+SMALL_QUEUES = 60
 IDLE_SECONDS = 0.5
 MOVE_SECONDS = 10.0
 """After a join or a leave each partition has an owner within this time; after a death, within the session more (G15)."""
@@ -82,9 +84,14 @@ class Verdict(NamedTuple):
 class Crew:
     """A context manager that leaves no process behind."""
 
+    queues = "q"
+    """The pattern that hands work on."""
+
     def __init__(self, door: Door, folder: Path, chance: random.Random, *, partitions: int = 8, **given: Any) -> None:
-        """:param given: further settings of the hands."""
-        self.settings = HandSettings(door.url, FIRST_KEY, "q", str(folder), **given)
+        """:param partitions: what the hands divide.
+        :param given: further settings of the hands.
+        """
+        self.settings = HandSettings(door.url, FIRST_KEY, self.queues, str(folder), **given)
         self.chance = chance
         self.hands: list[subprocess.Popen[bytes]] = []
         self.stops: list[Stop] = []
@@ -94,7 +101,7 @@ class Crew:
         self._client = self._running.enter_context(Client(door.url, "demo", FIRST_KEY))
         self._feeding = self._running.enter_context(Client(door.url, "demo", FIRST_KEY))
         self.partitions = partitions
-        self._client.create_queue("q", partitions=partitions)
+        self._make_queues()
         self.outside = self.settings.coordinator()
         self.watcher = Watcher(self.outside)
 
@@ -218,6 +225,9 @@ class Crew:
         with busy(self._feed, self.watcher.step):
             yield
 
+    def _make_queues(self) -> None:
+        self._client.create_queue("q", partitions=self.partitions)
+
     def _feed(self) -> None:
         self._feeding.append_batch("q", [b"x"] * FED_AT_ONCE)
         time.sleep(FEED_SECONDS)
@@ -256,8 +266,9 @@ class Crew:
     def finish(self) -> Verdict:
         """Have them do the rest, and end; then judge."""
         stored: dict[str, list[MessageId]] = {}
-        for message in everything(self._client, "q"):
-            stored.setdefault(f"q:{message.partition}", []).append(message.id)
+        for queue in [found.name for found in self._client.queues()]:
+            for message in everything(self._client, queue):
+                stored.setdefault(f"{queue}:{message.partition}", []).append(message.id)
         lasts = {part: ids[-1] for part, ids in stored.items()}
         eventually(lambda: self._reached() == lasts, seconds=60)
         self.watcher.look(self.outside.offsets())
@@ -297,6 +308,40 @@ class Crew:
                 "out_of_order": len(log.out_of_order(stored)),
             },
         )
+
+
+class SlotCrew(Crew):
+    """On many small queues, which they divide by slots."""
+
+    queues = "small-*"
+
+    def __init__(self, door: Door, folder: Path, chance: random.Random, **given: Any) -> None:
+        super().__init__(door, folder, chance, partitions=SLOTS, slots=True, **given)
+
+    def _make_queues(self) -> None:
+        self._names = [f"small-{number}" for number in range(SMALL_QUEUES)]
+        for number, name in enumerate(self._names):
+            self._client.create_queue(name, partitions=number % 2 + 1)
+
+    def _feed(self) -> None:
+        self._feeding.append_batch(self.chance.choice(self._names), [b"x"] * FED_AT_ONCE)
+        time.sleep(FEED_SECONDS)
+
+    def grow(self) -> None:
+        """Some get more partitions, and new ones come."""
+        for name in self.chance.sample(self._names, 5):
+            self._client.create_queue(name, partitions=3)
+        new = f"small-new-{len(self._names)}"
+        self._client.create_queue(new)
+        self._names.append(new)
+
+    def _reached(self) -> dict[str, MessageId]:
+        return {
+            f"{name}:{each.partition}": each.id
+            for name in self._names
+            for each in self._client.offsets(name, "default")
+            if each.id is not None
+        }
 
 
 def _is_writing(pid: int) -> bool:

@@ -23,7 +23,9 @@ from typing import Any
 from qdo import Client, Worker
 from qdo.coordination import Claim, Coordinator, Offset, Plan
 from qdo.job import Context
+from qdo.lanes import Lane
 from qdo.local import LocalCoordinator
+from qdo.slots import Slots, is_slot, slot_of
 from qdo.values import Message
 from qdo.zookeeper import ZooKeeperCoordinator
 from queuey.clock import SystemClock
@@ -54,6 +56,7 @@ class HandSettings:
     job_seconds: float = 0.005
     threads: int = 2
     at_most_once: bool = False
+    slots: bool = False
     fault: str = "none"
     """One of :data:`tests.faults.misfits.FAULTS`."""
 
@@ -98,7 +101,10 @@ class Hand:
             lambda: Client(settings.url, "demo", settings.key),
             threads=settings.threads,
             at_most_once=settings.at_most_once,
+            slots=settings.slots,
         )
+        if self.worker._slots is not None:
+            self._tell_of_queues(self.worker._slots)
         self._tried: dict[Claim, Offset] = {}
         """What was last to be committed."""
         self._over: dict[Claim, Offset] = {}
@@ -108,6 +114,19 @@ class Hand:
         self.worker.lost = partial(self._lost, lost)  # type: ignore[method-assign]
         self.expiring = threading.Event()
         threading.Thread(target=self._misbehave, daemon=True).start()
+
+    def _tell_of_queues(self, slots: Slots) -> None:
+        """A queue is claimed when it gets warm; again and again under the same claim, if its slot stays where it is."""
+        make_lane, told = slots._make_lane, set[Claim]()
+
+        def making(claim: Claim, offset: Offset) -> Lane:
+            if claim not in told:
+                told.add(claim)
+                self.tell("claim", began=elapsed(), at=elapsed(), **_named(claim), id=offset.message_id)
+            return make_lane(claim, offset)
+
+        slots._make_lane = making
+        setattr(slots, "record", partial(self._commit, slots.record))  # noqa: B010 - a method is replaced
 
     def tell(self, what: str, **said: Any) -> None:
         # A line begins with an end as well: one that was cut short does not take the next along.
@@ -144,7 +163,12 @@ class Hand:
         self._give_up(claims)
 
     def _give_up(self, claims: Collection[Claim]) -> None:
-        self._over |= {one: self._tried[one] for one in claims if one in self._tried}
+        gone = {one.partition.number for one in claims if is_slot(one.partition)}
+        self._over |= {
+            one: offset
+            for one, offset in list(self._tried.items())
+            if one in claims or (not is_slot(one.partition) and slot_of(one.partition.queue) in gone)
+        }
 
     def _commit(self, commit: Callable[..., Collection[Claim]], offsets: Mapping[Claim, Offset]) -> Collection[Claim]:
         began = elapsed()
@@ -166,12 +190,19 @@ class Hand:
         """Commit again and again what it has no right to; and lose the session when told."""
         while True:
             with suppress(CoordinatorUnavailable):
-                if self._over:
-                    self._coordinator.commit(dict(self._over))
+                self._commit_late(dict(self._over))
             if self.expiring.wait(LATE_SECONDS):
                 self.expiring.clear()
                 assert isinstance(self._coordinator, ZooKeeperCoordinator)
                 end_session(self.settings.zookeeper, self._coordinator)
+
+    def _commit_late(self, offsets: Mapping[Claim, Offset]) -> None:
+        queues = {one: at for one, at in offsets.items() if self.worker._slots and not is_slot(one.partition)}
+        rest = {one: at for one, at in offsets.items() if one not in queues}
+        if rest:
+            self._coordinator.commit(rest)
+        if queues and self.worker._slots:
+            self.worker._slots.record(queues)
 
 
 def _named(claim: Claim) -> dict[str, Any]:

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from tests.conftest import Figures
-from tests.faults.crew import Crew
+from tests.faults.crew import Crew, SlotCrew
 from tests.faults.node import Node
 from tests.functional.servers import eventually
 from tests.services.proxy import Way
@@ -38,6 +38,24 @@ def test_workers_are_killed_stopped_and_expired(
                 crew.wait_until_refused()
                 crew.storm()
                 crew.wait_until_owned()
+
+
+def test_workers_of_many_small_queues_are_killed_and_stopped(
+    tmp_path: Path, rounds: Callable[[int], range], chance: random.Random, figures: Figures
+) -> None:
+    """What they divide are slots; each queue in them is taken over, worked on and let go of again and again."""
+    with (
+        ZooKeeper(tmp_path / "zookeeper") as zookeeper,
+        Node(tmp_path) as node,
+        SlotCrew(node.door, tmp_path, chance, zookeeper=zookeeper.hosts) as crew,
+    ):
+        with crew.at_work(figures, "slots"):
+            for _ in rounds(1):
+                crew.lose_one()
+                crew.expire()
+                crew.grow()
+                crew.wait_until_owned()
+                crew.relieve()
 
 
 def test_zookeeper_is_stopped_and_killed(

@@ -304,3 +304,18 @@ def test_groups_are_listed_and_forgotten(client: Client, queue: str) -> None:
     assert [offset.generation for offset in client.offsets(queue, names[0])] == [0, 0, 0]
     with pytest.raises(InvalidParameter, match="group"):
         client.offsets(queue, "no name")
+
+
+def test_news_are_of_queues_in_which_something_came_since(client: Client, queue: str) -> None:
+    quiet, gone = client.create_queue(new_name()).name, new_name()
+    first = client.append(queue, "first").id
+
+    found, upto = client.news([queue, quiet, gone], 0)
+
+    assert found == {queue}
+    assert upto >= first.ticks
+    assert client.news([queue], first.ticks)[0] == {queue}
+    assert client.news([queue, quiet], first.ticks + 1)[0] == set()
+    assert client.news([gone], 0) == (set(), 0)
+    client.append(quiet, "second")
+    assert client.news([queue, quiet], first.ticks + 1)[0] == {quiet}

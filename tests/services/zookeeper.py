@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import socket
 from pathlib import Path
 from string import Template
@@ -11,6 +12,7 @@ from tests.services.service import Node, Service, free_ports_for
 
 RECIPE = RECIPES / "zookeeper"
 ANSWER_SECONDS = 2
+_NUMBER = re.compile(r"-?[0-9]+(\.[0-9]+)?")
 
 
 class ZooKeeperNode(Node):
@@ -24,6 +26,12 @@ class ZooKeeperNode(Node):
             if name == "Mode":
                 return value
         return None
+
+    @property
+    def figures(self) -> dict[str, float]:
+        """What it counts: ``zk_znode_count``, ``zk_watch_count``, ``zk_packets_received`` and others."""
+        words = (line.split("\t") for line in self._four_letters("mntr").splitlines())
+        return {word[0]: float(word[1]) for word in words if len(word) == 2 and _NUMBER.fullmatch(word[1])}
 
     def answers(self) -> bool:
         """Is it part of a quorum? ``ruok`` is answered before it is."""

@@ -1,0 +1,432 @@
+"""Very many queues, divided by hash slots: what members own is a slot, not a queue (docs/decisions/012).
+
+::
+
+    queue   COLD ──a sweep finds news──► WARM: taken over, read, worked on ──all done, nothing new──► COLD
+
+A slot's offset is a moment: everything up to it is finished in all of its queues. So its next owner looks at what came
+since, and the offsets of queues, which Queuey keeps, matter for those alone in which something did. The moment moves only
+after the queues' offsets are recorded, and never past a message that is not finished.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+import zlib
+from collections import defaultdict
+from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import NamedTuple
+
+from qdo.assign import Partition
+from qdo.client import Client, GroupOffset
+from qdo.coordination import Claim, Coordinator, Offset
+from qdo.fetch import Fetcher
+from qdo.lanes import Lane, Lanes
+from queuey.clock import Clock
+from queuey.errors import (
+    CoordinatorUnavailable,
+    InvalidParameter,
+    OffsetMovesBack,
+    QueueNotFound,
+    QueueyError,
+    StaleGeneration,
+)
+from queuey.ids import ZERO_ID, MessageId, tail_from_low
+
+__all__ = ["ALL", "SLOTS", "Slots", "every_slot", "is_slot", "moment_of", "slot_of"]
+
+log = logging.getLogger(__name__)
+
+ALL = "*"
+"""The queue's name that a slot has as a partition: no queue has it."""
+SLOTS = 256
+"""A constant: were it a setting, members could divide the same queues in two ways."""
+RESETS = 1 << 20
+"""Generations in Queuey between those of two claims of a slot: for resets, each of which takes one."""
+IN_ONE_QUESTION = 100
+"""Queues that a server reads at once."""
+PARTITIONS_IN_ONE_QUESTION = 200
+REST_SHARE = 9
+"""A sweep is followed by a rest of so many times its length: looking for work takes a tenth of the time of one thread."""
+LEAST_REST_SECONDS = 1.0
+TICK_SECONDS = 0.2
+WARM_SECONDS = 5.0
+"""A queue in which nothing happens stays warm for so long."""
+RECORD_SECONDS = 2.0
+"""Between two times that a slot's moment is recorded."""
+_LOW = 0b10 << 62
+_NO_QUEUE = "0" * 32
+
+
+def slot_of(queue: str) -> int:
+    """From 1 to :data:`SLOTS`, the same everywhere and for ever.
+
+    >>> slot_of("crashes"), slot_of("crashes-2")
+    (192, 200)
+    """
+    return zlib.crc32(queue.encode()) % SLOTS + 1
+
+
+def every_slot() -> list[Partition]:
+    """What the members of such a group divide."""
+    return [Partition(ALL, number) for number in range(1, SLOTS + 1)]
+
+
+def is_slot(partition: Partition) -> bool:
+    return partition.queue == ALL
+
+
+def moment_of(ticks: int) -> Offset:
+    """A slot's offset: everything up to this moment is finished."""
+    return Offset(_NO_QUEUE, MessageId(ticks, tail_from_low(_LOW)))
+
+
+@dataclass
+class _Slot:
+    """One that this member owns. All ticks are inclusive ends: everything up to them is finished, or found."""
+
+    claim: Claim
+    recorded: int
+    swept: int
+    open: bool = True
+    sweeps: int = 0
+
+
+@dataclass
+class _Warm:
+    """A queue with news."""
+
+    slot: _Slot
+    partitions: int
+    floor: int
+    """Up to here it was finished when it was found."""
+    lanes: list[Lane] = field(default_factory=list)
+    """Of the partitions that are taken over."""
+    fenced: bool = False
+    """It is to be taken over anew, once nothing is under way in it."""
+    until: float = 0.0
+
+
+class _Look(NamedTuple):
+    """Did something come to a queue at this moment or later?"""
+
+    queue: str
+    partitions: int
+    slot: _Slot
+    since: int
+
+
+class Slots:
+    """The slots of one worker, and their warm queues."""
+
+    def __init__(
+        self,
+        coordinator: Coordinator,
+        lanes: Lanes,
+        fetcher: Fetcher,
+        make_client: Callable[[], Client],
+        group: str,
+        *,
+        list_queues: Callable[[Client], Mapping[str, int]],
+        make_lane: Callable[[Claim, Offset], Lane],
+        clock: Clock,
+    ) -> None:
+        """:param list_queues: names of all queues of the subscription, with the number of their partitions.
+        :param make_lane: given a queue's partition, and where to go on.
+        """
+        self._coordinator = coordinator
+        self._lanes = lanes
+        self._fetcher = fetcher
+        self._make_client = make_client
+        self._group = group
+        self._list_queues = list_queues
+        self._make_lane = make_lane
+        self._clock = clock
+        self._slots: dict[int, _Slot] = {}
+        self._warm: dict[str, _Warm] = {}
+        self._cooled: dict[str, tuple[_Slot, int]] = {}
+        """Queues that no sweep has looked at since they were warm, and up to where they were read."""
+        self._lock = threading.RLock()
+        """Before that of the lanes."""
+        self._more = threading.Event()
+        self._recording = threading.Lock()
+        self._recorder: Client | None = None
+        self._record_at = 0.0
+
+    # What the group says
+
+    def gained(self, claims: Mapping[Claim, Offset | None]) -> None:
+        with self._lock:
+            for claim, offset in claims.items():
+                ticks = 0 if offset is None else offset.message_id.ticks
+                self._slots[claim.partition.number] = _Slot(claim, ticks, ticks)
+        self._more.set()
+
+    def losing(self, claims: Collection[Claim]) -> None:
+        with self._lock:
+            for claim in claims:
+                self._slots[claim.partition.number].open = False
+                self._lanes.shut(self._lane_claims(claim))
+
+    def drained(self, claims: Collection[Claim]) -> Collection[Claim]:
+        """Those whose queues have nothing under way; their moments are recorded."""
+        with self._lock:
+            done = [claim for claim in claims if self._is_drained(self._lane_claims(claim))]
+            self._record_moments([self._slots[claim.partition.number] for claim in done if self._has(claim)])
+        self.lost(done)
+        return done
+
+    def lost(self, claims: Collection[Claim]) -> None:
+        with self._lock:
+            for claim in claims:
+                self._lanes.remove(self._lane_claims(claim))
+                if self._has(claim):
+                    slot = self._slots.pop(claim.partition.number)
+                    self._warm = {name: warm for name, warm in self._warm.items() if warm.slot is not slot}
+                    self._cooled = {name: each for name, each in self._cooled.items() if each[0] is not slot}
+
+    def _has(self, claim: Claim) -> bool:
+        slot = self._slots.get(claim.partition.number)
+        return slot is not None and slot.claim == claim
+
+    def _lane_claims(self, claim: Claim) -> list[Claim]:
+        return [lane.claim for warm in self._warm.values() if warm.slot.claim == claim for lane in warm.lanes]
+
+    def _is_drained(self, claims: Sequence[Claim]) -> bool:
+        return len(self._lanes.drained(claims)) == len(claims)
+
+    def at_end(self) -> bool:
+        """Whether all that the last sweep knew of is in the lanes."""
+        with self._lock:
+            taken_over = all(warm.lanes and len(warm.lanes) == warm.partitions for warm in self._warm.values())
+            return taken_over and all(slot.sweeps for slot in self._slots.values())
+
+    # Recording
+
+    def record(self, offsets: Mapping[Claim, Offset]) -> Collection[Claim]:
+        """Commit offsets of queues to Queuey, one queue after the other.
+
+        :returns: claims that are gone, because somebody else owns the slot by now or the offset was set by hand.
+        :raises CoordinatorUnavailable: some may be recorded.
+        """
+        by_queue: dict[str, dict[Claim, Offset]] = defaultdict(dict)
+        for claim, offset in offsets.items():
+            by_queue[claim.partition.queue][claim] = offset
+        with self._recording:
+            self._recorder = self._recorder or self._make_client()
+            return [claim for queue, some in by_queue.items() for claim in self._record(self._recorder, queue, some)]
+
+    def _record(self, client: Client, queue: str, offsets: Mapping[Claim, Offset]) -> Collection[Claim]:
+        ids = {claim.partition.number: offset.message_id for claim, offset in offsets.items()}
+        try:
+            client.commit_offsets(queue, self._group, ids, max(claim.generation for claim in offsets))
+        except (StaleGeneration, OffsetMovesBack):
+            return offsets
+        except QueueNotFound:
+            return ()  # its offsets went with it
+        except QueueyError as error:
+            raise CoordinatorUnavailable(f"offsets in Queuey: {error}") from error
+        return ()
+
+    def fenced(self, claims: Collection[Claim]) -> None:
+        """Commits of these were refused: their queues are taken over anew, if their slots are still this member's."""
+        with self._lock:
+            for queue in {claim.partition.queue for claim in claims}:
+                warm = self._warm.get(queue)
+                if warm is not None:
+                    self._lanes.shut([lane.claim for lane in warm.lanes])
+                    warm.fenced = True
+
+    def record_moments(self) -> Collection[Claim]:
+        """Tell the coordinator how far each slot is, now and then.
+
+        :returns: slots that are somebody else's by now, or were set back by hand.
+        :raises CoordinatorUnavailable: they may be recorded or not.
+        """
+        now = self._clock.elapsed()
+        if now < self._record_at:
+            return []
+        self._record_at = now + RECORD_SECONDS
+        with self._lock:
+            return self._record_moments([slot for slot in self._slots.values() if slot.open])
+
+    def _record_moments(self, slots: Sequence[_Slot]) -> Collection[Claim]:
+        moments = {slot.claim.partition.number: slot.swept for slot in slots}
+        floors = [(warm.slot, self._floor_of(warm)) for warm in self._warm.values()]
+        for slot, floor in [*floors, *self._cooled.values()]:
+            number = slot.claim.partition.number
+            if number in moments:
+                moments[number] = min(moments[number], floor)
+        moved = [slot for slot in slots if moments[slot.claim.partition.number] > slot.recorded]
+        if not moved:
+            return []
+        refused = self._coordinator.commit(
+            {slot.claim: moment_of(moments[slot.claim.partition.number]) for slot in moved}
+        )
+        for slot in moved:
+            slot.recorded = moments[slot.claim.partition.number]
+        return refused
+
+    def _floor_of(self, warm: _Warm) -> int:
+        """Up to where everything in a queue is finished and recorded; new partitions hold it until they are taken over."""
+        if len(warm.lanes) < warm.partitions:
+            return warm.floor
+        with self._lanes.lock:
+            return min((max(warm.floor, _finished(lane)) for lane in warm.lanes), default=warm.floor)
+
+    # Looking for work
+
+    def run(self, over: threading.Event) -> None:
+        """Sweep, until it is over."""
+        with self._make_client() as client:
+            next_sweep = 0.0
+            while not over.is_set():
+                began = self._clock.elapsed()
+                try:
+                    if self._more.is_set() or began >= next_sweep:
+                        self._more.clear()
+                        self._sweep(client, over)
+                        now = self._clock.elapsed()
+                        next_sweep = now + max(LEAST_REST_SECONDS, (now - began) * REST_SHARE)
+                    self._take_over_all(client, over)
+                except QueueyError as error:
+                    log.warning("work cannot be looked for: %s", error)
+                    next_sweep = began + LEAST_REST_SECONDS
+                self._cool()
+                over.wait(TICK_SECONDS)
+        if self._recorder is not None:
+            with self._recording:
+                self._recorder.close()
+
+    def _sweep(self, client: Client, over: threading.Event) -> None:
+        """Find the queues of all slots in which something came since the last sweep.
+
+        It ends where the watermark was *before* the queues were listed: what a queue that is made later gets lies behind it.
+        """
+        first = next(client.queues(page_size=1), None)
+        upto = 0 if first is None else client.news([first.name], 0)[1]
+        if first is not None and not upto:
+            return  # it has just been deleted: soon again
+        with self._lock:
+            slots = {number: slot for number, slot in self._slots.items() if slot.open}
+            warm, cooled = set(self._warm), dict(self._cooled)
+        if not slots:
+            return
+        listed = {name: n for name, n in self._list_queues(client).items() if slot_of(name) in slots}
+        self._compare(warm, listed)
+        cold = [(name, n, slots[slot_of(name)]) for name, n in listed.items() if name not in warm | cooled.keys()]
+        portions = _questions([_Look(name, n, slot, slot.swept) for name, n, slot in cold])
+        portions += _questions([_Look(name, listed[name], *each) for name, each in cooled.items() if name in listed])
+        for some in portions:
+            found, _ = client.news([look.queue for look in some], min(look.since for look in some))
+            with self._lock:
+                for look in some:
+                    if look.queue in found and look.queue not in self._warm and look.slot.open:
+                        self._warm[look.queue] = _Warm(look.slot, look.partitions, look.since)
+            self._take_over_all(client, over)
+            if over.is_set():
+                return
+        with self._lock:
+            for slot in slots.values():
+                slot.swept = max(slot.swept, upto)
+                slot.sweeps += 1
+            for name, each in cooled.items():
+                if self._cooled.get(name) == each:
+                    del self._cooled[name]
+
+    def _compare(self, warm: Collection[str], listed: Mapping[str, int]) -> None:
+        """Queues that were warm before they were listed: some have grown, some are gone."""
+        with self._lock:
+            for name in warm:
+                found = self._warm.get(name)
+                if found is None or not found.slot.open:
+                    continue
+                found.partitions = listed.get(name, 0)
+                if name not in listed:
+                    self._lanes.remove([lane.claim for lane in found.lanes])
+                    del self._warm[name]
+
+    def _take_over_all(self, client: Client, over: threading.Event) -> None:
+        with self._lock:
+            for warm in self._warm.values():
+                if warm.fenced and not any(lane.running for lane in warm.lanes):
+                    warm.floor = self._floor_of(warm)
+                    self._lanes.remove([lane.claim for lane in warm.lanes])
+                    warm.lanes, warm.fenced = [], False
+            wanted = [(name, warm) for name, warm in self._warm.items() if len(warm.lanes) < warm.partitions]
+        for name, warm in wanted:
+            if over.is_set() or not self._coordinator.trusted():
+                return
+            if warm.slot.open and not warm.fenced:
+                self._take_over(client, name, warm)
+
+    def _take_over(self, client: Client, queue: str, warm: _Warm) -> None:
+        """Raise the generations of a queue, then read its offsets (G14).
+
+        Work begins only if the slot is still sure to be this member's *after* that: then its next owner will raise them further.
+        """
+        has = {lane.claim.partition.number for lane in warm.lanes}
+        try:
+            found = self._raise(client, queue, set(range(1, warm.partitions + 1)) - has, warm.slot.claim.generation)
+        except (StaleGeneration, QueueNotFound, InvalidParameter):
+            return  # somebody else does the same, or it is not what it was when it was listed: the next sweep tells
+        if not self._coordinator.trusted():
+            return
+        with self._lock:
+            if self._warm.get(queue) is not warm or not warm.slot.open:
+                return
+            for each in found:
+                claim = Claim(Partition(queue, each.partition), each.generation)
+                start = Offset(each.incarnation, ZERO_ID if each.id is None else each.id)
+                warm.lanes.append(self._make_lane(claim, start))
+                self._lanes.add(warm.lanes[-1])
+            warm.until = self._clock.elapsed() + WARM_SECONDS
+        self._fetcher.follow([queue], {queue: found[0].incarnation})
+
+    def _raise(self, client: Client, queue: str, numbers: Collection[int], generation: int) -> Sequence[GroupOffset]:
+        """:param generation: of the slot's claim."""
+        try:
+            return client.take_over(queue, self._group, sorted(numbers), generation * RESETS)
+        except StaleGeneration:  # it was reset; or claims were counted elsewhere before
+            before = client.offsets(queue, self._group)
+            above = max(each.generation for each in before if each.partition in numbers) + 1
+            return client.take_over(queue, self._group, sorted(numbers), above)
+
+    def _cool(self) -> None:
+        """Let go of queues in which nothing is left, and nothing came for a while."""
+        now = self._clock.elapsed()
+        with self._lock:
+            for name, warm in list(self._warm.items()):
+                if not warm.lanes or len(warm.lanes) < warm.partitions:
+                    continue
+                with self._lanes.lock:
+                    rests = all(lane.open and lane.idle and lane.at_end for lane in warm.lanes)
+                    if not rests:
+                        warm.until = now + WARM_SECONDS
+                    elif now >= warm.until:
+                        # Not later than the last listing: the queue may have got partitions that nobody reads yet.
+                        read_upto = min(lane.read_upto for lane in warm.lanes)
+                        self._cooled[name] = warm.slot, min(read_upto, warm.slot.swept)
+                        self._lanes.remove([lane.claim for lane in warm.lanes])
+                        del self._warm[name]
+
+
+def _finished(lane: Lane) -> int:
+    if lane.open and lane.idle:
+        return lane.read_upto
+    return 0 if lane.committed is None else lane.committed.ticks
+
+
+def _questions(looks: Sequence[_Look]) -> list[list[_Look]]:
+    """Portions that one request may read, those of the oldest moments together."""
+    portions: list[list[_Look]] = []
+    partitions = PARTITIONS_IN_ONE_QUESTION
+    for look in sorted(looks, key=lambda each: each.since):
+        partitions += look.partitions
+        if partitions > PARTITIONS_IN_ONE_QUESTION or len(portions[-1]) == IN_ONE_QUESTION:
+            portions.append([])
+            partitions = look.partitions
+        portions[-1].append(look)
+    return portions

@@ -1,0 +1,317 @@
+"""Very many small queues, divided by hash slots: as much in ZooKeeper as a few, and nothing lost when a worker dies (G16)."""
+
+from __future__ import annotations
+
+import threading
+from collections import Counter
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any
+
+import pytest
+from kazoo.client import KazooClient
+
+from qdo import Client, Context, Message, NewMessage, Worker
+from qdo.assign import Partition
+from qdo.job import Job
+from qdo.local import LocalCoordinator
+from qdo.offsets import OffsetsInQueuey
+from qdo.slots import ALL, RESETS, SLOTS, Slots, slot_of
+from queuey.errors import ConfigurationError
+from tests.functional.client import Server, new_name
+from tests.functional.crew import WAIT_SECONDS, Crew, crew_in
+from tests.functional.servers import Door, eventually
+from tests.services.fixtures import Reached
+
+MOST_NODES = 3 * SLOTS + 20
+"""Claim, owner and offset of each slot; members, the plan and folders."""
+MAX_TICKS = 1 << 59
+Run = Callable[..., Worker]
+
+
+@pytest.fixture
+def server(shipped_door: Door, next_fresh: Callable[[], str]) -> Iterator[Server]:
+    with Server(shipped_door, next_fresh()) as found:
+        yield found
+
+
+@pytest.fixture
+def make_client(server: Server) -> Callable[[], Client]:
+    return lambda: Client(server.url, server.application, server.key)
+
+
+@pytest.fixture
+def crew(tmp_path: Path, server: Server) -> Iterator[Crew]:
+    with crew_in(tmp_path, server) as found:
+        yield found
+
+
+def make_queues(make_client: Callable[[], Client], count: int, prefix: str = "u") -> list[str]:
+    names = [f"{prefix}{number:05d}" for number in range(count)]
+
+    def make(some: list[str]) -> None:
+        with make_client() as client:
+            for name in some:
+                client.create_queue(name, partitions=1)
+
+    with ThreadPoolExecutor(8) as pool:
+        list(pool.map(make, (names[at::8] for at in range(8))))
+    return names
+
+
+def nodes_below(zookeeper: KazooClient, path: str) -> int:
+    return 1 + sum(nodes_below(zookeeper, f"{path}/{child}") for child in zookeeper.get_children(path))
+
+
+@pytest.mark.parametrize("count", [1500, pytest.param(20_000, marks=pytest.mark.long)])
+def test_small_queues_are_all_worked_on_though_a_worker_dies(
+    crew: Crew, make_client: Callable[[], Client], zookeeper: Reached, count: int
+) -> None:
+    names = make_queues(make_client, count)
+    root = f"/slots-{new_name()}"
+    crew.environment["QDO_ZOOKEEPER"] = zookeeper.hosts + root
+    with make_client() as client:
+        for name in names[::10]:
+            client.append_batch(name, [f"{name} first", f"{name} second"])
+        workers = [
+            crew.start("work", "jobs:note", "--queue", "u*", "--slots", "--session-seconds", "2") for _ in range(3)
+        ]
+        eventually(lambda: len(crew.notes) > len(names) // 20, seconds=60)
+        workers.pop().kill()
+        for name in names[5::10]:
+            client.append(name, f"{name} later")
+
+    wanted = {f"1 {name} {which}" for name in names[::10] for which in ("first", "second")}
+    wanted |= {f"1 {name} later" for name in names[5::10]}
+    eventually(lambda: wanted <= set(crew.notes), seconds=100)
+    with make_client() as client:
+        late = client.create_queue("u-late", partitions=2).name
+        client.append(late, "a queue that came later")
+    eventually(lambda: any("came later" in note for note in crew.notes), seconds=30)
+
+    assert [crew.end(worker) for worker in workers] == [0, 0]
+    seen = Counter(crew.notes)
+    assert set(seen) == wanted | {note for note in seen if "came later" in note}
+    firsts = {name: crew.notes.index(f"1 {name} first") for name in names[::10]}
+    assert all(crew.notes.index(f"1 {name} second") > at for name, at in firsts.items())
+    observer = KazooClient(zookeeper.hosts)
+    observer.start()
+    assert nodes_below(observer, root) <= MOST_NODES
+    observer.stop()
+    observer.close()
+
+
+# One process, and a group of this machine
+
+
+@pytest.fixture
+def run(tmp_path: Path, make_client: Callable[[], Client]) -> Iterator[Callable[..., Worker]]:
+    """A worker in a thread of its own; ended with the test."""
+    started: list[tuple[Worker, threading.Thread]] = []
+
+    def start(job: Job, **more: Any) -> Worker:
+        worker = Worker(
+            job,
+            ["u*"],
+            LocalCoordinator("g", tmp_path, session_seconds=2.0),
+            make_client,
+            group="g",
+            slots=True,
+            **more,
+        )
+        thread = threading.Thread(target=worker.run)
+        thread.start()
+        started.append((worker, thread))
+        return worker
+
+    yield start
+    for worker, thread in started:
+        worker.stop(at_once=True)
+        thread.join(30)
+
+
+@pytest.fixture
+def outside(tmp_path: Path, make_client: Callable[[], Client]) -> Iterator[OffsetsInQueuey]:
+    """Who looks at the group."""
+    found = OffsetsInQueuey(LocalCoordinator("g", tmp_path), make_client(), "g")
+    yield found
+    found.close()
+
+
+class Seen:
+    """A job that notes what it got."""
+
+    def __init__(self) -> None:
+        self.texts: list[str] = []
+        self.places: dict[tuple[str, int], list[str]] = {}
+
+    def __call__(self, message: Message, context: Context) -> None:
+        self.texts.append(message.text)
+        self.places.setdefault((context.queue, context.partition), []).append(message.text)
+
+    def until(self, *texts: str) -> None:
+        eventually(lambda: set(texts) <= set(self.texts), seconds=WAIT_SECONDS)
+
+
+def moment(outside: OffsetsInQueuey, queue: str) -> int:
+    at = outside.offsets().get(Partition(ALL, slot_of(queue)))
+    return 0 if at is None else at.message_id.ticks
+
+
+def test_a_moment_never_passes_what_is_not_finished(
+    run: Run, make_client: Callable[[], Client], outside: OffsetsInQueuey
+) -> None:
+    """Or the next owner would not look for it."""
+    names = make_queues(make_client, 40)
+    go, begun = threading.Event(), threading.Event()
+
+    def hangs(message: Message, context: Context) -> None:
+        if context.queue == names[0]:
+            begun.set()
+            go.wait(60)
+
+    with make_client() as client:
+        held = client.append(names[0], "held").id
+        client.append(names[1], "other")
+    first = run(hangs)
+    assert begun.wait(WAIT_SECONDS)
+    eventually(lambda: moment(outside, names[1]) > held.ticks, seconds=WAIT_SECONDS)
+    assert moment(outside, names[0]) < held.ticks
+
+    first.stop(at_once=True)
+    seen = Seen()
+    run(seen)
+
+    seen.until("held")
+    go.set()
+    eventually(lambda: moment(outside, names[0]) > held.ticks, seconds=WAIT_SECONDS)
+    assert "other" not in seen.texts
+
+
+def test_a_moment_that_runs_ahead_is_found(
+    run: Run, make_client: Callable[[], Client], outside: OffsetsInQueuey, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What the test before would find: a slot that counts as finished what is under way."""
+    monkeypatch.setattr(Slots, "_floor_of", lambda _self, _warm: MAX_TICKS)
+    (name,) = make_queues(make_client, 1)
+    go = threading.Event()
+    with make_client() as client:
+        held = client.append(name, "held").id
+    first = run(lambda _message, _context: go.wait(60))
+    eventually(lambda: moment(outside, name) > held.ticks, seconds=WAIT_SECONDS)
+
+    first.stop(at_once=True)
+    eventually(lambda: not outside.members(), seconds=WAIT_SECONDS)
+    seen = Seen()
+    second = run(seen)
+    eventually(lambda: second.group.settled and second._slots is not None and second._slots.at_end())
+
+    assert seen.texts == []
+    go.set()
+
+
+def test_queues_that_come_grow_go_and_are_made_anew_are_worked_on(run: Run, make_client: Callable[[], Client]) -> None:
+    warm, cold = make_queues(make_client, 2)
+    seen = Seen()
+    run(seen)
+    with make_client() as client:
+        client.append(warm, "warm")
+        seen.until("warm")
+        for name in (warm, cold):
+            client.create_queue(name, partitions=3)
+            client.append(name, NewMessage(f"{name} grown", partition=3))
+        seen.until(f"{warm} grown", f"{cold} grown")
+        client.delete_queue(warm)
+        client.create_queue(warm)
+        client.append(warm, "anew")
+        client.create_queue("u-later", partitions=2)
+        client.append("u-later", NewMessage("later", partition=2))
+        seen.until("anew", "later")
+
+    assert Counter(seen.texts) == Counter(["warm", f"{warm} grown", f"{cold} grown", "anew", "later"])
+
+
+def test_an_offset_that_is_set_back_is_found_by_who_is_at_work_and_by_who_comes(
+    run: Run, make_client: Callable[[], Client], outside: OffsetsInQueuey
+) -> None:
+    """Though nothing new came: the slot's moment is set back with it."""
+    (name,) = make_queues(make_client, 1)
+    seen, again = Seen(), Seen()
+    first = run(seen)
+    with make_client() as client:
+        last = client.append_batch(name, ["a", "b"])[-1].id
+        seen.until("a", "b")
+        eventually(lambda: moment(outside, name) > last.ticks, seconds=WAIT_SECONDS)
+
+        outside.reset({Partition(name, 1): None})
+        eventually(lambda: seen.texts == ["a", "b", "a", "b"], seconds=WAIT_SECONDS)
+        eventually(lambda: moment(outside, name) > last.ticks, seconds=WAIT_SECONDS)
+        first.stop()
+        eventually(lambda: not outside.members(), seconds=WAIT_SECONDS)
+        outside.reset({Partition(name, 1): None})
+        run(again)
+
+        again.until("a", "b")
+        (offset,) = client.offsets(name, "g")
+    assert again.texts == ["a", "b"]
+    assert offset.generation > RESETS
+
+
+def test_a_commit_that_was_overtaken_is_refused_and_the_queue_taken_over_anew(
+    run: Run, make_client: Callable[[], Client]
+) -> None:
+    """G14: somebody set the offset of a warm queue by REST alone, right under its owner."""
+    (name,) = make_queues(make_client, 1)
+    go, begun = threading.Event(), threading.Event()
+    texts: list[str] = []
+
+    def job(message: Message, context: Context) -> None:
+        texts.append(message.text)
+        begun.set()
+        go.wait(60)
+
+    worker = run(job)
+    with make_client() as client:
+        client.append_batch(name, ["a", "b"])
+        assert begun.wait(WAIT_SECONDS)
+        client.reset_offsets(name, "g", "beginning")
+        go.set()
+        eventually(lambda: texts.count("a") == 2 and texts.count("b") >= 1, seconds=WAIT_SECONDS)
+        eventually(lambda: client.offsets(name, "g")[0].id is not None, seconds=WAIT_SECONDS)
+
+    assert worker.counts.refused
+
+
+def test_a_group_divides_slots_or_partitions_but_not_both(
+    run: Run, tmp_path: Path, make_client: Callable[[], Client]
+) -> None:
+    make_queues(make_client, 1)
+    first = run(Seen())
+    eventually(lambda: first.group.settled, seconds=WAIT_SECONDS)
+    other = Worker(print, ["u*"], LocalCoordinator("g", tmp_path, session_seconds=2.0), make_client, group="g")
+
+    with pytest.raises(ConfigurationError, match="all of them work with --slots, or none"):
+        other.run()
+
+    assert first.group.settled
+
+
+def test_slots_begin_at_the_beginning(run: Run) -> None:
+    with pytest.raises(ConfigurationError, match="from_end"):
+        run(print, from_end=True)
+
+
+@pytest.mark.parametrize("exits", [0, 30])
+def test_a_backlog_in_slots_has_an_end(tmp_path: Path, make_client: Callable[[], Client], exits: int) -> None:
+    names = make_queues(make_client, exits)
+    seen = Seen()
+    with make_client() as client:
+        for name in names[::3]:
+            client.append_batch(name, [f"{name} {number}" for number in range(5)])
+    worker = Worker(seen, ["u*"], LocalCoordinator("g", tmp_path), make_client, slots=True, exit_at_end=True)
+
+    worker.run()
+
+    assert len(seen.texts) == len(names[::3]) * 5
+    assert all(texts == sorted(texts) for texts in seen.places.values())
