@@ -5,7 +5,7 @@ from __future__ import annotations
 import click
 
 from qdo.cli.options import dead_letters_option, queues_option
-from qdo.cli.pipeline.options import Place, html_option, out_option, with_spark
+from qdo.cli.pipeline.options import Place, ask, html_option, out_option, with_spark
 from qdo.dead import DeadLetters
 from queuey.cli.options import Server, with_server
 from queuey.cli.output import output_option, say, write_rows
@@ -43,11 +43,18 @@ def dead_letters_command(
 
     where = DeadLetters(dead_letters, "")
     pattern = pattern_of([where.queue_for(queue) for queue in queues] or [where.queue_for("*")])
+    ask(server)
     spark = place.session("dead-letters")
     if out is not None:
         demand_new(spark, out)
     messages = read_messages(
-        spark, server.url, server.application, server.token or server.key, pattern=pattern, columns=READ
+        spark,
+        server.url,
+        server.application,
+        server.token or server.key,
+        pattern=pattern,
+        columns=READ,
+        timeout_seconds=server.timeout_seconds,
     )
     found = job(messages, samples=samples)
     if out is not None:

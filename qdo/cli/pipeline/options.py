@@ -9,7 +9,7 @@ from typing import Any
 
 import click
 
-from queuey.cli.options import Command
+from queuey.cli.options import Command, Server
 
 
 @dataclass(frozen=True)
@@ -56,9 +56,24 @@ def with_spark(command: Command) -> Command:
     )
     @functools.wraps(command)
     def call(master: str | None, driver_memory: str | None, conf: Mapping[str, str], **given: Any) -> None:
-        command(place=Place(master, driver_memory, conf), **given)
+        from qdo.pipeline.jobs.failures import SparkFailed, plain_errors
+
+        try:
+            with plain_errors():
+                command(place=Place(master, driver_memory, conf), **given)
+        except SparkFailed as error:
+            raise click.ClickException(str(error)) from error
 
     return call
+
+
+def ask(server: Server) -> None:
+    """See that a server answers and knows who asks, in a moment: Spark takes longer to start and to give up.
+
+    :raises QueueyError: it does not.
+    """
+    with server.client() as client:
+        next(iter(client.queues(page_size=1)), None)
 
 
 def _pairs(_ctx: click.Context, _param: click.Parameter, given: tuple[str, ...]) -> dict[str, str]:

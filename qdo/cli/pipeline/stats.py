@@ -8,7 +8,7 @@ from decimal import Decimal
 import click
 
 from qdo.cli.options import queues_option
-from qdo.cli.pipeline.options import Place, html_option, out_option, with_spark
+from qdo.cli.pipeline.options import Place, ask, html_option, out_option, with_spark
 from queuey.cli.options import Server, with_server
 from queuey.cli.output import form_for, output_option, write_rows
 from queuey.cli.times import Moment
@@ -48,6 +48,7 @@ def stats_command(
     from qdo.pipeline.jobs.results import demand_new, printable, write_results
     from qdo.pipeline.jobs.stats import READ, SHOWN, page, readable, stats
 
+    ask(server)
     spark = place.session("stats")
     if out is not None:
         demand_new(spark, out)
@@ -60,6 +61,7 @@ def stats_command(
         columns=READ,
         since=_milliseconds(since),
         until=_milliseconds(until),
+        timeout_seconds=server.timeout_seconds,
     )
     found = stats(messages, now=datetime.now(UTC), top_keys=top_keys)
     if out is not None:

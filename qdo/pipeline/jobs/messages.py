@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import fnmatch
+import math
 import re
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
@@ -23,6 +24,7 @@ def read_messages(
     columns: Sequence[str],
     since: str | None = None,
     until: str | None = None,
+    timeout_seconds: float = 60,
 ) -> DataFrame:
     """What is in queues, as the format ``queuey`` reads it.
 
@@ -30,6 +32,7 @@ def read_messages(
     :param columns: only these are sent.
     :param since: from here on, milliseconds since 1970 or ISO 8601; None is the beginning.
     :param until: up to here, itself not included; None is the end as it is now.
+    :param timeout_seconds: to wait for the next bytes of an answer, in whole seconds.
     """
     options = {
         "url": url,
@@ -39,6 +42,7 @@ def read_messages(
         "columns": ",".join(columns),
         "startingTimestamp": since,
         "endingTimestamp": until,
+        "timeout": str(math.ceil(timeout_seconds)),
     }
     reader = spark.read.format("queuey")
     for name, value in options.items():

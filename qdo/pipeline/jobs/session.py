@@ -23,7 +23,6 @@ DRIVER_MEMORY = "2g"
 _ALWAYS = {
     "spark.python.unix.domain.socket.enabled": "true",
     "spark.sql.session.timeZone": "UTC",
-    "spark.log.level": "WARN",
 }
 _ON_ONE_MACHINE = {
     "spark.ui.enabled": "false",
@@ -31,7 +30,7 @@ _ON_ONE_MACHINE = {
     "spark.driver.host": "127.0.0.1",
     # A core has little to do in a small job, and 200 tasks of nothing take longer than the job.
     "spark.sql.adaptive.coalescePartitions.parallelismFirst": "false",
-    "spark.log.level": "ERROR",
+    "spark.driver.extraJavaOptions": f"-Dlog4j2.configurationFile={Path(__file__).with_name('log4j2.properties').as_uri()}",
 }
 
 
@@ -86,7 +85,7 @@ def _has_java() -> bool:
 def _settings(master: str | None, driver_memory: str | None, *, submitted: bool) -> dict[str, str]:
     """What ``spark-submit`` was told stands, but for a master that was named here."""
     if submitted:
-        return {**_ALWAYS, **({"spark.master": master} if master else {})}
+        return {**_ALWAYS, "spark.log.level": "WARN", **({"spark.master": master} if master else {})}
     master = master or LOCAL
     settings = {
         **_ALWAYS,
@@ -95,6 +94,7 @@ def _settings(master: str | None, driver_memory: str | None, *, submitted: bool)
         "spark.ui.showConsoleProgress": str(sys.stderr.isatty()).lower(),
     }
     if not master.startswith("local"):
-        return settings
+        return {**settings, "spark.log.level": "WARN"}
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
+    os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
     return {**settings, **_ON_ONE_MACHINE}

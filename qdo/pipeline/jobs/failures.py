@@ -1,0 +1,53 @@
+"""What went wrong in Spark, said as everywhere else: an error of Queuey's if it was one, else one sentence."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+from queuey.errors import error_classes
+
+__all__ = ["SparkFailed", "plain_errors"]
+
+_OURS = re.compile(r"queuey\.errors\.(\w+): (.*)")
+_SPARK = ("pyspark", "py4j")
+
+
+class SparkFailed(Exception):
+    """Spark gave up; the text says why."""
+
+
+@contextmanager
+def plain_errors() -> Iterator[None]:
+    """Around work on Spark, whose errors are tracebacks of two languages inside of each other.
+
+    :raises QueueyError: a task or the plan met one; the last that is named.
+    :raises SparkFailed: for any other reason.
+    """
+    try:
+        yield
+    except Exception as error:
+        if type(error).__module__.partition(".")[0] not in _SPARK:
+            raise
+        text = str(error)
+        classes = error_classes()
+        ours = [(classes[name], said) for name, said in _OURS.findall(text) if name in classes]
+        if ours:
+            found, said = ours[-1]
+            raise found(said.strip()) from error
+        raise SparkFailed(reason(text)) from error
+
+
+def reason(text: str) -> str:
+    r"""The line that matters: the last of a Python traceback, or else the first.
+
+    >>> reason("[X] task failed: Traceback (most recent call last):\n  File \"a.py\", line 1\nValueError: no number\n SQLSTATE: 38000")
+    'ValueError: no number'
+    >>> reason("[PATH_NOT_FOUND] Path does not exist: x. SQLSTATE: 42K03;\n'Project")
+    '[PATH_NOT_FOUND] Path does not exist: x.'
+    """
+    told = text.rpartition("Traceback (most recent call last):\n")[2]
+    lines = [line for line in told.splitlines() if line and not line.startswith(" ")]
+    first = lines[0] if lines else "no reason was given"
+    return re.sub(r"\s*SQLSTATE: \w+;?$", "", first)

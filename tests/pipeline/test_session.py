@@ -1,0 +1,91 @@
+"""How jobs get their Spark, and how they say that they could not."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner
+from pyspark.sql import SparkSession
+
+from qdo.cli import main
+from qdo.pipeline.jobs.failures import SparkFailed, plain_errors
+from qdo.pipeline.jobs.session import session
+from queuey.errors import ConfigurationError, QueueNotFound
+from tests.functional.servers import Door
+from tests.pipeline.conftest import APPLICATION
+
+SAID = """
+from qdo.pipeline.jobs.session import session
+spark = session("said", conf={"spark.sql.shuffle.partitions": "3"})
+print(spark.sparkContext.master, spark.conf.get("spark.sql.session.timeZone"), spark.conf.get("spark.driver.memory"),
+      spark.conf.get("spark.sql.shuffle.partitions"), spark.conf.get("spark.ui.enabled"),
+      spark.range(3).rdd.map(lambda row: __import__("sys").executable).first())
+spark.read.format("queuey")
+"""
+
+
+def test_without_a_word_it_is_this_machine_and_quiet() -> None:
+    """Its own process: a session is one for all of a process."""
+    done = subprocess.run([sys.executable, "-c", SAID], capture_output=True, text=True, timeout=120, check=False)
+
+    assert done.stdout.split() == ["local[*]", "UTC", "2g", "3", "false", sys.executable], done.stderr
+    # The virtual machine's own word about a module of Spark's, which nothing can be told to keep.
+    assert [line for line in done.stderr.splitlines() if "incubator" not in line] == []
+
+
+def test_without_java_the_sentence_says_what_to_install(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setenv("PATH", str(tmp_path))
+    monkeypatch.delenv("JAVA_HOME", raising=False)
+
+    with pytest.raises(ConfigurationError, match="Spark needs Java 17 or newer"):
+        session("test")
+
+
+def test_without_pyspark_the_sentence_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "pyspark.sql", None)
+
+    with pytest.raises(ConfigurationError, match=r"pip install 'queuey\[spark\]'"):
+        session("test")
+
+
+@pytest.mark.parametrize("given", ["sql.shuffle.partitions=4", "spark.sql.shuffle.partitions"])
+def test_a_setting_that_is_none_of_sparks_is_refused(given: str) -> None:
+    result = CliRunner().invoke(main, ["pipeline", "stats", "--conf", given])
+
+    assert result.exit_code == 2
+    assert "is not of the form spark.NAME=VALUE" in result.stderr
+
+
+@pytest.mark.parametrize("job", ["stats", "dead-letters"])
+def test_no_server_and_a_wrong_key_are_told_before_spark_starts(
+    job: str, door: Door, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("qdo.pipeline.jobs.session.session", None)
+
+    unreachable = CliRunner().invoke(main, ["pipeline", job, "--url", "http://127.0.0.1:9"])
+    stranger = CliRunner().invoke(
+        main, ["pipeline", job], env={"QUEUEY_URL": door.url, "QUEUEY_APPLICATION": APPLICATION, "QUEUEY_KEY": "0" * 42}
+    )
+
+    assert (unreachable.exit_code, "no server answers" in unreachable.stderr) == (5, True)
+    assert stranger.exit_code == 4
+
+
+def test_an_error_of_ours_comes_out_of_a_task_as_itself(spark: SparkSession) -> None:
+    missing = spark.read.format("queuey").option("url", "http://127.0.0.1:9").option("subscribe", "x")
+
+    with pytest.raises(ConfigurationError, match="option typo is none of the format queuey"), plain_errors():
+        missing.option("typo", "1").load().collect()
+
+
+def test_an_error_of_sparks_is_one_line(spark: SparkSession) -> None:
+    with pytest.raises(SparkFailed, match=r"^\[DIVIDE_BY_ZERO\][^\n]*$"), plain_errors():
+        spark.sql("select 1 / 0").collect()
+
+
+def test_an_error_of_neither_stays_what_it_is() -> None:
+    with pytest.raises(QueueNotFound), plain_errors():
+        raise QueueNotFound
