@@ -154,6 +154,13 @@ class Coordinator(ABC):
         :returns: claims that somebody has taken over: of these nothing was recorded.
         """
 
+    @abstractmethod
+    def resets(self) -> int:
+        """How often offsets of the group were set by hand. May be as old as the last notice, like :meth:`members`.
+
+        When it has changed, :meth:`claim` gives other claims for those partitions than before.
+        """
+
     # For whoever looks from outside; no membership is needed.
 
     @abstractmethod

@@ -92,6 +92,8 @@ class Group:
         self.plan = Plan()
         self.rebalances = 0
         """Times that what this member owns has changed."""
+        self._resets = 0
+        """That this member has heard of."""
         self._held: dict[Partition, Claim] = {}
         self._draining: dict[Claim, float] = {}
         self._fenced: set[Claim] = set()
@@ -126,6 +128,7 @@ class Group:
                 self.name = self._coordinator.join(self._about)
                 log.info("joined", extra={"member": self.name})
             self._forget_fenced()
+            self._heed_resets()
             rest = self._lead()
             return min(rest, self._follow())
         except SessionLost as error:
@@ -148,6 +151,18 @@ class Group:
             self._owner.lost(fenced)
             self._held = {partition: claim for partition, claim in self._held.items() if claim not in fenced}
             self._draining = {claim: until for claim, until in self._draining.items() if claim not in fenced}
+
+    def _heed_resets(self) -> None:
+        """Somebody has set offsets by hand: give back what it concerns, and claim it anew from the new place.
+
+        Who has something to commit would learn of it by a refusal; who waits for messages only here.
+        """
+        resets = self._coordinator.resets()
+        if resets != self._resets and self._held:
+            now = self._coordinator.claim(list(self._held))
+            if changed := [claim.partition for claim in self.held if claim not in now]:
+                self._begin_draining(changed)
+        self._resets = resets
 
     # Leading
 

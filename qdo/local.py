@@ -195,6 +195,10 @@ class LocalCoordinator(Coordinator):
                     refused.append(claim)
         return refused
 
+    def resets(self) -> int:
+        with self._reading():
+            return sum(count for (count,) in self._ask("SELECT count FROM resets WHERE grp = ?", self._group))
+
     def owners(self) -> Mapping[Partition, tuple[str, int]]:
         alive = {member.name for member in self.members()}
         with self._reading():
@@ -216,6 +220,9 @@ class LocalCoordinator(Coordinator):
 
     def reset(self, offsets: Mapping[Partition, Offset | None]) -> None:
         with self._changing():
+            self._ask(
+                "INSERT INTO resets (grp, count) VALUES (?, 1) ON CONFLICT DO UPDATE SET count = count + 1", self._group
+            )
             for partition, offset in offsets.items():
                 self._ask(
                     "INSERT INTO claims (grp, part, generation, offset) VALUES (?, ?, 1, ?)"

@@ -11,3 +11,5 @@ CREATE TABLE IF NOT EXISTS claims (
     grp TEXT NOT NULL, part TEXT NOT NULL, generation INTEGER NOT NULL, member TEXT, offset TEXT,
     PRIMARY KEY (grp, part)
 ) WITHOUT ROWID;
+-- How often offsets were set by hand: members look at their claims again.
+CREATE TABLE IF NOT EXISTS resets (grp TEXT PRIMARY KEY, count INTEGER NOT NULL) WITHOUT ROWID;

@@ -123,6 +123,9 @@ class OffsetsInQueuey(Coordinator):
                 return True  # its offsets went with it
         return True
 
+    def resets(self) -> int:
+        return self._inner.resets()
+
     def owners(self) -> Mapping[Partition, tuple[str, int]]:
         """The generations are the coordinator's: those in Queuey may be higher."""
         return self._inner.owners()
@@ -148,15 +151,17 @@ class OffsetsInQueuey(Coordinator):
         ids: dict[str, dict[int, MessageId | str | None]] = defaultdict(dict)
         for (queue, number), offset in offsets.items():
             ids[queue][number] = None if offset is None else offset.message_id
-        if not any(map(is_slot, self._inner.known())):
-            self._inner.reset(dict.fromkeys(offsets))  # so that the coordinator knows of them
         for queue, some in ids.items():
             with self._asking() as client:
                 client.reset_offsets(queue, self._group, some)
-        self._set_slots_back(offsets)
+        # Only now members may hear of it: they read the offsets again.
+        if any(map(is_slot, self._inner.known())):
+            self._set_slots_back(offsets)
+        else:
+            self._inner.reset(dict.fromkeys(offsets))
 
     def _set_slots_back(self, offsets: Mapping[Partition, Offset | None]) -> None:
-        """Only after the offsets are set: then the slots' owners look again at what came since."""
+        """The slots' owners look again at what came since then."""
         moments = {part: offset for part, offset in self._inner.offsets().items() if is_slot(part)}
         back: dict[Partition, Offset | None] = {}
         for (queue, _), offset in offsets.items():

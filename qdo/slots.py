@@ -49,7 +49,7 @@ IN_ONE_QUESTION = 100
 """Queues that a server reads at once."""
 PARTITIONS_IN_ONE_QUESTION = 200
 REST_SHARE = 9
-"""A sweep is followed by a rest of so many times its length: looking for work takes a tenth of the time of one thread."""
+"""A sweep is followed by a rest of so many times its length, work that it found not counted."""
 LEAST_REST_SECONDS = 1.0
 TICK_SECONDS = 0.2
 WARM_SECONDS = 5.0
@@ -184,6 +184,7 @@ class Slots:
                 self._lanes.remove(self._lane_claims(claim))
                 if self._has(claim):
                     slot = self._slots.pop(claim.partition.number)
+                    slot.open = False  # a sweep may know it
                     self._warm = {name: warm for name, warm in self._warm.items() if warm.slot is not slot}
                     self._cooled = {name: each for name, each in self._cooled.items() if each[0] is not slot}
 
@@ -287,9 +288,8 @@ class Slots:
                 try:
                     if self._more.is_set() or began >= next_sweep:
                         self._more.clear()
-                        self._sweep(client, over)
-                        now = self._clock.elapsed()
-                        next_sweep = now + max(LEAST_REST_SECONDS, (now - began) * REST_SHARE)
+                        looked = self._sweep(client, over)
+                        next_sweep = self._clock.elapsed() + max(LEAST_REST_SECONDS, looked * REST_SHARE)
                     self._take_over_all(client, over)
                 except QueueyError as error:
                     log.warning("work cannot be looked for: %s", error)
@@ -300,20 +300,23 @@ class Slots:
             with self._recording:
                 self._recorder.close()
 
-    def _sweep(self, client: Client, over: threading.Event) -> None:
-        """Find the queues of all slots in which something came since the last sweep.
+    def _sweep(self, client: Client, over: threading.Event) -> float:
+        """Find the queues of all slots in which something came since the last sweep, and take them over.
 
         It ends where the watermark was *before* the queues were listed: what a queue that is made later gets lies behind it.
+
+        :returns: seconds that looking took, without what was found.
         """
+        began, elapsed = self._clock.elapsed(), self._clock.elapsed
         first = next(client.queues(page_size=1), None)
         upto = 0 if first is None else client.news([first.name], 0)[1]
         if first is not None and not upto:
-            return  # it has just been deleted: soon again
+            return 0.0  # it has just been deleted: soon again
         with self._lock:
             slots = {number: slot for number, slot in self._slots.items() if slot.open}
             warm, cooled = set(self._warm), dict(self._cooled)
         if not slots:
-            return
+            return 0.0
         listed = {name: n for name, n in self._list_queues(client).items() if slot_of(name) in slots}
         self._compare(warm, listed)
         cold = [(name, n, slots[slot_of(name)]) for name, n in listed.items() if name not in warm | cooled.keys()]
@@ -325,9 +328,12 @@ class Slots:
                 for look in some:
                     if look.queue in found and look.queue not in self._warm and look.slot.open:
                         self._warm[look.queue] = _Warm(look.slot, look.partitions, look.since)
+            found_at = elapsed()
             self._take_over_all(client, over)
+            began += elapsed() - found_at
             if over.is_set():
-                return
+                return 0.0
+        looked = elapsed() - began
         with self._lock:
             for slot in slots.values():
                 slot.swept = max(slot.swept, upto)
@@ -335,6 +341,7 @@ class Slots:
             for name, each in cooled.items():
                 if self._cooled.get(name) == each:
                     del self._cooled[name]
+        return looked
 
     def _compare(self, warm: Collection[str], listed: Mapping[str, int]) -> None:
         """Queues that were warm before they were listed: some have grown, some are gone."""

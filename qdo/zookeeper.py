@@ -6,6 +6,7 @@
       members/<name>-<sequence>   ephemeral; what the member says of itself
       plan                        its version is the plan's generation
       claims/<queue>:<number>     persistent; its version + 1 is the generation of the latest claim
+      resets                      its version counts offsets that were set by hand
       owners/<queue>:<number>     ephemeral; there while the owner's session lives
       offsets/<queue>:<number>    persistent
 
@@ -93,6 +94,7 @@ class ZooKeeperCoordinator(Coordinator):
         """Nodes whose next change will be heard of: what is known of them is up to date."""
         self._members: list[Member] = []
         self._plan = Plan()
+        self._resets = 0
         self._abouts: dict[str, Mapping[str, Any]] = {}
         self._over = threading.Event()
         self._thread: threading.Thread | None = None
@@ -113,6 +115,7 @@ class ZooKeeperCoordinator(Coordinator):
         with self._asking():
             for folder in _FOLDERS:
                 self._client.ensure_path(f"{self._root}/{folder}")
+            self._client.ensure_path(f"{self._root}/resets")
             if not self._client.exists(f"{self._root}/plan"):
                 self._make_plan()
 
@@ -327,6 +330,14 @@ class ZooKeeperCoordinator(Coordinator):
             raise CoordinatorUnavailable(f"ZooKeeper did not take the offsets: {results!r}")
         return lost
 
+    def resets(self) -> int:
+        path = f"{self._root}/resets"
+        if self._watch(path):
+            with self._asking():
+                stat = self._client.exists(path, watch=self._fired)
+            self._resets = 0 if stat is None else stat.version
+        return self._resets
+
     def owners(self) -> Mapping[Partition, tuple[str, int]]:
         with self._asking():
             parts = list(map(Partition.parse, self._client.get_children(f"{self._root}/owners")))
@@ -360,6 +371,7 @@ class ZooKeeperCoordinator(Coordinator):
                     else:
                         step.set_data(self._node("claims", part), b"", version=found[1].version)
                         step.set_data(self._node("offsets", part), value)
+                step.set_data(f"{self._root}/resets", b"")
                 if not _went_well(self._result(step.commit_async())):
                     raise CoordinatorUnavailable("the claims of these partitions change just now: try again")
 

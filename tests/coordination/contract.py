@@ -248,6 +248,21 @@ class CoordinatorContract:
         assert member.commit(claim, party.place(1))
         assert member.coordinator.offsets() == {ONE: party.place(1)}
 
+    def test_who_owns_hears_of_a_reset_and_finds_another_claim(self, party: Party) -> None:
+        """Also who has nothing to commit, and so would not be refused."""
+        owner = party.member()
+        claims = owner.claim(ONE, TWO)
+        resets, told = owner.coordinator.resets(), owner.told
+
+        party.coordinator().reset({ONE: party.place(3)})
+
+        party.until(lambda: owner.told > told)
+        assert owner.coordinator.resets() > resets
+        again = owner.coordinator.claim([ONE, TWO])
+        assert again[claims[TWO]] is None
+        assert claims[ONE] not in again
+        assert party.place(3) in again.values()
+
     def test_who_looks_finds_all_partitions_that_ever_had_an_owner_or_a_place(self, party: Party) -> None:
         """Also those that no plan has: an offset is never out of sight."""
         member, outside = party.member(), party.coordinator()

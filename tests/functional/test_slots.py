@@ -64,7 +64,7 @@ def nodes_below(zookeeper: KazooClient, path: str) -> int:
     return 1 + sum(nodes_below(zookeeper, f"{path}/{child}") for child in zookeeper.get_children(path))
 
 
-@pytest.mark.parametrize("count", [1500, pytest.param(20_000, marks=pytest.mark.long)])
+@pytest.mark.parametrize("count", [1500, pytest.param(20_000, marks=[pytest.mark.long, pytest.mark.timeout(400)])])
 def test_small_queues_are_all_worked_on_though_a_worker_dies(
     crew: Crew, make_client: Callable[[], Client], zookeeper: Reached, count: int
 ) -> None:

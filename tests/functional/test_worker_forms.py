@@ -5,17 +5,20 @@ from __future__ import annotations
 import threading
 from collections import defaultdict
 from collections.abc import Callable
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from qdo import Client, Context, Message, NewMessage, RetryPolicy, StopWorker, Worker
+from qdo.assign import Partition
+from qdo.coordination import Coordinator
 from qdo.local import LocalCoordinator
 from qdo.offsets import OffsetsInQueuey
 from queuey.errors import ConfigurationError
 from tests.functional.client import Server, new_name
-from tests.functional.servers import Door
+from tests.functional.servers import Door, eventually
 
 Run = Callable[..., Worker]
 
@@ -158,6 +161,32 @@ def test_offsets_may_be_kept_in_queuey(tmp_path: Path, make_client: Callable[[],
     with make_client() as client:
         (offset,) = client.offsets(name, "readers")
     assert offset.generation == 2
+
+
+@pytest.mark.parametrize("where", ["group", "queuey"])
+def test_an_idle_worker_begins_anew_where_its_offsets_are_set(
+    tmp_path: Path, make_client: Callable[[], Client], where: str
+) -> None:
+    """No message comes that would tell it."""
+    name = new_name()
+    fill(make_client, name, [NewMessage("a"), NewMessage("b")])
+    seen: list[str] = []
+
+    def coordinator() -> Coordinator:
+        local = LocalCoordinator("g", tmp_path)
+        return local if where == "group" else OffsetsInQueuey(local, make_client(), "g")
+
+    with closing(coordinator()) as outside:
+        found = Worker(lambda message, context: seen.append(message.text), [name], coordinator(), make_client)
+        thread = threading.Thread(target=found.run)
+        thread.start()
+        eventually(lambda: len(outside.offsets()) == 1 and len(seen) == 2)
+
+        outside.reset({Partition(name, 1): None})
+
+        eventually(lambda: seen == ["a", "b", "a", "b"])
+        found.stop()
+        thread.join()
 
 
 def test_a_queue_that_comes_later_is_found(tmp_path: Path, make_client: Callable[[], Client]) -> None:
