@@ -117,9 +117,10 @@ def test_rows_of_the_pipeline_are_measured_beside_kafka(tmp_path: Path) -> None:
     plan = SparkPlan(tmp_path, rounds=1, messages=4000, few=400, in_a_batch=1000, triggers=2, tell=lambda text: None)
 
     with staged(plan) as stage:
-        beside_kafka, narrow, as_json = read(stage)
+        beside_kafka, spent, narrow, as_json = read(stage)
 
     for measured in (beside_kafka, narrow, as_json):
         assert measured.ratio is not None
         assert measured.ratio.least > 0
     assert "Kafka" in beside_kafka.baseline
+    assert "Python" in spent.ours

@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from statistics import median
 
-from pyspark.sql import DataFrame
+from pyspark.sql import DataFrame, DataFrameWriter
 
 from tests.bench.measure import BenchFailed, alternate, ratios
-from tests.bench.spark.stage import Stage, check_rows, seconds
+from tests.bench.spark.stage import Stage, check_rows, seconds, thrown_away
 from tests.bench.table import Row, number
 
 NARROW = "message_id string, timestamp timestamp"
@@ -20,6 +20,11 @@ def read(stage: Stage) -> Iterator[Row]:
     check_rows("queuey", ours, "body", stage.plan.messages)
     check_rows("Kafka", kafka, "value", stage.plan.messages)
     yield _compared(stage, "read, all columns, fresh rows", "by Spark's Kafka source", kafka, ours, goal="ratio >= 1.2")
+    yield Row(
+        "processor time of a row read",
+        stage.spent(lambda: thrown_away(kafka)),
+        stage.spent(lambda: thrown_away(ours)),
+    )
     narrow = stage.from_queuey(schema=NARROW)
     yield _compared(stage, "read of message_id and timestamp only", "of all columns", ours, narrow, goal="ratio >= 2")
     yield _compared(stage, "read over JSON", "over Arrow", ours, stage.from_queuey(transport="json"))
@@ -59,20 +64,31 @@ def write(stage: Stage) -> Iterator[Row]:
         first="ratio >= 0.6",
         goal="ratio >= 1.0",
     )
+    yield Row(
+        "processor time of a row written", stage.spent(_kafka_sink(stage).save), stage.spent(_queuey_sink(stage).save)
+    )
 
 
 def _to_kafka(stage: Stage) -> float:
     topic = stage.fresh_topic()
+    return _stored(stage, _kafka_sink(stage, topic).save, lambda: stage.from_kafka(topic))
+
+
+def _kafka_sink(stage: Stage, topic: str = "") -> DataFrameWriter:
     events = stage.spark.read.parquet(str(stage.events)).selectExpr("body as value", "slot as partition")
-    sink = events.write.format("kafka").options(**stage.of_kafka(**{"topic": topic, "kafka.acks": "all"}))
-    return _stored(stage, sink.save, lambda: stage.from_kafka(topic))
+    options = stage.of_kafka(**{"topic": topic or stage.fresh_topic(), "kafka.acks": "all"})
+    return events.write.format("kafka").options(**options)
 
 
 def _to_queuey(stage: Stage) -> float:
     queue = stage.fresh_queue()
+    return _stored(stage, _queuey_sink(stage, queue).save, lambda: stage.from_queuey(queue))
+
+
+def _queuey_sink(stage: Stage, queue: str = "") -> DataFrameWriter:
     events = stage.spark.read.parquet(str(stage.events)).selectExpr("body", "slot + 1 as partition")
-    sink = events.write.format("queuey").mode("append").options(**stage.of_queuey(queue=queue))
-    return _stored(stage, sink.save, lambda: stage.from_queuey(queue))
+    options = stage.of_queuey(queue=queue or stage.fresh_queue())
+    return events.write.format("queuey").mode("append").options(**options)
 
 
 def _stored(stage: Stage, save: Callable[[], object], stored: Callable[[], DataFrame]) -> float:

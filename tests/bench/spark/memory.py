@@ -13,7 +13,7 @@ from pathlib import Path
 from tests.bench.measure import BenchFailed
 from tests.bench.servers import ROOT
 from tests.bench.spark.processes import jvm_of, peak_mib
-from tests.bench.spark.stage import ALONE, ALONE_FEW, Stage, session, where
+from tests.bench.spark.stage import ALONE, ALONE_FEW, Stage, session, thrown_away, where
 from tests.bench.table import Row, number
 
 _PATIENCE_SECONDS = 300
@@ -44,7 +44,7 @@ def main(url: str, queue: str, folder: str) -> None:
     """One run."""
     with session(Path(folder)) as spark:
         frame = spark.read.format("queuey").options(**where(url), subscribe=queue).load()
-        frame.write.format("noop").mode("overwrite").save()
+        thrown_away(frame)
         print(peak_mib(jvm_of(spark)))
 
 

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import os
 import re
 from collections import defaultdict
 from pathlib import Path
 
 from pyspark.sql import SparkSession
 
-from tests.bench.servers import cpu_seconds
+_TICK = os.sysconf("SC_CLK_TCK")
 
 
 def jvm_of(spark: SparkSession) -> int:
@@ -33,15 +34,17 @@ def below(pid: int) -> list[int]:
 
 
 def cpu_seconds_of(pid: int) -> float:
-    """Processor time of a process and of all below it that live."""
-    return cpu_seconds(pid) + sum(cpu for each in below(pid) if (cpu := _cpu_seconds_if_there(each)))
+    """Processor time of a process and of all below it, those that have ended included."""
+    return sum(map(_cpu_seconds, [pid, *below(pid)]))
 
 
-def _cpu_seconds_if_there(pid: int) -> float:
+def _cpu_seconds(pid: int) -> float:
+    """With that of its children which have ended."""
     try:
-        return cpu_seconds(pid)
+        fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
     except (FileNotFoundError, ProcessLookupError):
         return 0
+    return sum(map(int, fields[11:15])) / _TICK
 
 
 def peak_mib(pid: int) -> float:

@@ -15,8 +15,9 @@ from qdo.pipeline.jobs.session import session as jobs_session
 from queuey.model import AppendRequest, Draft
 from tests.bench.measure import BenchFailed
 from tests.bench.plan import TTL_SECONDS
-from tests.bench.servers import APPLICATION, KEY, Server, queuey
+from tests.bench.servers import APPLICATION, KEY, Server, cpu_seconds, queuey
 from tests.bench.spark.plan import BODY_IN_SQL, CORES, PARTITIONS, SparkPlan, body
+from tests.bench.spark.processes import cpu_seconds_of, jvm_of
 from tests.bench.store import make_queue, open_store, pour
 from tests.services.kafka import Kafka
 from tests.services.spark import kafka_jars
@@ -86,12 +87,31 @@ class Stage:
         return reader.options(**self.of_kafka(**{"subscribe": topic, **RAISED, **options})).load()
 
     def rate(self, frame: DataFrame) -> float:
-        """Rows a second of a frame with all messages, every column of it handed over and thrown away."""
-        return self.plan.messages / seconds(lambda: frame.write.format("noop").mode("overwrite").save())
+        """Rows a second of a frame with all messages."""
+        return self.plan.messages / seconds(lambda: thrown_away(frame))
+
+    def spent(self, work: Callable[[], object]) -> str:
+        """Microseconds of processor time that a message costs, by who spends them."""
+        jvm = jvm_of(self.spark)
+        looks: dict[str, Callable[[], float]] = {
+            "server": self.server.cpu_seconds,
+            "Kafka": lambda: cpu_seconds_of(self.kafka.nodes[0].pid or 0),
+            "Python": lambda: cpu_seconds_of(jvm) - cpu_seconds(jvm),
+            "JVM": lambda: cpu_seconds(jvm),
+        }
+        before = {who: look() for who, look in looks.items()}
+        work()
+        took = {who: 1e6 * (look() - before[who]) / self.plan.messages for who, look in looks.items()}
+        return ", ".join(f"{who} {micros:.2f} µs" for who, micros in took.items() if micros >= 0.01)
 
 
 def where(url: str) -> Options:
     return {"url": url, "application": APPLICATION, "token": KEY}
+
+
+def thrown_away(frame: DataFrame) -> None:
+    """Every column of every row is handed over to Spark."""
+    frame.write.format("noop").mode("overwrite").save()
 
 
 def seconds(work: Callable[[], object]) -> float:
