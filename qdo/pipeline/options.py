@@ -67,6 +67,7 @@ OPTIONS = (
     Option("ttl", frozenset({WRITE}), "the server's", "Seconds to live of messages that have no column `ttl`."),
     Option("batchSize", frozenset({WRITE}), "10000", "Messages in a request."),
     Option("batchBytes", frozenset({WRITE}), "4194304", "Bodies in a request."),
+    Option("maxRate", frozenset({WRITE}), "", "Messages a second of each task at most."),
     Option("jobId", frozenset({WRITE}), "drawn", "Of a batch job: the same again repeats it safely within a day."),
 )  # fmt: skip
 _BY_NAME = {option.name.lower(): option for option in OPTIONS}
@@ -352,6 +353,7 @@ class WriteOptions:
     ttl_seconds: int | None
     batch_size: int
     batch_bytes: int
+    max_rate: int | None
     job: str
 
     @classmethod
@@ -364,6 +366,7 @@ class WriteOptions:
             given.take("ttl", whole(1, 1 << 25), None),
             given.take("batchSize", whole(1, 10_000), 10_000),
             given.take("batchBytes", whole(1), 4 << 20),
+            given.take("maxRate", whole(1), None),
             given.take("jobId", _job, ""),
         )
 

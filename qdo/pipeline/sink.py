@@ -8,6 +8,7 @@ was given up: for readers it is at least once, in effect exactly once by the key
 from __future__ import annotations
 
 import logging
+import time
 import uuid
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -60,8 +61,6 @@ def check_columns(schema: StructType, options: WriteOptions) -> None:
             raise ConfigurationError(f"column {field.name} is {given}: expected {' or '.join(kinds)}")
     if "body" not in names:
         raise ConfigurationError("there is no column body: name what is to be written so, a string or binary")
-    if {"partition", "key"} <= set(names):
-        raise ConfigurationError("columns partition and key: a key chooses the partition, give one of them")
     if ("queue" in names) == bool(options.queue):
         raise ConfigurationError("where to? Give the option queue, or a column queue, not both")
 
@@ -120,8 +119,13 @@ class _Sender:
         context = TaskContext.get()
         task = context.partitionId() if context is not None else 0
         messages = requests = 0
+        rate = self._options.max_rate
+        chunks = Chunks(min(self._options.batch_size, rate or self._options.batch_size), self._options.batch_bytes)
+        began = time.monotonic()
         with connect(self._options.reach) as client:
-            for first, table in Chunks(self._options.batch_size, self._options.batch_bytes).of(batches):
+            for first, table in chunks.of(batches):
+                if rate is not None:
+                    time.sleep(max(0.0, began + messages / rate - time.monotonic()))
                 for at, (queue, part) in enumerate(self._by_queue(table)):
                     messages += self._post(client, queue, part, f"{scope}-{task}-{first}-{at}")
                     requests += 1

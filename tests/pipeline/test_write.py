@@ -147,7 +147,7 @@ def test_a_stream_of_one_queue_into_another_stores_each_message_once(
         ("'x' as text", {"queue": "q"}, "column text cannot be written"),
         ("1 as body", {"queue": "q"}, "column body is int: expected string or binary"),
         ("'x' as key", {"queue": "q"}, "no column body"),
-        ("'x' as body, 1 as partition, 'k' as key", {"queue": "q"}, "partition and key"),
+        ("'x' as body, 1 as partition, 'k' as key", {"queue": "known"}, "give a partition or a key"),
         ("'x' as body", {}, "where to"),
         ("'x' as body, 'q' as queue", {"queue": "q"}, "where to"),
         ("'x' as body", {"queue": "q", "subscribe": "q"}, "subscribe is none of a write"),

@@ -27,8 +27,9 @@ body { font: 15px/1.5 system-ui, sans-serif; color: #222; margin: 2rem auto; max
 h1 { font-size: 1.6rem } h2 { font-size: 1.15rem; margin-top: 2.2rem }
 table { border-collapse: collapse; font-size: .87rem } .wide { overflow-x: auto }
 th, td { padding: .25rem .7rem; border-bottom: 1px solid #ddd; text-align: left; vertical-align: top }
-td.n, th.n { text-align: right; font-variant-numeric: tabular-nums; white-space: nowrap }
-td { overflow-wrap: anywhere } figure { margin: 1rem 0 } figure img { max-width: 100% }
+td.n, th.n { text-align: right; font-variant-numeric: tabular-nums }
+td.n, td.t { white-space: nowrap } th { vertical-align: bottom }
+td { overflow-wrap: break-word; max-width: 26rem } figure { margin: 1rem 0 } figure img { max-width: 100% }
 figcaption, footer, .lead { color: #555 } code { font-size: .85rem }
 """
 
@@ -56,8 +57,7 @@ class Page:
         right = {name for name in columns if any(_is_number(row.get(name)) for row in rows)}
         head = "".join(f"<th{_side(name in right)}>{escape(title_of(name))}</th>" for name in columns)
         lines = [
-            "".join(f"<td{_side(name in right)}>{_cell(row.get(name), code=name in code)}</td>" for name in columns)
-            for row in rows
+            "".join(_cell(row.get(name), right=name in right, code=name in code) for name in columns) for row in rows
         ]
         body = "".join(f"<tr>{line}</tr>\n" for line in lines)
         self._parts.append(
@@ -160,9 +160,10 @@ def shown(value: Any) -> str:
     return ", ".join(map(shown, value)) if isinstance(value, (list, tuple)) else str(value)
 
 
-def _cell(value: Any, *, code: bool) -> str:
+def _cell(value: Any, *, right: bool, code: bool) -> str:
     text = escape(shown(value))
-    return f"<code>{text}</code>" if code and text else text
+    side = ' class="t"' if isinstance(value, datetime) else _side(right)
+    return f"<td{side}>{f'<code>{text}</code>' if code and text else text}</td>"
 
 
 def _is_number(value: Any) -> bool:

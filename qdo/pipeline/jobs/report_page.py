@@ -82,7 +82,9 @@ def _over_time(found: Page, report: Report) -> None:
     for kind, values in series.items():
         counts = _binned(values, first, last, width)
         times = np.array([first + width * at for at in range(len(counts))], "datetime64[s]")
-        axes.step(times, counts / width, where="post", label=kind)
+        seconds = np.full(len(counts), width)
+        seconds[-1] = (last - first) % width + 1
+        axes.step(times, counts / seconds, where="post", label=kind)
     axes.set_ylim(bottom=0)
     axes.legend(frameon=False)
     found.figure(figure, f"Each step is {width:,} s; every receipt counts.")

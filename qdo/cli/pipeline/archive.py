@@ -1,0 +1,71 @@
+"""``qdo pipeline archive``."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+
+import click
+
+from qdo.cli.options import queues_option
+from qdo.cli.pipeline.options import Place, ask, with_spark
+from queuey.cli.options import Server, with_server
+from queuey.cli.output import output_option, say, write_rows
+
+SHOWN = ("queue", "day", "messages", "first", "last", "name")
+
+
+@click.command("archive")
+@click.argument("folder")
+@with_server
+@queues_option
+@click.option(
+    "--max-per-batch",
+    type=click.IntRange(1),
+    default=1_000_000,
+    show_default=True,
+    help="Messages of one step; what a run that is killed does again is one step at most.",
+)
+@click.option("--compact/--no-compact", default=True, show_default=True, help="Put the files of days past together.")
+@click.option("--list", "listed", is_flag=True, help="Only print what is in the archive.")
+@output_option
+@with_spark
+def archive_command(
+    place: Place,
+    server: Server,
+    folder: str,
+    queues: tuple[str, ...],
+    max_per_batch: int,
+    compact: bool,
+    listed: bool,
+    output: str | None,
+) -> None:
+    """Copy queues into FOLDER as Parquet, by queue and day: what is there now and not in the archive yet.
+
+    FOLDER is on any file system of Spark's. Run it again, or after it was killed, and it goes on where it ended: each
+    message is in the archive once. 'qdo pipeline replay' brings messages back.
+    """
+    from qdo.pipeline.jobs.archive import Archive, archive
+    from qdo.pipeline.jobs.messages import pattern_of
+
+    if not listed:
+        ask(server)
+    spark = place.session("archive")
+    if listed:
+        rows = [{name: getattr(file, name) for name in SHOWN} for file in Archive(spark, folder).files()]
+        write_rows(rows, SHOWN, output)
+        return
+    given = {
+        "url": server.url,
+        "application": server.application,
+        "token": server.token or server.key or "",
+        "subscribePattern": pattern_of(queues),
+        "maxOffsetsPerTrigger": str(max_per_batch),
+    }
+    today = datetime.now(UTC).date()
+    done = archive(
+        spark,
+        folder,
+        options={name: text for name, text in given.items() if text},
+        compact_before=today if compact else None,
+    )
+    say(f"archived {done} messages to {folder}")

@@ -1,0 +1,78 @@
+"""``qdo pipeline replay``."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+
+import click
+
+from qdo.cli.pipeline.options import Place, ask, with_spark
+from queuey.cli.options import Server, confirm, with_server, yes_option
+from queuey.cli.output import say
+from queuey.cli.times import Moment
+
+
+@click.command("replay")
+@click.argument("folder")
+@with_server
+@click.option("-q", "--queue", "queues", multiple=True, metavar="NAME", help="Only of this queue; more than once.")
+@click.option(
+    "--since", type=Moment(ago=True, ids=False), help="From here on: 10m (ago), RFC 3339, seconds since 1970."
+)
+@click.option("--until", type=Moment(ago=True, ids=False), help="Up to here, in the same forms.")
+@click.option("--key", "keys", multiple=True, help="Only messages with this key; more than once.")
+@click.option("--to", metavar="QUEUE", help="The queue they all go to. Default: each to the one of the name it was in.")
+@click.option("--rate", type=click.IntRange(1), help="Messages a second at most.")
+@click.option("--ttl", type=click.IntRange(1), help="Seconds that the new messages live. Default: the server's.")
+@click.option("--keep-ids", is_flag=True, help="Put messages back under their own ids: only for what was lost.")
+@click.option("--dry-run", is_flag=True, help="Only say how many it would be.")
+@yes_option
+@with_spark
+def replay_command(
+    place: Place,
+    server: Server,
+    folder: str,
+    queues: tuple[str, ...],
+    since: str | None,
+    until: str | None,
+    keys: tuple[str, ...],
+    to: str | None,
+    rate: int | None,
+    ttl: int | None,
+    keep_ids: bool,
+    dry_run: bool,
+    yes: bool,
+) -> None:
+    """Bring messages of the archive in FOLDER back into queues, in the order of their partitions.
+
+    They are new messages, and one that is replayed again within a day is stored once. With --keep-ids they get the ids
+    and the lives that they had: for an empty queue in place of one that was lost, for readers do not look behind
+    themselves.
+    """
+    from qdo.pipeline.jobs.archive import Archive
+    from qdo.pipeline.jobs.replay import Chosen, replay, restore
+
+    if keep_ids and (rate or ttl):
+        raise click.UsageError("--keep-ids: give no --rate and no --ttl: messages keep the lives they had")
+    ask(server)
+    spark = place.session("replay")
+    chosen = Chosen(queues, _when(since), _when(until), keys)
+    given = {"url": server.url, "application": server.application, "token": server.token or server.key or ""}
+    options = {name: text for name, text in given.items() if text}
+    count = chosen.of(Archive(spark, folder)).count()
+    where = to or "the queues they were in"
+    if dry_run:
+        say(f"{count} messages would go to {where}")
+        return
+    confirm(f"Append {count} messages of {folder} to {where}?", yes=yes)
+    if keep_ids:
+        done, expired = restore(spark, folder, options=options, now=datetime.now(UTC), chosen=chosen, queue=to)
+        say(f"restored {done} messages; {expired} had expired")
+        return
+    ttls = {} if ttl is None else {"ttl": str(ttl)}
+    replay(spark, folder, options=options | ttls, chosen=chosen, queue=to, rate=rate)
+    say(f"replayed {count} messages to {where}")
+
+
+def _when(moment: str | None) -> datetime | None:
+    return None if moment is None else datetime.fromtimestamp(float(moment), UTC)

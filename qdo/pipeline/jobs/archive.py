@@ -1,0 +1,254 @@
+"""Queues to Parquet, by queue and day: each message once, however often the job is killed; and the archive read again.
+
+A run goes on where the last one ended, by a checkpoint of Spark's. A micro-batch is written aside, its files are moved to
+``queue=<queue>/day=<day>/`` under names that follow from its number, and then its manifest is written: only what a manifest
+names is in the archive. A batch that is repeated moves the same files to the same names (G5). Days are those of UTC, by the
+time in a message's id.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import asdict, dataclass
+from datetime import date
+from math import ceil
+from typing import TYPE_CHECKING, Any
+from urllib.parse import unquote
+
+from qdo.pipeline.jobs.folder import Folder
+from qdo.pipeline.rows import COLUMNS
+from queuey.errors import ConfigurationError, CorruptMessage
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+__all__ = ["Archive", "ArchivedFile", "archive"]
+
+FILE_BYTES = 128 << 20
+"""A compacted file's size, about."""
+_MANIFESTS = "_manifest"
+_CHECKPOINT = "_checkpoint"
+_STAGING = "_staging"
+_DAY = "date_add(date'1970-01-01', cast(floor(unix_micros(timestamp) / 86400000000) as int))"
+_IN_ORDER = ("queue", "day", "partition", "timestamp", "message_id")
+"""Queue and day first, as Spark sorts by folders when it writes, and would lose another order."""
+_ROW = "xxhash64(partition, message_id, body, content_type, key, expires)"
+
+
+@dataclass(frozen=True)
+class ArchivedFile:
+    """One file of the archive, as its manifest has it."""
+
+    name: str
+    """Below the archive's folder."""
+    queue: str
+    day: str
+    messages: int
+    first: str
+    """The id of its earliest message,"""
+    last: str
+    """and of its latest."""
+    checksum: int
+    """Of all its messages together, in whatever order they are."""
+
+
+class Archive:
+    """An archive in a folder."""
+
+    def __init__(self, spark: SparkSession, path: str) -> None:
+        """:param path: on any file system that Spark knows; it need not be there."""
+        self._spark = spark
+        self.folder = Folder(spark, path.rstrip("/"))
+        self.checkpoint = self.folder.at(_CHECKPOINT)
+
+    def files(self) -> list[ArchivedFile]:
+        """All files of the archive, by name."""
+        found: dict[str, ArchivedFile] = {}
+        replaced: set[str] = set()
+        for name in self.folder.names(_MANIFESTS):
+            if name.endswith(".json"):
+                told = json.loads(self.folder.read(name))
+                found |= {entry["name"]: ArchivedFile(**entry) for entry in told["files"]}
+                replaced |= set(told.get("replaces", ()))
+        return [found[name] for name in sorted(found) if name not in replaced]
+
+    def read(self, files: Iterable[ArchivedFile] | None = None) -> DataFrame:
+        """The messages, with the columns of the source and ``day``; by the manifests, never by what lies in the folder.
+
+        :param files: only of these; None is all.
+        """
+        names = [self.folder.at(file.name) for file in (self.files() if files is None else files)]
+        schema = ", ".join(f"{name} {kind}" for name, kind in COLUMNS.items()) + ", day date"
+        if not names:
+            return self._spark.createDataFrame([], schema)
+        return self._spark.read.schema(schema).option("basePath", self.folder.url).parquet(*names)
+
+    def store(self, frame: DataFrame, number: int) -> None:
+        """Add a micro-batch; one that is in the archive already changes nothing.
+
+        :raises ConfigurationError: the archive has a batch of this number from another checkpoint.
+        """
+        manifest = f"{_MANIFESTS}/batch-{number:09d}.json"
+        query = str(frame.sparkSession.sparkContext.getLocalProperty("sql.streaming.queryId"))
+        if self.folder.exists(manifest):
+            made_by = json.loads(self.folder.read(manifest))["query"]
+            if made_by != query:
+                raise ConfigurationError(
+                    f"{self.folder.url} has a batch {number} of another checkpoint ({made_by}): its own was removed; "
+                    "archive to a new folder, or bring the checkpoint back"
+                )
+            return
+        from pyspark.sql.functions import expr
+
+        made = self._write(frame.withColumn("day", expr(_DAY)), f"batch-{number:09d}")
+        self._keep(manifest, {"query": query, "files": made})
+
+    def compact(self, before: date) -> int:
+        """Put the files of each queue and day together, in the order of ids; what was there is removed after.
+
+        :param before: only earlier days: a day that still gets messages would be put together again and again.
+        :returns: how many files are fewer.
+        :raises CorruptMessage: the messages read are not those that were written; nothing is changed.
+        """
+        gone = 0
+        groups: dict[tuple[str, str], list[ArchivedFile]] = {}
+        for file in self.files():
+            if file.day < before.isoformat():
+                groups.setdefault((file.queue, file.day), []).append(file)
+        for (queue, day), files in sorted(groups.items()):
+            if len(files) > 1:
+                gone += len(files) - self._put_together(queue, day, files)
+        self._sweep()
+        return gone
+
+    def _put_together(self, queue: str, day: str, files: Sequence[ArchivedFile]) -> int:
+        size = sum(self._size(file) for file in files)
+        frame = self.read(files).repartitionByRange(
+            max(1, ceil(size / FILE_BYTES)), "partition", "timestamp", "message_id"
+        )
+        last = max(file.name.rpartition("/")[2] for file in files).partition(".")[0]
+        made = self._write(frame.sortWithinPartitions(*_IN_ORDER), f"day-{day}-to-{last}")
+        if (_count(made), _checksum(made)) != (_count(files), _checksum(files)):
+            for file in made:
+                self.folder.remove(file.name)
+            raise CorruptMessage(
+                f"the files of {queue} on {day} have {_count(made)} messages where their manifests tell of {_count(files)}, "
+                "or others: they are left as they are"
+            )
+        manifest = f"{_MANIFESTS}/{queue}-{day}-{last}.json"
+        self._keep(manifest, {"replaces": [file.name for file in files], "files": made})
+        return len(made)
+
+    def _size(self, file: ArchivedFile) -> int:
+        path = self.folder._path(file.name)  # noqa: SLF001
+        return int(self.folder._fs.getFileStatus(path).getLen())  # noqa: SLF001
+
+    def _write(self, frame: DataFrame, stem: str) -> list[ArchivedFile]:
+        """Write aside, look at what was written, and move it to its place."""
+        staging = f"{_STAGING}/{stem}"
+        frame.write.partitionBy("queue", "day").mode("overwrite").option("compression", "snappy").parquet(
+            self.folder.at(staging)
+        )
+        written = sorted(name for name in self.folder.names(staging) if name.endswith(".parquet"))
+        if not written:
+            self.folder.remove(staging)
+            return []
+        told = self._look_at(staging)
+        made = []
+        for number, name in enumerate(written):
+            queue, day = (unquote(part.partition("=")[2]) for part in name.split("/")[-3:-1])
+            target = "/".join([*name.split("/")[-3:-1], f"{stem}-{number:05d}.snappy.parquet"])
+            self.folder.move(name, target)
+            found = told[_tail(name)]
+            made.append(
+                ArchivedFile(target, queue, day, found["messages"], found["first"], found["last"], found["checksum"])
+            )
+        self.folder.remove(staging)
+        return made
+
+    def _look_at(self, staging: str) -> dict[str, Mapping[str, Any]]:
+        """What is in each file, by queue, day and name, read from it: so a file that cannot be read is found before it is in the archive."""
+        from pyspark.sql.functions import expr
+
+        kinds = ", ".join(f"{name} {kind}" for name, kind in COLUMNS.items() if name != "queue")
+        rows = (
+            self._spark.read.schema(kinds)
+            .option("recursiveFileLookup", "true")
+            .parquet(self.folder.at(staging))
+            .groupBy(expr("_metadata.file_path as file"))
+            .agg(
+                expr("count(*) as messages"),
+                expr("min(struct(timestamp, message_id)).message_id as first"),
+                expr("max(struct(timestamp, message_id)).message_id as last"),
+                expr(f"bit_xor({_ROW}) as checksum"),
+            )
+            .collect()
+        )
+        return {_tail(unquote(row.file)): row.asDict() for row in rows}
+
+    def _keep(self, manifest: str, told: Mapping[str, Any]) -> None:
+        files = [asdict(file) for file in told["files"]]
+        self.folder.write(manifest, json.dumps({**told, "files": files}, indent=1) + "\n")
+
+    def _sweep(self) -> None:
+        """Remove what compacting replaced, also what a run that was killed left."""
+        live = {file.name for file in self.files()}
+        for name in self.folder.names(_MANIFESTS):
+            for replaced in json.loads(self.folder.read(name)).get("replaces", ()) if name.endswith(".json") else ():
+                if replaced not in live:
+                    self.folder.remove(replaced)
+
+
+def _tail(name: str) -> str:
+    """Queue, day and file."""
+    return "/".join(name.split("/")[-3:])
+
+
+def _count(files: Iterable[ArchivedFile]) -> int:
+    return sum(file.messages for file in files)
+
+
+def _checksum(files: Iterable[ArchivedFile]) -> int:
+    found = 0
+    for file in files:
+        found ^= file.checksum
+    return found
+
+
+def archive(
+    spark: SparkSession,
+    path: str,
+    *,
+    options: Mapping[str, str],
+    compact_before: date | None = None,
+    say: Callable[[int], None] = lambda rows: None,
+) -> int:
+    """Archive what is in queues now and is not in the archive yet.
+
+    Killed at any moment, the next run goes on: no message is lost or twice in it.
+
+    :param options: of the source: url, application, token, subscribe or subscribePattern, maxOffsetsPerTrigger. The
+        queues are read from their beginning by the first run.
+    :param compact_before: put the files of earlier days together afterwards.
+    :param say: hears of how many messages this run has archived, now and then.
+    :returns: how many it was.
+    :raises QueueyError: as :meth:`Archive.store` and :meth:`Archive.compact`; Spark's own error if the query fails.
+    """
+    found = Archive(spark, path)
+    frame = spark.readStream.format("queuey").options(startingOffsets="earliest").options(**options).load()
+    writer = frame.writeStream.foreachBatch(found.store).option("checkpointLocation", found.checkpoint)
+    query = writer.trigger(availableNow=True).start()
+    rows = 0
+    seen = -1
+    while True:
+        ended = query.awaitTermination(1)
+        for progress in query.recentProgress:
+            if progress["batchId"] > seen:
+                rows, seen = rows + progress["numInputRows"], progress["batchId"]
+        say(rows)
+        if ended:
+            break
+    if compact_before is not None:
+        found.compact(compact_before)
+    return rows

@@ -1,0 +1,70 @@
+"""A folder on any file system that Spark knows, for the few files that a job's driver writes itself."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+__all__ = ["Folder"]
+
+
+class Folder:
+    """Names below it are relative, with ``/`` between their parts."""
+
+    def __init__(self, spark: SparkSession, path: str) -> None:
+        context: Any = spark.sparkContext
+        self._jvm = context._jvm  # noqa: SLF001 - the file systems that Spark knows
+        self._root = self._jvm.org.apache.hadoop.fs.Path(path)
+        self._fs = self._root.getFileSystem(context._jsc.hadoopConfiguration())  # noqa: SLF001
+        self.url = str(self._fs.makeQualified(self._root))
+        """With its scheme, as Spark names files in it."""
+
+    def at(self, name: str) -> str:
+        """The whole path of a name."""
+        return f"{self.url}/{name}"
+
+    def _path(self, name: str) -> Any:
+        return self._jvm.org.apache.hadoop.fs.Path(self._root, name)
+
+    def exists(self, name: str) -> bool:
+        return bool(self._fs.exists(self._path(name)))
+
+    def names(self, below: str) -> Iterator[str]:
+        """Files at any depth below a name that may not be there, each as a name of this folder."""
+        if not self.exists(below):
+            return
+        found = self._fs.listFiles(self._path(below), True)
+        while found.hasNext():
+            yield str(found.next().getPath())[len(self.url) + 1 :]
+
+    def move(self, old: str, new: str) -> None:
+        """Put a file in the place of another, or where there was none."""
+        target = self._path(new)
+        self._fs.mkdirs(target.getParent())
+        self._fs.delete(target, False)
+        if not self._fs.rename(self._path(old), target):
+            raise OSError(f"{self.at(old)} cannot be moved to {self.at(new)}")
+
+    def remove(self, name: str) -> None:
+        """A file, or a folder with all that is in it, there or not."""
+        self._fs.delete(self._path(name), True)
+
+    def read(self, name: str) -> str:
+        stream = self._fs.open(self._path(name))
+        try:
+            return str(self._jvm.org.apache.commons.io.IOUtils.toString(stream, "UTF-8"))
+        finally:
+            stream.close()
+
+    def write(self, name: str, text: str) -> None:
+        """A file that is there whole or not at all."""
+        partial = f"{name}.partial"
+        stream = self._fs.create(self._path(partial), True)
+        try:
+            stream.write(bytearray(text.encode()))
+        finally:
+            stream.close()
+        self.move(partial, name)

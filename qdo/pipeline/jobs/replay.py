@@ -1,0 +1,126 @@
+"""From the archive back into queues: as new messages, or restored under their own ids."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from qdo.pipeline.jobs.archive import Archive
+from qdo.pipeline.options import WRITE, Given, Reach, ticks_of
+from qdo.pipeline.reading import connect
+from queuey.errors import ConfigurationError
+from queuey.ids import EPOCH_TICKS, MessageId
+
+if TYPE_CHECKING:
+    from datetime import datetime
+
+    from pyspark.sql import DataFrame, SparkSession
+
+__all__ = ["Chosen", "replay", "restore"]
+
+
+@dataclass(frozen=True)
+class Chosen:
+    """Which messages of an archive."""
+
+    queues: Sequence[str] = ()
+    """Names; empty is all."""
+    since: datetime | None = None
+    """Included."""
+    until: datetime | None = None
+    """Not included."""
+    keys: Sequence[str] = ()
+
+    def of(self, archive: Archive) -> DataFrame:
+        """:raises ConfigurationError: the archive has none of a queue that is named."""
+        from pyspark.sql.functions import col
+
+        files = archive.files()
+        strays = sorted(set(self.queues) - {file.queue for file in files})
+        if strays:
+            raise ConfigurationError(f"{archive.folder.url} has nothing of queue {strays[0]}")
+        frame = archive.read([file for file in files if not self.queues or file.queue in self.queues])
+        if self.since is not None:
+            frame = frame.filter(col("timestamp") >= self.since)
+        if self.until is not None:
+            frame = frame.filter(col("timestamp") < self.until)
+        return frame.filter(col("key").isin(*self.keys)) if self.keys else frame
+
+
+def replay(
+    spark: SparkSession,
+    path: str,
+    *,
+    options: Mapping[str, str],
+    chosen: Chosen = Chosen(),
+    queue: str | None = None,
+    rate: int | None = None,
+) -> None:
+    """Append messages of an archive anew, in the order they had in their partitions.
+
+    Each has its old id as its idempotency key: a replay that is repeated within a day stores nothing twice.
+
+    :param options: of the sink: url, application, token, ttl, batchSize.
+    :param queue: where all of them go; None is each to the queue of the name that it was in. It must be there, with as
+        many partitions. A message with a key goes to the partition of its key.
+    :param rate: messages a second at most; None is as fast as it goes.
+    """
+    from pyspark.sql.functions import col, expr, lit
+
+    frame = chosen.of(Archive(spark, path))
+    rows = frame.select(
+        (lit(queue) if queue is not None else col("queue")).alias("queue"),
+        expr("if(key is null, partition, null) as partition"),
+        "key",
+        "body",
+        "content_type",
+        col("message_id").alias("idempotency_key"),
+        col("partition").alias("was"),
+        "timestamp",
+    )
+    # One partition is one task's, so its messages go in order; at a rate there is one task.
+    rows = rows.repartition("queue", "was") if rate is None else rows.coalesce(1)
+    rows = rows.sortWithinPartitions("queue", "was", "timestamp", "idempotency_key").drop("was", "timestamp")
+    limited = {} if rate is None else {"maxRate": str(rate)}
+    rows.write.format("queuey").options(**options, **limited).mode("append").save()
+
+
+def restore(
+    spark: SparkSession,
+    path: str,
+    *,
+    options: Mapping[str, str],
+    now: datetime,
+    chosen: Chosen = Chosen(),
+    queue: str | None = None,
+) -> tuple[int, int]:
+    """Put messages of an archive back under the ids and in the partitions that they had, to live as long as they had left.
+
+    One request a message, so it is for what was lost, not for a pipeline. Readers that are past these places do not see
+    them. Keys are not kept.
+
+    :param now: decides which have expired.
+    :returns: how many were put, and how many had expired.
+    """
+    frame = chosen.of(Archive(spark, path))
+    reach, now_ticks = Reach.of(Given(options, WRITE)), ticks_of(now)
+
+    def put(rows: Iterable[Any]) -> Iterator[tuple[int, int]]:
+        done = expired = 0
+        with connect(reach) as client:
+            for row in rows:
+                left = (row.expires_micros * 10 - (now_ticks - EPOCH_TICKS)) // 10_000_000
+                if left < 1:
+                    expired += 1
+                    continue
+                where = f"{row.partition}:{MessageId.parse(row.message_id).hex}"
+                client.put(queue or row.queue, where, bytes(row.body), ttl_seconds=left, content_type=row.content_type)
+                done += 1
+        yield done, expired
+
+    rows = frame.selectExpr(
+        "queue", "partition", "message_id", "body", "content_type", "unix_micros(expires) as expires_micros"
+    )
+    counts = rows.rdd.mapPartitions(put).collect()
+    return sum(done for done, _ in counts), sum(expired for _, expired in counts)

@@ -1,0 +1,211 @@
+"""The archive and the way back: what comes out is what went in, whatever was killed between."""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from datetime import UTC, date, datetime, timedelta
+from pathlib import Path
+from typing import Any
+
+import pytest
+from click.testing import CliRunner, Result
+from pyspark.sql import SparkSession
+
+from qdo.cli import main
+from qdo.client import Client, NewMessage
+from qdo.pipeline.jobs.archive import Archive, archive
+from qdo.pipeline.jobs.replay import Chosen, replay, restore
+from queuey.errors import ConfigurationError, CorruptMessage
+from tests.functional.client import new_name
+from tests.functional.servers import Door
+from tests.pipeline.conftest import APPLICATION, KEY
+
+TOMORROW = (datetime.now(UTC) + timedelta(days=1)).date()
+
+
+def options(door: Door, **more: str) -> dict[str, str]:
+    return {"url": door.url, "application": APPLICATION, "token": KEY} | more
+
+
+def filled(client: Client, name: str, count: int = 60) -> str:
+    """Bodies of all kinds, keys and none, over three partitions."""
+    client.create_queue(name, partitions=3)
+    bodies = [b"\xff\x00%d" % number if number % 3 else b"text %d" % number for number in range(count)]
+    client.append_batch(
+        name,
+        [
+            NewMessage(
+                body, key=f"k{number % 5}" if number % 2 else None, content_type="x/y" if number % 7 == 0 else None
+            )
+            for number, body in enumerate(bodies)
+        ],
+    )
+    return name
+
+
+def contents(client: Client, name: str) -> list[tuple[int, bytes, str | None, str | None]]:
+    return [(m.partition, m.body, m.key, m.content_type) for m in client.iterate(name)]
+
+
+def archived(found: Archive) -> Counter[tuple[Any, ...]]:
+    return Counter(
+        (row.queue, row.partition, row.message_id, bytes(row.body), row.key) for row in found.read().collect()
+    )
+
+
+def there(client: Client, *names: str) -> Counter[tuple[Any, ...]]:
+    return Counter((name, m.partition, m.id.hex, m.body, m.key) for name in names for m in client.iterate(name))
+
+
+def test_an_archive_grows_by_what_is_new_and_its_manifest_tells_of_each_file(
+    spark: SparkSession, door: Door, client: Client, tmp_path: Path
+) -> None:
+    stem = new_name()
+    names = [filled(client, f"{stem}.{each}") for each in "ab"]
+    given = options(door, subscribePattern=rf"{stem}\..*")
+    found = Archive(spark, str(tmp_path))
+
+    assert archive(spark, str(tmp_path), options=given) == 120
+    assert archive(spark, str(tmp_path), options=given) == 0
+    client.append(names[0], "new")
+    assert archive(spark, str(tmp_path), options=given) == 1
+
+    assert archived(found) == there(client, *names)
+    files = found.files()
+    assert {(file.queue, file.day) for file in files} == {
+        (name, datetime.now(UTC).date().isoformat()) for name in names
+    }
+    assert sum(file.messages for file in files) == 121
+    assert all((tmp_path / file.name).is_file() for file in files)
+    plain = spark.read.parquet(str(tmp_path))
+    assert plain.count() == 121
+
+
+def test_days_past_are_put_together_in_the_order_of_ids(
+    spark: SparkSession, door: Door, client: Client, tmp_path: Path
+) -> None:
+    name = filled(client, new_name())
+    given = options(door, subscribe=name)
+    for _ in range(3):
+        archive(spark, str(tmp_path), options=given)
+        client.append_batch(name, ["more"] * 10)
+    found = Archive(spark, str(tmp_path))
+    before, files = archived(found), found.files()
+
+    assert found.compact(date(2020, 1, 1)) == 0
+    assert found.compact(TOMORROW) == len(files) - 1
+
+    (whole,) = found.files()
+    assert archived(found) == before
+    assert [path.name for path in (tmp_path / whole.name).parent.glob("*.parquet")] == [Path(whole.name).name]
+    rows = [(row.partition, row.timestamp) for row in found.read().collect()]
+    assert rows == sorted(rows)
+    assert archive(spark, str(tmp_path), options=given, compact_before=TOMORROW) == 10
+    assert archived(found) == there(client, name)
+
+
+def test_a_run_that_was_killed_before_its_manifest_is_repeated_without_repeats(
+    spark: SparkSession, door: Door, client: Client, tmp_path: Path
+) -> None:
+    name = filled(client, new_name())
+    given = options(door, subscribe=name)
+    archive(spark, str(tmp_path), options=given)
+    # What a kill leaves: files in their places, no manifest, no commit of Spark's.
+    for path in (*(tmp_path / "_manifest").glob("*"), *(tmp_path / "_checkpoint" / "commits").glob("*")):
+        path.unlink()
+    for path in (*(tmp_path / "_manifest").glob(".*"), *(tmp_path / "_checkpoint" / "commits").glob(".*")):
+        path.unlink()
+    client.append(name, "meanwhile")
+
+    archive(spark, str(tmp_path), options=given)
+
+    assert archived(Archive(spark, str(tmp_path))) == there(client, name)
+    assert spark.read.parquet(str(tmp_path)).count() == 61
+
+
+def test_an_archive_without_its_checkpoint_is_refused(
+    spark: SparkSession, door: Door, client: Client, tmp_path: Path
+) -> None:
+    import shutil
+
+    given = options(door, subscribe=filled(client, new_name()))
+    archive(spark, str(tmp_path), options=given)
+    shutil.rmtree(tmp_path / "_checkpoint")
+
+    with pytest.raises(Exception, match="of another checkpoint"):
+        archive(spark, str(tmp_path), options=given)
+
+
+def test_files_that_are_not_as_they_were_are_never_put_together(
+    spark: SparkSession, door: Door, client: Client, tmp_path: Path
+) -> None:
+    name = filled(client, new_name())
+    given = options(door, subscribe=name)
+    archive(spark, str(tmp_path), options=given)
+    client.append(name, "second file")
+    archive(spark, str(tmp_path), options=given)
+    manifest = next((tmp_path / "_manifest").glob("batch-000000000.json"))
+    told = json.loads(manifest.read_text())
+    told["files"][0]["checksum"] ^= 1
+    manifest.write_text(json.dumps(told))
+    (tmp_path / "_manifest" / f".{manifest.name}.crc").unlink()
+
+    with pytest.raises(CorruptMessage, match="left as they are"):
+        Archive(spark, str(tmp_path)).compact(TOMORROW)
+
+    assert archived(Archive(spark, str(tmp_path))) == there(client, name)
+
+
+def test_the_round_trip_is_equal(spark: SparkSession, door: Door, client: Client, tmp_path: Path) -> None:
+    name, new, same = filled(client, new_name()), new_name(), new_name()
+    archive(spark, str(tmp_path), options=options(door, subscribe=name))
+    for each in (new, same):
+        client.create_queue(each, partitions=3)
+
+    replay(spark, str(tmp_path), options=options(door), queue=new)
+    replay(spark, str(tmp_path), options=options(door), queue=new, rate=1000)
+    done = restore(spark, str(tmp_path), options=options(door), queue=same, now=datetime.now(UTC))
+
+    assert contents(client, new) == contents(client, name)
+    assert done == (60, 0)
+    assert [(m.id, m.partition, m.body, m.content_type) for m in client.iterate(same)] == [
+        (m.id, m.partition, m.body, m.content_type) for m in client.iterate(name)
+    ]
+    assert restore(spark, str(tmp_path), options=options(door), queue=same, now=datetime(2100, 1, 1, tzinfo=UTC)) == (
+        0,
+        60,
+    )
+
+
+def test_a_part_is_chosen_by_queue_time_and_key(
+    spark: SparkSession, door: Door, client: Client, tmp_path: Path
+) -> None:
+    name = filled(client, new_name())
+    archive(spark, str(tmp_path), options=options(door, subscribe=name))
+    found = Archive(spark, str(tmp_path))
+
+    assert Chosen(keys=["k1"]).of(found).count() == 6
+    assert Chosen(since=datetime.now(UTC)).of(found).count() == 0
+    assert Chosen([name], until=datetime.now(UTC)).of(found).count() == 60
+    with pytest.raises(ConfigurationError, match="nothing of queue nobody"):
+        Chosen(["nobody"]).of(found)
+
+
+def test_the_commands(spark: SparkSession, door: Door, client: Client, tmp_path: Path) -> None:
+    name, target = filled(client, new_name()), new_name()
+    client.create_queue(target, partitions=3)
+    server = ["--url", door.url, "--application", APPLICATION, "--app-key", KEY]
+
+    def run(*arguments: str) -> Result:
+        found = CliRunner().invoke(main, ["pipeline", *arguments])
+        assert found.exit_code == 0, found.output
+        return found
+
+    folder = str(tmp_path / "archive")
+    assert "archived 60 messages" in run("archive", folder, *server, "-q", name).stderr
+    listed = json.loads(run("archive", folder, "--list", "-o", "json").stdout)
+    assert sum(entry["messages"] for entry in listed) == 60
+    assert "60 messages would go" in run("replay", folder, *server, "--to", target, "--dry-run").stderr
+    assert "replayed 60 messages" in run("replay", folder, *server, "--to", target, "--yes").stderr
+    assert contents(client, target) == contents(client, name)
