@@ -186,7 +186,7 @@ def test_commands_in_examples_exist(path: Path) -> None:
     groups = {name.rpartition(" ")[0] for name in known}
     unknown = []
     for line in shell_lines(path):
-        for program, words in re.findall(r"(?:^|[|;&(] ?|(?:do|until) |\./bin/)(queuey|qdo)((?: [a-z]+)+)", line):
+        for program, words in re.findall(r"(?:^|[|;&(] ?|(?:do|until) |\./bin/)(queuey|qdo)((?: [a-z][a-z-]*)+)", line):
             first, *more = words.split()
             found = f"{program} {first}"
             deepest = f"{found} {more[0]}" if more else found

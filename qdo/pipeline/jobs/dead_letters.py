@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from qdo.dead import DEFAULT_DEAD_LETTERS
-from qdo.pipeline.jobs.pages import Page, plain, plot, shown, utc
+from qdo.pipeline.jobs.pages import Page, legend, plain, plot, shown, utc
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame
@@ -174,7 +174,7 @@ def _over_time(found: Page, hours: Sequence[Mapping[str, Any]]) -> None:
                 counts[utc(row["hour"])] = counts.get(utc(row["hour"]), 0) + row["letters"]
         axes.plot(sorted(counts), [counts[hour] for hour in sorted(counts)], marker="o", label=plain(error[:60]))
     axes.set_ylim(bottom=0)
-    axes.legend(frameon=False, fontsize=8)
+    legend(axes)
     found.figure(
         figure, f"The {len(most)} exceptions with the most letters, of all queues; an hour without any has no mark."
     )

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
-__all__ = ["Page", "plain", "plot", "shown", "utc", "write_page"]
+__all__ = ["Page", "legend", "plain", "plot", "shown", "utc", "write_page"]
 
 _INCHES = (9, 3.2)
 _STYLE = """
@@ -113,6 +113,11 @@ def plot(title: str, x: str = "", y: str = "") -> tuple[Figure, Axes]:
     axes.grid(visible=True, alpha=0.3)
     axes.spines[["top", "right"]].set_visible(False)
     return figure, axes
+
+
+def legend(axes: Axes) -> None:
+    """Names of lines and bars, beside them."""
+    axes.legend(frameon=False, fontsize=8, loc="upper left", bbox_to_anchor=(1, 1))
 
 
 def plain(text: str) -> str:

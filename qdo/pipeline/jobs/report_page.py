@@ -7,7 +7,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from qdo.pipeline.jobs.delivery import CALLS, RANKS, Floats, tally_percentiles
-from qdo.pipeline.jobs.pages import Page, plain, plot, shown
+from qdo.pipeline.jobs.pages import Page, legend, plain, plot, shown
 from qdo.pipeline.jobs.report import ALL, Report
 
 SHOWN = (
@@ -66,7 +66,7 @@ def _times(found: Page, report: Report) -> None:
         percentiles = tally_percentiles(report.tallies[call], _STEPS)
         axes.plot([value / 1000 for value in percentiles.values()], list(_STEPS.values()), marker=".", label=call)
     axes.set_xscale("symlog", linthresh=0.1)
-    axes.legend(frameon=False)
+    legend(axes)
     found.figure(figure, "Send and receive: from the call to its answer. Delivery: from the send to the first receipt.")
 
 
@@ -86,7 +86,7 @@ def _over_time(found: Page, report: Report) -> None:
         seconds[-1] = (last - first) % width + 1
         axes.step(times, counts / seconds, where="post", label=kind)
     axes.set_ylim(bottom=0)
-    axes.legend(frameon=False)
+    legend(axes)
     found.figure(figure, f"Each step is {width:,} s; every receipt counts.")
 
 
@@ -106,5 +106,5 @@ def _trouble(found: Page, worst: Sequence[dict[str, object]]) -> None:
         heights = [100 * float(str(row[name] or 0)) for row in worst]
         axes.bar(places + (at - 1) * 0.27, heights, 0.27, label=name.replace("_", " "))
     axes.set_xticks(places, [plain(str(row["queue"])) for row in worst], rotation=30, ha="right", fontsize=8)
-    axes.legend(frameon=False)
+    legend(axes)
     found.figure(figure, "The queues with the most losses, then duplicates, then disorder.")

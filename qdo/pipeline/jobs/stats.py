@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import TYPE_CHECKING, Any
 
-from qdo.pipeline.jobs.pages import Page, plain, plot, shown, utc
+from qdo.pipeline.jobs.pages import Page, legend, plain, plot, shown, utc
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame
@@ -181,7 +181,7 @@ def _by_hour(made: Page, names: Sequence[str], hours: Sequence[dict[str, Any]], 
         hours_of: Any = [utc(row["hour"]) for row in rows]
         axes.plot(hours_of, [row[column] for row in rows], marker="o", markersize=3, label=plain(name))
     axes.set_ylim(bottom=0)
-    axes.legend(frameon=False, fontsize=8)
+    legend(axes)
     made.figure(figure, f"{title}, of the {len(names)} queues with the most messages; an hour without any has no mark.")
 
 
@@ -191,5 +191,5 @@ def _ages(made: Page, queues: Sequence[dict[str, Any]]) -> None:
         heights = [row[f"age_{name}_seconds"] / _HOUR_SECONDS for row in queues]
         axes.bar([place + (at - 1) * 0.27 for place in range(len(queues))], heights, 0.27, label=name)
     axes.set_xticks(range(len(queues)), [plain(row["queue"]) for row in queues], rotation=30, ha="right", fontsize=8)
-    axes.legend(frameon=False)
+    legend(axes)
     made.figure(figure, "Half, nine in ten, and 99 of a hundred messages of a queue are no older.")
