@@ -8,6 +8,7 @@ page is parsed, so that the text can't grow stale::
     <!-- commands -->              every command of queuey, qdo and qdo-worker
     <!-- metrics -->               every metric of /metrics
     <!-- worker_metrics -->        every metric of qdo work --metrics
+    <!-- pipeline_options -->      every option of Spark's format queuey
     <!-- faults -->                which file of tests/faults tries to break which promise
 """
 
@@ -37,7 +38,9 @@ from queuey.monitor import Monitor
 from queuey.settings import SETTINGS
 
 _TESTS = Path(__file__).parent.parent.parent / "tests"
-_PLACE = re.compile(r"^<!-- (settings|error|commands|metrics|worker_metrics|faults)(?:: (\w+))? -->$", re.MULTILINE)
+_PLACE = re.compile(
+    r"^<!-- (settings|error|commands|metrics|worker_metrics|pipeline_options|faults)(?:: (\w+))? -->$", re.MULTILINE
+)
 
 
 def table(head: tuple[str, ...], rows: list[tuple[str, ...]]) -> str:
@@ -148,6 +151,16 @@ def worker_metrics() -> str:
     return of_registry(WorkerMetrics(Figures).registry)
 
 
+def pipeline_options() -> str:
+    from qdo.pipeline.options import OPTIONS
+
+    rows: list[tuple[str, ...]] = [
+        (f"{anchor(option.name)}`{option.name}`", ", ".join(sorted(option.roads)), option.default, option.meaning)
+        for option in OPTIONS
+    ]
+    return table(("Option", "Of", "Default", "Meaning"), rows)
+
+
 def of_registry(registry: CollectorRegistry) -> str:
     rows: list[tuple[str, ...]] = []
     for family in registry.collect():
@@ -177,6 +190,7 @@ WRITERS: dict[str, Callable[..., str]] = {
     "commands": commands,
     "metrics": metrics,
     "worker_metrics": worker_metrics,
+    "pipeline_options": pipeline_options,
     "faults": faults,
 }
 

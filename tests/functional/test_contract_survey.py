@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import pytest
 
-from tests.functional.client import Server, refused
+from tests.functional.client import Json, Server, refused
 
 
-def survey(server: Server, name: str, **params: str) -> dict[str, object]:
+def survey(server: Server, name: str, **params: str) -> list[Json]:
+    """The spans."""
     answer = server.get(name, survey="true", **params)
     assert answer.status_code == 200
-    found: dict[str, object] = answer.json()
+    found: list[Json] = answer.json()["spans"]
     return found
 
 
@@ -29,8 +30,8 @@ def test_a_survey_counts_and_marks_where_to_cut(server: Server) -> None:
     name = server.queue()
     keys = [server.add(name, b"x")["key"] for _ in range(7)]
 
-    (span,) = survey(server, name, count="100", every="3")["spans"]  # type: ignore[misc,attr-defined]
-    (cut,) = survey(server, name, count="5", since=keys[1], until=keys[6])["spans"]  # type: ignore[misc,attr-defined]
+    (span,) = survey(server, name, count="100", every="3")
+    (cut,) = survey(server, name, count="5", since=keys[1], until=keys[6])
 
     assert span == {"partition": 1, "newest": keys[6], "messages": 7, "more": False, "marks": [keys[2], keys[5]]}
     assert cut == {"partition": 1, "newest": keys[6], "messages": 5, "more": True, "marks": []}
@@ -42,7 +43,7 @@ def test_a_survey_from_a_cursor_is_of_what_came_after_it(server: Server) -> None
     cursor = server.get(name, survey="true").headers["Queuey-Cursor"]
     key = server.add(name, b"after")["key"]
 
-    (span,) = survey(server, name, cursor=cursor, count="10")["spans"]  # type: ignore[misc,attr-defined]
+    (span,) = survey(server, name, cursor=cursor, count="10")
 
     assert (span["messages"], span["newest"]) == (1, key)
 

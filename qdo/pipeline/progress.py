@@ -1,0 +1,158 @@
+"""How far behind a streaming query is: what Spark's progress cannot say of a source in Python.
+
+Add a :class:`LagListener` to the session: it asks the servers, once for each progress of a query that reads queues, how
+many messages lie between what the query has read and what is there. The names are those of Spark's Kafka source.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+import threading
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from pyspark.sql.streaming.listener import StreamingQueryListener
+
+from qdo.pipeline.offsets import QueueOffset, from_json
+from qdo.pipeline.options import BATCH, Given, Reach
+from qdo.pipeline.reading import connect, survey
+from queuey.errors import QueueyError
+from queuey.ids import EPOCH_TICKS, TICKS_PER_SECOND
+
+if TYPE_CHECKING:
+    from pyspark.sql.streaming.listener import (
+        QueryProgressEvent,
+        QueryStartedEvent,
+        QueryTerminatedEvent,
+    )
+
+log = logging.getLogger("qdo.pipeline")
+
+COUNTED = 1_000_000
+"""Messages of one partition are counted so far, and no further."""
+
+
+@dataclass(frozen=True)
+class Lag:
+    """How far one query is behind."""
+
+    query: str
+    """Its name, or its id if it has none."""
+    batch: int
+    avg_offsets_behind_latest: float
+    """Messages, of a partition in the mean;"""
+    max_offsets_behind_latest: int
+    min_offsets_behind_latest: int
+    seconds_behind_latest: float
+    """Between the newest message that is there and the newest that was read, of the partition that is furthest behind."""
+
+
+class LagListener(StreamingQueryListener):
+    """Keeps the lag of each query that reads the format ``queuey``.
+
+    >>> spark.streams.addListener(LagListener(url=..., application=..., token=...))  # doctest: +SKIP
+    """
+
+    def __init__(
+        self,
+        *,
+        say: Callable[[Lag], None] = lambda lag: None,
+        every_seconds: float = 1.0,
+        clock: Callable[[], float] = time.monotonic,
+        **reach: str,
+    ) -> None:
+        """:param say: hears of each lag, in the thread that Spark calls listeners in.
+        :param every_seconds: no query is looked at more often.
+        :param reach: options of the source that say where the servers are: url, application, token or tokenFile.
+        """
+        self._reach = Reach.of(Given(reach, BATCH))
+        self._say = say
+        self._every = every_seconds
+        self._clock = clock
+        self._looked: dict[str, float] = {}
+        self._found: dict[str, Lag] = {}
+        self._lock = threading.Lock()
+
+    @property
+    def lags(self) -> Mapping[str, Lag]:
+        """The last lag of each query that runs, by name."""
+        with self._lock:
+            return dict(self._found)
+
+    def metrics(self) -> str:
+        """The lags as Prometheus reads them."""
+        lines = []
+        for name, meaning in _METRICS.items():
+            lines += [f"# HELP {name} {meaning}", f"# TYPE {name} gauge"]
+            field = name.removeprefix("qdo_pipeline_")
+            lines += [f"{name}{{query={json.dumps(lag.query)}}} {getattr(lag, field)}" for lag in self.lags.values()]
+        return "\n".join(lines) + "\n"
+
+    def onQueryStarted(self, event: QueryStartedEvent) -> None:
+        """Nothing is known yet."""
+
+    def onQueryIdle(self, event: Any) -> None:
+        """Nothing has come, so nothing waits that was not there at the last progress."""
+
+    def onQueryProgress(self, event: QueryProgressEvent) -> None:
+        progress = event.progress
+        name = progress.name or str(progress.id)
+        now = self._clock()
+        if now - self._looked.get(name, now - self._every) < self._every:
+            return
+        self._looked[name] = now
+        for source in progress.sources:
+            offset = _queuey_offset(source.endOffset)
+            if offset is not None:
+                self._look(name, progress.batchId, offset)
+
+    def onQueryTerminated(self, event: QueryTerminatedEvent) -> None:
+        """A query that has ended is behind by nothing that anybody waits for."""
+        with self._lock:
+            self._found = {name: lag for name, lag in self._found.items() if lag.query != str(event.id)}
+
+    def _look(self, name: str, batch: int, offsets: Mapping[str, QueueOffset]) -> None:
+        try:
+            lag = _lag(self._reach, name, batch, offsets)
+        except QueueyError as error:
+            log.warning("the lag of %s is not known: %s", name, error)
+            return
+        with self._lock:
+            self._found[name] = lag
+        self._say(lag)
+
+
+_METRICS = {
+    "qdo_pipeline_avg_offsets_behind_latest": "Messages of a partition that the query has not read, in the mean.",
+    "qdo_pipeline_max_offsets_behind_latest": "Messages that the query has not read, of the partition with most.",
+    "qdo_pipeline_min_offsets_behind_latest": "Messages that the query has not read, of the partition with least.",
+    "qdo_pipeline_seconds_behind_latest": "From the newest message read to the newest there is, of the partition furthest behind.",
+}
+
+
+def _queuey_offset(text: Any) -> Mapping[str, QueueOffset] | None:
+    """An offset of this source, None of another's."""
+    try:
+        told = json.loads(text) if isinstance(text, str) else text
+        return from_json(told) if isinstance(told, dict) and "queues" in told else None
+    except (ValueError, QueueyError):
+        return None
+
+
+def _lag(reach: Reach, name: str, batch: int, offsets: Mapping[str, QueueOffset]) -> Lag:
+    behind: list[int] = []
+    seconds = 0.0
+    with connect(reach) as client:
+        for queue, offset in offsets.items():
+            where = {"places": offset.ids, "incarnation": offset.incarnation, "every_partition": True}
+            for number, span in survey(client, queue, count=COUNTED, **where).spans.items():  # type: ignore[arg-type]
+                behind.append(span.messages or 0)
+                if span.newest is not None:
+                    read = max(offset.at(number).ticks, EPOCH_TICKS)
+                    late = span.newest.ticks - read if read > EPOCH_TICKS else 0
+                    seconds = max(seconds, late / TICKS_PER_SECOND)
+    counts = behind or [0]
+    return Lag(name, batch, sum(counts) / len(counts), max(counts), min(counts), seconds)
