@@ -48,12 +48,14 @@ RESETS = 1 << 20
 IN_ONE_QUESTION = 100
 """Queues that a server reads at once."""
 PARTITIONS_IN_ONE_QUESTION = 200
-REST_SHARE = 9
+REST_SHARE = 4
 """A sweep is followed by a rest of so many times its length, work that it found not counted."""
 LEAST_REST_SECONDS = 1.0
+MOST_REST_SECONDS = 60.0
 TICK_SECONDS = 0.2
 WARM_SECONDS = 5.0
-"""A queue in which nothing happens stays warm for so long."""
+"""A queue in which nothing happens stays warm for so long, unless there are more than :data:`FEW_WARM`."""
+FEW_WARM = 100
 RECORD_SECONDS = 2.0
 """Between two times that a slot's moment is recorded."""
 _LOW = 0b10 << 62
@@ -109,6 +111,23 @@ class _Warm:
     until: float = 0.0
 
 
+class _Cooled(NamedTuple):
+    """A queue that was warm, and that no sweep has looked at since."""
+
+    slot: _Slot
+    partitions: int
+    read_upto: int
+    swept: int
+    """Where the last sweep ended: partitions that the queue has got since hold nothing before it."""
+
+    def since(self, partitions: int) -> int:
+        return self.read_upto if partitions == self.partitions else self.floor
+
+    @property
+    def floor(self) -> int:
+        return min(self.read_upto, self.swept)
+
+
 class _Look(NamedTuple):
     """Did something come to a queue at this moment or later?"""
 
@@ -146,8 +165,7 @@ class Slots:
         self._clock = clock
         self._slots: dict[int, _Slot] = {}
         self._warm: dict[str, _Warm] = {}
-        self._cooled: dict[str, tuple[_Slot, int]] = {}
-        """Queues that no sweep has looked at since they were warm, and up to where they were read."""
+        self._cooled: dict[str, _Cooled] = {}
         self._lock = threading.RLock()
         """Before that of the lanes."""
         self._more = threading.Event()
@@ -186,7 +204,7 @@ class Slots:
                     slot = self._slots.pop(claim.partition.number)
                     slot.open = False  # a sweep may know it
                     self._warm = {name: warm for name, warm in self._warm.items() if warm.slot is not slot}
-                    self._cooled = {name: each for name, each in self._cooled.items() if each[0] is not slot}
+                    self._cooled = {name: each for name, each in self._cooled.items() if each.slot is not slot}
 
     def _has(self, claim: Claim) -> bool:
         slot = self._slots.get(claim.partition.number)
@@ -256,7 +274,8 @@ class Slots:
     def _record_moments(self, slots: Sequence[_Slot]) -> Collection[Claim]:
         moments = {slot.claim.partition.number: slot.swept for slot in slots}
         floors = [(warm.slot, self._floor_of(warm)) for warm in self._warm.values()]
-        for slot, floor in [*floors, *self._cooled.values()]:
+        floors += [(cooled.slot, cooled.floor) for cooled in self._cooled.values()]
+        for slot, floor in floors:
             number = slot.claim.partition.number
             if number in moments:
                 moments[number] = min(moments[number], floor)
@@ -289,7 +308,9 @@ class Slots:
                     if self._more.is_set() or began >= next_sweep:
                         self._more.clear()
                         looked = self._sweep(client, over)
-                        next_sweep = self._clock.elapsed() + max(LEAST_REST_SECONDS, looked * REST_SHARE)
+                        next_sweep = self._clock.elapsed() + min(
+                            max(LEAST_REST_SECONDS, looked * REST_SHARE), MOST_REST_SECONDS
+                        )
                     self._take_over_all(client, over)
                 except QueueyError as error:
                     log.warning("work cannot be looked for: %s", error)
@@ -321,7 +342,13 @@ class Slots:
         self._compare(warm, listed)
         cold = [(name, n, slots[slot_of(name)]) for name, n in listed.items() if name not in warm | cooled.keys()]
         portions = _questions([_Look(name, n, slot, slot.swept) for name, n, slot in cold])
-        portions += _questions([_Look(name, listed[name], *each) for name, each in cooled.items() if name in listed])
+        portions += _questions(
+            [
+                _Look(name, listed[name], each.slot, each.since(listed[name]))
+                for name, each in cooled.items()
+                if name in listed and name not in warm
+            ]
+        )
         for some in portions:
             found, _ = client.news([look.queue for look in some], min(look.since for look in some))
             with self._lock:
@@ -405,6 +432,7 @@ class Slots:
         """Let go of queues in which nothing is left, and nothing came for a while."""
         now = self._clock.elapsed()
         with self._lock:
+            many = len(self._warm) > FEW_WARM
             for name, warm in list(self._warm.items()):
                 if not warm.lanes or len(warm.lanes) < warm.partitions:
                     continue
@@ -412,10 +440,9 @@ class Slots:
                     rests = all(lane.open and lane.idle and lane.at_end for lane in warm.lanes)
                     if not rests:
                         warm.until = now + WARM_SECONDS
-                    elif now >= warm.until:
-                        # Not later than the last listing: the queue may have got partitions that nobody reads yet.
+                    elif now >= warm.until or (many and all(lane.read_upto for lane in warm.lanes)):
                         read_upto = min(lane.read_upto for lane in warm.lanes)
-                        self._cooled[name] = warm.slot, min(read_upto, warm.slot.swept)
+                        self._cooled[name] = _Cooled(warm.slot, warm.partitions, read_upto, warm.slot.swept)
                         self._lanes.remove([lane.claim for lane in warm.lanes])
                         del self._warm[name]
 

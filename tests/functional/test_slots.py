@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import threading
 from collections import Counter
 from collections.abc import Callable, Iterator
@@ -84,11 +85,11 @@ def test_small_queues_are_all_worked_on_though_a_worker_dies(
 
     wanted = {f"1 {name} {which}" for name in names[::10] for which in ("first", "second")}
     wanted |= {f"1 {name} later" for name in names[5::10]}
-    eventually(lambda: wanted <= set(crew.notes), seconds=100)
+    eventually(lambda: wanted <= set(crew.notes), seconds=150)
     with make_client() as client:
         late = client.create_queue("u-late", partitions=2).name
         client.append(late, "a queue that came later")
-    eventually(lambda: any("came later" in note for note in crew.notes), seconds=30)
+    eventually(lambda: any("came later" in note for note in crew.notes), seconds=150)
 
     assert [crew.end(worker) for worker in workers] == [0, 0]
     seen = Counter(crew.notes)
@@ -315,3 +316,25 @@ def test_a_backlog_in_slots_has_an_end(tmp_path: Path, make_client: Callable[[],
 
     assert len(seen.texts) == len(names[::3]) * 5
     assert all(texts == sorted(texts) for texts in seen.places.values())
+
+
+def test_commands_tell_of_slots_and_set_offsets_of_queues(crew: Crew, make_client: Callable[[], Client]) -> None:
+    first, second = make_queues(make_client, 2)
+    with make_client() as client:
+        client.append(first, "one")
+        client.append(second, "two")
+    work = ("work", "jobs:note", "--queue", "u*", "--slots", "--exit-at-end")
+    assert crew.run(*work).code == 0
+
+    shown = crew.run("offsets", "show")
+    assert {row["queue"] for row in shown.rows} == {ALL}
+    assert len(shown.rows) == SLOTS
+    told = json.loads(crew.run("status", "--json").text)
+    assert told["members"] == []
+    assert crew.run("offsets", "set", second, "--to", "beginning", "--yes").code == 0
+    again = crew.run(*work)
+    beyond = crew.run(*work, "--from-end")
+
+    assert again.code == 0
+    assert sorted(crew.notes) == ["1 one", "1 two", "1 two"]
+    assert (beyond.code, "begins with the oldest message" in beyond.err) == (2, True)
