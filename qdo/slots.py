@@ -17,6 +17,7 @@ import zlib
 from collections import defaultdict
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
+from itertools import chain
 from typing import NamedTuple
 
 from qdo.assign import Partition
@@ -230,17 +231,19 @@ class Slots:
         :returns: claims that are gone, because somebody else owns the slot by now or the offset was set by hand.
         :raises CoordinatorUnavailable: some may be recorded.
         """
-        by_queue: dict[str, dict[Claim, Offset]] = defaultdict(dict)
+        together: dict[tuple[str, int], dict[Claim, Offset]] = defaultdict(dict)
         for claim, offset in offsets.items():
-            by_queue[claim.partition.queue][claim] = offset
+            together[claim.partition.queue, claim.generation][claim] = offset
         with self._recording:
-            self._recorder = self._recorder or self._make_client()
-            return [claim for queue, some in by_queue.items() for claim in self._record(self._recorder, queue, some)]
+            self._recorder = client = self._recorder or self._make_client()
+            return [claim for (queue, at), some in together.items() for claim in self._record(client, queue, at, some)]
 
-    def _record(self, client: Client, queue: str, offsets: Mapping[Claim, Offset]) -> Collection[Claim]:
+    def _record(
+        self, client: Client, queue: str, generation: int, offsets: Mapping[Claim, Offset]
+    ) -> Collection[Claim]:
         ids = {claim.partition.number: offset.message_id for claim, offset in offsets.items()}
         try:
-            client.commit_offsets(queue, self._group, ids, max(claim.generation for claim in offsets))
+            client.commit_offsets(queue, self._group, ids, generation)
         except (StaleGeneration, OffsetMovesBack):
             return offsets
         except QueueNotFound:
@@ -328,7 +331,7 @@ class Slots:
 
         :returns: seconds that looking took, without what was found.
         """
-        began, elapsed = self._clock.elapsed(), self._clock.elapsed
+        began = self._clock.elapsed()
         first = next(client.queues(page_size=1), None)
         upto = 0 if first is None else client.news([first.name], 0)[1]
         if first is not None and not upto:
@@ -336,39 +339,37 @@ class Slots:
         with self._lock:
             slots = {number: slot for number, slot in self._slots.items() if slot.open}
             warm, cooled = set(self._warm), dict(self._cooled)
-        if not slots:
-            return 0.0
-        listed = {name: n for name, n in self._list_queues(client).items() if slot_of(name) in slots}
+        listed = {name: n for name, n in self._list_queues(client).items() if slot_of(name) in slots} if slots else {}
         self._compare(warm, listed)
-        cold = [(name, n, slots[slot_of(name)]) for name, n in listed.items() if name not in warm | cooled.keys()]
-        portions = _questions([_Look(name, n, slot, slot.swept) for name, n, slot in cold])
-        portions += _questions(
-            [
-                _Look(name, listed[name], each.slot, each.since(listed[name]))
-                for name, each in cooled.items()
-                if name in listed and name not in warm
-            ]
-        )
-        for some in portions:
-            found, _ = client.news([look.queue for look in some], min(look.since for look in some))
-            with self._lock:
-                for look in some:
-                    if look.queue in found and look.queue not in self._warm and look.slot.open:
-                        self._warm[look.queue] = _Warm(look.slot, look.partitions, look.since)
-            found_at = elapsed()
+        cold = {name: n for name, n in listed.items() if name not in warm}
+        for some in chain(*map(_questions, _looks(cold, slots, cooled))):
+            self._ask(client, some)
+            found_at = self._clock.elapsed()
             self._take_over_all(client, over)
-            began += elapsed() - found_at
+            began += self._clock.elapsed() - found_at
             if over.is_set():
                 return 0.0
-        looked = elapsed() - began
-        with self._lock:
-            for slot in slots.values():
-                slot.swept = max(slot.swept, upto)
-                slot.sweeps += 1
-            for name, each in cooled.items():
-                if self._cooled.get(name) == each:
-                    del self._cooled[name]
+        looked = self._clock.elapsed() - began
+        self._swept(slots.values(), cooled, upto)
         return looked
+
+    def _ask(self, client: Client, looks: Sequence[_Look]) -> None:
+        found, _ = client.news([look.queue for look in looks], min(look.since for look in looks))
+        with self._lock:
+            for look in looks:
+                if look.queue in found and look.queue not in self._warm and look.slot.open:
+                    self._warm[look.queue] = _Warm(look.slot, look.partitions, look.since)
+
+    def _swept(self, slots: Collection[_Slot], cooled: Mapping[str, _Cooled], upto: int) -> None:
+        """All news up to this moment are found; but for slots that were being given back meanwhile."""
+        with self._lock:
+            for slot in slots:
+                if slot.open:
+                    slot.swept = max(slot.swept, upto)
+                    slot.sweeps += 1
+            for name, each in cooled.items():
+                if self._cooled.get(name) == each and each.slot.open:
+                    del self._cooled[name]
 
     def _compare(self, warm: Collection[str], listed: Mapping[str, int]) -> None:
         """Queues that were warm before they were listed: some have grown, some are gone."""
@@ -451,6 +452,18 @@ def _finished(lane: Lane) -> int:
     if lane.open and lane.idle:
         return lane.read_upto
     return 0 if lane.committed is None else lane.committed.ticks
+
+
+def _looks(listed: Mapping[str, int], slots: Mapping[int, _Slot], cooled: Mapping[str, _Cooled]) -> list[list[_Look]]:
+    """What to ask about queues that are not warm: of those that just were apart, since they have been looked at more lately."""
+    cold, less_cold = [], []
+    for name, partitions in listed.items():
+        if (was := cooled.get(name)) is not None:
+            less_cold.append(_Look(name, partitions, was.slot, was.since(partitions)))
+        else:
+            slot = slots[slot_of(name)]
+            cold.append(_Look(name, partitions, slot, slot.swept))
+    return [cold, less_cold]
 
 
 def _questions(looks: Sequence[_Look]) -> list[list[_Look]]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import threading
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
@@ -18,7 +18,7 @@ from qdo.assign import Partition
 from qdo.job import Job
 from qdo.local import LocalCoordinator
 from qdo.offsets import OffsetsInQueuey
-from qdo.slots import ALL, RESETS, SLOTS, Slots, slot_of
+from qdo.slots import ALL, RESETS, SLOTS, Slots, every_slot, slot_of
 from queuey.errors import ConfigurationError
 from tests.functional.client import Server, new_name
 from tests.functional.crew import WAIT_SECONDS, Crew, crew_in
@@ -210,6 +210,35 @@ def test_a_moment_that_runs_ahead_is_found(
 
     assert seen.texts == []
     go.set()
+
+
+def test_a_slot_that_goes_while_it_is_swept_keeps_its_moment(
+    make_client: Callable[[], Client], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What the sweep finds then is its next owner's."""
+    names = make_queues(make_client, 3)
+    coordinator = LocalCoordinator("g", tmp_path)
+    worker = Worker(print, ["u*"], coordinator, make_client, slots=True)
+    slots = worker._slots
+    assert slots is not None
+    coordinator.join({})
+    claims = coordinator.claim(every_slot())
+    slots.gained(claims)
+    news = Client.news
+
+    def goes_meanwhile(self: Client, queues: Sequence[str], since_ticks: int) -> tuple[set[str], int]:
+        if len(queues) == len(names):
+            slots.losing(list(claims))
+        return news(self, queues, since_ticks)
+
+    with make_client() as client:
+        client.append(names[0], "found too late")
+        monkeypatch.setattr(Client, "news", goes_meanwhile)
+        slots._sweep(client, threading.Event())
+
+    assert set(slots.drained(list(claims))) == set(claims)
+    assert coordinator.offsets() == {}
+    coordinator.close()
 
 
 def test_queues_that_come_grow_go_and_are_made_anew_are_worked_on(run: Run, make_client: Callable[[], Client]) -> None:
