@@ -33,10 +33,7 @@ def kafka_jars() -> str:
 
 
 class SparkCluster:
-    """As a context manager it runs, and leaves no process behind, however this process ends.
-
-    An executor that loses its worker ends by itself.
-    """
+    """As a context manager it runs, and leaves no process behind, however this process ends."""
 
     def __init__(self, folder: Path) -> None:
         """:param folder: for logs, and for what is handed over to executors; removed at the end."""
@@ -84,8 +81,8 @@ class SparkCluster:
                 raise ServiceError(f"{process.folder.name} of Spark ended and said:\n{process.log_end()}")
         try:
             state = requests.get(f"{self._web}/json/", timeout=5).json()
-        except requests.ConnectionError:
-            return False
+        except (requests.ConnectionError, requests.JSONDecodeError):
+            return False  # its pages come one after the other
         return bool(state["aliveworkers"] == WORKERS)
 
     def submit(
@@ -103,9 +100,11 @@ class SparkCluster:
         """
         network = ["--conf", f"spark.driver.host={ADDRESS}", "--conf", f"spark.driver.bindAddress={ADDRESS}"]
         network += ["--conf", "spark.ui.enabled=false", "--conf", "spark.log.level=WARN"]
-        command = [str(SPARK / "bin" / "spark-submit"), "--master", self.url, *network, *options]
+        # The driver ends with this process, and its executors end with the driver.
+        ending = ["setpriv", "--pdeathsig", "KILL"]
+        submit = [str(SPARK / "bin" / "spark-submit"), "--master", self.url, *network, *options]
         done = subprocess.run(
-            [*command, str(program), *arguments],
+            [*ending, *submit, str(program), *arguments],
             cwd=folder,
             env={**os.environ, **_variables(), **(variables or {})},
             stdin=subprocess.DEVNULL,
