@@ -119,7 +119,10 @@ def report(sent: DataFrame, received: DataFrame, *, queue: str | None = None) ->
 
 
 def _judging(names: Sequence[str]) -> Callable[..., Column]:
-    """An aggregate of these columns: the figures of the queues in a group, and what counts over all queues."""
+    """An aggregate of these columns: the figures of the queues in a group, and what counts over all queues.
+
+    An aggregate, because ``mapInArrow`` and ``applyInArrow`` want pandas to be installed, though they make no use of it.
+    """
     from pyspark.sql.pandas.functions import arrow_udf
 
     def judged(batches: Iterator[tuple[pa.Array, ...]]) -> pa.Scalar:
