@@ -74,8 +74,8 @@ LAYERS = {
     ),
     # What an application would use, and the issuer that only examples have.
     "examples": Layer(
-        ours=("qdo", "qdo.client", *LEAVES, "queuey.security.dev_issuer", "queuey.security.principals"),
-        others=("click",),
+        ours=("qdo", "qdo.client", "qdo.pipeline.", *LEAVES, "queuey.security.dev_issuer", "queuey.security.principals"),
+        others=("click", "pyarrow", "pyspark"),
     ),
     "qdo.metrics": Layer(ours=(*LEAVES, "qdo."), others=("prometheus_client",)),
     # What both command lines have in common lies in queuey.cli: one look, one set of exit codes.
