@@ -62,13 +62,16 @@ class SqliteMessages(SqliteFile, MessageStore):
         key = queue.uuid.bytes
         if key in self._dropped:
             raise QueueNotFound
-        if once is None and not any(draft[6] for draft in drafts):
-            return Appended(self._insert(transaction, key, drafts))
         if once is not None:
             earlier = self._earlier(transaction, key, once)
             if earlier is not None:
                 return Appended(earlier, repeated=True)
-        return self._append_once(transaction, key, drafts, once)
+        if any([draft[6] for draft in drafts]):
+            return self._append_once(transaction, key, drafts, once)
+        placed = self._insert(transaction, key, drafts)
+        if once is not None:
+            self._remember(transaction, key, once, placed)
+        return Appended(placed)
 
     def _append_once(
         self, transaction: Transaction, queue: bytes, drafts: Sequence[Draft], once: Once | None
