@@ -32,7 +32,14 @@ from pathlib import Path
 from typing import Any
 
 from kazoo.client import KazooClient, KazooState, TransactionRequest
-from kazoo.exceptions import BadVersionError, KazooException, NodeExistsError, NoNodeError
+from kazoo.exceptions import (
+    BadVersionError,
+    ConnectionLoss,
+    KazooException,
+    NodeExistsError,
+    NoNodeError,
+    SessionExpiredError,
+)
 from kazoo.handlers.threading import KazooTimeoutError
 from kazoo.interfaces import IAsyncResult
 from kazoo.security import make_digest_acl
@@ -55,6 +62,8 @@ BEATS = 6
 TLS_SECONDS = 5.0
 """For one server to shake hands."""
 _NAME = re.compile(r"[A-Za-z0-9_.-]{1,100}")
+_PASSING = (ConnectionLoss, SessionExpiredError, KazooTimeoutError)
+"""Answers that did not come, and may come when asked again."""
 _FOLDERS = ("members", "claims", "owners", "offsets")
 
 
@@ -112,12 +121,23 @@ class ZooKeeperCoordinator(Coordinator):
             self._client.close()
             said = f"no ZooKeeper answers at {servers} within {connect_seconds:g} s"
             raise CoordinatorUnavailable(f"{said}: {why}" if why else said) from error
-        with self._asking():
-            for folder in _FOLDERS:
-                self._client.ensure_path(f"{self._root}/{folder}")
-            self._client.ensure_path(f"{self._root}/resets")
-            if not self._client.exists(f"{self._root}/plan"):
-                self._make_plan()
+        self._make_all(until=self._clock.elapsed() + connect_seconds)
+
+    def _make_all(self, until: float) -> None:
+        """Make what is missing. Answers may be lost on the way: all of it may be repeated."""
+        while True:
+            try:
+                with self._asking():
+                    for name in (*_FOLDERS, "resets"):
+                        self._client.ensure_path(f"{self._root}/{name}")
+                    if not self._client.exists(f"{self._root}/plan"):
+                        self._make_plan()
+                return
+            except CoordinatorUnavailable as error:
+                if self._clock.elapsed() >= until or not isinstance(error.__cause__, _PASSING):
+                    self._client.stop()
+                    self._client.close()
+                    raise
 
     def _make_plan(self) -> None:
         try:

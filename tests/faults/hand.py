@@ -211,12 +211,15 @@ def _named(claim: Claim) -> dict[str, Any]:
 
 def main() -> None:
     logging.basicConfig(level=logging.INFO, format="%(asctime)s %(process)d %(name)s %(message)s")
+    told = {signal.SIGTERM, signal.SIGUSR1}
+    signal.pthread_sigmask(signal.SIG_BLOCK, told)  # until it can heed them: connecting may take long
     settings = HandSettings(**json.loads(sys.argv[1]))
     skew(settings.wall(os.getpid()))
     FAULTS[settings.fault]()
     hand = Hand(settings)
     signal.signal(signal.SIGUSR1, lambda *_: hand.expiring.set())
     signal.signal(signal.SIGTERM, lambda *_: hand.worker.stop())
+    signal.pthread_sigmask(signal.SIG_UNBLOCK, told)
     hand.worker.run()
 
 
