@@ -118,6 +118,8 @@ def cursor_at(incarnation: str, places: Mapping[int, MessageId], *, every: bool 
     :param every: all others are read as well, from their beginning.
     """
     low = (1 << 64) - 1
-    return incarnation + (".all" if every else "") + "".join(
-        f"~{number}.{place.ticks:015x}{place.tail & low:016x}" for number, place in sorted(places.items())
+    return (
+        incarnation
+        + (".all" if every else "")
+        + "".join(f"~{number}.{place.ticks:015x}{place.tail & low:016x}" for number, place in sorted(places.items()))
     )

@@ -74,7 +74,14 @@ LAYERS = {
     ),
     # What an application would use, and the issuer that only examples have.
     "examples": Layer(
-        ours=("qdo", "qdo.client", "qdo.pipeline.", *LEAVES, "queuey.security.dev_issuer", "queuey.security.principals"),
+        ours=(
+            "qdo",
+            "qdo.client",
+            "qdo.pipeline.",
+            *LEAVES,
+            "queuey.security.dev_issuer",
+            "queuey.security.principals",
+        ),
         others=("click", "pyarrow", "pyspark"),
     ),
     "qdo.metrics": Layer(ours=(*LEAVES, "qdo."), others=("prometheus_client",)),

@@ -66,7 +66,7 @@ class SqliteMessages(SqliteFile, MessageStore):
             earlier = self._earlier(transaction, key, once)
             if earlier is not None:
                 return Appended(earlier, repeated=True)
-        if any([draft[6] for draft in drafts]):
+        if any(draft[6] for draft in drafts):
             return self._append_once(transaction, key, drafts, once)
         placed = self._insert(transaction, key, drafts)
         if once is not None:
