@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Callable, Iterator, Sequence
+from struct import error as StructError  # noqa: N812
+from struct import unpack_from
 from typing import Any, TypeVar
 
 from queuey.api.calls import ARROW, Call
@@ -125,32 +127,75 @@ def _columns(call: Call) -> tuple[dict[str, Sequence[Any]], int]:
     except ImportError as error:
         raise NotAcceptable("this server has no Arrow: install queuey[arrow] on it, or send a batch as JSON") from error
     try:
+        if any(is_packed(message.metadata.to_pybytes()) for message in pa.ipc.MessageReader.open_stream(call.body)):
+            raise InvalidParameter(
+                problems={"body": "is packed: send record batches without compression or dictionaries"}
+            )
         table = pa.ipc.open_stream(call.body).read_all()
         table.validate(full=True)
     except (pa.ArrowException, OSError) as error:
         raise InvalidParameter(problems={"body": f"is not a whole Arrow IPC stream: {error}"}) from error
-    kinds = {
-        "body": pa.binary(),
-        "partition": pa.int64(),
-        "ttl": pa.int64(),
-        "deliver_at": pa.timestamp("us", tz="UTC"),
+    _check_columns(pa, table)
+    found: dict[str, Sequence[Any]] = {name: (None,) * len(table) for name in WRITE_COLUMNS}
+    for name in table.column_names:
+        column = table[name]
+        if name == "deliver_at":
+            column = column.cast(pa.timestamp("us", tz="UTC")).cast(pa.int64())
+        found[name] = (column.cast(pa.binary()) if name == "body" else column).to_pylist()
+    return found, len(table)
+
+
+def _check_columns(pa: Any, table: Any) -> None:
+    """See that the columns are known ones of plain types, in which a row is never larger than what was sent.
+
+    :raises InvalidParameter: they are not.
+    """
+    names = table.column_names
+    if set(names) - set(WRITE_COLUMNS) or len(set(names)) < len(names) or "body" not in names:
+        expected = f"expected body, and of {', '.join(WRITE_COLUMNS[1:])}"
+        raise InvalidParameter(problems={"body": f"has the columns {', '.join(names)}: {expected}"})
+    kinds = pa.types
+    texts = (kinds.is_string, kinds.is_large_string)
+    known = {
+        "body": (*texts, kinds.is_binary, kinds.is_large_binary),
+        "partition": (kinds.is_integer,),
+        "ttl": (kinds.is_integer,),
+        "deliver_at": (kinds.is_timestamp,),
     }
     problems = Problems()
-    unknown = [name for name in table.column_names if name not in WRITE_COLUMNS]
-    if unknown or len(set(table.column_names)) != len(table.column_names) or "body" not in table.column_names:
-        problems.add(
-            "body",
-            f"has the columns {', '.join(table.column_names)}: expected body, and of {', '.join(WRITE_COLUMNS[1:])}",
-        )
-        problems.check()
-    found: dict[str, Sequence[Any]] = {}
-    for name in WRITE_COLUMNS:
-        found[name] = (None,) * len(table)
-        if name in table.column_names:
-            try:
-                column = table[name].cast(kinds.get(name, pa.string()))
-                found[name] = (column.cast(pa.int64()) if name == "deliver_at" else column).to_pylist()
-            except pa.ArrowException as error:
-                problems.add(name, f"has the type {table[name].type}: {error}")
+    for field in table.schema:
+        if not any(fits(field.type) for fits in known.get(field.name, texts)):
+            problems.add(field.name, f"has the type {field.type}")
     problems.check()
-    return found, len(table)
+
+
+_RECORD_BATCH, _DICTIONARY_BATCH = 3, 2
+_COMPRESSION = 3
+
+
+def is_packed(metadata: bytes) -> bool:
+    """Whether a message of an Arrow stream becomes larger when it is read: 8 MiB could become gigabytes (G17).
+
+    The metadata is a flatbuffer: ``Message`` has the kind of its header in field 1 and the header in field 2; a record
+    batch says in field 3 how it is compressed.
+
+    :source: the Arrow columnar format, Message.fbs.
+    """
+
+    def field(table: int, number: int) -> int:
+        """Where a field of a table is; 0 if it is absent."""
+        entries = table - unpack_from("<i", metadata, table)[0]
+        if 4 + 2 * number >= unpack_from("<H", metadata, entries)[0]:
+            return 0
+        offset: int = unpack_from("<H", metadata, entries + 4 + 2 * number)[0]
+        return table + offset if offset else 0
+
+    try:
+        root: int = unpack_from("<I", metadata)[0]
+        kind, header = field(root, 1), field(root, 2)
+        if not kind or not header or metadata[kind] not in (_RECORD_BATCH, _DICTIONARY_BATCH):
+            return False
+        batch = header + unpack_from("<I", metadata, header)[0]
+        return metadata[kind] == _DICTIONARY_BATCH or field(batch, _COMPRESSION) != 0
+    except (StructError, IndexError):
+        return True  # nothing that pyarrow would write

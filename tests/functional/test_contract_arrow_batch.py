@@ -134,6 +134,33 @@ def test_a_bad_row_refuses_the_whole_batch(server: Server, columns: dict[str, An
     assert server.read(name, partitions="all") == []
 
 
+def packed(**how: Any) -> bytes:
+    table = pa.table({"body": how.pop("column", pa.array([b"x" * 1000] * 10))})
+    out = pa.BufferOutputStream()
+    with pa.ipc.new_stream(out, table.schema, options=pa.ipc.IpcWriteOptions(**how)) as writer:
+        writer.write_table(table)
+    return bytes(out.getvalue())
+
+
+@pytest.mark.parametrize(
+    "data",
+    [
+        packed(compression="zstd"),
+        packed(compression="lz4"),
+        packed(column=pa.array(["x" * 1000] * 10).dictionary_encode()),
+        packed(column=pa.array(["x" * 1000] * 10, pa.string_view())),
+        packed(column=pa.RunEndEncodedArray.from_arrays(pa.array([1 << 20]), pa.array(["x"]))),
+    ],
+    ids=["zstd", "lz4", "dictionary", "view", "run-end"],
+)
+def test_what_would_grow_when_it_is_read_is_refused(server: Server, data: bytes) -> None:
+    name = server.queue()
+
+    refused(post(server, name, data), 400, "body")
+
+    assert server.read(name) == []
+
+
 @pytest.mark.parametrize("end", [0, 1, 100, -1, -9])
 def test_a_stream_that_is_none_or_was_cut_is_refused(server: Server, end: int) -> None:
     name = server.queue()
