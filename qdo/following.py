@@ -24,7 +24,7 @@ from queuey.errors import BrokenStream, QueueyError, error_classes
 log = logging.getLogger(__name__)
 
 SILENCE_SECONDS = 40.0
-"""A server says something every 15 seconds; one that says nothing for so long is given up."""
+"""A server says something every 30 seconds at least; one that says nothing for so long is given up."""
 FIRST_PAUSE_SECONDS, LAST_PAUSE_SECONDS = 0.2, 10.0
 """Before another connection; pauses grow from the one to the other, each by chance up to half shorter."""
 

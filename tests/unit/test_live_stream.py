@@ -186,11 +186,11 @@ def test_a_token_ends_its_stream_with_its_own_end(house: House) -> None:
     house.headers = {"authorization": f"Bearer {made}"}
     reader = house.reader("follow=true", "/v1/demo/q")
 
-    house.pass_time(15)
+    house.pass_time(KEEPALIVE_SECONDS)
     assert reader.take().notes == ["open", "keepalive"]
     house.append("q", "before the end")
     reader.take()
-    house.pass_time(85)
+    house.pass_time(100 - KEEPALIVE_SECONDS)
 
     assert [message["body"] for message in reader.take().messages] == ["before the end"]
     assert (reader.over, reader.lines[-1]["end"]["code"]) == (True, "Unauthenticated")

@@ -1,6 +1,6 @@
 // One queue of Queuey, as the user whose token is shown: its messages as they come, and how far a group has read.
 
-const SILENCE = 40_000; // ms; a server says something every 15 s
+const SILENCE = 40_000; // ms; a server says something every 30 s at least
 const LONGEST_PAUSE = 15_000;
 
 /** What Queuey would not do. `mends`: the same may succeed later. */
