@@ -18,6 +18,7 @@ pytest_plugins = ["tests.services.fixtures"]
 Figures = Callable[..., None]
 """Called with a guarantee and its figures; the line is printed when the run is over, also if the test fails."""
 BREAKS_NODES = "tests/faults/on_cassandra/"
+WITH_SPARK = ("tests/pipeline/", "tests/faults/test_pipeline.py", "tests/examples/test_clocks.py")
 TOGETHER = (BREAKS_NODES, "tests/pipeline/")
 """Folders whose tests share what is costly: three nodes, a Spark."""
 
@@ -50,7 +51,8 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> ByFile:
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    items.sort(key=lambda item: not item.nodeid.startswith(TOGETHER))  # what takes longest comes first
+    """What takes longest comes first, and Spark last: it leaves three nodes of Cassandra no processor."""
+    items.sort(key=lambda item: -item.nodeid.startswith(BREAKS_NODES) + item.nodeid.startswith(WITH_SPARK))
 
 
 def pytest_report_header(config: pytest.Config) -> str:
