@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Iterator, Sequence
+from contextlib import suppress
 from dataclasses import replace
 
 import pytest
@@ -93,12 +94,15 @@ def test_groups_that_are_forgotten_and_made_anew_at_once_are_listed(first: Group
 
     def forget() -> None:
         while not over.is_set():
-            second.forget()
+            # Two that change one row again and again may keep each other from it for longer than a node waits (G10).
+            with suppress(OutcomeUnknown, StorageUnavailable):
+                second.forget()
 
     thread = threading.Thread(target=forget)
     thread.start()
     for _ in range(30):
-        first.take_over(1, generation=1)
+        with suppress(OutcomeUnknown, StorageUnavailable):
+            first.take_over(1, generation=1)
     over.set()
     thread.join()
     first.take_over(1, generation=1)
