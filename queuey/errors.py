@@ -44,6 +44,7 @@
     ├── StorageFull                   507   retriable: nothing was stored
     ├── OutcomeUnknown                504   may have been stored
     ├── BrokenStream                  raised by clients, never over HTTP
+    ├── DataLost                      raised by the pipeline on Spark, never over HTTP
     ├── CoordinatorUnavailable        retriable; raised by workers, never over HTTP
     │   └── SessionLost               retriable
     └── ConfigurationError            raised at start, never over HTTP

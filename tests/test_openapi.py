@@ -14,7 +14,14 @@ from openapi_spec_validator import validate
 from queuey import __version__
 from queuey.api import drafts, offsets, params, queues, reading, routes
 from queuey.api.forms import COLUMNS
-from queuey.errors import BrokenStream, ConfigurationError, CoordinatorUnavailable, ServerUnreachable, error_classes
+from queuey.errors import (
+    BrokenStream,
+    ConfigurationError,
+    CoordinatorUnavailable,
+    DataLost,
+    ServerUnreachable,
+    error_classes,
+)
 from queuey.model import MAX_GENERATION, MAX_PARTITIONS, MAX_TTL_SECONDS, Consistency, QueueKind
 from queuey.security.permissions import VERBS, Permission
 from queuey.settings import Settings
@@ -177,7 +184,7 @@ def test_every_error_stands_under_its_status() -> None:
     unseen = {
         code
         for code, found in error_classes().items()
-        if issubclass(found, ConfigurationError | CoordinatorUnavailable | BrokenStream | ServerUnreachable)
+        if issubclass(found, ConfigurationError | CoordinatorUnavailable | BrokenStream | DataLost | ServerUnreachable)
     }
     told: dict[int, set[str]] = {}
     for _, _, operation in described():

@@ -29,6 +29,7 @@ from queuey.errors import (
     BrokenStream,
     ConfigurationError,
     CoordinatorUnavailable,
+    DataLost,
     QueueyError,
     ServerUnreachable,
     error_classes,
@@ -85,7 +86,7 @@ def facts(found: type[QueueyError]) -> str:
         return "Raised at start, never over HTTP."
     if issubclass(found, CoordinatorUnavailable):
         return "Raised by workers, never over HTTP."
-    if issubclass(found, BrokenStream | ServerUnreachable):
+    if issubclass(found, BrokenStream | DataLost | ServerUnreachable):
         return "Raised by clients, never over HTTP."
     keyed = f" (v1 key `{found.key}`)" if found.key else ""
     again = (
