@@ -27,7 +27,7 @@ test: ## Everything that must pass: lint, types, and all tests
 	$(BIN)/ruff check
 	$(BIN)/ruff format --check
 	$(BIN)/mypy
-	@$(BIN)/python -m pytest -n $(WORKERS) --no-loadscope-reorder $(TESTS)
+	@$(BIN)/python -m pytest -n $(WORKERS) --no-loadscope-reorder --durations 25 $(TESTS)
 
 faults: ## The guarantees under kill -9, full disks, dead nodes, cut networks: the long form
 	@sh scripts/need.sh curl nginx strace $(JAVA)
