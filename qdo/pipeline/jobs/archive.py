@@ -123,7 +123,7 @@ class Archive:
         return gone
 
     def _put_together(self, queue: str, day: str, files: Sequence[ArchivedFile]) -> int:
-        size = sum(self._size(file) for file in files)
+        size = sum(self.folder.size(file.name) for file in files)
         frame = self.read(files).repartitionByRange(
             max(1, ceil(size / FILE_BYTES)), "partition", "timestamp", "message_id"
         )
@@ -139,10 +139,6 @@ class Archive:
         manifest = f"{_MANIFESTS}/{queue}-{day}-{last}.json"
         self._keep(manifest, {"replaces": [file.name for file in files], "files": made})
         return len(made)
-
-    def _size(self, file: ArchivedFile) -> int:
-        path = self.folder._path(file.name)  # noqa: SLF001
-        return int(self.folder._fs.getFileStatus(path).getLen())  # noqa: SLF001
 
     def _write(self, frame: DataFrame, stem: str) -> list[ArchivedFile]:
         """Write aside, look at what was written, and move it to its place."""

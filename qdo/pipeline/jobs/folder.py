@@ -40,6 +40,10 @@ class Folder:
         while found.hasNext():
             yield str(found.next().getPath())[len(self.url) + 1 :]
 
+    def size(self, name: str) -> int:
+        """Of a file, bytes."""
+        return int(self._fs.getFileStatus(self._path(name)).getLen())
+
     def move(self, old: str, new: str) -> None:
         """Put a file in the place of another, or where there was none."""
         target = self._path(new)
