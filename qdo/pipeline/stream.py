@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from math import ceil
 from typing import TYPE_CHECKING, Any
 
@@ -175,9 +175,9 @@ class QueueyStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
                     self._counts[name, number, offset.at(number), end] = span.messages or 0
         return newest, waiting
 
-    def _ends(self, queue: str, found: Survey) -> dict[int, MessageId]:
+    def _ends(self, queue: str, found: Survey) -> Mapping[int, MessageId]:
         """The last ids of a queue's partitions, none past the target of AvailableNow."""
-        ends = {number: span.newest for number, span in found.spans.items() if span.newest is not None}
+        ends = _offset(found).ids
         if self._target is None:
             return ends
         target = self._target.get(queue)

@@ -12,7 +12,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.functions import col
 
 from qdo.client import Client, NewMessage
-from queuey.ids import MessageId
+from queuey.ids import EPOCH_TICKS, MessageId
 from tests.functional.client import new_name
 from tests.functional.servers import Door
 from tests.pipeline.conftest import APPLICATION, KEY, fill
@@ -41,7 +41,7 @@ def test_every_column_of_every_message_is_as_by_rest(
     assert {row.queue for row in rows} == {queue}
     for row in rows:
         ticks = MessageId.parse(row.message_id).ticks
-        since = datetime(1970, 1, 1, tzinfo=UTC) + timedelta(microseconds=(ticks - 0x01B21DD213814000) // 10)
+        since = datetime(1970, 1, 1, tzinfo=UTC) + timedelta(microseconds=(ticks - EPOCH_TICKS) // 10)
         assert row.timestamp.replace(tzinfo=UTC) == since
         lives = timedelta(seconds=60) if row.key else timedelta(days=3)
         assert row.expires - row.timestamp == lives
@@ -101,11 +101,11 @@ def test_spans_begin_and_end_where_the_options_say(spark: SparkSession, door: Do
 
     start = json.dumps({queue: {"1": ids[1][6], "2": "latest"}})
     end = json.dumps({queue: {"1": ids[1][2]}})
-    micros = (middle.ticks - 0x01B21DD213814000) // 10
+    micros = (middle.ticks - EPOCH_TICKS) // 10
     moment = (datetime(1970, 1, 1, tzinfo=UTC) + timedelta(microseconds=micros)).isoformat()
 
     def before(number: int) -> list[str]:
-        return [id_ for id_ in ids[number] if (MessageId.parse(id_).ticks - 0x01B21DD213814000) // 10 < micros]
+        return [id_ for id_ in ids[number] if (MessageId.parse(id_).ticks - EPOCH_TICKS) // 10 < micros]
 
     both = sorted((number, id_) for number in (1, 2) for id_ in ids[number])
     assert found() == both

@@ -23,7 +23,7 @@ from qdo.pipeline.options import STREAM, ReadOptions
 from qdo.pipeline.source import Task
 from qdo.pipeline.stream import QueueyStreamReader
 from queuey.errors import DataLost
-from queuey.ids import MessageId
+from queuey.ids import EPOCH_TICKS, MessageId
 from tests.functional.client import new_name
 from tests.functional.servers import Door, eventually
 from tests.pipeline.conftest import APPLICATION, KEY, fill
@@ -230,12 +230,12 @@ def test_latest_begins_with_what_comes_next(door: Door, client: Client) -> None:
 def test_a_stream_begins_at_a_moment(door: Door, client: Client) -> None:
     queue = fill(client, partitions=1)
     ids = [message.id for message in client.iterate(queue)]
-    micros = (ids[6].ticks - 0x01B21DD213814000) // 10
+    micros = (ids[6].ticks - EPOCH_TICKS) // 10
     moment = (datetime(1970, 1, 1, tzinfo=UTC) + timedelta(microseconds=micros)).isoformat()
     stream = Stream(door, subscribe=queue, startingTimestamp=moment)
     start = stream.reader.initialOffset()
 
-    wanted = [id_.hex for id_ in ids if (id_.ticks - 0x01B21DD213814000) // 10 >= micros]
+    wanted = [id_.hex for id_ in ids if (id_.ticks - EPOCH_TICKS) // 10 >= micros]
     assert stream.read(start, stream.latest(start)) == wanted
 
 

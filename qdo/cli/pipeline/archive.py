@@ -7,7 +7,7 @@ from datetime import UTC, datetime
 import click
 
 from qdo.cli.options import queues_option
-from qdo.cli.pipeline.options import Place, ask, with_spark
+from qdo.cli.pipeline.options import Place, ask, reached, with_spark
 from queuey.cli.options import Server, with_server
 from queuey.cli.output import output_option, say, write_rows
 
@@ -54,18 +54,7 @@ def archive_command(
         rows = [{name: getattr(file, name) for name in SHOWN} for file in Archive(spark, folder).files()]
         write_rows(rows, SHOWN, output)
         return
-    given = {
-        "url": server.url,
-        "application": server.application,
-        "token": server.token or server.key or "",
-        "subscribePattern": pattern_of(queues),
-        "maxOffsetsPerTrigger": str(max_per_batch),
-    }
+    options = {**reached(server), "subscribePattern": pattern_of(queues), "maxOffsetsPerTrigger": str(max_per_batch)}
     today = datetime.now(UTC).date()
-    done = archive(
-        spark,
-        folder,
-        options={name: text for name, text in given.items() if text},
-        compact_before=today if compact else None,
-    )
+    done = archive(spark, folder, options=options, compact_before=today if compact else None)
     say(f"archived {done} messages to {folder}")

@@ -76,6 +76,12 @@ def ask(server: Server) -> None:
         next(iter(client.queues(page_size=1)), None)
 
 
+def reached(server: Server) -> dict[str, str]:
+    """The options of the format ``queuey`` that say where to, and as whom."""
+    given = {"url": server.url, "application": server.application, "token": server.token or server.key or ""}
+    return {name: text for name, text in given.items() if text}
+
+
 def _pairs(_ctx: click.Context, _param: click.Parameter, given: tuple[str, ...]) -> dict[str, str]:
     pairs = {}
     for text in given:

@@ -6,7 +6,7 @@ from datetime import UTC, datetime
 
 import click
 
-from qdo.cli.pipeline.options import Place, ask, with_spark
+from qdo.cli.pipeline.options import Place, ask, reached, with_spark
 from queuey.cli.options import Server, confirm, with_server, yes_option
 from queuey.cli.output import say
 from queuey.cli.times import Moment
@@ -57,8 +57,7 @@ def replay_command(
     ask(server)
     spark = place.session("replay")
     chosen = Chosen(queues, _when(since), _when(until), keys)
-    given = {"url": server.url, "application": server.application, "token": server.token or server.key or ""}
-    options = {name: text for name, text in given.items() if text}
+    options = reached(server)
     count = chosen.of(Archive(spark, folder)).count()
     where = to or "the queues they were in"
     if dry_run:

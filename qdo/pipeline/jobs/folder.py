@@ -29,6 +29,10 @@ class Folder:
     def _path(self, name: str) -> Any:
         return self._jvm.org.apache.hadoop.fs.Path(self._root, name)
 
+    def is_there(self) -> bool:
+        """The folder itself, or a file of its name."""
+        return bool(self._fs.exists(self._root))
+
     def exists(self, name: str) -> bool:
         return bool(self._fs.exists(self._path(name)))
 

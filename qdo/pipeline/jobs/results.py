@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from datetime import datetime
 from typing import TYPE_CHECKING, Any
 
+from qdo.pipeline.jobs.folder import Folder
 from qdo.pipeline.jobs.pages import utc
 from queuey.errors import ConfigurationError
 
@@ -20,10 +21,8 @@ def demand_new(spark: SparkSession, folder: str) -> None:
 
     :raises ConfigurationError: something is there, or no file system of Spark's knows the name.
     """
-    context: Any = spark.sparkContext
     try:
-        path = context._jvm.org.apache.hadoop.fs.Path(folder)  # noqa: SLF001 - the file systems that Spark knows
-        there = path.getFileSystem(context._jsc.hadoopConfiguration()).exists(path)  # noqa: SLF001
+        there = Folder(spark, folder).is_there()
     except Exception as error:
         said = getattr(error, "java_exception", error)
         raise ConfigurationError(f"results in {folder}: {str(said).partition(': ')[2] or said}") from error
