@@ -6,6 +6,7 @@ import typing
 
 from qdo.client import (
     Appended,
+    Arrivals,
     ArrowStream,
     Client,
     GroupOffset,
@@ -26,6 +27,7 @@ if typing.TYPE_CHECKING:
 
 __all__ = [
     "Appended",
+    "Arrivals",
     "ArrowStream",
     "Client",
     "Context",

@@ -21,6 +21,7 @@ from qdo.streams import ARROW, NDJSON, ArrowStream, MessageStream
 from qdo.transport import Transport, json_of
 from qdo.values import (
     Appended,
+    Arrivals,
     GroupOffset,
     Located,
     Message,
@@ -53,6 +54,7 @@ from queuey.ids import EPOCH_TICKS, MessageId, format_timestamp, parse_timestamp
 
 __all__ = [
     "Appended",
+    "Arrivals",
     "ArrowStream",
     "Client",
     "GroupOffset",
@@ -375,6 +377,21 @@ class Client(OffsetCalls):
         found |= {entry["queue"] for entry in told["refused"] if entry["code"] != QueueNotFound.__name__}
         watermark = answer.headers["Queuey-Watermark"]
         return found, 0 if watermark.startswith("-") else parse_timestamp(watermark)
+
+    def arrivals(self, cursor: str | None = None, *, limit: int = 1000) -> Arrivals:
+        """The queues of the application that got messages since an earlier answer.
+
+        :param cursor: of that answer; None begins: nothing is told yet.
+        """
+        params = {"arrivals": "true", "details": "true", "limit": str(limit)} | ({"cursor": cursor} if cursor else {})
+        answer = self._transport.send("GET", "v1", self.application, params=params)
+        told = json_of(answer)
+        return Arrivals(
+            tuple(map(QueueSettings.from_wire, told["queues"])),
+            answer.headers["Queuey-Cursor"],
+            answer.headers["Queuey-More"] == "true",
+            told["complete"],
+        )
 
     def pages(self, queue: str, *, until: Moment | None = None, **wanted: Any) -> Iterator[Page]:
         """Pages up to the watermark of the first one, so that a busy queue comes to an end.

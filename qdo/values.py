@@ -12,6 +12,7 @@ from queuey.ids import EPOCH_TICKS, TICKS_PER_SECOND, MessageId, format_timestam
 
 __all__ = [
     "Appended",
+    "Arrivals",
     "GroupOffset",
     "Located",
     "Message",
@@ -234,6 +235,20 @@ class QueueSettings:
             entry.get("created"),
             entry.get("count"),
         )
+
+
+@dataclass(frozen=True, slots=True)
+class Arrivals:
+    """The queues in which something came."""
+
+    queues: tuple[QueueSettings, ...]
+    """Each once, those that have been waiting longest first."""
+    cursor: str
+    """To ask for what comes after it."""
+    more: bool
+    """There is more already."""
+    complete: bool
+    """These are all, since the cursor that was given; else look at the queues themselves."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -171,6 +171,21 @@ async def list_mine(service: Service, call: Call, target: Target) -> Answer:
     return json_answer({"status": "ok", "queues": listed}, headers=next_link(call, following))
 
 
+async def list_arrivals(service: Service, call: Call, target: Target) -> Answer:
+    """The queues that got messages since an earlier answer. For the owner, as the list of all."""
+    query, problems = call.query, Problems()
+    limit = problems.take("limit", integer(1, _PAGE), query.get("limit"), _PAGE)
+    problems.check()
+    news = service.live.arrivals.since(target.application, query.get("cursor"), limit)
+    details = boolean(query.get("details"))
+    found = [await service.queues.find(target.application, name) for name in news.names]
+    listed = [await _listed(service, queue, details=details, count=False) for queue in found if queue is not None]
+    return json_answer(
+        {"status": "ok", "queues": listed, "complete": news.complete},
+        headers=[("queuey-cursor", news.cursor), ("queuey-more", "true" if news.more else "false")],
+    )
+
+
 class _Page(NamedTuple):
     queues: Sequence[Queue]
     following: str | None

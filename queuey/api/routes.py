@@ -85,12 +85,13 @@ VARIANTS: Mapping[Function, Mapping[str, Operation]] = {
     messages.append: {"batch": Operation("queue", "POST", Permission.APPEND, messages.append_arrow, takes_body=True)},
     queues.list_queues: {
         "mine": Operation("application", "GET", Permission.MINE, queues.list_mine),
+        "arrivals": Operation("application", "GET", Permission.LIST, queues.list_arrivals),
         "queues": Operation("application", "GET", Permission.NONE, live.read_several, hot=True),
     },
 }
 """What a true parameter makes of an operation: ``?info`` asks a queue for its settings in place of its messages, for the
 owner, listed or not; ``?survey`` what lies in the spans that a reader asks for; ``?batch`` takes many
-messages as Arrow; ``?mine`` an application for the queues that name the caller; ``?queues=a,b`` for the messages of
+messages as Arrow; ``?mine`` an application for the queues that name the caller; ``?arrivals`` for those that got messages; ``?queues=a,b`` for the messages of
 these, each of which has its own permissions."""
 
 _BY_ROUTE: dict[str, dict[str, Operation]] = {}

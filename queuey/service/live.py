@@ -25,6 +25,7 @@ from queuey.model import Consistency, PartitionId, Placed, Queue, Span
 from queuey.monitor import Monitor
 from queuey.promise import Promise
 from queuey.service.activity import TELL_SECONDS, Activities
+from queuey.service.arrivals import Arrivals
 from queuey.service.watch import Place, Watch
 from queuey.settings import Settings
 from queuey.storage import MessageStore
@@ -69,6 +70,8 @@ class Live:
         self._next = inf
         self._thread: threading.Thread | None = None
         self._activities = Activities(messages.activity, clock) if messages.activity is not None else None
+        self.arrivals = Arrivals(clock, self._readable_ticks, alone=self._activities is None)
+        """Which queues got something, for who cannot watch them all."""
         monitor.waiters = lambda: self._waiters
 
     @property
@@ -163,8 +166,10 @@ class Live:
 
     # What wakes
 
-    def arrived(self, queue: UUID, placed: Sequence[Placed]) -> None:
+    def arrived(self, to: Queue, placed: Sequence[Placed]) -> None:
         """Messages were acknowledged by this server."""
+        queue = to.uuid
+        self.arrivals.note(to, placed)
         if self._activities is not None and self._activities.note(queue, placed):
             with self._lock:
                 self._start()

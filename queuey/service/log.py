@@ -76,7 +76,7 @@ class Log:
         stored = self._messages.append(request)
         appended = await stored if self._settled == inf else await self._while_there(request.queue, stored)
         if not appended.repeated:
-            self._live.arrived(request.queue.uuid, appended.placed)
+            self._live.arrived(request.queue, appended.placed)
         return appended
 
     async def _while_there(self, queue: Queue, written: Promise[T]) -> T:
@@ -171,7 +171,7 @@ class Log:
         """See :meth:`queuey.storage.MessageStore.put`; readers that wait hear of it."""
         stored = self._messages.put(queue, wanted, body=body, content_type=content_type, ttl_seconds=ttl_seconds)
         late = await stored if self._settled == inf else await self._while_there(queue, stored)
-        self._live.arrived(queue.uuid, [Placed(id_, number) for number, id_ in wanted])
+        self._live.arrived(queue, [Placed(id_, number) for number, id_ in wanted])
         return late
 
     def delete(self, queue: Queue, wanted: Sequence[PlacedId]) -> Promise[None]:

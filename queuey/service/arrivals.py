@@ -1,0 +1,166 @@
+"""Which queues of an application got messages lately: for who has too many of them to ask each.
+
+Kept in memory, bounded, and only of applications whose owner asks now and then. Who asks for more than is known is told
+so, and has to look at its queues.
+"""
+
+from __future__ import annotations
+
+import heapq
+import re
+import threading
+from collections import OrderedDict
+from collections.abc import Callable, Iterable
+from itertools import takewhile
+from math import inf
+from secrets import token_hex
+from typing import NamedTuple
+
+from queuey.clock import Clock
+from queuey.errors import InvalidParameter
+from queuey.ids import TICKS_PER_SECOND
+from queuey.model import Placed, Queue
+
+FORGET_SECONDS = 60.0
+"""An application that nobody asks about for so long is not noted any more."""
+MOST_QUEUES = 20_000
+"""Of an application, that got something; and as many times at which something will be readable."""
+MOST_APPLICATIONS = 16
+_STEP_TICKS = TICKS_PER_SECOND // 10
+"""Messages that become readable within so long are told of together."""
+_CURSOR = re.compile(r"([0-9a-f]{16})-([0-9]{1,18})")
+
+
+class News(NamedTuple):
+    """What came to an application's queues."""
+
+    names: list[str]
+    """Each once, those that have been waiting longest first. Some may be deleted by now."""
+    cursor: str
+    """To ask for what comes after it."""
+    more: bool
+    """There is more already."""
+    complete: bool
+    """No other queue got a message that was acknowledged since the cursor was given and is readable now."""
+
+
+class Arrivals:
+    """What comes to the queues of one server. Thread-safe."""
+
+    def __init__(self, clock: Clock, readable_ticks: Callable[[], int], *, alone: bool) -> None:
+        """:param readable_ticks: up to which moment readers may read now.
+        :param alone: no other server appends to the same queues.
+        """
+        self._clock = clock
+        self._readable_ticks = readable_ticks
+        self._alone = alone
+        self._journals: OrderedDict[str, _Journal] = OrderedDict()
+        """By application; the one that was asked about last comes last."""
+        self._lock = threading.Lock()
+
+    def note(self, queue: Queue, placed: Iterable[Placed]) -> None:
+        """Messages are stored, and will be acknowledged."""
+        if queue.application not in self._journals:
+            return
+        moments = {-(-id_.ticks // _STEP_TICKS) * _STEP_TICKS for id_, _ in placed}
+        with self._lock:
+            journal = self._journals.get(queue.application)
+            if journal is None:
+                return
+            if self._clock.elapsed() - journal.asked > FORGET_SECONDS:
+                del self._journals[queue.application]
+                return
+            for moment in moments:
+                journal.note(queue.name, moment)
+        if journal.is_full:
+            readable = self._readable_ticks()
+            with self._lock:
+                journal.settle(readable)
+
+    def since(self, application: str, cursor: str | None, limit: int) -> News:
+        """What became readable after a cursor was given, as far as it is known. From now on it is noted.
+
+        :param cursor: of earlier news; None begins, and tells nothing yet.
+        :raises InvalidParameter: no such cursor was ever given.
+        """
+        name, number = _parsed(cursor)
+        readable = self._readable_ticks()
+        with self._lock:
+            journal = self._opened(application)
+            journal.settle(readable)
+            known = name == journal.name
+            found = journal.after(number if known else journal.last)
+        cut = found[:limit]
+        more = len(found) > limit
+        upto = cut[-1][1] if more else journal.last
+        complete = known and number >= journal.floor and self._alone
+        return News([queue for queue, _ in cut], f"{journal.name}-{upto}", more, complete)
+
+    def _opened(self, application: str) -> _Journal:
+        journal = self._journals.get(application)
+        if journal is None:
+            journal = self._journals[application] = _Journal()
+            while len(self._journals) > MOST_APPLICATIONS:
+                self._journals.popitem(last=False)
+        self._journals.move_to_end(application)
+        journal.asked = self._clock.elapsed()
+        return journal
+
+
+class _Journal:
+    """Of one application: its queues, numbered anew each time that something in them becomes readable."""
+
+    __slots__ = ("_coming", "_missed", "_queues", "asked", "floor", "last", "name")
+
+    def __init__(self) -> None:
+        self.name = token_hex(8)
+        self.asked = 0.0
+        self.last = 0
+        self.floor = 0
+        """What has this number or a lower one may be forgotten."""
+        self._queues: OrderedDict[str, int] = OrderedDict()
+        """Rising numbers."""
+        self._coming: list[tuple[int, str]] = []
+        """When something will be readable: a heap."""
+        self._missed: float = inf
+        """The first moment that there was no room for."""
+
+    @property
+    def is_full(self) -> bool:
+        """Settle it, or the next note is missed."""
+        return len(self._coming) >= MOST_QUEUES
+
+    def note(self, queue: str, moment: int) -> None:
+        """Something will be readable at this moment."""
+        if self.is_full:
+            self._missed = min(self._missed, moment)
+        else:
+            heapq.heappush(self._coming, (moment, queue))
+
+    def settle(self, readable_ticks: int) -> None:
+        """Number what is readable by now."""
+        while self._coming and self._coming[0][0] <= readable_ticks:
+            _, queue = heapq.heappop(self._coming)
+            self.last += 1
+            self._queues[queue] = self.last
+            self._queues.move_to_end(queue)
+        while len(self._queues) > MOST_QUEUES:
+            _, self.floor = self._queues.popitem(last=False)
+        if self._missed <= readable_ticks:
+            self.last += 1
+            self.floor, self._missed = self.last, inf
+
+    def after(self, number: int) -> list[tuple[str, int]]:
+        """Queues with a higher number than this, and their numbers, rising."""
+        found = list(takewhile(lambda item: item[1] > number, reversed(self._queues.items())))
+        found.reverse()
+        return found
+
+
+def _parsed(cursor: str | None) -> tuple[str, int]:
+    if cursor is None:
+        return "", 0
+    found = _CURSOR.fullmatch(cursor)
+    if found is None:
+        raise InvalidParameter(problems={"cursor": "is not the value of an earlier Queuey-Cursor of arrivals"})
+    return found[1], int(found[2])
