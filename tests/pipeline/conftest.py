@@ -1,22 +1,36 @@
-"""A real Spark, one for the tests of a process, and a real server for it to read from."""
+"""A real Spark, one for the tests of a process, and real servers for it to read from.
+
+A test that asks for a ``door`` meets the embedded store; one that is marked :data:`on_both_stores` meets Cassandra as well,
+behind the read delay: there what was stored is waited for, by :func:`settle`, which :func:`append` and :func:`fill` do.
+"""
 
 from __future__ import annotations
 
 import os
 import sys
+import time
 from collections.abc import Iterator
+from decimal import Decimal
 
 import pytest
 from pyspark.sql import SparkSession
 
 import qdo.pipeline
-from qdo.client import Client, NewMessage
-from tests.functional import servers
+from qdo.client import Appended, Client, NewMessage
+from tests.functional import on_cassandra, servers
 from tests.functional.client import new_name
-from tests.functional.servers import APPLICATIONS, Door
+from tests.functional.servers import APPLICATIONS, Door, eventually
+from tests.services.fixtures import Keyspaces, Reached
 
 APPLICATION = "queuey"
 KEY = APPLICATIONS[APPLICATION][0]
+SHOWN_SECONDS = 30
+"""A deadline: a message is shown after the read delay, unless the machine is slow."""
+BEHIND = "write_budget_ms = 500\nclock_error_ms = 200\nread_delay_ms = 900\ncache_ms = 100\n"
+"""Lines of ``[cassandra]``: every promise as with the usual delay of two seconds, and less to wait for."""
+
+on_both_stores = pytest.mark.parametrize("door", ["embedded", "cassandra"], indirect=True)
+"""For what may differ with the store: how it counts and cuts spans, what expires, how far readers stay behind the clock."""
 
 
 @pytest.fixture(scope="session")
@@ -45,16 +59,50 @@ def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
 
 
 @pytest.fixture(scope="session")
-def door(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Door]:
+def embedded_door(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Door]:
     """The shipped server over the embedded store."""
     with servers.shipped(tmp_path_factory.mktemp("shipped"), name="pipeline") as door:
         yield door
+
+
+@pytest.fixture(scope="session")
+def cassandra_door(
+    tmp_path_factory: pytest.TempPathFactory, cassandra_node: Reached, keyspaces: Keyspaces
+) -> Iterator[Door]:
+    """The shipped server over Cassandra, whose readers stay behind the clock."""
+    with keyspaces() as name:
+        on_cassandra.init(cassandra_node, name)
+        settings = on_cassandra.settings(cassandra_node, name, BEHIND)
+        with servers.shipped(tmp_path_factory.mktemp("cassandra"), settings=settings, name="pipeline") as door:
+            yield door
+
+
+@pytest.fixture
+def door(request: pytest.FixtureRequest) -> Door:
+    """A server over the store that the test names, else the embedded one."""
+    found = request.getfixturevalue(f"{getattr(request, 'param', 'embedded')}_door")
+    assert isinstance(found, Door)
+    return found
 
 
 @pytest.fixture
 def client(door: Door) -> Iterator[Client]:
     with Client(door.url, APPLICATION, KEY) as client:
         yield client
+
+
+def append(client: Client, queue: str, *messages: NewMessage | bytes | str) -> list[Appended]:
+    """Store messages, and come back when readers see them."""
+    stored = client.append_batch(queue, messages)
+    settle(client, queue)
+    return stored
+
+
+def settle(client: Client, queue: str) -> None:
+    """Come back when readers see all that is stored by now, however far behind the clock the server keeps them."""
+    # Of many messages at once ids are ahead of the clock, by a tick each.
+    now = Decimal(time.time()) + Decimal("0.02")
+    eventually(lambda: Decimal(client.survey(queue).watermark) >= now, seconds=SHOWN_SECONDS)
 
 
 def fill(client: Client, *, partitions: int = 2, messages: int = 10, size: int = 0) -> str:
@@ -65,4 +113,5 @@ def fill(client: Client, *, partitions: int = 2, messages: int = 10, size: int =
         bodies = [f"{partition}-{number}".ljust(size) for number in range(messages)]
         for first in range(0, messages, 500):
             client.append_batch(queue, [NewMessage(body, partition=partition) for body in bodies[first : first + 500]])
+    settle(client, queue)
     return queue

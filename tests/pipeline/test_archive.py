@@ -19,7 +19,7 @@ from qdo.pipeline.jobs.replay import Chosen, replay, restore
 from queuey.errors import ConfigurationError, CorruptMessage
 from tests.functional.client import new_name
 from tests.functional.servers import Door
-from tests.pipeline.conftest import APPLICATION, KEY
+from tests.pipeline.conftest import APPLICATION, KEY, on_both_stores, settle
 
 TOMORROW = (datetime.now(UTC) + timedelta(days=1)).date()
 
@@ -41,6 +41,7 @@ def filled(client: Client, name: str, count: int = 60) -> str:
             for number, body in enumerate(bodies)
         ],
     )
+    settle(client, name)
     return name
 
 
@@ -157,6 +158,7 @@ def test_files_that_are_not_as_they_were_are_never_put_together(
     assert archived(Archive(spark, str(tmp_path))) == there(client, name)
 
 
+@on_both_stores
 def test_the_round_trip_is_equal(spark: SparkSession, door: Door, client: Client, tmp_path: Path) -> None:
     name, new, same = filled(client, new_name()), new_name(), new_name()
     archive(spark, str(tmp_path), options=options(door, subscribe=name))
@@ -165,6 +167,7 @@ def test_the_round_trip_is_equal(spark: SparkSession, door: Door, client: Client
 
     replay(spark, str(tmp_path), options=options(door), queue=new)
     replay(spark, str(tmp_path), options=options(door), queue=new, rate=1000)
+    settle(client, new)
     done = restore(spark, str(tmp_path), options=options(door), queue=same, now=datetime.now(UTC))
 
     assert contents(client, new) == contents(client, name)

@@ -26,7 +26,7 @@ from queuey.errors import DataLost
 from queuey.ids import EPOCH_TICKS, MessageId
 from tests.functional.client import new_name
 from tests.functional.servers import Door, eventually
-from tests.pipeline.conftest import APPLICATION, KEY, fill
+from tests.pipeline.conftest import APPLICATION, KEY, append, fill, on_both_stores
 
 SCHEMA = StructType([StructField("message_id", StringType())])
 
@@ -67,6 +67,7 @@ def there(client: Client, *queues: str) -> Counter[tuple[str, int, str]]:
     return Counter((name, message.partition, message.id.hex) for name in queues for message in client.iterate(name))
 
 
+@on_both_stores
 def test_what_is_available_is_read_once_whatever_comes_meanwhile(
     spark: SparkSession, door: Door, client: Client, tmp_path: Path
 ) -> None:
@@ -81,11 +82,12 @@ def test_what_is_available_is_read_once_whatever_comes_meanwhile(
         200,
     ]
 
-    client.append_batch(queue, [NewMessage("more", partition=2)] * 30)
+    append(client, queue, *[NewMessage("more", partition=2)] * 30)
     drain.run()
     assert drain.counts() == there(client, queue)
 
 
+@on_both_stores
 def test_a_queue_that_grows_and_one_that_comes_are_read_from_their_beginning(
     spark: SparkSession, door: Door, client: Client, tmp_path: Path
 ) -> None:
@@ -181,13 +183,14 @@ class Stream:
         return [id_ for task in tasks for batch in self.reader.read(task) for id_ in batch.column(0).to_pylist()]
 
 
+@on_both_stores
 def test_a_span_is_read_the_same_again_though_more_has_come(door: Door, client: Client) -> None:
     queue = fill(client, partitions=2, messages=30)
     stream = Stream(door, subscribe=queue, startingOffsets="earliest")
     start = stream.reader.initialOffset()
     end = stream.latest(start, 20)
     first = stream.read(start, end)
-    client.append_batch(queue, ["late"] * 20)
+    append(client, queue, *["late"] * 20)
 
     assert len(first) == 20
     assert Stream(door, subscribe=queue).read(json.loads(json.dumps(start)), json.loads(json.dumps(end))) == first
@@ -216,17 +219,19 @@ def test_small_micro_batches_are_one_task_and_large_ones_more(door: Door, client
     assert (len(limited), len(alone)) == (2, 1)
 
 
+@on_both_stores
 def test_latest_begins_with_what_comes_next(door: Door, client: Client) -> None:
     queue = fill(client)
     stream = Stream(door, subscribe=queue)
     start = stream.reader.initialOffset()
     assert stream.latest(start) is start
 
-    new = client.append(queue, "new").id.hex
+    (new,) = (each.id.hex for each in append(client, queue, "new"))
 
     assert stream.read(start, stream.latest(start)) == [new]
 
 
+@on_both_stores
 def test_a_stream_begins_at_a_moment(door: Door, client: Client) -> None:
     queue = fill(client, partitions=1)
     ids = [message.id for message in client.iterate(queue)]
@@ -262,6 +267,7 @@ def test_few_messages_wait_for_more_but_not_for_ever(door: Door, client: Client)
     assert stream.latest(end) != end
 
 
+@on_both_stores
 def test_available_now_ends_though_a_producer_goes_on(door: Door, client: Client) -> None:
     queue = fill(client, partitions=2, messages=20)
     stream = Stream(door, subscribe=queue, startingOffsets="earliest")
@@ -279,6 +285,7 @@ def test_available_now_ends_though_a_producer_goes_on(door: Door, client: Client
     assert len(read) == len(set(read)) == 40
 
 
+@on_both_stores
 def test_what_was_deleted_before_it_was_read_is_told_with_its_number_and_place(door: Door, client: Client) -> None:
     queue = fill(client, partitions=1, messages=10)
     stream = Stream(door, subscribe=queue, startingOffsets="earliest")
@@ -293,12 +300,30 @@ def test_what_was_deleted_before_it_was_read_is_told_with_its_number_and_place(d
     assert len(tolerant.read(start, end)) == 7
 
 
+@on_both_stores
+def test_a_queue_that_was_deleted_is_told_where_it_is_planned_and_where_it_is_read(door: Door, client: Client) -> None:
+    queue = fill(client, messages=5)
+    stream = Stream(door, subscribe=queue, startingOffsets="earliest")
+    start = stream.reader.initialOffset()
+    end = stream.latest(start)
+    client.delete_queue(queue)
+
+    for _ in range(2):
+        with pytest.raises(DataLost, match=f"queue {queue} was deleted"):
+            stream.latest(end)
+        with pytest.raises(DataLost, match=f"queue {queue} was deleted"):
+            stream.read(start, end)
+        client.create_queue(queue)  # another one of its name
+    assert Stream(door, subscribe=queue, failOnDataLoss="false").read(start, end) == []
+
+
+@on_both_stores
 def test_a_span_whose_end_has_expired_is_told(door: Door, client: Client) -> None:
     queue = new_name()
     client.create_queue(queue)
     stream = Stream(door, subscribe=queue, startingOffsets="earliest")
     start = stream.reader.initialOffset()
-    client.append(queue, NewMessage("short", ttl_seconds=1))
+    append(client, queue, NewMessage("short", ttl_seconds=3))
     end = stream.latest(start)
     eventually(lambda: not list(client.iterate(queue)), seconds=20)
 

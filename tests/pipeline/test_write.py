@@ -21,7 +21,7 @@ from qdo.client import Client
 from qdo.pipeline.sink import Chunks
 from tests.functional.client import new_name
 from tests.functional.servers import Door
-from tests.pipeline.conftest import APPLICATION, KEY, fill
+from tests.pipeline.conftest import APPLICATION, KEY, fill, on_both_stores, settle
 
 
 def write(frame: DataFrame, door: Door, **options: Any) -> None:
@@ -78,6 +78,7 @@ def test_the_option_ttl_is_of_rows_that_name_none(spark: SparkSession, door: Doo
     assert 59 < float(message.expires or 0) - float(message.timestamp) < 61
 
 
+@on_both_stores
 def test_a_task_that_fails_after_some_requests_stores_once(
     spark: SparkSession, door: Door, client: Client, tmp_path: Path
 ) -> None:
@@ -93,6 +94,7 @@ def test_a_task_that_fails_after_some_requests_stores_once(
 
     rows = spark.range(0, 8_000, 1, 2).rdd.mapPartitions(failing).toDF("body string")
     write(rows, door, queue=queue, batchSize="500")
+    settle(client, queue)
 
     assert len(list(tmp_path.iterdir())) == 2
     assert Counter(int(message.body) for message in client.iterate(queue)) == Counter(range(8_000))
@@ -110,6 +112,7 @@ def test_a_job_of_the_same_name_is_repeated_safely(spark: SparkSession, door: Do
     assert len(list(client.iterate(queue))) == 1_000
 
 
+@on_both_stores
 def test_a_stream_of_one_queue_into_another_stores_each_message_once(
     spark: SparkSession, door: Door, client: Client, tmp_path: Path
 ) -> None:
@@ -136,6 +139,7 @@ def test_a_stream_of_one_queue_into_another_stores_each_message_once(
     for path in (last, last.with_name(f".{last.name}.crc")):
         path.unlink(missing_ok=True)
     run()
+    settle(client, target)
 
     wanted = Counter(message.id.hex for message in client.iterate(source))
     assert Counter(message.key for message in client.iterate(target)) == wanted
