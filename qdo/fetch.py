@@ -115,6 +115,7 @@ class Fetcher:
             pause = self._ask(client, queue)
         except QueueNotFound:
             self._incarnations.pop(queue, None)
+            self._lanes.gone(queue)
             return WAIT_SECONDS if queue in self._lanes.queues() else None
         except CursorLost:
             self._incarnations.pop(queue, None)

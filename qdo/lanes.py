@@ -225,6 +225,12 @@ class Lanes:
                 for strand in lane.strands:
                     self._enqueue(strand)
 
+    def gone(self, queue: str) -> None:
+        """A queue is not there: nothing more can be read of it."""
+        with self.lock:
+            for lane in self._by_queue.get(queue, {}).values():
+                lane.at_end = True
+
     # Working
 
     def _enqueue(self, strand: Strand) -> None:

@@ -2,9 +2,10 @@
 
 ::
 
-    queue   COLD ──a sweep finds news──► WARM: taken over, read, worked on ──all done, nothing new──► COLD
+    queue   COLD ──something came──► WARM: taken over, read, worked on ──all done, nothing new──► COLD
 
-A slot's offset is a moment: everything up to it is finished in all of its queues. So its next owner looks at what came
+The server tells which queues got something. What it cannot tell is found by sweeps, which look at all queues, now and then:
+they alone decide what counts as looked at. A slot's offset is a moment: everything up to it is finished in all of its queues. So its next owner looks at what came
 since, and the offsets of queues, which Queuey keeps, matter for those alone in which something did. The moment moves only
 after the queues' offsets are recorded, and never past a message that is not finished.
 """
@@ -18,6 +19,7 @@ from collections import defaultdict
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import chain
+from math import inf
 from typing import NamedTuple
 
 from qdo.assign import Partition
@@ -36,7 +38,7 @@ from queuey.errors import (
 )
 from queuey.ids import ZERO_ID, MessageId, tail_from_low
 
-__all__ = ["ALL", "SLOTS", "Slots", "every_slot", "is_slot", "moment_of", "slot_of"]
+__all__ = ["ALL", "SLOTS", "Look", "Slots", "every_slot", "is_slot", "moment_of", "questions", "slot_of", "with_news"]
 
 log = logging.getLogger(__name__)
 
@@ -49,10 +51,19 @@ RESETS = 1 << 20
 IN_ONE_QUESTION = 100
 """Queues that a server reads at once."""
 PARTITIONS_IN_ONE_QUESTION = 200
-REST_SHARE = 4
-"""A sweep is followed by a rest of so many times its length, work that it found not counted."""
+REST_SHARE, TOLD_REST_SHARE = 4, 20
+"""A sweep is followed by a rest of so many times its length, work that it found not counted; of the second where
+the server told of all that came since it began."""
 LEAST_REST_SECONDS = 1.0
-MOST_REST_SECONDS = 60.0
+MOST_REST_SECONDS, MOST_TOLD_REST_SECONDS = 60.0, 600.0
+HEAR_SECONDS = 0.5
+"""Between two times that the server is asked what came."""
+HEARD_AT_ONCE = 100
+"""Queues that are taken over before the server is asked for more."""
+MOST_HEARD = 1000
+"""Before a sweep goes on."""
+MOST_COOLED = 20_000
+"""Queues that are remembered between two sweeps; if there are more, the next one comes sooner."""
 TICK_SECONDS = 0.2
 WARM_SECONDS = 5.0
 """A queue in which nothing happens stays warm for so long, unless there are more than :data:`FEW_WARM`."""
@@ -129,13 +140,14 @@ class _Cooled(NamedTuple):
         return min(self.read_upto, self.swept)
 
 
-class _Look(NamedTuple):
+class Look(NamedTuple):
     """Did something come to a queue at this moment or later?"""
 
     queue: str
     partitions: int
-    slot: _Slot
     since: int
+    slot: _Slot | None = None
+    """Of who is going to work on it."""
 
 
 class Slots:
@@ -150,10 +162,12 @@ class Slots:
         group: str,
         *,
         list_queues: Callable[[Client], Mapping[str, int]],
+        is_meant: Callable[[str], bool],
         make_lane: Callable[[Claim, Offset], Lane],
         clock: Clock,
     ) -> None:
         """:param list_queues: names of all queues of the subscription, with the number of their partitions.
+        :param is_meant: whether a queue is one of these.
         :param make_lane: given a queue's partition, and where to go on.
         """
         self._coordinator = coordinator
@@ -162,6 +176,7 @@ class Slots:
         self._make_client = make_client
         self._group = group
         self._list_queues = list_queues
+        self._is_meant = is_meant
         self._make_lane = make_lane
         self._clock = clock
         self._slots: dict[int, _Slot] = {}
@@ -170,6 +185,12 @@ class Slots:
         self._lock = threading.RLock()
         """Before that of the lanes."""
         self._more = threading.Event()
+        self._swept_at, self._looked = -inf, 0.0
+        """When the last sweep ended, if none is under way, and how long it looked."""
+        self._cursor: str | None = None
+        self._told_all = False
+        """The server told of all that came since the last sweep began."""
+        self._hear_at = 0.0
         self._recording = threading.Lock()
         self._recorder: Client | None = None
         self._record_at = 0.0
@@ -220,7 +241,7 @@ class Slots:
     def at_end(self) -> bool:
         """Whether all that the last sweep knew of is in the lanes."""
         with self._lock:
-            taken_over = all(warm.lanes and len(warm.lanes) == warm.partitions for warm in self._warm.values())
+            taken_over = all(warm.lanes and len(warm.lanes) >= warm.partitions for warm in self._warm.values())
             return taken_over and all(slot.sweeps for slot in self._slots.values())
 
     # Recording
@@ -302,63 +323,91 @@ class Slots:
     # Looking for work
 
     def run(self, over: threading.Event) -> None:
-        """Sweep, until it is over."""
+        """Hear of work and look for it, until it is over."""
         with self._make_client() as client:
-            next_sweep = 0.0
+            not_before = 0.0
             while not over.is_set():
-                began = self._clock.elapsed()
                 try:
-                    if self._more.is_set() or began >= next_sweep:
+                    self._hear(client, over)
+                    now = self._clock.elapsed()
+                    if now >= not_before and (self._more.is_set() or now >= self._swept_at + self._rest()):
                         self._more.clear()
-                        looked = self._sweep(client, over)
-                        next_sweep = self._clock.elapsed() + min(
-                            max(LEAST_REST_SECONDS, looked * REST_SHARE), MOST_REST_SECONDS
-                        )
+                        self._sweep(client, over)
                     self._take_over_all(client, over)
                 except QueueyError as error:
                     log.warning("work cannot be looked for: %s", error)
-                    next_sweep = began + LEAST_REST_SECONDS
+                    not_before = self._clock.elapsed() + LEAST_REST_SECONDS
                 self._cool()
                 over.wait(TICK_SECONDS)
         if self._recorder is not None:
             with self._recording:
                 self._recorder.close()
 
-    def _sweep(self, client: Client, over: threading.Event) -> float:
+    def _rest(self) -> float:
+        """Seconds between two sweeps."""
+        if self._told_all and len(self._cooled) < MOST_COOLED:
+            return min(max(LEAST_REST_SECONDS, self._looked * TOLD_REST_SHARE), MOST_TOLD_REST_SECONDS)
+        return min(max(LEAST_REST_SECONDS, self._looked * REST_SHARE), MOST_REST_SECONDS)
+
+    def _hear(self, client: Client, over: threading.Event) -> None:
+        """Ask the server what came since it was asked last, if it is time to, and take that over."""
+        if self._clock.elapsed() < self._hear_at:
+            return
+        for _ in range(MOST_HEARD // HEARD_AT_ONCE):
+            told = client.arrivals(self._cursor, limit=HEARD_AT_ONCE)
+            self._cursor, self._told_all = told.cursor, self._told_all and told.complete
+            self._warm_up({queue.name: queue.partitions for queue in told.queues})
+            self._take_over_all(client, over)
+            if not told.more or over.is_set():
+                break
+        self._hear_at = self._clock.elapsed() + HEAR_SECONDS
+
+    def _warm_up(self, told: Mapping[str, int]) -> None:
+        """Queues that got something, and how many partitions they have now."""
+        with self._lock:
+            for name, partitions in told.items():
+                slot, warm, cooled = self._slots.get(slot_of(name)), self._warm.get(name), self._cooled.get(name)
+                if warm is not None:
+                    warm.partitions = max(warm.partitions, partitions)
+                elif slot is not None and slot.open and self._is_meant(name):
+                    since = slot.swept if cooled is None else cooled.since(partitions)
+                    self._warm[name] = _Warm(slot, partitions, since)
+
+    def _sweep(self, client: Client, over: threading.Event) -> None:
         """Find the queues of all slots in which something came since the last sweep, and take them over.
 
         It ends where the watermark was *before* the queues were listed: what a queue that is made later gets lies behind it.
-
-        :returns: seconds that looking took, without what was found.
         """
-        began = self._clock.elapsed()
+        began, self._swept_at = self._clock.elapsed(), -inf
+        self._told_all = self._cursor is not None
         first = next(client.queues(page_size=1), None)
         upto = 0 if first is None else client.news([first.name], 0)[1]
         if first is not None and not upto:
-            return 0.0  # it has just been deleted: soon again
+            return  # it has just been deleted: soon again
         with self._lock:
             slots = {number: slot for number, slot in self._slots.items() if slot.open}
             warm, cooled = set(self._warm), dict(self._cooled)
         listed = {name: n for name, n in self._list_queues(client).items() if slot_of(name) in slots} if slots else {}
         self._compare(warm, listed)
         cold = {name: n for name, n in listed.items() if name not in warm}
-        for some in chain(*map(_questions, _looks(cold, slots, cooled))):
+        for some in chain(*map(questions, _looks(cold, slots, cooled))):
             self._ask(client, some)
             found_at = self._clock.elapsed()
             self._take_over_all(client, over)
+            self._hear(client, over)
             began += self._clock.elapsed() - found_at
             if over.is_set():
-                return 0.0
-        looked = self._clock.elapsed() - began
+                return
+        self._swept_at = self._clock.elapsed()
+        self._looked = self._swept_at - began
         self._swept(slots.values(), cooled, upto)
-        return looked
 
-    def _ask(self, client: Client, looks: Sequence[_Look]) -> None:
-        found, _ = client.news([look.queue for look in looks], min(look.since for look in looks))
+    def _ask(self, client: Client, looks: Sequence[Look]) -> None:
+        found = with_news(client, looks)
         with self._lock:
-            for look in looks:
-                if look.queue in found and look.queue not in self._warm and look.slot.open:
-                    self._warm[look.queue] = _Warm(look.slot, look.partitions, look.since)
+            for name, partitions, since, slot in found:
+                if slot is not None and slot.open and name not in self._warm:
+                    self._warm[name] = _Warm(slot, partitions, since)
 
     def _swept(self, slots: Collection[_Slot], cooled: Mapping[str, _Cooled], upto: int) -> None:
         """All news up to this moment are found; but for slots that were being given back meanwhile."""
@@ -454,21 +503,21 @@ def _finished(lane: Lane) -> int:
     return 0 if lane.committed is None else lane.committed.ticks
 
 
-def _looks(listed: Mapping[str, int], slots: Mapping[int, _Slot], cooled: Mapping[str, _Cooled]) -> list[list[_Look]]:
+def _looks(listed: Mapping[str, int], slots: Mapping[int, _Slot], cooled: Mapping[str, _Cooled]) -> list[list[Look]]:
     """What to ask about queues that are not warm: of those that just were apart, since they have been looked at more lately."""
     cold, less_cold = [], []
     for name, partitions in listed.items():
         if (was := cooled.get(name)) is not None:
-            less_cold.append(_Look(name, partitions, was.slot, was.since(partitions)))
+            less_cold.append(Look(name, partitions, was.since(partitions), was.slot))
         else:
             slot = slots[slot_of(name)]
-            cold.append(_Look(name, partitions, slot, slot.swept))
+            cold.append(Look(name, partitions, slot.swept, slot))
     return [cold, less_cold]
 
 
-def _questions(looks: Sequence[_Look]) -> list[list[_Look]]:
+def questions(looks: Sequence[Look]) -> list[list[Look]]:
     """Portions that one request may read, those of the oldest moments together."""
-    portions: list[list[_Look]] = []
+    portions: list[list[Look]] = []
     partitions = PARTITIONS_IN_ONE_QUESTION
     for look in sorted(looks, key=lambda each: each.since):
         partitions += look.partitions
@@ -477,3 +526,9 @@ def _questions(looks: Sequence[_Look]) -> list[list[_Look]]:
             partitions = look.partitions
         portions[-1].append(look)
     return portions
+
+
+def with_news(client: Client, looks: Sequence[Look]) -> list[Look]:
+    """Those of one portion in which something came."""
+    found, _ = client.news([look.queue for look in looks], min(look.since for look in looks))
+    return [look for look in looks if look.queue in found]

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import fnmatch
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 
 from qdo.assign import Partition
-from qdo.client import Client
+from qdo.client import Client, QueueSettings
 
-__all__ = ["is_pattern", "matching", "matching_queues"]
+__all__ = ["each_queue", "is_meant", "is_pattern", "matching", "matching_queues"]
 
 _SIGNS = "*?["
 
@@ -16,6 +16,15 @@ _SIGNS = "*?["
 def is_pattern(text: str) -> bool:
     """Whether it may mean more than one queue."""
     return any(sign in text for sign in _SIGNS)
+
+
+def is_meant(name: str, patterns: Sequence[str], leave_out: Callable[[str], bool] = lambda name: False) -> bool:
+    """Whether a queue is one of those; see :func:`matching_queues`.
+
+    >>> is_meant("mail-1", ["mail-*"]), is_meant("mail-1", ["mail"])
+    (True, False)
+    """
+    return name in patterns or (any(fnmatch.fnmatchcase(name, each) for each in patterns) and not leave_out(name))
 
 
 def matching(
@@ -33,7 +42,13 @@ def matching_queues(
 
     :param leave_out: names that no pattern means; a name that is given itself is taken all the same.
     """
-    found: dict[str, int] = {}
+    return {queue.name: queue.partitions for queue in each_queue(client, patterns, leave_out)}
+
+
+def each_queue(
+    client: Client, patterns: Sequence[str], leave_out: Callable[[str], bool] = lambda name: False
+) -> Iterator[QueueSettings]:
+    """As :func:`matching_queues`, asked for as they are taken; one that fits several patterns may come more than once."""
     for pattern in patterns:
         fixed = _fixed_part(pattern)
         for queue in client.queues(start=fixed, page_size=1000 if fixed != pattern else 1):
@@ -41,10 +56,9 @@ def matching_queues(
                 break
             fits = fnmatch.fnmatchcase(queue.name, pattern) and not leave_out(queue.name)
             if queue.name == pattern or (fixed != pattern and fits):
-                found[queue.name] = queue.partitions
+                yield queue
             if fixed == pattern:
                 break
-    return found
 
 
 def _fixed_part(pattern: str) -> str:

@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 from kazoo.client import KazooClient
 
-from qdo import Client, Context, Message, NewMessage, Worker
+from qdo import Arrivals, Client, Context, Message, NewMessage, Worker
 from qdo.assign import Partition
 from qdo.job import Job
 from qdo.local import LocalCoordinator
@@ -260,6 +260,52 @@ def test_queues_that_come_grow_go_and_are_made_anew_are_worked_on(run: Run, make
         seen.until("anew", "later")
 
     assert Counter(seen.texts) == Counter(["warm", f"{warm} grown", f"{cold} grown", "anew", "later"])
+
+
+def test_news_need_no_sweep(run: Run, make_client: Callable[[], Client], monkeypatch: pytest.MonkeyPatch) -> None:
+    """A million queues are swept for minutes; what the server tells is worked on at once."""
+    monkeypatch.setattr("qdo.slots.LEAST_REST_SECONDS", 3600.0)
+    cold, grown, gone = make_queues(make_client, 3)
+    seen = Seen()
+    slots = run(seen)._slots
+    assert slots is not None
+    eventually(lambda: slots._slots and slots.at_end(), seconds=WAIT_SECONDS)
+    before = [slot.sweeps for slot in slots._slots.values()]
+    with make_client() as client:
+        client.append(gone, "gone")
+        client.append(grown, "grows")
+        seen.until("gone", "grows")
+        client.append_batch(gone, [f"gone {number}" for number in range(3000)])
+        client.delete_queue(gone)
+        client.create_queue(grown, partitions=4)
+        client.append(grown, NewMessage("grown", partition=4))
+        client.append(cold, "cold")
+        client.create_queue("other")
+        client.append("other", "not meant")
+        client.create_queue("u-new", partitions=2)
+        client.append("u-new", NewMessage("new", partition=2))
+        client.append("u-new", NewMessage("later", delay_seconds=2))
+        seen.until("grown", "cold", "new", "later")
+        eventually(lambda: not slots._warm, seconds=WAIT_SECONDS)
+
+    assert [slot.sweeps for slot in slots._slots.values()] == before
+    assert "not meant" not in seen.texts
+
+
+def test_a_sweep_finds_what_the_server_did_not_tell(
+    run: Run, make_client: Callable[[], Client], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(Client, "arrivals", lambda *_, **__: Arrivals((), "", more=False, complete=False))
+    (name,) = make_queues(make_client, 1)
+    seen = Seen()
+    slots = run(seen)._slots
+    assert slots is not None
+    eventually(lambda: slots._slots and slots.at_end(), seconds=WAIT_SECONDS)
+
+    with make_client() as client:
+        client.append(name, "untold")
+
+    seen.until("untold")
 
 
 def test_an_offset_that_is_set_back_is_found_by_who_is_at_work_and_by_who_comes(

@@ -8,10 +8,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from qdo.assign import assign_sticky, moved
-from qdo.coordination import Claim, Plan, plan_to_text
-from qdo.slots import IN_ONE_QUESTION, PARTITIONS_IN_ONE_QUESTION, SLOTS, _Look, _questions, _Slot, every_slot, slot_of
-
-SLOT = _Slot(Claim(every_slot()[0], 1), 0, 0)
+from qdo.coordination import Plan, plan_to_text
+from qdo.slots import IN_ONE_QUESTION, PARTITIONS_IN_ONE_QUESTION, SLOTS, Look, every_slot, questions, slot_of
 
 
 @given(queue=st.from_regex(r"[A-Za-z0-9_.-]{1,50}", fullmatch=True))
@@ -39,9 +37,9 @@ def test_members_divide_them_like_partitions_and_the_plan_stays_small() -> None:
 
 @given(sizes=st.lists(st.tuples(st.integers(1, 200), st.integers(0, 3)), max_size=300))
 def test_a_question_is_of_no_more_than_a_server_reads_at_once(sizes: list[tuple[int, int]]) -> None:
-    looks = [_Look(f"q{at}", partitions, SLOT, since) for at, (partitions, since) in enumerate(sizes)]
+    looks = [Look(f"q{at}", partitions, since) for at, (partitions, since) in enumerate(sizes)]
 
-    portions = _questions(looks)
+    portions = questions(looks)
 
     assert sorted(look.queue for portion in portions for look in portion) == sorted(look.queue for look in looks)
     for portion in portions:
