@@ -1,15 +1,21 @@
-"""Options that the jobs on Spark share: where Spark is, and where results go."""
+"""Options that the jobs on Spark share: where Spark is, which server, and from when to when."""
 
 from __future__ import annotations
 
 import functools
 from collections.abc import Mapping
 from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+from decimal import Decimal
+from math import ceil
 from typing import Any
 
 import click
 
 from queuey.cli.options import Command, Server
+from queuey.cli.times import Moment
+
+_UNIX = datetime(1970, 1, 1, tzinfo=UTC)
 
 
 @dataclass(frozen=True)
@@ -77,9 +83,33 @@ def ask(server: Server) -> None:
 
 
 def reached(server: Server) -> dict[str, str]:
-    """The options of the format ``queuey`` that say where to, and as whom."""
-    given = {"url": server.url, "application": server.application, "token": server.token or server.key or ""}
+    """The options of the format ``queuey`` that say where to, as whom, and how long an answer is waited for."""
+    given = {
+        "url": server.url,
+        "application": server.application,
+        "token": server.token or server.key or "",
+        "timeout": str(ceil(server.timeout_seconds)),
+    }
     return {name: text for name, text in given.items() if text}
+
+
+def with_times(command: Command) -> Command:
+    """Options for a part of time; the command gets ``since``, included, and ``until``, not included, or None."""
+
+    @click.option(
+        "--since", type=Moment(ago=True, ids=False), help="From here on: 10m (ago), RFC 3339, seconds since 1970."
+    )
+    @click.option("--until", type=Moment(ago=True, ids=False), help="Up to here, in the same forms.")
+    @functools.wraps(command)
+    def call(since: str | None, until: str | None, **given: Any) -> None:
+        command(since=_when(since), until=_when(until), **given)
+
+    return call
+
+
+def _when(moment: str | None) -> datetime | None:
+    """To the microsecond, as Spark has it."""
+    return None if moment is None else _UNIX + timedelta(microseconds=int(Decimal(moment) * 1_000_000))
 
 
 def _pairs(_ctx: click.Context, _param: click.Parameter, given: tuple[str, ...]) -> dict[str, str]:
@@ -90,11 +120,3 @@ def _pairs(_ctx: click.Context, _param: click.Parameter, given: tuple[str, ...])
             raise click.BadParameter(f"{text!r} is not of the form spark.NAME=VALUE")
         pairs[name] = value
     return pairs
-
-
-out_option = click.option(
-    "--out", metavar="FOLDER", help="Write the results as Parquet into this new folder, of any file system of Spark's."
-)
-html_option = click.option(
-    "--html", type=click.Path(dir_okay=False), help="Write a page with tables and plots to this file."
-)

@@ -6,20 +6,16 @@ from datetime import UTC, datetime
 
 import click
 
-from qdo.cli.pipeline.options import Place, ask, reached, with_spark
+from qdo.cli.pipeline.options import Place, ask, reached, with_spark, with_times
 from queuey.cli.options import Server, confirm, with_server, yes_option
 from queuey.cli.output import say
-from queuey.cli.times import Moment
 
 
 @click.command("replay")
 @click.argument("folder")
 @with_server
 @click.option("-q", "--queue", "queues", multiple=True, metavar="NAME", help="Only of this queue; more than once.")
-@click.option(
-    "--since", type=Moment(ago=True, ids=False), help="From here on: 10m (ago), RFC 3339, seconds since 1970."
-)
-@click.option("--until", type=Moment(ago=True, ids=False), help="Up to here, in the same forms.")
+@with_times
 @click.option("--key", "keys", multiple=True, help="Only messages with this key; more than once.")
 @click.option("--to", metavar="QUEUE", help="The queue they all go to. Default: each to the one of the name it was in.")
 @click.option("--rate", type=click.IntRange(1), help="Messages a second at most.")
@@ -33,8 +29,8 @@ def replay_command(
     server: Server,
     folder: str,
     queues: tuple[str, ...],
-    since: str | None,
-    until: str | None,
+    since: datetime | None,
+    until: datetime | None,
     keys: tuple[str, ...],
     to: str | None,
     rate: int | None,
@@ -56,7 +52,7 @@ def replay_command(
         raise click.UsageError("--keep-ids: give no --rate and no --ttl: messages keep the lives they had")
     ask(server)
     spark = place.session("replay")
-    chosen = Chosen(queues, _when(since), _when(until), keys)
+    chosen = Chosen(queues, since, until, keys)
     options = reached(server)
     count = chosen.of(Archive(spark, folder)).count()
     where = to or "the queues they were in"
@@ -71,7 +67,3 @@ def replay_command(
     ttls = {} if ttl is None else {"ttl": str(ttl)}
     replay(spark, folder, options=options | ttls, chosen=chosen, queue=to, rate=rate)
     say(f"replayed {count} messages to {where}")
-
-
-def _when(moment: str | None) -> datetime | None:
-    return None if moment is None else datetime.fromtimestamp(float(moment), UTC)

@@ -53,6 +53,11 @@ class DeadLetterReport:
     """Messages in those queues that are no dead letters."""
     letters: DataFrame
 
+    @property
+    def tables(self) -> Mapping[str, DataFrame]:
+        """To be written, by name."""
+        return {"groups": self.groups, "hours": self.hours}
+
     def close(self) -> None:
         self.letters.unpersist()
 

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import fnmatch
-import math
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
+    from datetime import datetime
+
     from pyspark.sql import DataFrame, SparkSession
 
 __all__ = ["pattern_of", "read_messages"]
@@ -16,39 +17,25 @@ __all__ = ["pattern_of", "read_messages"]
 
 def read_messages(
     spark: SparkSession,
-    url: str,
-    application: str,
-    token: str | None,
+    options: Mapping[str, str],
     *,
     pattern: str,
     columns: Sequence[str],
-    since: str | None = None,
-    until: str | None = None,
-    timeout_seconds: float = 60,
+    since: datetime | None = None,
+    until: datetime | None = None,
 ) -> DataFrame:
     """What is in queues, as the format ``queuey`` reads it.
 
+    :param options: of the source: url, application, token, timeout.
     :param pattern: a regular expression that a queue's whole name matches.
     :param columns: only these are sent.
-    :param since: from here on, milliseconds since 1970 or ISO 8601; None is the beginning.
+    :param since: from here on, with its zone; None is the beginning.
     :param until: up to here, itself not included; None is the end as it is now.
-    :param timeout_seconds: to wait for the next bytes of an answer, in whole seconds.
     """
-    options = {
-        "url": url,
-        "application": application,
-        "token": token,
-        "subscribePattern": pattern,
-        "columns": ",".join(columns),
-        "startingTimestamp": since,
-        "endingTimestamp": until,
-        "timeout": str(math.ceil(timeout_seconds)),
-    }
-    reader = spark.read.format("queuey")
-    for name, value in options.items():
-        if value:
-            reader = reader.option(name, value)
-    return reader.load()
+    ends = {"startingTimestamp": since, "endingTimestamp": until}
+    times = {name: moment.isoformat() for name, moment in ends.items() if moment is not None}
+    which = {"subscribePattern": pattern, "columns": ",".join(columns)}
+    return spark.read.format("queuey").options(**options, **which, **times).load()
 
 
 def pattern_of(names: Sequence[str]) -> str:

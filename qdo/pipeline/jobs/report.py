@@ -76,10 +76,12 @@ class Report:
     ``unreadable_sent`` and ``unreadable_received`` lines."""
     measured: DataFrame
 
-    def total_table(self) -> DataFrame:
-        """:attr:`total`, to be written."""
+    @property
+    def tables(self) -> Mapping[str, DataFrame]:
+        """To be written, by name."""
         schema = ", ".join(f"{name} {kind}" for name, kind in COLUMNS.items())
-        return self.queues.sparkSession.createDataFrame([tuple(self.total.values())], schema)
+        total = self.queues.sparkSession.createDataFrame([tuple(self.total.values())], schema)
+        return {"queues": self.queues, "total": total}
 
     def unreadable(self, kind: str) -> int:
         """How many lines of a log, ``sent`` or ``received``, could not be used."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from typing import TYPE_CHECKING, Any
@@ -64,6 +64,11 @@ class Stats:
     """:data:`COLUMNS`, an hour without a message has no row."""
     now: datetime
     kept: Sequence[DataFrame]
+
+    @property
+    def tables(self) -> Mapping[str, DataFrame]:
+        """To be written, by name."""
+        return {"queues": self.queues, "hours": self.hours}
 
     def close(self) -> None:
         for frame in self.kept:

@@ -1,0 +1,72 @@
+"""Where what a job finds goes: to the terminal, into Parquet, onto a page."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import click
+
+from queuey.cli.options import Command
+from queuey.cli.output import form_for, output_option, write_rows
+
+
+@dataclass(frozen=True)
+class Results:
+    """What a command was told about its results."""
+
+    out: str | None
+    """A new folder for Parquet."""
+    html: str | None
+    """A file for the page."""
+    form: str
+    """Of what is printed."""
+
+    def check(self, spark: Any) -> None:
+        """Before the work, not behind it.
+
+        :raises ConfigurationError: the folder is there already, or no file system of Spark's knows its name.
+        """
+        from qdo.pipeline.jobs.results import demand_new
+
+        if self.out is not None:
+            demand_new(spark, self.out)
+
+    def keep(self, tables: Mapping[str, Any], page: Callable[[], Any]) -> None:
+        """As Parquet and as a page, as far as that was asked for.
+
+        :param tables: DataFrames by name, each a folder of it.
+        :param page: makes the page.
+        """
+        from qdo.pipeline.jobs.pages import write_page
+        from qdo.pipeline.jobs.results import write_results
+
+        if self.out is not None:
+            write_results(self.out, tables)
+        if self.html is not None:
+            write_page(page(), self.html)
+
+    def show(self, rows: Iterable[Mapping[str, Any]], columns: tuple[str, ...]) -> None:
+        """Print them."""
+        from qdo.pipeline.jobs.results import printable
+
+        write_rows(map(printable, rows), columns, self.form)
+
+
+def with_results(command: Command) -> Command:
+    """Options that say where results go; the command gets ``results``."""
+
+    @click.option(
+        "--out",
+        metavar="FOLDER",
+        help="Write the results as Parquet into this new folder, of any file system of Spark's.",
+    )
+    @click.option("--html", type=click.Path(dir_okay=False), help="Write a page with tables and plots to this file.")
+    @output_option
+    @functools.wraps(command)
+    def call(out: str | None, html: str | None, output: str | None, **given: Any) -> None:
+        command(results=Results(out, html, form_for(output)), **given)
+
+    return call
