@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import uuid
+from array import array
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
-from typing import NamedTuple, overload
+from itertools import chain, pairwise
+from typing import Any, NamedTuple, overload
 
 from queuey.errors import OffsetMovesBack, StaleGeneration
 from queuey.ids import MAX_ID, ZERO_ID, MessageId
@@ -18,6 +20,7 @@ __all__ = [
     "AppendRequest",
     "Appended",
     "ApplicationKey",
+    "Bodies",
     "Columns",
     "Consistency",
     "Draft",
@@ -30,6 +33,7 @@ __all__ = [
     "PartitionId",
     "PartitionState",
     "Placed",
+    "PlacedInOrder",
     "Queue",
     "QueueKind",
     "Span",
@@ -105,6 +109,55 @@ class Message(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True)
+class Bodies(Sequence[bytes]):
+    """Bodies that lie end to end in one piece of memory, which is how Arrow has them too."""
+
+    data: bytes
+    ends: Sequence[int]
+    """Where each begins and the one before it ends, counted from ``start``: one number more than there are bodies."""
+    start: int
+
+    def __len__(self) -> int:
+        return len(self.ends) - 1
+
+    def __iter__(self) -> Iterator[bytes]:
+        data, start = self.data, self.start
+        return iter([data[start + begin : start + end] for begin, end in pairwise(self.ends)])
+
+    @overload
+    def __getitem__(self, at: int) -> bytes: ...
+
+    @overload
+    def __getitem__(self, at: slice) -> Sequence[bytes]: ...
+
+    def __getitem__(self, at: int | slice) -> bytes | Sequence[bytes]:
+        if isinstance(at, slice):
+            begin, end, step = at.indices(len(self))
+            if step != 1:
+                return list(self)[at]
+            return Bodies(self.data, self.ends[begin : max(begin, end) + 1], self.start)
+        at = range(len(self))[at]
+        return self.data[self.start + self.ends[at] : self.start + self.ends[at + 1]]
+
+    @property
+    def size(self) -> int:
+        """Bytes of all."""
+        return self.ends[-1] - self.ends[0]
+
+    @classmethod
+    def joined(cls, parts: Sequence[Bodies]) -> Bodies:
+        """Several, one after the other."""
+        ends, size = array("i", [0]), 0
+        for part in parts:
+            shift = size - part.ends[0]
+            ends.extend(map(shift.__add__, part.ends[1:]))
+            size += part.size
+        return cls(
+            b"".join([part.data[part.start + part.ends[0] : part.start + part.ends[-1]] for part in parts]), ends, 0
+        )
+
+
+@dataclass(frozen=True, slots=True)
 class Columns(Sequence[Message]):
     """Messages of a page, kept by column: as databases give them and wire forms want them.
 
@@ -135,11 +188,11 @@ class Columns(Sequence[Message]):
     def __getitem__(self, at: int) -> Message: ...
 
     @overload
-    def __getitem__(self, at: slice) -> Sequence[Message]: ...
+    def __getitem__(self, at: slice) -> Columns: ...
 
-    def __getitem__(self, at: int | slice) -> Message | Sequence[Message]:
+    def __getitem__(self, at: int | slice) -> Message | Columns:
         if isinstance(at, slice):
-            return list(self)[at]
+            return Columns(*[column[at] for column in self.all()])
         return Message(
             self.ticks[at],
             self.tails[at],
@@ -148,6 +201,31 @@ class Columns(Sequence[Message]):
             self.keys[at],
             self.bodies[at],
         )
+
+    def all(self) -> tuple[Sequence[Any], ...]:
+        """The columns, in the order of a message's fields."""
+        return self.ticks, self.tails, self.expires_ticks, self.content_types, self.keys, self.bodies
+
+    @classmethod
+    def joined(cls, parts: Sequence[Columns]) -> Columns:
+        """Several, one after the other."""
+        if len(parts) < 2:
+            return parts[0] if parts else cls.of([])
+        return cls(*[_joined(columns) for columns in zip(*[part.all() for part in parts], strict=True)])
+
+    @property
+    def size(self) -> int:
+        """Bytes of the bodies."""
+        return self.bodies.size if isinstance(self.bodies, Bodies) else sum(map(len, self.bodies))
+
+
+def _joined(columns: Sequence[Any]) -> Sequence[Any]:
+    """One column of several, of the kind that all of them are."""
+    if all(type(column) is array for column in columns):
+        return array("q", b"".join(columns))
+    if all(type(column) is Bodies for column in columns):
+        return Bodies.joined(columns)
+    return list(chain.from_iterable(columns))
 
 
 class Once(NamedTuple):
@@ -188,6 +266,34 @@ class Placed(NamedTuple):
     partition: int
 
 
+@dataclass(frozen=True, slots=True)
+class PlacedInOrder(Sequence[Placed]):
+    """Where messages went that were stamped one tick after the other: of a thousand, two values."""
+
+    first: MessageId
+    partitions: bytes
+
+    def __len__(self) -> int:
+        return len(self.partitions)
+
+    def __iter__(self) -> Iterator[Placed]:
+        ticks, tail = self.first
+        for tick, partition in enumerate(self.partitions, ticks):
+            yield Placed(MessageId(tick, tail), partition)
+
+    @overload
+    def __getitem__(self, at: int) -> Placed: ...
+
+    @overload
+    def __getitem__(self, at: slice) -> Sequence[Placed]: ...
+
+    def __getitem__(self, at: int | slice) -> Placed | Sequence[Placed]:
+        if isinstance(at, slice):
+            return list(self)[at]
+        index = range(len(self))[at]
+        return Placed(MessageId(self.first.ticks + index, self.first.tail), self.partitions[index])
+
+
 class Appended(NamedTuple):
     """The outcome of an append: one place per draft, in their order."""
 
@@ -215,7 +321,7 @@ class Page(NamedTuple):
     @property
     def size(self) -> int:
         """Bytes of the bodies."""
-        return sum(map(len, Columns.of(self.messages).bodies))
+        return Columns.of(self.messages).size
 
 
 class Survey(NamedTuple):

@@ -1,16 +1,18 @@
 """Messages as Arrow: record batches whose columns are built from buffers, not from lists of values.
 
-Of numbers and ids numpy makes columns at once; what has no value in a whole page costs next to nothing.
+Of numbers and ids numpy makes columns at once; what has no value in a whole page costs next to nothing, and what the store
+keeps together goes out as it lies there.
 """
 
 from __future__ import annotations
 
+from array import array
 from collections.abc import Sequence
 from typing import Any
 
 from queuey.api.forms import COLUMNS, EndMark, id_texts
 from queuey.ids import EPOCH_TICKS, TAIL_MASK
-from queuey.model import Columns, Message
+from queuey.model import Bodies, Columns, Message
 
 ARROW_COLUMNS = (*COLUMNS, "id")
 """``id`` is a message's id as 16 bytes, big-endian as a UUID is written: a fifth of the time of its text."""
@@ -73,10 +75,21 @@ class ArrowForm:
         if name in ("timestamp", "expires"):
             ticks = self._numbers(columns.ticks if name == "timestamp" else columns.expires_ticks)
             return pa.array((ticks - EPOCH_TICKS) // 10).cast(kind)
-        values = {"content_type": columns.content_types, "key": columns.keys, "body": columns.bodies}[name]
+        if name == "body":
+            return self._bodies(columns.bodies, kind)
+        values = columns.content_types if name == "content_type" else columns.keys
         return pa.nulls(len(values), kind) if values.count(None) == len(values) else pa.array(values, kind)
 
+    def _bodies(self, bodies: Sequence[bytes], kind: Any) -> Any:
+        pa = self._pa
+        if not isinstance(bodies, Bodies):
+            return pa.array(bodies, kind)
+        data = pa.py_buffer(memoryview(bodies.data)[bodies.start :])
+        return pa.Array.from_buffers(kind, len(bodies), [None, pa.py_buffer(bodies.ends), data])
+
     def _numbers(self, values: Sequence[int]) -> Any:
+        if isinstance(values, array):
+            return self._np.frombuffer(values, self._np.int64)
         return self._np.fromiter(values, self._np.int64, len(values))
 
     def _ids(self, columns: Columns) -> Any:

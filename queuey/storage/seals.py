@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 from google_crc32c import extend as crc32c_extend
@@ -10,7 +11,7 @@ from google_crc32c import value as crc32c
 from queuey.errors import CorruptMessage
 from queuey.ids import MessageId
 
-__all__ = ["all_match", "corrupt", "seal_of"]
+__all__ = ["all_match", "corrupt", "seal_of", "seals_of"]
 
 
 def seal_of(ticks: int, tail: int, content_type: bytes | None, key: bytes | None, body: bytes) -> int:
@@ -31,21 +32,24 @@ def _with_names(crc: int, content_type: bytes | None, key: bytes | None) -> int:
     return extended
 
 
-Column = tuple[Any, ...]
+Column = Sequence[Any]
+
+
+def seals_of(ticks: Column, tails: Column, content_types: Column, keys: Column, bodies: Column) -> list[int]:
+    """:func:`seal_of` of many, given by column, in few steps of the interpreter."""
+    crcs = map(crc32c, bodies)
+    if content_types.count(None) + keys.count(None) < 2 * len(ticks):
+        crcs = map(_with_names, crcs, content_types, keys)
+    return [
+        len(body) << 32 | ((crc ^ tick ^ tail) & 0xFFFFFFFF)
+        for crc, tick, tail, body in zip(crcs, ticks, tails, bodies, strict=True)
+    ]
 
 
 def all_match(seals: Column, ticks: Column, tails: Column, content_types: Column, keys: Column, bodies: Column) -> bool:
-    """Whether rows, given by column, are as they were written: :func:`seal_of` of many, in few steps of the interpreter."""
+    """Whether rows, given by column, are as they were written."""
     try:
-        crcs = map(crc32c, bodies)
-        if content_types.count(None) + keys.count(None) < 2 * len(seals):
-            crcs = map(_with_names, crcs, content_types, keys)
-        return seals == tuple(
-            [
-                len(body) << 32 | ((crc ^ tick ^ tail) & 0xFFFFFFFF)
-                for crc, tick, tail, body in zip(crcs, ticks, tails, bodies, strict=True)
-            ]
-        )
+        return list(seals) == seals_of(ticks, tails, content_types, keys, bodies)
     except TypeError:  # a flipped bit made something else of a blob
         return False
 

@@ -14,6 +14,24 @@ create table if not exists messages (
 );
 create index if not exists messages_in_order on messages (place, ticks, tail, expires);
 create index if not exists messages_by_expiry on messages (expires);
+create table if not exists packs (   -- messages of one partition in one piece, see queuey/storage/packs.py; no other message's id lies between its ends
+    seq         integer primary key,
+    place       blob    not null,
+    first_ticks integer not null,   -- ids of its ends
+    first_tail  integer not null,
+    last_ticks  integer not null,
+    last_tail   integer not null,
+    messages    integer not null,   -- how many
+    earliest    integer not null,   -- of their expiries, ticks
+    latest      integer not null,
+    head_crc    integer not null,
+    rest_crc    integer not null,
+    head        blob    not null,
+    rest        blob    not null
+);
+create index if not exists packs_in_order
+    on packs (place, last_ticks, last_tail, first_ticks, first_tail, messages, earliest, latest);
+create index if not exists packs_by_expiry on packs (latest);
 create table if not exists once (
     queue   blob    not null,
     key     text    not null,
@@ -77,52 +95,110 @@ create table if not exists app_keys (
     created     integer not null
 ) without rowid;
 
--- read_ascending: one page of a span, from the covering index to the rows
-select ticks, tail, expires, content_type, key, body, seal from messages
+-- read_ascending: a span: messages, from the covering index to the rows, and packs, by their last ids; the last column tells which
+select ticks, tail, expires, content_type, key, body, seal, null from messages
 where place = ?1 and (ticks, tail) > (?2, ?3) and (ticks, tail) <= (?4, ?5) and expires > ?6
-order by ticks, tail limit ?7
+union all
+select last_ticks, last_tail, latest, first_ticks, first_tail, messages, earliest, seq from packs
+where place = ?1 and (last_ticks, last_tail) > (?2, ?3) and (first_ticks, first_tail) <= (?4, ?5) and latest > ?6
+    and last_ticks <= ifnull((
+        select last_ticks from packs where place = ?1 and (last_ticks, last_tail) >= (?4, ?5) order by last_ticks, last_tail limit 1
+    ), 9223372036854775807)
+order by ticks, tail
 
 -- read_descending: the same, newest first
-select ticks, tail, expires, content_type, key, body, seal from messages
+select ticks, tail, expires, content_type, key, body, seal, null from messages
 where place = ?1 and (ticks, tail) > (?2, ?3) and (ticks, tail) <= (?4, ?5) and expires > ?6
-order by ticks desc, tail desc limit ?7
+union all
+select last_ticks, last_tail, latest, first_ticks, first_tail, messages, earliest, seq from packs
+where place = ?1 and (last_ticks, last_tail) > (?2, ?3) and (first_ticks, first_tail) <= (?4, ?5) and latest > ?6
+    and last_ticks <= ifnull((
+        select last_ticks from packs where place = ?1 and (last_ticks, last_tail) >= (?4, ?5) order by last_ticks, last_tail limit 1
+    ), 9223372036854775807)
+order by ticks desc, tail desc
 
--- ids_ascending: ids alone, from the index alone
-select ticks, tail, expires, null, null, x'', 0 from messages
+-- ids_ascending: ids alone, from the indexes alone
+select ticks, tail, expires, null, null, x'', 0, null from messages
 where place = ?1 and (ticks, tail) > (?2, ?3) and (ticks, tail) <= (?4, ?5) and expires > ?6
-order by ticks, tail limit ?7
+union all
+select last_ticks, last_tail, latest, first_ticks, first_tail, messages, earliest, seq from packs
+where place = ?1 and (last_ticks, last_tail) > (?2, ?3) and (first_ticks, first_tail) <= (?4, ?5) and latest > ?6
+    and last_ticks <= ifnull((
+        select last_ticks from packs where place = ?1 and (last_ticks, last_tail) >= (?4, ?5) order by last_ticks, last_tail limit 1
+    ), 9223372036854775807)
+order by ticks, tail
 
 -- ids_descending: the same, newest first
-select ticks, tail, expires, null, null, x'', 0 from messages
+select ticks, tail, expires, null, null, x'', 0, null from messages
 where place = ?1 and (ticks, tail) > (?2, ?3) and (ticks, tail) <= (?4, ?5) and expires > ?6
-order by ticks desc, tail desc limit ?7
+union all
+select last_ticks, last_tail, latest, first_ticks, first_tail, messages, earliest, seq from packs
+where place = ?1 and (last_ticks, last_tail) > (?2, ?3) and (first_ticks, first_tail) <= (?4, ?5) and latest > ?6
+    and last_ticks <= ifnull((
+        select last_ticks from packs where place = ?1 and (last_ticks, last_tail) >= (?4, ?5) order by last_ticks, last_tail limit 1
+    ), 9223372036854775807)
+order by ticks desc, tail desc
 
--- id_after: the id that comes so many after another
+-- id_after: the id of a message in no pack that comes so many after another
 select ticks, tail from messages
 where place = ?1 and (ticks, tail) > (?2, ?3) and (ticks, tail) <= (?4, ?5) and expires > ?6
 order by ticks, tail limit 1 offset ?7
 
--- count: how many messages lie in a span, counted up to a limit
+-- count: how many messages in no pack lie in a span, counted up to a limit
 select count(*) from (
     select 1 from messages
     where place = ?1 and (ticks, tail) > (?2, ?3) and (ticks, tail) <= (?4, ?5) and expires > ?6 limit ?7
 )
 
--- fetch: one message by id
-select ticks, tail, expires, content_type, key, body, seal from messages
+-- fetch: one message by id, if it is in no pack
+select ticks, tail, expires, content_type, key, body, seal, null from messages
 where place = ?1 and ticks = ?2 and tail = ?3 and expires > ?4
+
+-- packs_in: the packs of a span, in order
+select first_ticks, first_tail, last_ticks, last_tail, messages, earliest, seq from packs
+where place = ?1 and (last_ticks, last_tail) > (?2, ?3) and (first_ticks, first_tail) <= (?4, ?5) and latest > ?6
+order by last_ticks, last_tail
+
+-- pack_over: the pack with an id between its ends, both included
+select seq, last_ticks, last_tail from (
+    select seq, first_ticks, first_tail, last_ticks, last_tail from packs
+    where place = ?1 and (last_ticks, last_tail) >= (?2, ?3) order by last_ticks, last_tail limit 1
+) where (first_ticks, first_tail) <= (?2, ?3)
+
+-- pack_head: what decides about its messages
+select head, head_crc from packs where seq = ?1
+
+-- pack_rest: their bodies, content types and keys
+select rest, rest_crc from packs where seq = ?1
+
+-- pack_insert: messages as a pack
+insert into packs (
+    place, first_ticks, first_tail, last_ticks, last_tail, messages, earliest, latest, head_crc, rest_crc, head, rest
+) values (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12)
+
+-- pack_delete: a pack
+delete from packs where seq = ?1
+
+-- any_between: whether a message in no pack lies between two ids, both included
+select 1 from messages where place = ?1 and (ticks, tail) >= (?2, ?3) and (ticks, tail) <= (?4, ?5) limit 1
+
+-- delete_between: messages in no pack between two ids, both included
+delete from messages where place = ?1 and (ticks, tail) >= (?2, ?3) and (ticks, tail) <= (?4, ?5)
+
+-- packs_delete_between: the packs between two ids
+delete from packs where place = ?1 and (last_ticks, last_tail) >= (?2, ?3) and (last_ticks, last_tail) <= (?4, ?5)
 
 -- delete_message: by id
 delete from messages where place = ?1 and ticks = ?2 and tail = ?3
 
--- depth: live messages of a partition, and those not yet due
+-- depth: live messages of a partition in no pack, and those not yet due
 select count(*), total(ticks > ?3) from messages where place = ?1 and expires > ?2
 
--- oldest: the first live id of a partition
-select ticks, tail from messages where place = ?1 and expires > ?2 order by ticks, tail limit 1
+-- packs_depth: messages of a partition in packs of which none has expired
+select total(messages) from packs where place = ?1 and earliest > ?2
 
--- newest: the last live id of a partition
-select ticks, tail from messages where place = ?1 and expires > ?2 order by ticks desc, tail desc limit 1
+-- packs_expiring: packs of a partition of which some messages have expired
+select seq from packs where place = ?1 and earliest <= ?2 and latest > ?2
 
 -- once_find: what an idempotency key stands for
 select digest, answer from once where queue = ?1 and key = ?2 and expires > ?3
@@ -131,11 +207,15 @@ select digest, answer from once where queue = ?1 and key = ?2 and expires > ?3
 insert or replace into once (queue, key, digest, answer, expires) values (?1, ?2, ?3, ?4, ?5)
 
 -- refuse: whether there is anything to purge
-select exists (select 1 from messages where expires <= ?1) or exists (select 1 from once where expires <= ?1)
+select exists (select 1 from messages where expires <= ?1) or exists (select 1 from packs where latest <= ?1)
+    or exists (select 1 from once where expires <= ?1)
     or exists (select 1 from dropped)
 
 -- purge_expired: give back the room of expired messages, some at a time
 delete from messages where seq in (select seq from messages where expires <= ?1 limit ?2)
+
+-- purge_expired_packs: and of packs whose messages have all expired
+delete from packs where seq in (select seq from packs where latest <= ?1 limit ?2)
 
 -- purge_once: forget idempotency keys past their day
 delete from once where (queue, key) in (select queue, key from once where expires <= ?1 limit ?2)
@@ -154,6 +234,9 @@ select queue from dropped limit 1
 
 -- purge_dropped: give back the room of a dropped incarnation, some at a time
 delete from messages where seq in (select seq from messages where place > ?1 and place < ?2 limit ?3)
+
+-- purge_dropped_packs: and of its packs
+delete from packs where seq in (select seq from packs where place > ?1 and place < ?2 limit ?3)
 
 -- purge_dropped_once: and its idempotency keys
 delete from once where (queue, key) in (select queue, key from once where queue = ?1 limit ?2)

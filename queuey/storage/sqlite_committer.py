@@ -64,9 +64,14 @@ class Transaction:
 
     def execute(self, sql: str, bindings: tuple[Any, ...] = ()) -> list[Row]:
         """Run one statement, after the inserts that came before it."""
+        rows: list[Row] = self.cursor(sql, bindings).fetchall()
+        return rows
+
+    def cursor(self, sql: str, bindings: tuple[Any, ...]) -> Any:
+        """The rows of a statement, one by one, after the inserts that came before it."""
         self._begin()
         self._flush()
-        return self.connection.execute(sql, bindings).fetchall()
+        return self.connection.execute(sql, bindings)
 
     def look(self, sql: str, bindings: tuple[Any, ...]) -> list[Row]:
         """Run a statement that does not touch the messages table: gathered inserts may still wait."""

@@ -22,7 +22,7 @@ import apsw
 
 from queuey.clock import Clock
 from queuey.errors import ConfigurationError, QueueyError, StorageUnavailable
-from queuey.ids import ANCHOR_SLACK_SECONDS, TICKS_PER_SECOND, Anchor, IdGenerator
+from queuey.ids import ANCHOR_SLACK_SECONDS, TICKS_PER_SECOND, Anchor, IdGenerator, MessageId
 from queuey.model import Queue
 from queuey.promise import Promise
 from queuey.storage import Observer, Unobserved
@@ -43,6 +43,10 @@ _BUSY_MS = 5000
 """How long a write waits for another process that writes, such as ``queuey key new``."""
 _CHECKPOINT_PATIENCE_MS = 50
 """How long the committer, and all who wait for it, wait for readers of an old snapshot, such as a backup."""
+_FORMAT = 1
+"""Of the file; files from before there were packs have 0."""
+_PACK_ROWS = 100
+"""Rows that are deleted in the time of one pack."""
 _DROPPED_SECONDS = 600.0
 """How long a dropped incarnation is remembered to refuse appends that were under way; rows go by themselves."""
 
@@ -88,6 +92,8 @@ class SqliteFile(ABC):
         self._wal_bytes = wal_mb << 20
         self._readers = Readers(self._open_reader)
         self._lookups = Lookups(self._find_all)
+        self._loose: dict[bytes, MessageId] = {}
+        """After which id of a partition messages lie that are worth a pack."""
         self._closed = False
         self._lock = FolderLock(path) if serve else None
         self._read_only = self._lock is not None and self._lock.read_only
@@ -116,6 +122,10 @@ class SqliteFile(ABC):
         self._lookups.ask(("", "")).wait()
 
     @abstractmethod
+    def seal_some(self) -> bool:
+        """Tidy up some of what was read; True as long as there is more to do."""
+
+    @abstractmethod
     def _find_all(self, names: Sequence[tuple[str, str]]) -> Sequence[Queue | None]:
         """The queues of these applications and names, in order; called by the thread of lookups."""
 
@@ -128,13 +138,25 @@ class SqliteFile(ABC):
         connection.execute(f"pragma synchronous = {synchronous}")
         connection.execute("pragma wal_autocheckpoint = 0")
         connection.execute(f"pragma journal_size_limit = {self._wal_bytes}")
+        self._check_format(connection)
         connection.execute("begin immediate")
         indexed = connection.execute(SQL["named_known"]).fetchall()
         connection.execute(SQL["schema"])
         if not indexed:
             connection.execute(SQL["named_fill"])
+        connection.execute(f"pragma user_version = {_FORMAT}")
         connection.execute("commit")
         return connection
+
+    def _check_format(self, connection: apsw.Connection) -> None:
+        """:raises ConfigurationError: a newer version wrote the file, and this one would not see all that is in it."""
+        rows: list[Row] = connection.execute("pragma user_version").fetchall()
+        ((found,),) = rows
+        if found > _FORMAT:
+            raise ConfigurationError(
+                f"the store {self._path} has format {found}, and this version of queuey knows {_FORMAT}: install the version "
+                "that wrote it, or a later one"
+            )
 
     def _open_reader(self) -> apsw.Connection:
         """The calling thread's connection.
@@ -308,15 +330,17 @@ class SqliteFile(ABC):
         """
 
         def job(transaction: Transaction) -> int:
-            def delete(name: str, *bindings: Any) -> int:
-                transaction.execute(SQL[name], (*bindings, rows))
+            def delete(name: str, *bindings: Any, at_most: int = rows) -> int:
+                transaction.execute(SQL[name], (*bindings, at_most))
                 return transaction.connection.changes()
 
-            now = self._clock.now_ticks()
+            now, packs = self._clock.now_ticks(), rows // _PACK_ROWS + 1
             gone = delete("purge_expired", now) + delete("purge_once", now)
+            gone += delete("purge_expired_packs", now, at_most=packs)
             for (queue,) in transaction.look(SQL["dropped_one"], ()):
                 left = delete("purge_dropped", queue, queue + b"\xff") + delete("purge_dropped_once", queue)
                 left += delete("purge_dropped_offsets", queue)
+                left += delete("purge_dropped_packs", queue, queue + b"\xff", at_most=packs)
                 if not left:
                     transaction.execute(SQL["drop_done"], (queue,))
                 gone += left + 1

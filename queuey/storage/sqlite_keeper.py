@@ -121,10 +121,12 @@ class Keeper:
         self._due = self._pages + self._step
 
     def turn(self) -> None:
-        """Note the moment if it moved, or should; give back the room of what expired or was dropped."""
+        """Note the moment if it moved, or should; give back the room of what expired or was dropped; pack what is read."""
         moment = self._store.newest_moment()
         if moment != self._noted or self._store.time_is_held_back:
             self._store.note_moment()
             self._noted = moment
         while self._store.has_refuse() and not self._stopping and self._store.purge(PURGE_ROWS).wait():
+            pass
+        while not self._stopping and self._store.seal_some():
             pass

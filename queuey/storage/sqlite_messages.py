@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import uuid
-from collections.abc import Iterable, Sequence
-from functools import partial
+from collections.abc import Sequence
 from time import perf_counter
-from typing import Any
+from typing import NamedTuple
 
 import apsw
 
@@ -24,15 +23,19 @@ from queuey.model import (
     PartitionId,
     PartitionState,
     Placed,
+    PlacedInOrder,
     Queue,
     Span,
     Survey,
 )
 from queuey.promise import Promise
-from queuey.storage import ONCE_SECONDS, MessageStore
-from queuey.storage.seals import all_match, corrupt, seal_of
-from queuey.storage.sqlite_committer import Row, Transaction
+from queuey.storage import ONCE_SECONDS, MessageStore, packs
+from queuey.storage.seals import seal_of
+from queuey.storage.sqlite_committer import Transaction
+from queuey.storage.sqlite_counts import inspect, survey
 from queuey.storage.sqlite_file import SQL, SqliteFile
+from queuey.storage.sqlite_packs import insert, remove, seal
+from queuey.storage.sqlite_pages import Ask, PageBuilder, Wanted, message_in, one_row
 
 _READS = {
     (newest_first, with_bodies): SQL[
@@ -41,7 +44,9 @@ _READS = {
     for newest_first in (False, True)
     for with_bodies in (False, True)
 }
-_FETCH, _DELETE = SQL["fetch"], SQL["delete_message"]
+_FETCH = SQL["fetch"]
+_IN_ORDER = b"\xff"
+"""In place of a partition's number: an answer kept for an idempotency key has one id, and the partitions of what was stamped from it on."""
 
 
 _PARTITION_BYTES = [number.to_bytes(1, "big") for number in range(256)]
@@ -112,7 +117,14 @@ class SqliteMessages(SqliteFile, MessageStore):
         earlier = self._earlier(transaction, queue, once)
         return None if earlier is None else earlier[0]
 
-    def _insert(self, transaction: Transaction, queue: bytes, drafts: Sequence[Draft]) -> list[Placed]:
+    def _insert(self, transaction: Transaction, queue: bytes, drafts: Sequence[Draft]) -> Sequence[Placed]:
+        if len(drafts) >= packs.LEAST:
+            partitions, bodies, ttls, kinds, keys, dues, _ = zip(*drafts, strict=True)
+            if dues.count(None) == len(dues):
+                return _insert_batch(transaction, queue, partitions, Batch(bodies, ttls, kinds, keys))
+        return self._insert_each(transaction, queue, drafts)
+
+    def _insert_each(self, transaction: Transaction, queue: bytes, drafts: Sequence[Draft]) -> list[Placed]:
         ids, insert = transaction.ids, transaction.insert
         tick, now_tail = ids.stamp(len(drafts)) if drafts else 0, ids.tail
         placed = []
@@ -132,17 +144,22 @@ class SqliteMessages(SqliteFile, MessageStore):
             placed.append(Placed(message_id, partition))
         return placed
 
-    def _earlier(self, transaction: Transaction, queue: bytes, once: Once) -> list[Placed] | None:
+    def _earlier(self, transaction: Transaction, queue: bytes, once: Once) -> Sequence[Placed] | None:
         rows = transaction.look(SQL["once_find"], (queue, once.key, self._clock.now_ticks()))
         if not rows:
             return None
         digest, answer = rows[0]
         if digest != once.digest:
             raise KeyReused
+        if answer[:1] == _IN_ORDER:
+            return PlacedInOrder(MessageId.from_bytes(answer[1:17]), answer[17:])
         return [Placed(MessageId.from_bytes(answer[at + 1 : at + 17]), answer[at]) for at in range(0, len(answer), 17)]
 
     def _remember(self, transaction: Transaction, queue: bytes, once: Once, placed: Sequence[Placed]) -> None:
-        answer = b"".join(place.partition.to_bytes(1, "big") + place.id.bytes for place in placed)
+        if isinstance(placed, PlacedInOrder):
+            answer = _IN_ORDER + placed.first.bytes + placed.partitions
+        else:
+            answer = b"".join(place.partition.to_bytes(1, "big") + place.id.bytes for place in placed)
         expires = self._clock.now_ticks() + ONCE_SECONDS * TICKS_PER_SECOND
         transaction.look(SQL["once_keep"], (queue, once.key, once.digest, answer, expires))
 
@@ -164,18 +181,20 @@ class SqliteMessages(SqliteFile, MessageStore):
     ) -> Promise[Page]:
         if partition.queue.bytes in self._dropped:
             return Promise.of(Page([], False))
-        after, upto = span
-        step_over = skip_corrupt and with_bodies
-        rows_at_most = -1 if step_over else limit + 1  # how many are stepped over is not known before
-        bindings = (_place(partition), *after, *upto, now_ticks, rows_at_most)
+        reader = self._reader()
+        builder = PageBuilder(
+            Wanted(span, limit, now_ticks, newest_first, max_bytes, with_bodies, skip_corrupt), reader.beside
+        )
         began = perf_counter()
         try:
-            page = self._reader().ask(
+            page = reader.ask(
                 _READS[newest_first, with_bodies],
-                bindings,
-                partial(_sound_page, limit, max_bytes) if step_over else partial(_page, limit, max_bytes, with_bodies),
+                (_place(partition), *span.after, *span.upto, now_ticks),
+                builder.page,
             )
             self._observer.took("read", perf_counter() - began)
+            if page.more and limit >= packs.MOST and builder.is_loose and not newest_first:
+                self._loose[_place(partition)] = span.after
             return Promise.of(page)
         except (CorruptMessage, apsw.Error) as error:
             return Promise.failed(self._read_failed(error))
@@ -193,45 +212,24 @@ class SqliteMessages(SqliteFile, MessageStore):
         if partition.queue.bytes in self._dropped:
             return Promise.of(Survey(None, 0, False, ()))
         try:
-            return Promise.of(self._survey_here(_place(partition), span, now_ticks, limit, every))
-        except apsw.Error as error:
+            reader = self._reader()
+            with reader.snapshot():
+                return Promise.of(survey(reader.beside, _place(partition), span, now_ticks, limit, every))
+        except (CorruptMessage, apsw.Error) as error:
             return Promise.failed(self._read_failed(error))
-
-    def _survey_here(self, place: bytes, span: Span, now_ticks: int, limit: int, every: int) -> Survey:
-        """From the index alone, which steps over a million ids in a tenth of a second."""
-        ask = self._reader().ask
-
-        def bound(after: MessageId, *rest: int) -> tuple[Any, ...]:
-            return (place, *after, *span.upto, now_ticks, *rest)
-
-        ends = ask(SQL["ids_descending"], bound(span.after, 1), list)
-        marks: list[MessageId] = []
-        while every and (len(marks) + 1) * every <= limit:
-            rows = ask(SQL["id_after"], bound(marks[-1] if marks else span.after, every - 1), list)
-            if not rows:
-                break
-            marks.append(MessageId(*rows[0]))
-        before = len(marks) * every
-        counted = ask(SQL["count"], bound(marks[-1] if marks else span.after, limit - before + 1), list)
-        total = before + int(counted[0][0])
-        return Survey(MessageId(*ends[0][:2]) if ends else None, min(total, limit), total > limit, marks)
 
     def fetch(
         self, queue: Queue, wanted: Sequence[tuple[int, MessageId]], *, now_ticks: int
     ) -> Promise[Sequence[Message | None]]:
         if queue.uuid.bytes in self._dropped:
             return Promise.of([None] * len(wanted))
-        found: list[Message | None] = []
         try:
             reader = self._reader()
-            for number, message_id in wanted:
-                page = reader.ask(
-                    _FETCH, (_place(queue.partition(number)), *message_id, now_ticks), partial(_page, 1, 0, True)
-                )
-                found.append(page.messages[0] if page.messages else None)
+            with reader.snapshot():
+                places = [(_place(queue.partition(number)), message_id) for number, message_id in wanted]
+                return Promise.of([_fetched(reader.beside, *place, now_ticks) for place in places])
         except (CorruptMessage, apsw.Error) as error:
             return Promise.failed(self._read_failed(error))
-        return Promise.of(found)
 
     def put(
         self,
@@ -249,7 +247,7 @@ class SqliteMessages(SqliteFile, MessageStore):
             kind = None if content_type is None else content_type.encode()
             for number, (ticks, tail) in wanted:
                 place = _place(queue.partition(number))
-                transaction.execute(_DELETE, (place, ticks, tail))
+                remove(transaction, place, [MessageId(ticks, tail)])
                 expires = max(now, ticks) + ttl_seconds * TICKS_PER_SECOND
                 seal = seal_of(ticks, tail, kind, None, body)
                 transaction.insert((place, ticks, tail, expires, seal, kind, None, body))
@@ -259,8 +257,11 @@ class SqliteMessages(SqliteFile, MessageStore):
 
     def delete(self, queue: Queue, wanted: Sequence[tuple[int, MessageId]]) -> Promise[None]:
         def job(transaction: Transaction) -> None:
+            ids: dict[int, set[MessageId]] = {}
             for number, message_id in wanted:
-                transaction.execute(_DELETE, (_place(queue.partition(number)), *message_id))
+                ids.setdefault(number, set()).add(message_id)
+            for number, doomed in ids.items():
+                remove(transaction, _place(queue.partition(number)), doomed)
 
         return self._committer.submit(job, grows=False)
 
@@ -273,14 +274,28 @@ class SqliteMessages(SqliteFile, MessageStore):
     def _inspect_one(self, partition: PartitionId, now_ticks: int) -> PartitionState:
         if partition.queue.bytes in self._dropped:
             return PartitionState(0, 0, None, None)
-        reader, place = self._reader(), _place(partition)
+        reader = self._reader()
+        with reader.snapshot():
+            return inspect(reader.beside, _place(partition), now_ticks)
 
-        def end(sql: str) -> MessageId | None:
-            rows = reader.ask(sql, (place, now_ticks), list)
-            return MessageId(*rows[0]) if rows else None
+    def seal_some(self) -> bool:
+        """Make a pack of messages that a reader of many met one by one.
 
-        ((depth, scheduled),) = reader.ask(SQL["depth"], (place, now_ticks, now_ticks), list)
-        return PartitionState(depth, int(scheduled), end(SQL["oldest"]), end(SQL["newest"]))
+        :returns: False if there is nothing more to do.
+        """
+        try:
+            place, after = self._loose.popitem()
+        except KeyError:
+            return False
+        span, now = Span(after, MessageId.last_of(self._ids.watermark())), self._clock.now_ticks()
+
+        def job(transaction: Transaction) -> MessageId | None:
+            return None if place[:-1] in self._dropped else seal(transaction, place, span, now)
+
+        goes_on = self._committer.submit(job, grows=True).wait()
+        if goes_on is not None:
+            self._loose[place] = goes_on
+        return True
 
     def drop(self, queue: uuid.UUID) -> Promise[None]:
         def job(transaction: Transaction) -> None:
@@ -290,66 +305,39 @@ class SqliteMessages(SqliteFile, MessageStore):
         return self._committer.submit(job, grows=False)
 
 
-def _page(limit: int, max_bytes: int, with_bodies: bool, rows: Iterable[Row]) -> Page:
-    """Rows to messages, each checked, until the limit of count or bytes; of ``rows`` one more than the limit may be there."""
-    got: list[Row] = []
-    room = max_bytes
-    try:
-        for row in rows:
-            room -= len(row[5])
-            if room < 0 and got:
-                more = True
-                break
-            got.append(row)
-        else:
-            more = len(got) > limit
-            del got[limit:]
-    except TypeError as error:  # a flipped bit made a number of the body
-        raise _corrupt(row) from error
-    return Page(_messages(got, check=with_bodies), more)
+class Batch(NamedTuple):
+    """Drafts side by side."""
+
+    bodies: Sequence[bytes]
+    ttls: Sequence[int]
+    content_types: Sequence[str | None]
+    keys: Sequence[str | None]
 
 
-def _sound_page(limit: int, max_bytes: int, rows: Iterable[Row]) -> Page:
-    """The same, stepping over what does not match its checksum; ``rows`` are all there are."""
-    got: list[Row] = []
-    room, passed = max_bytes, 0
-    counted = 0  # those after the page's last message are met again by the next page
-    for row in rows:
-        if not _is_sound(row):
-            passed += 1
-            continue
-        room -= len(row[5])
-        if len(got) == limit or (room < 0 and got):
-            return Page(_messages(got, check=False), True, counted)
-        got.append(row)
-        counted = passed
-    return Page(_messages(got, check=False), False, passed)
+def _insert_batch(transaction: Transaction, queue: bytes, partitions: Sequence[int], batch: Batch) -> PlacedInOrder:
+    """Insert drafts that are due now."""
+    ids = transaction.ids
+    placed = PlacedInOrder(MessageId(ids.stamp(len(partitions)), ids.tail), bytes(partitions))
+    ticks = range(placed.first.ticks, placed.first.ticks + len(partitions))
+    expires = [tick + ttl * TICKS_PER_SECOND for tick, ttl in zip(ticks, batch.ttls, strict=True)]
+    whole = Columns(ticks, (placed.first.tail,) * len(ticks), expires, batch.content_types, batch.keys, batch.bodies)
+    for number, chosen in _by_partition(placed.partitions).items():
+        columns = whole if len(chosen) == len(ticks) else packs.taken_from(whole, chosen)
+        insert(transaction, queue + _PARTITION_BYTES[number], columns)
+    return placed
 
 
-def _messages(rows: Sequence[Row], *, check: bool) -> Sequence[Message]:
-    """Rows side by side, after a look at their seals.
-
-    :raises CorruptMessage: one does not match.
-    """
-    if not rows:
-        return []
-    ticks, tails, expires, kinds, keys, bodies, seals = zip(*rows, strict=True)
-    if check and not all_match(seals, ticks, tails, kinds, keys, bodies):
-        raise _corrupt(next(row for row in rows if not _is_sound(row)))
-    return Columns(ticks, tails, expires, _decoded(kinds), _decoded(keys), bodies)
+def _by_partition(partitions: bytes) -> dict[int, list[int]]:
+    """Which messages go to each."""
+    found: dict[int, list[int]] = {number: [] for number in set(partitions)}
+    for at, number in enumerate(partitions):
+        found[number].append(at)
+    return found
 
 
-def _is_sound(row: Row) -> bool:
-    """Whether one row is as it was written."""
-    ticks, tail, _, kind, key, body, seal = row
-    return all_match((seal,), (ticks,), (tail,), (kind,), (key,), (body,))
-
-
-def _corrupt(row: Row) -> CorruptMessage:
-    return corrupt(MessageId(row[0], row[1]))
-
-
-def _decoded(names: Row) -> Sequence[str | None]:
-    if names.count(None) == len(names):
-        return names
-    return [None if name is None else name.decode() for name in names]
+def _fetched(ask: Ask, place: bytes, message_id: MessageId, now_ticks: int) -> Message | None:
+    found = one_row(ask(_FETCH, (place, *message_id, now_ticks)))
+    if found is None:
+        for seq, *_ in list(ask(SQL["pack_over"], (place, *message_id))):
+            return message_in(ask, seq, message_id, now_ticks)
+    return found

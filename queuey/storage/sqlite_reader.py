@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from queue import SimpleQueue
 from typing import Any, Generic, TypeVar
 
@@ -37,7 +38,7 @@ class Reader:
     def ask(self, sql: str, bindings: tuple[Any, ...], shape: Callable[[Any], T]) -> T:
         """What ``shape`` makes of a statement's rows, of which it need not take all.
 
-        One statement is one short read transaction.
+        One statement is one short read transaction, of which what ``shape`` asks by :meth:`beside` is part.
         """
         with self._lock:
             rows = self._connection.execute(sql, bindings)
@@ -45,6 +46,20 @@ class Reader:
                 return shape(rows)
             finally:
                 rows.close(True)
+
+    def beside(self, sql: str, bindings: tuple[Any, ...]) -> Any:
+        """The rows of a further statement, for who is inside of :meth:`ask` or :meth:`snapshot`; to be taken all, or closed."""
+        return self._connection.execute(sql, bindings)
+
+    @contextmanager
+    def snapshot(self) -> Iterator[None]:
+        """What is asked inside by :meth:`beside` sees one state of the file."""
+        with self._lock:
+            self._connection.execute("begin")
+            try:
+                yield
+            finally:
+                self._connection.execute("commit")
 
     def close(self) -> None:
         """Close the connection, once its thread does not use it."""

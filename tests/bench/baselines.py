@@ -11,9 +11,10 @@ import orjson
 import pyarrow as pa
 
 from queuey.ids import EPOCH_TICKS, MAX_ID, ZERO_ID, MessageId
-from queuey.model import AppendRequest
-from tests.bench.measure import rate_of
+from queuey.model import AppendRequest, Message, Span
+from tests.bench.measure import BenchFailed, rate_of
 from tests.bench.plan import BATCH, PAGE, PARTITIONS
+from tests.bench.servers import APPLICATION
 from tests.bench.store import drafts, make_queue, open_store
 
 ARROW_ROWS = 4000
@@ -33,24 +34,47 @@ def bulk_inserts(folder: Path, seconds: float) -> float:
         return rate_of(lambda: len(store.append(request).wait().placed), seconds)
 
 
-def open_reader(folder: Path) -> apsw.Connection:
-    """A connection beside the server's, with as much page cache as the event loop's reader has."""
-    connection = apsw.Connection(str(folder / "queuey.db"), flags=apsw.SQLITE_OPEN_READONLY)
-    connection.set_busy_timeout(5000)
+_PLAIN = """
+create table messages (
+    seq integer primary key, place blob not null, ticks integer not null, tail integer not null, expires integer not null,
+    seal integer not null, content_type blob, key blob, body blob not null
+);
+create index messages_in_order on messages (place, ticks, tail, expires);
+"""
+"""A row a message, by arrival, with a covering index: what the store has for messages that came one by one."""
+_PLAIN_INSERT = "insert into messages (place, ticks, tail, expires, seal, body) values (?, ?, ?, ?, 0, ?)"
+
+
+def plain_copy(folder: Path, queue: str, target: Path) -> apsw.Connection:
+    """The first partition of a queue as plain rows, with as much page cache as the event loop's reader has."""
+    connection = apsw.Connection(str(target))
+    connection.execute("pragma journal_mode = wal")
+    connection.execute("pragma synchronous = off")
+    connection.execute(_PLAIN)
+    with connection:
+        for message in messages_of(folder, queue):
+            connection.execute(_PLAIN_INSERT, (PLACE, *message[:3], message.body))
     connection.execute("pragma cache_size = -8192")
     return connection
 
 
-def place_of(connection: apsw.Connection, queue: str, partition: int = 1) -> Place:
-    found: list[Any] = connection.execute("select uuid from queues where name = ?", (queue,)).fetchall()
-    ((raw,),) = found
-    return bytes(raw) + partition.to_bytes(1, "big")
+PLACE: Place = bytes(16) + b"\1"
+"""Of a plain copy."""
 
 
-def ids_of(connection: apsw.Connection, place: Place) -> list[MessageId]:
-    """Every id of a partition, in order."""
-    rows: Any = connection.execute("select ticks, tail from messages where place = ? order by ticks, tail", (place,))
-    return [MessageId(*row) for row in rows]
+def messages_of(folder: Path, queue: str, *, with_bodies: bool = True) -> Iterator[Message]:
+    """Every message of a queue's first partition, in order."""
+    with open_store(folder) as store:
+        found = store.find_queue(APPLICATION, queue).wait()
+        if found is None:
+            raise BenchFailed(f"there is no queue {queue}")
+        after, more = ZERO_ID, True
+        upto = MessageId.last_of(store.watermark(found.consistency))
+        while more:
+            how = {"limit": 10_000, "now_ticks": 0, "with_bodies": with_bodies}
+            page = store.read(found.partition(1), Span(after, upto), **how).wait()  # type: ignore[arg-type]
+            yield from page.messages
+            after, more = page.messages[-1].id if page.messages else after, page.more
 
 
 def json_page(connection: apsw.Connection, place: Place, since: MessageId) -> bytes:

@@ -28,11 +28,11 @@ _CHUNK = 1 << 20
 
 
 class Reading(NamedTuple):
-    """A server with one full partition, and a connection of one's own to its file."""
+    """A server with one full partition."""
 
     server: Server
-    connection: apsw.Connection
-    place: baselines.Place
+    plain: apsw.Connection
+    """The same messages as plain rows."""
     starts: list[MessageId]
     """First messages of pages, all over the partition."""
     rows: int
@@ -42,14 +42,13 @@ class Reading(NamedTuple):
 def reading(folder: Path, rows: int) -> Iterator[Reading]:
     with open_store(folder) as store:
         fill(store, [make_queue(store, QUEUE, 1)], rows)
+    plain = baselines.plain_copy(folder, QUEUE, folder / "plain.db")
+    ids = [message.id for message in baselines.messages_of(folder, QUEUE, with_bodies=False)]
+    starts = ids[: -PAGE : max((len(ids) - PAGE) // _STARTS, 1)]
     with queuey(folder) as server:
         server.settle()
-        connection = baselines.open_reader(folder)
-        place = baselines.place_of(connection, QUEUE)
-        ids = baselines.ids_of(connection, place)
-        starts = ids[: -PAGE : max((len(ids) - PAGE) // _STARTS, 1)]
-        yield Reading(server, connection, place, starts, len(ids))
-        connection.close()
+        yield Reading(server, plain, starts, len(ids))
+    plain.close()
 
 
 def pages_script(starts: list[MessageId]) -> str:
@@ -63,7 +62,7 @@ def json_pages(plan: Plan) -> Iterator[Row]:
         script = pages_script(there.starts)
         for readers in (1, 8):
             below, ours = alternate(
-                lambda: baselines.json_pages(there.connection, there.place, there.starts, plan.seconds),
+                lambda: baselines.json_pages(there.plain, baselines.PLACE, there.starts, plan.seconds),
                 lambda readers=readers: PAGE * drive(there.server, script, readers, plan.seconds).rate,  # type: ignore[misc]
                 plan.rounds,
             )
@@ -81,7 +80,7 @@ def _check_same_page(there: Reading) -> None:
     """The baseline does the whole of the work."""
     since = there.starts[len(there.starts) // 2]
     sent = there.server.ask("GET", f"/v1/{APPLICATION}/{QUEUE}?since={since.hex}&limit=100").content
-    if sent != baselines.json_page(there.connection, there.place, since):
+    if sent != baselines.json_page(there.plain, baselines.PLACE, since):
         raise BenchFailed("the baseline and the server make different pages of the same messages")
 
 
@@ -92,7 +91,7 @@ def arrow(plan: Plan) -> Iterator[Row]:
             raise BenchFailed("the stream has not all rows")
         for what, take in (("taken as bytes", stream_raw), ("decoded by pyarrow", stream_decoded)):
             below, ours = alternate(
-                lambda: baselines.arrow_rows(there.connection, QUEUE, there.place, plan.seconds),
+                lambda: baselines.arrow_rows(there.plain, QUEUE, baselines.PLACE, plan.seconds),
                 lambda take=take: rate_of(lambda: take(there.server) and there.rows, plan.seconds),  # type: ignore[misc]
                 plan.rounds,
             )

@@ -77,12 +77,11 @@ def _reads(large: Server, full: Path, small: Server, empty: Path, plan: Plan) ->
 
 def _pages(folder: Path) -> str:
     """Reads of whole pages, in no order."""
-    dice, connection = Random(1), baselines.open_reader(folder)
+    dice = Random(1)
     requests = []
     for name in QUEUES:
-        ids = baselines.ids_of(connection, baselines.place_of(connection, name))
+        ids = [message.id for message in baselines.messages_of(folder, name, with_bodies=False)]
         requests += [read_page(name, dice.choice(ids[:-PAGE]).hex) for _ in range(_PAGES // len(QUEUES))]
-    connection.close()
     dice.shuffle(requests)
     return in_turn(requests)
 

@@ -3,16 +3,28 @@
 from __future__ import annotations
 
 import dataclasses
+import threading
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 import apsw
 import pytest
 
 from queuey.clock import ManualClock
-from queuey.errors import CorruptMessage, KeyReused, QueueNotFound, StaleGeneration, StorageUnavailable, StoreInUse
-from queuey.ids import IdGenerator, MessageId
-from queuey.model import MAX_GENERATION, Once
+from queuey.errors import (
+    ConfigurationError,
+    CorruptMessage,
+    KeyReused,
+    QueueNotFound,
+    StaleGeneration,
+    StorageUnavailable,
+    StoreInUse,
+)
+from queuey.ids import MAX_ID, ZERO_ID, IdGenerator, MessageId
+from queuey.model import MAX_GENERATION, Once, Page, PartitionId, Span
+from queuey.promise import Promise
+from queuey.storage import packs
 from queuey.storage.contract import MessageStoreContract, MetadataStoreContract
 from queuey.storage.contract.common import SECOND, STRONG, Log, StoreContract, client_id, done, draft
 from queuey.storage.contract.metadata import key, queue
@@ -29,6 +41,226 @@ class TestSqliteStore(MessageStoreContract, MetadataStoreContract):
         store = SqliteStore(tmp_path / "queuey.db", clock, ids)
         yield store
         store.close()
+
+
+class _PackingStore(SqliteStore):
+    """Packs whatever it can before each look."""
+
+    def read(self, partition: PartitionId, span: Span, **how: Any) -> Promise[Page]:
+        self._loose[partition.queue.bytes + bytes([partition.number])] = ZERO_ID
+        while self.seal_some():
+            pass
+        return super().read(partition, span, **how)
+
+
+class TestPacks(MessageStoreContract):
+    """All that is promised of messages, with hardly a message that was never in a pack."""
+
+    @pytest.fixture
+    def store(
+        self, tmp_path: Path, clock: ManualClock, ids: IdGenerator, monkeypatch: pytest.MonkeyPatch
+    ) -> Iterator[SqliteStore]:
+        for name, value in (("LEAST", 2), ("MOST", 4), ("MOST_BYTES", 100)):
+            monkeypatch.setattr(packs, name, value)
+        store = _PackingStore(tmp_path / "queuey.db", clock, ids)
+        yield store
+        store.close()
+
+
+class TestPacksInTheFile(StoreContract):
+    """When messages are kept together, and when one by one."""
+
+    @pytest.fixture
+    def store(self, tmp_path: Path, clock: ManualClock, ids: IdGenerator) -> Iterator[SqliteStore]:
+        store = SqliteStore(tmp_path / "queuey.db", clock, ids)
+        yield store
+        store.close()
+
+    def kept(self, folder: Path) -> tuple[list[int], int]:
+        """The sizes of the packs in order, and how many messages are in none."""
+        look = apsw.Connection(str(folder / "queuey.db"), flags=apsw.SQLITE_OPEN_READONLY)
+        sizes: Any = look.execute("select messages from packs order by place, last_ticks").fetchall()
+        rows: Any = look.execute("select count(*) from messages").fetchall()
+        look.close()
+        return [size for (size,) in sizes], rows[0][0]
+
+    def test_a_batch_is_kept_in_packs_by_partition(self, log: Log, tmp_path: Path) -> None:
+        drafts = [draft(b"%d" % number, number % 2 + 1) for number in range(600)] + [draft(b"few", 3)] * 3
+
+        appended = log.append(*drafts)
+
+        assert self.kept(tmp_path) == ([250, 50, 250, 50], 3)
+        assert [place.partition for place in appended.placed] == [draft.partition for draft in drafts]
+        for number in (1, 2, 3):
+            here = [
+                (place.id, draft.body)
+                for place, draft in zip(appended.placed, drafts, strict=True)
+                if draft.partition == number
+            ]
+            assert [(message.id, message.body) for message in log.read(number, limit=1000).messages] == here
+            assert log.fetch((number, here[1][0]))[0] == log.read(number, limit=2).messages[1]
+
+    def test_large_messages_are_kept_one_by_one(self, log: Log, tmp_path: Path) -> None:
+        log.append(*[draft(b"x" * 5000)] * 40)
+
+        assert self.kept(tmp_path) == ([], 40)
+
+    def test_a_scheduled_message_between_those_of_a_batch_keeps_its_place(
+        self, log: Log, clock: ManualClock, tmp_path: Path
+    ) -> None:
+        due = clock.now_ticks() + 50 + 1
+        log.append(draft(b"scheduled", due_ticks=due))
+        clock.step(-0.000001)
+
+        ids = [place.id for place in log.append(*[draft(b"batch")] * 100).placed]
+
+        clock.advance(1)
+        assert ids[0].ticks < due < ids[-1].ticks
+        read = [message.id for message in log.read(limit=1000).messages]
+        assert len(read) == 101
+        assert read == sorted(read)
+        assert self.kept(tmp_path) == ([], 101)
+
+    def test_one_deleted_or_put_message_takes_its_pack_apart_and_no_other(self, log: Log, tmp_path: Path) -> None:
+        ids = [place.id for place in log.append(*[draft(b"%d" % number, key="k") for number in range(500)]).placed]
+
+        log.delete((1, ids[3]), (1, ids[200]))
+        log.put((1, ids[4]), body=b"put")
+
+        assert self.kept(tmp_path) == ([250], 248)
+        left = {message.id: message for message in log.read(limit=1000).messages}
+        assert [*left] == [id_ for id_ in ids if id_ not in (ids[3], ids[200])]
+        assert (left[ids[4]].body, left[ids[5]].body, left[ids[5]].key) == (b"put", b"5", "k")
+
+    def test_what_many_read_one_by_one_is_packed_for_the_next(
+        self, log: Log, store: SqliteStore, tmp_path: Path
+    ) -> None:
+        for number in range(900):
+            log.append(draft(b"%d" % number, content_type="text/plain" if number % 3 else None), draft(b"", 2))
+        before, survey = log.read(limit=10_000), log.survey(limit=5000, every=100)
+        assert log.read(limit=800).more
+
+        while store.seal_some():
+            pass
+
+        assert self.kept(tmp_path) == ([250, 250, 250], 900 + 150)
+        assert [*log.read(limit=10_000).messages] == [*before.messages]
+        assert log.survey(limit=5000, every=100) == survey
+
+    def test_what_expired_between_is_gone_when_the_rest_is_packed(
+        self, log: Log, store: SqliteStore, clock: ManualClock, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        monkeypatch.setattr(SqliteStore, "has_refuse", lambda _self: False)
+        for number in range(600):
+            log.append(draft(b"%d" % number, ttl_seconds=5 if number % 2 else 3600))
+        log.append(*[draft(ttl_seconds=5)] * 40)
+        log.append(*[draft(b"last")] * 20, *[draft(b"last", ttl_seconds=5)] * 20)
+        log.append(*[draft(b"later")] * 600)
+        clock.advance(60)
+        before = log.read(limit=10_000).messages
+        assert len(before) == 300 + 20 + 600
+        assert log.read(limit=250).more
+
+        while store.seal_some():
+            pass
+
+        sizes, _ = self.kept(tmp_path)
+        assert sizes[0] == 250
+        assert [*log.read(limit=10_000).messages] == [*before]
+        assert log.inspect(1)[0].depth == len(before)
+
+    def test_a_survey_of_packs_and_rows_is_that_of_their_ids(self, log: Log, clock: ManualClock) -> None:
+        for count in (40, 1, 300, 7, 33):
+            log.append(*[draft()] * count)
+            log.append(*[draft(ttl_seconds=5)] * (count // 10), *[draft()] * count)
+        clock.advance(60)
+        ids = [message.id for message in log.read(limit=10_000).messages]
+
+        for after, upto in ((ZERO_ID, None), (ids[10], ids[-10]), (ids[41], ids[41]), (ids[100], ids[130])):
+            inside = [id_ for id_ in ids if after < id_ <= (upto or MAX_ID)]
+            for limit, every in ((10_000, 50), (100, 7), (0, 0), (len(inside), 1)):
+                found = log.survey(after, upto, limit=limit, every=every)
+                counted = inside[:limit]
+                assert found.newest == (inside[-1] if inside else None)
+                assert (found.messages, found.more) == (len(counted), len(inside) > limit)
+                assert [*found.marks] == (counted[every - 1 :: every] if every else [])
+
+    def test_the_room_of_packs_is_given_back(
+        self, log: Log, store: SqliteStore, clock: ManualClock, tmp_path: Path
+    ) -> None:
+        dropped = Log(store, clock)
+        dropped.append(*[draft()] * 300)
+        log.append(*[draft(ttl_seconds=5)] * 300)
+        log.append(*[draft(b"kept")] * 100, *[draft(ttl_seconds=5)] * 100)
+        done(store.drop(dropped.queue.uuid))
+        clock.advance(60)
+
+        while store.has_refuse():
+            done(store.purge(7))
+
+        assert self.kept(tmp_path) == ([200], 0)
+        assert log.bodies(limit=1000) == [b"kept"] * 100
+        assert log.inspect(1)[0][:2] == (100, 0)
+
+    @pytest.mark.parametrize("piece", ["head", "rest"])
+    def test_a_damaged_pack_is_noticed_and_may_be_stepped_over(self, log: Log, tmp_path: Path, piece: str) -> None:
+        """G6."""
+        ids = [place.id for place in log.append(*[draft(b"body %d" % number) for number in range(100)]).placed]
+        log.append(*[draft(b"sound")] * 100)
+        writer = apsw.Connection(str(tmp_path / "queuey.db"))
+        rows: Any = writer.execute(f"select {piece} from packs order by seq limit 1").fetchall()  # noqa: S608
+        data: bytes = rows[0][0]
+        at = data.index(b"body 42") if piece == "rest" else 100
+        changed = data[:at] + bytes([data[at] ^ 1]) + data[at + 1 :]
+        writer.execute(f"update packs set {piece} = ? where seq = 1", (changed,))  # noqa: S608
+        writer.close()
+
+        bad = ids[42] if piece == "rest" else ids[0]
+        for look in (
+            lambda: log.read(limit=1000),
+            lambda: log.read(limit=1000, newest_first=True),
+            lambda: log.fetch((1, bad)),
+        ):
+            with pytest.raises(CorruptMessage, match=bad.hex):
+                look()
+        page = log.read(skip_corrupt=True, limit=1000)
+        assert page.corrupt == (1 if piece == "rest" else 100)
+        assert len(page.messages) == 200 - page.corrupt
+
+    def test_readers_see_each_message_once_while_packs_come_and_go(
+        self, store: SqliteStore, clock: ManualClock
+    ) -> None:
+        log = Log(store, clock)
+        kept = [log.append(draft(b"kept"), *[draft(b"goes")] * 40).placed[0].id for _ in range(20)]
+        ids = [message.id for message in log.read(limit=10_000).messages]
+        going = [id_ for id_ in ids if id_ not in kept]
+        failures: list[object] = []
+        ended = threading.Event()
+
+        def look() -> None:
+            while not ended.is_set():
+                found = [message.id for message in log.read(limit=10_000).messages]
+                if found != sorted({*found}) or not {*kept} <= {*found} <= {*ids}:
+                    failures.append(found)
+                if any(message is None for message in log.fetch(*[(1, id_) for id_ in kept[::5]])):
+                    failures.append("fetch")
+                if not len(kept) <= log.survey(limit=10_000).messages <= len(ids):
+                    failures.append("survey")
+
+        readers = [threading.Thread(target=look) for _ in range(2)]
+        for reader in readers:
+            reader.start()
+        for at in range(0, len(going), 8):
+            log.delete(*[(1, id_) for id_ in going[at : at + 8]])
+            log.store._loose[log.queue.uuid.bytes + b"\1"] = ZERO_ID  # type: ignore[attr-defined]
+            while store.seal_some():
+                pass
+        ended.set()
+        for reader in readers:
+            reader.join()
+
+        assert failures == []
+        assert [message.id for message in log.read(limit=10_000).messages] == kept
 
 
 class TestAfterARestart(StoreContract):
@@ -119,6 +351,15 @@ class TestAfterARestart(StoreContract):
         assert done(store.replace_queue(named, changed))
         assert [*done(store.list_named("app", "app:x"))] == []
         assert [*done(reopen().list_named("app", "app:y"))] == [changed]
+
+    def test_a_file_of_a_newer_version_is_refused(self, reopen: Reopen, tmp_path: Path) -> None:
+        reopen().close()
+        newer = apsw.Connection(str(tmp_path / "queuey.db"))
+        newer.execute("pragma user_version = 2")
+        newer.close()
+
+        with pytest.raises(ConfigurationError, match="format 2, and this version of queuey knows 1"):
+            reopen()
 
     def test_the_queues_of_a_principal_are_found_without_a_scan(self, reopen: Reopen, tmp_path: Path) -> None:
         store = reopen()

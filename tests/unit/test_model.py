@@ -73,7 +73,7 @@ def test_columns_are_the_messages_they_were_made_of() -> None:
     columns = Columns.of(messages)
 
     assert [*columns] == messages
-    assert (len(columns), columns[1], columns[-1], columns[1:3]) == (4, messages[1], messages[3], messages[1:3])
+    assert (len(columns), columns[1], columns[-1], [*columns[1:3]]) == (4, messages[1], messages[3], messages[1:3])
     assert columns.bodies == (b"0", b"1", b"2", b"3")
     assert Columns.of(columns) is columns
     assert [*Columns.of([])] == []

@@ -1,0 +1,121 @@
+"""Making packs, and taking them apart, inside a transaction of an embedded store.
+
+Three things keep a pack's range to itself, so that a reader merges nothing: what came as a batch is stamped without gaps, and
+is packed only if no scheduled message is due in between; what is stored under an id of its own has the pack around it
+unpacked before; and what is packed later is all there is between two ids below the watermark.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Sequence
+
+from queuey.errors import CorruptMessage
+from queuey.ids import MessageId
+from queuey.model import Columns, Span
+from queuey.storage import packs
+from queuey.storage.packs import cut, encoded, packed, read_unchecked
+from queuey.storage.seals import corrupt, seals_of
+from queuey.storage.sqlite_committer import Transaction
+from queuey.storage.sqlite_file import SQL
+from queuey.storage.sqlite_pages import PageBuilder, Wanted, head_of
+
+__all__ = ["insert", "remove", "seal"]
+
+
+def insert(transaction: Transaction, place: bytes, columns: Columns) -> None:
+    """Insert messages of one partition, in packs where they are many.
+
+    :param columns: ids rising; no message between them is in a pack.
+    """
+    for run in cut(columns):
+        if len(run) < packs.LEAST or _any_between(transaction, place, run):
+            _insert_rows(transaction, place, run, _seals(run))
+        else:
+            _insert_pack(transaction, place, run)
+
+
+def remove(transaction: Transaction, place: bytes, ids: Collection[MessageId]) -> None:
+    """Remove messages by id, there or not. Afterwards no pack has one of these ids between its ends."""
+    for message_id in ids:
+        transaction.execute(SQL["delete_message"], (place, *message_id))
+        if not transaction.connection.changes():
+            for seq, *_ in transaction.look(SQL["pack_over"], (place, *message_id)):
+                _unpack(transaction, place, seq, ids)
+
+
+def seal(transaction: Transaction, place: bytes, span: Span, now_ticks: int) -> MessageId | None:
+    """Make one pack of what lies loose, or in small packs, at the beginning of a span.
+
+    What is left at the end of the span and fills no pack stays as it is: it may grow.
+
+    :param span: not past the watermark.
+    :returns: where to go on; None at the end of the span, or where a message is damaged.
+    """
+    span = Span(_behind_pack(transaction, place, span.after), span.upto)
+    builder = PageBuilder(Wanted(span, packs.MOST, now_ticks, max_bytes=packs.MOST_BYTES), transaction.look)
+    try:
+        page = builder.page(transaction.cursor(SQL["read_ascending"], (place, *span.after, *span.upto, now_ticks)))
+    except CorruptMessage:
+        return None
+    parts, taken = builder.whole()
+    found = Columns.joined(parts)
+    if not page.more or not found:
+        return None
+    if len(found) >= packs.LEAST and (len(parts) > 1 or not taken):
+        for seq in taken:
+            transaction.look(SQL["pack_delete"], (seq,))
+        for leftovers in ("delete_between", "packs_delete_between"):  # expired, so not found
+            transaction.execute(SQL[leftovers], (place, *found[0].id, *found[-1].id))
+        _insert_pack(transaction, place, found)
+    return found[-1].id
+
+
+def _behind_pack(transaction: Transaction, place: bytes, after: MessageId) -> MessageId:
+    """The end of the pack that an id lies in, or the id."""
+    for _, *last in transaction.look(SQL["pack_over"], (place, *after)):
+        return MessageId(*last)
+    return after
+
+
+def _insert_pack(transaction: Transaction, place: bytes, columns: Columns) -> None:
+    head, rest = packed(columns)
+    expires = columns.expires_ticks
+    ends = (*columns[0].id, *columns[-1].id)
+    transaction.look(
+        SQL["pack_insert"],
+        (place, *ends, len(columns), min(expires), max(expires), head.crc, rest.crc, head.data, rest.data),
+    )
+    transaction.inserted += len(columns)
+
+
+def _any_between(transaction: Transaction, place: bytes, columns: Columns) -> bool:
+    return bool(transaction.execute(SQL["any_between"], (place, *columns[0].id, *columns[-1].id)))
+
+
+def _insert_rows(transaction: Transaction, place: bytes, columns: Columns, seals: Sequence[int]) -> None:
+    kinds, keys = encoded(columns.content_types), encoded(columns.keys)
+    for message, kind, key, seal_ in zip(columns, kinds, keys, seals, strict=True):
+        transaction.insert((place, message.ticks, message.tail, message.expires_ticks, seal_, kind, key, message.body))
+
+
+def _unpack(transaction: Transaction, place: bytes, seq: int, without: Collection[MessageId]) -> None:
+    """Make rows of a pack's messages, seals and all: what was damaged stays so.
+
+    :raises CorruptMessage: its messages cannot be told from each other; nothing changed.
+    """
+    head = head_of(transaction.look, seq)
+    if head is None:
+        raise corrupt(next(iter(without)))
+    ((data, _),) = transaction.look(SQL["pack_rest"], (seq,))
+    try:
+        columns, seals = read_unchecked(head, data)
+    except ValueError as error:
+        raise corrupt(next(iter(without))) from error
+    transaction.look(SQL["pack_delete"], (seq,))
+    kept = [at for at in range(len(columns)) if head.id_at(at) not in without]
+    _insert_rows(transaction, place, packs.taken_from(columns, kept), [seals[at] for at in kept])
+
+
+def _seals(columns: Columns) -> list[int]:
+    kinds, keys = encoded(columns.content_types), encoded(columns.keys)
+    return seals_of(columns.ticks, columns.tails, kinds, keys, columns.bodies)

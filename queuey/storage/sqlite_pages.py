@@ -1,0 +1,253 @@
+"""From rows and packs of an embedded store's file to pages of messages.
+
+No message's id lies between the ends of a pack, so rows and packs in the order of their last ids are in the order
+of their messages.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from collections.abc import Callable, Iterable, Sequence
+from itertools import accumulate
+from typing import Any, NamedTuple
+
+from queuey.errors import CorruptMessage
+from queuey.ids import MessageId
+from queuey.model import Columns, Message, Page, Span
+from queuey.storage import packs
+from queuey.storage.packs import Head, Piece, picked, read_head, read_rest
+from queuey.storage.seals import all_match, corrupt
+from queuey.storage.sqlite_committer import Row
+from queuey.storage.sqlite_file import SQL
+
+__all__ = ["PackEntry", "PageBuilder", "Wanted", "head_of", "message_in", "one_row"]
+
+Ask = Callable[[str, tuple[Any, ...]], Any]
+"""Asks a further question of the same state of the file, and has its rows, see :meth:`queuey.storage.sqlite_reader.Reader.beside`."""
+
+
+class Wanted(NamedTuple):
+    """What a page is to have, see :meth:`queuey.storage.MessageStore.read`."""
+
+    span: Span
+    limit: int
+    now_ticks: int
+    newest_first: bool = False
+    max_bytes: int = 4 << 20
+    with_bodies: bool = True
+    skip_corrupt: bool = False
+
+
+class PackEntry(NamedTuple):
+    """What the index says of a pack."""
+
+    first: MessageId
+    last: MessageId
+    messages: int
+    earliest_ticks: int
+    seq: int
+
+    @classmethod
+    def of_index(cls, row: Row) -> PackEntry:
+        """Of ``packs_in``."""
+        return cls(MessageId(*row[:2]), MessageId(*row[2:4]), *row[4:])
+
+    def is_whole(self, span: Span, now_ticks: int) -> bool:
+        """Whether all of its messages are alive and in the span."""
+        return self.earliest_ticks > now_ticks and span.after < self.first and self.last <= span.upto
+
+    def chosen(self, head: Head, span: Span, now_ticks: int) -> Sequence[int]:
+        """Which of its messages are alive and in the span."""
+        if self.is_whole(span, now_ticks):
+            return range(self.messages)
+        inside = head.inside(span)
+        if self.earliest_ticks > now_ticks:
+            return inside
+        return [at for at in inside if head.expires_ticks[at] > now_ticks]
+
+
+class PageBuilder:
+    """Takes what a span has, in the order of reading, until the page is full."""
+
+    def __init__(self, wanted: Wanted, ask: Ask) -> None:
+        self._wanted = wanted
+        self._ask = ask
+        self._rows: list[Row] = []
+        self._parts: list[Columns] = []
+        self._count = 0
+        self._room = wanted.max_bytes
+        self._is_cut = False
+        self._has_rows = False
+        self._packs: list[int] = []
+        self._passed = self._counted = 0
+        """Damaged messages stepped over, and those of them before the page's last message: the rest is met again by the next page."""
+
+    def page(self, rows: Iterable[Row]) -> Page:
+        """:raises CorruptMessage: a message does not match its checksum, and is not to be stepped over."""
+        _, limit, _, _, _, with_bodies, skip_corrupt = self._wanted
+        step_over = skip_corrupt and with_bodies
+        more = False
+        for row in rows:
+            if row[7] is not None:
+                more = not self._takes_pack(row)
+            elif step_over and not _is_sound(row):
+                self._passed += 1
+            else:
+                left = self._room - _size(row)
+                more = self._count == limit or (left < 0 and self._count > 0)
+                if not more:
+                    self._rows.append(row)
+                    self._count, self._room, self._counted = self._count + 1, left, self._passed
+            if more:
+                break
+        self._close_rows()
+        return Page(Columns.joined(self._parts) if self._parts else [], more, self._counted if more else self._passed)
+
+    def _takes_pack(self, row: Row) -> bool:
+        """Whether it has room for all of a pack that is wanted; else it takes as much as it can."""
+        wanted = self._wanted
+        entry = PackEntry(MessageId(row[3], row[4]), MessageId(row[0], row[1]), row[5], row[6], row[7])
+        if self._count == wanted.limit and entry.is_whole(wanted.span, wanted.now_ticks):
+            return False
+        head = head_of(self._ask, entry.seq)
+        if head is None:
+            return self._steps_over([entry.first] * entry.messages)
+        chosen = entry.chosen(head, wanted.span, wanted.now_ticks)
+        if not chosen:
+            return True
+        found, damaged = self._read(entry, head, self._next(chosen) if not wanted.skip_corrupt else chosen)
+        self._steps_over(damaged)
+        taken = self._fitting(found)
+        self._add(found, taken)
+        if taken:
+            self._packs.append(entry.seq)
+        self._is_cut = 0 < taken < len(chosen) - len(damaged)
+        return taken + len(damaged) == len(chosen)
+
+    def _next(self, chosen: Sequence[int]) -> Sequence[int]:
+        """As many as there may be in the page."""
+        left = self._wanted.limit - self._count
+        if not self._wanted.newest_first:
+            return chosen[:left]
+        return chosen[-left:] if left else chosen[:0]
+
+    def _read(self, entry: PackEntry, head: Head, chosen: Sequence[int]) -> tuple[Columns, Sequence[MessageId]]:
+        if self._wanted.with_bodies:
+            ((data, crc),) = self._ask(SQL["pack_rest"], (entry.seq,))
+            return read_rest(head, Piece(data, crc), chosen)
+        ticks, tails, expires = (picked(column, chosen) for column in head)
+        nothing = (None,) * len(chosen)
+        return Columns(ticks, tails, expires, nothing, nothing, (b"",) * len(chosen)), ()
+
+    def _steps_over(self, damaged: Sequence[MessageId]) -> bool:
+        if damaged and not self._wanted.skip_corrupt:
+            raise corrupt(damaged[-1 if self._wanted.newest_first else 0])
+        self._passed += len(damaged)
+        return True
+
+    def _fitting(self, found: Columns) -> int:
+        """How many of the next messages the page has room for."""
+        most = min(len(found), self._wanted.limit - self._count)
+        if found.size <= self._room:
+            return most
+        lengths = map(len, reversed(found.bodies) if self._wanted.newest_first else found.bodies)
+        return min(most, max(bisect_right(list(accumulate(lengths)), self._room), 0 if self._count else 1))
+
+    def _add(self, found: Columns, count: int) -> None:
+        if not count:
+            return
+        self._close_rows()
+        if self._wanted.newest_first:
+            part = Columns(*[list(reversed(column[len(found) - count :])) for column in found.all()])
+        else:
+            part = found if count == len(found) else found[:count]
+        self._parts.append(part)
+        self._count += count
+        self._room -= part.size
+        self._counted = self._passed
+
+    @property
+    def is_loose(self) -> bool:
+        """Whether the messages of the page would lie better in a pack."""
+        small = self._wanted.max_bytes - self._room <= self._count * (packs.MOST_BYTES // packs.LEAST)
+        return small and (self._has_rows or len(self._parts) * packs.MOST > 2 * self._count)
+
+    def whole(self) -> tuple[Sequence[Columns], Sequence[int]]:
+        """What the page was put together from, and the packs among it: without what it has of a pack that did not fit."""
+        if self._is_cut:
+            return self._parts[:-1], self._packs[:-1]
+        return self._parts, self._packs
+
+    def _close_rows(self) -> None:
+        """What came as rows becomes a part of the page."""
+        if self._rows:
+            self._has_rows = True
+            self._parts.append(_messages(self._rows, check=self._wanted.with_bodies))
+            self._rows = []
+
+
+def head_of(ask: Ask, seq: int) -> Head | None:
+    """:returns: None of a head that is not as it was written."""
+    ((data, crc),) = ask(SQL["pack_head"], (seq,))
+    return read_head(Piece(data, crc))
+
+
+def message_in(ask: Ask, seq: int, message_id: MessageId, now_ticks: int) -> Message | None:
+    """A message of the pack that it would be in.
+
+    :raises CorruptMessage: it, or what tells where it is, is not as it was written.
+    """
+    head = head_of(ask, seq)
+    if head is None:
+        raise corrupt(message_id)
+    chosen = head.inside(Span(message_id.before(), message_id))
+    if not chosen or head.expires_ticks[chosen[0]] <= now_ticks:
+        return None
+    ((data, crc),) = ask(SQL["pack_rest"], (seq,))
+    found, damaged = read_rest(head, Piece(data, crc), chosen)
+    if damaged:
+        raise corrupt(message_id)
+    return found[0]
+
+
+def one_row(rows: Iterable[Row]) -> Message | None:
+    """A message that was asked for by its id.
+
+    :raises CorruptMessage: it is not as it was written.
+    """
+    found = list(rows)
+    return _messages(found, check=True)[0] if found else None
+
+
+def _messages(rows: Sequence[Row], *, check: bool) -> Columns:
+    """Rows side by side, after a look at their seals.
+
+    :raises CorruptMessage: one does not match.
+    """
+    ticks, tails, expires, kinds, keys, bodies, seals, _ = zip(*rows, strict=True)
+    if check and not all_match(seals, ticks, tails, kinds, keys, bodies):
+        raise _corrupt_row(next(row for row in rows if not _is_sound(row)))
+    return Columns(ticks, tails, expires, _decoded(kinds), _decoded(keys), bodies)
+
+
+def _is_sound(row: Row) -> bool:
+    """Whether one row is as it was written."""
+    ticks, tail, _, kind, key, body, seal, _ = row
+    return all_match((seal,), (ticks,), (tail,), (kind,), (key,), (body,))
+
+
+def _size(row: Row) -> int:
+    try:
+        return len(row[5])
+    except TypeError as error:  # a flipped bit made a number of the body
+        raise _corrupt_row(row) from error
+
+
+def _corrupt_row(row: Row) -> CorruptMessage:
+    return corrupt(MessageId(row[0], row[1]))
+
+
+def _decoded(names: Row) -> Sequence[str | None]:
+    if names.count(None) == len(names):
+        return names
+    return [None if name is None else name.decode() for name in names]
