@@ -21,7 +21,7 @@ from qdo.slots import ALL, is_slot, moment_of, slot_of
 from queuey.errors import CoordinatorUnavailable, QueueNotFound, QueueyError, StaleGeneration
 from queuey.ids import MessageId
 
-__all__ = ["OffsetsInQueuey"]
+__all__ = ["OffsetsInQueuey", "offset_of"]
 
 _TAKE_OVERS = 3
 """Attempts, when somebody else raises the generation in the same moment."""
@@ -93,7 +93,7 @@ class OffsetsInQueuey(Coordinator):
         if new:
             generation = max(max(found[number].generation + 1, inner[number].generation) for number in new)
             found |= {each.partition: each for each in client.take_over(queue, self._group, new, generation)}
-        return {_claim(queue, each): _offset(each) for each in found.values()}
+        return {_claim(queue, each): offset_of(each) for each in found.values()}
 
     def release(self, claims: Collection[Claim]) -> None:
         self._inner.release([self._inner_of[claim] for claim in claims if claim in self._inner_of])
@@ -143,7 +143,7 @@ class OffsetsInQueuey(Coordinator):
                 except QueueNotFound:
                     continue
             for offset in offsets:
-                if (at := _offset(offset)) is not None:
+                if (at := offset_of(offset)) is not None:
                     found[Partition(queue, offset.partition)] = at
         return found
 
@@ -199,5 +199,6 @@ def _claim(queue: str, found: GroupOffset) -> Claim:
     return Claim(Partition(queue, found.partition), found.generation)
 
 
-def _offset(found: GroupOffset) -> Offset | None:
+def offset_of(found: GroupOffset) -> Offset | None:
+    """As coordinators have it."""
     return None if found.id is None else Offset(found.incarnation, found.id)

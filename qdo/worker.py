@@ -161,6 +161,8 @@ class Worker:
             "name": name or socket.gethostname().partition(".")[0],
             "host": socket.getfqdn(),
             "pid": os.getpid(),
+            "queues": self._patterns,
+            "dead_letters": dead_letters,
         }
         self.group = Group(
             coordinator,

@@ -9,12 +9,13 @@ from typing import Any
 import click
 
 from qdo.assign import Partition
-from qdo.cli.options import Workplace, one_of, queues_option, with_workplace
-from qdo.cli.status import id_of, row, time_of
+from qdo.cli.options import Workplace, queues_option, with_workplace
+from qdo.cli.status import id_of, row, say_if_cut, time_of
 from qdo.client import Client
 from qdo.coordination import Coordinator, Offset
-from qdo.lag import Standing, lags, standings
+from qdo.lag import Standing, lags
 from qdo.positions import STATUS_QUEUE, positions, to_offsets
+from qdo.seen import see
 from queuey.cli.output import NothingFound, output_option, say, write_rows
 from queuey.cli.times import Moment
 from queuey.errors import InvalidParameter
@@ -34,9 +35,14 @@ def offsets_command() -> None:
 @queues_option
 @output_option
 def show(workplace: Workplace, queues: tuple[str, ...], output: str | None) -> None:
-    """The last message done in each partition, and the lag behind it."""
+    """The last message done in each partition, and the lag behind it.
+
+    Of a group by slots the first 1,000 queues by name are looked at, two requests each: --queue names others.
+    """
     with workplace.server.client() as client, closing(workplace.coordinator()) as coordinator:
-        found = [each for each in standings(client, coordinator, one_of(queues)) if each.offset is not None]
+        seen = see(client, coordinator, workplace.group, queues, idle_too=True)
+    found = [each for each in seen.found if each.offset is not None]
+    say_if_cut(seen)
     if not found:
         raise NothingFound(f"group {workplace.group} has no offsets on {workplace.where}")
     write_rows([{name: row(each)[name] for name in COLUMNS} for each in found], COLUMNS, output)

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import fnmatch
 import functools
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -165,8 +164,3 @@ dead_letters_option = click.option(
     metavar="NAME",
     help="Queue for messages whose job failed for the last time; {queue} is the one they came from.",
 )
-
-
-def one_of(patterns: Sequence[str]) -> Callable[[str], bool]:
-    """Whether a queue's name fits one of these; all do if there are none."""
-    return lambda name: not patterns or any(fnmatch.fnmatchcase(name, pattern) for pattern in patterns)

@@ -9,10 +9,11 @@ from typing import Any
 
 import click
 
-from qdo.cli.options import Workplace, one_of, queues_option, with_workplace
+from qdo.cli.options import Workplace, queues_option, with_workplace
 from qdo.client import Client
-from qdo.coordination import Coordinator, Member
-from qdo.lag import MOST_COUNTED, Lag, Standing, standings, total
+from qdo.coordination import Coordinator
+from qdo.lag import MOST_COUNTED, Lag, Standing, total
+from qdo.seen import Seen, most_lag_first, see
 from queuey.cli.output import NothingFound, say, to_json, write_rows
 from queuey.cli.times import rfc3339
 
@@ -25,62 +26,84 @@ COLUMNS = ("queue", "partition", "owner", "message_id", "time", "lag_messages", 
 @click.command("status")
 @with_workplace
 @queues_option
+@click.option(
+    "--most",
+    type=click.IntRange(0),
+    default=20,
+    show_default=True,
+    metavar="N",
+    help="Of a group by slots, show so many partitions of queues, those with the most lag first; with --json all.",
+)
 @click.option("--json", "as_json", is_flag=True, help="One JSON object.")
-def status_command(workplace: Workplace, queues: tuple[str, ...], as_json: bool) -> None:
+def status_command(workplace: Workplace, queues: tuple[str, ...], most: int, as_json: bool) -> None:
     """Who is in the group, who works on which partition, how far it is, and how much is left.
 
     Lag in seconds is the age of the first message that is not done. Lag in messages is what can be read
     behind the offset; of one partition up to 10,000 messages are counted, above that it reads '10000+'.
-    Asks for each queue once and for each 1,000 messages of lag: of very many queues, name some.
+    Asks for each queue once and for each 1,000 messages of lag: of very many queues, name some. By slots, 20,000 queues
+    by name are asked whether they got something since their slot was last done, and 1,000 of those are looked at.
     """
     with workplace.server.client() as client, closing(workplace.coordinator()) as coordinator:
-        members, found = look(client, coordinator, workplace, queues)
+        seen = look(client, coordinator, workplace, queues)
     if as_json:
-        click.echo(to_json(summary(workplace, members, found), indent=2))
+        click.echo(to_json(summary(workplace, seen), indent=2))
     else:
-        write_status(workplace, members, found)
+        write_status(workplace, seen, most)
 
 
-def look(
-    client: Client, coordinator: Coordinator, workplace: Workplace, queues: Sequence[str]
-) -> tuple[Sequence[Member], list[Standing]]:
+def look(client: Client, coordinator: Coordinator, workplace: Workplace, queues: Sequence[str]) -> Seen:
     """:raises NothingFound: nobody is in the group, and nobody ever got anywhere."""
-    members = coordinator.members()
-    found = standings(client, coordinator, one_of(queues))
-    if not members and not found:
+    seen = see(client, coordinator, workplace.group, queues)
+    if not seen.members and not seen.owned:
         named = f" in {', '.join(queues)}" if queues else ""
         raise NothingFound(
             f"group {workplace.group} has no workers and no offsets{named} on {workplace.where}: "
             "'qdo work MODULE:FUNCTION --queue NAME' starts one"
         )
-    return members, found
+    return seen
 
 
-def write_status(workplace: Workplace, members: Sequence[Member], found: Sequence[Standing]) -> None:
+def write_status(workplace: Workplace, seen: Seen, most: int) -> None:
     """For people."""
-    click.echo(headline(workplace, members, found))
-    if members:
+    click.echo(headline(workplace, seen))
+    if seen.members:
         click.echo()
-        write_rows(member_rows(members, found), MEMBER_COLUMNS, "table")
-    if found:
+        write_rows(member_rows(seen), MEMBER_COLUMNS, "table")
+    shown_ones = seen.found if seen.queues is None else most_lag_first(seen.found)[:most]
+    if shown_ones:
         click.echo()
-        rows = [row(standing) for standing in found]
+        rows = [row(standing) for standing in shown_ones]
         write_rows([each | {"lag_messages": _counted(each)} for each in rows], COLUMNS, "table")
     sys.stdout.flush()
+    if (left := len(seen.found) - len(shown_ones)) > 0:
+        say(f"{_many(left, 'more partition')} with no more lag than these: --most {len(seen.found)} shows all")
+    say_if_cut(seen)
 
 
-def headline(workplace: Workplace, members: Sequence[Member], found: Sequence[Standing]) -> str:
+def say_if_cut(seen: Seen) -> None:
+    """That there is more than was looked at."""
+    if seen.cut:
+        say(f"not all queues were looked at, only the first of {seen.queues:,} by name: --queue looks at others")
+
+
+def headline(workplace: Workplace, seen: Seen) -> str:
     """The group in a line."""
-    lag, idle = total(found), sum(standing.owner is None for standing in found)
+    lag, idle = total(seen.found), sum(standing.owner is None for standing in seen.owned)
+    what, where = ("partition", "") if seen.queues is None else ("slot", _where(seen))
     unowned = f", {idle} without an owner" if idle else ""
     return (
-        f"{workplace.group} of {workplace.server.application}: {_many(len(members), 'worker')}, "
-        f"{_many(len(found), 'partition')}{unowned}; lag {shown(lag)} messages, {lag.seconds:.1f} s"
+        f"{workplace.group} of {workplace.server.application}: {_many(len(seen.members), 'worker')}, "
+        f"{_many(len(seen.owned), what)}{unowned}; lag {shown(lag)} messages, {lag.seconds:.1f} s{where}"
     )
 
 
+def _where(seen: Seen) -> str:
+    behind = {each.partition.queue for each in seen.found if each.lag is not None and each.lag.messages}
+    return f" in {len(behind):,} of {_many(seen.queues or 0, 'queue')}"
+
+
 def _many(count: int, what: str) -> str:
-    return f"{count} {what}{'' if count == 1 else 's'}"
+    return f"{count:,} {what}{'' if count == 1 else 's'}"
 
 
 def shown(lag: Lag) -> str:
@@ -92,17 +115,17 @@ def shown(lag: Lag) -> str:
     return f"{lag.messages}{'' if lag.exact else '+'}"
 
 
-def member_rows(members: Sequence[Member], found: Sequence[Standing]) -> list[dict[str, Any]]:
-    """Who is there, how many partitions each owns, and how it does: messages done since it began, and its last commit."""
+def member_rows(seen: Seen) -> list[dict[str, Any]]:
+    """Who is there, how many partitions or slots each owns, and how it does: messages done since it began, and its last commit."""
     return [
         {
             "member": member.name,
             "host": member.about.get("host"),
             "pid": member.about.get("pid"),
-            "partitions": sum(standing.owner == member.name for standing in found),
+            "partitions": sum(standing.owner == member.name for standing in seen.owned),
             **{name: member.about.get(name) for name in _TOLD},
         }
-        for member in members
+        for member in seen.members
     ]
 
 
@@ -140,18 +163,27 @@ def _counted(found: dict[str, Any]) -> str:
     return shown(Lag(found["lag_messages"], exact=found["lag_exact"]))
 
 
-def summary(workplace: Workplace, members: Sequence[Member], found: Sequence[Standing]) -> dict[str, Any]:
+def summary(workplace: Workplace, seen: Seen) -> dict[str, Any]:
     """For programs."""
-    lag = total(found)
-    return {
+    lag = total(seen.found)
+    told = {
         "group": workplace.group,
         "application": workplace.server.application,
-        "members": member_rows(members, found),
-        "partitions": [row(standing) for standing in found],
+        "members": member_rows(seen),
+        "partitions": [row(standing) for standing in seen.found],
         "lag_messages": lag.messages,
         "lag_exact": lag.exact,
         "lag_seconds": round(lag.seconds, 3),
     }
+    if seen.queues is not None:
+        told |= {"slots": [_slot(standing) for standing in seen.owned], "queues": seen.queues, "cut": seen.cut}
+    return told
+
+
+def _slot(standing: Standing) -> dict[str, Any]:
+    """Everything up to its time is finished in all of its queues."""
+    found = row(standing)
+    return {"slot": found["partition"]} | {name: found[name] for name in ("owner", "generation", "time")}
 
 
 @click.command("check")
@@ -175,14 +207,16 @@ def check_command(
         raise click.UsageError("say how much may be left: --max-lag, --max-lag-seconds or both.")
     most = MOST_COUNTED if max_lag is None else max_lag + 1
     with workplace.server.client() as client, closing(workplace.coordinator()) as coordinator:
-        found = standings(client, coordinator, one_of(queues), most=most)
-    if not found:
+        seen = see(client, coordinator, workplace.group, queues, most=most)
+    if not seen.owned:
         raise NothingFound(f"group {workplace.group} has no partitions on {workplace.where}")
-    over = [standing for standing in found if is_over(standing.lag, max_lag, max_lag_seconds)]
+    over = [standing for standing in seen.found if is_over(standing.lag, max_lag, max_lag_seconds)]
     for standing in over:
         lag = standing.lag or Lag()
         click.echo(f"{standing.partition}: lag {shown(lag)} messages, {lag.seconds:.1f} s")
-    say(f"{len(over)} of {_many(len(found), 'partition')} over")
+    among = "" if seen.queues is None else f" in {_many(seen.queues, 'queue')}"
+    say(f"{len(over)} of {_many(len(seen.found), 'partition')}{among} over")
+    say_if_cut(seen)
     ctx.exit(1 if over else 0)
 
 

@@ -14,9 +14,10 @@ from shutil import get_terminal_size
 
 import click
 
-from qdo.cli.options import Workplace, one_of, queues_option, with_workplace
+from qdo.cli.options import Workplace, queues_option, with_workplace
 from qdo.cli.status import headline, member_rows, shown
-from qdo.lag import Lag, Standing, standings, total
+from qdo.lag import Lag, Standing, total
+from qdo.seen import most_lag_first, see
 from queuey.cli.output import visible
 from queuey.errors import QueueyError
 
@@ -41,16 +42,16 @@ def top_command(workplace: Workplace, queues: tuple[str, ...], interval: float) 
         before: tuple[float, Lag] | None = None
         while True:
             try:
-                members, found = coordinator.members(), standings(client, coordinator, one_of(queues))
-                now = time.monotonic(), total(found)
-                title, _, lag = headline(workplace, members, found).partition("; ")
+                seen = see(client, coordinator, workplace.group, queues)
+                now = time.monotonic(), total(seen.found)
+                title, _, lag = headline(workplace, seen).partition("; ")
+                what = "partitions" if seen.queues is None else "slots"
                 lines = [title, lag + trend(before, now), ""]
                 lines += [
-                    f"{each['member']}  {each['host']}  {each['partitions']} partitions"
-                    for each in member_rows(members, found)
+                    f"{each['member']}  {each['host']}  {each['partitions']} {what}" for each in member_rows(seen)
                 ]
                 before = now
-                lines += ["", *worst(found)]
+                lines += ["", *worst(seen.found)]
             except QueueyError as error:
                 lines = [f"{error.code}: {error}", "It is tried again."]
             sys.stdout.write(screen(lines, *get_terminal_size()))
@@ -72,8 +73,7 @@ def trend(before: tuple[float, Lag] | None, now: tuple[float, Lag]) -> str:
 
 def worst(found: Sequence[Standing]) -> list[str]:
     """The partitions, those with the most lag first."""
-    known = [(standing, standing.lag or Lag()) for standing in found]
-    known.sort(key=lambda pair: (-pair[1].seconds, -pair[1].messages, pair[0].partition))
+    known = [(standing, standing.lag or Lag()) for standing in most_lag_first(found)]
     return [
         f"{lag.seconds:9.1f} s {shown(lag):>9}  {standing.partition!s:30}  {standing.owner or 'nobody'}"
         for standing, lag in known

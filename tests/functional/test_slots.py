@@ -18,6 +18,7 @@ from qdo.assign import Partition
 from qdo.job import Job
 from qdo.local import LocalCoordinator
 from qdo.offsets import OffsetsInQueuey
+from qdo.seen import see
 from qdo.slots import ALL, RESETS, SLOTS, Slots, every_slot, slot_of
 from queuey.errors import ConfigurationError
 from tests.functional.client import Server, new_name
@@ -393,23 +394,77 @@ def test_a_backlog_in_slots_has_an_end(tmp_path: Path, make_client: Callable[[],
     assert all(texts == sorted(texts) for texts in seen.places.values())
 
 
-def test_commands_tell_of_slots_and_set_offsets_of_queues(crew: Crew, make_client: Callable[[], Client]) -> None:
-    first, second = make_queues(make_client, 2)
+def test_commands_tell_of_queues_in_slots_and_set_their_offsets(crew: Crew, make_client: Callable[[], Client]) -> None:
+    first, second, quiet = make_queues(make_client, 3)
     with make_client() as client:
         client.append(first, "one")
-        client.append(second, "two")
+        client.append_batch(second, ["two", "three"])
+        client.append(client.create_queue("u.dead").name, "a dead letter")
     work = ("work", "jobs:note", "--queue", "u*", "--slots", "--exit-at-end")
     assert crew.run(*work).code == 0
 
     shown = crew.run("offsets", "show")
-    assert {row["queue"] for row in shown.rows} == {ALL}
-    assert len(shown.rows) == SLOTS
+    assert [(row["queue"], row["lag_messages"]) for row in shown.rows] == [(first, 0), (second, 0)]
     told = json.loads(crew.run("status", "--json").text)
-    assert told["members"] == []
+    assert (told["members"], told["lag_messages"], told["cut"]) == ([], 0, False)
+    assert [slot["slot"] for slot in told["slots"]] == list(range(1, SLOTS + 1))
     assert crew.run("offsets", "set", second, "--to", "beginning", "--yes").code == 0
+    behind = crew.run("check", "--max-lag", "1")
+    assert (behind.code, behind.text.partition(" messages")[0]) == (1, f"{second}:1: lag 2")
+    assert crew.run("check", "--max-lag", "1", "--queue", first).code == 0
     again = crew.run(*work)
     beyond = crew.run(*work, "--from-end")
 
     assert again.code == 0
-    assert sorted(crew.notes) == ["1 one", "1 two", "1 two"]
+    assert sorted(crew.notes) == ["1 one", "1 three", "1 three", "1 two", "1 two"]
     assert (beyond.code, "begins with the oldest message" in beyond.err) == (2, True)
+    assert quiet not in crew.run("status").text
+
+
+def test_queues_in_slots_are_told_largest_lag_first_and_no_more_than_asked_for(
+    crew: Crew, make_client: Callable[[], Client]
+) -> None:
+    names = make_queues(make_client, 5)
+    with make_client() as client:
+        for name in names[3:]:
+            client.append(name, "x")
+        worker = crew.start("work", "jobs:wait", "--queue", "u*", "--slots", "--threads", "2")
+        crew.until_noted("begun x")
+        for name in names[:3]:
+            client.append_batch(name, ["x"] * 3)
+
+    told = crew.run("status", "--most", "2")
+    everything = json.loads(crew.run("status", "--json").text)
+
+    assert "256 slots" in told.text
+    assert "in 5 of 5 queues" in told.text
+    assert "3 more partitions" in told.err
+    assert {row.split()[0] for row in told.text.splitlines() if row.startswith(names[0][:4])} == set(names[3:])
+    assert everything["lag_messages"] == 11
+    (crew.folder / "go").touch()
+    assert crew.end(worker) == 0
+
+
+def test_what_is_looked_at_is_bounded_and_said_to_be(
+    run: Run, make_client: Callable[[], Client], outside: OffsetsInQueuey, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    names = make_queues(make_client, 6)
+    go = threading.Event()
+    worker = run(lambda _message, _context: go.wait(60))
+    with make_client() as client:
+        for name in names:
+            client.append(name, "x")
+        eventually(lambda: worker._slots is not None and len(worker._slots._slots) == SLOTS)
+        whole = see(client, outside, "g")
+        monkeypatch.setattr("qdo.seen.MOST_QUEUES", 4)
+        monkeypatch.setattr("qdo.seen.MOST_LOOKED_AT", 2)
+        part, few = see(client, outside, "g"), see(client, outside, "g", idle_too=True)
+        named = see(client, outside, "g", names[5:])
+    go.set()
+
+    assert [each.partition.queue for each in whole.found] == names
+    assert {(each.lag and each.lag.messages, each.owner) for each in whole.found} == {(1, worker.group.name)}
+    assert (whole.queues, whole.cut) == (6, False)
+    assert ([each.partition.queue for each in part.found], part.queues, part.cut) == (names[:2], 4, True)
+    assert (few.queues, few.cut) == (2, True)
+    assert ([each.partition.queue for each in named.found], named.cut) == (names[5:], False)

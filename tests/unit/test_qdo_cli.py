@@ -13,7 +13,7 @@ from qdo.assign import Partition
 from qdo.cli import main
 from qdo.cli.legacy import main as old_main
 from qdo.cli.offsets import place_of
-from qdo.cli.options import Workplace, one_of
+from qdo.cli.options import Workplace
 from qdo.cli.status import headline, is_over, row
 from qdo.cli.top import screen, trend, worst
 from qdo.coordination import Member, Offset
@@ -21,6 +21,9 @@ from qdo.lag import Lag, Standing, total
 from qdo.legacy import FixedCoordinator, as_dict, read_settings
 from qdo.metrics import Figures, WorkerMetrics, serve_metrics
 from qdo.positions import parse_old_partition
+from qdo.seen import Seen
+from qdo.slots import every_slot
+from qdo.subscription import is_meant
 from qdo.values import Message
 from queuey.cli.options import Server
 from queuey.errors import ConfigurationError
@@ -119,8 +122,8 @@ def test_groups_of_other_servers_and_applications_are_others(tmp_path: Path, oth
 
 
 def test_names_and_patterns_choose_queues() -> None:
-    assert [one_of(["mail-*", "a"])(name) for name in ("mail-1", "mail", "a", "ab")] == [True, False, True, False]
-    assert one_of([])("anything")
+    assert [is_meant(name, ["mail-*", "a"]) for name in ("mail-1", "mail", "a", "ab")] == [True, False, True, False]
+    assert [is_meant(name, ["mail-*", "mail-2"], lambda _: True) for name in ("mail-1", "mail-2")] == [False, True]
 
 
 # What a group is like.
@@ -129,9 +132,18 @@ def test_names_and_patterns_choose_queues() -> None:
 def test_a_group_in_a_line() -> None:
     found = [standing(Lag(10_000, 5.0, exact=False), owner="m"), standing(Lag(2, 60.25)), standing()]
 
-    told = headline(Workplace(SERVER, "g", None, None), [Member("m", {})], found)
+    told = headline(Workplace(SERVER, "g", None, None), Seen([Member("m", {})], found, found))
 
     assert told == "g of demo: 1 worker, 3 partitions, 2 without an owner; lag 10002+ messages, 60.2 s"
+
+
+def test_a_group_by_slots_in_a_line() -> None:
+    slots = [standing(owner="m", partition=slot) for slot in every_slot()]
+    found = [standing(Lag(3, 5.0)), standing(Lag(), partition=Partition("done", 1))]
+
+    told = headline(Workplace(SERVER, "g", None, None), Seen([Member("m", {})], slots, found, 20_000))
+
+    assert told == "g of demo: 1 worker, 256 slots; lag 3 messages, 5.0 s in 1 of 20,000 queues"
 
 
 def test_a_partition_of_a_queue_that_is_gone_has_no_lag() -> None:
