@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from functools import partial
 from struct import error as StructError  # noqa: N812
 from struct import unpack_from
 from typing import Any, TypeVar
@@ -15,12 +16,11 @@ from queuey.api.drafts import (
     check_body_size,
     check_content_type,
     check_key,
-    check_ttl,
 )
 from queuey.api.params import MAX_DELAY_SECONDS, Problems, in_range, once_key, quoted
 from queuey.errors import InvalidParameter, NotAcceptable
 from queuey.ids import EPOCH_TICKS, TICKS_PER_SECOND
-from queuey.model import Draft, Once, Queue
+from queuey.model import MAX_TTL_SECONDS, Draft, Once, Queue
 from queuey.service.log import partition_for
 from queuey.settings import Settings
 
@@ -47,35 +47,47 @@ def arrow_drafts(call: Call, queue: Queue, settings: Settings, now_ticks: int) -
     longest = max(bodies, key=len, default=b"")
     check_body_size(longest, settings)
     keys = problems.each("key", columns["key"], check_key)
-    numbers = problems.each("partition", columns["partition"], lambda number: in_range(number, 1, queue.partitions))
-    for index in range(rows):
-        if keys[index] is not None and numbers[index] is not None:
-            problems.add(f"{index}.key", "give a partition or a key, not both")
+    numbers = problems.numbers("partition", columns["partition"], 1, queue.partitions)
+    ttls = problems.numbers("ttl", columns["ttl"], 1, MAX_TTL_SECONDS)
+    kinds = problems.each("content_type", columns["content_type"], check_content_type)
     latest = now_ticks + MAX_DELAY_SECONDS * TICKS_PER_SECOND
-    found = zip(
-        numbers,
+    dues = problems.each("deliver_at", columns["deliver_at"], lambda micros: _due(micros, latest))
+    onces = problems.each("idempotency_key", columns["idempotency_key"], once_key)
+    partitions = _partitions(queue, numbers, keys, problems)
+    problems.check()
+    fields = zip(
+        partitions,
         bodies,
-        problems.each("ttl", columns["ttl"], check_ttl),
-        problems.each("content_type", columns["content_type"], check_content_type),
+        [DEFAULT_TTL_SECONDS if ttl is None else ttl for ttl in ttls],
+        kinds,
         keys,
-        problems.each("deliver_at", columns["deliver_at"], lambda micros: _due(micros, latest)),
-        problems.each("idempotency_key", columns["idempotency_key"], once_key),
+        dues,
+        _onces(onces, zip(bodies, numbers, ttls, kinds, keys, dues, strict=True)),
         strict=True,
     )
-    drafts = [
-        Draft(
-            number or partition_for(queue, key),
-            body,
-            DEFAULT_TTL_SECONDS if ttl is None else ttl,
-            kind,
-            key,
-            due,
-            None if once is None else Once(once, _digest(body, number, ttl, kind, key, due)),
-        )
-        for number, body, ttl, kind, key, due, once in found
-    ]
-    problems.check()
-    return drafts
+    return list(map(_DRAFT, fields))
+
+
+_DRAFT = partial(tuple.__new__, Draft)
+"""A draft of its fields, without the step of the interpreter that its constructor is."""
+
+
+def _partitions(
+    queue: Queue, numbers: Sequence[int | None], keys: Sequence[str | None], problems: _RowProblems
+) -> Sequence[int]:
+    """Where each message goes: as it says, as its key says, or anywhere."""
+    if keys.count(None) < len(keys):
+        for index, (number, key) in enumerate(zip(numbers, keys, strict=True)):
+            if key is not None and number is not None:
+                problems.add(f"{index}.key", "give a partition or a key, not both")
+    return [number or partition_for(queue, key) for number, key in zip(numbers, keys, strict=True)]
+
+
+def _onces(names: Sequence[str | None], asked: Iterable[tuple[Any, ...]]) -> Sequence[Once | None]:
+    """The idempotency key of each message, bound to all that was asked of it."""
+    if names.count(None) == len(names):
+        return (None,) * len(names)
+    return [None if name is None else Once(name, _digest(*rest)) for name, rest in zip(names, asked, strict=True)]
 
 
 class _RowProblems(Problems):
@@ -95,6 +107,13 @@ class _RowProblems(Problems):
         if values.count(None) == len(values):
             return values
         return list(self._checked(name, values, check))
+
+    def numbers(self, name: str, values: Sequence[int | None], low: int, high: int) -> Sequence[int | None]:
+        """The same of integers, which are looked at one by one only if one of them is out of range."""
+        given = [value for value in values if value is not None]
+        if not given or (low <= min(given) and max(given) <= high):
+            return values
+        return self.each(name, values, lambda value: in_range(value, low, high))
 
     def _checked(self, name: str, values: Sequence[Any], check: Callable[[Any], T]) -> Iterator[T | None]:
         for index, value in enumerate(values):

@@ -12,7 +12,7 @@ from typing import Any
 import orjson
 
 from queuey.api.calls import JSON, Call
-from queuey.api.params import Problems, due, in_range, integer, once_key, quoted
+from queuey.api.params import Problems, due, integer, once_key, quoted
 from queuey.errors import InvalidParameter, MessageTooLarge
 from queuey.model import MAX_TTL_SECONDS, Draft, Once, Queue
 from queuey.service.log import partition_for
@@ -27,11 +27,6 @@ _MAX_DEPTH = 32
 _TTL = integer(1, MAX_TTL_SECONDS)
 MAX_BATCH_PROBLEMS = 20
 """Told of a batch of rows."""
-
-
-def check_ttl(seconds: int) -> int:
-    """:raises ValueError: no time to live."""
-    return in_range(seconds, 1, MAX_TTL_SECONDS)
 
 
 def is_batch(call: Call) -> bool:
