@@ -212,3 +212,13 @@ def test_the_commands(spark: SparkSession, door: Door, client: Client, tmp_path:
     assert "60 messages would go" in run("replay", folder, *server, "--to", target, "--dry-run").stderr
     assert "replayed 60 messages" in run("replay", folder, *server, "--to", target, "--yes").stderr
     assert contents(client, target) == contents(client, name)
+
+    same = new_name()
+    client.create_queue(same, partitions=3)
+    asked = CliRunner().invoke(main, ["pipeline", "replay", folder, *server, "--to", same, "--keep-ids"])
+    assert "30 of them without their keys?" in asked.stderr
+    assert (
+        "restored 60 messages; 0 had expired"
+        in run("replay", folder, *server, "--to", same, "--keep-ids", "--yes").stderr
+    )
+    assert [(m.id, m.body) for m in client.iterate(same)] == [(m.id, m.body) for m in client.iterate(name)]

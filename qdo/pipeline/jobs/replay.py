@@ -2,20 +2,29 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections import Counter, deque
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from functools import partial
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from qdo.pipeline.jobs.archive import Archive
 from qdo.pipeline.options import WRITE, Given, Reach, ticks_of
 from qdo.pipeline.reading import connect
 from queuey.errors import ConfigurationError
-from queuey.ids import EPOCH_TICKS, MessageId
+from queuey.ids import EPOCH_TICKS, TICKS_PER_SECOND, MessageId
 
 if TYPE_CHECKING:
     from datetime import datetime
 
     from pyspark.sql import DataFrame, SparkSession
+
+    from qdo.client import Client
+
+T = TypeVar("T")
+IN_FLIGHT = 8
+"""Requests of a task that are under way at a time; a client keeps ten connections."""
 
 __all__ = ["Chosen", "replay", "restore"]
 
@@ -97,8 +106,8 @@ def restore(
 ) -> tuple[int, int]:
     """Put messages of an archive back under the ids and in the partitions that they had, to live as long as they had left.
 
-    One request a message, so it is for what was lost, not for a pipeline. Readers that are past these places do not see
-    them. Keys are not kept.
+    A request for each message, :data:`IN_FLIGHT` of each core at a time, so it is for what was lost, not for a pipeline.
+    Readers that are past these places do not see them. Keys are not kept: no request under an id takes one.
 
     :param now: decides which have expired.
     :returns: how many were put, and how many had expired.
@@ -106,21 +115,33 @@ def restore(
     frame = chosen.of(Archive(spark, path))
     reach, now_ticks = Reach.of(Given(options, WRITE)), ticks_of(now)
 
-    def put(rows: Iterable[Any]) -> Iterator[tuple[int, int]]:
-        done = expired = 0
-        with connect(reach) as client:
-            for row in rows:
-                left = (row.expires_micros * 10 - (now_ticks - EPOCH_TICKS)) // 10_000_000
-                if left < 1:
-                    expired += 1
-                    continue
-                where = f"{row.partition}:{MessageId.parse(row.message_id).hex}"
-                client.put(queue or row.queue, where, bytes(row.body), ttl_seconds=left, content_type=row.content_type)
-                done += 1
-        yield done, expired
+    def put(client: Client, row: Any) -> bool:
+        """Whether it had not expired."""
+        left = (row.expires_micros * 10 - (now_ticks - EPOCH_TICKS)) // TICKS_PER_SECOND
+        if left < 1:
+            return False
+        where = f"{row.partition}:{MessageId.parse(row.message_id).hex}"
+        client.put(queue or row.queue, where, bytes(row.body), ttl_seconds=left, content_type=row.content_type)
+        return True
+
+    def put_all(rows: Iterable[Any]) -> Iterator[tuple[int, int]]:
+        with connect(reach) as client, ThreadPoolExecutor(IN_FLIGHT) as pool:
+            counts = Counter(_each(pool, partial(put, client), rows))
+        yield counts[True], counts[False]
 
     rows = frame.selectExpr(
         "queue", "partition", "message_id", "body", "content_type", "unix_micros(expires) as expires_micros"
     )
-    counts = rows.rdd.mapPartitions(put).collect()
+    counts = rows.repartition(spark.sparkContext.defaultParallelism).rdd.mapPartitions(put_all).collect()
     return sum(done for done, _ in counts), sum(expired for _, expired in counts)
+
+
+def _each(pool: ThreadPoolExecutor, call: Callable[[Any], T], items: Iterable[Any]) -> Iterator[T]:
+    """What each call gives, in order; no more items are taken than are under way."""
+    under_way: deque[Future[T]] = deque()
+    for item in items:
+        if len(under_way) == IN_FLIGHT:
+            yield under_way.popleft().result()
+        under_way.append(pool.submit(call, item))
+    while under_way:
+        yield under_way.popleft().result()
