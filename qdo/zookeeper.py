@@ -40,7 +40,7 @@ from kazoo.exceptions import (
     NoNodeError,
     SessionExpiredError,
 )
-from kazoo.handlers.threading import KazooTimeoutError
+from kazoo.handlers.threading import KazooTimeoutError, SequentialThreadingHandler
 from kazoo.interfaces import IAsyncResult
 from kazoo.security import make_digest_acl
 
@@ -107,6 +107,8 @@ class ZooKeeperCoordinator(Coordinator):
         self._abouts: dict[str, Mapping[str, Any]] = {}
         self._over = threading.Event()
         self._thread: threading.Thread | None = None
+        if kazoo.get("use_ssl"):
+            kazoo = {"handler": _Trusting(_context(kazoo["ca"], kazoo["certfile"], kazoo["keyfile"])), **kazoo}
         self._client = KazooClient(
             hosts=servers, timeout=session_seconds, connection_retry={"max_tries": -1, "max_delay": 2.0}, **kazoo
         )
@@ -499,15 +501,39 @@ def security(
     return found
 
 
+def _context(ca: str, cert: str | None, key: str | None) -> ssl.SSLContext:
+    """Trusts this authority, and none of the system's."""
+    context = ssl.create_default_context(cafile=ca)
+    if cert:
+        context.load_cert_chain(cert, key)
+    return context
+
+
+class _Trusting(SequentialThreadingHandler):  # type: ignore[misc]  # kazoo has no types
+    """Connects by a context of ours: kazoo's own trusts the system's authorities beside the one it is given."""
+
+    def __init__(self, context: ssl.SSLContext) -> None:
+        super().__init__()
+        self._context = context
+
+    def create_connection(self, address: tuple[str, int], hostname: str, timeout: float, **_: Any) -> ssl.SSLSocket:
+        """A socket to one of ZooKeeper's servers, after the handshake."""
+        plain = socket.create_connection(address, timeout)
+        try:
+            plain.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+            return self._context.wrap_socket(plain, server_hostname=hostname)
+        except OSError:
+            plain.close()
+            raise
+
+
 def _tls_trouble(client: KazooClient, listen_seconds: float = 0.0) -> str | None:
     """Why TLS fails at the first server that can be reached; kazoo tries again and again, and does not say.
 
     :param listen_seconds: after the handshake: only then does a server say that it does not take the client's certificate.
     :returns: None if it does not fail, or if no server can be reached.
     """
-    context = ssl.create_default_context(cafile=client.ca)
-    if client.certfile:
-        context.load_cert_chain(client.certfile, client.keyfile)
+    context = _context(client.ca, client.certfile, client.keyfile)
     for host, port in client.hosts:
         try:
             with (

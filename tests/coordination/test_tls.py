@@ -70,6 +70,17 @@ def test_an_authority_that_did_not_sign_for_zookeeper_is_refused_at_once(closed:
     assert "self-signed" in str(found.value) or "issuer" in str(found.value)
 
 
+def test_what_the_system_trusts_is_not_trusted(closed: Closed, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Not when it connects anew either, long after it looked at the certificate."""
+    monkeypatch.setenv("SSL_CERT_FILE", str(closed.authority.file))
+    monkeypatch.setattr("qdo.zookeeper._tls_trouble", lambda *_, **__: None)
+    wrong = Authority(tmp_path, "wrong")
+
+    with pytest.raises(CoordinatorUnavailable, match="no ZooKeeper answers"):
+        closed.coordinator(wrong.file, closed.client, connect_seconds=1)
+    closed.coordinator(closed.authority.file, closed.client).close()
+
+
 def test_a_certificate_for_another_host_is_refused(closed: Closed, tmp_path: Path) -> None:
     """Whoever else has one of the authority's certificates is not ZooKeeper."""
     elsewhere = closed.authority.identity("elsewhere", "127.0.0.9")
