@@ -106,7 +106,11 @@ _backend = click.option(
 )
 @click.option("--seconds", default=4.0, show_default=True, help="Of each measurement.")
 @click.option("--rounds", default=5, show_default=True, help="How often baseline and subject are measured in turn.")
-@click.option("--queues", type=int, help=f"Queues of the topics 'queues' and 'users'.  [default: {FULL['queues']}]")
+@click.option(
+    "--queues",
+    type=click.IntRange(min=queues.LEAST),
+    help=f"Queues of the topics 'queues' and 'users'.  [default: {FULL['queues']}]",
+)
 @click.option("--stored", type=int, help=f"Messages of the topic 'stored'.  [default: {FULL['stored']}]")
 @click.option("--consumed", type=int, help=f"Messages of the topic 'deleted'.  [default: {FULL['consumed']}]")
 @click.option(

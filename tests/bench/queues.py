@@ -23,6 +23,10 @@ from tests.bench.servers import APPLICATION, Server, queuey
 from tests.bench.table import Row, number
 
 FEW = 10
+LEAST = 1000
+"""Of so few, the first tenth and the last can still be told apart."""
+_PART = 30_000
+"""Queues that are created first, and last, if these are no more than a tenth."""
 _NAME = f"q{NUMBER}"
 _OVERLAP = 2 * CONNECTIONS
 """Requests that were under way when a run ended are sent again by the next: creating a queue twice changes nothing."""
@@ -62,12 +66,23 @@ def _create_all(server: Server, plan: Plan) -> _Made:
     )
     server.settle()
     before = server.rss_mib()
-    early = drive(server, numbered(text, FEW), CONNECTIONS, plan.seconds)
-    last = plan.queues - int(early.requests * 0.9)
-    middle = drive(server, numbered(text, max(early.requests - _OVERLAP, FEW), last), CONNECTIONS)
-    late = drive(server, numbered(text, last - _OVERLAP, plan.queues + _OVERLAP), CONNECTIONS)
+    early, middle, late = (drive(server, numbered(text, *part), CONNECTIONS) for part in _parts(plan.queues))
     server.settle()
     return _Made(early, middle, late, server.rss_mib() - before)
+
+
+def _parts(queues: int) -> list[tuple[int, int]]:
+    """The first and the last of each run's numbers, however few there are.
+
+    >>> _parts(1000), _parts(1_000_000)[1]
+    ([(10, 100), (36, 900), (836, 1064)], (29936, 970000))
+    """
+    part = min(queues // 10, _PART)
+    return [
+        (FEW, part),
+        (max(part - _OVERLAP, FEW), queues - part),
+        (queues - part - _OVERLAP, queues + _OVERLAP),
+    ]
 
 
 def _creation(made: _Made, plan: Plan) -> Row:

@@ -88,6 +88,13 @@ def test_the_help_names_every_topic() -> None:
     assert [name for name in OF_THE_PIPELINE if name not in shown] == []
 
 
+def test_too_few_queues_are_refused() -> None:
+    refused = CliRunner().invoke(bench, ["--only", "queues", "--queues", "999"])
+
+    assert refused.exit_code == 2
+    assert "999 is not in the range x>=1000" in refused.output
+
+
 def test_a_row_is_measured_against_the_shipped_server(tmp_path: Path) -> None:
     """Arrow, because it needs no load generator; a stream that lacks a row would fail the run."""
     plan = Plan(
