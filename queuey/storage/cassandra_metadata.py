@@ -4,6 +4,9 @@ A queue's row is changed by lightweight transactions alone. The lists of names b
 rows; they may name a queue that is not there or not as told, never miss one, and who lists looks
 each queue up. What is told of a name is dated by the change that told it, so that the end of one
 incarnation never hides the next.
+
+All of it is read and written by a quorum of all copies, also with several data centres: a server that
+missed a removal decided elsewhere would go on appending to the queue (G9).
 """
 
 from __future__ import annotations
@@ -21,7 +24,7 @@ from queuey.ids import EPOCH_TICKS, TICKS_PER_SECOND
 from queuey.model import ApplicationKey, Consistency, Queue, QueueKind
 from queuey.promise import Promise, begin
 from queuey.storage import MetadataStore
-from queuey.storage.cassandra_session import CassandraSession, Rows, Underway
+from queuey.storage.cassandra_session import ALL_CENTRES, CassandraSession, Rows, Underway
 
 _EVERYBODY = ""
 """Whose list has all queues of an application."""
@@ -72,7 +75,6 @@ class CassandraMetadata(MetadataStore):
         self.trusted_seconds = trusted_seconds
         self._settle = settle_seconds
         self._clock = clock
-        self._level = session.to_write(Consistency.STRONG)
         self._underway = Underway(session.options.most_calls)
         self._on_close = on_close
         self._last = 0
@@ -120,7 +122,7 @@ class CassandraMetadata(MetadataStore):
         return stored.queue if stored is not None and stored.removing is None else None
 
     async def _stored(self, application: str, name: str) -> _Stored | None:
-        return _read(application, name, await self.session.ask("queue_find", (application, name), self._level))
+        return _read(application, name, await self.session.ask("queue_find", (application, name), ALL_CENTRES))
 
     def replace_queue(self, old: Queue, new: Queue) -> Promise[bool]:
         return self._underway.begin(self._replace(old, new))
@@ -163,7 +165,7 @@ class CassandraMetadata(MetadataStore):
 
     async def _tell_removal(self, queue: Queue) -> None:
         values = (_removal_shard(queue.uuid), queue.uuid, queue.application, queue.name, self._clock.now_ticks())
-        await self.session.tell("removal_keep", values, self._level)
+        await self.session.tell("removal_keep", values, ALL_CENTRES)
 
     async def _marked(self, queue: Queue, time: int) -> bool:
         """Decide that this incarnation goes; True to one of those who ask."""
@@ -189,7 +191,7 @@ class CassandraMetadata(MetadataStore):
     async def _removed(self, limit: int) -> Sequence[UUID]:
         found: list[UUID] = []
         for shard in range(_REMOVAL_SHARDS):
-            for uuid, application, name, since in await self.session.ask("removal_list", (shard,), self._level):
+            for uuid, application, name, since in await self.session.ask("removal_list", (shard,), ALL_CENTRES):
                 if await self._is_gone(uuid, application, name, since):
                     found.append(uuid)
         return found[:limit]
@@ -211,7 +213,7 @@ class CassandraMetadata(MetadataStore):
         return self._underway.begin(self._forget_removed(queue))
 
     async def _forget_removed(self, queue: UUID) -> None:
-        await self.session.tell("removal_forget", (_removal_shard(queue), queue), self._level)
+        await self.session.tell("removal_forget", (_removal_shard(queue), queue), ALL_CENTRES)
 
     # Lists
 
@@ -248,7 +250,7 @@ class CassandraMetadata(MetadataStore):
         """
         step = max(_LEAST_ASKED, 2 * limit // shards)
         asked = [
-            self.session.ask("name_list", (application, who, shard, start, step), self._level)
+            self.session.ask("name_list", (application, who, shard, start, step), ALL_CENTRES)
             for shard in range(shards)
         ]
         names: list[str] = []
@@ -265,11 +267,11 @@ class CassandraMetadata(MetadataStore):
 
     async def _list(self, queue: Queue, whom: Sequence[str], time: int) -> None:
         for who in dict.fromkeys(whom):
-            await self.session.tell("name_insert", (*list_place(queue, who), time), self._level)
+            await self.session.tell("name_insert", (*list_place(queue, who), time), ALL_CENTRES)
 
     async def _unlist(self, queue: Queue, whom: Sequence[str], time: int) -> None:
         for who in dict.fromkeys(whom):
-            await self.session.tell("name_delete", (time, *list_place(queue, who)), self._level)
+            await self.session.tell("name_delete", (time, *list_place(queue, who)), ALL_CENTRES)
 
     def _now(self) -> int:
         """Microseconds that rise with each call."""
@@ -288,7 +290,7 @@ class CassandraMetadata(MetadataStore):
         return self._underway.begin(self._keys())
 
     async def _keys(self) -> Sequence[ApplicationKey]:
-        found = [ApplicationKey(*row) for row in await self.session.ask("key_list", (), self._level)]
+        found = [ApplicationKey(*row) for row in await self.session.ask("key_list", (), ALL_CENTRES)]
         return sorted(found, key=lambda key: (key.created_ticks, key.digest))
 
     def remove_key(self, application: str, label: str) -> Promise[int]:

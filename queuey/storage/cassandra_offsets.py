@@ -12,10 +12,8 @@ ended. The list may name a group that is not there, never miss one; who lists lo
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any, Final, NamedTuple
+from typing import Any, NamedTuple
 from uuid import UUID, uuid4
-
-from cassandra import ConsistencyLevel
 
 from queuey.clock import Clock
 from queuey.errors import Conflict, OutcomeUnknown, QueueNotFound, QueueyError, StorageUnavailable
@@ -23,10 +21,8 @@ from queuey.ids import MessageId
 from queuey.model import Offset, OffsetChange, OffsetMove
 from queuey.promise import Promise, begin
 from queuey.storage import OffsetStore
-from queuey.storage.cassandra_session import CassandraSession, Change, Rows, Underway
+from queuey.storage.cassandra_session import ALL_CENTRES, CassandraSession, Change, Rows, Underway
 
-_ALL_CENTRES: Final = int(ConsistencyLevel.QUORUM)
-"""As lightweight transactions: what one centre has decided, the others are to see."""
 _TRIES = 50
 """Of one change, while others change the same partitions of the same group."""
 _PAGE = 100
@@ -92,7 +88,7 @@ class CassandraOffsets(OffsetStore):
         changes: list[Change] = [("offset_end", (*where, life)), ("offset_clear", where)]
         await self.session.decide_together(changes, "offsets_life", where, lambda rows: _life(rows) != life)
         try:
-            await self.session.tell("group_forget", (*where, life), _ALL_CENTRES)
+            await self.session.tell("group_forget", (*where, life), ALL_CENTRES)
         except StorageUnavailable as error:
             raise OutcomeUnknown from error  # it is forgotten; a name that is listed is looked up in vain
 
@@ -107,9 +103,9 @@ class CassandraOffsets(OffsetStore):
         """Names in order, each looked up, until the page is full."""
         found: list[str] = []
         while len(found) < limit:
-            rows = await self.session.ask("group_list", (queue, start, _PAGE), _ALL_CENTRES)
+            rows = await self.session.ask("group_list", (queue, start, _PAGE), ALL_CENTRES)
             names = list(dict.fromkeys(name for name, _ in rows))
-            asked = [self.session.ask("offsets_life", (queue, name), _ALL_CENTRES) for name in names]
+            asked = [self.session.ask("offsets_life", (queue, name), ALL_CENTRES) for name in names]
             lives = [_life(await promise) for promise in asked]
             found += [name for name, life in zip(names, lives, strict=True) if life is not None]
             if len(rows) < _PAGE:
@@ -119,7 +115,7 @@ class CassandraOffsets(OffsetStore):
 
     async def _purge_offsets(self, queue: UUID) -> None:
         """End all groups of a dropped queue. What a server adds that has not heard of it is never read."""
-        while rows := await self.session.ask("group_list", (queue, "", _PAGE), _ALL_CENTRES):
+        while rows := await self.session.ask("group_list", (queue, "", _PAGE), ALL_CENTRES):
             for ended in [begin(self._end(queue, name, life)) for name, life in rows]:
                 await ended
 
@@ -142,7 +138,7 @@ class _Attempt:
         :raises Conflict, QueueNotFound, StorageUnavailable: this time nothing was changed.
         """
         # What is not decided yet may be missing here: then the transaction wants rows that are no more.
-        rows = await self._session.ask("offsets_find", self._where, _ALL_CENTRES)
+        rows = await self._session.ask("offsets_find", self._where, ALL_CENTRES)
         for _ in range(_TRIES):
             if self._is_dropped(self._where[0]):
                 raise QueueNotFound
@@ -161,7 +157,7 @@ class _Attempt:
         life = found.life
         if life is None:
             life = uuid4()
-            await self._session.tell("group_keep", (*self._where, life), _ALL_CENTRES)
+            await self._session.tell("group_keep", (*self._where, life), ALL_CENTRES)
         version = uuid4()
         changes: list[Change] = [("offset_begin", (life, *self._where, found.life))]
         for number, (_, after) in moves.items():
@@ -186,7 +182,7 @@ class _Attempt:
         if self.uncertain:
             return
         try:
-            await self._session.tell("group_forget", (*self._where, life), _ALL_CENTRES)
+            await self._session.tell("group_forget", (*self._where, life), ALL_CENTRES)
         except QueueyError:
             return
 

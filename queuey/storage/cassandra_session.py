@@ -78,6 +78,10 @@ _SEVERAL_CENTRES = {
 }
 
 
+ALL_CENTRES: Final = int(ConsistencyLevel.QUORUM)
+"""A quorum of all copies, as lightweight transactions have it: what one centre has decided, the others are to see."""
+
+
 @dataclass(frozen=True)
 class Options:
     """How to reach a cluster."""
@@ -214,7 +218,7 @@ class CassandraSession:
             for one in bound:
                 statement.add(one)
         statement.serial_consistency_level = ConsistencyLevel.SERIAL
-        return self._send(changes[-1][0], statement, ConsistencyLevel.QUORUM, writes=True)
+        return self._send(changes[-1][0], statement, ALL_CENTRES, writes=True)
 
     async def decide(
         self, name: str, values: Sequence[Any], look: str, where: Sequence[Any], ours: Callable[[Rows], bool]
