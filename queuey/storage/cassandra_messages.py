@@ -44,6 +44,7 @@ from queuey.storage.cassandra_reader import Wanted, read_page
 from queuey.storage.cassandra_rows import encoded, message_of, place_of
 from queuey.storage.cassandra_session import CassandraSession, Rows
 from queuey.storage.cassandra_stamps import Stamped, Stamper
+from queuey.storage.cassandra_walk import Lately
 
 _DELETES_PER_HEAD = 1000
 """Messages deleted from a partition before its head is looked for: readers step over no more than about so many."""
@@ -112,6 +113,7 @@ class CassandraMessages(CassandraOffsets, MessageStore):
         self._weaknesses = weaknesses
         self._on_close = on_close
         self._deleted: dict[PartitionId, int] = defaultdict(int)
+        self._lately = Lately()
         self._read_delay_ticks = round(timing.read_delay_seconds * TICKS_PER_SECOND)
 
     # Appending
@@ -233,7 +235,7 @@ class CassandraMessages(CassandraOffsets, MessageStore):
             return Promise.of(Page([], False))
         level = self.session.to_read(consistency)
         wanted = Wanted(limit, now_ticks, level, newest_first, max_bytes, with_bodies, skip_corrupt)
-        return self._underway.begin(read_page(self.session, partition, span, wanted))
+        return self._underway.begin(read_page(self.session, partition, span, wanted, self._lately))
 
     def fetch(
         self, queue: Queue, wanted: Sequence[tuple[int, MessageId]], *, now_ticks: int

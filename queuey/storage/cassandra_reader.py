@@ -3,25 +3,25 @@
 from __future__ import annotations
 
 from bisect import bisect_right
-from collections import deque
 from collections.abc import Sequence
-from itertools import accumulate, groupby
+from itertools import accumulate
 from operator import itemgetter
 from typing import Any, NamedTuple
 
 from queuey.ids import MessageId
 from queuey.model import Columns, Page, PartitionId, Span
-from queuey.storage.cassandra_buckets import Bucket, Mark
-from queuey.storage.cassandra_rows import NO_ROWS, Block, block_of, block_of_ids, texts_of
-from queuey.storage.cassandra_session import CassandraSession, Rows
+from queuey.storage.cassandra_buckets import Bucket
+from queuey.storage.cassandra_rows import NO_ROWS, Block, block_of, block_of_ids, blocks_of, texts_of
+from queuey.storage.cassandra_session import CassandraSession
+from queuey.storage.cassandra_walk import Lately, Walk
 from queuey.storage.seals import corrupt
 
-_MARKS = 64
-"""Marks of one query: most partitions have a few."""
 _HELD = 4
 """A query may hold this many times the bytes of its page, should all its bodies be as large as the bucket's largest."""
 _MOST_AT_ONCE = 8
 """Buckets that are opened together when those before had little."""
+_ROWS_TOGETHER = 4096
+"""Of several buckets by one query; the driver divides an answer of more than 5,000."""
 
 
 class Wanted(NamedTuple):
@@ -37,24 +37,28 @@ class Wanted(NamedTuple):
     skip_corrupt: bool = False
 
 
-async def read_page(session: CassandraSession, partition: PartitionId, span: Span, wanted: Wanted) -> Page:
+async def read_page(
+    session: CassandraSession, partition: PartitionId, span: Span, wanted: Wanted, lately: Lately | None = None
+) -> Page:
     """One page of a span.
 
     The buckets come in the order of their beginnings (newest first: of their ends). Rows are final up to
     the point where each open bucket is known, and up to where the next bucket begins. So no bucket is
     fetched further than the page needs, and none is left before it was seen to its end (G3, rule 6).
+    Those that the span begins in are opened together: nothing is final before all of them are.
     """
-    walk = _Walk(session, partition, span, wanted)
+    walk = Walk(session, partition, span, wanted.level, newest_first=wanted.newest_first, lately=lately)
     page = PageBuilder(wanted)
     streams: list[_Stream] = []
     at_once, must_open = 1, True
     upcoming = await walk.next()
     while not page.full:
         if must_open or not streams:
-            for _ in range(at_once):
-                if upcoming is not None:
-                    streams.append(_Stream(walk, *upcoming))
-                    upcoming = await walk.next()
+            room = at_once
+            while upcoming is not None and (room > 0 or walk.begins_in(upcoming[0])):
+                streams.append(_Stream(walk, wanted, *upcoming))
+                upcoming = await walk.next()
+                room -= 1
             at_once = min(2 * at_once, _MOST_AT_ONCE)
         if not streams:
             break
@@ -69,32 +73,31 @@ async def read_page(session: CassandraSession, partition: PartitionId, span: Spa
 class _Stream:
     """The messages of one bucket inside the span, fetched as they are needed."""
 
-    def __init__(self, walk: _Walk, bucket: Bucket, size_class: int) -> None:
+    def __init__(self, walk: Walk, wanted: Wanted, bucket: Bucket, size_class: int) -> None:
         self.walk = walk
+        self.wanted = wanted
         self.place = (*walk.partition, bucket.number)
         self.after, self.upto = walk.after, walk.upto
         self.block = NO_ROWS
         self.ended = False
-        wanted = walk.wanted
         fitting = _HELD * wanted.max_bytes >> size_class if wanted.with_bodies else wanted.limit
         self.step = max(1, min(wanted.limit + 1, fitting))
         """Rows of one query."""
 
-    def take(self, found: Rows) -> None:
+    def take(self, found: Block) -> None:
         """What a query brought."""
-        wanted = self.walk.wanted
-        self.block = block_of(found) if wanted.with_bodies else block_of_ids(found)
-        self.ended = len(found) < self.step
-        if found:
-            last = self.block.id_at(-1)
-            if wanted.newest_first:
+        self.block = found
+        self.ended = found.length < self.step
+        if found.length:
+            last = found.id_at(-1)
+            if self.wanted.newest_first:
                 self.upto = last.before()
             else:
                 self.after = last
 
     def cut(self, bound: MessageId | None) -> Block:
         """Take out the rows that come no later than a bound; None is no bound."""
-        block, newest_first, end = self.block, self.walk.wanted.newest_first, self.block.length
+        block, newest_first, end = self.block, self.wanted.newest_first, self.block.length
         if bound is not None and newest_first:
             end = bisect_right(
                 range(end), (-bound.ticks, -bound.tail), key=lambda at: (-block.ticks[at], -block.tails[at])
@@ -106,15 +109,38 @@ class _Stream:
 
 
 async def _fetch(streams: Sequence[_Stream]) -> None:
-    """One query of each of these buckets, all under way at once."""
+    """Some rows of each of these buckets: by one query if that can be, or by one of each, all under way at once."""
+    if _alike(streams):
+        await _fetch_together(streams)
+        return
     asked = []
     for stream in streams:
-        session, wanted = stream.walk.session, stream.walk.wanted
+        wanted = stream.wanted
         name = f"{'read' if wanted.with_bodies else 'ids'}_{'descending' if wanted.newest_first else 'ascending'}"
         bindings = (*stream.place, stream.after.uuid, stream.upto.uuid, stream.step)
-        asked.append(session.ask(name, bindings, wanted.level))
+        asked.append(stream.walk.session.ask(name, bindings, wanted.level))
     for stream, rows in zip(streams, asked, strict=True):
-        stream.take(await rows)
+        found = await rows
+        stream.take(block_of(found) if stream.wanted.with_bodies else block_of_ids(found))
+
+
+def _alike(streams: Sequence[_Stream]) -> bool:
+    """Whether several are asked the same, and their rows are not too many for one answer."""
+    if len(streams) < 2 or len({(stream.after, stream.upto) for stream in streams}) > 1:
+        return False
+    wanted = streams[0].wanted
+    together = sum(stream.step for stream in streams)
+    return wanted.with_bodies and not wanted.newest_first and together <= _ROWS_TOGETHER
+
+
+async def _fetch_together(streams: Sequence[_Stream]) -> None:
+    walk, after, upto = streams[0].walk, streams[0].after, streams[0].upto
+    step, numbers = min(stream.step for stream in streams), [stream.place[-1] for stream in streams]
+    bindings = (*walk.partition, numbers, after.uuid, upto.uuid, step)
+    blocks = blocks_of(await walk.session.ask("read_together", bindings, walk.level))
+    for stream, number in zip(streams, numbers, strict=True):
+        stream.step = step
+        stream.take(blocks.get(number, NO_ROWS))
 
 
 def _final(streams: Sequence[_Stream], upcoming: Bucket | None, *, newest_first: bool) -> Block:
@@ -129,91 +155,6 @@ def _final(streams: Sequence[_Stream], upcoming: Bucket | None, *, newest_first:
     rows = [row for block in cut for row in block.rows()]
     rows.sort(key=itemgetter(0, 1), reverse=newest_first)
     return Block.of_rows(rows)
-
-
-Found = tuple[Bucket, list[Mark]]
-"""A bucket and all that is said of it."""
-
-
-class _Walk:
-    """The buckets that overlap a span, in order, with their largest body's size class; listed as they are needed."""
-
-    def __init__(self, session: CassandraSession, partition: PartitionId, span: Span, wanted: Wanted) -> None:
-        self.session = session
-        self.partition = partition
-        self.wanted = wanted
-        self.after, self.upto = span
-        self._wide = _Marked(self, 0, self.after.ticks, self.upto.ticks)
-        self._finer: list[tuple[Found, _Marked]] = []
-
-    async def next(self) -> tuple[Bucket, int] | None:
-        while not self._finer:
-            found = await self._wide.next()
-            if found is None:
-                return None
-            wide, marks = found
-            if wide.end < self.after.ticks:
-                continue
-            await self._open_finer(wide, sorted({mark.level for mark in marks} - {0}))
-            own = [mark.size_class for mark in marks if mark.level == 0]
-            if own:
-                return wide, max(own)
-        (bucket, marks), level = self._finer.pop(self._first_of_finer())
-        await self._go_on_with(level)
-        return bucket, max(mark.size_class for mark in marks)
-
-    async def _open_finer(self, wide: Bucket, levels: Sequence[int]) -> None:
-        low, high = max(wide.start, self.after.ticks), min(wide.end, self.upto.ticks)
-        for level in levels:
-            await self._go_on_with(_Marked(self, level, low, high))
-
-    async def _go_on_with(self, level: _Marked) -> None:
-        found = await level.next()
-        if found is not None:
-            self._finer.append((found, level))
-
-    def _first_of_finer(self) -> int:
-        there = [found[0] for found, _ in self._finer]
-        if self.wanted.newest_first:
-            return max(range(len(there)), key=lambda at: (there[at].end, -there[at].level))
-        return min(range(len(there)), key=lambda at: (there[at].start, there[at].level))
-
-
-class _Marked:
-    """The buckets of one level between two moments."""
-
-    def __init__(self, walk: _Walk, level: int, low_ticks: int, high_ticks: int) -> None:
-        self._walk = walk
-        self._level = level
-        self._low, self._high = Bucket.at(level, low_ticks).number, Bucket.at(level, high_ticks).number
-        self._limit = _MARKS
-        self._found: deque[Found] = deque()
-
-    async def next(self) -> Found | None:
-        while not self._found and self._low <= self._high:
-            await self._ask()
-        return self._found.popleft() if self._found else None
-
-    async def _ask(self) -> None:
-        """One query more; a bucket whose marks did not all fit is asked for again, with those behind it."""
-        walk = self._walk
-        name = "buckets_descending" if walk.wanted.newest_first else "buckets_ascending"
-        rows = await walk.session.ask(name, (*walk.partition, self._low, self._high, self._limit), walk.wanted.level)
-        if rows and rows[0][2] is not None:
-            # Nothing lives below the partition's head, if one was noted: no need to look there.
-            walk.after = max(walk.after, MessageId.from_bytes(rows[0][2]).before())
-        groups = [(number, [Mark.from_number(row[1]) for row in of]) for number, of in groupby(rows, itemgetter(0))]
-        whole = len(rows) < self._limit
-        if not whole and len(groups) == 1:
-            self._limit *= 4
-            return
-        self._found.extend((Bucket.from_number(number), marks) for number, marks in groups[: None if whole else -1])
-        if whole:
-            self._low, self._high = 1, 0
-        elif walk.wanted.newest_first:
-            self._high = groups[-1][0]
-        else:
-            self._low = groups[-1][0]
 
 
 class PageBuilder:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Iterator, Sequence
-from itertools import compress
+from itertools import compress, groupby
 from typing import Any, NamedTuple
 
 from queuey.ids import TICKS_PER_SECOND, MessageId, tail_from_low
@@ -135,8 +135,22 @@ def block_of(found: Rows) -> Block:
     """What the statements ``read_...`` and ``message_find`` found."""
     if not found:
         return NO_ROWS
-    ids, expires, seals, content_types, keys, bodies = zip(*found, strict=True)
-    return Block(*_ids(ids), expires, seals, content_types, keys, bodies)
+    return _block(*zip(*found, strict=True))
+
+
+def _block(ids: Sequence[bytes], *others: Any) -> Block:
+    return Block(*_ids(ids), *others)
+
+
+def blocks_of(found: Rows) -> dict[int, Block]:
+    """What ``read_together`` found, by bucket: the rows of each come one after the other."""
+    blocks, first = {}, 0
+    *columns, buckets = zip(*found, strict=True) if found else ((),)
+    for bucket, of in groupby(buckets):
+        end = first + len(list(of))
+        blocks[bucket] = _block(*[column[first:end] for column in columns])
+        first = end
+    return blocks
 
 
 def block_of_ids(found: Rows) -> Block:

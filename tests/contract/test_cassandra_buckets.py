@@ -11,13 +11,14 @@ import pytest
 
 from queuey.clock import ManualClock
 from queuey.ids import MAX_ID, TICKS_PER_SECOND, ZERO_ID, IdGenerator, MessageId
-from queuey.storage import MessageStore, cassandra_fills, cassandra_messages, cassandra_reader
+from queuey.storage import MessageStore, cassandra_fills, cassandra_messages, cassandra_walk
 from queuey.storage.cassandra_buckets import FINEST, WIDTHS, Bucket
 from queuey.storage.cassandra_messages import CassandraMessages, Timing
 from queuey.storage.cassandra_session import CassandraSession
 from queuey.storage.contract import PartitionHistory
-from queuey.storage.contract.common import Log, draft, drive_histories
+from queuey.storage.contract.common import Log, done, draft, drive_histories
 from queuey.storage.contract.reading import Reading
+from tests.functional.servers import eventually
 
 
 @pytest.fixture
@@ -25,7 +26,7 @@ def store(
     session: CassandraSession, clock: ManualClock, ids: IdGenerator, monkeypatch: pytest.MonkeyPatch
 ) -> Iterator[CassandraMessages]:
     monkeypatch.setattr(cassandra_fills, "FULL_ROWS", 1)
-    monkeypatch.setattr(cassandra_reader, "_MARKS", 2)
+    monkeypatch.setattr(cassandra_walk, "_MARKS", 2)
     monkeypatch.setattr(cassandra_messages, "_DELETES_PER_HEAD", 3)
     store = CassandraMessages(session, clock, ids, timing=Timing(), guard=None)
     yield store
@@ -70,3 +71,26 @@ class TestSmallBuckets(Reading):
         assert got == sorted(kept, reverse=newest_first)
         assert {Bucket.of(one).level for one in kept} == set(range(FINEST + 1))
         assert crossed == 6
+
+    def test_what_another_server_puts_below_a_head_that_is_remembered_is_read(
+        self, store: CassandraMessages, session: CassandraSession, clock: ManualClock, ids: IdGenerator
+    ) -> None:
+        """A reader begins at the head it met last, unless it was forgotten since."""
+        log = Log(store, clock)
+        placed = log.add(*[b"x"] * 6)
+        clock.advance(11 * 86_400.0)  # so that the head lies in another of the widest buckets
+        placed += log.add(*[b"x"] * 6)
+        clock.advance(3.0)
+        log.delete(*[(1, one) for one in placed[:6]])
+
+        def remembers() -> bool:
+            assert log.bodies() == [b"x"] * 6
+            guess = store._lately.guess(log.queue.partition(1))
+            return guess is not None and guess.head_ticks == placed[6].ticks
+
+        assert eventually(remembers)
+        other = CassandraMessages(session, clock, ids, timing=Timing(), guard=None)
+        done(other.put(log.queue, [(1, placed[5])], body=b"back", content_type=None, ttl_seconds=600))
+
+        assert log.bodies() == [b"back", *[b"x"] * 6]
+        other.close()
