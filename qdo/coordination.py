@@ -20,9 +20,9 @@ from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
 from qdo.assign import Assignment, Partition
-from queuey.ids import MessageId
+from queuey.ids import MessageId, tail_from_low
 
-__all__ = ["TRUSTED_SHARE", "Claim", "Coordinator", "Member", "Offset", "Plan"]
+__all__ = ["TRUSTED_SHARE", "Claim", "Coordinator", "Member", "Offset", "Plan", "last_id_of"]
 
 TRUSTED_SHARE = 2 / 3
 """Of the session timeout: for so long after the last answer nobody else can have taken over (G15)."""
@@ -48,6 +48,15 @@ class Offset(NamedTuple):
         if len(incarnation) != 32:
             raise ValueError(f"{text!r} is no offset")
         return cls(incarnation, MessageId.parse(message_id))
+
+
+_LAST_LOW = 0xBF7F7F7F7F7F7F7F
+"""With the variant of RFC 4122, the last in Cassandra's order, which is signed byte by byte."""
+
+
+def last_id_of(ticks: int) -> MessageId:
+    """The greatest id that a message of this tick could have: unlike a bound it can be written down, as an offset."""
+    return MessageId(ticks, tail_from_low(_LAST_LOW))
 
 
 class Member(NamedTuple):

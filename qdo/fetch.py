@@ -14,6 +14,7 @@ import threading
 from collections.abc import Callable, Mapping
 
 from qdo.client import Client
+from qdo.coordination import last_id_of
 from qdo.lanes import Lanes, cursor_of
 from queuey.clock import Clock
 from queuey.errors import CursorLost, QueueNotFound, QueueyError
@@ -156,5 +157,5 @@ class Fetcher:
         """Which incarnation of the queue there is, and where its end is."""
         self.requests += 1
         page = client.read(queue, limit=1, with_bodies=False)
-        start = MessageId.last_of(parse_timestamp(page.watermark)) if self._from_end else ZERO_ID
+        start = last_id_of(parse_timestamp(page.watermark)) if self._from_end else ZERO_ID
         self._incarnations[queue] = (page.incarnation, start)

@@ -125,9 +125,10 @@ class Lane:
             self._ahead.remove(self.done)
 
     def start_over(self, incarnation: str, start: MessageId) -> None:
-        """The places so far count no more; nothing is in the buffers."""
+        """The places so far count no more; nothing is in the buffers. A start behind the beginning is committed, or the next owner would choose another."""
         self.incarnation = incarnation
-        self.done = self.committed = None
+        self.done = start if start > ZERO_ID else None
+        self.committed = None
         self.fetched = start
         self.read_upto = 0
         self._order.clear()

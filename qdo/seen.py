@@ -13,7 +13,7 @@ from typing import NamedTuple
 
 from qdo.assign import Partition
 from qdo.client import Client
-from qdo.coordination import Coordinator, Member
+from qdo.coordination import Coordinator, Member, Offset, last_id_of
 from qdo.dead import DEFAULT_DEAD_LETTERS, DeadLetters
 from qdo.lag import MOST_COUNTED, Standing, lags, standings
 from qdo.offsets import offset_of
@@ -119,7 +119,13 @@ def _standings(
         return ()
     offsets = {Partition(look.queue, each.partition): offset for each in at if (offset := offset_of(each)) is not None}
     partitions = [Partition(look.queue, each.partition) for each in at]
-    behind = lags(client, partitions, offsets, most=most)
+    since = _since(slot) - 1
+    begins = {
+        Partition(look.queue, each.partition): Offset(each.incarnation, last_id_of(since))
+        for each in at
+        if since > 0 and each.timestamp is None
+    }
+    behind = lags(client, partitions, begins | offsets, most=most)
     owner = None if slot is None else slot.owner
     generations = {each.partition: each.generation for each in at}
     return [Standing(each, owner, generations[each.number], offsets.get(each), behind.get(each)) for each in partitions]

@@ -24,7 +24,7 @@ from typing import NamedTuple
 
 from qdo.assign import Partition
 from qdo.client import Client, GroupOffset
-from qdo.coordination import Claim, Coordinator, Offset
+from qdo.coordination import Claim, Coordinator, Offset, last_id_of
 from qdo.fetch import Fetcher
 from qdo.lanes import Lane, Lanes
 from queuey.clock import Clock
@@ -106,6 +106,8 @@ class _Slot:
     swept: int
     open: bool = True
     sweeps: int = 0
+    begins: bool = False
+    """Behind what is there; it waits until that moment is recorded, lest its next owner begin later."""
 
 
 @dataclass
@@ -165,10 +167,12 @@ class Slots:
         is_meant: Callable[[str], bool],
         make_lane: Callable[[Claim, Offset], Lane],
         clock: Clock,
+        from_end: bool = False,
     ) -> None:
         """:param list_queues: names of all queues of the subscription, with the number of their partitions.
         :param is_meant: whether a queue is one of these.
         :param make_lane: given a queue's partition, and where to go on.
+        :param from_end: a slot in which nobody ever worked begins with messages to come.
         """
         self._coordinator = coordinator
         self._lanes = lanes
@@ -179,6 +183,7 @@ class Slots:
         self._is_meant = is_meant
         self._make_lane = make_lane
         self._clock = clock
+        self._from_end = from_end
         self._slots: dict[int, _Slot] = {}
         self._warm: dict[str, _Warm] = {}
         self._cooled: dict[str, _Cooled] = {}
@@ -201,7 +206,8 @@ class Slots:
         with self._lock:
             for claim, offset in claims.items():
                 ticks = 0 if offset is None else offset.message_id.ticks
-                self._slots[claim.partition.number] = _Slot(claim, ticks, ticks)
+                begins = self._from_end and offset is None
+                self._slots[claim.partition.number] = _Slot(claim, ticks, ticks, begins=begins)
         self._more.set()
 
     def losing(self, claims: Collection[Claim]) -> None:
@@ -311,6 +317,9 @@ class Slots:
         )
         for slot in moved:
             slot.recorded = moments[slot.claim.partition.number]
+            if slot.begins:
+                slot.begins = False
+                self._more.set()
         return refused
 
     def _floor_of(self, warm: _Warm) -> int:
@@ -369,7 +378,7 @@ class Slots:
                 slot, warm, cooled = self._slots.get(slot_of(name)), self._warm.get(name), self._cooled.get(name)
                 if warm is not None:
                     warm.partitions = max(warm.partitions, partitions)
-                elif slot is not None and slot.open and self._is_meant(name):
+                elif slot is not None and slot.open and not slot.begins and self._is_meant(name):
                     since = slot.swept if cooled is None else cooled.since(partitions)
                     self._warm[name] = _Warm(slot, partitions, since)
 
@@ -385,7 +394,10 @@ class Slots:
         if first is not None and not upto:
             return  # it has just been deleted: soon again
         with self._lock:
-            slots = {number: slot for number, slot in self._slots.items() if slot.open}
+            for slot in self._slots.values():
+                if slot.begins and not slot.swept:
+                    slot.swept, slot.begins = upto, upto > 0  # where there is no queue, there is nothing to leave out
+            slots = {number: slot for number, slot in self._slots.items() if slot.open and not slot.begins}
             warm, cooled = set(self._warm), dict(self._cooled)
         listed = {name: n for name, n in self._list_queues(client).items() if slot_of(name) in slots} if slots else {}
         self._compare(warm, listed)
@@ -463,7 +475,7 @@ class Slots:
                 return
             for each in found:
                 claim = Claim(Partition(queue, each.partition), each.generation)
-                start = Offset(each.incarnation, ZERO_ID if each.id is None else each.id)
+                start = Offset(each.incarnation, each.id or _beginning(each, warm.floor))
                 warm.lanes.append(self._make_lane(claim, start))
                 self._lanes.add(warm.lanes[-1])
             warm.until = self._clock.elapsed() + WARM_SECONDS
@@ -495,6 +507,11 @@ class Slots:
                         self._cooled[name] = _Cooled(warm.slot, warm.partitions, read_upto, warm.slot.swept)
                         self._lanes.remove([lane.claim for lane in warm.lanes])
                         del self._warm[name]
+
+
+def _beginning(offset: GroupOffset, floor: int) -> MessageId:
+    """Where to begin in a partition whose offset has no id: behind what counts as finished, unless it was set back to its beginning."""
+    return last_id_of(floor) if floor and offset.timestamp is None else ZERO_ID
 
 
 def _finished(lane: Lane) -> int:

@@ -132,8 +132,6 @@ class Worker:
                 raise ConfigurationError(f"{what} is {value}: expected 1 or more")
         if at_most_once and by_key > 1:
             raise ConfigurationError("at_most_once records before the job begins, and so goes one by one: no by_key")
-        if slots and from_end:
-            raise ConfigurationError("from_end: a group that works by slots begins with the oldest message")
         if not queues:
             raise ConfigurationError("no queue to work on: name one, or a pattern")
         self._clock = clock or SystemClock()
@@ -153,7 +151,7 @@ class Worker:
         self._hung_seconds = hung_seconds
         self._exit_at_end = exit_at_end
         self._lanes = Lanes(prefetch_messages=prefetch_messages, prefetch_bytes=prefetch_bytes)
-        self._fetcher = Fetcher(make_client, self._lanes, self._clock, from_end=from_end)
+        self._fetcher = Fetcher(make_client, self._lanes, self._clock, from_end=from_end and not slots)
         self._caller = caller_of(job, processes)
         self._call = self._caller.call
         """The job, or :meth:`_timed` where somebody wants to know how long it takes."""
@@ -182,6 +180,7 @@ class Worker:
                 is_meant=lambda name: is_meant(name, self._patterns, self._is_dead_letters),
                 make_lane=self._make_lane,
                 clock=self._clock,
+                from_end=from_end,
             )
         self.counts = Counts()
         self._told = (self._clock.elapsed(), 0)

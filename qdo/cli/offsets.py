@@ -12,14 +12,14 @@ from qdo.assign import Partition
 from qdo.cli.options import Workplace, queues_option, with_workplace
 from qdo.cli.status import id_of, row, say_if_cut, time_of
 from qdo.client import Client
-from qdo.coordination import Coordinator, Offset
+from qdo.coordination import Coordinator, Offset, last_id_of
 from qdo.lag import Standing, lags
 from qdo.positions import STATUS_QUEUE, positions, to_offsets
 from qdo.seen import see
 from queuey.cli.output import NothingFound, output_option, say, write_rows
 from queuey.cli.times import Moment
 from queuey.errors import InvalidParameter
-from queuey.ids import ZERO_ID, MessageId, parse_timestamp, tail_from_low
+from queuey.ids import ZERO_ID, MessageId, parse_timestamp
 
 COLUMNS = ("queue", "partition", "message_id", "time", "lag_messages", "lag_exact", "lag_seconds")
 PREVIEW_COLUMNS = ("queue", "partition", "old_message_id", "old_time", "message_id", "time", "lag_before", "lag_after")
@@ -46,10 +46,6 @@ def show(workplace: Workplace, queues: tuple[str, ...], output: str | None) -> N
     if not found:
         raise NothingFound(f"group {workplace.group} has no offsets on {workplace.where}")
     write_rows([{name: row(each)[name] for name in COLUMNS} for each in found], COLUMNS, output)
-
-
-_LAST_LOW = 0xBF7F7F7F7F7F7F7F
-"""With the variant of RFC 4122, the last in Cassandra's order, which is signed byte by byte."""
 
 
 class Target(click.ParamType[str]):
@@ -109,13 +105,8 @@ def place_of(to: str, watermark: str) -> MessageId:
     if to == "beginning":
         return ZERO_ID
     if to == "end":
-        return _last_id_of(parse_timestamp(watermark))
-    return _last_id_of(parse_timestamp(to) - 1) if "." in to else MessageId.parse(to)
-
-
-def _last_id_of(ticks: int) -> MessageId:
-    """The greatest id that a message of this tick could have: unlike a bound it can be written down."""
-    return MessageId(ticks, tail_from_low(_LAST_LOW))
+        return last_id_of(parse_timestamp(watermark))
+    return last_id_of(parse_timestamp(to) - 1) if "." in to else MessageId.parse(to)
 
 
 @offsets_command.command("import")

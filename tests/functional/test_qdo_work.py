@@ -331,6 +331,21 @@ def test_metrics_are_told_at_the_address_that_is_printed(crew: Crew) -> None:
     assert "joined" in {line["event"] for line in logged}
 
 
+def test_what_came_after_the_beginning_at_the_end_is_not_lost_with_who_began_there(crew: Crew) -> None:
+    queue = crew.server.queue(partitions=1)
+    crew.server.fill(queue, "old")
+    worker = crew.start("work", "jobs:wait", "--queue", queue, "--from-end", "--session-seconds", "2")
+    eventually(lambda: crew.run("offsets", "show").code == 0, seconds=WAIT_SECONDS)
+    crew.server.fill(queue, "new")
+    crew.until_noted("begun new")
+
+    worker.kill()
+    worker.wait()
+
+    assert crew.work("note", queue, "--from-end").code == 0
+    assert crew.notes == ["begun new", "1 new"]
+
+
 def test_a_queue_that_is_still_to_come_is_waited_for(crew: Crew) -> None:
     worker = crew.start("work", "jobs:note", "--queue", "q-late")
     eventually(lambda: "there is no queue q-late yet: it is waited for" in crew.said(worker), seconds=WAIT_SECONDS)
