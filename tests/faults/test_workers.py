@@ -6,10 +6,14 @@ import random
 from collections.abc import Callable
 from pathlib import Path
 
+import pytest
+
+from queuey.errors import OutcomeUnknown, ServerUnreachable, StorageUnavailable
 from tests.conftest import Figures
-from tests.faults.crew import Crew
+from tests.faults.crew import Crew, SlotCrew
 from tests.faults.node import Node
 from tests.functional.servers import eventually
+from tests.services.ports import free_ports
 
 STEPS = (3600.0, -7200.0, 1e8, -2e8)
 """Of a wall clock, one after the other, seconds."""
@@ -26,6 +30,24 @@ def test_workers_of_one_machine_lose_nothing(
                 crew.grow()
                 crew.storm()
                 crew.wait_until_owned()
+
+
+@pytest.mark.parametrize("kind", [Crew, SlotCrew])
+def test_queuey_is_killed_and_workers_go_on_when_it_is_back(
+    tmp_path: Path, rounds: Callable[[int], range], chance: random.Random, figures: Figures, kind: type[Crew]
+) -> None:
+    """Nothing is begun twice for it, and nobody ends; who divides slots has to look by itself for what came: the server has forgotten it."""
+    with Node(tmp_path, port=free_ports(1, ["127.0.0.1"])[0]) as node, kind(node.door, tmp_path, chance) as crew:
+        crew.forgiven = (OutcomeUnknown, StorageUnavailable, ServerUnreachable)
+        with crew.at_work(figures, f"server-killed-{kind.__name__}"):
+            for _ in rounds(1):
+                for _ in range(2):
+                    node.kill()
+                    crew.wait_until_idle()
+                    node.start()
+                    crew.wait_until_owned()
+                assert [hand.poll() for hand in crew.hands] == [None] * 3
+                crew.relieve()
 
 
 def test_wall_clocks_are_set_and_nobody_dies_of_it(
