@@ -10,12 +10,12 @@ import gc
 import logging
 import re
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, Self
 
 import requests
 
-from qdo.client import Client, Message, QueueSettings, Survey
+from qdo.client import Client, Message, Survey
 from qdo.pipeline.options import Reach, Subscription
 from qdo.pipeline.plan import Part, until_text
 from qdo.pipeline.rows import Rows, last_id
@@ -70,9 +70,13 @@ def subscribed(client: Client, subscription: Subscription) -> Sequence[str]:
     """Names of the queues: those that match now, or those that are named, there or not."""
     if subscription.pattern is None:
         return subscription.names
-    wanted = re.compile(subscription.pattern)
-    found: Iterator[QueueSettings] = client.queues()
-    return [queue.name for queue in found if wanted.fullmatch(queue.name)]
+    return fitting((queue.name for queue in client.queues()), subscription)
+
+
+def fitting(names: Iterable[str], subscription: Subscription) -> Sequence[str]:
+    """Those that fit the pattern."""
+    wanted = re.compile(subscription.pattern or "")
+    return [name for name in names if wanted.fullmatch(name)]
 
 
 def survey(

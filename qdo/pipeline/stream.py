@@ -11,6 +11,7 @@ from pyspark.sql.datasource import DataSourceStreamReader
 from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadLimit, ReadMaxRows, SupportsTriggerAvailableNow
 
 from qdo.client import Client, Survey
+from qdo.pipeline.candidates import Candidates
 from qdo.pipeline.offsets import Offsets, QueueOffset, from_json, to_json
 from qdo.pipeline.options import ReadOptions
 from qdo.pipeline.plan import TASK_ROWS, Part, dealt, shares
@@ -36,6 +37,7 @@ class QueueyStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._reader = reader_of(options, schema)
         self._clock = clock
         self._client: Client | None = None
+        self._candidates = Candidates(options.subscription)
         self._target: Offsets | None = None
         """What Trigger.AvailableNow comes to its end at."""
         self._newest: Offsets | None = None
@@ -65,14 +67,14 @@ class QueueyStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         offsets = from_json(start)
         most = limit.max_rows if isinstance(limit, ReadMaxRows) else None
         newest, waiting = self._look(offsets, most)
-        self._newest = newest
+        self._newest = newest = {**offsets, **newest}
         if not waiting or (self._target is None and self._holds_back(sum(waiting.values()))):
             return start
         total = sum(waiting.values())
         if most is not None and total > most:
             newest, total = self._cut(offsets, newest, waiting, most), most
         self._held_since = None
-        return to_json({**offsets, **newest}, self._tasks(total, len(waiting)))
+        return to_json(newest, self._tasks(total, len(waiting)))
 
     def reportLatestOffset(self) -> dict[str, Any] | None:
         """What was there at the last look, whatever the limits made of it."""
@@ -121,7 +123,7 @@ class QueueyStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def _survey(self, queue: str, offset: QueueOffset | None = None, count: int | None = None) -> Survey | None:
         """What came after an offset, in all partitions; None of a queue that is not there, and of no concern.
 
-        :raises DataLost: the queue is gone, or another one of its name is there.
+        :raises DataLost: a queue that is named is gone, or another one of its name is there. A pattern is of what there is.
         """
         where: dict[str, Any] = {}
         if offset is not None:
@@ -129,6 +131,8 @@ class QueueyStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         try:
             return survey(self._ask(), queue, count=count, **where)
         except (CursorLost, QueueNotFound) as error:
+            if isinstance(error, QueueNotFound) and self._options.subscription.pattern is not None:
+                return None
             if self._options.fail_on_data_loss:
                 raise DataLost(
                     f"queue {queue} was deleted, or made anew: {error} failOnDataLoss=false goes on with what is there now"
@@ -153,12 +157,15 @@ class QueueyStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return QueueOffset(there.incarnation, {n: id_ for n, id_ in ids.items() if isinstance(id_, MessageId)})
 
     def _look(self, offsets: Offsets, most: int | None) -> tuple[dict[str, QueueOffset], Waiting]:
-        """How far each queue could be read, and how many messages that would be, those of a partition counted as far as it matters."""
+        """How far each queue could be read that was looked at, and how many messages that would be.
+
+        Those of a partition are counted as far as it matters.
+        """
         count = most or max(TASK_ROWS, self._options.min_per_trigger or 0)
         newest: dict[str, QueueOffset] = {}
         waiting: Waiting = {}
         self._counts.clear()
-        for name in self._names():
+        for name in self._candidates.now(self._ask()):
             offset = offsets.get(name)
             found = self._survey(name, offset, count)
             if found is None:
@@ -173,6 +180,7 @@ class QueueyStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
                 waiting[name, number] = span.messages or 1
                 if not span.more and end == span.newest:
                     self._counts[name, number, offset.at(number), end] = span.messages or 0
+        self._candidates.left(name for name, _ in waiting)
         return newest, waiting
 
     def _ends(self, queue: str, found: Survey) -> Mapping[int, MessageId]:

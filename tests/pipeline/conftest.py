@@ -13,6 +13,8 @@ from collections.abc import Iterator
 from decimal import Decimal
 
 import pytest
+import requests
+from prometheus_client.parser import text_string_to_metric_families
 from pyspark.sql import SparkSession
 
 import qdo.pipeline
@@ -38,6 +40,7 @@ def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
     """Two cores, and a task that fails is tried again: plain ``local[2]`` never does that."""
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
     folder = tmp_path_factory.mktemp("spark")
+    (folder / "events").mkdir()
     session = (
         SparkSession.builder.master("local[2,4]")
         .appName("tests")
@@ -49,6 +52,9 @@ def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
         .config("spark.sql.session.timeZone", "UTC")
         .config("spark.sql.warehouse.dir", str(folder / "warehouse"))
         .config("spark.local.dir", str(folder / "local"))
+        .config("spark.eventLog.enabled", "true")
+        .config("spark.eventLog.compress", "false")
+        .config("spark.eventLog.dir", (folder / "events").as_uri())
         .config("spark.python.unix.domain.socket.enabled", "true")
         .config("spark.log.level", "ERROR")
         .getOrCreate()
@@ -115,3 +121,10 @@ def fill(client: Client, *, partitions: int = 2, messages: int = 10, size: int =
             client.append_batch(queue, [NewMessage(body, partition=partition) for body in bodies[first : first + 500]])
     settle(client, queue)
     return queue
+
+
+def counted(door: Door, name: str, **labels: str) -> float:
+    """A server's metric, summed over all labels but these."""
+    text = requests.get(f"{door.url}/metrics", timeout=10).text
+    samples = [sample for family in text_string_to_metric_families(text) for sample in family.samples]
+    return sum(each.value for each in samples if each.name == name and labels.items() <= each.labels.items())

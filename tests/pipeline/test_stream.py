@@ -26,7 +26,7 @@ from queuey.errors import DataLost
 from queuey.ids import EPOCH_TICKS, MessageId
 from tests.functional.client import new_name
 from tests.functional.servers import Door, eventually
-from tests.pipeline.conftest import APPLICATION, KEY, append, fill, on_both_stores
+from tests.pipeline.conftest import APPLICATION, KEY, append, counted, fill, on_both_stores, settle
 
 SCHEMA = StructType([StructField("message_id", StringType())])
 
@@ -166,6 +166,57 @@ def test_a_queue_that_was_deleted_is_lost_unless_that_is_to_be_passed_over(
     tolerant.run()
 
     assert tolerant.rows.count() == 41 + anew
+
+
+@on_both_stores
+def test_queues_of_a_pattern_are_read_whenever_something_comes_to_them(door: Door, client: Client) -> None:
+    stem = new_name()
+    names = [f"{stem}.{number}" for number in range(8)]
+    for name in names[:-1]:
+        client.create_queue(name, partitions=1)
+        client.append_batch(name, [f"{name} {number}" for number in range(5)])
+    settle(client, names[-2])
+    stream = Stream(door, subscribePattern=rf"{stem}\..*", startingOffsets="earliest")
+    offset, read = stream.reader.initialOffset(), Counter[str]()
+
+    def drain(most: int) -> int:
+        """Micro-batches until there is nothing."""
+        nonlocal offset
+        for batches in range(20):
+            end = stream.latest(offset, most)
+            if end == offset:
+                return batches
+            read.update(stream.read(offset, end))
+            offset = end
+        raise AssertionError("it does not come to an end")
+
+    assert drain(12) == 3  # what a limit leaves in a queue is read though nothing comes to it any more
+    client.create_queue(names[-1], partitions=1)
+    for name in names[-2:]:
+        append(client, name, "new")
+    client.delete_queue(names[0])  # which a pattern passes over
+    assert drain(12) == 1
+
+    assert sum(read.values()) == len(read) == 37
+
+
+def test_a_trigger_asks_about_no_queue_in_which_nothing_came(door: Door, client: Client) -> None:
+    stem = new_name()
+    for number in range(12):
+        client.create_queue(f"{stem}.{number}", partitions=1)
+    stream = Stream(door, subscribePattern=rf"{stem}\..*")
+    start = stream.latest(stream.reader.initialOffset())
+
+    def requests_of_a_look() -> int:
+        before = counted(door, "queuey_http_request_duration_seconds_count")
+        stream.latest(start)
+        return (
+            int(counted(door, "queuey_http_request_duration_seconds_count") - before) - 1
+        )  # which asked for the count
+
+    assert requests_of_a_look() == 1
+    client.append(f"{stem}.7", "x")
+    assert requests_of_a_look() == 2
 
 
 class Stream:
