@@ -11,6 +11,7 @@ import signal
 import subprocess
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 import requests
@@ -75,13 +76,55 @@ def test_three_workers_divide_the_partitions_and_say_so(crew: Crew) -> None:
         told = crew.run("status", "--json")
         return sorted(member["partitions"] for member in json.loads(told.text)["members"]) if told.code == 0 else []
 
+    def members() -> list[Any]:
+        found: list[Any] = json.loads(crew.run("status", "--json").text)["members"]
+        return found
+
     eventually(lambda: owners() == [1, 1, 2], seconds=WAIT_SECONDS)
     crew.until_noted(*notes)
+    eventually(lambda: sum(each["done"] or 0 for each in members()) == len(notes), seconds=WAIT_SECONDS)
+    for each in members():
+        assert each["committed"] is not None
+        assert each["per_second"] >= 0
+        assert (each["failed"], each["dead"], each["pid"] in {worker.pid for worker in workers}) == (0, 0, True)
 
     assert [crew.end(worker) for worker in workers] == [0, 0, 0]
     assert sorted(crew.notes) == sorted(notes)
     told = json.loads(crew.run("status", "--json").text)
     assert (told["members"], told["lag_messages"], told["lag_seconds"]) == ([], 0, 0.0)
+
+
+def test_queues_that_come_grow_and_go_are_noticed_within_ten_seconds_and_nobody_stops(crew: Crew) -> None:
+    crew.server.create("p-old", partitions=2)
+    workers = [crew.start("work", "jobs:note", "--queue", "p-*") for _ in range(2)]
+
+    def standings() -> dict[tuple[str, int], tuple[str, int]]:
+        told = crew.run("status", "--json")
+        rows = json.loads(told.text)["partitions"] if told.code == 0 else []
+        return {(row["queue"], row["partition"]): (row["owner"], row["generation"]) for row in rows if row["owner"]}
+
+    def work(queue: str, partition: int, text: str) -> None:
+        crew.server.fill(queue, text, partition=partition)
+        eventually(lambda: f"{partition} {text}" in crew.notes, seconds=10)
+
+    def old() -> list[tuple[str, int] | None]:
+        return [standings().get(("p-old", number)) for number in (1, 2)]
+
+    eventually(
+        lambda: len(standings()) == 2 and len({owner for owner, _ in standings().values()}) == 2, seconds=WAIT_SECONDS
+    )
+    before = old()
+
+    crew.server.create("p-new", partitions=2)
+    work("p-new", 2, "new")
+    crew.server.create("p-old", partitions=4)
+    work("p-old", 4, "grown")
+    crew.server.call("DELETE", "p-new")
+    eventually(lambda: {queue for queue, _ in standings()} == {"p-old"}, seconds=10)
+    work("p-old", 1, "goes on")
+
+    assert old() == before
+    assert [crew.end(worker) for worker in workers] == [0, 0]
 
 
 def test_two_groups_each_do_everything(crew: Crew) -> None:

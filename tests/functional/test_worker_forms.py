@@ -117,6 +117,53 @@ def test_a_failing_message_holds_up_its_own_partition_alone(worker: Run, make_cl
     assert seen.index(19) < seen.index(0)
 
 
+def test_a_job_that_hangs_is_reported_and_the_other_partitions_go_on(
+    worker: Run, make_client: Callable[[], Client], caplog: pytest.LogCaptureFixture
+) -> None:
+    name = new_name()
+    fill(make_client, name, [NewMessage(str(number), partition=number % 2 + 1) for number in range(20)], 2)
+    go, others = threading.Event(), set[str]()
+
+    def job(message: Message, context: Context) -> None:
+        if message.text == "0":
+            assert go.wait(60)
+        elif context.partition == 2:
+            others.add(message.text)
+
+    found = worker(job, name, hung_seconds=0.2)
+    thread = threading.Thread(target=found.run)
+    thread.start()
+    eventually(lambda: len(others) == 10 and f"a job in {name}:1 takes longer than 0.2 s" in caplog.text)
+    go.set()
+    thread.join(30)
+
+    assert found.counts.done == 20
+    assert caplog.text.count("takes longer") == 1
+
+
+def test_a_job_is_told_where_it_is_and_how_late(worker: Run, make_client: Callable[[], Client]) -> None:
+    name = new_name()
+    fill(make_client, name, [NewMessage("x")])
+    told: list[Context] = []
+    lags: list[float] = []
+
+    def job(message: Message, context: Context) -> None:
+        told.append(context)
+        lags.append(context.lag_seconds)
+        if context.attempt == 1:
+            raise ValueError("once more")
+
+    worker(job, name, retry=RetryPolicy(first_seconds=0.3, jitter=0)).run()
+    fill(make_client, name, [NewMessage("y")])
+    worker(job, name).run()
+
+    first, second = told[0], told[-1]
+    assert (first.queue, first.partition, first.group) == (name, 1, "default")
+    assert first.member
+    assert lags[1] >= lags[0] + 0.3 > 0.3
+    assert second.generation > first.generation
+
+
 def test_stop_worker_leaves_its_message_to_the_next(worker: Run, make_client: Callable[[], Client]) -> None:
     name = new_name()
     fill(make_client, name, [NewMessage(str(number)) for number in range(5)])
