@@ -155,6 +155,8 @@ def picked(column: Sequence[T], chosen: Sequence[int]) -> Sequence[T]:
 
 def taken_from(columns: Columns, chosen: Sequence[int]) -> Columns:
     """The messages that are wanted."""
+    if isinstance(chosen, range) and len(chosen) == len(columns):
+        return columns
     return Columns(*[picked(column, chosen) for column in columns.all()])
 
 

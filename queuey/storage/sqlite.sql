@@ -168,8 +168,8 @@ select seq, last_ticks, last_tail from (
 -- pack_head: what decides about its messages
 select head, head_crc from packs where seq = ?1
 
--- pack_rest: their bodies, content types and keys
-select rest, rest_crc from packs where seq = ?1
+-- pack: a whole pack
+select head, head_crc, rest, rest_crc from packs where seq = ?1
 
 -- pack_insert: messages as a pack
 insert into packs (

@@ -17,7 +17,7 @@ from queuey.storage.packs import cut, encoded, packed, read_unchecked
 from queuey.storage.seals import corrupt, seals_of
 from queuey.storage.sqlite_committer import Transaction
 from queuey.storage.sqlite_file import SQL
-from queuey.storage.sqlite_pages import PageBuilder, Wanted, head_of
+from queuey.storage.sqlite_pages import PageBuilder, Wanted, pack_of
 
 __all__ = ["insert", "remove", "seal"]
 
@@ -103,12 +103,11 @@ def _unpack(transaction: Transaction, place: bytes, seq: int, without: Collectio
 
     :raises CorruptMessage: its messages cannot be told from each other; nothing changed.
     """
-    head = head_of(transaction.look, seq)
+    head, rest = pack_of(transaction.look, seq)
     if head is None:
         raise corrupt(next(iter(without)))
-    ((data, _),) = transaction.look(SQL["pack_rest"], (seq,))
     try:
-        columns, seals = read_unchecked(head, data)
+        columns, seals = read_unchecked(head, rest.data)
     except ValueError as error:
         raise corrupt(next(iter(without))) from error
     transaction.look(SQL["pack_delete"], (seq,))

@@ -13,14 +13,14 @@ from typing import Any, NamedTuple
 
 from queuey.errors import CorruptMessage
 from queuey.ids import MessageId
-from queuey.model import Columns, Message, Page, Span
+from queuey.model import Bodies, Columns, Message, Page, Span
 from queuey.storage import packs
 from queuey.storage.packs import Head, Piece, picked, read_head, read_rest
 from queuey.storage.seals import all_match, corrupt
 from queuey.storage.sqlite_committer import Row
 from queuey.storage.sqlite_file import SQL
 
-__all__ = ["PackEntry", "PageBuilder", "Wanted", "head_of", "message_in", "one_row"]
+__all__ = ["PackEntry", "PageBuilder", "Wanted", "head_of", "message_in", "one_row", "pack_of"]
 
 Ask = Callable[[str, tuple[Any, ...]], Any]
 """Asks a further question of the same state of the file, and has its rows, see :meth:`queuey.storage.sqlite_reader.Reader.beside`."""
@@ -109,13 +109,13 @@ class PageBuilder:
         entry = PackEntry(MessageId(row[3], row[4]), MessageId(row[0], row[1]), row[5], row[6], row[7])
         if self._count == wanted.limit and entry.is_whole(wanted.span, wanted.now_ticks):
             return False
-        head = head_of(self._ask, entry.seq)
+        head, rest = self._opened(entry.seq)
         if head is None:
             return self._steps_over([entry.first] * entry.messages)
         chosen = entry.chosen(head, wanted.span, wanted.now_ticks)
         if not chosen:
             return True
-        found, damaged = self._read(entry, head, self._next(chosen) if not wanted.skip_corrupt else chosen)
+        found, damaged = _read(head, rest, self._next(chosen) if not wanted.skip_corrupt else chosen)
         self._steps_over(damaged)
         taken = self._fitting(found)
         self._add(found, taken)
@@ -131,13 +131,8 @@ class PageBuilder:
             return chosen[:left]
         return chosen[-left:] if left else chosen[:0]
 
-    def _read(self, entry: PackEntry, head: Head, chosen: Sequence[int]) -> tuple[Columns, Sequence[MessageId]]:
-        if self._wanted.with_bodies:
-            ((data, crc),) = self._ask(SQL["pack_rest"], (entry.seq,))
-            return read_rest(head, Piece(data, crc), chosen)
-        ticks, tails, expires = (picked(column, chosen) for column in head)
-        nothing = (None,) * len(chosen)
-        return Columns(ticks, tails, expires, nothing, nothing, (b"",) * len(chosen)), ()
+    def _opened(self, seq: int) -> tuple[Head | None, Piece | None]:
+        return pack_of(self._ask, seq) if self._wanted.with_bodies else (head_of(self._ask, seq), None)
 
     def _steps_over(self, damaged: Sequence[MessageId]) -> bool:
         if damaged and not self._wanted.skip_corrupt:
@@ -192,19 +187,33 @@ def head_of(ask: Ask, seq: int) -> Head | None:
     return read_head(Piece(data, crc))
 
 
+def pack_of(ask: Ask, seq: int) -> tuple[Head | None, Piece]:
+    """The head, None if it is not as it was written, and the rest."""
+    ((head, head_crc, rest, rest_crc),) = ask(SQL["pack"], (seq,))
+    return read_head(Piece(head, head_crc)), Piece(rest, rest_crc)
+
+
+def _read(head: Head, rest: Piece | None, chosen: Sequence[int]) -> tuple[Columns, Sequence[MessageId]]:
+    """Messages of a pack and the ids of the damaged among them; without their bodies, if there is no rest."""
+    if rest is not None:
+        return read_rest(head, rest, chosen)
+    ticks, tails, expires = (picked(column, chosen) for column in head)
+    nothing = (None,) * len(chosen)
+    return Columns(ticks, tails, expires, nothing, nothing, Bodies(b"", (0,) * (len(chosen) + 1), 0)), ()
+
+
 def message_in(ask: Ask, seq: int, message_id: MessageId, now_ticks: int) -> Message | None:
     """A message of the pack that it would be in.
 
     :raises CorruptMessage: it, or what tells where it is, is not as it was written.
     """
-    head = head_of(ask, seq)
+    head, rest = pack_of(ask, seq)
     if head is None:
         raise corrupt(message_id)
     chosen = head.inside(Span(message_id.before(), message_id))
     if not chosen or head.expires_ticks[chosen[0]] <= now_ticks:
         return None
-    ((data, crc),) = ask(SQL["pack_rest"], (seq,))
-    found, damaged = read_rest(head, Piece(data, crc), chosen)
+    found, damaged = read_rest(head, rest, chosen)
     if damaged:
         raise corrupt(message_id)
     return found[0]
