@@ -1,6 +1,7 @@
 """Workers: what they do to messages, and how long partitions are without one.
 
-``python -m tests.bench.workers bare|work|jobs|arrive URL FOLDER ...`` is one process of a row, and prints what it saw as JSON.
+``python -m tests.bench.workers bare|work|arrive URL WHERE ...`` is one process of a row, and prints what it saw as JSON; the group
+meets in a folder, or in a ZooKeeper at HOST:PORT.
 """
 
 from __future__ import annotations
@@ -17,12 +18,14 @@ from typing import Any
 
 from qdo import Client, Context, Message, Worker
 from qdo.local import LocalCoordinator
+from qdo.zookeeper import ZooKeeperCoordinator
 from queuey.clock import SystemClock
 from tests.bench.arrival import RATE
 from tests.bench.measure import BenchFailed, alternate, ratios
 from tests.bench.plan import BODY, Plan
 from tests.bench.servers import APPLICATION, KEY, ROOT, Server, queuey
 from tests.bench.table import Row, number, times
+from tests.services.zookeeper import ZooKeeper
 
 QUEUE = "work"
 ARRIVAL = "arrival"
@@ -31,6 +34,8 @@ JOB_SECONDS = 0.005
 JOBS = 600
 """Of 5 ms for each worker: three seconds' worth."""
 CREWS = (2, 4)
+PACED_THREADS, PACED_SECONDS = 4, 0.0002
+"""Some 10,000 messages a second: a pause of 0.2 ms takes a little longer."""
 _PAGE = 1000
 REQUESTS_BEFORE = 4000
 """That qdo 0.1 sent for 1,000 messages (queuey-api-v1 13.3)."""
@@ -71,10 +76,10 @@ class Seen:
         self.last = elapsed()
 
 
-def work(url: str, folder: str, group: str, threads: int, job_seconds: float) -> dict[str, float]:
+def work(url: str, where: str, group: str, threads: int, job_seconds: float) -> dict[str, float]:
     """Work on everything that is there."""
     seen = Seen(job_seconds)
-    worker = _worker(seen.job, url, folder, group, threads=threads, exit_at_end=True)
+    worker = _worker(seen.job, url, where, group, threads=threads, exit_at_end=True)
     counts = worker.run()
     return {
         "count": counts.done,
@@ -86,7 +91,7 @@ def work(url: str, folder: str, group: str, threads: int, job_seconds: float) ->
     }
 
 
-def arrive(url: str, folder: str, count: int) -> dict[str, list[float]]:
+def arrive(url: str, where: str, count: int) -> dict[str, list[float]]:
     """Milliseconds from the append of each message to the beginning of its job."""
     took: list[float] = []
 
@@ -96,14 +101,15 @@ def arrive(url: str, folder: str, count: int) -> dict[str, list[float]]:
         if len(took) == count:
             worker.stop()
 
-    worker = _worker(job, url, folder, "arrive", queue=ARRIVAL)
+    worker = _worker(job, url, where, "arrive", queue=ARRIVAL)
     print("READY", flush=True)
     worker.run()
     return {"took": took}
 
 
-def _worker(job: Any, url: str, folder: str, group: str, *, queue: str = QUEUE, **more: Any) -> Worker:
-    coordinator = LocalCoordinator(group, Path(folder))
+def _worker(job: Any, url: str, where: str, group: str, *, queue: str = QUEUE, **more: Any) -> Worker:
+    by_zookeeper = ":" in where
+    coordinator = ZooKeeperCoordinator(where, "bench", group) if by_zookeeper else LocalCoordinator(group, Path(where))
     return Worker(job, [queue], coordinator, lambda: client(url), group=group, **more)
 
 
@@ -156,11 +162,21 @@ def _throughput(server: Server, plan: Plan) -> Iterator[Row]:
         goal="requests <= 25",
         figures={"requests": requests},
     )
-    commits = median(run["commits"] / run["seconds"] for run in ours)
-    yield Row(
-        f"commits a second of one worker, at {number(median(rates))} messages a second",
+    yield _committing(server, plan)
+
+
+def _committing(server: Server, plan: Plan) -> Row:
+    """What a busy worker asks of ZooKeeper."""
+    with ZooKeeper(plan.fresh("zookeeper") / "zookeeper") as service:
+        (node,) = service.nodes
+        before, began = node.figures["zk_packets_received"], elapsed()
+        run = _said("work", server.url, service.hosts, "commits", str(PACED_THREADS), str(PACED_SECONDS))
+        requests = (node.figures["zk_packets_received"] - before) / (elapsed() - began)
+    rate, commits = run["count"] / run["seconds"], run["commits"] / run["seconds"]
+    return Row(
+        f"commits to ZooKeeper a second of one worker, at {number(rate)} messages a second",
         "",
-        number(commits),
+        f"{number(commits)} /s; {number(requests)} requests of all kinds a second, its start and end included",
         goal="commits <= 20",
         figures={"commits": commits},
     )
@@ -229,8 +245,8 @@ def main(what: str, url: str, *rest: str) -> None:
     if what == "bare":
         said: Any = bare(url)
     elif what == "work":
-        folder, group, threads, seconds = rest
-        said = work(url, folder, group, int(threads), float(seconds))
+        where, group, threads, seconds = rest
+        said = work(url, where, group, int(threads), float(seconds))
     else:
         said = arrive(url, rest[0], int(rest[1]))
     print(json.dumps(said), flush=True)
