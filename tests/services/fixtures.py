@@ -47,7 +47,7 @@ class Reached:
 
 @pytest.fixture(scope="session")
 def cassandra_node(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Reached]:
-    """One Cassandra node, which acknowledges what is on disk (commit log: group)."""
+    """One Cassandra node, which acknowledges what is on disk (commit log: batch)."""
     with _reached("cassandra", tmp_path_factory, partial(Cassandra, brittle=True)) as reached:
         yield reached
 
