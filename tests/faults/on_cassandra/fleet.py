@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 import secrets
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
@@ -36,27 +36,30 @@ class Fleet:
         cassandra: Cassandra | Reached,
         *,
         servers: int = 3,
-        replication: int = 3,
+        replication: int | str = 3,
         settings: Mapping[str, int] | None = None,
         fault: str = "none",
         gc_grace_seconds: int = GC_GRACE_SECONDS,
+        centres: Sequence[str] = (),
     ) -> None:
-        """:param settings: of ``[cassandra]``, where they are not as shipped.
+        """:param centres: the data centre of each server, where they are not all in one.
+        :param settings: of ``[cassandra]``, where they are not as shipped.
         :param fault: one of :data:`tests.faults.skewed.FAULTS`.
         """
         self.keyspace = f"t_{secrets.token_hex(6)}"
         options = Options(hosts=cassandra.contact_points, port=cassandra.port, keyspace=self.keyspace)
         make_tables(options, str(replication), gc_grace_seconds=gc_grace_seconds)
-        named = {"hosts": ",".join(options.hosts), "port": options.port, "keyspace": self.keyspace, **(settings or {})}
-        lines = "\n".join(f"{key} = {value}" for key, value in named.items())
-        text = f"[storage]\nbackend = cassandra\n\n[cassandra]\n{lines}\n"
+        shared = {"hosts": ",".join(options.hosts), "port": options.port, "keyspace": self.keyspace, **(settings or {})}
         self.offsets: list[Offset] = []
         self.nodes: list[Node] = []
         for number, port in enumerate(free_ports(servers, ["127.0.0.1"]), 1):
             home = folder / f"server-{number}"
             home.mkdir(parents=True)
             self.offsets.append(Offset(home / "offset"))
-            self.nodes.append(Node(home, settings=text, program=program(self.offsets[-1], fault), port=port))
+            centre = {"data_centre": centres[number - 1], "multi_dc": "true"} if centres else {}
+            self.nodes.append(
+                Node(home, settings=_ini(shared | centre), program=program(self.offsets[-1], fault), port=port)
+            )
         self._running = ExitStack()
 
     def __enter__(self) -> Self:
@@ -94,6 +97,11 @@ class Fleet:
             yield
         finally:
             self.offsets[index].step(-seconds)
+
+
+def _ini(named: Mapping[str, object]) -> str:
+    lines = "\n".join(f"{key} = {value}" for key, value in named.items())
+    return f"[storage]\nbackend = cassandra\n\n[cassandra]\n{lines}\n"
 
 
 def wait_until_readable(client: Client, queue: str, last: MessageId, *, seconds: float = 60) -> None:
