@@ -134,7 +134,7 @@ def test_a_queue_made_anew_has_its_own_messages_and_no_others(
         producers = [Producer(f"producer-{index}", client, chance) for index, client in enumerate(fleet.clients())]
         judge, clients = Judge(producers), fleet.clients()
         with busy(*(producer.step for producer in producers)):
-            for _ in rounds(3):
+            for _ in rounds(2):
                 wait_for_more(lambda: len(judge.sent()), 50, seconds=60)
                 away = chance.choice(cassandra_cluster.nodes)
                 away.pause()
@@ -146,7 +146,7 @@ def test_a_queue_made_anew_has_its_own_messages_and_no_others(
 
     figures(
         "G9",
-        cycles=len(rounds(3)),
+        cycles=len(rounds(2)),
         ghosts=len(judge.ghosts),
         lost_after_create=len(judge.lost),
         acked=len(judge.sent()),

@@ -28,7 +28,7 @@ FINISHED = MessageId.parse("1f9f6640e56711f189bf02fc00000001")
 MOST = 120
 """Requests of a kind: there must be queues to be changed or deleted, and messages to be deleted."""
 REST_SECONDS = 0.3
-SHORT_STOPS, SHORT_SECONDS = 4, 2.0
+SHORT_STOPS, SHORT_SECONDS = 2, 2.0
 NOTICED_SECONDS = 15
 """By then the nodes that are left have noticed that the others are silent."""
 

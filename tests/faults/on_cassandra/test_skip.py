@@ -10,6 +10,8 @@ import random
 from collections.abc import Callable
 from pathlib import Path
 
+import pytest
+
 from tests.conftest import Figures
 from tests.faults.node import wait_for_more
 from tests.faults.on_cassandra.fleet import Fleet
@@ -19,20 +21,24 @@ from tests.services.cassandra import Cassandra
 
 PARTITIONS = range(1, 3)
 MOST_STOPS = 20
+SOME = 3
+"""Of the mishaps, drawn anew for each run."""
 
 
+@pytest.mark.parametrize("mishaps_a_round", [SOME, pytest.param(len(ALL), marks=pytest.mark.long)])
 def test_no_reader_skips_an_acknowledged_message(
     tmp_path: Path,
     cassandra_cluster: Cassandra,
     rounds: Callable[[int], range],
     chance: random.Random,
     figures: Figures,
+    mishaps_a_round: int,
 ) -> None:
     with Fleet(tmp_path, cassandra_cluster) as fleet:
         traffic, mishaps = Traffic(fleet, PARTITIONS, chance), Mishaps(fleet, cassandra_cluster, chance)
         with traffic.flowing():
             for _ in rounds(1):
-                for kind in chance.sample(ALL, len(ALL)):
+                for kind in chance.sample(ALL, mishaps_a_round):
                     mishaps.happen(kind)
                     wait_for_more(traffic.appends, 20, seconds=60)
         traffic.catch_up()

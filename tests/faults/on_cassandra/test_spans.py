@@ -30,7 +30,7 @@ from tests.services.fixtures import Reached
 BATCH = 5000
 WAYS = ((1, False), (7, False), (1000, False), (7, True), (1000, True))
 """Limits, and whether newest first."""
-BUCKETS = 4
+BUCKETS = 3
 """The widest, and ten-second ones: so their ends are passed while readers read."""
 REST_SECONDS = 0.1
 """Between two appends of a producer: the reader of single messages is to come to the end as well."""
