@@ -17,6 +17,7 @@ __all__ = ["FULL", "QUICK", "TOPICS", "SparkPlan", "Stage", "staged", "versions"
 
 TOPICS: dict[str, Callable[[Stage], Iterator[Row]]] = {
     "read": batch.read,
+    "sealed": batch.sealed,
     "parquet": batch.parquet,
     "write": batch.write,
     "available": streams.available_now,

@@ -8,7 +8,7 @@ from statistics import median
 from pyspark.sql import DataFrame, DataFrameWriter
 
 from tests.bench.measure import BenchFailed, alternate, ratios
-from tests.bench.spark.stage import Stage, check_rows, seconds, thrown_away
+from tests.bench.spark.stage import SEALED, Stage, check_rows, seconds, thrown_away
 from tests.bench.table import Row, number
 
 NARROW = "message_id string, timestamp timestamp"
@@ -31,7 +31,7 @@ def read(stage: Stage) -> Iterator[Row]:
 
 
 def parquet(stage: Stage) -> Iterator[Row]:
-    """An archive of the queue: how long it takes, and how fast Spark reads the same rows from it."""
+    """An archive of the queue, against the same read without writing."""
     ours = stage.from_queuey()
     folders = [str(stage.plan.fresh("archive") / "rows.parquet") for _ in range(stage.plan.rounds)]
     left = iter(folders)
@@ -43,9 +43,20 @@ def parquet(stage: Stage) -> Iterator[Row]:
         ratios(above, below),
         goal="ratio >= 0.5",
     )
-    written = stage.spark.read.parquet(folders[0])
-    check_rows("the archive", written, "body", stage.plan.messages)
-    yield _compared(stage, "read, all columns, beside Parquet", "of the same rows from Parquet (snappy)", written, ours)
+    check_rows("the archive", stage.spark.read.parquet(folders[0]), "body", stage.plan.messages)
+
+
+def sealed(stage: Stage) -> Iterator[Row]:
+    """Messages that came a few at a time: read for the first time, and from then on."""
+    ours = stage.from_queuey(SEALED)
+    yield Row("read of messages that came ten at a time, the first time", "", f"{number(stage.rate(ours))} rows/s")
+    stage.seal()
+    check_rows("queuey, sealed", ours, "body", stage.plan.messages)
+    archive = str(stage.plan.fresh("archive") / "rows.parquet")
+    _archived(stage, ours, archive)
+    written, what = stage.spark.read.parquet(archive), "read, all columns, sealed"
+    yield _compared(stage, what, "of the same rows from Parquet (snappy)", written, ours, goal="ratio >= 0.7")
+    yield _compared(stage, what, "by Spark's Kafka source", stage.from_kafka(), ours, goal="ratio >= 3.2")
 
 
 def _archived(stage: Stage, frame: DataFrame, folder: str) -> float:

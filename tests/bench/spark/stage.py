@@ -23,9 +23,12 @@ from tests.services.kafka import Kafka
 from tests.services.spark import kafka_jars
 
 QUEUE = "events"
+"""Filled as the pipeline's writer fills it: ten thousand messages a request, so they lie in packs from the start."""
+SEALED = "sealed"
+"""The same messages, appended ten at a time: rows, which are packed when they are read."""
 ALONE, ALONE_FEW = "alone", "alone-few"
 """The queues of one partition."""
-_AT_ONCE = 1000
+_AT_ONCE, _FEW_AT_ONCE = 10_000, 10
 RAISED = {
     # At the end of a partition the consumer asks for what is not there yet, and Spark's next question to the broker
     # waits behind that one: half a second a task, with the setting as shipped.
@@ -86,6 +89,11 @@ class Stage:
         reader = self.spark.readStream.format("kafka")
         return reader.options(**self.of_kafka(**{"subscribe": topic, **RAISED, **options})).load()
 
+    def seal(self) -> None:
+        """See to it that the messages of :data:`SEALED` are packed: they are read, and what follows is waited for."""
+        thrown_away(self.from_queuey(SEALED))
+        self.server.settle()
+
     def rate(self, frame: DataFrame) -> float:
         """Rows a second of a frame with all messages."""
         return self.plan.messages / seconds(lambda: thrown_away(frame))
@@ -128,7 +136,7 @@ def staged(plan: SparkPlan) -> Iterator[Stage]:
         kafka = running.enter_context(Kafka(plan.fresh("kafka") / "kafka"))
         spark = running.enter_context(session(plan.fresh("spark"), jars=kafka_jars()))
         folder = plan.fresh("queuey")
-        plan.tell(f"storing {plan.messages:,} messages, twice")
+        plan.tell(f"storing {plan.messages:,} messages, three times")
         fill(folder, plan)
         server = running.enter_context(queuey(folder))
         server.settle()
@@ -150,20 +158,22 @@ def session(folder: Path, **settings: str) -> Iterator[SparkSession]:
 
 
 def fill(folder: Path, plan: SparkPlan) -> None:
-    """The queue of eight partitions, and those of one: with all messages, and with few."""
+    """The queues of eight partitions, and those of one: with all messages, and with few."""
     with open_store(folder) as store:
-        for name, partitions, messages in (
-            (QUEUE, PARTITIONS, plan.messages),
-            (ALONE, 1, plan.messages),
-            (ALONE_FEW, 1, plan.few),
+        for name, partitions, messages, at_once in (
+            (QUEUE, PARTITIONS, plan.messages, _AT_ONCE),
+            (SEALED, PARTITIONS, plan.messages, _FEW_AT_ONCE),
+            (ALONE, 1, plan.messages, _AT_ONCE),
+            (ALONE_FEW, 1, plan.few, _AT_ONCE),
         ):
             queue = make_queue(store, name, partitions)
-            starts = range(0, messages, _AT_ONCE)
-            pour(store, (AppendRequest(queue, _drafts(start, partitions, messages)) for start in starts))
+            starts = range(0, messages, at_once)
+            requests = (AppendRequest(queue, _drafts(start, at_once, partitions, messages)) for start in starts)
+            pour(store, requests, at_once=4 * _AT_ONCE // at_once)
 
 
-def _drafts(start: int, partitions: int, messages: int) -> list[Draft]:
-    numbers = range(start, min(start + _AT_ONCE, messages))
+def _drafts(start: int, at_once: int, partitions: int, messages: int) -> list[Draft]:
+    numbers = range(start, min(start + at_once, messages))
     return [Draft(number % partitions + 1, body(number), TTL_SECONDS) for number in numbers]
 
 
