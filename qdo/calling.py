@@ -1,25 +1,54 @@
-"""Three ways to call a job: in the worker's own thread, awaited on an event loop, or in another process."""
+"""Three ways to call a job: in the worker's own thread, awaited on an event loop, or in another process.
+
+Whatever a job does is a failed attempt at worst: one that calls ``sys.exit`` ends no thread, and one whose process dies takes no
+other process along.
+"""
 
 from __future__ import annotations
 
 import asyncio
 import inspect
+import logging
+import os
 import signal
 import threading
-from concurrent.futures import ProcessPoolExecutor
-from multiprocessing import get_context
+from collections.abc import Iterator
+from concurrent.futures import Future, ProcessPoolExecutor
+from concurrent.futures.process import BrokenProcessPool
+from contextlib import contextmanager
+from multiprocessing import get_context, parent_process
+from multiprocessing.connection import wait
 from typing import Any
 
 from qdo.job import Context, Job
 
-__all__ = ["Awaited", "Direct", "InProcesses", "caller_of", "is_async"]
+__all__ = ["Awaited", "Direct", "InProcesses", "JobEnded", "caller_of", "is_async"]
+
+log = logging.getLogger(__name__)
+
+
+class JobEnded(Exception):
+    """The job would have ended more than itself."""
+
+
+@contextmanager
+def _ending_nothing() -> Iterator[None]:
+    try:
+        yield
+    except SystemExit as error:
+        raise JobEnded(f"it called sys.exit({error.code!r}): to end the worker, raise qdo.StopWorker") from error
 
 
 class Direct:
     """In the thread that asks."""
 
     def __init__(self, job: Job) -> None:
-        self.call = job
+        self._job = job
+
+    def call(self, what: Any, context: Context) -> None:
+        """:raises Exception: whatever the job raises."""
+        with _ending_nothing():
+            self._job(what, context)
 
     def close(self) -> None:
         """Nothing was begun."""
@@ -42,7 +71,11 @@ class Awaited:
 
     def call(self, what: Any, context: Context) -> None:
         """:raises Exception: whatever the job raises."""
-        asyncio.run_coroutine_threadsafe(self._job(what, context), self._loop).result()
+        asyncio.run_coroutine_threadsafe(self._call(what, context), self._loop).result()
+
+    async def _call(self, what: Any, context: Context) -> None:
+        with _ending_nothing():
+            await self._job(what, context)
 
     def close(self) -> None:
         """End the loop; what it has not finished is not waited for."""
@@ -55,21 +88,48 @@ class InProcesses:
 
     def __init__(self, job: Job, processes: int) -> None:
         self._job = job
-        # A terminal sends Ctrl-C to all of its processes: those of the jobs end when the worker says so.
-        self._pool = ProcessPoolExecutor(
-            processes,
-            mp_context=get_context("spawn"),
-            initializer=signal.signal,
-            initargs=(signal.SIGINT, signal.SIG_IGN),
-        )
+        self._processes = processes
+        self._lock = threading.Lock()
+        self._closed = False
+        self._pool = self._new_pool()
+
+    def _new_pool(self) -> ProcessPoolExecutor:
+        return ProcessPoolExecutor(self._processes, mp_context=get_context("spawn"), initializer=_begin_there)
 
     def call(self, what: Any, context: Context) -> None:
-        """:raises Exception: whatever the job raises."""
-        self._pool.submit(_there, self._job, what, context.plain()).result()
+        """:raises Exception: whatever the job raises.
+        :raises JobEnded: one of the processes died, of this job or of another: which one, nobody can tell.
+        """
+        pool, future = self._begun(what, context)
+        try:
+            future.result()
+        except BrokenProcessPool as error:
+            self._mend(pool)
+            raise JobEnded("its process died, or that of a job beside it: was one killed, or out of memory?") from error
+
+    def _begun(self, what: Any, context: Context) -> tuple[ProcessPoolExecutor, Future[None]]:
+        while True:
+            pool = self._pool
+            try:
+                return pool, pool.submit(_there, self._job, what, context.plain())
+            except BrokenProcessPool:
+                if self._closed:
+                    raise
+                self._mend(pool)
+
+    def _mend(self, broken: ProcessPoolExecutor) -> None:
+        """A pool that lost a process takes no more jobs: another one takes its place."""
+        with self._lock:
+            if self._pool is broken and not self._closed:
+                log.error("a process of the jobs died: all of them are started anew")
+                self._pool = self._new_pool()
+                broken.shutdown(wait=False, cancel_futures=True)
 
     def close(self) -> None:
         """Begin no more calls; those under way are not waited for."""
-        self._pool.shutdown(wait=False, cancel_futures=True)
+        with self._lock:
+            self._closed = True
+            self._pool.shutdown(wait=False, cancel_futures=True)
 
 
 Caller = Direct | Awaited | InProcesses
@@ -87,6 +147,20 @@ def is_async(job: Job) -> bool:
     return inspect.iscoroutinefunction(job) or inspect.iscoroutinefunction(getattr(job, "__call__", None))  # noqa: B004
 
 
+def _begin_there() -> None:
+    """A process of the pool ends when the worker says so, not by the Ctrl-C that a terminal sends to all; or when the worker is no more."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    threading.Thread(target=_end_with_the_worker, daemon=True).start()
+
+
+def _end_with_the_worker() -> None:
+    worker = parent_process()
+    if worker is not None:
+        wait([worker.sentinel])
+        os._exit(1)  # in the middle of a job, too: whoever has its partition next does it again
+
+
 def _there(job: Job, what: Any, context: Context) -> None:
     """What a process of the pool does; what a job returns stays there."""
-    job(what, context)
+    with _ending_nothing():
+        job(what, context)

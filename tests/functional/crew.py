@@ -37,6 +37,18 @@ def fail(message, context):
     if message.text.startswith("bad") and not os.path.exists("mended"):
         raise ValueError("this one is bad\\nand has a second line")
 
+def exit(message, context):
+    _note(context.attempt, message.text)
+    if message.text == "exit":
+        raise SystemExit(7)
+
+async def exit_later(message, context):
+    exit(message, context)
+
+def whose(message, context):
+    time.sleep(0.05)
+    _note(os.getpid(), message.text)
+
 async def later(message, context):
     note(message, context)
 

@@ -197,6 +197,47 @@ def test_a_second_signal_ends_at_once_and_the_job_is_done_again(crew: Crew, numb
     assert crew.notes == ["begun 1-0", "1 1-0"]
 
 
+@pytest.mark.parametrize("options", [("--threads", "2"), ("--processes", "1"), ()])
+def test_a_job_that_would_end_its_process_has_failed(crew: Crew, options: tuple[str, ...]) -> None:
+    queue = crew.server.queue(partitions=1)
+    crew.server.fill(queue, "exit", "after")
+
+    ended = crew.work("exit_later" if options == () else "exit", queue, "--retries", "1", *options)
+
+    assert ended.code == 0
+    assert crew.notes == ["1 exit", "2 exit", "1 after"]
+    assert "JobEnded: it called sys.exit(7): to end the worker, raise qdo.StopWorker" in ended.err
+    assert "1 done, 2 attempts failed, 1 given up" in ended.err
+
+
+def test_when_a_process_of_jobs_is_killed_its_message_is_tried_again_and_nothing_is_given_up(crew: Crew) -> None:
+    queue, _ = fill(crew, 40, partitions=2)
+    worker = crew.start("work", "jobs:whose", "--queue", queue, "--processes", "2", "--threads", "2")
+    eventually(lambda: len(crew.notes) > 4, seconds=WAIT_SECONDS)
+    os.kill(int(crew.notes[-1].split()[0]), signal.SIGKILL)
+
+    def done() -> set[str]:
+        return {note.split()[1] for note in crew.notes}
+
+    eventually(lambda: len(done()) == 40, seconds=WAIT_SECONDS)
+
+    assert "a process of the jobs died: all of them are started anew" in crew.said(worker)
+    assert crew.end(worker) == 0
+    assert "0 given up" in crew.said(worker)
+
+
+def test_processes_of_jobs_end_with_a_worker_that_is_killed(crew: Crew) -> None:
+    queue, _ = fill(crew, 40, partitions=2)
+    worker = crew.start("work", "jobs:whose", "--queue", queue, "--processes", "2", "--threads", "2")
+    eventually(lambda: len({note.split()[0] for note in crew.notes}) == 2, seconds=WAIT_SECONDS)
+    children = {int(note.split()[0]) for note in crew.notes}
+
+    worker.kill()
+    worker.wait()
+
+    eventually(lambda: not any(Path(f"/proc/{pid}").exists() for pid in children), seconds=WAIT_SECONDS)
+
+
 def test_stop_worker_leaves_its_message(crew: Crew) -> None:
     queue = crew.server.queue(partitions=1)
     crew.server.fill(queue, "a", "stop", "b")
