@@ -104,9 +104,10 @@ def _parts(ask: Ask, place: bytes, span: Span, now_ticks: int) -> Iterator[PackE
 
 
 def _end(ask: Ask, place: bytes, span: Span, now_ticks: int, *, newest: bool) -> MessageId | None:
-    """The first or the last live id of a span."""
+    """The first or the last live id of a span, stepping over packs whose ids are damaged."""
     sql = SQL["ids_descending" if newest else "ids_ascending"]
-    builder = PageBuilder(Wanted(span, 1, now_ticks, newest_first=newest, with_bodies=False), ask)
+    wanted = Wanted(span, 1, now_ticks, newest_first=newest, with_bodies=False, skip_corrupt=True)
+    builder = PageBuilder(wanted, ask)
     rows = ask(sql, (place, *span.after, *span.upto, now_ticks))
     try:
         page = builder.page(rows)

@@ -9,6 +9,7 @@ from __future__ import annotations
 import contextlib
 import logging
 import threading
+import time
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
@@ -39,7 +40,7 @@ class Keeper:
         self._pages = 0
         self._step = min(CHECKPOINT_PAGES, wal_pages_cap)
         self._due = self._step
-        self._noted = 0
+        self._noted, self._looked = 0, 0.0
         self._wake = threading.Event()
         self._stopping = False
         self._checker: apsw.Connection | None = None
@@ -89,18 +90,20 @@ class Keeper:
                 self._checker.close()
 
     def _work(self) -> None:
-        connection = self._connect()
-        while self._rested():
+        connection, more = self._connect(), False
+        while self._rested(0.0 if more else TURN_SECONDS):
             try:
                 self._checkpoint(connection)
-                self.turn()
+                self._note_moment()
+                more = self._tidy()
             except (apsw.Error, QueueyError) as error:
+                more = False
                 log.warning("the keeper's turn failed: %s", error)
         connection.close()
 
-    def _rested(self) -> bool:
+    def _rested(self, seconds: float) -> bool:
         """Wait for the next turn; False when it is time to end."""
-        self._wake.wait(TURN_SECONDS)
+        self._wake.wait(seconds)
         self._wake.clear()
         return not self._stopping
 
@@ -120,13 +123,15 @@ class Keeper:
         self._store.finish_checkpoint(finish).wait()
         self._due = self._pages + self._step
 
-    def turn(self) -> None:
-        """Note the moment if it moved, or should; give back the room of what expired or was dropped; pack what is read."""
+    def _note_moment(self) -> None:
+        """Once a second, if it moved, or should."""
+        now = time.monotonic()
         moment = self._store.newest_moment()
-        if moment != self._noted or self._store.time_is_held_back:
+        if now - self._looked >= TURN_SECONDS / 2 and (moment != self._noted or self._store.time_is_held_back):
             self._store.note_moment()
-            self._noted = moment
-        while self._store.has_refuse() and not self._stopping and self._store.purge(PURGE_ROWS).wait():
-            pass
-        while not self._stopping and self._store.seal_some():
-            pass
+            self._noted, self._looked = moment, now
+
+    def _tidy(self) -> bool:
+        """Give back some room of what expired or was dropped, and pack some of what was read; True if there is more to do."""
+        purged = self._store.has_refuse() and self._store.purge(PURGE_ROWS).wait() > 0
+        return self._store.seal_some() or purged

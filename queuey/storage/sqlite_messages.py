@@ -45,6 +45,8 @@ _READS = {
     for with_bodies in (False, True)
 }
 _FETCH = SQL["fetch"]
+_MANY_LOOSE = 10_000
+"""Partitions that wait for their messages to be packed."""
 _IN_ORDER = b"\xff"
 """In place of a partition's number: an answer kept for an idempotency key has one id, and the partitions of what was stamped from it on."""
 
@@ -193,7 +195,8 @@ class SqliteMessages(SqliteFile, MessageStore):
                 builder.page,
             )
             self._observer.took("read", perf_counter() - began)
-            if page.more and limit >= packs.MOST and builder.is_loose and not newest_first:
+            in_bulk = page.more and limit >= packs.MOST and not newest_first
+            if in_bulk and builder.is_loose and len(self._loose) < _MANY_LOOSE:
                 self._loose[_place(partition)] = span.after
             return Promise.of(page)
         except (CorruptMessage, apsw.Error) as error:
