@@ -90,6 +90,7 @@ class Route:
 
 ROUTES = [
     Route("list queues", "GET", (), "application", "list"),
+    Route("list arrivals", "GET", (), "application", "list", (("params", {"arrivals": "true"}),)),
     Route("list mine", "GET", (), "proven", "list", (("params", {"mine": "true"}),)),
     Route("get a token", "POST", (), "proven", "mint", created=True, tokens=True),
     Route("create queue", "POST", (), "application", "create", created=True),
