@@ -6,14 +6,17 @@ import os
 import random
 import shutil
 from collections.abc import Callable
+from contextlib import suppress
 from functools import partial
 from itertools import count
 from pathlib import Path
+from typing import Any
 
+import apsw
 import pytest
 
 from qdo.client import Client
-from queuey.errors import OutcomeUnknown, StorageUnavailable
+from queuey.errors import BrokenStream, OutcomeUnknown, StorageUnavailable
 from tests.conftest import Figures
 from tests.faults.effects import Effects, everything, place_of
 from tests.faults.node import Node, wait_for_more
@@ -51,7 +54,7 @@ class Singles:
 
 
 class Batches:
-    """Appends up to two hundred messages at once, to any partition."""
+    """Appends up to two hundred messages at once, to any partition, and of some batches overwrites or deletes one."""
 
     def __init__(self, chance: random.Random) -> None:
         self.effects = Effects()
@@ -60,7 +63,28 @@ class Batches:
 
     def step(self, client: Client) -> None:
         bodies = [b"batch %d" % next(self._numbers) for _ in range(self._chance.randint(1, 200))]
-        self.effects.append(bodies, lambda: client.append_batch("q", bodies))
+        placed = self.effects.append(bodies, lambda: client.append_batch("q", bodies))
+        if placed and self._chance.random() < 0.3:
+            where = self._chance.choice(placed)
+            if self._chance.random() < 0.5:
+                self.effects.change(place_of(where), None, partial(client.delete, "q", where))
+            else:
+                self.effects.change(place_of(where), b"new batch", partial(client.put, "q", where, b"new batch"))
+
+
+def read_in_bulk(client: Client) -> None:
+    """Reads everything as a stream, after which the store packs what lies loose."""
+    with suppress(BrokenStream, StorageUnavailable, OutcomeUnknown):
+        for _ in client.stream_ndjson("q"):
+            pass
+
+
+def packed(database: Path) -> int:
+    """How many messages lie in packs."""
+    look = apsw.Connection(str(database), flags=apsw.SQLITE_OPEN_READONLY)
+    rows: Any = look.execute("select total(messages) from packs").fetchall()
+    look.close()
+    return int(rows[0][0])
 
 
 def test_kill_9_in_the_middle_of_writing_loses_nothing_acknowledged(
@@ -71,12 +95,13 @@ def test_kill_9_in_the_middle_of_writing_loses_nothing_acknowledged(
     with Node(tmp_path) as node:
         node.client().create_queue("q", partitions=3)
         for _ in rounds(8):
-            with node.busy(singles.step, batches.step):
+            with node.busy(singles.step, batches.step, read_in_bulk):
                 wait_for_more(lambda: sum(effects.ok for effects in both), chance.randint(2, 120))
                 node.kill()
             reopened.append(node.start())
 
         stored = everything(node.client(), "q")
+        in_packs = packed(node.database)
         queues = [queue.name for queue in node.client().queues()]
 
     verdicts = [
@@ -89,6 +114,7 @@ def test_kill_9_in_the_middle_of_writing_loses_nothing_acknowledged(
         rounds=len(reopened),
         acked=sum(len(effects.certain) for effects in both),
         stored=len(stored),
+        in_packs=in_packs,
         lost=len(lost),
         unknown=sum(effects.unknown for effects in both),
         unacked_but_stored=sum(len(verdict.unacknowledged) for verdict in verdicts),
@@ -96,6 +122,7 @@ def test_kill_9_in_the_middle_of_writing_loses_nothing_acknowledged(
     )
     assert all(effects.ok for effects in both)
     assert sum(effects.unknown for effects in both)
+    assert in_packs
     assert lost == []
     assert [verdict.wrong + verdict.from_nowhere for verdict in verdicts] == [[], []]
     assert set(singles.made) <= set(queues)
