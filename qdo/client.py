@@ -381,7 +381,7 @@ class Client(OffsetCalls):
     def arrivals(self, cursor: str | None = None, *, limit: int = 1000) -> Arrivals:
         """The queues of the application that got messages since an earlier answer.
 
-        :param cursor: of that answer; None begins: nothing is told yet.
+        :param cursor: of that answer; None begins with what the server remembers.
         """
         params = {"arrivals": "true", "details": "true", "limit": str(limit)} | ({"cursor": cursor} if cursor else {})
         answer = self._transport.send("GET", "v1", self.application, params=params)

@@ -62,6 +62,9 @@ HEARD_AT_ONCE = 100
 """Queues that are taken over before the server is asked for more."""
 MOST_HEARD = 1000
 """Before a sweep goes on."""
+REMEMBERED_AT_ONCE = 1000
+MOST_REMEMBERED = 50_000
+"""Queues that the server may tell of to who has got slots: more than it remembers."""
 MOST_COOLED = 20_000
 """Queues that are remembered between two sweeps; if there are more, the next one comes sooner."""
 TICK_SECONDS = 0.2
@@ -196,6 +199,8 @@ class Slots:
         self._told_all = False
         """The server told of all that came since the last sweep began."""
         self._hear_at = 0.0
+        self._gained: set[int] = set()
+        """Slots of which nothing is known but their moment."""
         self._recording = threading.Lock()
         self._recorder: Client | None = None
         self._record_at = 0.0
@@ -208,6 +213,7 @@ class Slots:
                 ticks = 0 if offset is None else offset.message_id.ticks
                 begins = self._from_end and offset is None
                 self._slots[claim.partition.number] = _Slot(claim, ticks, ticks, begins=begins)
+                self._gained.add(claim.partition.number)
         self._more.set()
 
     def losing(self, claims: Collection[Claim]) -> None:
@@ -358,9 +364,26 @@ class Slots:
             return min(max(LEAST_REST_SECONDS, self._looked * TOLD_REST_SHARE), MOST_TOLD_REST_SECONDS)
         return min(max(LEAST_REST_SECONDS, self._looked * REST_SHARE), MOST_REST_SECONDS)
 
+    def _remember(self, client: Client, over: threading.Event) -> None:
+        """Look at the queues of slots that were gained in which something came lately: long before a sweep comes to them."""
+        told: dict[str, int] = {}
+        cursor, more = None, True
+        while more and not over.is_set() and len(told) < MOST_REMEMBERED:
+            page = client.arrivals(cursor, limit=REMEMBERED_AT_ONCE)
+            told |= {queue.name: queue.partitions for queue in page.queues}
+            cursor, more = page.cursor, page.more
+        with self._lock:
+            gained, self._gained = self._gained, set()
+            slots = {n: slot for n, slot in self._slots.items() if n in gained and slot.open and not slot.begins}
+            cold = {name: n for name, n in told.items() if slot_of(name) in slots and name not in self._warm}
+        self._cursor = self._cursor or cursor
+        self._look_at(client, {name: n for name, n in cold.items() if self._is_meant(name)}, slots, {}, over)
+
     def _hear(self, client: Client, over: threading.Event) -> None:
         """Ask the server what came since it was asked last, if it is time to, and take that over."""
-        if self._clock.elapsed() < self._hear_at:
+        if self._gained:
+            self._remember(client, over)
+        if self._cursor is None or self._clock.elapsed() < self._hear_at:
             return
         for _ in range(MOST_HEARD // HEARD_AT_ONCE):
             told = client.arrivals(self._cursor, limit=HEARD_AT_ONCE)
@@ -402,17 +425,39 @@ class Slots:
         listed = {name: n for name, n in self._list_queues(client).items() if slot_of(name) in slots} if slots else {}
         self._compare(warm, listed)
         cold = {name: n for name, n in listed.items() if name not in warm}
+        elsewhere = self._look_at(client, cold, slots, cooled, over, hears=True)
+        if over.is_set():
+            return
+        self._swept_at = self._clock.elapsed()
+        self._looked = self._swept_at - began - elsewhere
+        self._swept(slots.values(), cooled, upto)
+
+    def _look_at(
+        self,
+        client: Client,
+        cold: Mapping[str, int],
+        slots: Mapping[int, _Slot],
+        cooled: Mapping[str, _Cooled],
+        over: threading.Event,
+        *,
+        hears: bool = False,
+    ) -> float:
+        """Take over those of these queues in which something came.
+
+        :param hears: also what the server tells meanwhile.
+        :returns: seconds that were spent on what was found, and not on looking.
+        """
+        spent = 0.0
         for some in chain(*map(questions, _looks(cold, slots, cooled))):
+            if over.is_set():
+                break
             self._ask(client, some)
             found_at = self._clock.elapsed()
             self._take_over_all(client, over)
-            self._hear(client, over)
-            began += self._clock.elapsed() - found_at
-            if over.is_set():
-                return
-        self._swept_at = self._clock.elapsed()
-        self._looked = self._swept_at - began
-        self._swept(slots.values(), cooled, upto)
+            if hears:
+                self._hear(client, over)
+            spent += self._clock.elapsed() - found_at
+        return spent
 
     def _ask(self, client: Client, looks: Sequence[Look]) -> None:
         found = with_news(client, looks)

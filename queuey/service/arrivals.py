@@ -80,7 +80,7 @@ class Arrivals:
     def since(self, application: str, cursor: str | None, limit: int) -> News:
         """What became readable after a cursor was given, as far as it is known. From now on it is noted.
 
-        :param cursor: of earlier news; None begins, and tells nothing yet.
+        :param cursor: of earlier news; None begins with what is remembered, however old.
         :raises InvalidParameter: no such cursor was ever given.
         """
         name, number = _parsed(cursor)
@@ -89,7 +89,7 @@ class Arrivals:
             journal = self._opened(application)
             journal.settle(readable)
             known = name == journal.name
-            found = journal.after(number if known else journal.last)
+            found = journal.after(journal.last if cursor is not None and not known else number)
         cut = found[:limit]
         more = len(found) > limit
         upto = cut[-1][1] if more else journal.last

@@ -44,6 +44,7 @@ def test_queues_that_got_messages_are_told_with_their_settings(fresh: Server, kn
         entry["queue_name"]: entry for entry in listed if entry["queue_name"] in (first, second)
     }
     assert names(fresh, told.headers["Queuey-Cursor"]) == []
+    assert set(names(fresh, "")) == {first, second}
 
 
 def test_pages_of_arrivals_follow_their_cursors(fresh: Server) -> None:

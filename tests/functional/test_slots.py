@@ -126,7 +126,7 @@ def run(tmp_path: Path, make_client: Callable[[], Client]) -> Iterator[Callable[
     """A worker in a thread of its own; ended with the test."""
     started: list[tuple[Worker, threading.Thread]] = []
 
-    def start(job: Job, **more: Any) -> Worker:
+    def start(job: Job, *, sweeps: bool = True, **more: Any) -> Worker:
         worker = Worker(
             job,
             ["u*"],
@@ -136,6 +136,9 @@ def run(tmp_path: Path, make_client: Callable[[], Client]) -> Iterator[Callable[
             slots=True,
             **more,
         )
+        if not sweeps:
+            assert worker._slots is not None
+            worker._slots._list_queues = lambda _client: {}
         thread = threading.Thread(target=worker.run)
         thread.start()
         started.append((worker, thread))
@@ -307,6 +310,36 @@ def test_news_need_no_sweep(run: Run, make_client: Callable[[], Client], monkeyp
 
     assert [slot.sweeps for slot in slots._slots.values()] == before
     assert "not meant" not in seen.texts
+
+
+def test_who_takes_over_is_told_what_came_lately_and_waits_for_no_sweep(
+    run: Run, make_client: Callable[[], Client], outside: OffsetsInQueuey
+) -> None:
+    left, done = make_queues(make_client, 2)
+    go, begun = threading.Event(), threading.Event()
+
+    def hangs(message: Message, context: Context) -> None:
+        if context.queue == left:
+            begun.set()
+            go.wait(60)
+
+    first = run(hangs)
+    eventually(lambda: first._slots and first._slots._slots and first._slots.at_end(), seconds=WAIT_SECONDS)
+    with make_client() as client:
+        client.append(done, "done")
+        client.append(left, "left")
+        assert begun.wait(WAIT_SECONDS)
+        eventually(lambda: client.offsets(done, "g")[0].id is not None, seconds=WAIT_SECONDS)
+    first.stop(at_once=True)
+    eventually(lambda: not outside.members(), seconds=WAIT_SECONDS)
+
+    seen = Seen()
+    second = run(seen, sweeps=False)
+
+    seen.until("left")
+    go.set()
+    eventually(lambda: second.counts.done == 1)
+    assert seen.texts == ["left"]
 
 
 def test_a_sweep_finds_what_the_server_did_not_tell(

@@ -53,6 +53,20 @@ def test_what_came_since_a_cursor_is_told_once_in_order() -> None:
     assert house.ask(begun.cursor) == told
 
 
+def test_who_comes_later_is_told_what_is_remembered() -> None:
+    house = House()
+    house.ask()
+    house.append("a")
+    house.clock.advance(1)
+
+    begun = house.ask()
+    house.append("b")
+    house.clock.advance(1)
+
+    assert (begun.names, begun.complete) == (["a"], False)
+    assert house.ask(begun.cursor)[0::3] == (["b"], True)
+
+
 def test_pages_join_without_gap() -> None:
     house = House()
     cursor, found = house.ask().cursor, []
