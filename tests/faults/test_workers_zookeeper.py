@@ -58,17 +58,18 @@ def test_workers_of_many_small_queues_are_killed_and_stopped(
                 crew.relieve()
 
 
+@pytest.mark.parametrize("kind", [Crew, SlotCrew])
 def test_zookeeper_is_stopped_and_killed(
-    tmp_path: Path, rounds: Callable[[int], range], chance: random.Random, figures: Figures
+    tmp_path: Path, rounds: Callable[[int], range], chance: random.Random, figures: Figures, kind: type[Crew]
 ) -> None:
     """Without it nothing begins; with it all goes on."""
     with (
         ZooKeeper(tmp_path / "zookeeper") as zookeeper,
         Node(tmp_path) as node,
-        Crew(node.door, tmp_path, chance, zookeeper=zookeeper.hosts) as crew,
+        kind(node.door, tmp_path, chance, zookeeper=zookeeper.hosts) as crew,
     ):
         (server,) = zookeeper.nodes
-        with crew.at_work(figures, "zookeeper-away"):
+        with crew.at_work(figures, f"zookeeper-away-{kind.__name__}"):
             for _ in rounds(1):
                 server.pause()
                 crew.wait_until_idle()
