@@ -24,6 +24,8 @@ _IDS = 100
 _DELETERS = 4
 _FILLERS = 4
 _READABLE_SECONDS = 60.0
+_TOLD = 100_000
+"""Messages between two words of how far it is."""
 
 
 def measure(plan: Plan) -> Iterator[Row]:
@@ -74,6 +76,8 @@ def _consume(server: Server, plan: Plan) -> None:
             cursor = f"cursor={headers[b'queuey-cursor'].decode()}"
             ids = [message["message_id"] for message in orjson.loads(body)["messages"]]
             left -= len(ids)
+            if left // _TOLD != (left + len(ids)) // _TOLD:
+                plan.tell(f"{max(left, 0):,} are left")
             list(threads.map(_delete, deleters, [ids[turn::_DELETERS] for turn in range(_DELETERS)]))
 
 

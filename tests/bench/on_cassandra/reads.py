@@ -18,8 +18,8 @@ from tests.bench.reads import QUEUE, stream_decoded, stream_raw
 from tests.bench.servers import APPLICATION, Server
 from tests.bench.table import Row, number
 
-ROWS = 20_000
-"""What lies in one Cassandra partition, so that the bare driver can page through it."""
+ROWS = 18_000
+"""What lies in one Cassandra partition, so that the bare driver can page through it: fewer than fill a bucket."""
 _PATH = f"/v1/{APPLICATION}/{QUEUE}"
 _PATIENCE_SECONDS = 30.0
 _FILLERS = 4
