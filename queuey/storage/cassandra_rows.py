@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Iterator, Sequence
-from itertools import compress, groupby
+from itertools import compress
 from typing import Any, NamedTuple
 
 from queuey.ids import TICKS_PER_SECOND, MessageId, tail_from_low
@@ -144,11 +144,11 @@ def _block(ids: Sequence[bytes], *others: Any) -> Block:
 
 def blocks_of(found: Rows) -> dict[int, Block]:
     """What ``read_together`` found, by bucket: the rows of each come one after the other."""
-    blocks, first = {}, 0
-    *columns, buckets = zip(*found, strict=True) if found else ((),)
-    for bucket, of in groupby(buckets):
-        end = first + len(list(of))
-        blocks[bucket] = _block(*[column[first:end] for column in columns])
+    blocks: dict[int, Block] = {}
+    first, (*columns, buckets) = 0, zip(*found, strict=True) if found else ((),)
+    while first < len(found):
+        end = first + buckets.count(buckets[first])
+        blocks[buckets[first]] = _block(*[column[first:end] for column in columns])
         first = end
     return blocks
 
