@@ -65,8 +65,8 @@ MOST_HEARD = 1000
 REMEMBERED_AT_ONCE = 1000
 MOST_REMEMBERED = 50_000
 """Queues that the server may tell of to who has got slots: more than it remembers."""
-MOST_COOLED = 20_000
-"""Queues that are remembered between two sweeps; if there are more, the next one comes sooner."""
+MOST_COOLED = 100_000
+"""Queues that are remembered between two sweeps, 300 bytes each; if there are more, the next sweep comes sooner."""
 TICK_SECONDS = 0.2
 WARM_SECONDS = 5.0
 """A queue in which nothing happens stays warm for so long, unless there are more than :data:`FEW_WARM`."""
@@ -343,12 +343,12 @@ class Slots:
             not_before = 0.0
             while not over.is_set():
                 try:
-                    self._hear(client, over)
-                    now = self._clock.elapsed()
-                    if now >= not_before and (self._more.is_set() or now >= self._swept_at + self._rest()):
-                        self._more.clear()
-                        self._sweep(client, over)
-                    self._take_over_all(client, over)
+                    if self._clock.elapsed() >= not_before:
+                        self._hear(client, over)
+                        if self._more.is_set() or self._clock.elapsed() >= self._swept_at + self._rest():
+                            self._more.clear()
+                            self._sweep(client, over)
+                        self._take_over_all(client, over)
                 except QueueyError as error:
                     log.warning("work cannot be looked for: %s", error)
                     not_before = self._clock.elapsed() + LEAST_REST_SECONDS
