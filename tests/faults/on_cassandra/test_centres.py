@@ -1,4 +1,4 @@
-"""G1, G3: of two data centres one goes on with its messages while the other is away, and what needs both says so.
+"""G1: of two data centres one goes on with its messages, and with reading them (G3), while the other is away, and what needs both says so.
 
 Two nodes and a server are in the east, a node and a server in the west; each server asks the nodes of its own centre.
 """
