@@ -16,6 +16,7 @@ from tests.functional.commands import Ended, done, run_in
 from tests.functional.on_cassandra import AT_ONCE
 from tests.functional.servers import eventually
 from tests.services.cassandra import ROLE, Cassandra, session
+from tests.services.certificates import Authority
 from tests.services.fixtures import Keyspaces, Reached
 
 
@@ -187,3 +188,24 @@ def test_a_cluster_that_asks_who_one_is(tmp_path: Path) -> None:
             "[cassandra] hosts: the nodes refuse these credentials: see [cassandra] username and password" in ended.err
         )
         assert "catfish" not in ended.err
+
+
+def test_a_cluster_that_is_reached_by_tls(tmp_path: Path) -> None:
+    """Each side has to be known to the other's authority."""
+    authority, stranger = Authority(tmp_path / "known"), Authority(tmp_path / "strange")
+    nodes, server = authority.identity("nodes", "127.0.0.1"), authority.identity("server")
+    with Cassandra(tmp_path / "cassandra", brittle=True, shows=nodes.both, trusts=authority.file) as cassandra:
+        node = Reached(cassandra.contact_points[0], cassandra.port)
+        closed = {"tls_ca": str(authority.file), "tls_cert": str(server.cert), "tls_key": str(server.key)}
+        on_cassandra.init(node, "closed", **closed)
+        lines = "".join(f"{key} = {value}\n" for key, value in closed.items())
+        with serving(tmp_path, on_cassandra.settings(node, "closed", AT_ONCE + lines)) as asked:
+            everything_works(asked)
+
+        unknown = stranger.identity("unknown")
+        shown = {"tls_cert": str(unknown.cert), "tls_key": str(unknown.key)}
+        for wrong in (closed | shown, {"tls_ca": str(authority.file)}, {"tls_ca": str(stranger.file)}):
+            environment = on_cassandra.variables(node, "closed", **wrong)
+            ended = run_in(environment, tmp_path, "serve", "--port", "0", QUEUEY_LOG_LEVEL="error")
+            assert (ended.code, ended.text) == (2, "")
+            assert f"[cassandra] hosts: no node of {node.address} answers" in ended.err

@@ -134,6 +134,8 @@ class Cassandra(Service):
         brittle: bool = False,
         roles: bool = False,
         centres: Sequence[str] = (),
+        shows: Path | None = None,
+        trusts: Path | None = None,
         port: int | None = None,
         storage_port: int | None = None,
         jmx_port: int | None = None,
@@ -149,6 +151,8 @@ class Cassandra(Service):
         :param brittle: makes tables in a quarter of the time, and may forget them when it is killed.
         :param roles: clients log in, at first as :data:`ROLE` with that as its password, and may what they were granted.
         :param centres: the data centre of each node, where they are not all in one.
+        :param shows: a key and its certificate, by which nodes prove who they are to clients that speak TLS; those
+            have to show one themselves that ``trusts``, an authority's, has signed. Who does not speak TLS is let in too.
         :param port: where clients connect, the same on each node's address. Free ports are found for those not given.
         """
         free_port, free_storage, *free_jmx = free_ports_for(nodes, 2 + nodes)
@@ -160,6 +164,7 @@ class Cassandra(Service):
         self._brittle = brittle
         self._roles = roles
         self._centres = list(centres)
+        self._encryption = _encryption(shows, trusts) if shows and trusts else ""
         super().__init__(
             folder,
             nodes=nodes,
@@ -173,6 +178,7 @@ class Cassandra(Service):
             storage_port=self._storage_port,
             jmx_port=self._jmx_port,
             **({"centres": self._centres} if centres else {}),
+            **({"shows": str(shows), "trusts": str(trusts)} if shows else {}),
         )
         self.nodes = [self._node(number) for number in range(1, nodes + 1)]
 
@@ -226,6 +232,7 @@ class Cassandra(Service):
             snitch="GossipingPropertyFileSnitch" if self._centres else "SimpleSnitch",
             authenticator="PasswordAuthenticator" if self._roles else "AllowAllAuthenticator",
             authorizer="CassandraAuthorizer" if self._roles else "AllowAllAuthorizer",
+            client_encryption=self._encryption,
             writers=TUNED_WRITERS if self._tuned else WRITERS,
         )
         (home / "cassandra.yaml").write_text(settings)
@@ -263,6 +270,15 @@ class Cassandra(Service):
             f"{programs}/*",
             "org.apache.cassandra.service.CassandraDaemon",
         ]
+
+
+def _encryption(shows: Path, trusts: Path) -> str:
+    """:source: PEMBasedSslContextFactory of Cassandra 4.1, which reads what others have in Java's own stores."""
+    return (
+        "client_encryption_options: {enabled: true, optional: true, require_client_auth: true, "
+        f'keystore: "{shows}", truststore: "{trusts}", '
+        "ssl_context_factory: {class_name: org.apache.cassandra.security.PEMBasedSslContextFactory}}"
+    )
 
 
 def _tokens(number: int, count: int) -> list[int]:
