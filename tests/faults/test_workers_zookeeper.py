@@ -58,7 +58,7 @@ def test_workers_of_many_small_queues_are_killed_and_stopped(
                 crew.relieve()
 
 
-@pytest.mark.parametrize("kind", [Crew, SlotCrew])
+@pytest.mark.parametrize("kind", [Crew, pytest.param(SlotCrew, marks=pytest.mark.long)])
 def test_zookeeper_is_stopped_and_killed(
     tmp_path: Path, rounds: Callable[[int], range], chance: random.Random, figures: Figures, kind: type[Crew]
 ) -> None:
