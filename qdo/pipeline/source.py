@@ -5,12 +5,14 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
+from pyspark import __version__ as spark_version
 from pyspark.sql.datasource import DataSource, DataSourceReader, InputPartition
 
 from qdo.pipeline import rows
 from qdo.pipeline.options import BATCH, STREAM, ReadOptions, WriteOptions, body_type, words
 from qdo.pipeline.planning import Planner
 from qdo.pipeline.reading import Reader
+from queuey.errors import ConfigurationError
 
 if TYPE_CHECKING:
     from pyspark.sql.datasource import DataSourceStreamReader, DataSourceStreamWriter, DataSourceWriter, Filter
@@ -52,8 +54,14 @@ class QueueySource(DataSource):
         return (PushingReader if pushes else QueueyReader)(options, schema)
 
     def streamReader(self, schema: StructType) -> DataSourceStreamReader:
-        from qdo.pipeline.stream import QueueyStreamReader
-
+        try:
+            from qdo.pipeline.stream import QueueyStreamReader
+        except ModuleNotFoundError as error:
+            if error.name != "pyspark.sql.streaming.datasource":
+                raise
+            raise ConfigurationError(
+                f"a streaming read needs Spark 4.2 or newer, and this is {spark_version}"
+            ) from error
         return QueueyStreamReader(ReadOptions.of(self.options, STREAM), schema)
 
     def writer(self, schema: StructType, overwrite: bool) -> DataSourceWriter:

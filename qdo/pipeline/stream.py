@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from math import ceil
 from typing import TYPE_CHECKING, Any
 
@@ -38,7 +39,7 @@ class QueueyStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._clock = clock
         self._client: Client | None = None
         self._candidates = Candidates(options.subscription)
-        self._target: Offsets | None = None
+        self._target: dict[str, QueueOffset] | None = None
         """What Trigger.AvailableNow comes to its end at."""
         self._newest: Offsets | None = None
         self._counts: dict[tuple[str, int, MessageId, MessageId], int] = {}
@@ -57,7 +58,10 @@ class QueueyStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     def prepareForTriggerAvailableNow(self) -> None:
         """What is there now is all that this run will read."""
-        self._target = {name: _offset(found) for name in self._names() if (found := self._survey(name))}
+        self._target = {}
+        for name in self._names():
+            with suppress(QueueNotFound):  # which is said when it is known whether the query had begun with it
+                self._target[name] = _offset(survey(self._ask(), name))
 
     def latestOffset(self, start: dict[str, Any], limit: ReadLimit) -> dict[str, Any]:
         """The end of the next micro-batch: ids of messages that are there. ``start`` itself if there is nothing new.

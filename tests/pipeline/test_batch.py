@@ -3,7 +3,13 @@
 from __future__ import annotations
 
 import json
+import os
+import signal
+import threading
+from contextlib import suppress
 from datetime import UTC, datetime, timedelta
+from functools import partial
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -12,10 +18,12 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.functions import col
 
 from qdo.client import Client, NewMessage
+from qdo.streams import ARROW
 from queuey.ids import EPOCH_TICKS, MessageId
 from tests.functional.client import new_name
-from tests.functional.servers import Door
-from tests.pipeline.conftest import APPLICATION, KEY, append, fill, on_both_stores
+from tests.functional.servers import Door, eventually
+from tests.pipeline.conftest import APPLICATION, KEY, append, counted, fill, on_both_stores
+from tests.services.proxy import Proxy
 
 
 def read(spark: SparkSession, door: Door, schema: str = "", **options: Any) -> DataFrame:
@@ -190,13 +198,62 @@ def test_what_is_gone_can_be_passed_over(spark: SparkSession, door: Door, client
     assert len(rows) == 20
 
 
-def test_the_secret_is_in_no_plan(spark: SparkSession, door: Door, client: Client) -> None:
-    frame = read(spark, door, subscribe=fill(client))
+def test_workers_that_are_killed_while_they_read_are_replaced(spark: SparkSession, door: Door, client: Client) -> None:
+    queue = fill(client, partitions=2, messages=1_000, size=2_000)
+    killed: list[int] = []
+    sent = partial(counted, door, "queuey_messages_delivered_total", way=ARROW)
+    before = sent()
 
-    plan = frame._jdf.queryExecution().toString()
+    def kill() -> None:
+        eventually(lambda: sent() > before, seconds=60)  # and it takes seconds to arrive
+        for pid in python_workers():
+            os.kill(pid, signal.SIGKILL)
+            killed.append(pid)
 
-    assert "queuey" in plan
-    assert KEY not in plan
+    with Proxy(lambda: ("127.0.0.1", door.port)) as proxy:
+        proxy.throttle(1 << 20)
+        killing = threading.Thread(target=kill)
+        killing.start()
+        rows = read(spark, door, subscribe=queue, url=proxy.url).collect()
+        killing.join()
+
+    assert killed
+    assert sorted((row.partition, row.message_id, bytes(row.body)) for row in rows) == by_rest(client, queue)
+
+
+def python_workers() -> list[int]:
+    """Processes that run tasks of this process's Spark: children of its daemon."""
+    parents: dict[int, int] = {}
+    daemons: set[int] = set()
+    for folder in Path("/proc").glob("[0-9]*"):
+        with suppress(OSError):  # it has ended
+            parents[int(folder.name)] = int((folder / "stat").read_text().rpartition(")")[2].split()[1])
+            if b"pyspark.daemon" in (folder / "cmdline").read_bytes():
+                daemons.add(int(folder.name))
+
+    def is_ours(pid: int) -> bool:
+        return pid == os.getpid() or (pid in parents and is_ours(parents[pid]))
+
+    return [pid for pid in daemons if parents[pid] in daemons and is_ours(pid)]
+
+
+def test_the_secret_is_in_no_plan_and_in_no_event(spark: SparkSession, door: Door, client: Client) -> None:
+    """All that Spark's pages show is made of its events: of all tests that ran before, too."""
+    queue = fill(client)
+    frame = read(spark, door, subscribe=queue)
+    given = {"url": door.url, "application": APPLICATION, "token": KEY}
+    frame.select("body").write.format("queuey").options(queue=queue, **given).mode("append").save()
+    streamed = spark.readStream.format("queuey").options(subscribe=queue, startingOffsets="earliest", **given).load()
+    query = streamed.select("body").writeStream.format("memory").queryName("seen").trigger(availableNow=True).start()
+    assert query.awaitTermination(60)
+
+    plans = [frame._jdf.queryExecution().toString(), query._jsq.explainInternal(True)]
+    folder = Path(str(spark.conf.get("spark.eventLog.dir")).removeprefix("file:"))
+    events = [path.read_bytes() for path in folder.rglob("*") if path.is_file()]
+
+    assert all("queuey" in plan and KEY not in plan for plan in plans)
+    assert any(b"queuey" in each for each in events)
+    assert not any(KEY.encode() in each for each in events)
 
 
 def test_without_install_spark_finds_the_format_by_itself(spark: SparkSession, door: Door, client: Client) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import shutil
+import sys
 from collections import Counter
 from collections.abc import Callable
 from dataclasses import replace
@@ -20,9 +21,9 @@ from pyspark.sql.types import StringType, StructField, StructType
 
 from qdo.client import Client, NewMessage
 from qdo.pipeline.options import STREAM, ReadOptions
-from qdo.pipeline.source import Task
+from qdo.pipeline.source import QueueySource, Task
 from qdo.pipeline.stream import QueueyStreamReader
-from queuey.errors import DataLost
+from queuey.errors import ConfigurationError, DataLost
 from queuey.ids import EPOCH_TICKS, MessageId
 from tests.functional.client import new_name
 from tests.functional.servers import Door, eventually
@@ -217,6 +218,30 @@ def test_a_trigger_asks_about_no_queue_in_which_nothing_came(door: Door, client:
     assert requests_of_a_look() == 1
     client.append(f"{stem}.7", "x")
     assert requests_of_a_look() == 2
+
+
+@pytest.mark.parametrize(
+    ("options", "said"),
+    [
+        ({"token": "wrong"}, "InvalidApplicationKey"),
+        ({"subscribe": "nobody-made-this"}, "there is no queue nobody-made-this"),
+        ({"endingOffsets": "latest"}, "endingOffsets is none of a streaming read"),
+        ({"url": "http://127.0.0.1:9", "retries": "0"}, "no server answers"),
+    ],
+)
+def test_what_cannot_be_streamed_ends_the_query_with_a_sentence(
+    spark: SparkSession, door: Door, client: Client, tmp_path: Path, options: dict[str, str], said: str
+) -> None:
+    with pytest.raises(PySparkException, match=said):
+        Drain(spark, door, tmp_path, **({"subscribe": fill(client)} | options)).run()
+
+
+def test_an_older_spark_is_told_which_one_can(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delitem(sys.modules, "qdo.pipeline.stream")
+    monkeypatch.setitem(sys.modules, "pyspark.sql.streaming.datasource", None)
+
+    with pytest.raises(ConfigurationError, match=r"a streaming read needs Spark 4\.2 or newer, and this is "):
+        QueueySource({"subscribe": "x"}).streamReader(SCHEMA)
 
 
 class Stream:

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import os
+import socket
+import threading
 from collections import Counter
 from collections.abc import Iterable, Iterator
 from datetime import UTC, datetime, timedelta
@@ -19,9 +21,11 @@ from pyspark.sql.functions import col, lit
 
 from qdo.client import Client
 from qdo.pipeline.sink import Chunks
+from queuey.ids import TICKS_PER_SECOND
+from tests.functional import servers
 from tests.functional.client import new_name
 from tests.functional.servers import Door
-from tests.pipeline.conftest import APPLICATION, KEY, fill, on_both_stores, settle
+from tests.pipeline.conftest import APPLICATION, KEY, counted, fill, on_both_stores, settle
 
 
 def write(frame: DataFrame, door: Door, **options: Any) -> None:
@@ -143,6 +147,52 @@ def test_a_stream_of_one_queue_into_another_stores_each_message_once(
 
     wanted = Counter(message.id.hex for message in client.iterate(source))
     assert Counter(message.key for message in client.iterate(target)) == wanted
+
+
+@pytest.fixture(scope="module")
+def narrow_door(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Door]:
+    """A server for one request at a time, on sixteen connections."""
+    settings = "connections = 16\n\n[limits]\nmax_in_flight = 1\n"
+    with servers.shipped(tmp_path_factory.mktemp("narrow"), settings=settings, name="narrow") as door:
+        yield door
+
+
+@pytest.mark.parametrize("limit", ["in_flight", "connections"])
+def test_a_server_without_room_is_waited_for(spark: SparkSession, narrow_door: Door, limit: str) -> None:
+    """It answers 429 where a request is under way that takes its time, 503 where all connections are taken."""
+    with Client(narrow_door.url, APPLICATION, KEY) as client:
+        queue = made(client)
+    before = counted(narrow_door, "queuey_throttled_total", limit=limit)
+    held = [socket.create_connection(("127.0.0.1", narrow_door.port)) for _ in range(1 if limit == "in_flight" else 16)]
+    if limit == "in_flight":
+        held[0].sendall(f"POST /v1/{APPLICATION}/{queue} HTTP/1.1\r\nHost: q\r\nContent-Length: 9\r\n".encode())
+        held[0].sendall(f"Authorization: Application {KEY}\r\n\r\nhello".encode())
+    ending = threading.Timer(2.0, close_all, [held])
+    ending.start()
+    try:
+        write(spark.range(0, 4_000, 1, 2).select(col("id").cast("string").alias("body")), narrow_door, queue=queue)
+    finally:
+        ending.join()
+
+    assert counted(narrow_door, "queuey_throttled_total", limit=limit) > before
+    with Client(narrow_door.url, APPLICATION, KEY) as client:
+        assert Counter(int(message.body) for message in client.iterate(queue)) == Counter(range(4_000))
+
+
+def close_all(connections: Iterable[socket.socket]) -> None:
+    for each in connections:
+        each.close()
+
+
+def test_a_rate_is_kept(spark: SparkSession, door: Door, client: Client) -> None:
+    queue = made(client, 1)
+
+    write(spark.range(0, 50, 1, 1).select(col("id").cast("string").alias("body")), door, queue=queue, maxRate="20")
+
+    ids = [message.id for message in client.iterate(queue)]
+    assert len(ids) == 50
+    # Twenty at a time: so the third of them comes two seconds after the first.
+    assert 1.5 < (ids[-1].ticks - ids[0].ticks) / TICKS_PER_SECOND < 10
 
 
 @pytest.mark.parametrize(
