@@ -16,14 +16,14 @@ import logging
 import threading
 import zlib
 from collections import defaultdict
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import chain
 from math import inf
 from typing import NamedTuple
 
 from qdo.assign import Partition
-from qdo.client import Client, GroupOffset
+from qdo.client import Client, GroupOffset, QueueSettings
 from qdo.coordination import Claim, Coordinator, Offset, last_id_of
 from qdo.fetch import Fetcher
 from qdo.lanes import Lane, Lanes
@@ -166,13 +166,13 @@ class Slots:
         make_client: Callable[[], Client],
         group: str,
         *,
-        list_queues: Callable[[Client], Mapping[str, int]],
+        list_queues: Callable[[Client], Iterable[QueueSettings]],
         is_meant: Callable[[str], bool],
         make_lane: Callable[[Claim, Offset], Lane],
         clock: Clock,
         from_end: bool = False,
     ) -> None:
-        """:param list_queues: names of all queues of the subscription, with the number of their partitions.
+        """:param list_queues: all queues of the subscription, asked for as they are taken.
         :param is_meant: whether a queue is one of these.
         :param make_lane: given a queue's partition, and where to go on.
         :param from_end: a slot in which nobody ever worked begins with messages to come.
@@ -422,7 +422,13 @@ class Slots:
                     slot.swept, slot.begins = upto, upto > 0  # where there is no queue, there is nothing to leave out
             slots = {number: slot for number, slot in self._slots.items() if slot.open and not slot.begins}
             warm, cooled = set(self._warm), dict(self._cooled)
-        listed = {name: n for name, n in self._list_queues(client).items() if slot_of(name) in slots} if slots else {}
+        listed = {}
+        for queue in self._list_queues(client) if slots else ():
+            if slot_of(queue.name) in slots:
+                listed[queue.name] = queue.partitions
+            self._hear(client, over)  # a million are listed for minutes
+            if over.is_set():
+                return
         self._compare(warm, listed)
         cold = {name: n for name, n in listed.items() if name not in warm}
         elsewhere = self._look_at(client, cold, slots, cooled, over, hears=True)
@@ -484,7 +490,7 @@ class Slots:
                 found = self._warm.get(name)
                 if found is None or not found.slot.open:
                     continue
-                found.partitions = listed.get(name, 0)
+                found.partitions = max(found.partitions, listed.get(name, 0))
                 if name not in listed:
                     self._lanes.remove([lane.claim for lane in found.lanes])
                     del self._warm[name]

@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator, Sequence
 from qdo.assign import Partition
 from qdo.client import Client, QueueSettings
 
-__all__ = ["each_queue", "is_meant", "is_pattern", "matching", "matching_queues"]
+__all__ = ["each_queue", "is_meant", "is_pattern", "matching"]
 
 _SIGNS = "*?["
 
@@ -19,7 +19,7 @@ def is_pattern(text: str) -> bool:
 
 
 def is_meant(name: str, patterns: Sequence[str], leave_out: Callable[[str], bool] = lambda name: False) -> bool:
-    """Whether a queue is one of those; see :func:`matching_queues`.
+    """Whether a queue is one of those; see :func:`each_queue`.
 
     >>> is_meant("mail-1", ["mail-*"]), is_meant("mail-1", ["mail"])
     (True, False)
@@ -30,25 +30,18 @@ def is_meant(name: str, patterns: Sequence[str], leave_out: Callable[[str], bool
 def matching(
     client: Client, patterns: Sequence[str], leave_out: Callable[[str], bool] = lambda name: False
 ) -> list[Partition]:
-    """All partitions of the queues that there are now; see :func:`matching_queues`."""
-    found = matching_queues(client, patterns, leave_out)
+    """All partitions of the queues that there are now; see :func:`each_queue`."""
+    found = {queue.name: queue.partitions for queue in each_queue(client, patterns, leave_out)}
     return [Partition(name, number) for name, count in found.items() for number in range(1, count + 1)]
-
-
-def matching_queues(
-    client: Client, patterns: Sequence[str], leave_out: Callable[[str], bool] = lambda name: False
-) -> dict[str, int]:
-    """The queues that there are now, and how many partitions each has.
-
-    :param leave_out: names that no pattern means; a name that is given itself is taken all the same.
-    """
-    return {queue.name: queue.partitions for queue in each_queue(client, patterns, leave_out)}
 
 
 def each_queue(
     client: Client, patterns: Sequence[str], leave_out: Callable[[str], bool] = lambda name: False
 ) -> Iterator[QueueSettings]:
-    """As :func:`matching_queues`, asked for as they are taken; one that fits several patterns may come more than once."""
+    """The queues that there are now, asked for as they are taken; one that fits several patterns may come more than once.
+
+    :param leave_out: names that no pattern means; a name that is given itself is taken all the same.
+    """
     for pattern in patterns:
         fixed = _fixed_part(pattern)
         for queue in client.queues(start=fixed, page_size=1000 if fixed != pattern else 1):

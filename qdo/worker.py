@@ -33,7 +33,7 @@ from qdo.hooks import dict_context, log_failure, save_failed_message
 from qdo.job import Context, Failed, Job, RetryPolicy, StopWorker
 from qdo.lanes import Lane, Lanes, Strand
 from qdo.slots import Slots, every_slot, is_slot
-from qdo.subscription import is_meant, matching, matching_queues
+from qdo.subscription import each_queue, is_meant, matching
 from qdo.values import Message
 from queuey.clock import Clock, SystemClock
 from queuey.errors import ConfigurationError, CoordinatorUnavailable, QueueyError
@@ -176,7 +176,7 @@ class Worker:
         if slots:
             self._slots = Slots(
                 *(coordinator, self._lanes, self._fetcher, make_client, group),
-                list_queues=lambda client: matching_queues(client, self._patterns, self._is_dead_letters),
+                list_queues=lambda client: each_queue(client, self._patterns, self._is_dead_letters),
                 is_meant=lambda name: is_meant(name, self._patterns, self._is_dead_letters),
                 make_lane=self._make_lane,
                 clock=self._clock,

@@ -138,7 +138,7 @@ def run(tmp_path: Path, make_client: Callable[[], Client]) -> Iterator[Callable[
         )
         if not sweeps:
             assert worker._slots is not None
-            worker._slots._list_queues = lambda _client: {}
+            worker._slots._list_queues = lambda _client: ()
         thread = threading.Thread(target=worker.run)
         thread.start()
         started.append((worker, thread))
