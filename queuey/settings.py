@@ -58,7 +58,7 @@ SETTINGS: tuple[Setting, ...] = (
     Setting("cassandra", "metadata_keyspace", str, "", "Keyspace of queues and keys; empty means that of the messages."),
     Setting("cassandra", "replication", str, "3", "Copies 'queuey init' asks for: a number, or one for each data centre as in eu:3,us:3."),
     Setting("cassandra", "data_centre", str, "", "The data centre this server is in; needed where there are several."),
-    Setting("cassandra", "multi_dc", bool, False, "Use levels that need only the local data centre to answer (LOCAL_ONE, LOCAL_QUORUM); very_strong writes to all."),
+    Setting("cassandra", "multi_dc", bool, False, "Messages need only the local data centre to answer (LOCAL_ONE, LOCAL_QUORUM); very_strong writes to all, and settings of queues need a quorum of all copies."),
     Setting("cassandra", "username", str, "", "Role to log in as; empty means none is asked for."),
     Setting("cassandra", "password", str, "", "Its password.", secret=True),
     Setting("cassandra", "tls_ca", str, "", "File of the CA that signed the nodes' certificates; turns TLS on."),
