@@ -20,7 +20,7 @@ _FEW_BUCKETS = 72
 """So many of all finer levels together are asked for by one query: they are the last ten minutes."""
 _MARKS_OF_FEW = 1000
 _REMEMBERED = 10_000
-"""Partitions of which is remembered what readers found, the least used forgotten first."""
+"""Partitions of which is remembered what readers found, the first known forgotten first."""
 
 Found = tuple[Bucket, list[Mark]]
 """A bucket and all that is said of it."""
