@@ -385,6 +385,7 @@ class Slots:
             self._remember(client, over)
         if self._cursor is None or self._clock.elapsed() < self._hear_at:
             return
+        self._cool()  # also in the middle of a sweep: each warm queue is asked for every two seconds
         for _ in range(MOST_HEARD // HEARD_AT_ONCE):
             told = client.arrivals(self._cursor, limit=HEARD_AT_ONCE)
             self._cursor, self._told_all = told.cursor, self._told_all and told.complete
