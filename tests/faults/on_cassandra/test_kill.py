@@ -34,21 +34,26 @@ class Killer:
         self.servers = self.nodes = 0
         self.reopened: list[float] = []
 
-    def a_server(self) -> None:
+    def a_server(self, before_it_starts: Callable[[], object] = lambda: None) -> None:
         server = self._chance.choice(self._fleet.nodes)
         server.kill()
+        before_it_starts()
         self.reopened.append(server.start())
         self.servers += 1
 
     def a_node(self) -> None:
+        """A quorum is left: a server that starts meanwhile finds what it needs."""
         self._chance.choice(self._cassandra.nodes).kill()
         self.nodes += 1
+        self.a_server()
+        self._cassandra.mend()
 
     def two_nodes(self) -> None:
-        """No quorum is left: nothing is acknowledged until one is back."""
+        """No quorum is left: nothing is acknowledged, and no server starts, until one is back."""
         with ThreadPoolExecutor() as at_once:
             list(at_once.map(lambda node: node.kill(), self._chance.sample(self._cassandra.nodes, 2)))
         self.nodes += 2
+        self.a_server(before_it_starts=self._cassandra.mend)
 
 
 def change(client: Client, singles: Singles) -> None:
@@ -73,8 +78,6 @@ def test_kill_9_of_servers_and_nodes_loses_nothing_acknowledged(
             for _ in rounds(1):
                 wait_for_more(traffic.appends, 100, seconds=60)
                 getattr(killer, lethal)()
-                killer.a_server()
-                cassandra_cluster.mend()
                 killer.a_server()
             wait_for_more(traffic.appends, 100, seconds=60)
         traffic.catch_up()
