@@ -32,10 +32,14 @@ def insert(transaction: Transaction, place: bytes, columns: Columns) -> None:
             _insert_rows(transaction, place, run, _seals(run))
         else:
             _insert_pack(transaction, place, run)
+            transaction.inserted += len(run)
 
 
 def remove(transaction: Transaction, place: bytes, ids: Collection[MessageId]) -> None:
-    """Remove messages by id, there or not. Afterwards no pack has one of these ids between its ends."""
+    """Remove messages by id, there or not. Afterwards no pack has one of these ids between its ends.
+
+    :raises CorruptMessage: of a pack's messages that cannot be told from each other; those before it are removed.
+    """
     for message_id in ids:
         transaction.execute(SQL["delete_message"], (place, *message_id))
         if not transaction.connection.changes():
@@ -85,7 +89,6 @@ def _insert_pack(transaction: Transaction, place: bytes, columns: Columns) -> No
         SQL["pack_insert"],
         (place, *ends, len(columns), min(expires), max(expires), head.crc, rest.crc, head.data, rest.data),
     )
-    transaction.inserted += len(columns)
 
 
 def _any_between(transaction: Transaction, place: bytes, columns: Columns) -> bool:
@@ -112,6 +115,7 @@ def _unpack(transaction: Transaction, place: bytes, seq: int, without: Collectio
         raise corrupt(next(iter(without))) from error
     transaction.look(SQL["pack_delete"], (seq,))
     kept = [at for at in range(len(columns)) if head.id_at(at) not in without]
+    transaction.inserted -= len(kept)  # counted when they came
     _insert_rows(transaction, place, packs.taken_from(columns, kept), [seals[at] for at in kept])
 
 
