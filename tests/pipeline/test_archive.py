@@ -3,7 +3,14 @@
 from __future__ import annotations
 
 import json
+import os
+import random
+import signal
+import subprocess
+import sys
+import time
 from collections import Counter
+from contextlib import suppress
 from datetime import UTC, date, datetime, timedelta
 from pathlib import Path
 from typing import Any
@@ -18,8 +25,8 @@ from qdo.pipeline.jobs.archive import Archive, archive
 from qdo.pipeline.jobs.replay import Chosen, replay, restore
 from queuey.errors import ConfigurationError, CorruptMessage
 from tests.functional.client import new_name
-from tests.functional.servers import Door
-from tests.pipeline.conftest import APPLICATION, KEY, on_both_stores, settle
+from tests.functional.servers import Door, eventually
+from tests.pipeline.conftest import APPLICATION, KEY, fill, on_both_stores, settle
 
 TOMORROW = (datetime.now(UTC) + timedelta(days=1)).date()
 
@@ -112,17 +119,92 @@ def test_a_run_that_was_killed_before_its_manifest_is_repeated_without_repeats(
     name = filled(client, new_name())
     given = options(door, subscribe=name)
     archive(spark, str(tmp_path), options=given)
-    # What a kill leaves: files in their places, no manifest, no commit of Spark's.
-    for path in (*(tmp_path / "_manifest").glob("*"), *(tmp_path / "_checkpoint" / "commits").glob("*")):
-        path.unlink()
-    for path in (*(tmp_path / "_manifest").glob(".*"), *(tmp_path / "_checkpoint" / "commits").glob(".*")):
-        path.unlink()
+    forget_the_end(tmp_path)
     client.append(name, "meanwhile")
 
     archive(spark, str(tmp_path), options=given)
 
     assert archived(Archive(spark, str(tmp_path))) == there(client, name)
     assert spark.read.parquet(str(tmp_path)).count() == 61
+
+
+def forget_the_end(folder: Path) -> None:
+    """What a kill leaves: files in their places, no manifest, no commit of Spark's."""
+    for below in (folder / "_manifest", folder / "_checkpoint" / "commits"):
+        for path in below.iterdir():
+            path.unlink()
+
+
+@pytest.mark.long
+@pytest.mark.timeout(400)
+@pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGINT], ids=["killed", "stopped by hand"])
+def test_runs_that_are_ended_at_any_moment_leave_nothing_out_and_nothing_twice(
+    spark: SparkSession, door: Door, client: Client, tmp_path: Path, number: signal.Signals
+) -> None:
+    name = fill(client, partitions=3, messages=4_000)
+    folder = tmp_path / "archive"
+    for _ in range(3):
+        code = ended(number, door, folder, "-q", name, "--max-per-batch", "500")
+        assert code == (1 if number == signal.SIGINT else -signal.SIGKILL)
+
+    assert 0 < commits(folder) < 24
+    archive(spark, str(folder), options=options(door, subscribePattern=name))
+    assert archived(Archive(spark, str(folder))) == there(client, name)
+
+
+def ended(number: signal.Signals, door: Door, folder: Path, *words: str) -> int:
+    """The exit code of a run that gets a signal when it has done some of its work."""
+    done = commits(folder)
+    run = subprocess.Popen(
+        [sys.executable, "-m", "qdo.cli", "pipeline", "archive", str(folder), *words],
+        env={**os.environ, "QUEUEY_URL": door.url, "QUEUEY_APPLICATION": APPLICATION, "QUEUEY_KEY": KEY},
+        stderr=subprocess.DEVNULL,
+        start_new_session=True,
+    )
+    try:
+        eventually(lambda: commits(folder) > done or run.poll() is not None, seconds=90)
+        time.sleep(random.random())
+        os.killpg(run.pid, number)
+        return run.wait(60)
+    finally:
+        with suppress(ProcessLookupError):
+            os.killpg(run.pid, signal.SIGKILL)  # what is left of it
+
+
+def commits(folder: Path) -> int:
+    return len(list((folder / "_checkpoint" / "commits").glob("[0-9]*")))
+
+
+def test_a_folder_that_is_no_archive_is_refused(spark: SparkSession, door: Door, tmp_path: Path) -> None:
+    (tmp_path / "mine.parquet").touch()
+
+    for folder in (tmp_path, tmp_path / "nothing"):
+        with pytest.raises(ConfigurationError, match="is no archive: there is no _manifest in it"):
+            Chosen().of(Archive(spark, str(folder)))
+    for folder in (tmp_path, tmp_path / "mine.parquet"):
+        with pytest.raises(ConfigurationError, match="there is something in it: name a new folder"):
+            archive(spark, str(folder), options=options(door, subscribe="x"))
+    with pytest.raises(ConfigurationError, match='folder gibberish://x/y: No FileSystem for scheme "gibberish"'):
+        Archive(spark, "gibberish://x/y")
+
+
+def test_what_is_gone_before_it_was_read_ends_each_run_until_it_is_told_to_go_on(
+    spark: SparkSession, door: Door, client: Client, tmp_path: Path
+) -> None:
+    name = filled(client, new_name())
+    command = ["pipeline", "archive", str(tmp_path), "--url", door.url, "-a", APPLICATION, "--app-key", KEY, "-q", name]
+    archive(spark, str(tmp_path), options=options(door, subscribePattern=name))
+    forget_the_end(tmp_path)
+    client.delete(name, list(client.iterate(name))[-3:])
+
+    for _ in range(2):
+        refused = CliRunner().invoke(main, command)
+        assert (refused.exit_code, refused.stdout) == (1, "")
+        assert f"messages of queue {name}, partition" in refused.stderr
+        assert "--skip-lost goes on without them" in refused.stderr
+    assert CliRunner().invoke(main, [*command, "--skip-lost"]).exit_code == 0
+
+    assert archived(Archive(spark, str(tmp_path))) == there(client, name)
 
 
 def test_an_archive_without_its_checkpoint_is_refused(

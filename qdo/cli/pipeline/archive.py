@@ -10,6 +10,7 @@ from qdo.cli.options import queues_option
 from qdo.cli.pipeline.options import Place, ask, reached, with_spark
 from queuey.cli.options import Server, with_server
 from queuey.cli.output import output_option, say, write_rows
+from queuey.errors import DataLost
 
 SHOWN = ("queue", "day", "messages", "first", "last", "name")
 
@@ -25,6 +26,9 @@ SHOWN = ("queue", "day", "messages", "first", "last", "name")
     show_default=True,
     help="Messages of one step; what a run that is killed does again is one step at most.",
 )
+@click.option(
+    "--skip-lost", is_flag=True, help="Go on where messages are gone: expired, or deleted, alone or with their queue."
+)
 @click.option("--compact/--no-compact", default=True, show_default=True, help="Put the files of days past together.")
 @click.option("--list", "listed", is_flag=True, help="Only print what is in the archive.")
 @output_option
@@ -35,6 +39,7 @@ def archive_command(
     folder: str,
     queues: tuple[str, ...],
     max_per_batch: int,
+    skip_lost: bool,
     compact: bool,
     listed: bool,
     output: str | None,
@@ -45,6 +50,7 @@ def archive_command(
     message is in the archive once. 'qdo pipeline replay' brings messages back.
     """
     from qdo.pipeline.jobs.archive import Archive, archive
+    from qdo.pipeline.jobs.failures import plain_errors
     from qdo.pipeline.jobs.messages import pattern_of
 
     if not listed:
@@ -54,7 +60,16 @@ def archive_command(
         rows = [{name: getattr(file, name) for name in SHOWN} for file in Archive(spark, folder).files()]
         write_rows(rows, SHOWN, output)
         return
-    options = {**reached(server), "subscribePattern": pattern_of(queues), "maxOffsetsPerTrigger": str(max_per_batch)}
+    options = {
+        **reached(server),
+        "subscribePattern": pattern_of(queues),
+        "maxOffsetsPerTrigger": str(max_per_batch),
+        "failOnDataLoss": str(not skip_lost).lower(),
+    }
     today = datetime.now(UTC).date()
-    done = archive(spark, folder, options=options, compact_before=today if compact else None)
+    try:
+        with plain_errors():
+            done = archive(spark, folder, options=options, compact_before=today if compact else None)
+    except DataLost as error:
+        raise DataLost(str(error).replace("failOnDataLoss=false", "--skip-lost")) from error
     say(f"archived {done} messages to {folder}")

@@ -22,6 +22,7 @@ from queuey.errors import ConfigurationError, CorruptMessage
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql.streaming.query import StreamingQuery
 
 __all__ = ["Archive", "ArchivedFile", "archive"]
 
@@ -62,8 +63,17 @@ class Archive:
         self.folder = Folder(spark, path.rstrip("/"))
         self.checkpoint = self.folder.at(_CHECKPOINT)
 
+    def is_there(self) -> bool:
+        """Whether a run was ever begun."""
+        return self.folder.exists(_CHECKPOINT) or self.folder.exists(_MANIFESTS)
+
     def files(self) -> list[ArchivedFile]:
-        """All files of the archive, by name."""
+        """All files of the archive, by name.
+
+        :raises ConfigurationError: there is none.
+        """
+        if not self.is_there():
+            raise ConfigurationError(f"{self.folder.url} is no archive: there is no {_MANIFESTS} in it")
         found: dict[str, ArchivedFile] = {}
         replaced: set[str] = set()
         for name in self.folder.names(_MANIFESTS):
@@ -229,22 +239,27 @@ def archive(
     :param compact_before: put the files of earlier days together afterwards.
     :param say: hears of how many messages this run has archived, now and then.
     :returns: how many it was.
+    :raises ConfigurationError: the folder has other things in it.
     :raises QueueyError: as :meth:`Archive.store` and :meth:`Archive.compact`; Spark's own error if the query fails.
     """
     found = Archive(spark, path)
+    if not found.is_there() and not found.folder.is_new():
+        raise ConfigurationError(f"{found.folder.url} is no archive, and there is something in it: name a new folder")
     frame = spark.readStream.format("queuey").options(startingOffsets="earliest").options(**options).load()
     writer = frame.writeStream.foreachBatch(found.store).option("checkpointLocation", found.checkpoint)
-    query = writer.trigger(availableNow=True).start()
-    rows = 0
-    seen = -1
-    while True:
-        ended = query.awaitTermination(1)
+    rows = _awaited(writer.trigger(availableNow=True).start(), say)
+    if compact_before is not None:
+        found.compact(compact_before)
+    return rows
+
+
+def _awaited(query: StreamingQuery, say: Callable[[int], None]) -> int:
+    """How many messages a query has read when it ends."""
+    rows, seen, ended = 0, -1, False
+    while not ended:
+        ended = bool(query.awaitTermination(1))
         for progress in query.recentProgress:
             if progress["batchId"] > seen:
                 rows, seen = rows + progress["numInputRows"], progress["batchId"]
         say(rows)
-        if ended:
-            break
-    if compact_before is not None:
-        found.compact(compact_before)
     return rows

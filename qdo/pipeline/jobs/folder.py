@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
+from queuey.errors import ConfigurationError
+
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
@@ -15,11 +17,16 @@ class Folder:
     """Names below it are relative, with ``/`` between their parts."""
 
     def __init__(self, spark: SparkSession, path: str) -> None:
+        """:raises ConfigurationError: no file system of Spark's knows the name."""
         context: Any = spark.sparkContext
         self._jvm = context._jvm  # noqa: SLF001 - the file systems that Spark knows
-        self._root = self._jvm.org.apache.hadoop.fs.Path(path)
-        self._fs = self._root.getFileSystem(context._jsc.hadoopConfiguration())  # noqa: SLF001
-        self.url = str(self._fs.makeQualified(self._root))
+        try:
+            self._root = self._jvm.org.apache.hadoop.fs.Path(path)
+            self._fs = self._root.getFileSystem(context._jsc.hadoopConfiguration())  # noqa: SLF001
+            self.url = str(self._fs.makeQualified(self._root))
+        except Exception as error:
+            said = str(getattr(error, "java_exception", error))
+            raise ConfigurationError(f"folder {path}: {said.partition(': ')[2] or said}") from error
         """With its scheme, as Spark names files in it."""
 
     def at(self, name: str) -> str:
@@ -32,6 +39,12 @@ class Folder:
     def is_there(self) -> bool:
         """The folder itself, or a file of its name."""
         return bool(self._fs.exists(self._root))
+
+    def is_new(self) -> bool:
+        """Nothing is there, or a folder with nothing in it."""
+        if not self.is_there():
+            return True
+        return bool(self._fs.getFileStatus(self._root).isDirectory()) and not self._fs.listStatus(self._root)
 
     def exists(self, name: str) -> bool:
         return bool(self._fs.exists(self._path(name)))

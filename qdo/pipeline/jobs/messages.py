@@ -24,7 +24,7 @@ def read_messages(
     since: datetime | None = None,
     until: datetime | None = None,
 ) -> DataFrame:
-    """What is in queues, as the format ``queuey`` reads it.
+    """What is in queues, as the format ``queuey`` reads it; what expires or is deleted meanwhile is not.
 
     :param options: of the source: url, application, token, timeout.
     :param pattern: a regular expression that a queue's whole name matches.
@@ -34,7 +34,7 @@ def read_messages(
     """
     ends = {"startingTimestamp": since, "endingTimestamp": until}
     times = {name: moment.isoformat() for name, moment in ends.items() if moment is not None}
-    which = {"subscribePattern": pattern, "columns": ",".join(columns)}
+    which = {"subscribePattern": pattern, "columns": ",".join(columns), "failOnDataLoss": "false"}
     return spark.read.format("queuey").options(**options, **which, **times).load()
 
 

@@ -21,12 +21,7 @@ def demand_new(spark: SparkSession, folder: str) -> None:
 
     :raises ConfigurationError: something is there, or no file system of Spark's knows the name.
     """
-    try:
-        there = Folder(spark, folder).is_there()
-    except Exception as error:
-        said = getattr(error, "java_exception", error)
-        raise ConfigurationError(f"results in {folder}: {str(said).partition(': ')[2] or said}") from error
-    if there:
+    if Folder(spark, folder).is_there():
         raise ConfigurationError(f"{folder} is there already: name a new folder for the results")
 
 
