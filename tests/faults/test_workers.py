@@ -32,7 +32,7 @@ def test_workers_of_one_machine_lose_nothing(
                 crew.wait_until_owned()
 
 
-@pytest.mark.parametrize("kind", [Crew, SlotCrew])
+@pytest.mark.parametrize("kind", [Crew, pytest.param(SlotCrew, marks=pytest.mark.long)])
 def test_queuey_is_killed_and_workers_go_on_when_it_is_back(
     tmp_path: Path, rounds: Callable[[int], range], chance: random.Random, figures: Figures, kind: type[Crew]
 ) -> None:
