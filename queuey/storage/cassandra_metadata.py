@@ -14,6 +14,7 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from itertools import islice
 from typing import Any
 from uuid import UUID, uuid4
 from zlib import crc32
@@ -232,16 +233,16 @@ class CassandraMetadata(MetadataStore):
         found: list[Queue] = []
         while len(found) < limit:
             names, whole = await self._names(application, who, shards, start, limit - len(found))
-            for first in range(0, len(names), _AT_ONCE):
-                asked = [begin(self._find(application, name)) for name in names[first : first + _AT_ONCE]]
-                for promise in asked:
+            left = iter(names)
+            while some := list(islice(left, min(_AT_ONCE, limit - len(found)))):
+                for promise in [begin(self._find(application, name)) for name in some]:
                     queue = await promise
                     if queue is not None and (not who or who in queue.principals):
                         found.append(queue)
             if whole:
                 break
             start = names[-1] + "\0"
-        return found[:limit]
+        return found
 
     async def _names(self, application: str, who: str, shards: int, start: str, limit: int) -> tuple[list[str], bool]:
         """Names from ``start`` on, at least one if there is any; True if these are all.
