@@ -21,7 +21,7 @@ from queuey.ids import EPOCH_TICKS
 from queuey.model import Queue
 from queuey.storage.cassandra_metadata import list_place, settings_text
 from queuey.storage.cassandra_session import CQL, CassandraSession
-from tests.bench.drivers import NUMBER, append_one, drive, in_turn, read_page, scattered
+from tests.bench.drivers import NUMBER, append_one, drive, in_turn, read_page, request, scattered
 from tests.bench.measure import alternate, ratios, until
 from tests.bench.on_cassandra.appends import WARM_SECONDS
 from tests.bench.on_cassandra.nodes import cluster
@@ -56,6 +56,8 @@ def measure(plan: Plan) -> Iterator[Row]:
                 _fill_up(server)
             reads = in_turn([read_page(name, "0") for name in _NAMES])
             yield _compared(plan, "read of one", reads, reads, large, small, connections=1, goal="ratio <= 1.2")
+            first, middle = (_list_page(turn) for turn in (0, plan.queues // 2))
+            yield _compared(plan, f"list {FEW} of them", middle, first, large, small, connections=1)
             over_all = scattered(append_one(_NAME), plan.queues)
             yield _compared(plan, "append, 1 per request, over all", over_all, appends, large, small)
 
@@ -87,6 +89,12 @@ def _compared(
         first="ratio <= 1.5" if goal else "",
         goal=goal,
     )
+
+
+def _list_page(first: int) -> str:
+    """Ten queues, by name, from one on."""
+    name = _NAME.replace(NUMBER, f"{first:07d}")
+    return in_turn([request("GET", f"/v1/{APPLICATION}?limit={FEW}&offset={name}")])
 
 
 def _fill_up(server: Server) -> None:
