@@ -197,7 +197,7 @@ class SqliteMessages(SqliteFile, MessageStore):
             self._observer.took("read", perf_counter() - began)
             in_bulk = page.more and limit >= packs.MOST and not newest_first
             if in_bulk and builder.is_loose and len(self._loose) < _MANY_LOOSE:
-                self._loose[_place(partition)] = span.after
+                self._loose.setdefault(_place(partition), span.after)  # its next pages come with the first one's
             return Promise.of(page)
         except (CorruptMessage, apsw.Error) as error:
             return Promise.failed(self._read_failed(error))

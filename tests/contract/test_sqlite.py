@@ -138,7 +138,9 @@ class TestPacksInTheFile(StoreContract):
         for number in range(900):
             log.append(draft(b"%d" % number, content_type="text/plain" if number % 3 else None), draft(b"", 2))
         before, survey = log.read(limit=10_000), log.survey(limit=5000, every=100)
-        assert log.read(limit=800).more
+        page = log.read(limit=300)
+        assert page.more
+        assert log.read(limit=300, after=page.messages[-1].id).more
 
         while store.seal_some():
             pass
