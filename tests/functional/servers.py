@@ -32,7 +32,7 @@ APPLICATIONS: Mapping[str, tuple[str, ...]] = {
     "with-dash": ("da5ba5" * 7,),
     # queuey-api-v1 W2b: the first Queuey cut letters of the scheme word off both ends of a key.
     "letters": ("Applicationaaaa" + "c0ffee" * 6 + "noitacilppA",),
-} | {f"fresh-{number:03d}": (f"{number:08x}" * 5,) for number in range(120)}
+} | {f"fresh-{number:03d}": (f"{number:08x}" * 5,) for number in range(300)}
 """Application to keys. The ``fresh-`` ones are given out once each, to tests that look at all queues of an application."""
 
 

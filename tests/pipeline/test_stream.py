@@ -196,9 +196,11 @@ def test_queues_of_a_pattern_are_read_whenever_something_comes_to_them(door: Doo
     for name in names[-2:]:
         append(client, name, "new")
     client.delete_queue(names[0])  # which a pattern passes over
-    assert drain(12) == 1
+    eventually(
+        lambda: drain(12) >= 0 and sum(read.values()) == 37
+    )  # a server tells what came a tenth of a second later
 
-    assert sum(read.values()) == len(read) == 37
+    assert len(read) == 37
 
 
 def test_a_trigger_asks_about_no_queue_in_which_nothing_came(door: Door, client: Client) -> None:
@@ -217,7 +219,7 @@ def test_a_trigger_asks_about_no_queue_in_which_nothing_came(door: Door, client:
 
     assert requests_of_a_look() == 1
     client.append(f"{stem}.7", "x")
-    assert requests_of_a_look() == 2
+    eventually(lambda: requests_of_a_look() == 2)  # it is told a tenth of a second later
 
 
 @pytest.mark.parametrize(
