@@ -18,6 +18,7 @@ guarded by the path of an ephemeral node alone, for one that is made anew has ve
 
 from __future__ import annotations
 
+import itertools
 import json
 import logging
 import re
@@ -95,6 +96,9 @@ class ZooKeeperCoordinator(Coordinator):
         self._clock = clock or SystemClock()
         self._asked_seconds = session_seconds
         self._name: str | None = None
+        self._mark = uuid.uuid4().hex[:8]
+        """In all names that this coordinator ever has in the group."""
+        self._joins = itertools.count(1)
         self._session = 0
         self._mine = ""
         """The node of this member."""
@@ -150,10 +154,11 @@ class ZooKeeperCoordinator(Coordinator):
     # Who is there
 
     def join(self, about: Mapping[str, Any]) -> str:
-        name = f"{about.get('name', 'worker')}-{uuid.uuid4().hex[:8]}"
+        name = f"{about.get('name', 'worker')}-{self._mark}.{next(self._joins)}"
         with self._asking():
             sent = self._clock.elapsed()
             session = self._session_now()
+            self._forget_earlier_joins()
             self._mine = self._client.create(
                 f"{self._root}/members/{name}-", json.dumps(dict(about)).encode(), ephemeral=True, sequence=True
             )
@@ -163,6 +168,13 @@ class ZooKeeperCoordinator(Coordinator):
             self._thread = threading.Thread(target=self._beat, name="zookeeper-beat", daemon=True)
             self._thread.start()
         return name
+
+    def _forget_earlier_joins(self) -> None:
+        """A join whose answer was lost has made a member that gets its share of the plan, and works on none of it while the session lives."""
+        for node in self._client.get_children(f"{self._root}/members"):
+            if node.rpartition("-")[0].rpartition(".")[0].endswith(f"-{self._mark}"):
+                with suppress(NoNodeError):
+                    self._client.delete(f"{self._root}/members/{node}")
 
     def tell(self, about: Mapping[str, Any]) -> None:
         with self._asking():

@@ -17,6 +17,7 @@ from tests.coordination.contract import CoordinatorContract
 from tests.coordination.parties import SESSION_SECONDS, Member, Party, end_session, parts, place
 from tests.functional.servers import eventually
 from tests.services.fixtures import Reached
+from tests.services.proxy import Way
 from tests.services.zookeeper import ZooKeeper
 
 (ONE,) = parts(1)
@@ -154,6 +155,33 @@ def test_a_pause_takes_the_trust_and_maybe_the_session(brittle: ZooKeeper) -> No
 
     eventually(lambda: member.coordinator.trusted() or member.is_lost(), seconds=30)
     party.close()
+
+
+def test_who_joins_again_because_no_answer_came_is_one_member(tmp_path: Path) -> None:
+    """The first join has made a member, and while the session lives it would be given its share of the partitions."""
+    with ZooKeeper(tmp_path / "zookeeper", proxied=True) as zookeeper:
+        (proxy,) = zookeeper.proxies
+        party = ZooKeeperParty(zookeeper.hosts)
+        outside, coordinator = party.coordinator(), party.make()
+        create, session = coordinator._client.create, coordinator._session_now()
+
+        def unanswered(*given: Any, **named: Any) -> Any:
+            proxy.lose(1.0, [Way.BACK])
+            return create(*given, **named)
+
+        coordinator._client.create = unanswered
+        with pytest.raises(CoordinatorUnavailable):
+            coordinator.join({"name": "m"})
+        coordinator._client.create = create
+        proxy.heal()
+        assert len(party.again(outside.members)) == 1
+
+        name = party.again(lambda: coordinator.join({"name": "m"}))
+
+        assert coordinator._session_now() == session
+        assert [member.name for member in party.again(outside.members)] == [name]
+        coordinator.close()
+        party.close()
 
 
 def test_killed_and_started_again_it_has_claims_plan_and_offsets(brittle: ZooKeeper) -> None:
