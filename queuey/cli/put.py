@@ -77,8 +77,9 @@ def put_command(
 ) -> None:
     """Store messages in QUEUE.
 
-    TEXT is the message; without it stdin is, whole or by lines. Prints where each one went, when it is on disk.
+    TEXT is the message; without it, or where it is -, stdin is, whole or by lines. Prints where each one went, when it is on disk.
     """
+    text = None if text == "-" else text
     _refuse_pairs({"--lines": lines, "TEXT": text is not None}, {"--lines": lines, "--count": count})
     _refuse_pairs({"--delay": delay, "--at": at}, {"--partition": partition, "--key": key})
     from qdo.client import NewMessage

@@ -61,10 +61,11 @@ def test_put_without_create_finds_no_queue(queuey: Run) -> None:
     assert ended.err.startswith("QueueNotFound: ")
 
 
-def test_any_bytes_go_through_stdin_and_raw(queuey: Run) -> None:
+@pytest.mark.parametrize("text", [(), ("-",)])
+def test_any_bytes_go_through_stdin_and_raw(queuey: Run, text: tuple[str, ...]) -> None:
     name, body = new_name(), bytes(range(256)) * 100
 
-    done(queuey("put", name, given=body))
+    done(queuey("put", name, *text, given=body))
 
     assert done(queuey("get", name, "--raw")).out == body
     assert done(queuey("get", name)).rows[0]["encoding"] == "base64"
