@@ -8,6 +8,8 @@ TESTS ?=
 ROUNDS ?= 10
 # Tests wait for clocks and servers as much as they compute; more than two processes starve three Cassandra nodes.
 WORKERS ?= 2
+# Of the tests that break three Cassandra nodes, so many are drawn for each run; `make faults` has them all.
+SHARE ?= 3
 # `make cassandra NODES=3` starts three.
 NODES ?= 1
 JAVA := java=openjdk-17-jdk-headless mvn=maven
@@ -27,7 +29,7 @@ test: ## Everything that must pass: lint, types, and all tests
 	$(BIN)/ruff check
 	$(BIN)/ruff format --check
 	$(BIN)/mypy
-	@$(BIN)/python -m pytest -n $(WORKERS) --no-loadscope-reorder --durations 25 $(TESTS)
+	@$(BIN)/python -m pytest -n $(WORKERS) --no-loadscope-reorder --durations 25 $(if $(TESTS),,--fault-share $(SHARE)) $(TESTS)
 
 faults: ## The guarantees under kill -9, full disks, dead nodes, cut networks: the long form
 	@sh scripts/need.sh curl nginx strace $(JAVA)

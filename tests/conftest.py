@@ -21,11 +21,19 @@ BREAKS_NODES = "tests/faults/on_cassandra/"
 WITH_SPARK = ("tests/pipeline/", "tests/faults/test_pipeline.py", "tests/examples/test_clocks.py")
 TOGETHER = (BREAKS_NODES, "tests/pipeline/")
 """Folders whose tests share what is costly: three nodes, a Spark."""
+SHORT = ("queuey/", "qdo/", "tests/unit/", "tests/contract/", "tests/coordination/", "tests/services/")
+"""Of these there are many that take little: they fill up what is left at the end of a run."""
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
     group = parser.getgroup("queuey")
     group.addoption("--fault-rounds", type=int, default=1, metavar="N", help="fault tests: N times the usual rounds")
+    group.addoption(
+        "--fault-share",
+        type=int,
+        metavar="N",
+        help="of the tests that break three Cassandra nodes: only N, others each time",
+    )
     group.addoption("--fault-seed", type=int, metavar="SEED", help="fault tests: repeat the choices of an earlier run")
     group.addoption("--pictures", action="store_true", help="examples: write the pictures of the documentation anew")
 
@@ -51,12 +59,21 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> ByFile:
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """What takes longest comes first, and Spark last: it leaves three nodes of Cassandra no processor."""
-    items.sort(key=lambda item: -item.nodeid.startswith(BREAKS_NODES) + item.nodeid.startswith(WITH_SPARK))
+    """What takes longest comes first; Spark late, for it leaves three nodes of Cassandra no processor; what is short last."""
+    items.sort(key=_turn)
+
+
+def _turn(item: pytest.Item) -> int:
+    for turn, places in ((1, BREAKS_NODES), (3, WITH_SPARK), (4, SHORT)):
+        if item.nodeid.startswith(places):
+            return turn
+    return 2
 
 
 def pytest_report_header(config: pytest.Config) -> str:
-    return f"faults: --fault-rounds {config.option.fault_rounds} --fault-seed {config.option.fault_seed}"
+    given = config.option
+    share = "" if given.fault_share is None else f" --fault-share {given.fault_share}"
+    return f"faults: --fault-rounds {given.fault_rounds}{share} --fault-seed {given.fault_seed}"
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:

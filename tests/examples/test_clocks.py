@@ -16,6 +16,7 @@ from tests.functional.servers import eventually
 KEY = "c" * 32
 
 
+@pytest.mark.long
 @pytest.mark.timeout(400)
 def test_all_roads_bring_the_same_total(tmp_path: Path) -> None:
     key, serve, publish, work, stream, totals = commands_of(ROOT / "examples" / "clocks" / "README.md")

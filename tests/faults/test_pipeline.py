@@ -25,6 +25,8 @@ from tests.functional.servers import FIRST_KEY
 
 KILLS = 1
 """Of a round: each is a Spark that starts anew."""
+FEED_SECONDS = 0.1
+"""Between two appends: what comes while Spark starts is all read at the end."""
 
 
 @pytest.mark.timeout(900)
@@ -40,7 +42,7 @@ def test_killed_queries_lose_nothing_and_store_nothing_twice(
         def produce() -> None:
             for stored in producer.append_batch(SOURCE, [NewMessage("x" * 100)] * 20):
                 acked.append(stored.id.hex)  # noqa: PERF401 - what is acknowledged counts at once
-            time.sleep(0.02)
+            time.sleep(FEED_SECONDS)
 
         mid_batch = 0
         with busy(produce):

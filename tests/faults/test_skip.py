@@ -29,6 +29,8 @@ STEPS = (-5.0, -1.0, -0.01, 0.0, 0.01, 1.0, 5.0)
 """Seconds by which the wall clock is stepped while a server runs."""
 BETWEEN = (-8.0, -5.0, -1.0)
 """And between two servers: back, so that the next one has to know how far the one before had got."""
+MOST_LIVES = 20
+"""In which a faulty server has to lead to a skip; mostly the first one does."""
 
 
 @dataclass
@@ -98,15 +100,13 @@ class Run:
             self.spans.step(client)
 
 
-def run(folder: Path, lives: range, chance: random.Random, fault: str = "none") -> Run:
+def begun(folder: Path, chance: random.Random, fault: str = "none") -> Run:
+    """A queue, and nobody at work on it yet."""
     offset = Offset(folder / "offset")
     made = Run(Node(folder, program=program(offset, fault)), offset, chance)
     with made.node as node:
         node.client().create_queue("q", partitions=len(PARTITIONS))
         node.kill()
-    for _ in lives:
-        made.life()
-    made.catch_up()
     return made
 
 
@@ -119,7 +119,10 @@ def test_no_reader_skips_an_acknowledged_message(
     tmp_path: Path, rounds: Callable[[int], range], chance: random.Random, figures: Figures
 ) -> None:
     lives = rounds(6)
-    found = run(tmp_path, lives, chance)
+    found = begun(tmp_path, chance)
+    for _ in lives:
+        found.life()
+    found.catch_up()
 
     fell = sum(reader.fell for reader in found.readers)
     figures(
@@ -142,7 +145,11 @@ def test_no_reader_skips_an_acknowledged_message(
 def test_the_same_run_finds_the_skips_of_a_faulty_server(
     tmp_path: Path, chance: random.Random, figures: Figures, fault: str
 ) -> None:
-    found = run(tmp_path, range(3), chance, fault)
+    found = begun(tmp_path, chance, fault)
+    for _ in range(MOST_LIVES):
+        found.life()
+        if skips(found):
+            break
 
     figures("G3", control=fault, acked=sum(len(ids) for ids in found.acknowledged.values()), skipped=skips(found))
     assert skips(found) > 0

@@ -40,6 +40,7 @@ def test_workers_are_killed_stopped_and_expired(
                 crew.wait_until_owned()
 
 
+@pytest.mark.long
 def test_workers_of_many_small_queues_are_killed_and_stopped(
     tmp_path: Path, rounds: Callable[[int], range], chance: random.Random, figures: Figures
 ) -> None:
