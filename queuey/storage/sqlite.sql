@@ -56,7 +56,8 @@ create table if not exists moment (
     only    integer primary key check (only = 1),
     boot    text    not null,
     elapsed real    not null,
-    last    integer not null        -- newest tick stamped or served as watermark
+    last    integer not null,       -- newest tick stamped or served as watermark
+    knows_packs integer             -- 1 of a version that does; see refuse_older
 );
 create table if not exists queues (
     application text    not null,
@@ -263,7 +264,23 @@ delete from offsets where queue = ?1 and name = ?2
 select boot, elapsed, last from moment
 
 -- moment_keep: remember the newest moment
-insert or replace into moment (only, boot, elapsed, last) values (1, ?1, ?2, ?3)
+insert or replace into moment (only, boot, elapsed, last, knows_packs) values (1, ?1, ?2, ?3, 1)
+
+-- moment_known: whether the moment tells who noted it
+select 1 from pragma_table_info('moment') where name = 'knows_packs'
+
+-- moment_widen: in a file of a version that knew no packs
+alter table moment add column knows_packs integer
+
+-- refuse_older: a version that knows no packs looks at no format; it would serve what is left without them, and store among them. It notes its moment before it serves
+create trigger if not exists refuse_older before insert on moment when new.knows_packs is null begin
+    select raise(abort, 'a later version of queuey wrote it, and keeps messages where this one does not look: install that version, or a later one');
+end
+
+-- no_packs: of a file from before there were any, where nothing can be written
+create temp table packs (
+    seq, place, first_ticks, first_tail, last_ticks, last_tail, messages, earliest, latest, head_crc, rest_crc, head, rest
+)
 
 -- queue_find: by exact name
 select application, name, uuid, created, partitions, kind, consistency, principals from queues

@@ -98,11 +98,14 @@ class SqliteFile(ABC):
         self._lock = FolderLock(path) if serve else None
         self._read_only = self._lock is not None and self._lock.read_only
         try:
-            self._writer = self._open_writer(synchronous)
+            self._writer = self._open_writer(synchronous, serve=serve)
             dropped = self._writer.execute(SQL["dropped_all"]).fetchall()
             self._raise_floor()
             if serve and not self._read_only:
                 self._begin_moment()
+        except ConfigurationError:
+            self._release()
+            raise
         except apsw.Error as error:
             self._release()
             raise ConfigurationError(f"cannot open the store {path}: {error}") from error
@@ -129,7 +132,7 @@ class SqliteFile(ABC):
     def _find_all(self, names: Sequence[tuple[str, str]]) -> Sequence[Queue | None]:
         """The queues of these applications and names, in order; called by the thread of lookups."""
 
-    def _open_writer(self, synchronous: str) -> apsw.Connection:
+    def _open_writer(self, synchronous: str, *, serve: bool) -> apsw.Connection:
         if self._read_only:
             return self._connect(read_only=True)
         connection = self._connect(read_only=False)
@@ -138,17 +141,26 @@ class SqliteFile(ABC):
         connection.execute(f"pragma synchronous = {synchronous}")
         connection.execute("pragma wal_autocheckpoint = 0")
         connection.execute(f"pragma journal_size_limit = {self._wal_bytes}")
-        self._check_format(connection)
+        found = self._format(connection)
         connection.execute("begin immediate")
         indexed = connection.execute(SQL["named_known"]).fetchall()
         connection.execute(SQL["schema"])
         if not indexed:
             connection.execute(SQL["named_fill"])
-        connection.execute(f"pragma user_version = {_FORMAT}")
+        if serve:
+            self._begin_format(connection, found)
         connection.execute("commit")
         return connection
 
-    def _check_format(self, connection: apsw.Connection) -> None:
+    def _begin_format(self, connection: apsw.Connection, found: int) -> None:
+        """From here on older versions are refused: not by a command beside the server, which may be one of them."""
+        if not connection.execute(SQL["moment_known"]).fetchall():
+            connection.execute(SQL["moment_widen"])
+        connection.execute(SQL["refuse_older"])
+        if found < _FORMAT:
+            connection.execute(f"pragma user_version = {_FORMAT}")
+
+    def _format(self, connection: apsw.Connection) -> int:
         """:raises ConfigurationError: a newer version wrote the file, and this one would not see all that is in it."""
         rows: list[Row] = connection.execute("pragma user_version").fetchall()
         ((found,),) = rows
@@ -157,6 +169,7 @@ class SqliteFile(ABC):
                 f"the store {self._path} has format {found}, and this version of queuey knows {_FORMAT}: install the version "
                 "that wrote it, or a later one"
             )
+        return int(found)
 
     def _open_reader(self) -> apsw.Connection:
         """The calling thread's connection.
@@ -179,6 +192,9 @@ class SqliteFile(ABC):
             still = self._read_only and not (wal.exists() and wal.stat().st_size)
             uri = f"file:{self._path}?mode=ro" + ("&immutable=1" if still else "")
             connection = apsw.Connection(uri, flags=apsw.SQLITE_OPEN_READONLY | apsw.SQLITE_OPEN_URI | flags)
+            if self._read_only and self._format(connection) < _FORMAT:
+                connection.execute("pragma temp_store = memory")
+                connection.execute(SQL["no_packs"])
         else:
             connection = apsw.Connection(str(self._path))
         connection.set_busy_timeout(_BUSY_MS)
