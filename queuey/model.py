@@ -8,6 +8,7 @@ from array import array
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
+from functools import partial
 from itertools import chain, pairwise
 from typing import Any, NamedTuple, overload
 
@@ -25,6 +26,7 @@ __all__ = [
     "Columns",
     "Consistency",
     "Draft",
+    "Drafts",
     "Message",
     "Offset",
     "OffsetChange",
@@ -259,6 +261,44 @@ class Draft(NamedTuple):
     """The moment it is to be readable from; None or a moment past means now."""
     once: Once | None = None
     """This message's own idempotency key, within a batch."""
+
+
+@dataclass(frozen=True, slots=True)
+class Drafts(Sequence[Draft]):
+    """Drafts of one request, kept by column: as they come in bulk, and as stores that keep many together want them."""
+
+    partitions: Sequence[int]
+    bodies: Sequence[bytes]
+    ttls: Sequence[int]
+    content_types: Sequence[str | None]
+    keys: Sequence[str | None]
+    dues: Sequence[int | None]
+    onces: Sequence[Once | None]
+
+    @classmethod
+    def of(cls, drafts: Sequence[Draft]) -> Drafts:
+        """Drafts, at least one, however they are kept."""
+        return drafts if isinstance(drafts, cls) else cls(*zip(*drafts, strict=True))
+
+    def __len__(self) -> int:
+        return len(self.bodies)
+
+    def __iter__(self) -> Iterator[Draft]:
+        make = partial(tuple.__new__, Draft)  # without the step of the interpreter that its constructor is
+        return map(make, zip(*self._all(), strict=True))
+
+    @overload
+    def __getitem__(self, at: int) -> Draft: ...
+
+    @overload
+    def __getitem__(self, at: slice) -> Drafts: ...
+
+    def __getitem__(self, at: int | slice) -> Draft | Drafts:
+        fields: list[Any] = [column[at] for column in self._all()]
+        return Drafts(*fields) if isinstance(at, slice) else Draft(*fields)
+
+    def _all(self) -> tuple[Sequence[Any], ...]:
+        return self.partitions, self.bodies, self.ttls, self.content_types, self.keys, self.dues, self.onces
 
 
 class AppendRequest(NamedTuple):

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from functools import partial
 from struct import error as StructError  # noqa: N812
 from struct import unpack_from
 from typing import Any, TypeVar
@@ -20,7 +19,7 @@ from queuey.api.drafts import (
 from queuey.api.params import MAX_DELAY_SECONDS, Problems, in_range, once_key, quoted
 from queuey.errors import InvalidParameter, NotAcceptable
 from queuey.ids import EPOCH_TICKS, TICKS_PER_SECOND
-from queuey.model import MAX_TTL_SECONDS, Draft, Once, Queue
+from queuey.model import MAX_TTL_SECONDS, Drafts, Once, Queue
 from queuey.service.log import partition_for
 from queuey.settings import Settings
 
@@ -31,7 +30,7 @@ WRITE_COLUMNS = ("body", "partition", "key", "ttl", "content_type", "deliver_at"
 ``deliver_at`` is a timestamp, the others are texts. Null is absent."""
 
 
-def arrow_drafts(call: Call, queue: Queue, settings: Settings, now_ticks: int) -> list[Draft]:
+def arrow_drafts(call: Call, queue: Queue, settings: Settings, now_ticks: int) -> Drafts:
     """A row a message, in order; any bad one refuses the whole.
 
     :raises NotAcceptable: this server has no Arrow.
@@ -43,9 +42,8 @@ def arrow_drafts(call: Call, queue: Queue, settings: Settings, now_ticks: int) -
             f"{rows} messages in one request; this server takes {settings.limits_max_batch_messages}"
         )
     problems = _RowProblems()
-    bodies = [body or problems.missing(index) for index, body in enumerate(columns["body"])]
-    longest = max(bodies, key=len, default=b"")
-    check_body_size(longest, settings)
+    bodies = problems.bodies(columns["body"])
+    check_body_size(max(bodies, key=len, default=b""), settings)
     keys = problems.each("key", columns["key"], check_key)
     numbers = problems.numbers("partition", columns["partition"], 1, queue.partitions)
     ttls = problems.numbers("ttl", columns["ttl"], 1, MAX_TTL_SECONDS)
@@ -55,21 +53,15 @@ def arrow_drafts(call: Call, queue: Queue, settings: Settings, now_ticks: int) -
     onces = problems.each("idempotency_key", columns["idempotency_key"], once_key)
     partitions = _partitions(queue, numbers, keys, problems)
     problems.check()
-    fields = zip(
-        partitions,
-        bodies,
-        [DEFAULT_TTL_SECONDS if ttl is None else ttl for ttl in ttls],
-        kinds,
-        keys,
-        dues,
-        _onces(onces, zip(bodies, numbers, ttls, kinds, keys, dues, strict=True)),
-        strict=True,
-    )
-    return list(map(_DRAFT, fields))
+    own = _onces(onces, zip(bodies, numbers, ttls, kinds, keys, dues, strict=True))
+    return Drafts(partitions, bodies, _whole(ttls, DEFAULT_TTL_SECONDS), kinds, keys, dues, own)
 
 
-_DRAFT = partial(tuple.__new__, Draft)
-"""A draft of its fields, without the step of the interpreter that its constructor is."""
+def _whole(values: Sequence[int | None], default: int) -> Sequence[int]:
+    """Values with the default in each gap."""
+    if values.count(None) == len(values):
+        return (default,) * len(values)
+    return [default if value is None else value for value in values]
 
 
 def _partitions(
@@ -80,6 +72,8 @@ def _partitions(
         for index, (number, key) in enumerate(zip(numbers, keys, strict=True)):
             if key is not None and number is not None:
                 problems.add(f"{index}.key", "give a partition or a key, not both")
+    elif None not in numbers:
+        return numbers  # type: ignore[return-value]  # which is what was just looked at
     return [number or partition_for(queue, key) for number, key in zip(numbers, keys, strict=True)]
 
 
@@ -93,9 +87,14 @@ def _onces(names: Sequence[str | None], asked: Iterable[tuple[Any, ...]]) -> Seq
 class _RowProblems(Problems):
     """Of a batch, whose rows are told by their index."""
 
-    def missing(self, index: int) -> bytes:
-        self.add(f"{index}.body", "Required")
-        return b""
+    def bodies(self, values: Sequence[bytes | None]) -> Sequence[bytes]:
+        """Bodies, none of which may be missing or empty."""
+        if all(values):
+            return values  # type: ignore[return-value]  # which is what was just looked at
+        for index, body in enumerate(values):
+            if not body:
+                self.add(f"{index}.body", "Required")
+        return [body or b"" for body in values]
 
     def add(self, field: str, text: str) -> None:
         """The first ones tell enough of a batch that is wrong throughout."""

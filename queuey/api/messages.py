@@ -15,7 +15,7 @@ from queuey.api.live import is_live, read_live
 from queuey.api.params import Problems, boolean, message_ids
 from queuey.api.reading import read
 from queuey.errors import InvalidMessageId, InvalidParameter, MessageNotFound
-from queuey.model import AppendRequest, Draft, Placed, Queue
+from queuey.model import AppendRequest, Draft, Drafts, Placed, Queue
 from queuey.service import Service
 
 _CREATED: Headers = [("content-type", "application/json")]
@@ -59,8 +59,13 @@ async def _store(
     if appended.repeated:
         headers.append(("idempotency-replayed", "true"))
     else:
-        service.monitor.appended(queue.application, len(drafts), sum([len(draft.body) for draft in drafts]))
+        service.monitor.appended(queue.application, len(drafts), _size(drafts))
     return appended.placed, headers
+
+
+def _size(drafts: Sequence[Draft]) -> int:
+    """Bytes of the bodies."""
+    return sum(map(len, drafts.bodies if isinstance(drafts, Drafts) else [draft.body for draft in drafts]))
 
 
 def _check_ttls(ttls: Sequence[int], least: int, *, batch: bool) -> None:

@@ -5,8 +5,8 @@ mostly read as a batch; so it is kept as one, in the layout that Arrow has in me
 to end. A reader takes the columns as they are, without a step of the interpreter for each message.
 
 A pack is two pieces of bytes. The *head* decides about messages: ids and expiry. The *rest* has bodies, content types and
-keys, and is not looked at by who wants ids alone. Each has a CRC32C of the whole piece. Messages have their own seals as well,
-so that damage is told by message (G6).
+keys, and is not looked at by who wants ids alone. Each has a CRC32C of the whole piece. Messages have a CRC32C of their own as well,
+so that damage is told by message (G6); it begins with the pack's first id, so that the rest of another pack is none of this one.
 """
 
 from __future__ import annotations
@@ -16,15 +16,16 @@ import sys
 from array import array
 from bisect import bisect_right
 from collections.abc import Iterable, Iterator, Sequence
-from itertools import accumulate, pairwise
+from itertools import accumulate, pairwise, repeat
 from operator import itemgetter
 from typing import NamedTuple, TypeVar
 
+from google_crc32c import extend as crc32c_extend
 from google_crc32c import value as crc32c
 
 from queuey.ids import MessageId
 from queuey.model import Bodies, Columns, Span
-from queuey.storage.seals import all_match, seals_of
+from queuey.storage.seals import with_names
 
 __all__ = [
     "LEAST",
@@ -37,7 +38,7 @@ __all__ = [
     "picked",
     "read_head",
     "read_rest",
-    "read_unchecked",
+    "read_whole",
 ]
 
 T = TypeVar("T")
@@ -92,13 +93,13 @@ class Head(NamedTuple):
 
 def cut(columns: Columns) -> Iterator[Columns]:
     """Messages in runs of which each may be a pack, by number and by bytes."""
-    start = size = 0
-    for at, length in enumerate(map(len, columns.bodies)):
-        if at - start == MOST or (size + length > MOST_BYTES and at > start):
-            yield columns[start:at]
-            start, size = at, 0
-        size += length
-    yield columns[start:] if start else columns
+    ends = list(accumulate(map(len, columns.bodies), initial=0))
+    start, count = 0, len(columns)
+    while start < count:
+        room = bisect_right(ends, ends[start] + MOST_BYTES, start) - 1
+        stop = min(start + MOST, max(room, start + 1))
+        yield columns[start:stop] if stop - start < count else columns
+        start = stop
 
 
 def packed(columns: Columns) -> tuple[Piece, Piece]:
@@ -108,11 +109,11 @@ def packed(columns: Columns) -> tuple[Piece, Piece]:
     """
     kinds, keys = encoded(columns.content_types), encoded(columns.keys)
     kinds_part, keys_part = _names(kinds), _names(keys)
-    seals = seals_of(columns.ticks, columns.tails, kinds, keys, columns.bodies)
+    crcs = _crcs(columns.ticks[0] ^ columns.tails[0], kinds, keys, columns.bodies)
     numbers = [_numbers("q", values) for values in (columns.ticks, columns.tails, columns.expires_ticks)]
     rest = [
         _REST.pack(len(columns), len(kinds_part), len(keys_part)),
-        _numbers("q", seals),
+        _numbers("I", crcs),
         _numbers("i", accumulate(map(len, columns.bodies), initial=0)),
         kinds_part,
         keys_part,
@@ -137,11 +138,11 @@ def read_rest(head: Head, piece: Piece, chosen: Sequence[int]) -> tuple[Columns,
     :param chosen: which are wanted, rising.
     """
     try:
-        whole, seals = read_unchecked(head, piece.data)
+        whole, crcs = _read(head, piece.data)
     except ValueError:
         return Columns.of([]), [head.id_at(at) for at in chosen]
     if not piece.is_sound:
-        sound = [at for at in chosen if _matches(whole, seals, at)]
+        sound = [at for at in chosen if _matches(whole, crcs, at)]
         return taken_from(whole, sound), [head.id_at(at) for at in sorted({*chosen} - {*sound})]
     return taken_from(whole, chosen), ()
 
@@ -160,27 +161,47 @@ def taken_from(columns: Columns, chosen: Sequence[int]) -> Columns:
     return Columns(*[picked(column, chosen) for column in columns.all()])
 
 
-def _matches(columns: Columns, seals: Sequence[int], at: int) -> bool:
+def _crcs(
+    first: int, kinds: Sequence[bytes | None], keys: Sequence[bytes | None], bodies: Sequence[bytes]
+) -> Iterable[int]:
+    """Of messages, each with what stands beside its body; ``first`` is of the pack's first id."""
+    found = map(crc32c_extend, repeat(first & 0xFFFFFFFF), bodies)
+    if kinds.count(None) + keys.count(None) < 2 * len(bodies):
+        return map(with_names, found, kinds, keys)
+    return found
+
+
+def _matches(columns: Columns, crcs: Sequence[int], at: int) -> bool:
     found = columns[at]
     kinds, keys = encoded((found.content_type,)), encoded((found.key,))
-    return all_match((seals[at],), (found.ticks,), (found.tail,), kinds, keys, (found.body,))
+    return list(_crcs(columns.ticks[0] ^ columns.tails[0], kinds, keys, (found.body,))) == [crcs[at]]
 
 
-def read_unchecked(head: Head, data: bytes) -> tuple[Columns, Sequence[int]]:
-    """All messages of a pack, and their seals.
+def read_whole(head: Head, piece: Piece) -> tuple[Columns, Sequence[bool]]:
+    """All messages of a pack, and whether each is as it was written.
 
     :raises ValueError: it is damaged, and its messages cannot be told from each other.
     """
+    whole, crcs = _read(head, piece.data)
+    is_sound = piece.is_sound
+    return whole, [is_sound or _matches(whole, crcs, at) for at in range(len(whole))]
+
+
+def _read(head: Head, data: bytes) -> tuple[Columns, Sequence[int]]:
+    """All messages, and their CRCs.
+
+    :raises ValueError: see :func:`read_whole`.
+    """
     try:
-        return _read(head, data)
+        return _parts(head, data)
     except (struct.error, TypeError) as error:
         raise ValueError(str(error)) from error
 
 
-def _read(head: Head, data: bytes) -> tuple[Columns, Sequence[int]]:
+def _parts(head: Head, data: bytes) -> tuple[Columns, Sequence[int]]:
     messages, kinds_size, keys_size = _REST.unpack_from(data)
-    seals_at = _REST.size
-    ends_at = seals_at + 8 * messages
+    crcs_at = _REST.size
+    ends_at = crcs_at + 4 * messages
     kinds_at = ends_at + 4 * (messages + 1)
     keys_at = kinds_at + kinds_size
     bodies_at = keys_at + keys_size
@@ -189,7 +210,7 @@ def _read(head: Head, data: bytes) -> tuple[Columns, Sequence[int]]:
         raise ValueError("not of this head")
     kinds = _read_names(data[kinds_at:keys_at], messages)
     keys = _read_names(data[keys_at:bodies_at], messages)
-    return Columns(*head, kinds, keys, Bodies(data, ends, bodies_at)), _array("q", data, seals_at, 8 * messages)
+    return Columns(*head, kinds, keys, Bodies(data, ends, bodies_at)), _array("I", data, crcs_at, 4 * messages)
 
 
 def _numbers(code: str, values: Iterable[int]) -> bytes:

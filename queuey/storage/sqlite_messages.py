@@ -5,7 +5,6 @@ from __future__ import annotations
 import uuid
 from collections.abc import Sequence
 from time import perf_counter
-from typing import NamedTuple
 
 import apsw
 
@@ -17,6 +16,7 @@ from queuey.model import (
     Columns,
     Consistency,
     Draft,
+    Drafts,
     Message,
     Once,
     Page,
@@ -73,7 +73,7 @@ class SqliteMessages(SqliteFile, MessageStore):
             earlier = self._earlier(transaction, key, once)
             if earlier is not None:
                 return Appended(earlier, repeated=True)
-        if any(draft[6] for draft in drafts):
+        if any(drafts.onces if isinstance(drafts, Drafts) else [draft[6] for draft in drafts]):
             return self._append_once(transaction, key, drafts, once)
         placed = self._insert(transaction, key, drafts)
         if once is not None:
@@ -121,9 +121,9 @@ class SqliteMessages(SqliteFile, MessageStore):
 
     def _insert(self, transaction: Transaction, queue: bytes, drafts: Sequence[Draft]) -> Sequence[Placed]:
         if len(drafts) >= packs.LEAST:
-            partitions, bodies, ttls, kinds, keys, dues, _ = zip(*drafts, strict=True)
-            if dues.count(None) == len(dues):
-                return _insert_batch(transaction, queue, partitions, Batch(bodies, ttls, kinds, keys))
+            columns = Drafts.of(drafts)
+            if columns.dues.count(None) == len(columns):
+                return _insert_batch(transaction, queue, columns)
         return self._insert_each(transaction, queue, drafts)
 
     def _insert_each(self, transaction: Transaction, queue: bytes, drafts: Sequence[Draft]) -> list[Placed]:
@@ -308,24 +308,16 @@ class SqliteMessages(SqliteFile, MessageStore):
         return self._committer.submit(job, grows=False)
 
 
-class Batch(NamedTuple):
-    """Drafts side by side."""
-
-    bodies: Sequence[bytes]
-    ttls: Sequence[int]
-    content_types: Sequence[str | None]
-    keys: Sequence[str | None]
-
-
-def _insert_batch(transaction: Transaction, queue: bytes, partitions: Sequence[int], batch: Batch) -> PlacedInOrder:
+def _insert_batch(transaction: Transaction, queue: bytes, drafts: Drafts) -> PlacedInOrder:
     """Insert drafts that are due now."""
-    ids = transaction.ids
-    placed = PlacedInOrder(MessageId(ids.stamp(len(partitions)), ids.tail), bytes(partitions))
-    ticks = range(placed.first.ticks, placed.first.ticks + len(partitions))
-    expires = [tick + ttl * TICKS_PER_SECOND for tick, ttl in zip(ticks, batch.ttls, strict=True)]
-    whole = Columns(ticks, (placed.first.tail,) * len(ticks), expires, batch.content_types, batch.keys, batch.bodies)
+    ids, count = transaction.ids, len(drafts)
+    placed = PlacedInOrder(MessageId(ids.stamp(count), ids.tail), bytes(drafts.partitions))
+    ticks = range(placed.first.ticks, placed.first.ticks + count)
+    expires = [tick + ttl * TICKS_PER_SECOND for tick, ttl in zip(ticks, drafts.ttls, strict=True)]
+    tails = (placed.first.tail,) * count
+    whole = Columns(ticks, tails, expires, drafts.content_types, drafts.keys, drafts.bodies)
     for number, chosen in _by_partition(placed.partitions).items():
-        columns = whole if len(chosen) == len(ticks) else packs.taken_from(whole, chosen)
+        columns = whole if len(chosen) == count else packs.taken_from(whole, chosen)
         insert(transaction, queue + _PARTITION_BYTES[number], columns)
     return placed
 

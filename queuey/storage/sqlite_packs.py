@@ -13,7 +13,7 @@ from queuey.errors import CorruptMessage
 from queuey.ids import MessageId
 from queuey.model import Columns, Span
 from queuey.storage import packs
-from queuey.storage.packs import cut, encoded, packed, read_unchecked
+from queuey.storage.packs import cut, encoded, packed, read_whole
 from queuey.storage.seals import corrupt, seals_of
 from queuey.storage.sqlite_committer import Transaction
 from queuey.storage.sqlite_file import SQL
@@ -102,7 +102,7 @@ def _insert_rows(transaction: Transaction, place: bytes, columns: Columns, seals
 
 
 def _unpack(transaction: Transaction, place: bytes, seq: int, without: Collection[MessageId]) -> None:
-    """Make rows of a pack's messages, seals and all: what was damaged stays so.
+    """Make rows of a pack's messages: what was damaged stays so.
 
     :raises CorruptMessage: its messages cannot be told from each other; nothing changed.
     """
@@ -110,13 +110,16 @@ def _unpack(transaction: Transaction, place: bytes, seq: int, without: Collectio
     if head is None:
         raise corrupt(next(iter(without)))
     try:
-        columns, seals = read_unchecked(head, rest.data)
+        columns, sound = read_whole(head, rest)
     except ValueError as error:
         raise corrupt(next(iter(without))) from error
     transaction.look(SQL["pack_delete"], (seq,))
     kept = [at for at in range(len(columns)) if head.id_at(at) not in without]
     transaction.inserted -= len(kept)  # counted when they came
-    _insert_rows(transaction, place, packs.taken_from(columns, kept), [seals[at] for at in kept])
+    if kept:
+        rows = packs.taken_from(columns, kept)
+        seals = [seal if sound[at] else ~seal for at, seal in zip(kept, _seals(rows), strict=True)]
+        _insert_rows(transaction, place, rows, seals)
 
 
 def _seals(columns: Columns) -> list[int]:

@@ -20,7 +20,9 @@ from queuey.model import (
     Columns,
     Consistency,
     Draft,
+    Drafts,
     Message,
+    Once,
     Page,
     PartitionId,
     Queue,
@@ -78,6 +80,18 @@ def test_columns_are_the_messages_they_were_made_of() -> None:
     assert Columns.of(columns) is columns
     assert [*Columns.of([])] == []
     assert Page(columns, more=False).size == Page(messages, more=False).size == 4
+
+
+def test_drafts_by_column_are_like_a_list() -> None:
+    drafts = [Draft(1, b"a", 5), Draft(2, b"b", 6, "text/plain", "k", 7, Once("o", b"d")), Draft(3, b"c", 8)]
+    columns = Drafts.of(drafts)
+
+    assert [*columns] == drafts
+    assert [columns[at] for at in (0, 1, -1)] == [drafts[0], drafts[1], drafts[2]]
+    assert [*columns[1:]] == drafts[1:]
+    assert len(columns) == 3
+    assert Drafts.of(columns) is columns
+    assert all(isinstance(draft, Draft) for draft in columns)
 
 
 @given(st.lists(st.tuples(st.integers(0, 3), st.integers(0, 3)), unique=True))

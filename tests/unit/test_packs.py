@@ -58,6 +58,21 @@ def test_a_flipped_bit_changes_no_message_unnoticed(ids: list[MessageId], draw: 
     assert [*columns] == [message for message in messages if message.id not in damaged]
 
 
+@given(st.lists(_IDS, min_size=2, max_size=12, unique=True), st.data())
+def test_the_rest_of_another_pack_is_none_of_this_one(ids: list[MessageId], draw: st.DataObject) -> None:
+    """G6: as pages of the file that have changed places would give it."""
+    messages = _messages(ids, draw)
+    half = len(messages) // 2
+    (this, rest), (_, other) = packed(Columns.of(messages[:half])), packed(Columns.of(messages[half : 2 * half]))
+    head = read_head(this)
+    assert head is not None
+
+    columns, damaged = read_rest(head, Piece(other.data, rest.crc), range(half))
+
+    assert [*columns] == []
+    assert damaged == [message.id for message in messages[:half]]
+
+
 def _flipped(piece: Piece, bit: int) -> Piece:
     if not 0 <= bit < 8 * len(piece.data):
         return piece
