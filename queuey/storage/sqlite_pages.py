@@ -118,7 +118,7 @@ class PageBuilder:
         found, damaged = _read(head, rest, self._next(chosen) if not wanted.skip_corrupt else chosen)
         self._steps_over(damaged)
         taken = self._fitting(found)
-        self._add(found, taken)
+        self._add(found, taken, damaged)
         if taken:
             self._packs.append(entry.seq)
         self._is_cut = 0 < taken < len(chosen) - len(damaged)
@@ -148,18 +148,20 @@ class PageBuilder:
         lengths = map(len, reversed(found.bodies) if self._wanted.newest_first else found.bodies)
         return min(most, max(bisect_right(list(accumulate(lengths)), self._room), 0 if self._count else 1))
 
-    def _add(self, found: Columns, count: int) -> None:
+    def _add(self, found: Columns, count: int, damaged: Sequence[MessageId]) -> None:
         if not count:
             return
         self._close_rows()
         if self._wanted.newest_first:
             part = Columns(*[list(reversed(column[len(found) - count :])) for column in found.all()])
+            behind = [id_ for id_ in damaged if id_ < part[-1].id]
         else:
             part = found if count == len(found) else found[:count]
+            behind = [id_ for id_ in damaged if id_ > part[-1].id]
         self._parts.append(part)
         self._count += count
         self._room -= part.size
-        self._counted = self._passed
+        self._counted = self._passed - len(behind)
 
     @property
     def is_loose(self) -> bool:

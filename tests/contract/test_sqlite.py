@@ -229,6 +229,30 @@ class TestPacksInTheFile(StoreContract):
         assert page.corrupt == (1 if piece == "rest" else 100)
         assert len(page.messages) == 200 - page.corrupt
 
+    @pytest.mark.parametrize("newest_first", [False, True])
+    @pytest.mark.parametrize("bad", [[0], [99], [42], [42, 43, 60], [0, 1, 98, 99]], ids=str)
+    def test_each_damaged_message_of_a_pack_is_counted_on_one_page(
+        self, log: Log, tmp_path: Path, *, newest_first: bool, bad: list[int]
+    ) -> None:
+        log.add(b"before")
+        log.append(*[draft(b"body %02d" % number) for number in range(100)])
+        log.add(b"after")
+        writer = apsw.Connection(str(tmp_path / "queuey.db"))
+        rows: Any = writer.execute("select rest from packs").fetchall()
+        data: bytes = rows[0][0]
+        for number in bad:
+            data = data.replace(b"body %02d" % number, b"bodi %02d" % number)
+        writer.execute("update packs set rest = ?", (data,))
+        writer.close()
+
+        for limit in (1, 7, 30, 250):
+            after, upto, more, corrupt = ZERO_ID, MAX_ID, True, 0
+            while more:
+                page = log.read(1, after, upto, limit=limit, newest_first=newest_first, skip_corrupt=True)
+                more, corrupt, last = page.more, corrupt + page.corrupt, page.messages[-1].id
+                after, upto = (after, last.before()) if newest_first else (last, upto)
+            assert corrupt == len(bad)
+
     def test_readers_see_each_message_once_while_packs_come_and_go(
         self, store: SqliteStore, clock: ManualClock
     ) -> None:

@@ -151,6 +151,23 @@ class PartitionHistory(RuleBasedStateMachine):
         assert list(page.messages) == [m for m in self._expect(partition, watermark) if m.ticks <= watermark]
         assert not page.more
 
+    @rule(
+        after=st.one_of(st.just(0), _ANY),
+        upto=st.one_of(st.just(1), _ANY),
+        limit=st.integers(0, 9),
+        every=st.integers(0, 4),
+    )
+    def survey(self, after: int, upto: int, limit: int, every: int) -> None:
+        watermark = self.log.watermark()
+        low, high = sorted((self._bound(after), self._bound(upto)))
+        high = min(high, MessageId.last_of(watermark))
+        ids = [message.id for message in self._expect(1, watermark) if low < message.id <= high]
+        marks = ids[:limit][every - 1 :: every] if every else []
+
+        found = self.log.survey(low, high, limit=limit, every=every)
+
+        assert found == (ids[-1] if ids else None, min(len(ids), limit), len(ids) > limit, marks)
+
     @rule(wanted=st.lists(_ANY, min_size=1, max_size=4))
     def fetch(self, wanted: list[int]) -> None:
         places = [self.places[any_ % len(self.places)] for any_ in wanted]
