@@ -154,7 +154,7 @@ class Coordinator(ABC):
 
     @abstractmethod
     def release(self, claims: Collection[Claim]) -> None:
-        """Give claims back; those that are lost already are no error."""
+        """Give claims back, whatever their generation; those that are lost already, or never were this member's, are no error."""
 
     @abstractmethod
     def commit(self, offsets: Mapping[Claim, Offset]) -> Collection[Claim]:

@@ -97,6 +97,8 @@ class Group:
         self._held: dict[Partition, Claim] = {}
         self._draining: dict[Claim, float] = {}
         self._fenced: set[Claim] = set()
+        self._unsure: set[Partition] = set()
+        """May be this member's without its knowing: the claim was asked for, and not answered or not to the end; or it was fenced."""
         self._gathered: tuple[list[str], float] = ([], 0.0)
         self._lock = threading.Lock()
 
@@ -143,6 +145,7 @@ class Group:
         self.name, self.leads = None, False
         self._owner.lost([*self._held.values(), *self._draining])
         self._held, self._draining = {}, {}
+        self._unsure.clear()
 
     def _forget_fenced(self) -> None:
         with self._lock:
@@ -151,6 +154,7 @@ class Group:
             self._owner.lost(fenced)
             self._held = {partition: claim for partition, claim in self._held.items() if claim not in fenced}
             self._draining = {claim: until for claim, until in self._draining.items() if claim not in fenced}
+            self._unsure |= {claim.partition for claim in fenced}  # whose offset was set by hand still owns it
 
     def _heed_resets(self) -> None:
         """Somebody has set offsets by hand: give back what it concerns, and claim it anew from the new place.
@@ -222,9 +226,12 @@ class Group:
         if lost:
             self._begin_draining(lost)
         rest = self._drain()
+        self._give_back(self._unsure.difference(wanted))
         free = [partition for partition in gained if partition not in draining]
         if free:
+            self._unsure.update(free)
             claims = self._coordinator.claim(free)
+            self._unsure -= {claim.partition for claim in claims}
             if claims:
                 self._held |= {claim.partition: claim for claim in claims}
                 self.rebalances += 1
@@ -232,6 +239,12 @@ class Group:
             if len(claims) < len(gained):
                 rest = min(rest, CLAIM_AGAIN_SECONDS)
         return rest
+
+    def _give_back(self, unsure: Collection[Partition]) -> None:
+        """Nobody else could own these while this member lives, and it would work on none of them."""
+        if unsure:
+            self._coordinator.release([Claim(partition, 0) for partition in unsure])
+            self._unsure -= set(unsure)
 
     def _begin_draining(self, lost: Collection[Partition]) -> None:
         claims = [self._held.pop(partition) for partition in lost]

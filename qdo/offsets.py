@@ -96,7 +96,7 @@ class OffsetsInQueuey(Coordinator):
         return {_claim(queue, each): offset_of(each) for each in found.values()}
 
     def release(self, claims: Collection[Claim]) -> None:
-        self._inner.release([self._inner_of[claim] for claim in claims if claim in self._inner_of])
+        self._inner.release([self._inner_of.get(claim, claim) for claim in claims])
         for claim in claims:
             self._inner_of.pop(claim, None)
 

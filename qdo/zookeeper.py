@@ -135,8 +135,8 @@ class ZooKeeperCoordinator(Coordinator):
             try:
                 with self._asking():
                     for name in (*_FOLDERS, "resets"):
-                        self._client.ensure_path(f"{self._root}/{name}")
-                    if not self._client.exists(f"{self._root}/plan"):
+                        self._result(self._client.ensure_path_async(f"{self._root}/{name}"))
+                    if not self._result(self._client.exists_async(f"{self._root}/plan")):
                         self._make_plan()
                 return
             except CoordinatorUnavailable as error:
@@ -147,7 +147,7 @@ class ZooKeeperCoordinator(Coordinator):
 
     def _make_plan(self) -> None:
         try:
-            self._client.create(f"{self._root}/plan", zlib.compress(b"{}"))
+            self._result(self._client.create_async(f"{self._root}/plan", zlib.compress(b"{}")))
         except NodeExistsError:
             return  # another one was faster
 
@@ -159,9 +159,8 @@ class ZooKeeperCoordinator(Coordinator):
             sent = self._clock.elapsed()
             session = self._session_now()
             self._forget_earlier_joins()
-            self._mine = self._client.create(
-                f"{self._root}/members/{name}-", json.dumps(dict(about)).encode(), ephemeral=True, sequence=True
-            )
+            path, told = f"{self._root}/members/{name}-", json.dumps(dict(about)).encode()
+            self._mine = self._result(self._client.create_async(path, told, ephemeral=True, sequence=True))
             self._name, self._session, self._heard = name, session, sent
             self._watched.discard(f"{self._root}/members")  # the list that is known lacks this member
         if self._thread is None:
@@ -171,16 +170,16 @@ class ZooKeeperCoordinator(Coordinator):
 
     def _forget_earlier_joins(self) -> None:
         """A join whose answer was lost has made a member that gets its share of the plan, and works on none of it while the session lives."""
-        for node in self._client.get_children(f"{self._root}/members"):
+        for node in self._children("members"):
             if node.rpartition("-")[0].rpartition(".")[0].endswith(f"-{self._mark}"):
                 with suppress(NoNodeError):
-                    self._client.delete(f"{self._root}/members/{node}")
+                    self._result(self._client.delete_async(f"{self._root}/members/{node}"))
 
     def tell(self, about: Mapping[str, Any]) -> None:
         with self._asking():
             self._must_live()
             with suppress(NoNodeError):  # it has just left
-                self._client.set(self._mine, json.dumps(dict(about)).encode())
+                self._result(self._client.set_async(self._mine, json.dumps(dict(about)).encode()))
 
     def _session_now(self) -> int:
         found = self._client.client_id
@@ -190,15 +189,14 @@ class ZooKeeperCoordinator(Coordinator):
 
     def leave(self) -> None:
         name, self._name = self._name, None
-        if name is None:
-            return
+        if name is None or not self._client.connected:
+            return  # without a connection it ends with the session
         try:
             with self._asking():
-                for node in self._client.get_children(f"{self._root}/members"):
+                for node in self._children("members"):
                     if node.rpartition("-")[0] == name:
-                        self._client.delete(f"{self._root}/members/{node}")
-                mine = [part for part, (owner, _) in self.owners().items() if owner == name]
-                self._wait([self._client.delete_async(self._node("owners", part)) for part in mine])
+                        self._result(self._client.delete_async(f"{self._root}/members/{node}"))
+                self._give_up(list(map(Partition.parse, self._children("owners"))))
         except (CoordinatorUnavailable, NoNodeError):
             log.info("the group could not be told that this member leaves: it will notice")
 
@@ -219,7 +217,7 @@ class ZooKeeperCoordinator(Coordinator):
         """Ask for an answer of the leader's, again and again: a server cut off from it may answer much."""
         while not self._over.wait(self._timeout() / BEATS):
             sent, name = self._clock.elapsed(), self._name
-            if name is None:
+            if name is None or not self._client.connected:
                 continue
             try:
                 self._client.sync_async(self._root).get(timeout=self._timeout())
@@ -243,7 +241,7 @@ class ZooKeeperCoordinator(Coordinator):
             self._watched.discard(path)
         if self._watch(path):
             with self._asking():
-                nodes = self._client.get_children(path, watch=self._fired)
+                nodes = self._result(self._client.get_children_async(path, watch=self._fired))
                 nodes.sort(key=lambda node: node.rpartition("-")[2])
                 new = [node for node in nodes if node not in self._abouts]
                 found = zip(new, self._get([f"{path}/{node}" for node in new]), strict=True)
@@ -258,7 +256,7 @@ class ZooKeeperCoordinator(Coordinator):
         path = f"{self._root}/plan"
         if self._watch(path):
             with self._asking():
-                data, stat = self._client.get(path, watch=self._fired)
+                data, stat = self._result(self._client.get_async(path, watch=self._fired))
             self._plan = plan_from_text(stat.version, zlib.decompress(data).decode())
         return self._plan
 
@@ -266,9 +264,8 @@ class ZooKeeperCoordinator(Coordinator):
         with self._asking():
             self._must_live()
             try:
-                self._client.set(
-                    f"{self._root}/plan", zlib.compress(plan_to_text(plan).encode()), version=plan.generation - 1
-                )
+                text = zlib.compress(plan_to_text(plan).encode())
+                self._result(self._client.set_async(f"{self._root}/plan", text, version=plan.generation - 1))
             except BadVersionError:
                 return False
         return True
@@ -323,18 +320,29 @@ class ZooKeeperCoordinator(Coordinator):
 
     def release(self, claims: Collection[Claim]) -> None:
         with self._asking():
-            for some in _in_parts([claim.partition for claim in claims], AT_ONCE):
-                versions = self._get([self._node("claims", part) for part in some])
-                held = self._wait([self._client.exists_async(self._node("owners", part)) for part in some])
-                steps = []
-                for part, found, stat in zip(some, versions, held, strict=True):
-                    if found is not None and stat is not None and stat.ephemeralOwner == self._session:
-                        step: TransactionRequest = self._client.transaction()
-                        step.check(self._node("claims", part), found[1].version)
-                        step.delete(self._node("owners", part))
-                        steps.append(step.commit_async())
-                for step in steps:
-                    self._result(step)
+            self._give_up([claim.partition for claim in claims])
+
+    def _give_up(self, partitions: Sequence[Partition]) -> None:
+        """Delete the owners' nodes of this session, each as long as nobody has claimed it since it was looked at: the session may have ended meanwhile.
+
+        Who was reset meanwhile still has its node, so it is looked at again: left there, it would keep all others away.
+        """
+        left = list(partitions)
+        while left:
+            left = [part for some in _in_parts(left, AT_ONCE) for part in self._give_up_some(some)]
+
+    def _give_up_some(self, partitions: Sequence[Partition]) -> list[Partition]:
+        """:returns: those whose claims have changed since they were looked at."""
+        versions = self._get([self._node("claims", part) for part in partitions])
+        held = self._wait([self._client.exists_async(self._node("owners", part)) for part in partitions])
+        steps = []
+        for part, found, stat in zip(partitions, versions, held, strict=True):
+            if found is not None and stat is not None and stat.ephemeralOwner == self._session:
+                step: TransactionRequest = self._client.transaction()
+                step.check(self._node("claims", part), found[1].version)
+                step.delete(self._node("owners", part))
+                steps.append((part, step.commit_async()))
+        return [part for part, step in steps if any(isinstance(one, BadVersionError) for one in self._result(step))]
 
     def commit(self, offsets: Mapping[Claim, Offset]) -> Collection[Claim]:
         refused: list[Claim] = []
@@ -368,13 +376,13 @@ class ZooKeeperCoordinator(Coordinator):
         path = f"{self._root}/resets"
         if self._watch(path):
             with self._asking():
-                stat = self._client.exists(path, watch=self._fired)
+                stat = self._result(self._client.exists_async(path, watch=self._fired))
             self._resets = 0 if stat is None else stat.version
         return self._resets
 
     def owners(self) -> Mapping[Partition, tuple[str, int]]:
         with self._asking():
-            parts = list(map(Partition.parse, self._client.get_children(f"{self._root}/owners")))
+            parts = list(map(Partition.parse, self._children("owners")))
             claims = self._get([self._node("claims", part) for part in parts])
             return {
                 part: (claim[0].decode(), claim[1].version + 1)
@@ -384,13 +392,13 @@ class ZooKeeperCoordinator(Coordinator):
 
     def offsets(self) -> Mapping[Partition, Offset]:
         with self._asking():
-            parts = list(map(Partition.parse, self._client.get_children(f"{self._root}/offsets")))
+            parts = list(map(Partition.parse, self._children("offsets")))
             found = zip(parts, map(_offset, self._get([self._node("offsets", part) for part in parts])), strict=True)
             return {part: offset for part, offset in found if offset is not None}
 
     def known(self) -> Collection[Partition]:
         with self._asking():
-            return list(map(Partition.parse, self._client.get_children(f"{self._root}/claims")))
+            return list(map(Partition.parse, self._children("claims")))
 
     def reset(self, offsets: Mapping[Partition, Offset | None]) -> None:
         with self._asking():
@@ -455,7 +463,12 @@ class ZooKeeperCoordinator(Coordinator):
             self._watched.clear()
             raise CoordinatorUnavailable(f"ZooKeeper did not answer: {type(error).__name__} {error}") from error
 
+    def _children(self, folder: str) -> list[str]:
+        found: list[str] = self._result(self._client.get_children_async(f"{self._root}/{folder}"))
+        return found
+
     def _result(self, asked: IAsyncResult) -> Any:
+        """The answer, or an error in time: kazoo itself would wait for as long as there is no ZooKeeper."""
         return asked.get(timeout=self._timeout())
 
     def _wait(self, asked: Iterable[IAsyncResult]) -> list[Any]:

@@ -50,16 +50,26 @@ class Ownership:
     def __init__(self) -> None:
         self.generations: dict[Partition, int] = {}
         self.offsets: dict[Partition, Offset] = {}
+        self.least: dict[Partition, int] = {}
+        """The generation that the latest reset has left behind."""
 
     def claimed(self, claim: Claim, offset: Offset | None) -> None:
         assert claim.generation > self.generations.get(claim.partition, 0)
+        assert claim.generation >= self.least.get(claim.partition, 0)
         assert offset == self.offsets.get(claim.partition)
         self.generations[claim.partition] = claim.generation
 
     def committed(self, claim: Claim, offset: Offset) -> None:
         assert claim.generation == self.generations[claim.partition], "a former owner moved an offset"
+        assert claim.generation >= self.least.get(claim.partition, 0), (
+            "a former owner moved an offset that was set by hand"
+        )
         assert claim.partition not in self.offsets or self.offsets[claim.partition] <= offset
         self.offsets[claim.partition] = offset
+
+    def reset(self, partition: Partition, offset: Offset) -> None:
+        self.least[partition] = max(self.generations.get(partition, 0), self.least.get(partition, 0)) + 1
+        self.offsets[partition] = offset
 
 
 class Worker:
@@ -260,6 +270,13 @@ class Model(RuleBasedStateMachine):
         workers = [worker for worker in self.workers + self.dead if worker.ever]
         worker = workers[data.draw(st.integers(0, len(workers) - 1))]
         worker.commit(data.draw(st.sampled_from(sorted(worker.ever))))
+
+    @rule(data=st.data(), number=st.integers(1, 9))
+    def somebody_sets_an_offset_by_hand(self, data: st.DataObject, number: int) -> None:
+        """Its owner is the same, fenced; and gives it back when the plan says so."""
+        partition = data.draw(st.sampled_from(self.partitions))
+        self.outside.reset({partition: place(number)})
+        self.ownership.reset(partition, place(number))
 
     @rule()
     def all_settles(self) -> None:

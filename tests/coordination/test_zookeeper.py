@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterator, Mapping
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -10,6 +11,7 @@ import pytest
 from kazoo.exceptions import NoAuthError
 
 from qdo.coordination import Claim, Coordinator, Offset, Plan
+from qdo.group import Group
 from qdo.zookeeper import ZooKeeperCoordinator, security
 from queuey.clock import SystemClock
 from queuey.errors import ConfigurationError, CoordinatorUnavailable
@@ -157,22 +159,71 @@ def test_a_pause_takes_the_trust_and_maybe_the_session(brittle: ZooKeeper) -> No
     party.close()
 
 
+def test_without_a_server_each_question_has_an_end(brittle: ZooKeeper) -> None:
+    """Or a worker could not be told to end before ZooKeeper is back."""
+    party = ZooKeeperParty(brittle.hosts)
+    member = party.member()
+    claim, coordinator = member.claim_one(ONE), member.coordinator
+    (node,) = brittle.nodes
+    node.kill()
+    eventually(lambda: not coordinator.trusted(), seconds=30)
+    questions: list[Callable[[], object]] = [
+        lambda: coordinator.join({}),
+        lambda: coordinator.tell({}),
+        coordinator.members,
+        coordinator.plan,
+        lambda: coordinator.propose(Plan(1, {})),
+        lambda: coordinator.claim([ONE]),
+        lambda: coordinator.release([claim]),
+        lambda: coordinator.commit({claim: place(1)}),
+        coordinator.resets,
+        coordinator.owners,
+        coordinator.offsets,
+        coordinator.known,
+        lambda: coordinator.reset({ONE: place(1)}),
+    ]
+
+    with ThreadPoolExecutor(len(questions)) as threads:
+        asked = [threads.submit(question) for question in questions]
+        try:
+            eventually(lambda: all(one.done() for one in asked), seconds=30)
+        finally:
+            node.start()
+    assert [type(one.exception()) for one in asked] == [CoordinatorUnavailable] * len(asked)
+    party.close()
+
+
+def test_a_member_ends_though_there_is_no_server(brittle: ZooKeeper) -> None:
+    party = ZooKeeperParty(brittle.hosts)
+    member = party.member()
+    brittle.kill()
+    eventually(lambda: not member.coordinator.trusted(), seconds=30)
+
+    with ThreadPoolExecutor(1) as threads:
+        closing = threads.submit(member.coordinator.close)
+        try:
+            eventually(closing.done, seconds=60)
+        finally:
+            brittle.start()
+    party.close()
+
+
 def test_who_joins_again_because_no_answer_came_is_one_member(tmp_path: Path) -> None:
     """The first join has made a member, and while the session lives it would be given its share of the partitions."""
     with ZooKeeper(tmp_path / "zookeeper", proxied=True) as zookeeper:
         (proxy,) = zookeeper.proxies
         party = ZooKeeperParty(zookeeper.hosts)
         outside, coordinator = party.coordinator(), party.make()
-        create, session = coordinator._client.create, coordinator._session_now()
+        create, session = coordinator._client.create_async, coordinator._session_now()
 
         def unanswered(*given: Any, **named: Any) -> Any:
             proxy.lose(1.0, [Way.BACK])
             return create(*given, **named)
 
-        coordinator._client.create = unanswered
+        coordinator._client.create_async = unanswered
         with pytest.raises(CoordinatorUnavailable):
             coordinator.join({"name": "m"})
-        coordinator._client.create = create
+        coordinator._client.create_async = create
         proxy.heal()
         assert len(party.again(outside.members)) == 1
 
@@ -182,6 +233,66 @@ def test_who_joins_again_because_no_answer_came_is_one_member(tmp_path: Path) ->
         assert [member.name for member in party.again(outside.members)] == [name]
         coordinator.close()
         party.close()
+
+
+class Idle:
+    """Owns, and does nothing."""
+
+    def gained(self, claims: Mapping[Claim, Offset | None]) -> None: ...
+
+    def losing(self, claims: Collection[Claim]) -> None: ...
+
+    def drained(self, claims: Collection[Claim]) -> Collection[Claim]:
+        return claims
+
+    def lost(self, claims: Collection[Claim]) -> None: ...
+
+
+def test_a_claim_whose_answer_was_lost_is_given_back_when_the_plan_has_it_no_more(tmp_path: Path) -> None:
+    """The member does not know that it has it; nobody else could own it while its session lives (G15)."""
+    with ZooKeeper(tmp_path / "zookeeper", proxied=True) as zookeeper:
+        (proxy,) = zookeeper.proxies
+        party = ZooKeeperParty(zookeeper.hosts)
+        outside, coordinator = party.coordinator(), party.coordinator()
+        assert isinstance(coordinator, ZooKeeperCoordinator)
+        subscribed = [ONE]
+        group = Group(coordinator, Idle(), lambda: subscribed, clock=party.clock, about={})
+        transaction, session = coordinator._client.transaction, coordinator._session_now()
+
+        def unanswered() -> Any:
+            proxy.lose(1.0, [Way.BACK])
+            return transaction()
+
+        coordinator._client.transaction = unanswered
+        eventually(lambda: group.step() and proxy.lost(Way.BACK), seconds=30)
+        coordinator._client.transaction = transaction
+        proxy.heal()
+        assert list(party.again(outside.owners)) == [ONE]
+        assert list(group.held) == []
+        subscribed.clear()
+
+        eventually(lambda: group.step() and group.name and not group.plan.partitions(), seconds=30)
+
+        assert coordinator._session_now() == session
+        eventually(lambda: group.step() and not party.again(outside.owners), seconds=30)
+        party.close()
+
+
+def test_what_is_released_is_free_though_its_offset_is_set_by_hand_meanwhile(party: ZooKeeperParty) -> None:
+    member, other, outside = party.member(), party.member(), party.coordinator()
+    assert isinstance(member.coordinator, ZooKeeperCoordinator)
+    claim, client = member.claim_one(ONE), member.coordinator._client
+    transaction = client.transaction
+
+    def reset_first() -> Any:
+        client.transaction = transaction
+        outside.reset({ONE: place(1)})
+        return transaction()
+
+    client.transaction = reset_first
+    member.coordinator.release([claim])
+
+    assert list(other.coordinator.claim([ONE]).values()) == [place(1)]
 
 
 def test_killed_and_started_again_it_has_claims_plan_and_offsets(brittle: ZooKeeper) -> None:
