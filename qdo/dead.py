@@ -64,15 +64,17 @@ class DeadLetters:
         for message in failed.messages:
             letter = DeadLetter.of(message, failed, self._group)
             once = f"dead-{message.id.hex}-{message.partition}-{self._group}"
-            client.append(
-                name,
-                NewMessage(
-                    json.dumps(letter.to_wire()),
-                    ttl_seconds=TTL_SECONDS,
-                    content_type="application/json",
-                    idempotency_key=once[:128],
-                ),
+            new = NewMessage(
+                json.dumps(letter.to_wire()),
+                ttl_seconds=TTL_SECONDS,
+                content_type="application/json",
+                idempotency_key=once[:128],
             )
+            try:
+                client.append(name, new)
+            except QueueNotFound:  # it was deleted, with what was in it
+                self._made.discard(name)
+                raise
 
 
 @dataclass(frozen=True)

@@ -33,7 +33,8 @@ LIMIT_WAITING = 100
 """In an answer that was held back; more is asked for at once."""
 FULL_SECONDS = 0.01
 """Until lanes without room are looked at again."""
-MOST_TROUBLE_SECONDS = 30.0
+FIRST_TROUBLE_SECONDS, MOST_TROUBLE_SECONDS = 0.4, 30.0
+"""Until a queue that cannot be read is asked for again; pauses double."""
 
 
 class Fetcher:
@@ -53,7 +54,8 @@ class Fetcher:
         self._due: list[tuple[float, str]] = []
         self._known: set[str] = set()
         self._incarnations: dict[str, tuple[str, MessageId]] = {}
-        self._trouble: dict[str, int] = {}
+        self._trouble: dict[str, float] = {}
+        """The latest pause of queues that cannot be read."""
         self._threads: list[threading.Thread] = []
         self._over = False
         self.requests = 0
@@ -122,12 +124,19 @@ class Fetcher:
             self._incarnations.pop(queue, None)
             return 0.0
         except QueueyError as error:
-            times = self._trouble[queue] = self._trouble.get(queue, 0) + 1
-            pause = min(0.2 * 2**times, MOST_TROUBLE_SECONDS) * random.uniform(0.5, 1)  # noqa: S311 - no secret
+            pause = self._trouble_pause(queue)
             log.warning("queue %s cannot be read, again in %.1f s: %s", queue, pause, error)
             return pause
+        except Exception:
+            log.exception("queue %s cannot be read: what answered is not what Queuey says", queue)
+            return self._trouble_pause(queue)  # a thread that ended here would never ask for the queue again
         self._trouble.pop(queue, None)
         return pause
+
+    def _trouble_pause(self, queue: str) -> float:
+        before = self._trouble.get(queue, FIRST_TROUBLE_SECONDS / 2)
+        self._trouble[queue] = pause = min(before * 2, MOST_TROUBLE_SECONDS)
+        return pause * random.uniform(0.5, 1)  # noqa: S311 - no secret
 
     def _ask(self, client: Client, queue: str) -> float | None:
         wanting, everyone = self._lanes.hungry(queue)

@@ -91,14 +91,16 @@ class Following:
         rest, messages = b"", list[Message]()
         while piece := response.raw.read1(_PIECE_BYTES):
             *lines, rest = (rest + piece).split(b"\n")
-            trouble = None
+            trouble: QueueyError | None = None
             for line in lines:
                 try:
                     self._take(json.loads(line), messages)
-                except (ValueError, LookupError, TypeError, AttributeError) as error:
-                    raise BrokenStream("what came is no line of a stream") from error
+                except (ValueError, LookupError, TypeError, AttributeError):
+                    trouble = BrokenStream("what came is no line of a stream")
                 except QueueyError as error:
                     trouble = error
+                if trouble is not None:
+                    break
             self._pause_seconds = FIRST_PAUSE_SECONDS
             if messages:
                 yield Page(tuple(messages), self._cursor, self._watermark, more=False)
@@ -112,8 +114,8 @@ class Following:
         :raises QueueyError: it says that nothing more comes.
         """
         if "message_id" in entry:
-            messages.append(Message.from_wire(entry))
-            self._cursor = entry["cursor"]
+            message, self._cursor = Message.from_wire(entry), entry["cursor"]
+            messages.append(message)
             return
         (said,) = entry.values()
         self._watermark = said.get("watermark", self._watermark)

@@ -91,7 +91,10 @@ class RetryPolicy:
         """Seconds after a failed attempt, the first being 1; None if it was the last."""
         if attempt >= self.attempts:
             return None
-        seconds = min(self.first_seconds * self.factor ** (attempt - 1), self.most_seconds)
+        try:
+            seconds = min(self.first_seconds * self.factor ** (attempt - 1), self.most_seconds)
+        except OverflowError:  # a thousand attempts on, no number is so large
+            seconds = self.most_seconds
         return seconds * (1 + self.jitter * random.uniform(-1, 1))  # noqa: S311 - no secret
 
 

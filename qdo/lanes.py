@@ -15,7 +15,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from math import inf
 
 from qdo.coordination import Claim, Offset
-from qdo.job import Context
+from qdo.job import Context, Failed
 from qdo.values import Message
 from qdo.wire import cursor_at
 from queuey.ids import ZERO_ID, MessageId
@@ -26,7 +26,18 @@ __all__ = ["Lane", "Lanes", "Strand"]
 class Strand:
     """Messages of one lane that follow each other. What changes is guarded by the lock of its :class:`Lanes`."""
 
-    __slots__ = ("attempt", "began", "buffer", "context", "freed_bytes", "lane", "queued", "resume_at", "running")
+    __slots__ = (
+        "attempt",
+        "began",
+        "buffer",
+        "context",
+        "failed",
+        "freed_bytes",
+        "lane",
+        "queued",
+        "resume_at",
+        "running",
+    )
 
     def __init__(self, lane: Lane, context: Context) -> None:
         self.lane = lane
@@ -40,6 +51,14 @@ class Strand:
         """When the turn under way began, by elapsed time."""
         self.attempt = 1
         """Of the first message in the buffer."""
+        self.failed: Failed | None = None
+        """The first messages of the buffer, when they are given up and that is not told yet."""
+        self.resume_at = -inf
+
+    def begin_anew(self) -> None:
+        """What comes next in the buffer was not tried before."""
+        self.attempt = 1
+        self.failed = None
         self.resume_at = -inf
 
 
@@ -133,6 +152,8 @@ class Lane:
         self.read_upto = 0
         self._order.clear()
         self._ahead.clear()
+        for strand in self.strands:
+            strand.begin_anew()
 
 
 class Lanes:

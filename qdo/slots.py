@@ -352,6 +352,9 @@ class Slots:
                 except QueueyError as error:
                     log.warning("work cannot be looked for: %s", error)
                     not_before = self._clock.elapsed() + LEAST_REST_SECONDS
+                except Exception:
+                    log.exception("work cannot be looked for: what answered is not what Queuey says")
+                    not_before = self._clock.elapsed() + LEAST_REST_SECONDS
                 self._cool()
                 over.wait(TICK_SECONDS)
         if self._recorder is not None:

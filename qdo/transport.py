@@ -54,6 +54,15 @@ _FAMILIES: Mapping[int, type[QueueyError]] = {
 """What an answer with an unknown code, or of a proxy, is taken for."""
 
 
+_BROKEN = (
+    requests.ConnectionError,
+    requests.Timeout,
+    requests.exceptions.ChunkedEncodingError,
+    requests.exceptions.ContentDecodingError,
+)
+"""There was no answer, or not a whole one."""
+
+
 class _Failure(NamedTuple):
     """What went wrong with one attempt."""
 
@@ -169,7 +178,7 @@ class Transport:
             response = session.send(wanted, timeout=timeout, allow_redirects=False, **from_outside)
             if response.status_code >= 300:
                 _ = response.content
-        except (requests.ConnectionError, requests.Timeout, requests.exceptions.ChunkedEncodingError) as error:
+        except _BROKEN as error:
             return error
         return response
 

@@ -265,6 +265,8 @@ class Worker:
                         self._subscribed = self._matching(client)
                     except QueueyError as error:
                         log.warning("the queues cannot be listed: %s", error)
+                    except Exception:
+                        log.exception("the queues cannot be listed: what answered is not what Queuey says")
                     else:
                         self._wake.set()
                 self._stopping.wait(LIST_SECONDS if self._subscribed is not None else 0.5)
@@ -393,10 +395,11 @@ class Worker:
         while lane.open and not stopping():
             if not trusted():
                 return elapsed() + UNTRUSTED_SECONDS
-            messages = list(islice(strand.buffer, self._batch))
+            failed = strand.failed
+            messages = list(islice(strand.buffer, self._batch)) if failed is None else failed.messages
             if self._at_most_once and not self._committed_first(lane, messages[-1]):
                 return elapsed() + UNTRUSTED_SECONDS
-            pause = self._attempt(strand, messages, client)
+            pause = self._attempt(strand, messages, client) if failed is None else self._give_up(strand, failed, client)
             if pause is not None:
                 return elapsed() + pause
             if not self._lanes.finished(strand, len(messages)) or elapsed() > until:
@@ -423,7 +426,7 @@ class Worker:
             )
             pause = None if self._at_most_once else self._retry.pause(strand.attempt)
             if pause is None:
-                return self._give_up(failed, client)
+                return self._give_up(strand, failed, client)
             strand.attempt += 1
             return pause
         self.counts.done += len(messages)
@@ -436,7 +439,9 @@ class Worker:
         finally:
             took(self._clock.elapsed() - began)
 
-    def _give_up(self, failed: Failed, client: Client) -> float | None:
+    def _give_up(self, strand: Strand, failed: Failed, client: Client) -> float | None:
+        """:returns: None when it is told, else seconds until it is tried again; the job is not."""
+        strand.failed = failed
         try:
             if self._on_failure is not None:
                 self._on_failure(failed, self._value)
@@ -447,6 +452,7 @@ class Worker:
         except QueueyError as error:
             log.warning("a dead letter could not be written yet: %s", error)
             return self._retry.most_seconds / 10
+        strand.failed = None
         self.counts.dead += len(failed.messages)
         return None
 

@@ -14,9 +14,11 @@ import pytest
 from qdo import Client, Context, Message, NewMessage, RetryPolicy, StopWorker, Worker
 from qdo.assign import Partition
 from qdo.coordination import Coordinator
+from qdo.dead import letters
+from qdo.job import Failed
 from qdo.local import LocalCoordinator
 from qdo.offsets import OffsetsInQueuey
-from queuey.errors import ConfigurationError
+from queuey.errors import ConfigurationError, StorageUnavailable
 from tests.functional.client import Server, new_name
 from tests.functional.servers import Door, eventually
 
@@ -193,6 +195,74 @@ def test_at_most_once_records_before_the_job(worker: Run, make_client: Callable[
     worker(job, name, at_most_once=True).run()
     worker(lambda message, context: seen.append(int(message.text)), name).run()
     assert seen == [0, 1, 2, 3]
+
+
+@pytest.mark.parametrize("how", [{"at_most_once": True}, {"retry": RetryPolicy(attempts=1, most_seconds=0.1)}])
+@pytest.mark.parametrize("trouble", [StorageUnavailable("not now"), ValueError("not now")])
+def test_while_a_failure_cannot_be_told_the_job_is_not_called_again(
+    worker: Run, make_client: Callable[[], Client], how: dict[str, Any], trouble: Exception
+) -> None:
+    name = new_name()
+    fill(make_client, name, [NewMessage("bad"), NewMessage("good")])
+    seen: list[str] = []
+    told: list[list[str]] = []
+
+    def job(message: Message, context: Context) -> None:
+        seen.append(message.text)
+        if message.text == "bad":
+            raise ValueError("no")
+
+    def on_failure(failed: Failed, value: Any) -> None:
+        told.append([message.text for message in failed.messages])
+        if len(told) < 3:
+            raise trouble
+
+    how = {"retry": RetryPolicy(most_seconds=0.1)} | how
+    counts = worker(job, name, on_failure=on_failure, **how).run()
+
+    assert seen == ["bad", "good"]
+    assert told == [["bad"]] * 3
+    assert (counts.failed, counts.dead, counts.done) == (1, 1, 1)
+
+
+def test_dead_letters_whose_queue_was_deleted_go_to_a_new_one(worker: Run, make_client: Callable[[], Client]) -> None:
+    name = new_name()
+    fill(make_client, name, [NewMessage("first"), NewMessage("second")])
+
+    def job(message: Message, context: Context) -> None:
+        if message.text == "second":
+            with make_client() as client:
+                client.delete_queue(f"{name}.dead")
+        raise ValueError("no")
+
+    counts = worker(job, name, retry=RetryPolicy(attempts=1, most_seconds=0.1)).run()
+
+    assert counts.dead == 2
+    with make_client() as client:
+        assert [letter.body for _, letter in letters(client, f"{name}.dead")] == [b"second"]
+
+
+def test_the_first_message_of_a_queue_made_anew_has_all_its_attempts(
+    tmp_path: Path, make_client: Callable[[], Client]
+) -> None:
+    name = new_name()
+    fill(make_client, name, [NewMessage("old")])
+    attempts: list[tuple[str, int]] = []
+
+    def job(message: Message, context: Context) -> None:
+        attempts.append((message.text, context.attempt))
+        if message.text == "old" and context.attempt == 3:
+            with make_client() as client:
+                client.delete_queue(name)
+            fill(make_client, name, [NewMessage("new")])
+        if message.text == "old" or context.attempt < 2:
+            raise ValueError("no")
+        raise StopWorker
+
+    retry = RetryPolicy(attempts=1000, first_seconds=0.1, factor=1, jitter=0)
+    Worker(job, [name], LocalCoordinator("g", tmp_path), make_client, retry=retry).run()
+
+    assert [attempt for text, attempt in attempts if text == "new"] == [1, 2]
 
 
 def test_offsets_may_be_kept_in_queuey(tmp_path: Path, make_client: Callable[[], Client]) -> None:

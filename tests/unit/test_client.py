@@ -190,6 +190,13 @@ def test_a_cut_answer_is_asked_for_again(client: Client, script: Script) -> None
     assert client.get("q", f"1:{HEX}") == []
 
 
+def test_an_answer_that_was_damaged_on_its_way_is_asked_for_again(client: Client, script: Script) -> None:
+    script.say(Say(200, b"no gzip", {"Content-Encoding": "gzip"}), MADE)
+
+    assert client.create_queue("q").name == "q"
+    assert len(script.asked) == 2
+
+
 def test_nobody_there_is_said_so() -> None:
     with scripted_server() as script:
         url = script.url
@@ -570,6 +577,18 @@ def test_a_follower_goes_on_behind_the_last_whole_line(client: Client, script: S
     assert [asked.path.partition("?")[2] for asked in script.asked[1:10]] == ["cursor=c1&follow=true"] * 9
     assert all(asked.headers["Accept"] == "application/x-ndjson" for asked in script.asked)
     assert max(pauses) <= 10
+
+
+def test_what_came_before_a_line_that_is_none_is_not_lost(client: Client, script: Script) -> None:
+    """The next connection begins behind it."""
+    spoilt = lines(OPEN, came("a", "c1"), came("b", "c2")).body + b"upstream timed out\n"
+    script.say(Say(200, spoilt, {"Content-Type": "application/x-ndjson"}), lines(came("c", "c3")))
+
+    pages = client.follow("q")
+
+    assert [message.text for message in next(pages).messages] == ["a", "b"]
+    assert [message.text for message in next(pages).messages] == ["c"]
+    assert "cursor=c2" in script.asked[1].path
 
 
 def test_pauses_grow_while_nothing_comes(client: Client, script: Script, pauses: list[float]) -> None:

@@ -8,7 +8,7 @@ import pytest
 
 from qdo.assign import Partition
 from qdo.coordination import Claim, Offset
-from qdo.job import Context
+from qdo.job import Context, RetryPolicy
 from qdo.lanes import Lane, Lanes, Strand, cursor_of
 from qdo.values import Message
 from queuey.clock import ManualClock
@@ -235,3 +235,10 @@ def test_a_message_that_holds_up_the_offset_holds_up_the_fetching_too(
     assert lanes.hungry("q") == ([], False)
     lanes.finished(lane.strand_of(slow), 1)
     assert lanes.hungry("q") == ([lane], True)
+
+
+def test_a_policy_that_never_gives_up_pauses_no_longer_than_it_says() -> None:
+    """Also when two to the power of the attempts is no number any more."""
+    policy = RetryPolicy(attempts=1_000_000, most_seconds=60, jitter=0)
+
+    assert [policy.pause(attempt) for attempt in (1, 100, 5000)] == [0.5, 60, 60]
