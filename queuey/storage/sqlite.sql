@@ -158,6 +158,9 @@ where place = ?1 and ticks = ?2 and tail = ?3 and expires > ?4
 -- packs_in: the packs of a span, in order
 select first_ticks, first_tail, last_ticks, last_tail, messages, earliest, seq from packs
 where place = ?1 and (last_ticks, last_tail) > (?2, ?3) and (first_ticks, first_tail) <= (?4, ?5) and latest > ?6
+    and last_ticks <= ifnull((
+        select last_ticks from packs where place = ?1 and (last_ticks, last_tail) >= (?4, ?5) order by last_ticks, last_tail limit 1
+    ), 9223372036854775807)
 order by last_ticks, last_tail
 
 -- pack_over: the pack with an id between its ends, both included

@@ -3,7 +3,7 @@
 A request hands over a job and gets a promise. The committer takes every job that is waiting, runs
 them one after the other in one ``BEGIN IMMEDIATE`` transaction, commits, and only then keeps their
 promises. While a commit is on its way to disk the next group gathers. A job that refuses raises
-before it writes anything; the others of its group are not touched.
+before it writes anything, or writes inside of :meth:`Transaction.whole`; the others of its group are not touched.
 
 Every call into SQLite or the kernel lets the other threads have the interpreter, and getting it
 back from a busy event loop is what costs most, up to the switch interval each time. So a group of
@@ -17,7 +17,8 @@ from __future__ import annotations
 import logging
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from functools import lru_cache
 from queue import SimpleQueue
 from typing import Any, NamedTuple
@@ -81,6 +82,21 @@ class Transaction:
     def insert(self, values: Row) -> None:
         """Insert one message, at the latest at the end; values in the order of :data:`_INSERT`."""
         self._values += values
+
+    @contextmanager
+    def whole(self) -> Iterator[None]:
+        """What a job writes inside is not written at all if it refuses."""
+        self.execute("savepoint whole")
+        inserted = self.inserted
+        try:
+            yield
+        except QueueyError:
+            self._values.clear()
+            self.inserted = inserted
+            self.execute("rollback to whole")
+            raise
+        finally:
+            self.execute("release whole")
 
     def _begin(self) -> None:
         if not self._begun:

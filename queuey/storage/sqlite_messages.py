@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import uuid
 from collections.abc import Sequence
+from contextlib import AbstractContextManager, nullcontext
 from time import perf_counter
 
 import apsw
@@ -248,12 +249,13 @@ class SqliteMessages(SqliteFile, MessageStore):
                 raise QueueNotFound
             now = transaction.ids.stamp()
             kind = None if content_type is None else content_type.encode()
-            for number, (ticks, tail) in wanted:
-                place = _place(queue.partition(number))
-                remove(transaction, place, [MessageId(ticks, tail)])
-                expires = max(now, ticks) + ttl_seconds * TICKS_PER_SECOND
-                seal = seal_of(ticks, tail, kind, None, body)
-                transaction.insert((place, ticks, tail, expires, seal, kind, None, body))
+            with _whole(transaction, wanted):
+                for number, (ticks, tail) in wanted:
+                    place = _place(queue.partition(number))
+                    remove(transaction, place, [MessageId(ticks, tail)])
+                    expires = max(now, ticks) + ttl_seconds * TICKS_PER_SECOND
+                    seal = seal_of(ticks, tail, kind, None, body)
+                    transaction.insert((place, ticks, tail, expires, seal, kind, None, body))
             return any(message_id.ticks < now for _, message_id in wanted)
 
         return self._committer.submit(job, grows=True)
@@ -263,8 +265,9 @@ class SqliteMessages(SqliteFile, MessageStore):
             ids: dict[int, set[MessageId]] = {}
             for number, message_id in wanted:
                 ids.setdefault(number, set()).add(message_id)
-            for number, doomed in ids.items():
-                remove(transaction, _place(queue.partition(number)), doomed)
+            with _whole(transaction, wanted):
+                for number, doomed in ids.items():
+                    remove(transaction, _place(queue.partition(number)), doomed)
 
         return self._committer.submit(job, grows=False)
 
@@ -328,6 +331,11 @@ def _by_partition(partitions: bytes) -> dict[int, list[int]]:
     for at, number in enumerate(partitions):
         found[number].append(at)
     return found
+
+
+def _whole(transaction: Transaction, wanted: Sequence[tuple[int, MessageId]]) -> AbstractContextManager[None]:
+    """A change of several messages is made whole or not at all: a pack among them may be damaged (G10)."""
+    return transaction.whole() if len(wanted) > 1 else nullcontext()
 
 
 def _fetched(ask: Ask, place: bytes, message_id: MessageId, now_ticks: int) -> Message | None:

@@ -38,7 +38,8 @@ def insert(transaction: Transaction, place: bytes, columns: Columns) -> None:
 def remove(transaction: Transaction, place: bytes, ids: Collection[MessageId]) -> None:
     """Remove messages by id, there or not. Afterwards no pack has one of these ids between its ends.
 
-    :raises CorruptMessage: of a pack's messages that cannot be told from each other; those before it are removed.
+    :raises CorruptMessage: of a pack's messages that cannot be told from each other; those before it are removed, see
+        :meth:`Transaction.whole`.
     """
     for message_id in ids:
         transaction.execute(SQL["delete_message"], (place, *message_id))

@@ -229,6 +229,46 @@ class TestPacksInTheFile(StoreContract):
         assert page.corrupt == (1 if piece == "rest" else 100)
         assert len(page.messages) == 200 - page.corrupt
 
+    def test_a_change_of_several_messages_is_not_made_in_part(self, log: Log, tmp_path: Path) -> None:
+        """G10: the second of them is in a pack whose messages cannot be told from each other."""
+        (row,) = log.add(b"row")
+        first, second = (log.append(*[draft(b"%d" % number)] * 40).placed[7].id for number in range(2))
+        before = [*log.read().messages]
+        writer = apsw.Connection(str(tmp_path / "queuey.db"))
+        writer.set_busy_timeout(5000)
+        writer.execute("update packs set head_crc = head_crc - 1 where seq = 2")
+        wanted = [(1, id_) for id_ in (row, first, second)]
+
+        for change in (lambda: log.delete(*wanted), lambda: log.put(*wanted, body=b"put")):
+            with pytest.raises(CorruptMessage):
+                change()
+
+        writer.execute("update packs set head_crc = head_crc + 1 where seq = 2")
+        writer.close()
+        assert [*log.read().messages] == before
+        log.delete(*wanted)
+        assert len(log.read().messages) == len(before) - 3
+
+    def test_a_survey_of_the_beginning_looks_at_no_pack_behind_it(self, log: Log, tmp_path: Path) -> None:
+        ids = [log.append(*[draft()] * 40).placed[0].id for _ in range(60)]
+        look = apsw.Connection(str(tmp_path / "queuey.db"), flags=apsw.SQLITE_OPEN_READONLY)
+        steps = 0
+
+        def step() -> bool:
+            nonlocal steps
+            steps += 1
+            return False
+
+        look.set_progress_handler(step, 1)
+        taken = []
+        for end in (ids[2], ids[59]):
+            steps = 0
+            look.execute(SQL["packs_in"], (log.queue.uuid.bytes + b"\1", *ZERO_ID, *end, 0)).fetchall()
+            taken.append(steps)
+        look.close()
+
+        assert taken[0] * 3 < taken[1], "it costs what the span has, not what the partition has"
+
     @pytest.mark.parametrize("newest_first", [False, True])
     @pytest.mark.parametrize("bad", [[0], [99], [42], [42, 43, 60], [0, 1, 98, 99]], ids=str)
     def test_each_damaged_message_of_a_pack_is_counted_on_one_page(
