@@ -44,7 +44,7 @@ class Fetcher:
         self, make_client: Callable[[], Client], lanes: Lanes, clock: Clock, *, from_end: bool = False
     ) -> None:
         """:param make_client: called once in each thread.
-        :param from_end: a group without an offset begins with what comes, and not with what is there.
+        :param from_end: some lanes without an offset begin with what comes, and not with what is there.
         """
         self._make_client = make_client
         self._lanes = lanes

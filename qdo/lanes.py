@@ -14,13 +14,16 @@ from collections import deque
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from math import inf
 
-from qdo.coordination import Claim, Offset
+from qdo.coordination import Claim, Offset, last_id_of
 from qdo.job import Context, Failed
 from qdo.values import Message
 from qdo.wire import cursor_at
-from queuey.ids import ZERO_ID, MessageId
+from queuey.ids import EPOCH_TICKS, ZERO_ID, MessageId
 
 __all__ = ["Lane", "Lanes", "Strand"]
+
+BEGINNING = last_id_of(EPOCH_TICKS)
+"""Before all messages. Unlike no offset at all it can be recorded, and the next owner knows that somebody was here."""
 
 
 class Strand:
@@ -73,14 +76,19 @@ class Lane:
         "committed",
         "done",
         "fetched",
+        "from_end",
         "incarnation",
         "open",
         "read_upto",
         "strands",
     )
 
-    def __init__(self, claim: Claim, offset: Offset | None, contexts: Sequence[Context]) -> None:
-        """:param contexts: one for each strand."""
+    def __init__(
+        self, claim: Claim, offset: Offset | None, contexts: Sequence[Context], *, from_end: bool = False
+    ) -> None:
+        """:param contexts: one for each strand.
+        :param from_end: without an offset it begins with messages to come.
+        """
         self.claim = claim
         self.strands = [Strand(self, context) for context in contexts]
         self.incarnation = "" if offset is None else offset.incarnation
@@ -90,6 +98,7 @@ class Lane:
         self.committed = self.done
         self.fetched: MessageId | None = self.done
         """The last message that was fetched."""
+        self.from_end = from_end and offset is None
         self.open = True
         """New jobs may begin."""
         self.at_end = False
@@ -149,6 +158,7 @@ class Lane:
         self.done = start if start > ZERO_ID else None
         self.committed = None
         self.fetched = start
+        self.from_end = False  # whatever is made anew is so while the group is at work
         self.read_upto = 0
         self._order.clear()
         self._ahead.clear()
@@ -362,13 +372,13 @@ class Lanes:
     def start_over(self, queue: str, incarnation: str, start: MessageId) -> None:
         """A queue turned out to be of this incarnation: places of another one count no more (G9).
 
-        :param start: what new lanes are read behind.
+        :param start: what lanes are read behind that begin at the end; ZERO_ID if none of the group does.
         """
         with self.lock:
             for lane in self._by_queue.get(queue, {}).values():
                 if lane.incarnation != incarnation and not lane.running:
                     self._forget_buffer(lane)
-                    lane.start_over(incarnation, start)
+                    lane.start_over(incarnation, start if lane.from_end else min(start, BEGINNING))
 
 
 def cursor_of(lanes: Mapping[int, Lane], incarnation: str) -> str:

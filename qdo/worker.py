@@ -111,7 +111,7 @@ class Worker:
         :param dead_letters: name of the queue for what fails again and again, ``{queue}`` being where it came from;
             None passes it over with an error in the log.
         :param at_most_once: commit before the job begins: a crash loses the message under way instead of repeating it.
-        :param from_end: a group that is new begins with messages to come.
+        :param from_end: a group that is new begins with messages to come; of queues and partitions that come later it gets all.
         :param exit_at_end: end when everything that is there is done.
         :param slots: divide queues by hash slots instead of partitions: for very many of them. Their offsets are in Queuey.
         :param commit_seconds: between two commits, each for all partitions that moved.
@@ -151,7 +151,10 @@ class Worker:
         self._hung_seconds = hung_seconds
         self._exit_at_end = exit_at_end
         self._lanes = Lanes(prefetch_messages=prefetch_messages, prefetch_bytes=prefetch_bytes)
-        self._fetcher = Fetcher(make_client, self._lanes, self._clock, from_end=from_end and not slots)
+        self._from_end = from_end and not slots
+        self._at_first: Collection[Partition] | None = None
+        """Those that were there when this worker began."""
+        self._fetcher = Fetcher(make_client, self._lanes, self._clock, from_end=self._from_end)
         self._caller = caller_of(job, processes)
         self._call = self._caller.call
         """The job, or :meth:`_timed` where somebody wants to know how long it takes."""
@@ -268,6 +271,8 @@ class Worker:
                     except Exception:
                         log.exception("the queues cannot be listed: what answered is not what Queuey says")
                     else:
+                        if self._at_first is None:
+                            self._at_first = frozenset(self._subscribed)
                         self._wake.set()
                 self._stopping.wait(LIST_SECONDS if self._subscribed is not None else 0.5)
 
@@ -289,7 +294,12 @@ class Worker:
         self._fetcher.follow(sorted({claim.partition.queue for claim in claims}))
 
     def _make_lane(self, claim: Claim, offset: Offset | None) -> Lane:
-        return Lane(claim, offset, [self._context(claim) for _ in range(self._by_key)])
+        contexts = [self._context(claim) for _ in range(self._by_key)]
+        return Lane(claim, offset, contexts, from_end=self._from_end and self._was_there(claim.partition))
+
+    def _was_there(self, partition: Partition) -> bool:
+        """What a partition got that came while the group was at work is to come, for who begins at the end."""
+        return self._at_first is None or partition in self._at_first
 
     def _context(self, claim: Claim) -> Context:
         return Context(

@@ -323,6 +323,76 @@ def test_a_queue_that_comes_later_is_found(tmp_path: Path, make_client: Callable
     assert seen == ["-1: first", "-2: second"]
 
 
+@pytest.mark.parametrize("where", ["group", "queuey"])
+def test_at_the_end_of_what_is_there_begins_nothing_that_comes_later(
+    tmp_path: Path, make_client: Callable[[], Client], where: str
+) -> None:
+    """A partition that a queue got, a queue that came, one that was made anew: nobody has seen what they got first."""
+    old, grows, comes = (new_name() for _ in range(3))
+    for name in (old, grows):
+        fill(make_client, name, [NewMessage("before")])
+    seen: list[str] = []
+
+    def coordinator() -> Coordinator:
+        local = LocalCoordinator("g", tmp_path)
+        return local if where == "group" else OffsetsInQueuey(local, make_client(), "g")
+
+    def job(message: Message, context: Context) -> None:
+        seen.append(message.text)
+
+    with closing(coordinator()) as outside:
+        found = Worker(job, [old, grows, comes], coordinator(), make_client, from_end=True)
+        thread = threading.Thread(target=found.run)
+        thread.start()
+        try:
+            eventually(lambda: len(outside.offsets()) == 2)
+            fill(make_client, comes, [NewMessage("comes")])
+            fill(make_client, grows, [NewMessage("grown", partition=2)], partitions=2)
+            with make_client() as client:
+                client.delete_queue(old)
+            fill(make_client, old, [NewMessage("anew")])
+
+            eventually(lambda: len(seen) >= 3, seconds=30)
+            assert sorted(seen) == ["anew", "comes", "grown"]
+        finally:
+            found.stop()
+            thread.join()
+
+
+def test_of_what_came_later_nothing_is_passed_over_by_who_comes_next(
+    tmp_path: Path, make_client: Callable[[], Client]
+) -> None:
+    """For the next worker the partition was there from the first, and what nobody has done yet is to come all the same."""
+    first, comes = new_name(), new_name()
+    fill(make_client, first, [NewMessage("before")])
+
+    def work(job: Callable[[Message, Context], None]) -> tuple[Worker, threading.Thread]:
+        worker = Worker(job, [first, comes], LocalCoordinator("g", tmp_path), make_client, from_end=True)
+        thread = threading.Thread(target=worker.run)
+        thread.start()
+        return worker, thread
+
+    def end(worker: Worker, thread: threading.Thread) -> None:
+        worker.stop()
+        thread.join()
+
+    with closing(LocalCoordinator("g", tmp_path)) as outside:
+        former = work(lambda message, context: None)
+        eventually(lambda: len(outside.offsets()) == 1)
+        with make_client() as client:
+            client.create_queue(comes)
+        eventually(lambda: Partition(comes, 1) in outside.offsets(), seconds=30)
+        end(*former)
+    seen: list[str] = []
+    with make_client() as client:
+        client.append(comes, "between")
+
+    latter = work(lambda message, context: seen.append(message.text))
+
+    eventually(lambda: seen == ["between"], seconds=30)
+    end(*latter)
+
+
 @pytest.mark.parametrize(
     ("wrong", "said"),
     [
