@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import logging
-import sys
-import threading
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import ExitStack, closing, contextmanager, suppress
+from collections.abc import Sequence
+from contextlib import ExitStack, closing
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -15,16 +14,14 @@ from qdo.assign import STRATEGIES
 from qdo.cli.options import SESSION_SECONDS, Workplace, dead_letters_option, with_workplace
 from qdo.dead import DeadLetters
 from qdo.subscription import is_pattern
-from queuey.cli.output import Progress, say
-from queuey.errors import QueueNotFound, QueueyError, ServerUnreachable
+from queuey.cli.output import progress, say
+from queuey.errors import QueueNotFound, ServerUnreachable
 
 if TYPE_CHECKING:
     from qdo.client import Client
-    from qdo.worker import Worker
 
 CLIENT_RETRIES = 5
 """Of one request: a worker has patience, and tries again after that."""
-_PROGRESS_SECONDS = 0.2
 
 
 @click.command("work")
@@ -168,7 +165,8 @@ def _work(
             say(f"qdo: metrics at {serve_metrics(told, metrics)}")
         say(first_words(workplace, job, queues))
         if exit_at_end and not slots:
-            stack.enter_context(_progress(lambda: backlog(workplace, queues, dead_letters), worker))
+            total = partial(backlog, workplace, queues, dead_letters)
+            stack.enter_context(progress("done here", total, lambda: worker.counts.done + worker.counts.dead))
         run_until_told(worker)
     counts = worker.counts
     say(f"qdo: {counts.done} done, {counts.failed} attempts failed, {counts.dead} given up")
@@ -204,28 +202,6 @@ def _say_if_missing(client: Client, queue: str) -> None:
         client.read(queue, limit=1, with_bodies=False)
     except QueueNotFound:
         say(f"qdo: there is no queue {queue} yet: it is waited for")
-
-
-@contextmanager
-def _progress(total: Callable[[], int], worker: Worker) -> Iterator[None]:
-    """A bar, on a terminal: what this worker has done of what the group had to do at the start."""
-    if not sys.stderr.isatty():
-        yield
-        return
-    over = threading.Event()
-
-    def show() -> None:
-        with suppress(QueueyError), Progress("done here", total()) as progress:
-            while not over.wait(_PROGRESS_SECONDS):
-                progress.reach(worker.counts.done + worker.counts.dead)
-
-    thread = threading.Thread(target=show, name="progress", daemon=True)
-    thread.start()
-    try:
-        yield
-    finally:
-        over.set()
-        thread.join(1)
 
 
 def backlog(workplace: Workplace, queues: Sequence[str], dead_letters: str) -> int:

@@ -6,8 +6,10 @@ import base64
 import csv
 import json
 import sys
+import threading
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
 from itertools import chain, islice
 from typing import IO, Any, Self
 
@@ -46,6 +48,7 @@ _EXIT_CODES: Sequence[tuple[type[QueueyError], int]] = (
 )
 _SAMPLE_ROWS = 100
 _PROGRESS_AFTER_SECONDS = 2.0
+_PROGRESS_SECONDS = 0.2
 
 
 def exit_code(error: QueueyError) -> int:
@@ -229,3 +232,29 @@ class Progress:
             self._bar = click.progressbar(length=self._total, label=self._label, file=err)
             self._bar.__enter__()
         self._bar.update(done - self._bar.pos)
+
+
+@contextmanager
+def progress(label: str, total: Callable[[], int], done: Callable[[], int]) -> Iterator[None]:
+    """A bar, on a terminal, of what goes on inside, looked at from a thread of its own.
+
+    :param total: asked once, in that thread; no bar if it is 0 or fails.
+    """
+    if not sys.stderr.isatty():
+        yield
+        return
+    over = threading.Event()
+
+    def show() -> None:
+        with suppress(QueueyError), Progress(label, total()) as bar:
+            while not over.wait(_PROGRESS_SECONDS):
+                bar.reach(done())
+            bar.reach(done())
+
+    thread = threading.Thread(target=show, name="progress", daemon=True)
+    thread.start()
+    try:
+        yield
+    finally:
+        over.set()
+        thread.join(1)

@@ -20,13 +20,15 @@ from click.testing import CliRunner, Result
 from pyspark.sql import SparkSession
 
 from qdo.cli import main
+from qdo.cli.pipeline.archive import waiting
 from qdo.client import Client, NewMessage
 from qdo.pipeline.jobs.archive import Archive, archive
 from qdo.pipeline.jobs.replay import Chosen, replay, restore
+from queuey.cli.options import Server
 from queuey.errors import ConfigurationError, CorruptMessage
 from tests.functional.client import new_name
 from tests.functional.servers import Door, eventually
-from tests.pipeline.conftest import APPLICATION, KEY, fill, on_both_stores, settle
+from tests.pipeline.conftest import APPLICATION, KEY, append, fill, on_both_stores, settle
 
 TOMORROW = (datetime.now(UTC) + timedelta(days=1)).date()
 
@@ -144,28 +146,67 @@ def test_runs_that_are_ended_at_any_moment_leave_nothing_out_and_nothing_twice(
     name = fill(client, partitions=3, messages=4_000)
     folder = tmp_path / "archive"
     for _ in range(3):
-        code = ended(number, door, folder, "-q", name, "--max-per-batch", "500")
-        assert code == (1 if number == signal.SIGINT else -signal.SIGKILL)
+        code, _ = ended(number, door, folder, "-q", name, "--max-per-batch", "500")
+        assert code == (130 if number == signal.SIGINT else -signal.SIGKILL)
 
     assert 0 < commits(folder) < 24
     archive(spark, str(folder), options=options(door, subscribePattern=name))
     assert archived(Archive(spark, str(folder))) == there(client, name)
 
 
-def ended(number: signal.Signals, door: Door, folder: Path, *words: str) -> int:
-    """The exit code of a run that gets a signal when it has done some of its work."""
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_a_run_that_is_stopped_says_what_is_stored_and_how_to_go_on(
+    spark: SparkSession, door: Door, client: Client, tmp_path: Path, number: signal.Signals
+) -> None:
+    name = fill(client, partitions=2, messages=3_000)
+    folder = tmp_path / "archive"
+
+    code, told = ended(number, door, folder, "-q", name, "--max-per-batch", "200")
+
+    stored = sum(file.messages for file in Archive(spark, str(folder)).files())
+    lines = [line for line in told.splitlines() if "incubator" not in line]
+    assert lines == [f"stopped: {stored} messages were archived; begin again, and the run goes on behind them"]
+    assert (code, 0 < stored < 6_000) == (128 + number, True)
+    archive(spark, str(folder), options=options(door, subscribePattern=name))
+    assert archived(Archive(spark, str(folder))) == there(client, name)
+
+
+def test_how_much_a_run_has_before_it_is_told_before_it_begins(
+    spark: SparkSession, door: Door, client: Client, tmp_path: Path
+) -> None:
+    name = fill(client, partitions=2, messages=10)
+    server = Server(door.url, APPLICATION, KEY, None, 10)
+    found: list[Archive] = []
+    given = options(door, subscribePattern=name)
+
+    archive(spark, str(tmp_path), options=given, begun=found.append)
+    append(client, name, "one more")
+
+    assert found[0].stored == 20
+    assert waiting(server, name, {}) == 21
+    assert waiting(server, name, found[0].reached()) == 1
+    client.delete_queue(name)
+    client.create_queue(name)
+    append(client, name, "of another incarnation", "and another")
+    assert waiting(server, name, found[0].reached()) == 2
+
+
+def ended(number: signal.Signals, door: Door, folder: Path, *words: str) -> tuple[int, str]:
+    """The exit code and the words of a run that gets a signal, as from a terminal, when it has done some of its work."""
     done = commits(folder)
     run = subprocess.Popen(
         [sys.executable, "-m", "qdo.cli", "pipeline", "archive", str(folder), *words],
         env={**os.environ, "QUEUEY_URL": door.url, "QUEUEY_APPLICATION": APPLICATION, "QUEUEY_KEY": KEY},
-        stderr=subprocess.DEVNULL,
+        stderr=subprocess.PIPE,
+        text=True,
         start_new_session=True,
     )
     try:
         eventually(lambda: commits(folder) > done or run.poll() is not None, seconds=90)
         time.sleep(random.random())
         os.killpg(run.pid, number)
-        return run.wait(60)
+        told = run.communicate(timeout=60)[1]
+        return run.returncode, told
     finally:
         with suppress(ProcessLookupError):
             os.killpg(run.pid, signal.SIGKILL)  # what is left of it

@@ -2,17 +2,32 @@
 
 from __future__ import annotations
 
+import re
+from collections.abc import Sequence
+from contextlib import ExitStack
 from datetime import UTC, datetime
+from functools import partial
+from typing import TYPE_CHECKING
 
 import click
 
 from qdo.cli.options import queues_option
 from qdo.cli.pipeline.options import Place, ask, reached, with_spark
 from queuey.cli.options import Server, with_server
-from queuey.cli.output import output_option, say, write_rows
-from queuey.errors import DataLost
+from queuey.cli.output import output_option, progress, say, write_rows
+from queuey.errors import CursorLost, DataLost, QueueNotFound
+
+if TYPE_CHECKING:
+    from qdo.client import Client
+    from qdo.pipeline.jobs.archive import Archive
+    from qdo.pipeline.offsets import Offsets, QueueOffset
 
 SHOWN = ("queue", "day", "messages", "first", "last", "name")
+
+MOST_QUEUES = 1_000
+"""Of more, none is asked what it has: that is a request for each."""
+COUNTED = 10_000_000
+"""Messages of one partition are counted so far, and no server counts further: behind a longer one the bar waits at its end."""
 
 
 @click.command("archive")
@@ -47,7 +62,8 @@ def archive_command(
     """Copy queues into FOLDER as Parquet, by queue and day: what is there now and not in the archive yet.
 
     FOLDER is on any file system of Spark's. Run it again, or after it was killed, and it goes on where it ended: each
-    message is in the archive once. 'qdo pipeline replay' brings messages back.
+    message is in the archive once. Ctrl-C ends it at once, and says how much is in the archive by then. 'qdo pipeline
+    replay' brings messages back.
     """
     from qdo.pipeline.jobs.archive import Archive, archive
     from qdo.pipeline.jobs.failures import plain_errors
@@ -55,7 +71,7 @@ def archive_command(
 
     if not listed:
         ask(server)
-    spark = place.session("archive")
+    spark = place.session("archive", own_progress=not listed)
     if listed:
         rows = [{name: getattr(file, name) for name in SHOWN} for file in Archive(spark, folder).files()]
         write_rows(rows, SHOWN, output)
@@ -68,8 +84,40 @@ def archive_command(
     }
     today = datetime.now(UTC).date()
     try:
-        with plain_errors():
-            done = archive(spark, folder, options=options, compact_before=today if compact else None)
+        with plain_errors(), ExitStack() as stack:
+            begun = partial(_tell, place, stack, server, queues)
+            done = archive(spark, folder, options=options, compact_before=today if compact else None, begun=begun)
     except DataLost as error:
         raise DataLost(str(error).replace("failOnDataLoss=false", "--skip-lost")) from error
     say(f"archived {done} messages to {folder}")
+
+
+def _tell(place: Place, stack: ExitStack, server: Server, queues: Sequence[str], found: Archive) -> None:
+    """From now on a bar shows how far a run is, and whoever ends it is told."""
+    place.left = lambda: f"{found.stored} messages were archived; begin again, and the run goes on behind them"
+    from qdo.pipeline.jobs.messages import pattern_of
+
+    total = partial(waiting, server, pattern_of(queues), found.reached())
+    stack.enter_context(progress("archived", total, lambda: found.stored))
+
+
+def waiting(server: Server, pattern: str, reached: Offsets) -> int:
+    """Messages behind these offsets in the queues of a pattern, 0 if the queues are too many to ask."""
+    with server.client() as client:
+        names = [queue.name for queue in client.queues() if re.fullmatch(pattern, queue.name)]
+        if len(names) > MOST_QUEUES:
+            return 0
+        return sum(_behind(client, name, reached.get(name)) for name in names)
+
+
+def _behind(client: Client, queue: str, offset: QueueOffset | None) -> int:
+    from qdo.pipeline.reading import survey
+
+    where = {} if offset is None else {"places": offset.ids, "incarnation": offset.incarnation, "every_partition": True}
+    try:
+        found = survey(client, queue, count=COUNTED, **where)  # type: ignore[arg-type]
+    except CursorLost:  # made anew since
+        return _behind(client, queue, None)
+    except QueueNotFound:
+        return 0
+    return sum(span.messages or 0 for span in found.spans.values())

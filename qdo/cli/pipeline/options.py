@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from decimal import Decimal
@@ -18,22 +18,26 @@ from queuey.cli.times import Moment
 _UNIX = datetime(1970, 1, 1, tzinfo=UTC)
 
 
-@dataclass(frozen=True)
+@dataclass
 class Place:
     """Where a job runs."""
 
     master: str | None
     driver_memory: str | None
     conf: Mapping[str, str]
+    left: Callable[[], str] = lambda: "the job is not done"
+    """What a job leaves that is ended now, and how to go on; a command that leaves more says so before it begins."""
 
-    def session(self, job: str) -> Any:
+    def session(self, job: str, *, own_progress: bool = False) -> Any:
         """A SparkSession, which this layer does not know.
 
+        :param own_progress: the job shows its own, so Spark shows none.
         :raises ConfigurationError: PySpark or Java is missing, or Spark refuses a setting.
         """
         from qdo.pipeline.jobs.session import session
 
-        return session(f"qdo pipeline {job}", self.master, driver_memory=self.driver_memory, conf=self.conf)
+        conf = {"spark.ui.showConsoleProgress": "false", **self.conf} if own_progress else self.conf
+        return session(f"qdo pipeline {job}", self.master, driver_memory=self.driver_memory, conf=conf)
 
 
 def with_spark(command: Command) -> Command:
@@ -62,11 +66,13 @@ def with_spark(command: Command) -> Command:
     )
     @functools.wraps(command)
     def call(master: str | None, driver_memory: str | None, conf: Mapping[str, str], **given: Any) -> None:
+        from qdo.cli.pipeline.running import run_until_told
         from qdo.pipeline.jobs.failures import SparkFailed, plain_errors
 
+        place = Place(master, driver_memory, conf)
         try:
             with plain_errors():
-                command(place=Place(master, driver_memory, conf), **given)
+                run_until_told(lambda: command(place=place, **given), lambda: f"stopped: {place.left()}")
         except SparkFailed as error:
             raise click.ClickException(str(error)) from error
 

@@ -63,10 +63,12 @@ def replay_command(
     if keep_ids:
         keyed = frame.where("key is not null").count()
         confirm(f"Put {count} messages of {folder} back into {where}, {keyed} of them without their keys?", yes=yes)
+        place.left = lambda: "some messages may be back in their places; put again they are the same, so begin again"
         done, expired = restore(spark, folder, options=options, now=datetime.now(UTC), chosen=chosen, queue=to)
         say(f"restored {done} messages; {expired} had expired")
         return
     confirm(f"Append {count} messages of {folder} to {where}?", yes=yes)
+    place.left = lambda: "some messages may be appended; the same replay within a day appends none of them twice"
     ttls = {} if ttl is None else {"ttl": str(ttl)}
     replay(spark, folder, options=options | ttls, chosen=chosen, queue=to, rate=rate)
     say(f"replayed {count} messages to {where}")

@@ -17,12 +17,12 @@ from typing import TYPE_CHECKING, Any
 from urllib.parse import unquote
 
 from qdo.pipeline.jobs.folder import Folder
+from qdo.pipeline.offsets import Offsets, from_json
 from qdo.pipeline.rows import COLUMNS
 from queuey.errors import ConfigurationError, CorruptMessage
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
-    from pyspark.sql.streaming.query import StreamingQuery
 
 __all__ = ["Archive", "ArchivedFile", "archive"]
 
@@ -62,6 +62,8 @@ class Archive:
         self._spark = spark
         self.folder = Folder(spark, path.rstrip("/"))
         self.checkpoint = self.folder.at(_CHECKPOINT)
+        self.stored = 0
+        """Messages that were added by way of this object."""
 
     def is_there(self) -> bool:
         """Whether a run was ever begun."""
@@ -113,6 +115,16 @@ class Archive:
 
         made = self._write(frame.withColumn("day", expr(_DAY)), f"batch-{number:09d}")
         self._keep(manifest, {"query": query, "files": made})
+        self.stored += _count(made)
+
+    def reached(self) -> Offsets:
+        """How far the steps that are done have got, by queue."""
+        done = [name.rpartition("/")[2] for name in self.folder.names(f"{_CHECKPOINT}/commits")]
+        numbers = [int(name) for name in done if name.isdecimal()]
+        if not numbers:
+            return {}
+        # Spark's own lines come first, then one for each source, and there is one source.
+        return from_json(json.loads(self.folder.read(f"{_CHECKPOINT}/offsets/{max(numbers)}").splitlines()[-1]))
 
     def compact(self, before: date) -> int:
         """Put the files of each queue and day together, in the order of ids; what was there is removed after.
@@ -228,7 +240,7 @@ def archive(
     *,
     options: Mapping[str, str],
     compact_before: date | None = None,
-    say: Callable[[int], None] = lambda rows: None,
+    begun: Callable[[Archive], None] = lambda found: None,
 ) -> int:
     """Archive what is in queues now and is not in the archive yet.
 
@@ -237,7 +249,7 @@ def archive(
     :param options: of the source: url, application, token, subscribe or subscribePattern, maxOffsetsPerTrigger. The
         queues are read from their beginning by the first run.
     :param compact_before: put the files of earlier days together afterwards.
-    :param say: hears of how many messages this run has archived, now and then.
+    :param begun: gets the archive before its first message, to see in another thread how far this run is.
     :returns: how many it was.
     :raises ConfigurationError: the folder has other things in it.
     :raises QueueyError: as :meth:`Archive.store` and :meth:`Archive.compact`; Spark's own error if the query fails.
@@ -247,19 +259,8 @@ def archive(
         raise ConfigurationError(f"{found.folder.url} is no archive, and there is something in it: name a new folder")
     frame = spark.readStream.format("queuey").options(startingOffsets="earliest").options(**options).load()
     writer = frame.writeStream.foreachBatch(found.store).option("checkpointLocation", found.checkpoint)
-    rows = _awaited(writer.trigger(availableNow=True).start(), say)
+    begun(found)
+    writer.trigger(availableNow=True).start().awaitTermination()
     if compact_before is not None:
         found.compact(compact_before)
-    return rows
-
-
-def _awaited(query: StreamingQuery, say: Callable[[int], None]) -> int:
-    """How many messages a query has read when it ends."""
-    rows, seen, ended = 0, -1, False
-    while not ended:
-        ended = bool(query.awaitTermination(1))
-        for progress in query.recentProgress:
-            if progress["batchId"] > seen:
-                rows, seen = rows + progress["numInputRows"], progress["batchId"]
-        say(rows)
-    return rows
+    return found.stored

@@ -4,21 +4,28 @@ from __future__ import annotations
 
 import os
 import shutil
+import subprocess
 import sys
+import threading
 from collections.abc import Mapping
+from contextlib import suppress
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from queuey.errors import ConfigurationError
 
 if TYPE_CHECKING:
+    from pyspark import SparkContext
     from pyspark.sql import SparkSession
 
-__all__ = ["DRIVER_MEMORY", "session"]
+__all__ = ["DRIVER_MEMORY", "end", "session"]
 
 LOCAL = "local[*]"
 DRIVER_MEMORY = "2g"
 """On one machine the driver does all the work of the JVM; Python has its own memory beside it."""
+
+_ending = threading.Event()
+"""Set when Spark is ended in the middle of something."""
 
 _ALWAYS = {
     "spark.python.unix.domain.socket.enabled": "true",
@@ -56,12 +63,75 @@ def session(
     for key, value in settings.items():
         builder = builder.config(key, value)
     try:
+        if not submitted:
+            _start_apart({"spark.app.name": name, **settings})
         spark: SparkSession = builder.getOrCreate()
     except Exception as error:
         raise ConfigurationError(f"Spark does not start: {str(error).strip().splitlines()[0]}") from error
     import qdo.pipeline
 
+    # Spark looks up a format in the session of the thread that asks, and one that was made in another thread is not that yet.
+    jvm: Any = spark._jvm  # noqa: SLF001 - nothing public says so
+    jvm.SparkSession.setActiveSession(spark._jsparkSession)  # noqa: SLF001
     return qdo.pipeline.install(spark)
+
+
+def _start_apart(settings: Mapping[str, str]) -> None:
+    """Start the virtual machine, if there is none yet, where Ctrl-C does not reach it.
+
+    It passes over that signal, but the Python processes that it starts do not: they would die, and their tasks with them, before
+    anybody could end the job in order. It still ends with the process that started it, however that does.
+    """
+    from pyspark import SparkConf, SparkContext
+    from pyspark.java_gateway import launch_gateway
+
+    if SparkContext._gateway is not None:  # noqa: SLF001 - nothing public tells
+        return
+    conf = SparkConf().setAll(list(settings.items()))
+    reading, writing = os.pipe()
+    try:
+        gateway = launch_gateway(conf, {"start_new_session": True, "stderr": writing})  # type: ignore[no-untyped-call]
+    finally:
+        os.close(writing)
+        threading.Thread(target=_pass_on, args=(reading,), name="spark-stderr", daemon=True).start()
+    SparkContext(conf=conf, gateway=gateway)
+
+
+def _pass_on(reading: int) -> None:
+    """What the virtual machine and its Python processes say, until the end: what they say of that is for nobody."""
+    while said := os.read(reading, 1 << 16):
+        if not _ending.is_set():
+            with suppress(OSError):  # nobody listens
+                os.write(2, said)
+    os.close(reading)
+
+
+def end(seconds: float) -> None:
+    """End Spark from any thread, whatever it is doing, and without a word; come back when it is gone, or the time is over.
+
+    Its virtual machine ends with it, so this process can have no other session.
+    """
+    from pyspark import SparkContext
+
+    gateway, context = SparkContext._gateway, SparkContext._active_spark_context  # noqa: SLF001 - nothing public tells
+    if gateway is None:
+        return
+    _ending.set()
+    process = getattr(gateway, "proc", None)
+    stopping = threading.Thread(target=_stop, args=(context,), daemon=True)
+    stopping.start()
+    stopping.join(seconds)
+    if process is not None:
+        process.stdin.close()  # the virtual machine's sign to end
+        with suppress(subprocess.TimeoutExpired):
+            process.wait(seconds)
+
+
+def _stop(context: SparkContext | None) -> None:
+    with suppress(Exception):  # it may have ended by itself
+        if context is not None:
+            context.setLogLevel("OFF")  # of one that was submitted, whose words are not passed on by us
+            context.stop()
 
 
 def _builder(*, submitted: bool) -> SparkSession.Builder:
