@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+import errno
+import os
+import sys
 from collections.abc import Mapping
 from importlib import import_module
+from pathlib import Path
 from typing import Any
 
 import click
@@ -29,9 +33,24 @@ class Commands(click.Group):
         return command if isinstance(command, click.Command) else None
 
     def invoke(self, ctx: click.Context) -> Any:
+        if sys.stdout is None:  # closed by the shell (>&-): nobody wants it
+            sys.stdout = Path(os.devnull).open("w", encoding="utf-8")  # noqa: SIM115 - as long as the process lives
         try:
             return super().invoke(ctx)
         except QueueyError as error:
             from queuey.cli.output import Failed
 
             raise Failed(error) from error
+        except OSError as error:
+            if error.errno in (None, errno.EPIPE):  # click's: whoever reads has had enough
+                raise
+            raise click.ClickException(_said(error)) from error
+
+
+def _said(error: OSError) -> str:
+    """What is wrong, and with which file.
+
+    >>> _said(OSError(28, "No space left on device")), _said(OSError(13, "Permission denied", "page.html"))
+    ('No space left on device', 'page.html: Permission denied')
+    """
+    return f"{error.filename}: {error.strerror}" if error.filename else str(error.strerror)

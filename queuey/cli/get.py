@@ -66,6 +66,19 @@ def _template(_ctx: click.Context, _param: click.Parameter, text: str | None) ->
     return text
 
 
+def _program(_ctx: click.Context, _param: click.Parameter, text: str | None) -> list[str] | None:
+    """Words, as a shell has them."""
+    if text is None:
+        return None
+    try:
+        words = shlex.split(text)
+    except ValueError as error:
+        raise click.BadParameter(f"{text!r}: {str(error).lower()}") from None
+    if not words:
+        raise click.BadParameter("names no program")
+    return words
+
+
 @click.command("get")
 @click.argument("queue")
 @click.option(
@@ -81,7 +94,11 @@ def _template(_ctx: click.Context, _param: click.Parameter, text: str | None) ->
     "--format", "template", callback=_template, help=r"A line for each: '{id}\t{body}'; also {partition}, {time} ..."
 )
 @click.option(
-    "--exec", "program", metavar="CMD", help="Run this for each message, its body on stdin; stop if it fails."
+    "--exec",
+    "program",
+    metavar="CMD",
+    callback=_program,
+    help="Run this for each message, its body on stdin; stop if it fails.",
 )
 @click.option("--raw", is_flag=True, help="Bodies only, byte for byte, nothing in between.")
 @output_option
@@ -97,7 +114,7 @@ def get_command(
     partitions: list[int] | None,
     order: str,
     template: str | None,
-    program: str | None,
+    program: list[str] | None,
     raw: bool,
     output: str | None,
 ) -> None:
@@ -118,7 +135,7 @@ def get_command(
     pages = reader.following(last) if follow else reader.past(last, newest_first=newest_first)
     with suppress(*([KeyboardInterrupt] if follow else [])):
         if program is not None:
-            _run_each(shlex.split(program), queue, pages)
+            _run_each(program, queue, pages)
         elif template is not None or raw:
             _write_bytes(pages, _formatter(queue, template) if template is not None else lambda message: message.body)
         else:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from queuey.cli.options import DATA_HELP, DEFAULT_APPLICATION, DEFAULT_URL, config_option, settings_from
+from queuey.cli.options import DATA_HELP, DEFAULT_APPLICATION, config_option, settings_from
 from queuey.cli.output import say
 
 if TYPE_CHECKING:
@@ -55,9 +55,7 @@ def announce(started: Started) -> None:
 
 def first_words(url: str, application: str, key: str, *, chosen: bool) -> str:
     """The key, shown this once unless it was chosen and so is known, and the next three commands."""
-    variables = {"QUEUEY_KEY": "..." if chosen else key}
-    if url != DEFAULT_URL:
-        variables["QUEUEY_URL"] = url
+    variables = {"QUEUEY_URL": url, "QUEUEY_KEY": "..." if chosen else key}
     if application != DEFAULT_APPLICATION:
         variables["QUEUEY_APPLICATION"] = application
     export = " ".join(f"{name}={value if value == '...' else shlex.quote(value)}" for name, value in variables.items())

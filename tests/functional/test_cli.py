@@ -71,6 +71,33 @@ def test_any_bytes_go_through_stdin_and_raw(queuey: Run, text: tuple[str, ...]) 
     assert done(queuey("get", name)).rows[0]["encoding"] == "base64"
 
 
+@pytest.mark.parametrize(
+    ("redirection", "code", "told"), [("> /dev/full", 1, "Error: No space left on device\n"), (">&-", 0, "")]
+)
+def test_a_place_that_takes_no_output_is_told_in_a_line(
+    queuey: Run, environment: dict[str, str], redirection: str, code: int, told: str
+) -> None:
+    name = new_name()
+    done(queuey("put", name, "hello"))
+
+    ended = subprocess.run(
+        ["/bin/sh", "-c", f'"$@" {redirection}', "sh", *command("get", name)],
+        env={**os.environ, **environment},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+
+    assert (ended.returncode, ended.stderr) == (code, told)
+
+
+@pytest.mark.parametrize(("program", "told"), [("sh -c 'cat", "no closing quotation"), ("", "names no program")])
+def test_a_program_that_is_none_is_wrong_usage(queuey: Run, program: str, told: str) -> None:
+    ended = queuey("get", new_name(), "--exec", program)
+
+    assert (ended.code, told in ended.err, "Traceback" in ended.err) == (2, True, False)
+
+
 def test_lines_become_messages_in_their_order(queuey: Run) -> None:
     name = new_name()
     lines = [f"line {number} ünï" for number in range(1203)]

@@ -444,16 +444,16 @@ def test_metadata_of_its_own_is_copied_beside(tmp_path: Path) -> None:
 def test_the_first_words_show_the_key_once_and_what_to_type() -> None:
     words = first_words("http://127.0.0.1:5000", "demo", KEY, chosen=False)
 
-    assert f"export QUEUEY_KEY={KEY}\n" in words
+    # The address as well, though commands know it: what the documentation says for curl and Python needs it.
+    assert f"export QUEUEY_URL=http://127.0.0.1:5000 QUEUEY_KEY={KEY}\n" in words
     assert "queuey put demo hello\n" in words
-    assert "QUEUEY_URL" not in words
 
 
 def test_a_key_that_was_chosen_is_not_shown() -> None:
     words = first_words("http://127.0.0.1:81", "demo", KEY, chosen=True)
 
     assert KEY not in words
-    assert "QUEUEY_URL=http://127.0.0.1:81\n" in words
+    assert "export QUEUEY_URL=http://127.0.0.1:81 QUEUEY_KEY=...\n" in words
 
 
 def test_heavy_modules_are_not_imported_before_they_are_needed() -> None:

@@ -339,3 +339,11 @@ def test_members_with_fixed_partitions_plan_for_themselves_and_share_claims(tmp_
     assert second.claim([ONE, Partition("q", 2)]).keys() == second.claim([Partition("q", 2)]).keys()
     first.close()
     second.close()
+
+
+@pytest.mark.parametrize("hosts", ["zk1:port", ":", "/qdo"])
+def test_an_address_that_is_none_of_a_zookeeper_is_named(hosts: str) -> None:
+    result = run("status", QDO_ZOOKEEPER=hosts)
+
+    assert result.exit_code == 2
+    assert f"ZooKeeper {hosts!r}: expected HOST:PORT" in result.stderr
