@@ -196,7 +196,7 @@ class SqliteMessages(SqliteFile, MessageStore):
                 builder.page,
             )
             self._observer.took("read", perf_counter() - began)
-            in_bulk = page.more and limit >= packs.MOST and not newest_first
+            in_bulk = page.more and limit >= packs.MOST and with_bodies and not newest_first
             if in_bulk and builder.is_loose and len(self._loose) < _MANY_LOOSE:
                 self._loose.setdefault(_place(partition), span.after)  # its next pages come with the first one's
             return Promise.of(page)

@@ -15,7 +15,7 @@ from queuey.errors import CorruptMessage
 from queuey.ids import MessageId
 from queuey.model import Bodies, Columns, Message, Page, Span
 from queuey.storage import packs
-from queuey.storage.packs import Head, Piece, picked, read_head, read_rest
+from queuey.storage.packs import Head, Piece, cut, picked, read_head, read_rest
 from queuey.storage.seals import all_match, corrupt
 from queuey.storage.sqlite_committer import Row
 from queuey.storage.sqlite_file import SQL
@@ -77,7 +77,10 @@ class PageBuilder:
         self._count = 0
         self._room = wanted.max_bytes
         self._is_cut = False
-        self._has_rows = False
+        self._loose: list[Columns] = []
+        """Of the parts, those that came as rows."""
+        self._after_small = self._has_neighbours = False
+        """Whether the last pack is less than half full, and whether two such packs lie together."""
         self._packs: list[int] = []
         self._passed = self._counted = 0
         """Damaged messages stepped over, and those of them before the page's last message: the rest is met again by the next page."""
@@ -118,11 +121,20 @@ class PageBuilder:
         found, damaged = _read(head, rest, self._next(chosen) if not wanted.skip_corrupt else chosen)
         self._steps_over(damaged)
         taken = self._fitting(found)
+        if taken and rest is not None:
+            self._meets(entry, rest)
         self._add(found, taken, damaged)
         if taken:
             self._packs.append(entry.seq)
         self._is_cut = 0 < taken < len(chosen) - len(damaged)
         return taken + len(damaged) == len(chosen)
+
+    def _meets(self, entry: PackEntry, rest: Piece) -> None:
+        """Look whether a pack and the one before it, with the rows in between, are fit to be one."""
+        small = 2 * entry.messages < packs.MOST and 2 * len(rest.data) < packs.MOST_BYTES
+        if small and self._after_small and len(self._rows) < packs.LEAST:
+            self._has_neighbours |= 2 * sum(map(_size, self._rows)) < packs.MOST_BYTES
+        self._after_small = small
 
     def _next(self, chosen: Sequence[int]) -> Sequence[int]:
         """As many as there may be in the page."""
@@ -165,9 +177,10 @@ class PageBuilder:
 
     @property
     def is_loose(self) -> bool:
-        """Whether the messages of the page would lie better in a pack."""
-        small = self._wanted.max_bytes - self._room <= self._count * (packs.MOST_BYTES // packs.LEAST)
-        return small and (self._has_rows or len(self._parts) * packs.MOST > 2 * self._count)
+        """Whether the messages of the page would lie better in packs: rows enough for one, or packs that fit into one."""
+        if self._has_neighbours:
+            return True
+        return any(len(run) >= packs.LEAST for part in self._loose for run in cut(part))
 
     def whole(self) -> tuple[Sequence[Columns], Sequence[int]]:
         """What the page was put together from, and the packs among it: without what it has of a pack that did not fit."""
@@ -178,8 +191,8 @@ class PageBuilder:
     def _close_rows(self) -> None:
         """What came as rows becomes a part of the page."""
         if self._rows:
-            self._has_rows = True
-            self._parts.append(_messages(self._rows, check=self._wanted.with_bodies))
+            self._loose.append(_messages(self._rows, check=self._wanted.with_bodies))
+            self._parts.append(self._loose[-1])
             self._rows = []
 
 

@@ -24,7 +24,7 @@ from queuey.errors import (
 from queuey.ids import MAX_ID, ZERO_ID, IdGenerator, MessageId
 from queuey.model import MAX_GENERATION, Once, Page, PartitionId, Span
 from queuey.promise import Promise
-from queuey.storage import packs
+from queuey.storage import packs, sqlite_keeper
 from queuey.storage.contract import MessageStoreContract, MetadataStoreContract
 from queuey.storage.contract.common import SECOND, STRONG, Log, StoreContract, client_id, done, draft
 from queuey.storage.contract.metadata import key, queue
@@ -148,6 +148,32 @@ class TestPacksInTheFile(StoreContract):
         assert self.kept(tmp_path) == ([250, 250, 250], 900 + 150)
         assert [*log.read(limit=10_000).messages] == [*before.messages]
         assert log.survey(limit=5000, every=100) == survey
+
+    @pytest.mark.parametrize(
+        ("singles", "batch", "size"), [(1, 250, 10), (20, 250, 10), (0, 60, 1000), (0, 40, 1900), (70, 0, 3000)]
+    )
+    def test_what_lies_as_well_as_it_can_is_not_tried_again(
+        self, tmp_path: Path, clock: ManualClock, monkeypatch: pytest.MonkeyPatch, singles: int, batch: int, size: int
+    ) -> None:
+        """A few messages between full packs, packs full by bytes, and messages too large: each reader of many had all read again."""
+        monkeypatch.setattr(sqlite_keeper, "TURN_SECONDS", 3600.0)
+        store = SqliteStore(tmp_path / "queuey.db", clock, IdGenerator(clock))
+        log = Log(store, clock)
+        for _ in range(8):
+            for _ in range(singles):
+                log.append(draft(b"x" * size))
+            log.append(*[draft(b"x" * size)] * batch)
+        more = [False] * 3
+
+        for turn in range(3):
+            more[turn] = log.read(limit=300).more and log.read(limit=300, with_bodies=False).more
+            last = [*store._loose]
+            while store.seal_some():
+                pass
+        store.close()
+
+        assert more == [True] * 3
+        assert last == []
 
     def test_what_expired_between_is_gone_when_the_rest_is_packed(
         self, log: Log, store: SqliteStore, clock: ManualClock, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
