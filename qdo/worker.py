@@ -48,6 +48,8 @@ TURN_SECONDS = 0.05
 """How long one lane may keep a thread while others wait."""
 LIST_SECONDS = 5.0
 """Between two looks at which queues there are, while this member leads."""
+LED_SECONDS = 0.5
+"""Between two looks whether this member leads, and so has to list them."""
 UNTRUSTED_SECONDS = 0.1
 MOST_QUEUES_IN_A_COMMIT = 200
 """With slots each queue's offsets are a request: others wait for the next round."""
@@ -261,9 +263,12 @@ class Worker:
     # Which queues there are
 
     def _list(self) -> None:
+        """While this member leads; and once when it begins. It forgets a list that it does not renew: a plan made by it would leave out what came since."""
         with self._make_client() as client:
             while not self._stopping.is_set():
-                if self.group.leads or self._subscribed is None:
+                if not self.group.leads and self._at_first is not None:
+                    self._subscribed = None
+                else:
                     try:
                         self._subscribed = self._matching(client)
                     except QueueyError as error:
@@ -274,7 +279,8 @@ class Worker:
                         if self._at_first is None:
                             self._at_first = frozenset(self._subscribed)
                         self._wake.set()
-                self._stopping.wait(LIST_SECONDS if self._subscribed is not None else 0.5)
+                is_known = self.group.leads and self._subscribed is not None
+                self._stopping.wait(LIST_SECONDS if is_known else LED_SECONDS)
 
     def _matching(self, client: Client) -> list[Partition]:
         """A pattern never means the group's own dead letters; who wants these names their queue."""

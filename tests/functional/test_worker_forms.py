@@ -49,7 +49,8 @@ def worker(tmp_path: Path, make_client: Callable[[], Client]) -> Run:
 def fill(make_client: Callable[[], Client], name: str, messages: list[NewMessage], partitions: int = 1) -> None:
     with make_client() as client:
         client.create_queue(name, partitions=partitions)
-        client.append_batch(name, messages)
+        if messages:
+            client.append_batch(name, messages)
 
 
 def test_messages_of_one_key_keep_their_order_while_others_pass(worker: Run, make_client: Callable[[], Client]) -> None:
@@ -357,6 +358,39 @@ def test_at_the_end_of_what_is_there_begins_nothing_that_comes_later(
         finally:
             found.stop()
             thread.join()
+
+
+def test_who_comes_to_lead_forgets_no_queue_that_came_since_it_began(
+    tmp_path: Path, make_client: Callable[[], Client]
+) -> None:
+    """Its partitions go on as they are: by a list of before they would be given back, and claimed anew."""
+    prefix = new_name()
+    fill(make_client, f"{prefix}-old", [])
+
+    def work() -> tuple[Worker, threading.Thread]:
+        coordinator = LocalCoordinator("g", tmp_path)
+        worker = Worker(lambda message, context: None, [f"{prefix}-*"], coordinator, make_client)
+        thread = threading.Thread(target=worker.run)
+        thread.start()
+        return worker, thread
+
+    with closing(LocalCoordinator("g", tmp_path)) as outside:
+        first, thread = work()
+        eventually(lambda: first.group.leads and first.group.settled)
+        second, second_thread = work()
+        eventually(lambda: second.group.settled)
+        fill(make_client, f"{prefix}-new", [], partitions=4)
+        eventually(lambda: first.group.settled and second.group.settled and len(outside.owners()) == 5, seconds=30)
+        before = {part: owner for part, owner in outside.owners().items() if owner[0] == second.group.name}
+
+        first.stop()
+        thread.join()
+
+        eventually(lambda: second.group.leads and second.group.settled and len(outside.owners()) == 5, seconds=30)
+        assert before
+        assert {part: owner for part, owner in outside.owners().items() if part in before} == before
+        second.stop()
+        second_thread.join()
 
 
 def test_of_what_came_later_nothing_is_passed_over_by_who_comes_next(
