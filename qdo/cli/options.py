@@ -62,21 +62,19 @@ class Workplace:
     def _by_zookeeper(self, session_seconds: float) -> Coordinator:
         """The application is a folder; servers that share a ZooKeeper have a chroot each."""
         try:
-            from kazoo.hosts import collect_hosts
-
             from qdo.zookeeper import ZooKeeperCoordinator, security
         except ImportError as error:
             raise ConfigurationError(f"ZooKeeper needs more: pip install 'queuey[zookeeper]' ({error})") from error
         hosts = self.zookeeper or ""
+        how = security(**self.security)
         try:
-            collect_hosts(hosts)
-        except ValueError as error:
+            return ZooKeeperCoordinator(
+                hosts, self.server.application, self.group, session_seconds=session_seconds, **how
+            )
+        except ValueError as error:  # kazoo's, of an address that it cannot read
             raise ConfigurationError(
                 f"ZooKeeper {hosts!r}: expected HOST:PORT, more of them after commas, and maybe a /FOLDER: {error}"
             ) from error
-        return ZooKeeperCoordinator(
-            hosts, self.server.application, self.group, session_seconds=session_seconds, **security(**self.security)
-        )
 
     @property
     def where(self) -> str:

@@ -95,7 +95,10 @@ def put_command(
         write_rows(
             (row for row in rows if not quiet), () if quiet else COLUMNS, "jsonl" if quiet else output, widths=WIDTHS
         )
-    except QueueyError:
+    except BrokenPipeError:
+        say(f"{sender.sent} messages were stored until nobody took the output any more")
+        raise
+    except (QueueyError, OSError, KeyboardInterrupt):
         if sender.sent:
             say(f"{sender.sent} messages were stored before this:")
         raise

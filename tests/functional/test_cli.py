@@ -98,6 +98,25 @@ def test_a_program_that_is_none_is_wrong_usage(queuey: Run, program: str, told: 
     assert (ended.code, told in ended.err, "Traceback" in ended.err) == (2, True, False)
 
 
+def test_a_put_that_is_stopped_says_how_many_messages_are_stored(queuey: Run, environment: dict[str, str]) -> None:
+    name = new_name()
+    running = subprocess.Popen(
+        command("put", name, "x", "--count", "100000000", "--quiet"),
+        env={**os.environ, **environment},
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+    assert eventually(lambda: queuey("get", name, "--last", "1").text != "")
+    running.send_signal(signal.SIGINT)
+    told = running.communicate(timeout=30)[1]
+
+    stored = done(queuey("queue", "info", name)).rows[0]["depth"]
+    assert isinstance(stored, int)
+    (said,) = [int(line.split()[0]) for line in told.splitlines() if line.endswith("messages were stored before this:")]
+    # What was under way may be stored as well.
+    assert (running.returncode, said <= stored <= said + 500) == (1, True)
+
+
 def test_lines_become_messages_in_their_order(queuey: Run) -> None:
     name = new_name()
     lines = [f"line {number} ünï" for number in range(1203)]

@@ -15,7 +15,7 @@ from qdo.pipeline.jobs.failures import SparkFailed, plain_errors
 from qdo.pipeline.jobs.session import session
 from queuey.errors import ConfigurationError, QueueNotFound
 from tests.functional.servers import Door
-from tests.pipeline.conftest import APPLICATION
+from tests.pipeline.conftest import APPLICATION, KEY
 
 SAID = """
 from qdo.pipeline.jobs.session import session
@@ -91,3 +91,12 @@ def test_an_error_of_sparks_is_one_line(spark: SparkSession) -> None:
 def test_an_error_of_neither_stays_what_it_is() -> None:
     with pytest.raises(QueueNotFound), plain_errors():
         raise QueueNotFound
+
+
+def test_a_page_that_cannot_be_written_is_told_before_the_work(spark: SparkSession, door: Door, tmp_path: Path) -> None:
+    page = tmp_path / "nowhere" / "page.html"
+    environment = {"QUEUEY_URL": door.url, "QUEUEY_APPLICATION": APPLICATION, "QUEUEY_KEY": KEY}
+
+    result = CliRunner().invoke(main, ["pipeline", "stats", "-q", "none", "--html", str(page)], env=environment)
+
+    assert (result.exit_code, f"the page {page} cannot be written" in result.stderr) == (2, True)

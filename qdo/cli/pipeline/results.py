@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import functools
+import os
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import click
 
 from queuey.cli.options import Command
 from queuey.cli.output import form_for, output_option, write_rows
+from queuey.errors import ConfigurationError
 
 
 @dataclass(frozen=True)
@@ -27,9 +30,15 @@ class Results:
     def check(self, spark: Any) -> None:
         """Before the work, not behind it.
 
-        :raises ConfigurationError: the folder is there already, or no file system of Spark's knows its name.
+        :raises ConfigurationError: the folder is there already, or no file system of Spark's knows its name; or the page has
+            no folder that can be written.
         """
         from qdo.pipeline.jobs.results import demand_new
+
+        if self.html is not None and not os.access(Path(self.html).parent, os.W_OK):
+            raise ConfigurationError(
+                f"the page {self.html} cannot be written: its folder is not there, or may not be changed"
+            )
 
         if self.out is not None:
             demand_new(spark, self.out)

@@ -11,6 +11,8 @@ from queuey.errors import error_classes
 __all__ = ["SparkFailed", "plain_errors"]
 
 _OURS = re.compile(r"queuey\.errors\.(\w+): (.*)")
+_CALLED = re.compile(r"\AAn error occurred while calling [\w.]+\n: ")
+"""What py4j puts before an exception of Java's that PySpark has no class for."""
 _SPARK = ("pyspark", "py4j")
 
 
@@ -46,8 +48,11 @@ def reason(text: str) -> str:
     'ValueError: no number'
     >>> reason("[PATH_NOT_FOUND] Path does not exist: x. SQLSTATE: 42K03;\n'Project")
     '[PATH_NOT_FOUND] Path does not exist: x.'
+    >>> reason("An error occurred while calling o86.start.\n: java.io.IOException: mkdir of file:/x failed\n\tat java.base")
+    'java.io.IOException: mkdir of file:/x failed'
     """
     told = text.rpartition("Traceback (most recent call last):\n")[2]
+    told = _CALLED.sub("", told)
     lines = [line for line in told.splitlines() if line and not line.startswith(" ")]
     first = lines[0] if lines else "no reason was given"
     return re.sub(r"\s*SQLSTATE: \w+;?$", "", first)
