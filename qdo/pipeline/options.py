@@ -25,6 +25,8 @@ T = TypeVar("T")
 BATCH, STREAM, WRITE = "batch", "stream", "write"
 READS = frozenset({BATCH, STREAM})
 ALL = frozenset({BATCH, STREAM, WRITE})
+MOST_A_TRIGGER = 9_999_999
+"""One less than a server counts of a partition in one request: one more tells whether that is all."""
 
 
 class Option(NamedTuple):
@@ -57,7 +59,7 @@ OPTIONS = (
     Option("filterPushdown", frozenset({BATCH}), "as install() set", "Let the server apply filters on time, queue, partition and id."),
     Option("minPartitions", frozenset({BATCH}), "", "So many tasks at least: large spans are cut."),
     Option("maxRecordsPerPartition", frozenset({BATCH}), "", "A task has about so many messages at most."),
-    Option("maxOffsetsPerTrigger", frozenset({STREAM}), "", "Messages of a micro-batch, shared in proportion to what waits."),
+    Option("maxOffsetsPerTrigger", frozenset({STREAM}), "", "Messages of a micro-batch, 9,999,999 at most, shared in proportion to what waits."),
     Option("minOffsetsPerTrigger", frozenset({STREAM}), "", "Wait until so many are there,"),
     Option("maxTriggerDelay", frozenset({STREAM}), "15m", "but no longer than that: `30s`, `15m`, `2h`."),
     Option("tasksPerTrigger", frozenset({STREAM}), "", "Tasks of a micro-batch at most; else one for each 20,000 messages."),
@@ -319,8 +321,8 @@ class ReadOptions:
             given.take("transport", _transport, "arrow") == "json",
             given.take("minPartitions", whole(1), None),
             given.take("maxRecordsPerPartition", whole(1), None),
-            given.take("maxOffsetsPerTrigger", whole(1), None),
-            given.take("minOffsetsPerTrigger", whole(1), None),
+            given.take("maxOffsetsPerTrigger", whole(1, MOST_A_TRIGGER), None),
+            given.take("minOffsetsPerTrigger", whole(1, MOST_A_TRIGGER), None),
             given.take("maxTriggerDelay", seconds, 900.0),
             given.take("tasksPerTrigger", whole(1), None),
             given.text("groupId") or None,

@@ -165,7 +165,7 @@ class QueueyStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
         Those of a partition are counted as far as it matters.
         """
-        count = most or max(TASK_ROWS, self._options.min_per_trigger or 0)
+        count = max(TASK_ROWS, self._options.min_per_trigger or 0) if most is None else most + 1  # is there more?
         newest: dict[str, QueueOffset] = {}
         waiting: Waiting = {}
         self._counts.clear()

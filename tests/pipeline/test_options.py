@@ -45,6 +45,7 @@ def test_names_are_taken_in_any_case() -> None:
         ({"subscribe": "a,,b"}, BATCH, "an empty name"),
         ({}, BATCH, "which queues?"),
         ({"subscribe": "a", "token": "x", "tokenFile": "/f"}, BATCH, "token and tokenFile"),
+        ({"subscribe": "a", "maxOffsetsPerTrigger": "10000000"}, STREAM, "maxOffsetsPerTrigger"),
         ({"subscribe": "a", "minOffsetsPerTrigger": "9", "maxOffsetsPerTrigger": "8"}, STREAM, "minOffsetsPerTrigger"),
     ],
 )

@@ -88,6 +88,18 @@ def test_what_is_available_is_read_once_whatever_comes_meanwhile(
     assert drain.counts() == there(client, queue)
 
 
+def test_the_most_of_a_trigger_holds_for_a_queue_of_one_partition(
+    spark: SparkSession, door: Door, client: Client, tmp_path: Path
+) -> None:
+    queue = fill(client, partitions=1, messages=120)
+    drain = Drain(spark, door, tmp_path, subscribe=queue, maxOffsetsPerTrigger="50")
+
+    query = drain.run()
+
+    assert [progress["numInputRows"] for progress in query.recentProgress if progress["numInputRows"]] == [50, 50, 20]
+    assert drain.counts() == there(client, queue)
+
+
 @on_both_stores
 def test_a_queue_that_grows_and_one_that_comes_are_read_from_their_beginning(
     spark: SparkSession, door: Door, client: Client, tmp_path: Path
