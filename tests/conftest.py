@@ -42,8 +42,15 @@ def pytest_configure(config: pytest.Config) -> None:
     # How long an example takes is no property of the code.
     settings.register_profile("queuey", deadline=None)
     settings.load_profile("queuey")
-    if config.option.fault_seed is None:
+    if hasattr(config, "workerinput"):
+        config.option.fault_seed = config.workerinput["fault_seed"]
+    elif config.option.fault_seed is None:
         config.option.fault_seed = random.SystemRandom().randrange(1 << 32)
+
+
+def pytest_configure_node(node: Any) -> None:
+    """A process of pytest-xdist makes the choices that the head of the run tells."""
+    node.workerinput["fault_seed"] = node.config.option.fault_seed
 
 
 class ByFile(LoadScopeScheduling):  # type: ignore[misc]  # which has no types
