@@ -25,7 +25,6 @@ from google_crc32c import value as crc32c
 
 from queuey.ids import MessageId
 from queuey.model import Bodies, Columns, Span
-from queuey.storage.seals import with_names
 
 __all__ = [
     "LEAST",
@@ -167,8 +166,17 @@ def _crcs(
     """Of messages, each with what stands beside its body; ``first`` is of the pack's first id."""
     found = map(crc32c_extend, repeat(first & 0xFFFFFFFF), bodies)
     if kinds.count(None) + keys.count(None) < 2 * len(bodies):
-        return map(with_names, found, kinds, keys)
+        return map(_with_names, found, kinds, keys)
     return found
+
+
+def _with_names(crc: int, kind: bytes | None, key: bytes | None) -> int:
+    """Gone on with what stands beside a body; none is something else than an empty one."""
+    if kind is key is None:
+        return crc
+    told = [b"-" if name is None else b"%d:%b" % (len(name), name) for name in (kind, key)]
+    extended: int = crc32c_extend(crc, b"".join(told))
+    return extended
 
 
 def _matches(columns: Columns, crcs: Sequence[int], at: int) -> bool:
@@ -210,6 +218,8 @@ def _parts(head: Head, data: bytes) -> tuple[Columns, Sequence[int]]:
         raise ValueError("not of this head")
     kinds = _read_names(data[kinds_at:keys_at], messages)
     keys = _read_names(data[keys_at:bodies_at], messages)
+    if not len(kinds) == len(keys) == messages:
+        raise ValueError("not of this head")
     return Columns(*head, kinds, keys, Bodies(data, ends, bodies_at)), _array("I", data, crcs_at, 4 * messages)
 
 

@@ -11,7 +11,7 @@ from google_crc32c import value as crc32c
 from queuey.errors import CorruptMessage
 from queuey.ids import MessageId
 
-__all__ = ["all_match", "corrupt", "seal_of", "seals_of", "with_names"]
+__all__ = ["all_match", "corrupt", "seal_of", "seals_of"]
 
 
 def seal_of(ticks: int, tail: int, content_type: bytes | None, key: bytes | None, body: bytes) -> int:
@@ -20,11 +20,11 @@ def seal_of(ticks: int, tail: int, content_type: bytes | None, key: bytes | None
     >>> seal_of(0, 0, None, None, b"123456789") == 9 << 32 | 0xE3069283
     True
     """
-    crc = crc32c(body) if content_type is key is None else with_names(crc32c(body), content_type, key)
+    crc = crc32c(body) if content_type is key is None else _with_names(crc32c(body), content_type, key)
     return len(body) << 32 | ((crc ^ ticks ^ tail) & 0xFFFFFFFF)
 
 
-def with_names(crc: int, content_type: bytes | None, key: bytes | None) -> int:
+def _with_names(crc: int, content_type: bytes | None, key: bytes | None) -> int:
     """A body's CRC, gone on with what stands beside the body."""
     if content_type is key is None:
         return crc
@@ -39,7 +39,7 @@ def seals_of(ticks: Column, tails: Column, content_types: Column, keys: Column, 
     """:func:`seal_of` of many, given by column, in few steps of the interpreter."""
     crcs = map(crc32c, bodies)
     if content_types.count(None) + keys.count(None) < 2 * len(ticks):
-        crcs = map(with_names, crcs, content_types, keys)
+        crcs = map(_with_names, crcs, content_types, keys)
     return [
         len(body) << 32 | ((crc ^ tick ^ tail) & 0xFFFFFFFF)
         for crc, tick, tail, body in zip(crcs, ticks, tails, bodies, strict=True)

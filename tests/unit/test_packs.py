@@ -59,7 +59,9 @@ def test_a_flipped_bit_changes_no_message_unnoticed(ids: list[MessageId], draw: 
 
 
 @given(st.lists(_IDS, min_size=2, max_size=12, unique=True), st.data())
-def test_the_rest_of_another_pack_is_none_of_this_one(ids: list[MessageId], draw: st.DataObject) -> None:
+def test_the_rest_of_another_pack_passes_for_no_message_that_was_another(
+    ids: list[MessageId], draw: st.DataObject
+) -> None:
     """G6: as pages of the file that have changed places would give it."""
     messages = _messages(ids, draw)
     half = len(messages) // 2
@@ -69,8 +71,7 @@ def test_the_rest_of_another_pack_is_none_of_this_one(ids: list[MessageId], draw
 
     columns, damaged = read_rest(head, Piece(other.data, rest.crc), range(half))
 
-    assert [*columns] == []
-    assert damaged == [message.id for message in messages[:half]]
+    assert [*columns] == [message for message in messages[:half] if message.id not in damaged]  # as they were, if any
 
 
 def _flipped(piece: Piece, bit: int) -> Piece:
