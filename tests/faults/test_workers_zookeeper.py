@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
@@ -18,6 +19,8 @@ from tests.services.zookeeper import ZooKeeper
 SLOW_SECONDS = 0.15
 """Each way: a claim takes more than a second then, and trust is renewed six times in a session of two."""
 LOST_SHARE = 0.1
+MOST_COMING = 6
+"""So many come, one after the other, until one of them believes what is not so while a job is under way; mostly the first does."""
 MOST_LOST = 10
 """Broken connections with the answers that were in them."""
 
@@ -123,9 +126,14 @@ def test_a_no_that_is_taken_for_a_yes_is_found(tmp_path: Path, chance: random.Ra
     ):
         crew.start(2)
         with crew.under_load():
-            crew.wait_until_owned()
-            crew.start()
-            eventually(lambda: crew.log().overlaps([], 0), seconds=30)
+            for _ in range(MOST_COMING):
+                crew.wait_until_owned()
+                crew.start()
+                with suppress(AssertionError):
+                    eventually(lambda: crew.log().overlaps([], 0), seconds=8)
+                    break
+                crew.leave(1)
+        assert crew.log().overlaps([], 0)
 
 
 def test_a_late_write_that_nobody_checks_is_found(tmp_path: Path, chance: random.Random) -> None:
