@@ -329,7 +329,10 @@ def test_the_commands(spark: SparkSession, door: Door, client: Client, tmp_path:
         return found
 
     folder = str(tmp_path / "archive")
-    assert "archived 60 messages" in run("archive", folder, *server, "-q", name).stderr
+    archived = run("archive", folder, *server, "-q", name, "-q", "not-there", "-q", "none-of-*").stderr
+    assert "archived 60 messages" in archived
+    assert "has no queue not-there:" in archived
+    assert archived.count("has no queue") == 1
     listed = json.loads(run("archive", folder, "--list", "-o", "json").stdout)
     assert sum(entry["messages"] for entry in listed) == 60
     assert "60 messages would go" in run("replay", folder, *server, "--to", target, "--dry-run").stderr

@@ -70,7 +70,7 @@ def archive_command(
     from qdo.pipeline.jobs.messages import pattern_of
 
     if not listed:
-        ask(server)
+        ask(server, queues)
     spark = place.session("archive", own_progress=not listed)
     if listed:
         rows = [{name: getattr(file, name) for name in SHOWN} for file in Archive(spark, folder).files()]

@@ -3,17 +3,23 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from decimal import Decimal
 from math import ceil
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 
+from qdo.subscription import is_pattern
 from queuey.cli.options import Command, Server
+from queuey.cli.output import say
 from queuey.cli.times import Moment
+from queuey.errors import QueueNotFound
+
+if TYPE_CHECKING:
+    from qdo.client import Client
 
 _UNIX = datetime(1970, 1, 1, tzinfo=UTC)
 
@@ -79,13 +85,25 @@ def with_spark(command: Command) -> Command:
     return call
 
 
-def ask(server: Server) -> None:
+def ask(server: Server, queues: Sequence[str] = ()) -> None:
     """See that a server answers and knows who asks, in a moment: Spark takes longer to start and to give up.
 
+    :param queues: names that were given, or patterns; of a name that no queue has the user is told: there may have been one.
     :raises QueueyError: it does not.
     """
     with server.client() as client:
         next(iter(client.queues(page_size=1)), None)
+        for name in queues:
+            if not is_pattern(name) and not _is_there(client, name):
+                say(f"{server.application} has no queue {name}: a name that is misspelled, or a queue that is gone?")
+
+
+def _is_there(client: Client, name: str) -> bool:
+    try:
+        client.queue_info(name)
+    except QueueNotFound:
+        return False
+    return True
 
 
 def reached(server: Server) -> dict[str, str]:

@@ -38,7 +38,7 @@ def stats_command(
     from qdo.pipeline.jobs.messages import pattern_of, read_messages
     from qdo.pipeline.jobs.stats import READ, SHOWN, page, readable, stats
 
-    ask(server)
+    ask(server, queues)
     spark = place.session("stats")
     results.check(spark)
     messages = read_messages(spark, reached(server), pattern=pattern_of(queues), columns=READ, since=since, until=until)
