@@ -158,7 +158,7 @@ class ZooKeeperCoordinator(Coordinator):
         with self._asking():
             sent = self._clock.elapsed()
             session = self._session_now()
-            self._forget_earlier_joins()
+            self._remove_members()
             path, told = f"{self._root}/members/{name}-", json.dumps(dict(about)).encode()
             self._mine = self._result(self._client.create_async(path, told, ephemeral=True, sequence=True))
             self._name, self._session, self._heard = name, session, sent
@@ -168,8 +168,8 @@ class ZooKeeperCoordinator(Coordinator):
             self._thread.start()
         return name
 
-    def _forget_earlier_joins(self) -> None:
-        """A join whose answer was lost has made a member that gets its share of the plan, and works on none of it while the session lives."""
+    def _remove_members(self) -> None:
+        """All that this coordinator has made: also by a join whose answer was lost, a member that would get its share of the plan and work on none of it."""
         for node in self._children("members"):
             if node.rpartition("-")[0].rpartition(".")[0].endswith(f"-{self._mark}"):
                 with suppress(NoNodeError):
@@ -193,9 +193,7 @@ class ZooKeeperCoordinator(Coordinator):
             return  # without a connection it ends with the session
         try:
             with self._asking():
-                for node in self._children("members"):
-                    if node.rpartition("-")[0] == name:
-                        self._result(self._client.delete_async(f"{self._root}/members/{node}"))
+                self._remove_members()
                 self._give_up(list(map(Partition.parse, self._children("owners"))))
         except (CoordinatorUnavailable, NoNodeError):
             log.info("the group could not be told that this member leaves: it will notice")

@@ -25,8 +25,10 @@ T = TypeVar("T")
 BATCH, STREAM, WRITE = "batch", "stream", "write"
 READS = frozenset({BATCH, STREAM})
 ALL = frozenset({BATCH, STREAM, WRITE})
-MOST_A_TRIGGER = 9_999_999
-"""One less than a server counts of a partition in one request: one more tells whether that is all."""
+MOST_COUNTED = 10_000_000
+"""Messages of one partition that a server counts in one request; when a longer one is cut, what is behind them is in the last part."""
+MOST_A_TRIGGER = MOST_COUNTED - 1
+"""One more tells whether that is all."""
 
 
 class Option(NamedTuple):

@@ -8,14 +8,12 @@ from math import ceil
 from typing import Any
 
 from qdo.client import Client, Survey, SurveyedSpan
-from qdo.pipeline.options import Places, ReadOptions
+from qdo.pipeline.options import MOST_COUNTED, Places, ReadOptions
 from qdo.pipeline.plan import TASK_ROWS, Bounds, Part, packed
 from qdo.pipeline.reading import connect, log, subscribed, survey
 from queuey.errors import ConfigurationError, DataLost, QueueNotFound
 from queuey.ids import MAX_TICKS, ZERO_ID, MessageId
 
-_COUNTED = 10_000_000
-"""Messages of one partition are counted so far; what comes after them is in its last part."""
 MAX_MARKS = 10_000
 """A server names so many places to cut a partition at most; so parts of it have 1,000 messages at least."""
 MANY_PARTS = 32
@@ -106,15 +104,15 @@ class Planner:
 
     def _cut(self, client: Client, parts: Sequence[Part]) -> Iterator[Part]:
         """Parts of about as many messages as the options say."""
-        counted = [self._counted(client, part, _COUNTED) for part in parts]
-        total = sum(part.messages or _COUNTED for part in counted)
+        counted = [self._counted(client, part, MOST_COUNTED) for part in parts]
+        total = sum(part.messages or MOST_COUNTED for part in counted)
         limits = [self._options.max_records or total, ceil(total / (self._options.min_partitions or 1))]
-        rows = max(min(limits), _COUNTED // MAX_MARKS)
+        rows = max(min(limits), MOST_COUNTED // MAX_MARKS)
         for part in counted:
             if part.messages is not None and part.messages <= rows:
                 yield part
             else:
-                yield from part.cut(self._look(client, part, _COUNTED, rows).marks, rows)
+                yield from part.cut(self._look(client, part, MOST_COUNTED, rows).marks, rows)
 
     def _counted(self, client: Client, part: Part, limit: int = TASK_ROWS) -> Part:
         found = self._look(client, part, limit)

@@ -26,8 +26,6 @@ SHOWN = ("queue", "day", "messages", "first", "last", "name")
 
 MOST_QUEUES = 1_000
 """Of more, none is asked what it has: that is a request for each."""
-COUNTED = 10_000_000
-"""Messages of one partition are counted so far, and no server counts further: behind a longer one the bar waits at its end."""
 
 
 @click.command("archive")
@@ -111,11 +109,13 @@ def waiting(server: Server, pattern: str, reached: Offsets) -> int:
 
 
 def _behind(client: Client, queue: str, offset: QueueOffset | None) -> int:
+    from qdo.pipeline.options import MOST_COUNTED
     from qdo.pipeline.reading import survey
 
     where = {} if offset is None else {"places": offset.ids, "incarnation": offset.incarnation, "every_partition": True}
     try:
-        found = survey(client, queue, count=COUNTED, **where)  # type: ignore[arg-type]
+        # No server counts further: behind a longer partition the bar waits at its end.
+        found = survey(client, queue, count=MOST_COUNTED, **where)  # type: ignore[arg-type]
     except CursorLost:  # made anew since
         return _behind(client, queue, None)
     except QueueNotFound:
