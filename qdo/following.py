@@ -57,7 +57,7 @@ class Following:
     def pages(self) -> Iterator[Page]:
         """Messages as they come, those that came together in one page.
 
-        :raises QueueyError: what no waiting mends; before the first connection stands, anything.
+        :raises QueueyError: what no waiting mends; before the first line, anything but a connection that breaks.
         """
         while True:
             try:
@@ -68,9 +68,7 @@ class Following:
                 if not self._cursor or not (error.retriable or isinstance(error, BrokenStream)):
                     raise
                 trouble = error
-            except (HTTPError, OSError) as error:
-                if not self._cursor:
-                    raise BrokenStream("the answer broke off before its first line") from error
+            except (HTTPError, OSError) as error:  # of an answer that had begun: no line of it is where it began
                 trouble = error
             log.warning("still following %s: %s", self._path[-1], trouble)
             self._rest()

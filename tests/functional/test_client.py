@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import socket
 import threading
 from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from datetime import UTC, datetime, timedelta
+from urllib.parse import urlsplit
 
 import pytest
 
@@ -25,6 +28,7 @@ from queuey.errors import (
 from queuey.ids import MessageId
 from tests.functional.client import Server, new_name
 from tests.functional.ways import while_writing
+from tests.services.proxy import RESET_WHEN_CLOSED
 
 
 @pytest.fixture
@@ -220,6 +224,50 @@ def test_a_follower_sees_what_is_there_and_what_comes(server: Server, client: Cl
 
     assert first == ["there"]
     assert sorted(seen, key=int) == [str(number) for number in range(50)]
+
+
+@contextmanager
+def breaking_off_once(server: Server) -> Iterator[str]:
+    """The address of a way to a server on which the first answer ends in a reset right behind its head."""
+    far = urlsplit(server.url)
+    there: list[socket.socket] = []
+
+    def relay() -> None:
+        for is_first in (True, False):
+            near, _ = listener.accept()
+            there.append(socket.create_connection((str(far.hostname), int(far.port or 0))))
+            with near, there[-1] as away:
+                away.sendall(near.recv(1 << 16))
+                head, end, rest = away.recv(1 << 16).partition(b"\r\n\r\n")
+                near.sendall(head + end)
+                if is_first:
+                    near.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, RESET_WHEN_CLOSED)
+                    continue
+                near.sendall(rest)
+                while piece := away.recv(1 << 16):
+                    near.sendall(piece)
+
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        thread = threading.Thread(target=relay)
+        thread.start()
+        try:
+            yield f"http://127.0.0.1:{listener.getsockname()[1]}"
+        finally:
+            for away in there:
+                with suppress(OSError):
+                    away.shutdown(socket.SHUT_RDWR)
+            thread.join(60)
+
+
+def test_a_follower_whose_first_answer_breaks_before_a_line_begins_again(
+    server: Server, client: Client, queue: str
+) -> None:
+    client.append(queue, "there")
+
+    with breaking_off_once(server) as url, Client(url, server.application, server.key) as behind:
+        pages = behind.follow(queue)
+        assert texts(next(pages).messages) == ["there"]
+        pages.close()  # type: ignore[attr-defined]  # it is a generator
 
 
 def test_streams_give_all_rows_and_where_to_go_on(client: Client, queue: str) -> None:
