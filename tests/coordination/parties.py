@@ -6,7 +6,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Collection
 from contextlib import suppress
 from itertools import count
-from typing import TypeVar
+from typing import Self, TypeVar
 from uuid import uuid4
 
 from kazoo.client import KazooClient
@@ -84,7 +84,10 @@ class Party(ABC):
     def member(self) -> Member:
         return Member(self.coordinator(), f"m{next(self._names)}")
 
-    def close(self) -> None:
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *about: object) -> None:
         for made in self._made:
             made.close()
 

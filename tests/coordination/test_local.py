@@ -61,16 +61,14 @@ class LocalParty(Party):
 
 @pytest.fixture
 def party(tmp_path: Path) -> Iterator[LocalParty]:
-    made = LocalParty(tmp_path)
-    yield made
-    made.close()
+    with LocalParty(tmp_path) as made:
+        yield made
 
 
 @pytest.fixture
 def other_party(tmp_path: Path) -> Iterator[LocalParty]:
-    made = LocalParty(tmp_path)
-    yield made
-    made.close()
+    with LocalParty(tmp_path) as made:
+        yield made
 
 
 class TestLocal(CoordinatorContract):

@@ -65,8 +65,8 @@ class QueueyParty(Party):
     def until(self, look: Callable[[], object]) -> None:
         self.owners.until(look)
 
-    def close(self) -> None:
-        super().close()
+    def __exit__(self, *about: object) -> None:
+        super().__exit__(*about)
         self._client.close()
 
 
@@ -78,16 +78,14 @@ def application() -> str:
 
 @pytest.fixture
 def party(served: Door, application: str, tmp_path: Path) -> Iterator[QueueyParty]:
-    made = QueueyParty(served, application, tmp_path)
-    yield made
-    made.close()
+    with QueueyParty(served, application, tmp_path) as made:
+        yield made
 
 
 @pytest.fixture
 def other_party(served: Door, application: str, tmp_path: Path) -> Iterator[QueueyParty]:
-    made = QueueyParty(served, application, tmp_path)
-    yield made
-    made.close()
+    with QueueyParty(served, application, tmp_path) as made:
+        yield made
 
 
 class TestOffsetsInQueuey(CoordinatorContract):

@@ -121,10 +121,13 @@ class Crew:
         return process.wait(WAIT_SECONDS)
 
     def close(self) -> None:
+        """End those that are left, and say what all have said: pytest shows it of a test that failed."""
         for process in self._started:
-            if process.poll() is None:
+            code = process.poll()
+            if code is None:
                 process.kill()
                 process.wait()
+            print(f"--- {process.args} ended with {code}:\n{self.said(process)}")
 
 
 @contextmanager
