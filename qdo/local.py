@@ -6,6 +6,7 @@ change is one transaction, so it happens whole, or not at all when its process d
 
 from __future__ import annotations
 
+import fcntl
 import json
 import os
 import threading
@@ -36,6 +37,20 @@ def default_folder() -> Path:
     if named:
         return Path(named)
     return Path(os.environ.get("XDG_STATE_HOME") or Path.home() / ".local" / "state") / "qdo"
+
+
+def _opened(folder: Path) -> apsw.Connection:
+    """The shared file, made if need be.
+
+    One process after the other: of those that make a file at one moment SQLite turns some away at once, however long they would wait.
+    """
+    with (folder / "groups.lock").open("wb") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        connection = apsw.Connection(str(folder / "groups.db"))
+        connection.set_busy_timeout(BUSY_MS)
+        connection.execute("PRAGMA journal_mode=WAL")
+        connection.execute(_SCHEMA.read_text())
+    return connection
 
 
 class LocalCoordinator(Coordinator):
@@ -71,10 +86,7 @@ class LocalCoordinator(Coordinator):
         folder = folder or default_folder()
         try:
             folder.mkdir(parents=True, exist_ok=True)
-            self._connection = apsw.Connection(str(folder / "groups.db"))
-            self._connection.set_busy_timeout(BUSY_MS)
-            self._connection.execute("PRAGMA journal_mode=WAL")
-            self._connection.execute(_SCHEMA.read_text())
+            self._connection = _opened(folder)
             with self._changing(told=False):
                 self._ask("INSERT OR IGNORE INTO groups (name) VALUES (?)", group)
         except (OSError, apsw.Error, CoordinatorUnavailable) as error:

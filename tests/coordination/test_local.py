@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import closing
+from itertools import repeat
 from pathlib import Path
 
 import pytest
@@ -132,3 +136,19 @@ def test_with_a_thread_of_its_own_a_member_lives_and_hears(tmp_path: Path) -> No
     eventually(lambda: len(told) > heard)
     assert [member.about["name"] for member in first.members()] == ["first"]
     first.close()
+
+
+def test_members_that_come_at_one_moment_to_a_folder_that_is_new_all_join(tmp_path: Path) -> None:
+    """Three workers started by one command: SQLite turned some of hundreds away while another made the file."""
+    together = 8
+
+    def come(folder: Path, all_there: threading.Barrier) -> str:
+        all_there.wait(60)
+        with closing(LocalCoordinator("g", folder)) as coordinator:
+            return coordinator.join({})
+
+    with ThreadPoolExecutor(together) as threads:
+        for turn in range(40):
+            folder, all_there = tmp_path / str(turn), threading.Barrier(together)
+            names = {*threads.map(come, repeat(folder, together), repeat(all_there))}
+            assert len(names) == together

@@ -127,7 +127,7 @@ class Crew:
             if code is None:
                 process.kill()
                 process.wait()
-            print(f"--- {process.args} ended with {code}:\n{self.said(process)}")
+            print(f"--- {process.args!r} ended with {code}:\n{self.said(process)}")
 
 
 @contextmanager
