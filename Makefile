@@ -8,8 +8,8 @@ TESTS ?=
 ROUNDS ?= 10
 # Tests wait for clocks and servers as much as they compute; more than two processes starve three Cassandra nodes.
 WORKERS ?= 2
-# Of the tests that break three Cassandra nodes, so many are drawn for each run; `make faults` has them all.
-SHARE ?= 3
+# Of the tests that take long, and of those that break three Cassandra nodes, so many are drawn for each run; `make faults` has them all.
+SHARE ?= 2
 # `make cassandra NODES=3` starts three.
 NODES ?= 1
 JAVA := java=openjdk-17-jdk-headless mvn=maven
@@ -29,13 +29,13 @@ test: ## Everything that must pass: lint, types, and all tests
 	$(BIN)/ruff check
 	$(BIN)/ruff format --check
 	$(BIN)/mypy
-	@$(BIN)/python -m pytest -n $(WORKERS) --no-loadscope-reorder --durations 25 $(if $(TESTS),,--fault-share $(SHARE)) $(TESTS)
+	@$(BIN)/python -m pytest -n $(WORKERS) --no-loadscope-reorder --durations 25 $(if $(TESTS),,--share $(SHARE)) $(TESTS)
 
 faults: ## The guarantees under kill -9, full disks, dead nodes, cut networks: the long form
 	@sh scripts/need.sh curl nginx strace $(JAVA)
 	@sh scripts/env.sh dev
 	@$(BIN)/python -m tests.services fetch
-	@$(BIN)/python -m pytest $(TESTS) -m "faults or long" --fault-rounds $(ROUNDS)
+	@$(BIN)/python -m pytest $(TESTS) -m "faults or drawn or long" --fault-rounds $(ROUNDS)
 
 bench: ## How fast, as a table of ratios within one run
 	@sh scripts/need.sh wrk

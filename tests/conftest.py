@@ -12,6 +12,7 @@ from hypothesis import settings
 from xdist.scheduler import LoadScopeScheduling
 
 from qdo.measure import report_line
+from tests.services.java import BRIEF
 
 pytest_plugins = ["tests.services.fixtures"]
 
@@ -21,6 +22,8 @@ BREAKS_NODES = "tests/faults/on_cassandra/"
 WITH_SPARK = ("tests/pipeline/", "tests/faults/test_pipeline.py", "tests/examples/test_clocks.py")
 TOGETHER = (BREAKS_NODES, "tests/pipeline/")
 """Folders whose tests share what is costly: three nodes, a Spark."""
+MOSTLY_WAIT = ("tests/functional/test_slots.py", "tests/functional/test_qdo_work.py")
+"""Fit to run beside three nodes of Cassandra: they leave them the processors."""
 SHORT = ("queuey/", "qdo/", "tests/unit/", "tests/contract/", "tests/coordination/", "tests/services/")
 """Of these there are many that take little: they fill up what is left at the end of a run."""
 
@@ -29,12 +32,12 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     group = parser.getgroup("queuey")
     group.addoption("--fault-rounds", type=int, default=1, metavar="N", help="fault tests: N times the usual rounds")
     group.addoption(
-        "--fault-share",
+        "--share",
         type=int,
         metavar="N",
-        help="of the tests that break three Cassandra nodes: only N, others each time",
+        help="of the tests that take long: only N, others each time; and as many of those that break three Cassandra nodes",
     )
-    group.addoption("--fault-seed", type=int, metavar="SEED", help="fault tests: repeat the choices of an earlier run")
+    group.addoption("--fault-seed", type=int, metavar="SEED", help="repeat the choices of an earlier run")
     group.addoption("--pictures", action="store_true", help="examples: write the pictures of the documentation anew")
 
 
@@ -65,22 +68,41 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> ByFile:
     return ByFile(config, log)
 
 
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """What takes longest comes first; Spark late, for it leaves three nodes of Cassandra no processor; what is short last."""
+@pytest.hookimpl(trylast=True)
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """What takes longest comes first; Spark when the three nodes of Cassandra are done, for it leaves them no processor; what is short last."""
+    share: int | None = config.option.share
+    if share is not None:
+        drawn = [item for item in items if item.get_closest_marker("drawn")]
+        for breaks_nodes in (True, False):
+            _leave_out(config, items, [item for item in drawn if _breaks_nodes(item) is breaks_nodes], share)
     items.sort(key=_turn)
 
 
+def _breaks_nodes(item: pytest.Item) -> bool:
+    return item.nodeid.startswith(BREAKS_NODES)
+
+
+def _leave_out(config: pytest.Config, items: list[pytest.Item], drawn: list[pytest.Item], share: int) -> None:
+    """All but so many, whole functions: the same ones in each process, others with another seed."""
+    names = sorted({item.nodeid.partition("[")[0] for item in drawn})
+    kept = random.Random(config.option.fault_seed).sample(names, min(share, len(names)))
+    left_out = [item for item in drawn if item.nodeid.partition("[")[0] not in kept]
+    items[:] = [item for item in items if item not in left_out]
+    config.hook.pytest_deselected(items=left_out)
+
+
 def _turn(item: pytest.Item) -> int:
-    for turn, places in ((1, BREAKS_NODES), (3, WITH_SPARK), (4, SHORT)):
+    for turn, places in ((1, BREAKS_NODES), (2, MOSTLY_WAIT), (3, WITH_SPARK), (5, SHORT)):
         if item.nodeid.startswith(places):
             return turn
-    return 2
+    return 4
 
 
 def pytest_report_header(config: pytest.Config) -> str:
     given = config.option
-    share = "" if given.fault_share is None else f" --fault-share {given.fault_share}"
-    return f"faults: --fault-rounds {given.fault_rounds}{share} --fault-seed {given.fault_seed}"
+    share = "" if given.share is None else f" --share {given.share}"
+    return f"choices: --fault-rounds {given.fault_rounds}{share} --fault-seed {given.fault_seed}"
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
@@ -105,6 +127,15 @@ def no_settings_from_outside() -> Iterator[None]:
     kept = {name: os.environ.pop(name) for name in list(os.environ) if name.startswith("QUEUEY_")}
     yield
     os.environ.update(kept)
+
+
+@pytest.fixture(scope="session", autouse=True)
+def brief_spark() -> Iterator[None]:
+    """Of Spark's two programs, that begins and that works, for this process and what it starts."""
+    with pytest.MonkeyPatch.context() as patch:
+        for name in ("SPARK_LAUNCHER_OPTS", "SPARK_SUBMIT_OPTS"):
+            patch.setenv(name, " ".join(BRIEF))
+        yield
 
 
 @pytest.fixture

@@ -18,6 +18,7 @@ OWNERS = 4
 PARTITIONS = 3
 
 
+@pytest.mark.drawn
 def test_who_was_replaced_commits_nothing(
     tmp_path: Path, rounds: Callable[[int], range], chance: random.Random, figures: Figures
 ) -> None:

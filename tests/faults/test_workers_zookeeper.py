@@ -63,6 +63,7 @@ def test_workers_of_many_small_queues_are_killed_and_stopped(
 
 
 @pytest.mark.parametrize("kind", [Crew, pytest.param(SlotCrew, marks=pytest.mark.long)])
+@pytest.mark.drawn
 def test_zookeeper_is_stopped_and_killed(
     tmp_path: Path, rounds: Callable[[int], range], chance: random.Random, figures: Figures, kind: type[Crew]
 ) -> None:
@@ -86,6 +87,7 @@ def test_zookeeper_is_stopped_and_killed(
                 crew.relieve()
 
 
+@pytest.mark.drawn
 def test_zookeeper_answers_late_or_never(
     tmp_path: Path, rounds: Callable[[int], range], chance: random.Random, figures: Figures
 ) -> None:

@@ -5,12 +5,16 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
+from socket import SO_LINGER, SOL_SOCKET
 from typing import Any, NamedTuple
 
 import requests
+from requests.adapters import HTTPAdapter
+from urllib3.connection import HTTPConnection
 
 from tests.functional.client import Json, Server
 from tests.functional.servers import eventually
+from tests.services.proxy import RESET_WHEN_CLOSED
 
 EVENTS = "text/event-stream"
 LINES = "application/x-ndjson"
@@ -82,6 +86,14 @@ class Live:
                 fields = {}
 
 
+class LeavesAbruptly(HTTPAdapter):
+    """Its connections end with a reset: a thread learns of that with the first thing it sends, of an end with the second."""
+
+    def init_poolmanager(self, *given: Any, **named: Any) -> None:
+        options = [*HTTPConnection.default_socket_options, (SOL_SOCKET, SO_LINGER, RESET_WHEN_CLOSED)]
+        super().init_poolmanager(*given, socket_options=options, **named)
+
+
 @contextmanager
 def live(
     server: Server, *below: str, accept: str = EVENTS, headers: Mapping[str, str] | None = None, **params: Any
@@ -93,6 +105,8 @@ def live(
     before = waiters(server)
     with requests.Session() as session:
         session.trust_env = False
+        if server.door.name == "pyramid":
+            session.mount("http://", LeavesAbruptly())
         path = "/".join([server.url, "v1", server.application, *below])
         allowed = {name: value for name, value in server.session.headers.items() if name == "Authorization"}
         with session.get(

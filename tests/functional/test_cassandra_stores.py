@@ -150,6 +150,7 @@ def test_a_cluster_where_nobody_answers_is_refused(refusal: Callable[..., str]) 
     assert "[cassandra] hosts: no node of 127.0.0.1:1 answers" in refusal(hosts="127.0.0.1:1")
 
 
+@pytest.mark.drawn
 def test_a_cluster_that_asks_who_one_is(tmp_path: Path) -> None:
     """The tables are made by a role that may; the server's own needs SELECT and MODIFY, and to see how nodes sync."""
     with ExitStack() as stack:
@@ -190,6 +191,7 @@ def test_a_cluster_that_asks_who_one_is(tmp_path: Path) -> None:
         assert "catfish" not in ended.err
 
 
+@pytest.mark.drawn
 def test_a_cluster_that_is_reached_by_tls(tmp_path: Path) -> None:
     """Each side has to be known to the other's authority."""
     authority, stranger = Authority(tmp_path / "known"), Authority(tmp_path / "strange")

@@ -81,6 +81,7 @@ def nodes_below(zookeeper: KazooClient, path: str) -> int:
     ],
     indirect=["server"],
 )
+@pytest.mark.drawn
 def test_small_queues_are_all_worked_on_though_a_worker_dies(
     crew: Crew, make_client: Callable[[], Client], zookeeper: Reached, count: int
 ) -> None:

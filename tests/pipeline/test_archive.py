@@ -155,6 +155,7 @@ def test_runs_that_are_ended_at_any_moment_leave_nothing_out_and_nothing_twice(
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+@pytest.mark.drawn
 def test_a_run_that_is_stopped_says_what_is_stored_and_how_to_go_on(
     spark: SparkSession, door: Door, client: Client, tmp_path: Path, number: signal.Signals
 ) -> None:

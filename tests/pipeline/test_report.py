@@ -319,6 +319,7 @@ def test_bodies_stand_in_for_checksums_as_in_an_archive(spark: SparkSession) -> 
     found.close()
 
 
+@pytest.mark.drawn
 def test_spark_submit_runs_the_same_job(tmp_path: Path) -> None:
     sent, received = planted(tmp_path)
     command = [

@@ -16,6 +16,7 @@ from string import Template
 from typing import Any, Literal
 
 from tests.services.jars import RECIPES, jars
+from tests.services.java import BRIEF
 from tests.services.process import ServiceError
 from tests.services.service import UP_SECONDS, Node, Service, eventually, free_ports_for
 
@@ -105,7 +106,7 @@ class CassandraNode(Node):
 
     def tool(self, *arguments: str) -> str:
         """``nodetool``, for instance ``tool("flush")``; what it said."""
-        command = ["java", "-Xmx64m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1", f"@{RECIPE / 'jvm.options'}"]
+        command = ["java", "-Xmx64m", *BRIEF, f"@{RECIPE / 'jvm.options'}"]
         command += [f"-Dlogback.configurationFile={RECIPES / 'logback.xml'}", "-cp", f"{jars('cassandra')}/*"]
         command += ["org.apache.cassandra.tools.NodeTool", "-h", "127.0.0.1", "-p", str(self._jmx_port), *arguments]
         done = subprocess.run(command, capture_output=True, text=True, check=False)
@@ -250,12 +251,11 @@ class Cassandra(Service):
     def _command(self, home: Path, jmx_port: int) -> list[str]:
         programs = jars("cassandra")
         (jamm,) = programs.glob("jamm-*.jar")
-        quick = ["-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1"]
         as_in_production = ["-XX:+UseG1GC", f"-Xms{self._heap_mb}m"]
         return [
             "java",
             f"-Xmx{self._heap_mb}m",
-            *(as_in_production if self._tuned else quick),
+            *(as_in_production if self._tuned else BRIEF),
             f"-XX:ErrorFile={home}/java-error.txt",
             f"@{RECIPE / 'jvm.options'}",
             f"-javaagent:{jamm}",

@@ -9,6 +9,7 @@ from pathlib import Path
 from string import Template
 
 from tests.services.jars import RECIPES, jars
+from tests.services.java import BRIEF
 from tests.services.process import ServiceError
 from tests.services.service import Node, Service, free_ports_for
 
@@ -139,7 +140,7 @@ def _java(program: str, *arguments: str, stdin: str = "") -> str:
 
     :raises ServiceError: it failed; with what it said.
     """
-    quick = ["-Xmx128m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1", _logging("quiet.xml")]
+    quick = ["-Xmx128m", *BRIEF, _logging("quiet.xml")]
     done = subprocess.run(
         ["java", *quick, *_classes(), program, *arguments],
         input=stdin,

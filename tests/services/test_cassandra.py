@@ -42,6 +42,7 @@ def test_the_shared_node_has_keyspaces_for_each_test(
     assert other not in there
 
 
+@pytest.mark.drawn
 def test_what_was_acknowledged_survives_kill_9(mine: Cassandra) -> None:
     (node,) = mine.nodes
     with session(node.address, node.port) as open_session:

@@ -8,6 +8,7 @@ from pathlib import Path
 from string import Template
 
 from tests.services.jars import RECIPES, jars
+from tests.services.java import BRIEF
 from tests.services.service import Node, Service, free_ports_for
 
 RECIPE = RECIPES / "zookeeper"
@@ -131,8 +132,7 @@ def _command(home: Path) -> list[str]:
         "java",
         "-Xms32m",
         "-Xmx64m",
-        "-XX:+UseSerialGC",
-        "-XX:TieredStopAtLevel=1",
+        *BRIEF,
         f"-XX:ErrorFile={home}/java-error.txt",
         f"-Dlogback.configurationFile={RECIPES / 'logback.xml'}",
         "-cp",
