@@ -6,10 +6,10 @@ BIN := .venv/bin
 # `make test TESTS=tests/unit` runs a part; `make faults ROUNDS=100` tries for longer.
 TESTS ?=
 ROUNDS ?= 10
-# Tests wait for clocks and servers as much as they compute; more than two processes starve three Cassandra nodes.
-WORKERS ?= 2
+# Tests wait for clocks and servers as much as they compute: three keep two processors busy, more starve three Cassandra nodes.
+WORKERS ?= 3
 # Of the tests that take long, and of those that break three Cassandra nodes, so many are drawn for each run; `make faults` has them all.
-SHARE ?= 2
+SHARE ?= 1
 # `make cassandra NODES=3` starts three.
 NODES ?= 1
 JAVA := java=openjdk-17-jdk-headless mvn=maven

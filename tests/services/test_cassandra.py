@@ -94,6 +94,8 @@ def test_clients_know_it_by_its_proxy(mine: Cassandra) -> None:
 
 def test_nodetool_reaches_it(mine: Cassandra) -> None:
     (node,) = mine.nodes
+    with session(node.address, node.port) as open_session:
+        open_session.execute("INSERT INTO mine.kept (id, body) VALUES (-1, 'flushed')")
 
     node.tool("flush", "mine")
 
