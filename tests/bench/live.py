@@ -9,28 +9,35 @@ from __future__ import annotations
 
 import resource
 import select
+import signal
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from socket import IPPROTO_TCP, TCP_NODELAY, create_connection, socket
+from statistics import median
+from typing import NamedTuple
 
 import orjson
 
 from tests.bench.arrival import RATE
 from tests.bench.drivers import NUMBER, Load, append_one, drive, numbered, read_page, request
-from tests.bench.measure import BenchFailed, ratios
-from tests.bench.plan import CONNECTIONS, Plan
-from tests.bench.servers import APPLICATION, ROOT, Server, queuey
+from tests.bench.measure import BenchFailed, alternate, ratios
+from tests.bench.plan import CONNECTIONS, PAGE, Plan
+from tests.bench.servers import APPLICATION, ROOT, Server, queuey, twins
 from tests.bench.table import Row, number, times
 
 QUEUE = "arrival"
 BUSY = "busy"
+PAGES = "pages"
 CROWDS = (1, 1_000, 10_000)
 _OWN = f"u{NUMBER}"
 _PATIENCE_SECONDS = 60
 _READY = "READY"
+_TURN_SECONDS = 1
+_TURNS = 2
+"""For each second that is measured elsewhere: single turns differ by half and more."""
 
 
 def stream_of(queue: str) -> bytes:
@@ -118,8 +125,11 @@ def measure(plan: Plan) -> Iterator[Row]:
         with waiting(server, most):
             server.settle()
             yield _memory(most, server.rss_mib() - before)
-        server.settle()
-        yield from _others(server, most, plan)
+    with twins(plan.fresh("alone"), plan.fresh("beside")) as (alone, beside):
+        _queues(alone, most)
+        _queues(beside, most)
+        with waiting(beside, most):
+            yield from _others(alone, beside, plan)
 
 
 def _queues(server: Server, count: int) -> None:
@@ -153,35 +163,63 @@ def _memory(count: int, grown_mib: float) -> Row:
     )
 
 
-def _others(server: Server, count: int, plan: Plan) -> Iterator[Row]:
-    since = str(server.ask("POST", f"/v1/{APPLICATION}/{BUSY}", data="x").json()["messages"][0]["key"])
+def _others(alone: Server, beside: Server, plan: Plan) -> Iterator[Row]:
+    """The same load on two servers in short turns, one with all readers waiting: a machine's speed changes within seconds."""
     loads = {
-        "single appends": append_one(BUSY),
-        "pages of 100 messages": read_page(BUSY, since),
+        "single appends": [append_one(BUSY)] * 2,
+        "pages of 100 messages": [read_page(PAGES, _page_of_messages(server)) for server in (alone, beside)],
     }
-    for what, text in loads.items():
-        alone: list[Load] = []
-        beside: list[Load] = []
-        for _ in range(plan.rounds):
-            alone.append(_drive(server, text, plan))
-            with waiting(server, count):
-                server.settle()
-                beside.append(_drive(server, text, plan))
-            server.settle()
-        speed = ratios([load.rate for load in beside], [load.rate for load in alone])
-        slower = ratios([load.p99_ms for load in beside], [load.p99_ms for load in alone])
+    for what, texts in loads.items():
+        without, with_them = alternate(
+            lambda text=texts[0]: _turn(alone, beside, text),  # type: ignore[misc]
+            lambda text=texts[1]: _turn(beside, alone, text),  # type: ignore[misc]
+            round(plan.rounds * plan.seconds * _TURNS),
+        )
+        slower = ratios([turn.load.p99_ms for turn in with_them], [turn.load.p99_ms for turn in without])
         yield Row(
-            f"{what} beside {count:,} waiting readers",
-            f"{number(alone[-1].rate)} /s, p99 {alone[-1].p99_ms:.2f} ms without them",
-            f"{number(beside[-1].rate)} /s, p99 {beside[-1].p99_ms:.2f} ms, {slower.middle:.2f} times as long",
-            speed,
+            f"{what} beside {CROWDS[-1]:,} waiting readers",
+            f"{_told(without)} without them",
+            f"{_told(with_them)}; p99 {slower.middle:.2f} times as long, processor time of a request "
+            f"{_cpu_each(with_them) / _cpu_each(without):.2f} times",
+            ratios([turn.load.rate for turn in with_them], [turn.load.rate for turn in without]),
             goal="ratio >= 0.9, slower <= 2",
             figures={"slower": slower.middle},
         )
 
 
-def _drive(server: Server, text: str, plan: Plan) -> Load:
-    return drive(server, f"request = function() return {orjson.dumps(text).decode()} end\n", CONNECTIONS, plan.seconds)
+class _Turn(NamedTuple):
+    """What one server did."""
+
+    load: Load
+    cpu_seconds: float
+
+
+def _told(turns: Sequence[_Turn]) -> str:
+    return f"{number(median(turn.load.rate for turn in turns))} /s, p99 {median(turn.load.p99_ms for turn in turns):.2f} ms"
+
+
+def _cpu_each(turns: Sequence[_Turn]) -> float:
+    return sum(turn.cpu_seconds for turn in turns) / sum(turn.load.requests for turn in turns)
+
+
+def _page_of_messages(server: Server) -> str:
+    """A page of them; where it begins."""
+    server.create(PAGES)
+    answer = server.ask("POST", f"/v1/{APPLICATION}/{PAGES}", json={"messages": [{"body": "x" * 256}] * PAGE})
+    return str(answer.json()["messages"][0]["key"])
+
+
+def _turn(server: Server, other: Server, text: str) -> _Turn:
+    """A load on one server while the other does nothing at all, keepalives included; those that it owes then come first."""
+    other.process.send_signal(signal.SIGSTOP)
+    try:
+        server.settle()
+        script = f"request = function() return {orjson.dumps(text).decode()} end\n"
+        before = server.cpu_seconds()
+        load = drive(server, script, CONNECTIONS, _TURN_SECONDS)
+        return _Turn(load, server.cpu_seconds() - before)
+    finally:
+        other.process.send_signal(signal.SIGCONT)
 
 
 if __name__ == "__main__":

@@ -23,6 +23,7 @@ ROOT = Path(__file__).parent.parent.parent
 APPLICATION = "demo"
 KEY = "bench" + "0123456789abcdef" * 2
 AUTHORIZATION = {"Authorization": f"Application {KEY}"}
+PYTHON = (sys.executable,)
 START_SECONDS = 120
 QUIET_SECONDS = 180
 _ADDRESS = re.compile(r"http://127\.0\.0\.1:[1-9][0-9]*")
@@ -86,14 +87,29 @@ class Server:
 
 
 @contextmanager
-def queuey(folder: Path, variables: Mapping[str, str] = MappingProxyType({})) -> Iterator[Server]:
+def queuey(
+    folder: Path, variables: Mapping[str, str] = MappingProxyType({}), *, program: Sequence[str] = PYTHON
+) -> Iterator[Server]:
     """``queuey serve`` with nothing but its defaults: authentication, metrics and FULL are on.
 
     :param variables: what leads it to another store.
+    :param program: what runs it.
     """
     command = ["-m", "queuey.cli", "serve", "--port", "0", "--data", str(folder)]
-    with _running(command, folder, {"QUEUEY_KEY": KEY, **variables}) as server:
+    with _running(command, folder, {"QUEUEY_KEY": KEY, **variables}, program) as server:
         yield server
+
+
+@contextmanager
+def twins(one: Path, other: Path) -> Iterator[tuple[Server, Server]]:
+    """Two servers to be compared with each other.
+
+    Where their memory lies and how their strings are hashed is not left to chance: by that alone two processes of one
+    program differ by up to a fifth, as long as they live.
+    """
+    alike, seed = ("setarch", "-R", *PYTHON), {"PYTHONHASHSEED": "0"}
+    with queuey(one, seed, program=alike) as first, queuey(other, seed, program=alike) as second:
+        yield first, second
 
 
 @contextmanager
@@ -115,13 +131,15 @@ def pyramid(folder: Path, threads: int) -> Iterator[Server]:
 
 
 @contextmanager
-def _running(command: Sequence[str], folder: Path, variables: Mapping[str, str]) -> Iterator[Server]:
+def _running(
+    command: Sequence[str], folder: Path, variables: Mapping[str, str], program: Sequence[str] = PYTHON
+) -> Iterator[Server]:
     outside = {name: value for name, value in os.environ.items() if not name.startswith("QUEUEY_")}
     folder.mkdir(exist_ok=True)
     with TemporaryFile() as said:
         began = time.perf_counter()
         process = subprocess.Popen(
-            [sys.executable, *command],
+            [*program, *command],
             cwd=ROOT,
             stdout=said,
             stderr=subprocess.STDOUT,
