@@ -256,17 +256,22 @@ class Client(OffsetCalls):
         *,
         ttl_seconds: int | None = None,
         content_type: str | None = None,
+        key: str | None = None,
     ) -> bool:
         """Store one body at these places, in place of what is there.
 
         :param where: up to 100; text is ``<partition>:<id>``.
+        :param key: told beside the body; it chooses no partition here.
         :returns: True if a reader may have passed one of the places already, and will not see it.
         """
         headers = {"X-TTL": str(ttl_seconds)} if ttl_seconds is not None else {}
         if content_type is not None:
             headers["Content-Type"] = content_type
         data = body.encode() if isinstance(body, str) else body
-        answer = self._transport.send("PUT", *self._queue(queue), addresses(where), data=data, headers=headers)
+        params = None if key is None else {"key": key}
+        answer = self._transport.send(
+            "PUT", *self._queue(queue), addresses(where), params=params, data=data, headers=headers
+        )
         return bool(json_of(answer).get("late", False))
 
     def delete(self, queue: str, where: Located | str | Sequence[Located | str]) -> None:

@@ -9,7 +9,16 @@ import orjson
 
 from queuey.api.arrow_drafts import arrow_drafts
 from queuey.api.calls import OCTETS, Answer, Call, Headers, Target, json_answer
-from queuey.api.drafts import batch_drafts, check_body_size, content_type_of, is_batch, raw_draft, request_once, ttl_of
+from queuey.api.drafts import (
+    batch_drafts,
+    check_body_size,
+    check_key,
+    content_type_of,
+    is_batch,
+    raw_draft,
+    request_once,
+    ttl_of,
+)
 from queuey.api.forms import append_answer, entries, json_page
 from queuey.api.live import is_live, read_live
 from queuey.api.params import Problems, boolean, message_ids
@@ -121,9 +130,10 @@ async def put(service: Service, call: Call, target: Target) -> Answer:
         problems.add("body", "Required")
     check_body_size(call.body, service.settings)
     ttl, content_type = ttl_of(call, problems), content_type_of(call, problems)
+    key = problems.take("key", check_key, call.query.get("key"), None)
     problems.check()
     _check_ttls([ttl], service.log.least_ttl_seconds, batch=False)
-    late = await service.log.put(queue, wanted, body=call.body, content_type=content_type, ttl_seconds=ttl)
+    late = await service.log.put(queue, wanted, body=call.body, content_type=content_type, key=key, ttl_seconds=ttl)
     return json_answer({"status": "ok", "late": True} if late else {"status": "ok"})
 
 

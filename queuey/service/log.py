@@ -166,10 +166,19 @@ class Log:
         return [next(found) if number <= queue.partitions else None for number, _ in wanted]
 
     async def put(
-        self, queue: Queue, wanted: Sequence[PlacedId], *, body: bytes, content_type: str | None, ttl_seconds: int
+        self,
+        queue: Queue,
+        wanted: Sequence[PlacedId],
+        *,
+        body: bytes,
+        content_type: str | None,
+        key: str | None,
+        ttl_seconds: int,
     ) -> bool:
         """See :meth:`queuey.storage.MessageStore.put`; readers that wait hear of it."""
-        stored = self._messages.put(queue, wanted, body=body, content_type=content_type, ttl_seconds=ttl_seconds)
+        stored = self._messages.put(
+            queue, wanted, body=body, content_type=content_type, key=key, ttl_seconds=ttl_seconds
+        )
         late = await stored if self._settled == inf else await self._while_there(queue, stored)
         self._live.arrived(queue, [Placed(id_, number) for number, id_ in wanted])
         return late

@@ -263,9 +263,10 @@ class MessageStore(OffsetStore):
         *,
         body: bytes,
         content_type: str | None,
+        key: str | None,
         ttl_seconds: int,
     ) -> Promise[bool]:
-        """Store one body under each of these ids, in place of what is there, if anything is.
+        """Store one body under each of these ids, in place of what is there, if anything is: its content type and key included.
 
         The TTL counts from now, or from the id's moment if that is later.
 

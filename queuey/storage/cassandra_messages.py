@@ -267,9 +267,10 @@ class CassandraMessages(CassandraOffsets, MessageStore):
         *,
         body: bytes,
         content_type: str | None,
+        key: str | None,
         ttl_seconds: int,
     ) -> Promise[bool]:
-        return self._underway.begin(self._put(queue, wanted, body, content_type, ttl_seconds))
+        return self._underway.begin(self._put(queue, wanted, body, content_type, key, ttl_seconds))
 
     async def _put(
         self,
@@ -277,6 +278,7 @@ class CassandraMessages(CassandraOffsets, MessageStore):
         wanted: Sequence[tuple[int, MessageId]],
         body: bytes,
         content_type: str | None,
+        key: str | None,
         ttl_seconds: int,
     ) -> bool:
         if queue.uuid in self._dropped:
@@ -284,7 +286,7 @@ class CassandraMessages(CassandraOffsets, MessageStore):
         watermark = self.watermark(queue.consistency)
         for done, (number, id_) in enumerate(wanted):
             try:
-                await self._put_one(queue, queue.partition(number), id_, body, content_type, ttl_seconds)
+                await self._put_one(queue, queue.partition(number), id_, body, content_type, key, ttl_seconds)
             except StorageUnavailable as error:
                 if done:
                     raise OutcomeUnknown from error
@@ -298,6 +300,7 @@ class CassandraMessages(CassandraOffsets, MessageStore):
         id_: MessageId,
         body: bytes,
         content_type: str | None,
+        key: str | None,
         ttl_seconds: int,
     ) -> None:
         """Write a row and see that it is there: a deletion through a server whose clock is ahead may be dated later.
@@ -311,7 +314,7 @@ class CassandraMessages(CassandraOffsets, MessageStore):
         place, expires = self._place_of(partition, bucket), max(now, id_.ticks) + ttl_seconds * TICKS_PER_SECOND
         for attempt in range(_OVERWRITES):
             time = self._times.put(attempt)
-            row = encoded(place, id_, expires, content_type, None, body, now, time, over=True)
+            row = encoded(place, id_, expires, content_type, key, body, now, time, over=True)
             await self.session.tell_encoded("message_insert", [row], place.routing_key, write)
             try:
                 if id_.ticks <= now:

@@ -220,6 +220,7 @@ class MemoryStore(MemoryOffsets, MessageStore, MetadataStore):
         *,
         body: bytes,
         content_type: str | None,
+        key: str | None,
         ttl_seconds: int,
     ) -> Promise[bool]:
         with self._lock:
@@ -229,7 +230,7 @@ class MemoryStore(MemoryOffsets, MessageStore, MetadataStore):
             now = self._ids.stamp()
             for number, id_ in wanted:
                 expires = max(now, id_.ticks) + ttl_seconds * TICKS_PER_SECOND
-                self._store(queue.partition(number), Message(*id_, expires, content_type, None, body))
+                self._store(queue.partition(number), Message(*id_, expires, content_type, key, body))
             return Promise.of(any(id_.ticks < now for _, id_ in wanted))
 
     def delete(self, queue: Queue, wanted: Sequence[tuple[int, MessageId]]) -> Promise[None]:

@@ -242,6 +242,7 @@ class SqliteMessages(SqliteFile, MessageStore):
         *,
         body: bytes,
         content_type: str | None,
+        key: str | None,
         ttl_seconds: int,
     ) -> Promise[bool]:
         def job(transaction: Transaction) -> bool:
@@ -249,13 +250,14 @@ class SqliteMessages(SqliteFile, MessageStore):
                 raise QueueNotFound
             now = transaction.ids.stamp()
             kind = None if content_type is None else content_type.encode()
+            key_bytes = None if key is None else key.encode()
             with _whole(transaction, wanted):
                 for number, (ticks, tail) in wanted:
                     place = _place(queue.partition(number))
                     remove(transaction, place, [MessageId(ticks, tail)])
                     expires = max(now, ticks) + ttl_seconds * TICKS_PER_SECOND
-                    seal = seal_of(ticks, tail, kind, None, body)
-                    transaction.insert((place, ticks, tail, expires, seal, kind, None, body))
+                    seal = seal_of(ticks, tail, kind, key_bytes, body)
+                    transaction.insert((place, ticks, tail, expires, seal, kind, key_bytes, body))
             return any(message_id.ticks < now for _, message_id in wanted)
 
         return self._committer.submit(job, grows=True)

@@ -90,7 +90,7 @@ class TestSmallBuckets(Reading):
 
         assert eventually(remembers)
         other = CassandraMessages(session, clock, ids, timing=Timing(), guard=None)
-        done(other.put(log.queue, [(1, placed[5])], body=b"back", content_type=None, ttl_seconds=600))
+        done(other.put(log.queue, [(1, placed[5])], body=b"back", content_type=None, key=None, ttl_seconds=600))
 
         assert log.bodies() == [b"back", *[b"x"] * 6]
         other.close()

@@ -150,10 +150,10 @@ def test_put_takes_the_place_of_a_message(client: Client, queue: str) -> None:
     placed = client.append(queue, "before")
     client.read(queue)
 
-    late = client.put(queue, placed, "after", ttl_seconds=60, content_type="text/plain")
+    late = client.put(queue, placed, "after", ttl_seconds=60, content_type="text/plain", key="é")
 
     assert late
-    assert client.get(queue, placed) == [Message(placed.id, placed.partition, b"after", "text/plain")]
+    assert client.get(queue, placed) == [Message(placed.id, placed.partition, b"after", "text/plain", key="é")]
 
 
 def test_what_is_not_there_is_said_so(client: Client, queue: str) -> None:

@@ -162,6 +162,27 @@ def test_put_takes_the_raw_body_of_any_content_type(server: Server) -> None:
     assert server.bodies(name) == [body]
 
 
+def test_put_may_have_a_key_that_chooses_no_partition(server: Server) -> None:
+    name = server.queue(partitions=9)
+    (there,) = server.fill(name, "a", partition=7)
+
+    server.call("PUT", name, f"7:{there}", data=b"keyed", params={"key": "schlüssel & co"})
+    (keyed,) = server.read(name, partitions=7)
+    server.call("PUT", name, f"7:{there}", data=b"none")
+    (none,) = server.read(name, partitions=7)
+
+    assert (keyed["body"], keyed["key"], none["body"], none.get("key")) == ("keyed", "schlüssel & co", "none", None)
+
+
+@pytest.mark.parametrize("wanted", ["x" * 257, "a\nb"])
+def test_put_with_a_bad_key_is_refused(server: Server, wanted: str) -> None:
+    name = server.queue()
+    (key,) = server.fill(name, "a")
+
+    refused(server.call("PUT", name, key, data=b"x", params={"key": wanted}), 400, "key")
+    assert server.bodies(name) == ["a"]
+
+
 def test_put_with_an_empty_body_is_refused(server: Server) -> None:
     name = server.queue()
     (key,) = server.fill(name, "a")

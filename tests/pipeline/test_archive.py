@@ -296,8 +296,8 @@ def test_the_round_trip_is_equal(spark: SparkSession, door: Door, client: Client
 
     assert contents(client, new) == contents(client, name)
     assert done == (60, 0)
-    assert [(m.id, m.partition, m.body, m.content_type) for m in client.iterate(same)] == [
-        (m.id, m.partition, m.body, m.content_type) for m in client.iterate(name)
+    assert [(m.id, m.partition, m.body, m.content_type, m.key) for m in client.iterate(same)] == [
+        (m.id, m.partition, m.body, m.content_type, m.key) for m in client.iterate(name)
     ]
     assert restore(spark, str(tmp_path), options=options(door), queue=same, now=datetime(2100, 1, 1, tzinfo=UTC)) == (
         0,
@@ -343,9 +343,11 @@ def test_the_commands(spark: SparkSession, door: Door, client: Client, tmp_path:
     same = new_name()
     client.create_queue(same, partitions=3)
     asked = CliRunner().invoke(main, ["pipeline", "replay", folder, *server, "--to", same, "--keep-ids"])
-    assert "30 of them without their keys?" in asked.stderr
+    assert f"Put 60 messages of {folder} back into {same}?" in asked.stderr
     assert (
         "restored 60 messages; 0 had expired"
         in run("replay", folder, *server, "--to", same, "--keep-ids", "--yes").stderr
     )
-    assert [(m.id, m.body) for m in client.iterate(same)] == [(m.id, m.body) for m in client.iterate(name)]
+    assert [(m.id, m.body, m.key) for m in client.iterate(same)] == [
+        (m.id, m.body, m.key) for m in client.iterate(name)
+    ]

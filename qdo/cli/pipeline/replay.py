@@ -42,8 +42,8 @@ def replay_command(
     """Bring messages of the archive in FOLDER back into queues, in the order of their partitions.
 
     They are new messages, and one that is replayed again within a day is stored once. With --keep-ids they get the ids
-    and the lives that they had, but not the keys: for an empty queue in place of one that was lost, for readers do not
-    look behind themselves.
+    and the lives that they had: for an empty queue in place of one that was lost, for readers do not look behind
+    themselves.
     """
     from qdo.pipeline.jobs.archive import Archive
     from qdo.pipeline.jobs.replay import Chosen, replay, restore
@@ -54,15 +54,13 @@ def replay_command(
     spark = place.session("replay")
     chosen = Chosen(queues, since, until, keys)
     options = reached(server)
-    frame = chosen.of(Archive(spark, folder))
-    count = frame.count()
+    count = chosen.of(Archive(spark, folder)).count()
     where = to or "the queues they were in"
     if dry_run:
         say(f"{count} messages would go to {where}")
         return
     if keep_ids:
-        keyed = frame.where("key is not null").count()
-        confirm(f"Put {count} messages of {folder} back into {where}, {keyed} of them without their keys?", yes=yes)
+        confirm(f"Put {count} messages of {folder} back into {where}?", yes=yes)
         place.left = lambda: "some messages may be back in their places; put again they are the same, so begin again"
         done, expired = restore(spark, folder, options=options, now=datetime.now(UTC), chosen=chosen, queue=to)
         say(f"restored {done} messages; {expired} had expired")

@@ -107,7 +107,7 @@ def restore(
     """Put messages of an archive back under the ids and in the partitions that they had, to live as long as they had left.
 
     A request for each message, :data:`IN_FLIGHT` of each core at a time, so it is for what was lost, not for a pipeline.
-    Readers that are past these places do not see them. Keys are not kept: no request under an id takes one.
+    Readers that are past these places do not see them.
 
     :param now: decides which have expired.
     :returns: how many were put, and how many had expired.
@@ -121,7 +121,9 @@ def restore(
         if left < 1:
             return False
         where = f"{row.partition}:{MessageId.parse(row.message_id).hex}"
-        client.put(queue or row.queue, where, bytes(row.body), ttl_seconds=left, content_type=row.content_type)
+        client.put(
+            queue or row.queue, where, bytes(row.body), ttl_seconds=left, content_type=row.content_type, key=row.key
+        )
         return True
 
     def put_all(rows: Iterable[Any]) -> Iterator[tuple[int, int]]:
@@ -130,7 +132,7 @@ def restore(
         yield counts[True], counts[False]
 
     rows = frame.selectExpr(
-        "queue", "partition", "message_id", "body", "content_type", "unix_micros(expires) as expires_micros"
+        "queue", "partition", "message_id", "body", "content_type", "key", "unix_micros(expires) as expires_micros"
     )
     counts = rows.repartition(spark.sparkContext.defaultParallelism).rdd.mapPartitions(put_all).collect()
     return sum(done for done, _ in counts), sum(expired for _, expired in counts)

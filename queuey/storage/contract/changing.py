@@ -31,6 +31,15 @@ class Changing(StoreContract):
         assert log.bodies() == [b"new, and longer", b"next"]
         assert log.inspect(1)[0].depth == 2
 
+    def test_a_put_may_have_a_key(self, log: Log, clock: ManualClock) -> None:
+        log.append(draft(b"old", key="k"))
+        old = log.read().messages[0].id
+        new = client_id(clock.now_ticks() - 60 * SECOND)
+
+        log.put((1, old), (1, new), body=b"keyed", key="schlüssel")
+
+        assert [message[3:] for message in log.read().messages] == [(None, "schlüssel", b"keyed")] * 2
+
     def test_one_put_stores_under_each_of_its_ids(self, log: Log, clock: ManualClock) -> None:
         ids = [client_id(clock.now_ticks() - 60 * SECOND, number) for number in range(1, 4)]
 

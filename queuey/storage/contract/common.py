@@ -116,10 +116,13 @@ class Log:
         *wanted: tuple[int, MessageId],
         body: bytes = b"put",
         content_type: str | None = None,
+        key: str | None = None,
         ttl_seconds: int = 3600,
     ) -> bool:
         """Put; True if the answer says that it came late."""
-        stored = self.store.put(self.queue, wanted, body=body, content_type=content_type, ttl_seconds=ttl_seconds)
+        stored = self.store.put(
+            self.queue, wanted, body=body, content_type=content_type, key=key, ttl_seconds=ttl_seconds
+        )
         return done(stored)
 
     def delete(self, *wanted: tuple[int, MessageId]) -> None:

@@ -178,8 +178,13 @@ class PartitionHistory(RuleBasedStateMachine):
             m if m is not None and m.expires_ticks > watermark else None for m in found
         ]
 
-    @rule(wanted=_ANY, fresh=st.sampled_from([None, -3600, -1, 0, 15]), ttl_seconds=st.sampled_from([2, 30, 200_000]))
-    def put(self, wanted: int, fresh: int | None, ttl_seconds: int) -> None:
+    @rule(
+        wanted=_ANY,
+        fresh=st.sampled_from([None, -3600, -1, 0, 15]),
+        ttl_seconds=st.sampled_from([2, 30, 200_000]),
+        key=st.sampled_from([None, "k", "schlüssel"]),
+    )
+    def put(self, wanted: int, fresh: int | None, ttl_seconds: int, key: str | None) -> None:
         watermark = self.log.watermark()
         partition, id_ = self.places[wanted % len(self.places)]
         if fresh is not None:
@@ -188,12 +193,12 @@ class PartitionHistory(RuleBasedStateMachine):
         body = b"put %d" % self.bodies
 
         served = self.store.watermark(STRONG)
-        late = self.log.put((partition, id_), body=body, content_type="a/b", ttl_seconds=ttl_seconds)
+        late = self.log.put((partition, id_), body=body, content_type="a/b", key=key, ttl_seconds=ttl_seconds)
 
         assert late == (id_.ticks <= served)
         (stored,) = self.log.fetch((partition, id_))
         assert stored is not None
-        assert stored[3:] == ("a/b", None, body)
+        assert stored[3:] == ("a/b", key, body)
         expires = max(watermark, id_.ticks) + ttl_seconds * SECOND
         assert abs(stored.expires_ticks - expires) <= SECOND + _CLOCK_STEP_SECONDS * SECOND
         self.live[partition, id_] = stored
