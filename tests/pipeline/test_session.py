@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -11,11 +12,12 @@ from click.testing import CliRunner
 from pyspark.sql import SparkSession
 
 from qdo.cli import main
+from qdo.client import Client
 from qdo.pipeline.jobs.failures import SparkFailed, plain_errors
 from qdo.pipeline.jobs.session import session
 from queuey.errors import ConfigurationError, QueueNotFound
 from tests.functional.servers import Door
-from tests.pipeline.conftest import APPLICATION, KEY
+from tests.pipeline.conftest import APPLICATION, KEY, fill
 
 SAID = """
 from qdo.pipeline.jobs.session import session
@@ -44,6 +46,24 @@ def test_without_java_the_sentence_says_what_to_install(monkeypatch: pytest.Monk
 
     with pytest.raises(ConfigurationError, match="Spark needs Java 17 or newer"):
         session("test")
+
+
+@pytest.mark.parametrize(
+    ("given", "reason"),
+    [
+        (["--master", "foo"], "Master must either be yarn or start with spark, k8s, or local"),
+        (["--master", "local[x]"], "Could not parse Master URL: 'local[x]'"),
+        (["--driver-memory", "lots"], "Invalid maximum heap size: -Xmxlots"),
+    ],
+)
+def test_a_start_that_fails_is_told_in_one_line(door: Door, client: Client, given: list[str], reason: str) -> None:
+    """Java's words are many, and its reason somewhere among them. A process of its own, as above."""
+    reached = {"QUEUEY_URL": door.url, "QUEUEY_APPLICATION": APPLICATION, "QUEUEY_KEY": KEY}
+    command = [sys.executable, "-m", "qdo.cli", "pipeline", "stats", "-q", fill(client), *given]
+
+    done = subprocess.run(command, env=os.environ | reached, capture_output=True, text=True, timeout=120, check=False)
+
+    assert (done.returncode, done.stderr) == (2, f"ConfigurationError: Spark does not start: {reason}\n")
 
 
 def test_without_pyspark_the_sentence_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:

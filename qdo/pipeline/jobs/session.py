@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import shutil
 import subprocess
 import sys
@@ -24,6 +25,7 @@ LOCAL = "local[*]"
 DRIVER_MEMORY = "2g"
 """On one machine the driver does all the work of the JVM; Python has its own memory beside it."""
 
+_LAST_WORDS_SECONDS = 5.0
 _ending = threading.Event()
 """Set when Spark is ended in the middle of something."""
 
@@ -67,7 +69,7 @@ def session(
             _start_apart({"spark.app.name": name, **settings})
         spark: SparkSession = builder.getOrCreate()
     except Exception as error:
-        raise ConfigurationError(f"Spark does not start: {str(error).strip().splitlines()[0]}") from error
+        raise ConfigurationError(f"Spark does not start: {_reason(error)}") from error
     import qdo.pipeline
 
     # Spark looks up a format in the session of the thread that asks, and one that was made in another thread is not that yet.
@@ -89,21 +91,73 @@ def _start_apart(settings: Mapping[str, str]) -> None:
         return
     conf = SparkConf().setAll(list(settings.items()))
     reading, writing = os.pipe()
+    words = _Words(reading)
     try:
         gateway = launch_gateway(conf, {"start_new_session": True, "stderr": writing})  # type: ignore[no-untyped-call]
-    finally:
+    except Exception as error:
         os.close(writing)
-        threading.Thread(target=_pass_on, args=(reading,), name="spark-stderr", daemon=True).start()
+        raise _NoGateway(words.to_the_end()) from error
+    os.close(writing)
     SparkContext(conf=conf, gateway=gateway)
+    words.release()
 
 
-def _pass_on(reading: int) -> None:
-    """What the virtual machine and its Python processes say, until the end: what they say of that is for nobody."""
-    while said := os.read(reading, 1 << 16):
-        if not _ending.is_set():
-            with suppress(OSError):  # nobody listens
-                os.write(2, said)
-    os.close(reading)
+class _NoGateway(Exception):
+    """There is no virtual machine; with what it said instead."""
+
+
+class _Words:
+    """What the virtual machine and its Python processes say.
+
+    It is kept back until Spark stands, for a start that fails is told in one sentence; and what they say of the end is for nobody.
+    """
+
+    def __init__(self, reading: int) -> None:
+        self._held: list[bytes] | None = []
+        self._lock = threading.Lock()
+        self._thread = threading.Thread(target=self._pass_on, args=(reading,), name="spark-stderr", daemon=True)
+        self._thread.start()
+
+    def release(self) -> None:
+        """Say what was kept back; from here on all is said at once."""
+        with self._lock:
+            held, self._held = self._held or [], None
+            _say(b"".join(held))
+
+    def to_the_end(self) -> str:
+        """What was kept back, once the virtual machine has ended."""
+        self._thread.join(_LAST_WORDS_SECONDS)
+        return b"".join(self._held or []).decode(errors="replace")
+
+    def _pass_on(self, reading: int) -> None:
+        while said := os.read(reading, 1 << 16):
+            with self._lock:
+                if self._held is not None:
+                    self._held.append(said)
+                elif not _ending.is_set():
+                    _say(said)
+        os.close(reading)
+
+
+def _say(said: bytes) -> None:
+    with suppress(OSError):  # nobody listens
+        os.write(2, said)
+
+
+def _reason(error: Exception) -> str:
+    """In a line, without the names of Java's classes."""
+    found = getattr(error, "java_exception", None)
+    text = str(error if found is None else found.getMessage())
+    thrown = _THROWN.search(text)
+    if thrown is not None:
+        return thrown[1]
+    lines = [line for line in text.strip().splitlines() if not _BESIDE.match(line)]
+    return lines[0] if lines else type(error).__name__
+
+
+_THROWN = re.compile(r'Exception in thread "[^"]*" \S+: (.+)')
+_BESIDE = re.compile(r"WARNING: |Using |[0-9/]+ [0-9:]+ WARN ")
+"""What Java and Spark say whenever they start."""
 
 
 def end(seconds: float) -> None:
