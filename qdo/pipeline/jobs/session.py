@@ -96,7 +96,7 @@ def _start_apart(settings: Mapping[str, str]) -> None:
         gateway = launch_gateway(conf, {"start_new_session": True, "stderr": writing})  # type: ignore[no-untyped-call]
     except Exception as error:
         os.close(writing)
-        raise _NoGateway(words.to_the_end()) from error
+        raise _NoGateway(words.to_the_end() or str(error)) from error
     os.close(writing)
     SparkContext(conf=conf, gateway=gateway)
     words.release()
