@@ -92,6 +92,7 @@ def test_an_archive_grows_by_what_is_new_and_its_manifest_tells_of_each_file(
     assert plain.count() == 121
 
 
+@pytest.mark.drawn
 def test_days_past_are_put_together_in_the_order_of_ids(
     spark: SparkSession, door: Door, client: Client, tmp_path: Path
 ) -> None:
@@ -230,6 +231,7 @@ def test_a_folder_that_is_no_archive_is_refused(spark: SparkSession, door: Door,
         Archive(spark, "gibberish://x/y")
 
 
+@pytest.mark.drawn
 def test_what_is_gone_before_it_was_read_ends_each_run_until_it_is_told_to_go_on(
     spark: SparkSession, door: Door, client: Client, tmp_path: Path
 ) -> None:
