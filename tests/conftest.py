@@ -87,9 +87,9 @@ def _leave_out(config: pytest.Config, items: list[pytest.Item], drawn: list[pyte
     """All but so many, whole functions: the same ones in each process, others with another seed."""
     names = sorted({item.nodeid.partition("[")[0] for item in drawn})
     kept = random.Random(config.option.fault_seed).sample(names, min(share, len(names)))
-    left_out = [item for item in drawn if item.nodeid.partition("[")[0] not in kept]
+    left_out = {item for item in drawn if item.nodeid.partition("[")[0] not in kept}
     items[:] = [item for item in items if item not in left_out]
-    config.hook.pytest_deselected(items=left_out)
+    config.hook.pytest_deselected(items=list(left_out))
 
 
 def _turn(item: pytest.Item) -> int:

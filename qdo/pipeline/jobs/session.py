@@ -93,11 +93,12 @@ def _start_apart(settings: Mapping[str, str]) -> None:
     reading, writing = os.pipe()
     words = _Words(reading)
     try:
-        gateway = launch_gateway(conf, {"start_new_session": True, "stderr": writing})  # type: ignore[no-untyped-call]
+        try:
+            gateway = launch_gateway(conf, {"start_new_session": True, "stderr": writing})  # type: ignore[no-untyped-call]
+        finally:
+            os.close(writing)
     except Exception as error:
-        os.close(writing)
         raise _NoGateway(words.to_the_end() or str(error)) from error
-    os.close(writing)
     SparkContext(conf=conf, gateway=gateway)
     words.release()
 
