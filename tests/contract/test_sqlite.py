@@ -100,6 +100,30 @@ class TestPacksInTheFile(StoreContract):
             assert [(message.id, message.body) for message in log.read(number, limit=1000).messages] == here
             assert log.fetch((number, here[1][0]))[0] == log.read(number, limit=2).messages[1]
 
+    def test_no_statement_of_a_reader_is_planned_twice(self, store: SqliteStore, log: Log) -> None:
+        """Left to itself SQLite plans a statement anew whenever a value bound to it changes."""
+        ids = [place.id for place in log.append(*[draft()] * 600).placed] + log.add(b"loose")
+        planned: list[Any] = []
+
+        def look(turn: int) -> None:
+            for newest_first in (False, True):
+                for with_bodies in (False, True):
+                    log.read(1, ids[turn], ids[-1 - turn], newest_first=newest_first, with_bodies=with_bodies)
+            log.survey(ids[turn], ids[-1 - turn], limit=300 + turn, every=100)
+            log.fetch((1, ids[turn]))
+            log.inspect(1)
+
+        def allow(*asked: Any) -> int:
+            planned.append(asked)
+            return apsw.SQLITE_OK
+
+        store._reader()._connection.authorizer = allow
+        look(0)
+        assert planned
+        planned.clear()
+        look(1)
+        assert planned == []
+
     def test_large_messages_are_kept_one_by_one(self, log: Log, tmp_path: Path) -> None:
         log.append(*[draft(b"x" * 5000)] * 40)
 
