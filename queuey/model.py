@@ -142,6 +142,17 @@ class Bodies(Sequence[bytes]):
         at = range(len(self))[at]
         return self.data[self.start + self.ends[at] : self.start + self.ends[at + 1]]
 
+    def texts(self) -> list[str]:
+        """Each decoded.
+
+        :raises UnicodeDecodeError: one is not UTF-8.
+        """
+        whole = self.data[self.start : self.start + self.ends[-1]]
+        if not whole.isascii():
+            return list(map(bytes.decode, self))
+        text = whole.decode("ascii")
+        return [text[begin:end] for begin, end in pairwise(self.ends)]
+
     @property
     def size(self) -> int:
         """Bytes of all."""

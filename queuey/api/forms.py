@@ -11,16 +11,17 @@ on from, and whether there is more. An answer without it is broken.
 from __future__ import annotations
 
 import base64
+import sys
+from array import array
 from collections.abc import Callable, Iterable, Sequence
 from functools import lru_cache
 from operator import add
-from struct import pack
 from typing import Any, NamedTuple
 
 import orjson
 
 from queuey.ids import EPOCH_TICKS, TICKS_PER_SECOND, format_timestamp, low_from_tail
-from queuey.model import Columns, Message, Placed
+from queuey.model import Bodies, Columns, Message, Placed
 
 PLAIN_COLUMNS = ("queue", "partition", "message_id", "timestamp", "content_type", "key", "body")
 """Members of a message that NDJSON and events have unless ``columns`` names others."""
@@ -53,12 +54,20 @@ def id_texts(ticks: Sequence[int], tails: Sequence[int]) -> list[str]:
     >>> id_texts(*zip(MessageId.parse("1f9f6640e56711f189bf02fc00000001")))
     ['1f9f6640e56711f189bf02fc00000001']
     """
-    halves = pack(f">{len(ticks)}q", *ticks).hex("-", 4).split("-")
-    highs, lows = halves[::2], halves[1::2]
-    if highs.count(highs[0]) == len(highs) == tails.count(tails[0]):  # often so, and then a third quicker
-        suffix = _id_suffix(highs[0], tails[0])
-        return [low + suffix for low in lows]
-    return list(map(add, lows, map(_id_suffix, highs, tails)))
+    raw = _big_endian(ticks)
+    texts, high = raw.hex("-", 8), raw[:4].hex()
+    if texts.count("-" + high) == len(ticks) - 1 and tails.count(tails[0]) == len(tails):  # often so, and then no loop
+        suffix = _id_suffix(high, tails[0])
+        return (texts[8:].replace("-" + high, suffix + "-") + suffix).split("-")
+    halves = raw.hex("-", 4).split("-")
+    return list(map(add, halves[1::2], map(_id_suffix, halves[::2], tails)))
+
+
+def _big_endian(ticks: Sequence[int]) -> bytes:
+    numbers = array("q", ticks)
+    if sys.byteorder == "little":
+        numbers.byteswap()
+    return numbers.tobytes()
 
 
 def timestamps(ticks: Sequence[int]) -> list[str]:
@@ -67,8 +76,15 @@ def timestamps(ticks: Sequence[int]) -> list[str]:
     >>> timestamps([EPOCH_TICKS + 17952366500128320, EPOCH_TICKS - 1])
     ['1795236650.0128320', '-0.0000001']
     """
-    if min(ticks) < _FIRST_SECOND:
+    ticks = list(ticks)
+    first, last = min(ticks), max(ticks)
+    if first < _FIRST_SECOND:
         return list(map(format_timestamp, ticks))
+    second = (first - EPOCH_TICKS) // TICKS_PER_SECOND
+    if (last - EPOCH_TICKS) // TICKS_PER_SECOND == second:  # often so, and then no loop over texts
+        before = EPOCH_TICKS + (second - 1) * TICKS_PER_SECOND  # each number has a 1 before its seven digits
+        whole = f"{second}."
+        return (whole + str([tick - before for tick in ticks])[2:-1].replace(", 1", " " + whole)).split(" ")
     return [f"{since[:-7]}.{since[-7:]}" for since in [str(tick - EPOCH_TICKS) for tick in ticks]]
 
 
@@ -96,7 +112,7 @@ def entries(messages: Sequence[Message], partition: int) -> list[dict[str, Any]]
 def _texts(bodies: Sequence[bytes]) -> tuple[Sequence[str], Sequence[str | None]]:
     """Bodies as JSON carries them, and the encoding of each that is no text."""
     try:
-        return list(map(bytes.decode, bodies)), ()
+        return bodies.texts() if isinstance(bodies, Bodies) else list(map(bytes.decode, bodies)), ()
     except UnicodeDecodeError:
         texts, encodings = zip(*map(_text, bodies), strict=True)
         return texts, encodings

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import base64
+from array import array
+from collections.abc import Sequence
 from typing import Any
 
 import orjson
@@ -11,9 +13,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from queuey.api.arrow import ARROW_COLUMNS, ArrowForm
-from queuey.api.forms import EndMark, append_answer, entries
-from queuey.ids import EPOCH_TICKS, MAX_TICKS, MessageId, format_timestamp, tail_from_low
-from queuey.model import Columns, Message, Placed
+from queuey.api.forms import EndMark, append_answer, entries, id_texts, timestamps
+from queuey.ids import EPOCH_TICKS, MAX_TICKS, TICKS_PER_SECOND, MessageId, format_timestamp, tail_from_low
+from queuey.model import Bodies, Columns, Message, Placed
 
 _NOW = EPOCH_TICKS + 17952366500128320
 _TICKS = st.one_of(
@@ -84,3 +86,49 @@ def test_an_arrow_stream_has_each_message_and_the_end_mark(pages: list[list[Mess
     assert expiries == [(message.expires_ticks - EPOCH_TICKS) // 10 for message in messages]
     assert batches[-1][0].num_rows == 0
     assert dict(batches[-1][1])[b"queuey.next"] == b"cursor"
+
+
+_EDGES = st.sampled_from(
+    [0, 1, 1 << 32, EPOCH_TICKS, EPOCH_TICKS + TICKS_PER_SECOND, EPOCH_TICKS + 17952366500128320, MAX_TICKS]
+)
+
+
+@st.composite
+def _moments(draw: st.DrawFn) -> list[int]:
+    """Near to each other, or anywhere; near to where seconds and the words of ids begin."""
+    near = st.builds(lambda edge, off: min(max(edge + off, 0), MAX_TICKS), st.just(draw(_EDGES)), st.integers(-30, 30))
+    anywhere = st.integers(0, MAX_TICKS)
+    return draw(st.lists(draw(st.sampled_from([near, anywhere])), min_size=1, max_size=8))
+
+
+@given(_moments(), st.data())
+def test_ids_by_column(ticks: list[int], data: st.DataObject) -> None:
+    tails = data.draw(st.lists(_TAILS, min_size=len(ticks), max_size=len(ticks)))
+
+    for given_as in (tuple, lambda numbers: array("q", numbers)):
+        assert id_texts(given_as(ticks), given_as(tails)) == [
+            MessageId(*id_).hex for id_ in zip(ticks, tails, strict=True)
+        ]
+
+
+@given(_moments())
+def test_times_by_column(ticks: list[int]) -> None:
+    assert timestamps(ticks) == timestamps(array("q", ticks)) == [format_timestamp(tick) for tick in ticks]
+
+
+@given(st.lists(st.text(min_size=1), min_size=1), st.booleans(), st.binary())
+def test_texts_of_bodies_that_lie_end_to_end(texts: list[str], ascii_alone: bool, before: bytes) -> None:
+    texts = [text.encode("ascii", "replace").decode() for text in texts] if ascii_alone else texts
+    raw = [text.encode() for text in texts]
+
+    assert _end_to_end(raw, before).texts() == texts
+    within = _end_to_end([b"first", *raw, b"last"], before)[1:-1]
+    assert isinstance(within, Bodies)
+    assert within.texts() == texts
+
+
+def _end_to_end(raw: Sequence[bytes], before: bytes) -> Bodies:
+    ends = array("i", [0])
+    for body in raw:
+        ends.append(ends[-1] + len(body))
+    return Bodies(before + b"".join(raw), ends, len(before))
