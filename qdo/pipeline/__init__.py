@@ -6,6 +6,7 @@ installed Spark finds the format without ``install``, by :mod:`pyspark_queuey`; 
 
 from __future__ import annotations
 
+import re
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
@@ -19,8 +20,17 @@ def install(spark: SparkSession) -> SparkSession:
 
     :returns: the session.
     """
-    from qdo.pipeline.source import PushingSource
+    from qdo.pipeline.source import installed
 
     spark.conf.set("spark.sql.python.filterPushdown.enabled", "true")
-    spark.dataSource.register(PushingSource)
+    spark.dataSource.register(installed(_cores(spark)))
     return spark
+
+
+def _cores(spark: SparkSession) -> int | None:
+    """How many tasks run at once, where that cannot change; None on a cluster, whose executors come and go."""
+    try:
+        context = spark.sparkContext
+    except Exception:  # noqa: BLE001 - a client of Spark Connect has none, and each version says so in its own way
+        return None
+    return int(context.defaultParallelism) if re.match(r"local(?:\[|$)", context.master or "") else None

@@ -9,10 +9,12 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from math import ceil
-from typing import Any
+from typing import Any, TypeVar
 
 from qdo.pipeline.options import ticks_of
 from queuey.ids import EPOCH_TICKS, MAX_ID, MAX_TICKS, ZERO_ID, MessageId, format_timestamp
+
+T = TypeVar("T")
 
 TASK_ROWS = 20_000
 """Messages that are worth a task of their own: a task costs some 65 ms before its first row (measured, spark.md)."""
@@ -167,7 +169,7 @@ def packed(parts: Sequence[Part], rows: int = TASK_ROWS) -> list[list[Part]]:
     return alone + (folded(known, ceil(total / rows)) if known else [])
 
 
-def dealt(parts: Sequence[Part], tasks: int) -> list[list[Part]]:
+def dealt(parts: Sequence[T], tasks: int) -> list[list[T]]:
     """Parts dealt out in their order to so many tasks at most: the same each time, whatever is known of their sizes."""
     count = max(1, min(tasks, len(parts)))
     return [list(parts[first::count]) for first in range(count)] if parts else []

@@ -4,18 +4,21 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
+from itertools import chain
 from math import ceil
 from typing import Any
 
 from qdo.client import Client, Survey, SurveyedSpan
 from qdo.pipeline.options import MOST_COUNTED, Places, ReadOptions
-from qdo.pipeline.plan import TASK_ROWS, Bounds, Part, packed
+from qdo.pipeline.plan import TASK_ROWS, Bounds, Part, dealt, packed
 from qdo.pipeline.reading import connect, log, subscribed, survey
 from queuey.errors import ConfigurationError, DataLost, QueueNotFound
 from queuey.ids import MAX_TICKS, ZERO_ID, MessageId
 
 MAX_MARKS = 10_000
 """A server names so many places to cut a partition at most; so parts of it have 1,000 messages at least."""
+TASKS_A_CORE = 2
+"""Where it is known how many tasks run at once: sizes are not known, and of two a core the smaller are done meanwhile."""
 MANY_PARTS = 32
 """From so many spans on they are counted, to pack small ones: a small span costs a task more than its count."""
 
@@ -23,8 +26,10 @@ MANY_PARTS = 32
 class Planner:
     """Plans one read."""
 
-    def __init__(self, options: ReadOptions) -> None:
+    def __init__(self, options: ReadOptions, cores: int | None = None) -> None:
+        """:param cores: how many tasks run at once, if that is known."""
         self._options = options
+        self._most = None if cores is None else TASKS_A_CORE * cores
         until = MAX_TICKS if options.until_ticks is None else options.until_ticks - 1
         self._bounds = Bounds(options.since_ticks or 0, until)
 
@@ -48,9 +53,9 @@ class Planner:
             parts = [part for name in names for part in self._parts(client, name)]
             if self._options.min_partitions or self._options.max_records:
                 return [[part] for part in self._cut(client, parts)]
-            if len(parts) >= MANY_PARTS:
-                return packed([self._counted(client, part) for part in parts])
-            return [[part] for part in parts]
+            many = len(parts) >= MANY_PARTS
+            tasks = packed([self._counted(client, part) for part in parts]) if many else [[part] for part in parts]
+            return [list(chain.from_iterable(together)) for together in dealt(tasks, self._most or len(tasks))]
 
     def _parts(self, client: Client, queue: str) -> Iterator[Part]:
         """The spans of a queue that have messages."""

@@ -37,6 +37,8 @@ class QueueySource(DataSource):
 
     pushes_filters = False
     """Unless the option says otherwise; Spark refuses a reader that does where the session's setting does not allow it."""
+    cores: int | None = None
+    """How many tasks run at once, if that is known: then a read has hardly more, as each costs by itself."""
 
     @classmethod
     def name(cls) -> str:
@@ -51,7 +53,7 @@ class QueueySource(DataSource):
     def reader(self, schema: StructType) -> DataSourceReader:
         options = ReadOptions.of(self.options, BATCH)
         pushes = self.pushes_filters if options.pushes_filters is None else options.pushes_filters
-        return (PushingReader if pushes else QueueyReader)(options, schema)
+        return (PushingReader if pushes else QueueyReader)(options, schema, self.cores)
 
     def streamReader(self, schema: StructType) -> DataSourceStreamReader:
         try:
@@ -62,7 +64,7 @@ class QueueySource(DataSource):
             raise ConfigurationError(
                 f"a streaming read needs Spark 4.2 or newer, and this is {spark_version}"
             ) from error
-        return QueueyStreamReader(ReadOptions.of(self.options, STREAM), schema)
+        return QueueyStreamReader(ReadOptions.of(self.options, STREAM), schema, self.cores)
 
     def writer(self, schema: StructType, overwrite: bool) -> DataSourceWriter:
         from qdo.pipeline.sink import QueueyWriter
@@ -75,10 +77,12 @@ class QueueySource(DataSource):
         return QueueyStreamWriter(WriteOptions.of(self.options), schema)
 
 
-class PushingSource(QueueySource):
-    """The source of a session that :func:`qdo.pipeline.install` has set up."""
+def installed(cores: int | None) -> type[QueueySource]:
+    """The source of a session that :func:`qdo.pipeline.install` has set up, of which it knows something.
 
-    pushes_filters = True
+    Spark hands classes to its Python processes by their name, but one that is not what the name stands for with all it has.
+    """
+    return type("QueueySource", (QueueySource,), {"__module__": __name__, "pushes_filters": True, "cores": cores})
 
 
 def reader_of(options: ReadOptions, schema: StructType) -> Reader:
@@ -95,8 +99,8 @@ def reader_of(options: ReadOptions, schema: StructType) -> Reader:
 class QueueyReader(DataSourceReader):
     """A batch read: the ends of all spans are fixed when it is planned."""
 
-    def __init__(self, options: ReadOptions, schema: StructType) -> None:
-        self._planner = Planner(options)
+    def __init__(self, options: ReadOptions, schema: StructType, cores: int | None = None) -> None:
+        self._planner = Planner(options, cores)
         self._reader = reader_of(options, schema)
 
     def partitions(self) -> Sequence[InputPartition]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from collections import defaultdict
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from math import ceil
@@ -33,8 +34,15 @@ Waiting = dict[tuple[str, int], int]
 class QueueyStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     """Made once for a query, in a process of the driver's; its parts are read by tasks."""
 
-    def __init__(self, options: ReadOptions, schema: StructType, clock: Callable[[], float] = time.monotonic) -> None:
+    def __init__(
+        self,
+        options: ReadOptions,
+        schema: StructType,
+        cores: int | None = None,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
         self._options = options
+        self._cores = cores
         self._reader = reader_of(options, schema)
         self._clock = clock
         self._client: Client | None = None
@@ -113,8 +121,8 @@ class QueueyStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     # Below: looking at queues.
 
     def _tasks(self, messages: int, parts: int) -> int:
-        """Few for few messages, as a task costs more than its messages do."""
-        return min(ceil(messages / TASK_ROWS), parts, self._options.tasks_per_trigger or parts)
+        """Few for few messages, as a task costs more than its messages do; and no more than can run at once."""
+        return min(ceil(messages / TASK_ROWS), parts, self._options.tasks_per_trigger or self._cores or parts)
 
     def _ask(self) -> Client:
         if self._client is None:
@@ -202,15 +210,19 @@ class QueueyStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     ) -> dict[str, QueueOffset]:
         """Offsets that are ``most`` messages ahead, shared by the partitions in proportion to what waits."""
         found = {name: dict(offset.ids) for name, offset in newest.items()}
+        alike: dict[tuple[str, int], dict[int, MessageId]] = defaultdict(dict)
+        # Where partitions of a queue begin that have the same share: one request cuts them all.
         for (name, number), share in zip(waiting, shares(list(waiting.values()), most), strict=True):
-            if share == waiting[name, number]:
-                continue
-            before = offsets[name].at(number) if name in offsets else ZERO_ID
-            where: dict[str, Any] = {"places": {number: before}, "incarnation": newest[name].incarnation}
-            span = survey(self._ask(), name, count=share, every=share, **where).spans[number]
-            if span.marks and span.marks[0] < found[name][number]:
-                found[name][number] = span.marks[0]
-                self._counts[name, number, before, span.marks[0]] = share
+            if share < waiting[name, number]:
+                alike[name, share][number] = offsets[name].at(number) if name in offsets else ZERO_ID
+        for (name, share), places in alike.items():
+            where: dict[str, Any] = {"places": places, "incarnation": newest[name].incarnation}
+            spans = survey(self._ask(), name, count=share, every=share, **where).spans
+            for number, before in places.items():
+                marks = spans[number].marks
+                if marks and marks[0] < found[name][number]:
+                    found[name][number] = marks[0]
+                    self._counts[name, number, before, marks[0]] = share
         return {name: QueueOffset(offset.incarnation, found[name]) for name, offset in newest.items()}
 
     def _holds_back(self, waiting: int) -> bool:

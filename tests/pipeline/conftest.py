@@ -19,6 +19,7 @@ from pyspark.sql import SparkSession
 
 import qdo.pipeline
 from qdo.client import Appended, Client, NewMessage
+from qdo.pipeline.jobs.session import lean_home
 from tests.functional import on_cassandra, servers
 from tests.functional.client import new_name
 from tests.functional.servers import APPLICATIONS, Door, eventually
@@ -26,6 +27,7 @@ from tests.services.fixtures import Keyspaces, Reached
 
 APPLICATION = "queuey"
 KEY = APPLICATIONS[APPLICATION][0]
+MASTER = "local[2,4]"
 SHOWN_SECONDS = 30
 """A deadline: a message is shown after the read delay, unless the machine is slow."""
 BEHIND = "write_budget_ms = 500\nclock_error_ms = 200\nread_delay_ms = 900\ncache_ms = 100\n"
@@ -41,8 +43,8 @@ def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
     folder = tmp_path_factory.mktemp("spark")
     (folder / "events").mkdir()
-    session = (
-        SparkSession.builder.master("local[2,4]")
+    builder = (
+        SparkSession.builder.master(MASTER)
         .appName("tests")
         .config("spark.ui.enabled", "false")
         .config("spark.driver.bindAddress", "127.0.0.1")
@@ -57,8 +59,9 @@ def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
         .config("spark.eventLog.dir", (folder / "events").as_uri())
         .config("spark.python.unix.domain.socket.enabled", "true")
         .config("spark.log.level", "ERROR")
-        .getOrCreate()
     )
+    with lean_home(MASTER):
+        session = builder.getOrCreate()
     qdo.pipeline.install(session)
     yield session
     session.stop()

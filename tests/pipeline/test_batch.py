@@ -146,6 +146,16 @@ def test_large_spans_are_cut_and_small_ones_packed(spark: SparkSession, door: Do
     assert (packed.rdd.getNumPartitions(), packed.count()) == (1, 120)
 
 
+def test_on_one_machine_a_read_has_hardly_more_tasks_than_cores(
+    spark: SparkSession, door: Door, client: Client
+) -> None:
+    queue = fill(client, partitions=8, messages=3)
+
+    assert spark.sparkContext.defaultParallelism == 2
+    found = read(spark, door, subscribe=queue)
+    assert (found.rdd.getNumPartitions(), found.select("message_id").distinct().count()) == (4, 24)
+
+
 def test_queues_are_found_by_pattern_or_assigned(spark: SparkSession, door: Door, client: Client) -> None:
     stem = new_name()
     for name in (f"{stem}.a", f"{stem}.b", f"{stem}-c"):

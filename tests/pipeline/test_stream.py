@@ -262,9 +262,11 @@ def test_an_older_spark_is_told_which_one_can(monkeypatch: pytest.MonkeyPatch) -
 class Stream:
     """A stream reader as Spark's driver uses it, without Spark around it."""
 
-    def __init__(self, door: Door, clock: Callable[[], float] = lambda: 0.0, **options: str) -> None:
+    def __init__(
+        self, door: Door, clock: Callable[[], float] = lambda: 0.0, cores: int | None = None, **options: str
+    ) -> None:
         given = {"url": door.url, "application": APPLICATION, "token": KEY} | options
-        self.reader = QueueyStreamReader(ReadOptions.of(given, STREAM), SCHEMA, clock)
+        self.reader = QueueyStreamReader(ReadOptions.of(given, STREAM), SCHEMA, cores, clock)
 
     def latest(self, start: dict[str, Any], most: int | None = None) -> dict[str, Any]:
         return self.reader.latestOffset(start, ReadAllAvailable() if most is None else ReadMaxRows(most))
@@ -300,14 +302,17 @@ def test_small_micro_batches_are_one_task_and_large_ones_more(door: Door, client
     client.append_batch(queue, [NewMessage("x", partition=number) for number in (1, 2) for _ in range(10_000)][:10_000])
     client.append_batch(queue, [NewMessage("x", partition=2)] * 10_000)
     capped = Stream(door, subscribe=queue, tasksPerTrigger="1")
-    limited, alone = (each.reader.partitions(start, each.latest(start)) for each in (stream, capped))
+    on_one_core = Stream(door, subscribe=queue, cores=1)
+    limited, alone, folded = (
+        each.reader.partitions(start, each.latest(start)) for each in (stream, capped, on_one_core)
+    )
 
     assert isinstance(small, Task)
     assert len(small.parts) == 4
     assert [task.parts for task in replayed if isinstance(task, Task)] == [
         tuple(replace(part, messages=None) for part in small.parts)
     ]
-    assert (len(limited), len(alone)) == (2, 1)
+    assert (len(limited), len(alone), len(folded)) == (2, 1, 1)
 
 
 @on_both_stores
