@@ -122,10 +122,10 @@ class _Chunks:
     closed = False
 
     def __init__(self) -> None:
-        self._parts: list[bytes] = []
+        self._parts: list[Any] = []
 
     def write(self, data: Any) -> int:
-        self._parts.append(bytes(data))
+        self._parts.append(data)  # bytes, or a buffer that keeps the memory of a column
         return len(data)
 
     def flush(self) -> None:

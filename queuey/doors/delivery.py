@@ -40,16 +40,16 @@ class Delivery:
         *,
         framed: bool,
     ) -> None:
-        """:param framed: each piece goes as a chunk of HTTP."""
+        """:param framed: the body, and what is made after it, each go as a chunk of HTTP."""
         self._connection = connection
         self._transport = transport
-        self._pieces = _cut(body)
+        self._pieces = _cut(body, framed=framed)
         self._chunks = chunks
         self._framed = framed
 
     def go_on(self) -> None:
         """Send as much as the client takes."""
-        connection, write = self._connection, self._transport.write
+        connection = self._connection
         connection.expects_client()
         while connection.flowing:
             piece = next(self._pieces, None)
@@ -59,15 +59,12 @@ class Delivery:
                 else:
                     connection.in_thread(partial(next, self._chunks, None), self._take)
                 return
-            if self._framed:
-                self._transport.writelines((b"%x\r\n" % len(piece), piece, b"\r\n"))
-            else:
-                write(piece)
+            self._transport.writelines(piece)
 
     def _take(self, chunk: bytes | None) -> None:
         """A chunk was made, or there are no more."""
         if chunk is not None:
-            self._pieces = _cut(chunk)
+            self._pieces = _cut(chunk, framed=self._framed)
         else:
             self._chunks = None
             if self._framed:
@@ -146,6 +143,13 @@ class Feed:
         self._stream.close()
 
 
-def _cut(body: bytes) -> Iterator[memoryview]:
+def _cut(body: bytes, *, framed: bool) -> Iterator[list[bytes | memoryview]]:
+    """In pieces; one chunk of HTTP however many they are, since clients take chunks apart one by one."""
     view = memoryview(body)
-    return (view[start : start + PIECE] for start in range(0, len(view), PIECE))
+    for start in range(0, len(view), PIECE):
+        piece: list[bytes | memoryview] = [view[start : start + PIECE]]
+        if framed and start == 0:
+            piece.insert(0, b"%x\r\n" % len(view))
+        if framed and start + PIECE >= len(view):
+            piece.append(b"\r\n")
+        yield piece
