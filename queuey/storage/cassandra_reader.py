@@ -188,6 +188,8 @@ class PageBuilder:
         return max(first, bisect_right(sizes, self._room))
 
     def _add(self, block: Block) -> None:
+        if not block.length:
+            return
         for column, more in zip(self._columns, block, strict=True):
             column.extend(more)
         self._room -= sum(map(len, block.bodies))
