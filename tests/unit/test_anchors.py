@@ -102,3 +102,16 @@ def test_a_generator_that_does_not_keep_to_its_anchor_is_found_out() -> None:
                 max_examples=2000, stateful_step_count=40, deadline=None, database=None, phases=[Phase.generate]
             ),
         )
+
+
+def test_ids_stamped_in_one_moment_do_not_pass_the_anchor_either() -> None:
+    """The wall clock was stepped, and the process dies before the step is noted."""
+    clock = ManualClock()
+    ids = IdGenerator(clock)
+    anchor = ids.anchor()
+    ids.anchored(anchor)
+    clock.step(1.0)
+
+    last = ids.stamp(10_000) + 10_000 - 1
+
+    assert last <= anchor.bound(clock.elapsed())
