@@ -14,13 +14,12 @@ import base64
 import sys
 from array import array
 from collections.abc import Callable, Iterable, Sequence
-from functools import lru_cache
 from operator import add
 from typing import Any, NamedTuple
 
 import orjson
 
-from queuey.ids import EPOCH_TICKS, TICKS_PER_SECOND, format_timestamp, low_from_tail
+from queuey.ids import EPOCH_TICKS, TICKS_PER_SECOND, format_timestamp, hex_after
 from queuey.model import Bodies, Columns, Message, Placed
 
 PLAIN_COLUMNS = ("queue", "partition", "message_id", "timestamp", "content_type", "key", "body")
@@ -41,12 +40,6 @@ class EndMark(NamedTuple):
     watermark: str
 
 
-@lru_cache(maxsize=4096)
-def _id_suffix(high: str, tail: int) -> str:
-    """All but the first 8 digits of an id: alike for what one process stamped within seven minutes."""
-    return f"{high[4:]}1{high[1:4]}{low_from_tail(tail):016x}"
-
-
 def id_texts(ticks: Sequence[int], tails: Sequence[int]) -> list[str]:
     """The wire form of ids, at least one; for many quicker than through :class:`~queuey.ids.MessageId`.
 
@@ -57,10 +50,10 @@ def id_texts(ticks: Sequence[int], tails: Sequence[int]) -> list[str]:
     raw = _big_endian(ticks)
     texts, high = raw.hex("-", 8), raw[:4].hex()
     if texts.count("-" + high) == len(ticks) - 1 and tails.count(tails[0]) == len(tails):  # often so, and then no loop
-        suffix = _id_suffix(high, tails[0])
+        suffix = hex_after(ticks[0] >> 32, tails[0])
         return (texts[8:].replace("-" + high, suffix + "-") + suffix).split("-")
-    halves = raw.hex("-", 4).split("-")
-    return list(map(add, halves[1::2], map(_id_suffix, halves[::2], tails)))
+    lows = raw.hex("-", 4).split("-")[1::2]
+    return list(map(add, lows, map(hex_after, [tick >> 32 for tick in ticks], tails)))
 
 
 def _big_endian(ticks: Sequence[int]) -> bytes:

@@ -3,12 +3,14 @@
 llhttp, by way of httptools, judges the grammar, strictly. Checked here is what it leaves open, and
 whatever else two programs might read differently is refused, for that is how a request is smuggled
 past a proxy (docs/security.md). Each head has a parser of its own: nothing that one request says
-changes how the next is read, and a connection that rests keeps no parser.
+changes how the next is read, and a connection that rests keeps no parser. The very same bytes are parsed once, for all connections.
 """
 
 from __future__ import annotations
 
 import re
+from collections.abc import Mapping
+from functools import lru_cache
 from http import HTTPStatus
 from typing import NamedTuple
 
@@ -53,7 +55,7 @@ class Head(NamedTuple):
     path: str
     """With its escapes decoded."""
     query: str
-    headers: dict[str, str]
+    headers: Mapping[str, str]
     """By lower-case name; those that came more than once are joined, as WSGI servers do."""
     length: int | None
     """Of the body, as announced; None for one whose end only its chunks could tell."""
@@ -71,6 +73,12 @@ class _Sink:
         self.on_header = on_header
 
 
+RECENT_HEADS = 512
+"""Heads that are not parsed again: a client that appends mostly sends the same one."""
+RECENT_HEAD_BYTES = 1 << 10
+"""Longer ones are parsed each time."""
+
+
 def parse_head(raw: bytes) -> Head:
     r"""Take a request's head apart.
 
@@ -81,6 +89,10 @@ def parse_head(raw: bytes) -> Head:
     >>> parse_head(b"GET /v1/demo?limit=1 HTTP/1.1\r\nHost: q\r\n\r\n")[:5]
     ('GET', '/v1/demo', 'limit=1', {'host': 'q'}, 0)
     """
+    return _parse_recent(raw) if len(raw) <= RECENT_HEAD_BYTES else _parse(raw)
+
+
+def _parse(raw: bytes) -> Head:
     line, *lines, _, _ = raw.split(b"\r\n")
     if len(raw) > MAX_LINE_BYTES or len(lines) > MAX_HEADERS:
         _check_sizes(len(line), len(raw) - len(line), len(lines))
@@ -117,6 +129,9 @@ def parse_head(raw: bytes) -> Head:
         recent and not chunked and ("connection" not in headers or not _says_close(headers["connection"])),
         recent,
     )
+
+
+_parse_recent = lru_cache(RECENT_HEADS)(_parse)
 
 
 def _check_sizes(line: int, headers: int, count: int) -> None:

@@ -66,9 +66,7 @@ ROWS = st.lists(
 )
 
 
-@example(
-    [Kept(1), Kept(1, sound=False), Kept(1)], [2], 1, 60, True
-)  # where nothing fits any more
+@example([Kept(1), Kept(1, sound=False), Kept(1)], [2], 1, 60, True)  # where nothing fits any more
 @given(ROWS, st.lists(st.integers(1, 10), max_size=6), st.integers(1, 12), st.integers(1, 60), st.booleans())
 def test_a_page_is_what_its_rows_make_one_after_the_other(
     rows: list[Kept], blocks: list[int], limit: int, max_bytes: int, skip_corrupt: bool

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+from collections.abc import Mapping
 
 import pytest
 from hypothesis import example, given
@@ -19,7 +20,7 @@ def request(*lines: bytes, line: bytes = LINE, host: bytes = b"Host: q") -> byte
     return b"\r\n".join([line, *([host] if host else []), *lines]) + b"\r\n\r\n"
 
 
-def headers(*lines: bytes) -> dict[str, str]:
+def headers(*lines: bytes) -> Mapping[str, str]:
     return parse_head(request(*lines)).headers
 
 
