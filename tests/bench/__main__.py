@@ -42,6 +42,7 @@ Topics = dict[str, Callable[[Plan], Iterator[Row]]]
 
 TOPICS: Topics = {
     "append": appends.single,
+    "forgotten": appends.forgotten,
     "batch": appends.hundreds,
     "read": reads.json_pages,
     "arrow": reads.arrow,

@@ -41,6 +41,22 @@ def single(plan: Plan) -> Iterator[Row]:
     )
 
 
+def forgotten(plan: Plan) -> Iterator[Row]:
+    """One message a request that nobody stores: what all the rest of the server costs."""
+    text = append_one(QUEUE)
+    with front() as bare, front("forgetful") as server:
+        server.create(QUEUE, PARTITIONS)
+        below, ours = alternate(
+            lambda: _appending(bare, text, plan.seconds), lambda: _appending(server, text, plan.seconds), plan.rounds
+        )
+    yield Row(
+        "append, 1 per request, all but the store",
+        f"{number(median(load.rate for load in below))} /s answered without storing",
+        f"{number(median(load.rate for load in ours))} /s",
+        ratios([load.rate for load in ours], [load.rate for load in below]),
+    )
+
+
 def hundreds(plan: Plan) -> Iterator[Row]:
     """A hundred messages a request, against the store alone."""
     text = append_batch(QUEUE)

@@ -2,7 +2,8 @@
 
 ``python -m tests.bench.front rsgi`` is granian with its own interface, RSGI: it reads each request's body,
 looks at the headers an append has, and gives an append's answer; it checks nobody and stores nothing.
-``own`` is the shipped server's front, which does the same behind its connections.
+``own`` is the shipped server's front, which does the same behind its connections. ``forgetful`` is the shipped server
+with all that it asks and looks at, but for a store: what it appends it forgets.
 """
 
 from __future__ import annotations
@@ -25,8 +26,12 @@ from queuey.api.routes import Operation, resolve
 from queuey.api.serve import Desk
 from queuey.doors.loop import LoopDoor
 from queuey.doors.server import BACKLOG
+from queuey.ids import IdGenerator
+from queuey.model import Appended, AppendRequest, Placed
+from queuey.promise import run
 from queuey.service import Service
 from queuey.settings import load_settings
+from tests.bench.servers import KEY
 
 HEADER_TIMEOUT_MS = 10_000
 MAX_HEADER_BYTES = 24 << 10
@@ -94,8 +99,22 @@ async def _rsgi(listener: socket.socket) -> None:
     await server.serve()
 
 
-async def _own(listener: socket.socket) -> None:
-    door = LoopDoor(FrontDesk(Service.open(load_settings(None, {}, {"storage_backend": "memory"}))))
+def _forget(service: Service) -> None:
+    """From here on an append draws its ids, and that is all."""
+    ids = IdGenerator(service.clock)
+
+    async def append(request: AppendRequest) -> Appended:
+        return Appended([Placed(ids.next_id(), draft.partition) for draft in request.drafts])
+
+    service.log.append = append  # type: ignore[method-assign]
+
+
+async def _own(listener: socket.socket, *, forgetful: bool) -> None:
+    service = Service.open(load_settings(None, {}, {"storage_backend": "memory"}))
+    if forgetful:
+        run(service.start(KEY))
+        _forget(service)
+    door = LoopDoor((Desk if forgetful else FrontDesk)(service))
     door.open(asyncio.get_running_loop())
     server = await asyncio.get_running_loop().create_server(door.connection, sock=listener, backlog=BACKLOG)
     print(f"http://127.0.0.1:{listener.getsockname()[1]}", flush=True)
@@ -105,7 +124,8 @@ async def _own(listener: socket.socket) -> None:
 def main() -> None:
     listener = socket.socket()
     listener.bind(("127.0.0.1", 0))
-    uvloop.run(_own(listener) if sys.argv[1] == "own" else _rsgi(listener))
+    name = sys.argv[1]
+    uvloop.run(_rsgi(listener) if name == "rsgi" else _own(listener, forgetful=name == "forgetful"))
 
 
 if __name__ == "__main__":

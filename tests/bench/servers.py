@@ -114,7 +114,7 @@ def twins(one: Path, other: Path) -> Iterator[tuple[Server, Server]]:
 
 @contextmanager
 def front(interface: str = "rsgi") -> Iterator[Server]:
-    """The bare event-loop front of :mod:`tests.bench.front`."""
+    """One of those of :mod:`tests.bench.front`."""
     with _running(["-m", "tests.bench.front", interface], ROOT, {}) as server:
         yield server
 
