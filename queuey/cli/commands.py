@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import codecs
 import errno
 import os
 import sys
 from collections.abc import Mapping
 from importlib import import_module
+from io import TextIOWrapper
 from pathlib import Path
 from typing import Any
 
@@ -35,6 +37,8 @@ class Commands(click.Group):
     def invoke(self, ctx: click.Context) -> Any:
         if sys.stdout is None:  # closed by the shell (>&-): nobody wants it
             sys.stdout = Path(os.devnull).open("w", encoding="utf-8")  # noqa: SIM115 - as long as the process lives
+        if isinstance(sys.stdout, TextIOWrapper):
+            sys.stdout.reconfigure(errors=_ESCAPED)
         try:
             return super().invoke(ctx)
         except QueueyError as error:
@@ -45,6 +49,21 @@ class Commands(click.Group):
             if error.errno in (None, errno.EPIPE):  # click's: whoever reads has had enough
                 raise
             raise click.ClickException(_said(error)) from error
+
+
+_ESCAPED = "queuey.escaped"
+
+
+def _escaped(error: UnicodeError) -> tuple[str, int]:
+    """What a terminal's encoding does not have, as JSON escapes it: so that JSON stays JSON."""
+    import json
+
+    if not isinstance(error, UnicodeEncodeError):
+        raise error
+    return json.dumps(error.object[error.start : error.end])[1:-1], error.end
+
+
+codecs.register_error(_ESCAPED, _escaped)
 
 
 def _said(error: OSError) -> str:

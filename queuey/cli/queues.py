@@ -77,6 +77,8 @@ def add_queue(
     client: Client, name: str | None, principals: Sequence[str], only_new: bool, output: str | None, **settings: Any
 ) -> None:
     """Make a queue, with a random name if none is given. Again is no error: what is named is put in place."""
+    if name == "":
+        raise click.BadParameter("it is empty: leave it out for a random name.", param_hint="'NAME'")
     made = client.create_queue(name, principals=principals or None, only_new=only_new, **settings)
     write_one(_row(made), output)
 

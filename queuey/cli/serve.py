@@ -11,6 +11,7 @@ import click
 
 from queuey.cli.options import DATA_HELP, DEFAULT_APPLICATION, config_option, settings_from
 from queuey.cli.output import say
+from queuey.errors import ConfigurationError
 
 if TYPE_CHECKING:
     from queuey.doors.server import Started
@@ -33,8 +34,13 @@ def serve_command(ctx: click.Context, config: str | None, host: str | None, port
     # Pyramid imports pkg_resources, which warns (hence setuptools<81); nobody who reads this can do anything about it.
     warnings.filterwarnings("ignore", "(Deprecated call to .)?pkg_resources", Warning)
     from queuey.doors.server import serve
+    from queuey.service.keys import problem_of
 
-    ctx.exit(serve(settings, announce, first_key=os.environ.get("QUEUEY_KEY") or None))
+    first_key = os.environ.get("QUEUEY_KEY") or None
+    problem = None if first_key is None else problem_of(first_key)
+    if problem is not None:
+        raise ConfigurationError(f"the variable QUEUEY_KEY {problem}: unset it, and the first start makes a key")
+    ctx.exit(serve(settings, announce, first_key=first_key))
 
 
 def announce(started: Started) -> None:

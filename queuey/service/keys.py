@@ -24,6 +24,13 @@ def check_application(name: str) -> None:
         raise InvalidParameter(problems={"application": "must be 1 to 50 letters, digits, '_', '-' or '.'"})
 
 
+def problem_of(key: str) -> str | None:
+    """Why a text cannot be an application's key, if so."""
+    if len(key) >= MIN_KEY and key.isascii() and key.isprintable() and not set(key) & set(" ;"):
+        return None
+    return f"must be at least {MIN_KEY} printable characters without blanks and semicolons"
+
+
 class Keys:
     """The keys in force: those of the store and those of the ini file."""
 
@@ -70,12 +77,9 @@ class Keys:
         :raises InvalidParameter: a name or a key that is not acceptable.
         """
         check_application(application)
-        if key is not None and (
-            len(key) < MIN_KEY or not key.isascii() or not key.isprintable() or set(key) & set(" ;")
-        ):
-            raise InvalidParameter(
-                problems={"key": f"must be at least {MIN_KEY} printable characters without blanks and semicolons"}
-            )
+        problem = None if key is None else problem_of(key)
+        if problem is not None:
+            raise InvalidParameter(problems={"key": problem})
         made = key or new_key()
         await self._metadata.add_key(ApplicationKey(application, digest_of(made), made[:6], self._clock.now_ticks()))
         await self._look()

@@ -54,6 +54,16 @@ def test_put_makes_the_queue_and_get_gives_the_message_back(queuey: Run, seen: S
     assert [message["body"] for message in seen.read(name)] == ["héllo"]
 
 
+def test_what_a_terminal_cannot_show_is_escaped_and_json_stays_json(queuey: Run) -> None:
+    name = new_name()
+    done(queuey("put", name, "h\u00e9llo \u2192 \U0001f600"))
+
+    got = done(queuey("get", name, PYTHONIOENCODING="ascii"))
+
+    assert got.out.isascii()
+    assert got.column("body") == ["h\u00e9llo \u2192 \U0001f600"]
+
+
 def test_put_without_create_finds_no_queue(queuey: Run) -> None:
     ended = queuey("put", new_name(), "x", "--no-create")
 
@@ -329,6 +339,14 @@ def test_errors_are_a_sentence_and_an_exit_code(queuey: Run, seen: Server) -> No
 # queue.
 
 
+def test_an_empty_name_is_no_random_one(queuey: Run) -> None:
+    """It is a variable of a script that is not set."""
+    refused = queuey("queue", "add", "")
+
+    assert refused.code == 2
+    assert "it is empty: leave it out for a random name" in refused.err
+
+
 def test_a_queue_is_made_listed_changed_and_removed(queuey: Run, fresh_environment: dict[str, str]) -> None:
     def own(*arguments: str) -> Ended:
         return run_in(fresh_environment, None, *arguments)
@@ -512,3 +530,12 @@ def test_serve_refuses_wrong_settings_in_a_sentence(tmp_path: Path) -> None:
     assert (in_file.code, in_environment.code) == (2, 2)
     assert "[server] prot is unknown: did you mean port?" in in_file.err
     assert "QUEUEY_PROT is unknown: did you mean QUEUEY_PORT?" in in_environment.err
+
+
+def test_serve_refuses_a_key_that_is_none_by_the_name_of_its_variable(tmp_path: Path) -> None:
+    refused = run_in({}, tmp_path, "serve", QUEUEY_KEY="short")
+
+    assert refused.code == 2
+    assert refused.err.startswith(
+        "ConfigurationError: the variable QUEUEY_KEY must be at least 16 printable characters"
+    )
