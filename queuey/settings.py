@@ -113,7 +113,7 @@ CLIENT_VARIABLES = frozenset(
 """``QUEUEY_*`` variables that are not settings: the client commands', the first key, the ini file's path."""
 
 MIN_KEY_CHARACTERS = 16
-"""Of an application key in an ini file: 64 bits if it is hexadecimal. ``queuey key new`` gives 256."""
+"""Of an application key: 64 bits if it is hexadecimal. The first Queuey's one-character keys are refused (queuey-api-v1 W2); ``queuey key new`` gives 256."""
 MIN_TOKEN_KEY_CHARACTERS = 32
 """Of a key that signs tokens, which can be guessed at without asking the server. ``queuey token key`` gives 256 bits."""
 
@@ -326,7 +326,7 @@ class _Loader:
             if not keys:
                 raise ConfigurationError(f"{where}: expected a key, or one key on each following line")
             for number, key in enumerate(keys, 1):
-                if len(key) < MIN_KEY_CHARACTERS or not _KEY_TEXT.fullmatch(key):
+                if not is_key(key):
                     raise ConfigurationError(
                         f"{where}: key {number} of {len(keys)}: expected at least {MIN_KEY_CHARACTERS} "
                         f"visible ASCII characters without ';'; 'queuey key new' makes good ones"
@@ -334,6 +334,11 @@ class _Loader:
                 if owners.setdefault(key, application) != application:
                     raise ConfigurationError(f"{where}: key {number} is also a key of {owners[key]}: expected its own")
             yield application, keys
+
+
+def is_key(text: str) -> bool:
+    """Whether a text can be an application's key: visible ASCII characters without ';', and enough of them."""
+    return len(text) >= MIN_KEY_CHARACTERS and _KEY_TEXT.fullmatch(text) is not None
 
 
 def _sections() -> tuple[str, ...]:

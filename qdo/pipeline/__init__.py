@@ -33,4 +33,9 @@ def _cores(spark: SparkSession) -> int | None:
         context = spark.sparkContext
     except Exception:  # noqa: BLE001 - a client of Spark Connect has none, and each version says so in its own way
         return None
-    return int(context.defaultParallelism) if re.match(r"local(?:\[|$)", context.master or "") else None
+    return int(context.defaultParallelism) if is_one_process(context.master or "") else None
+
+
+def is_one_process(master: str) -> bool:
+    """Whether Spark does all of its work in one process on this machine."""
+    return re.fullmatch(r"local(\[.*\])?", master) is not None

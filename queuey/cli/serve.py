@@ -34,12 +34,12 @@ def serve_command(ctx: click.Context, config: str | None, host: str | None, port
     # Pyramid imports pkg_resources, which warns (hence setuptools<81); nobody who reads this can do anything about it.
     warnings.filterwarnings("ignore", "(Deprecated call to .)?pkg_resources", Warning)
     from queuey.doors.server import serve
-    from queuey.service.keys import problem_of
+    from queuey.service.keys import KEY_RULE
+    from queuey.settings import is_key
 
     first_key = os.environ.get("QUEUEY_KEY") or None
-    problem = None if first_key is None else problem_of(first_key)
-    if problem is not None:
-        raise ConfigurationError(f"the variable QUEUEY_KEY {problem}: unset it, and the first start makes a key")
+    if first_key is not None and not is_key(first_key):
+        raise ConfigurationError(f"the variable QUEUEY_KEY {KEY_RULE}: unset it, and the first start makes a key")
     ctx.exit(serve(settings, announce, first_key=first_key))
 
 

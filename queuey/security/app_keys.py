@@ -15,9 +15,6 @@ from queuey.errors import InvalidApplicationKey, Unauthenticated
 from queuey.model import ApplicationKey
 from queuey.security.permissions import Grant
 
-MIN_KEY = 16
-"""Characters; the first Queuey's one-character keys are refused (queuey-api-v1 W2)."""
-
 
 def new_key() -> str:
     """A key nobody can guess."""

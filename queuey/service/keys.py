@@ -8,13 +8,15 @@ from collections.abc import Mapping
 from queuey.clock import Clock
 from queuey.errors import InvalidParameter
 from queuey.model import ApplicationKey
-from queuey.security.app_keys import MIN_KEY, digest_of, new_key
+from queuey.security.app_keys import digest_of, new_key
+from queuey.settings import MIN_KEY_CHARACTERS, is_key
 from queuey.storage import MetadataStore
 
 REFRESH_SECONDS = 1.0
 """A key made or removed by another process is in force here after at most this long."""
 DEMO = "demo"
 """The application made on first start."""
+KEY_RULE = f"must be at least {MIN_KEY_CHARACTERS} printable characters without blanks and semicolons"
 _APPLICATION = re.compile(r"[A-Za-z0-9_.-]{1,50}")
 
 
@@ -22,13 +24,6 @@ def check_application(name: str) -> None:
     """:raises InvalidParameter: not 1 to 50 letters, digits, ``_``, ``-`` and ``.``, or only dots."""
     if not _APPLICATION.fullmatch(name) or name in (".", ".."):
         raise InvalidParameter(problems={"application": "must be 1 to 50 letters, digits, '_', '-' or '.'"})
-
-
-def problem_of(key: str) -> str | None:
-    """Why a text cannot be an application's key, if so."""
-    if len(key) >= MIN_KEY and key.isascii() and key.isprintable() and not set(key) & set(" ;"):
-        return None
-    return f"must be at least {MIN_KEY} printable characters without blanks and semicolons"
 
 
 class Keys:
@@ -77,9 +72,8 @@ class Keys:
         :raises InvalidParameter: a name or a key that is not acceptable.
         """
         check_application(application)
-        problem = None if key is None else problem_of(key)
-        if problem is not None:
-            raise InvalidParameter(problems={"key": problem})
+        if key is not None and not is_key(key):
+            raise InvalidParameter(problems={"key": KEY_RULE})
         made = key or new_key()
         await self._metadata.add_key(ApplicationKey(application, digest_of(made), made[:6], self._clock.now_ticks()))
         await self._look()

@@ -32,7 +32,7 @@ from queuey.model import (
 from queuey.promise import Promise
 from queuey.storage import ONCE_SECONDS, MessageStore, packs
 from queuey.storage.seals import seal_of
-from queuey.storage.sqlite_committer import Transaction
+from queuey.storage.sqlite_committer import Row, Transaction
 from queuey.storage.sqlite_counts import inspect, survey
 from queuey.storage.sqlite_file import SQL, SqliteFile
 from queuey.storage.sqlite_packs import insert, remove, seal
@@ -138,12 +138,8 @@ class SqliteMessages(SqliteFile, MessageStore):
             else:
                 message_id = MessageId(due, ids.scheduled_tail())
             ticks, tail = message_id
-            place = queue + _PARTITION_BYTES[partition]
             expires = ticks + ttl * TICKS_PER_SECOND
-            kind = None if content_type is None else content_type.encode()
-            key_bytes = None if key is None else key.encode()
-            seal = seal_of(ticks, tail, kind, key_bytes, body)
-            insert((place, ticks, tail, expires, seal, kind, key_bytes, body))
+            insert(_row(queue + _PARTITION_BYTES[partition], ticks, tail, expires, content_type, key, body))
             placed.append(Placed(message_id, partition))
         return placed
 
@@ -249,15 +245,12 @@ class SqliteMessages(SqliteFile, MessageStore):
             if queue.uuid.bytes in self._dropped:
                 raise QueueNotFound
             now = transaction.ids.stamp()
-            kind = None if content_type is None else content_type.encode()
-            key_bytes = None if key is None else key.encode()
             with _whole(transaction, wanted):
                 for number, (ticks, tail) in wanted:
                     place = _place(queue.partition(number))
                     remove(transaction, place, [MessageId(ticks, tail)])
                     expires = max(now, ticks) + ttl_seconds * TICKS_PER_SECOND
-                    seal = seal_of(ticks, tail, kind, key_bytes, body)
-                    transaction.insert((place, ticks, tail, expires, seal, kind, key_bytes, body))
+                    transaction.insert(_row(place, ticks, tail, expires, content_type, key, body))
             return any(message_id.ticks < now for _, message_id in wanted)
 
         return self._committer.submit(job, grows=True)
@@ -325,6 +318,15 @@ def _insert_batch(transaction: Transaction, queue: bytes, drafts: Drafts) -> Pla
         columns = whole if len(chosen) == count else packs.taken_from(whole, chosen)
         insert(transaction, queue + _PARTITION_BYTES[number], columns)
     return placed
+
+
+def _row(
+    place: bytes, ticks: int, tail: int, expires: int, content_type: str | None, key: str | None, body: bytes
+) -> Row:
+    """A message as :meth:`Transaction.insert` takes it."""
+    kind = None if content_type is None else content_type.encode()
+    key_bytes = None if key is None else key.encode()
+    return place, ticks, tail, expires, seal_of(ticks, tail, kind, key_bytes, body), kind, key_bytes, body
 
 
 def _by_partition(partitions: bytes) -> dict[int, list[int]]:

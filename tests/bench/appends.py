@@ -21,14 +21,19 @@ def _appending(server: Server, text: str, seconds: float) -> Load:
     return load
 
 
+def _beside(plan: Plan, bare: Server, server: Server) -> tuple[list[Load], list[Load]]:
+    """One message a request, to both in turn."""
+    text = append_one(QUEUE)
+    server.create(QUEUE, PARTITIONS)
+    return alternate(
+        lambda: _appending(bare, text, plan.seconds), lambda: _appending(server, text, plan.seconds), plan.rounds
+    )
+
+
 def single(plan: Plan) -> Iterator[Row]:
     """One message a request, against a front that answers the same without storing."""
-    text = append_one(QUEUE)
     with front() as bare, queuey(plan.fresh("append")) as server:
-        server.create(QUEUE, PARTITIONS)
-        below, ours = alternate(
-            lambda: _appending(bare, text, plan.seconds), lambda: _appending(server, text, plan.seconds), plan.rounds
-        )
+        below, ours = _beside(plan, bare, server)
     p50, p99 = median(load.p50_ms for load in ours), median(load.p99_ms for load in ours)
     yield Row(
         "append, 1 per request",
@@ -43,12 +48,8 @@ def single(plan: Plan) -> Iterator[Row]:
 
 def forgotten(plan: Plan) -> Iterator[Row]:
     """One message a request that nobody stores: what all the rest of the server costs."""
-    text = append_one(QUEUE)
     with front() as bare, front("forgetful") as server:
-        server.create(QUEUE, PARTITIONS)
-        below, ours = alternate(
-            lambda: _appending(bare, text, plan.seconds), lambda: _appending(server, text, plan.seconds), plan.rounds
-        )
+        below, ours = _beside(plan, bare, server)
     yield Row(
         "append, 1 per request, all but the store",
         f"{number(median(load.rate for load in below))} /s answered without storing",

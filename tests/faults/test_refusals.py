@@ -5,7 +5,6 @@ from __future__ import annotations
 import itertools
 import json
 import random
-import socket
 import uuid
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
@@ -24,8 +23,7 @@ from qdo.client import Client
 from tests.conftest import Figures
 from tests.faults.effects import Effects, everything
 from tests.faults.node import APPLICATION, Node, wait_for_more
-from tests.functional import raw
-from tests.functional.client import authorization
+from tests.functional.raw import begin_upload
 from tests.functional.servers import FIRST_KEY, eventually
 
 ABSENT_ID = "1f9f6640e56711f189bf02fc00000001"
@@ -254,11 +252,14 @@ def test_requests_over_a_limit_in_flight_are_refused_and_store_nothing(
             statuses[name] = batch(text)(node).status_code
             return statuses[name]
 
+        path = f"/v1/{APPLICATION}/q"
         probes = (f"probe {number}" for number in itertools.count())
         names = [str(number) for number in rounds(240 if size == 1 else 36)]
         with ExitStack() as slow:
             for _ in range(uploads):
-                slow.enter_context(unfinished_upload(node, held))
+                slow.enter_context(
+                    begin_upload(node.door.port, path, FIRST_KEY, b" " * held, "Content-Type: application/json")
+                )
             assert eventually(lambda: send(next(probes)) in (429, 503))
             list(threads.map(send, names[::2]))
         list(threads.map(send, names[1::2]))
@@ -272,15 +273,6 @@ def test_requests_over_a_limit_in_flight_are_refused_and_store_nothing(
     assert taken
     assert told_wrong == []
     assert stored == taken
-
-
-def unfinished_upload(node: Node, size: int) -> socket.socket:
-    """A batch of which so many bytes are sent, and its last never."""
-    connection = socket.create_connection(("127.0.0.1", node.door.port), timeout=raw.TIMEOUT_SECONDS)
-    headers = {"Host": "q", "Content-Type": "application/json", "Content-Length": str(size + 1)}
-    lines = [f"{name}: {value}" for name, value in (headers | authorization(FIRST_KEY)).items()]
-    connection.sendall("\r\n".join([f"POST /v1/{APPLICATION}/q HTTP/1.1", *lines, "", ""]).encode() + b" " * size)
-    return connection
 
 
 def test_a_killed_server_leaves_unknown_outcomes_and_no_wrong_ones(

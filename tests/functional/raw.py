@@ -43,6 +43,15 @@ def exchange(port: int, *parts: bytes) -> bytes:
         return drain(connection)
 
 
+def begin_upload(port: int, path: str, key: str, sent: bytes, *headers: str) -> socket.socket:
+    """A request whose body's last byte does not come; the connection is the caller's to close."""
+    connection = socket.create_connection(("127.0.0.1", port), timeout=TIMEOUT_SECONDS)
+    length = f"Content-Length: {len(sent) + 1}"
+    lines = (f"POST {path} HTTP/1.1", "Host: q", f"Authorization: Application {key}", length, *headers, "", "")
+    connection.sendall("\r\n".join(lines).encode() + sent)
+    return connection
+
+
 def cut(port: int, *parts: bytes) -> None:
     """Send, then vanish with a reset, as a client that died."""
     with socket.create_connection(("127.0.0.1", port), timeout=TIMEOUT_SECONDS) as connection:

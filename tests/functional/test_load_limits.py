@@ -39,13 +39,7 @@ def is_idle(server: Server) -> bool:
 
 def begin_upload(server: Server, queue: str) -> socket.socket:
     """A request whose body does not come."""
-    connection = socket.create_connection(("127.0.0.1", server.door.port), timeout=raw.TIMEOUT_SECONDS)
-    path = f"/v1/{server.application}/{queue}".encode()
-    connection.sendall(
-        b"POST " + path + b" HTTP/1.1\r\nHost: q\r\nContent-Length: 9\r\nAuthorization: Application " + KEY
-    )
-    connection.sendall(b"\r\n\r\nhello")
-    return connection
+    return raw.begin_upload(server.door.port, f"/v1/{server.application}/{queue}", KEY.decode(), b"hello")
 
 
 def test_a_full_server_refuses_at_once_and_serves_when_there_is_room(narrow: Server) -> None:

@@ -14,6 +14,7 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Any
 
+from qdo.pipeline import install, is_one_process
 from queuey.errors import ConfigurationError
 
 if TYPE_CHECKING:
@@ -71,12 +72,10 @@ def session(
         spark: SparkSession = builder.getOrCreate()
     except Exception as error:
         raise ConfigurationError(f"Spark does not start: {_reason(error)}") from error
-    import qdo.pipeline
-
     # Spark looks up a format in the session of the thread that asks, and one that was made in another thread is not that yet.
     jvm: Any = spark._jvm  # noqa: SLF001 - nothing public says so
     jvm.SparkSession.setActiveSession(spark._jsparkSession)  # noqa: SLF001
-    return qdo.pipeline.install(spark)
+    return install(spark)
 
 
 def _start_apart(settings: Mapping[str, str]) -> None:
@@ -118,8 +117,8 @@ def lean_home(master: str) -> Iterator[None]:
     import pyspark
 
     installed = Path(pyspark.__file__).parent
-    is_here = re.fullmatch(r"local(\[.*\])?", master)
-    if not is_here or "SPARK_HOME" in os.environ or os.environ.get("PYSPARK_PYTHON") != sys.executable:
+    chosen = "SPARK_HOME" in os.environ or os.environ.get("PYSPARK_PYTHON") != sys.executable
+    if chosen or not is_one_process(master):
         yield
         return
     made = TemporaryDirectory(prefix="queuey-spark-")
