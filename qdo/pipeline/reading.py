@@ -11,6 +11,7 @@ import logging
 import re
 import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from functools import cache
 from typing import Any, Self
 
 import requests
@@ -230,8 +231,8 @@ def _is_before(watermark: str, upto: MessageId) -> bool:
     return parse_timestamp(watermark) < upto.ticks
 
 
+@cache
 def _quiet_collector() -> None:
     """Once a process: what was imported is never garbage. Spark's daemon looks for garbage after each task, for 35 ms."""
-    if not gc.get_freeze_count():
-        gc.collect()
-        gc.freeze()
+    gc.collect()
+    gc.freeze()

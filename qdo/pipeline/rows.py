@@ -6,7 +6,9 @@ expiry. Queue, partition, the id's text and the time in it are made here, a colu
 
 from __future__ import annotations
 
+from binascii import hexlify
 from collections.abc import Iterator, Sequence
+from functools import lru_cache
 from typing import TYPE_CHECKING, Any
 
 from queuey.errors import BadRequest, ConfigurationError
@@ -99,9 +101,9 @@ class Rows:
         arrays = []
         for name in self._names:
             if name == "queue":
-                arrays.append(pa.repeat(pa.scalar(queue), sent.num_rows))
+                arrays.append(_same(pa.scalar(queue), sent.num_rows))
             elif name == "partition":
-                arrays.append(pa.repeat(pa.scalar(partition, pa.int32()), sent.num_rows))
+                arrays.append(_same(pa.scalar(partition, pa.int32()), sent.num_rows))
             elif name == "message_id":
                 arrays.append(_texts(ids))
             elif name == "timestamp":
@@ -140,24 +142,36 @@ def _id_bytes(sent: Any) -> Any:
     return raw.reshape(-1, 16)
 
 
+def _same(value: Any, rows: int) -> Any:
+    """A column of one value."""
+    return _repeated(value, 1 << rows.bit_length()).slice(0, rows)
+
+
+@lru_cache(maxsize=4)
+def _repeated(value: Any, times: int) -> Any:
+    """Kept for the batches that follow, which are about as long."""
+    import pyarrow as pa
+
+    return pa.repeat(value, times)
+
+
 def _texts(ids: Any) -> Any:
     """The ids as 32 hex digits each."""
     import numpy as np
     import pyarrow as pa
 
-    digits = np.frombuffer(b"".join(b"%02x" % byte for byte in range(256)), np.uint16)[ids]
     ends = np.arange(0, 32 * len(ids) + 1, 32, dtype=np.int32)
-    return pa.StringArray.from_buffers(len(ids), pa.py_buffer(ends), pa.py_buffer(digits))
+    return pa.StringArray.from_buffers(len(ids), pa.py_buffer(ends), pa.py_buffer(hexlify(ids)))
 
 
 def _timestamps(ids: Any) -> Any:
-    """The moments in the ids, to the microsecond."""
+    """The moments in the ids, to the microsecond: the low, middle and high words of the ticks come in this order."""
     import numpy as np
     import pyarrow as pa
 
-    words = np.ascontiguousarray(ids[:, :8]).view(">u2").astype(np.int64)
-    ticks = (words[:, 3] & 0x0FFF) << 48 | words[:, 2] << 32 | words[:, 0] << 16 | words[:, 1]
-    return pa.array((ticks - EPOCH_TICKS) // 10).cast(pa.timestamp("us", tz="UTC"))
+    words = ids.view(">u8")[:, 0].astype(np.uint64)
+    ticks = (words << 48 & 0x0FFF << 48 | words << 16 & 0xFFFF << 32 | words >> 32).view(np.int64)
+    return pa.array((ticks - EPOCH_TICKS) // 10).view(pa.timestamp("us", tz="UTC"))
 
 
 def last_id(sent: Any) -> bytes:

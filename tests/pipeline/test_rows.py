@@ -48,6 +48,16 @@ def test_a_batch_has_each_message(messages: list[tuple[MessageId, bytes]], skipp
     assert batch.schema.types == kinds
 
 
+@given(st.lists(st.tuples(st.sampled_from(["q", "r"]), st.integers(1, 2), st.integers(1, 40)), max_size=9))
+def test_what_is_the_same_in_a_batch_is_that_of_its_own_partition(given: list[tuple[str, int, int]]) -> None:
+    rows = Rows(["partition", "queue"], text_bodies=False)
+    id_ = MessageId(EPOCH_TICKS, tail_from_low(0b10 << 62))
+
+    found = [rows.batch(sent([(id_, b"x")] * size), queue, partition).to_pylist() for queue, partition, size in given]
+
+    assert found == [[{"partition": partition, "queue": queue}] * size for queue, partition, size in given]
+
+
 @given(st.lists(st.integers(1, 5_000), max_size=8))
 def test_small_batches_are_put_together_and_none_is_lost(sizes: list[int]) -> None:
     id_ = MessageId(EPOCH_TICKS, tail_from_low(0b10 << 62))
