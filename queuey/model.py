@@ -9,8 +9,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
 from functools import partial
-from itertools import chain, pairwise
-from typing import Any, NamedTuple, overload
+from itertools import chain, pairwise, repeat
+from typing import Any, NamedTuple, TypeVar, overload
 
 from queuey.errors import OffsetMovesBack, StaleGeneration
 from queuey.ids import MAX_ID, ZERO_ID, MessageId
@@ -19,6 +19,7 @@ __all__ = [
     "MAX_GENERATION",
     "MAX_PARTITIONS",
     "MAX_TTL_SECONDS",
+    "Alike",
     "AppendRequest",
     "Appended",
     "ApplicationKey",
@@ -48,6 +49,8 @@ MAX_PARTITIONS = 200
 MAX_TTL_SECONDS = 1 << 25
 """388 days, the longest TTL of the v1 contract."""
 MAX_GENERATION = (1 << 63) - 1
+
+Value = TypeVar("Value")
 
 
 class QueueKind(StrEnum):
@@ -179,6 +182,35 @@ def _shifted(numbers: Sequence[int], shift: int) -> array[int]:
     digits = int.from_bytes(found.tobytes(), sys.byteorder)
     ones = int.from_bytes(array("i", [1]).tobytes() * len(found), sys.byteorder)
     return array("i", (digits + shift * ones).to_bytes(len(found) * found.itemsize, sys.byteorder))
+
+
+@dataclass(frozen=True, slots=True)
+class Alike(Sequence[Value]):
+    """The same value many times, as a column has it that no message of a request fills: nothing is done for each of them."""
+
+    value: Value
+    length: int
+
+    def __len__(self) -> int:
+        return self.length
+
+    def __iter__(self) -> Iterator[Value]:
+        return repeat(self.value, self.length)
+
+    @overload
+    def __getitem__(self, at: int) -> Value: ...
+
+    @overload
+    def __getitem__(self, at: slice) -> Alike[Value]: ...
+
+    def __getitem__(self, at: int | slice) -> Value | Alike[Value]:
+        if isinstance(at, slice):
+            return Alike(self.value, len(range(self.length)[at]))
+        range(self.length)[at]  # raises of what is none of them
+        return self.value
+
+    def count(self, value: Any) -> int:
+        return self.length if value == self.value else 0
 
 
 @dataclass(frozen=True, slots=True)

@@ -19,7 +19,7 @@ from queuey.api.drafts import (
 from queuey.api.params import MAX_DELAY_SECONDS, Problems, in_range, once_key, quoted
 from queuey.errors import InvalidParameter, NotAcceptable
 from queuey.ids import EPOCH_TICKS, TICKS_PER_SECOND
-from queuey.model import MAX_TTL_SECONDS, Drafts, Once, Queue
+from queuey.model import MAX_TTL_SECONDS, Alike, Drafts, Once, Queue
 from queuey.service.log import partition_for
 from queuey.settings import Settings
 
@@ -60,7 +60,7 @@ def arrow_drafts(call: Call, queue: Queue, settings: Settings, now_ticks: int) -
 def _whole(values: Sequence[int | None], default: int) -> Sequence[int]:
     """Values with the default in each gap."""
     if values.count(None) == len(values):
-        return (default,) * len(values)
+        return Alike(default, len(values))
     return [default if value is None else value for value in values]
 
 
@@ -80,7 +80,7 @@ def _partitions(
 def _onces(names: Sequence[str | None], asked: Iterable[tuple[Any, ...]]) -> Sequence[Once | None]:
     """The idempotency key of each message, bound to all that was asked of it."""
     if names.count(None) == len(names):
-        return (None,) * len(names)
+        return Alike(None, len(names))
     return [None if name is None else Once(name, _digest(*rest)) for name, rest in zip(names, asked, strict=True)]
 
 
@@ -109,7 +109,7 @@ class _RowProblems(Problems):
 
     def numbers(self, name: str, values: Sequence[int | None], low: int, high: int) -> Sequence[int | None]:
         """The same of integers, which are looked at one by one only if one of them is out of range."""
-        given = [value for value in values if value is not None]
+        given: set[Any] = {*values} - {None}
         if not given or (low <= min(given) and max(given) <= high):
             return values
         return self.each(name, values, lambda value: in_range(value, low, high))
@@ -154,7 +154,7 @@ def _columns(call: Call) -> tuple[dict[str, Sequence[Any]], int]:
     except (pa.ArrowException, OSError) as error:
         raise InvalidParameter(problems={"body": f"is not a whole Arrow IPC stream: {error}"}) from error
     _check_columns(pa, table)
-    found: dict[str, Sequence[Any]] = {name: (None,) * len(table) for name in WRITE_COLUMNS}
+    found: dict[str, Sequence[Any]] = {name: Alike(None, len(table)) for name in WRITE_COLUMNS}
     for name in table.column_names:
         column = table[name]
         if name == "deliver_at":

@@ -112,7 +112,9 @@ def request_once(call: Call) -> Once | None:
     key = problems.take("Idempotency-Key", once_key, text, "")
     problems.check()
     asked = [call.media_type, *(call.header(name) or "" for name in _ASKED)]
-    return Once(key, hashlib.sha256("\0".join(asked).encode() + b"\0" + call.body).digest())
+    digest = hashlib.sha256("\0".join(asked).encode() + b"\0")
+    digest.update(call.body)
+    return Once(key, digest.digest())
 
 
 _ASKED = ("x-ttl", "x-partition", "x-key", "x-delay", "x-deliver-at")

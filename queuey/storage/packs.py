@@ -16,6 +16,7 @@ import sys
 from array import array
 from bisect import bisect_right
 from collections.abc import Iterable, Iterator, Sequence
+from functools import lru_cache
 from itertools import accumulate, pairwise, repeat
 from operator import itemgetter
 from typing import NamedTuple, TypeVar
@@ -24,7 +25,7 @@ from google_crc32c import extend as crc32c_extend
 from google_crc32c import value as crc32c
 
 from queuey.ids import MessageId
-from queuey.model import Bodies, Columns, Span
+from queuey.model import Alike, Bodies, Columns, Span
 
 __all__ = [
     "LEAST",
@@ -149,7 +150,9 @@ def read_rest(head: Head, piece: Piece, chosen: Sequence[int]) -> tuple[Columns,
 def picked(column: Sequence[T], chosen: Sequence[int]) -> Sequence[T]:
     """The values of a column that are wanted."""
     if isinstance(chosen, range):
-        return column if len(chosen) == len(column) else column[chosen.start : chosen.stop]
+        return column if len(chosen) == len(column) else column[chosen.start : chosen.stop : chosen.step]
+    if isinstance(column, Alike):
+        return column[: len(chosen)]
     return itemgetter(*chosen)(column) if len(chosen) > 1 else [column[at] for at in chosen]
 
 
@@ -225,10 +228,26 @@ def _parts(head: Head, data: bytes) -> tuple[Columns, Sequence[int]]:
 
 def _numbers(code: str, values: Iterable[int]) -> bytes:
     """Little-endian on every machine."""
-    numbers = array(code, values)
-    if sys.byteorder == "big":
-        numbers.byteswap()
-    return numbers.tobytes()
+    if isinstance(values, range):
+        return _rising(values, struct.calcsize(f"<{code}"))
+    if isinstance(values, Alike):
+        return struct.pack(f"<{code}", values.value) * len(values)
+    numbers = tuple(values)
+    return struct.pack(f"<{len(numbers)}{code}", *numbers)
+
+
+def _rising(values: range, size: int) -> bytes:
+    """Numbers of 0 or more, of so many bytes each: all at once, as digits of one large number."""
+    ones, steps = _digits(len(values), values.step, size)
+    return (ones * values.start + steps).to_bytes(len(values) * size, "little")
+
+
+@lru_cache
+def _digits(count: int, step: int, size: int) -> tuple[int, int]:
+    """1, 1, 1 ... and 0, step, 2 * step ... as digits of large numbers."""
+    ones = int.from_bytes((1).to_bytes(size, "little") * count, "little")
+    steps = b"".join([(step * at).to_bytes(size, "little") for at in range(count)])
+    return ones, int.from_bytes(steps, "little")
 
 
 def _array(code: str, data: bytes, start: int, size: int) -> Sequence[int]:
@@ -241,7 +260,7 @@ def _array(code: str, data: bytes, start: int, size: int) -> Sequence[int]:
 def encoded(names: Sequence[str | None]) -> Sequence[bytes | None]:
     """Content types or keys as they are stored."""
     if names.count(None) == len(names):
-        return (None,) * len(names)
+        return Alike(None, len(names))
     return [None if name is None else name.encode() for name in names]
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import uuid
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from time import perf_counter
 
@@ -12,6 +12,7 @@ import apsw
 from queuey.errors import CorruptMessage, KeyReused, QueueNotFound
 from queuey.ids import TICKS_PER_SECOND, MessageId
 from queuey.model import (
+    Alike,
     Appended,
     AppendRequest,
     Columns,
@@ -74,7 +75,8 @@ class SqliteMessages(SqliteFile, MessageStore):
             earlier = self._earlier(transaction, key, once)
             if earlier is not None:
                 return Appended(earlier, repeated=True)
-        if any(drafts.onces if isinstance(drafts, Drafts) else [draft[6] for draft in drafts]):
+        onces = drafts.onces if isinstance(drafts, Drafts) else [draft[6] for draft in drafts]
+        if onces.count(None) < len(onces):
             return self._append_once(transaction, key, drafts, once)
         placed = self._insert(transaction, key, drafts)
         if once is not None:
@@ -311,13 +313,19 @@ def _insert_batch(transaction: Transaction, queue: bytes, drafts: Drafts) -> Pla
     ids, count = transaction.ids, len(drafts)
     placed = PlacedInOrder(MessageId(ids.stamp(count), ids.tail), bytes(drafts.partitions))
     ticks = range(placed.first.ticks, placed.first.ticks + count)
-    expires = [tick + ttl * TICKS_PER_SECOND for tick, ttl in zip(ticks, drafts.ttls, strict=True)]
-    tails = (placed.first.tail,) * count
-    whole = Columns(ticks, tails, expires, drafts.content_types, drafts.keys, drafts.bodies)
+    tails = Alike(placed.first.tail, count)
+    whole = Columns(ticks, tails, _expiries(ticks, drafts.ttls), drafts.content_types, drafts.keys, drafts.bodies)
     for number, chosen in _by_partition(placed.partitions).items():
-        columns = whole if len(chosen) == count else packs.taken_from(whole, chosen)
-        insert(transaction, queue + _PARTITION_BYTES[number], columns)
+        insert(transaction, queue + _PARTITION_BYTES[number], packs.taken_from(whole, chosen))
     return placed
+
+
+def _expiries(ticks: range, ttls: Sequence[int]) -> Sequence[int]:
+    """When messages expire: a range as well if all live equally long."""
+    if ttls.count(ttls[0]) < len(ttls):
+        return [tick + ttl * TICKS_PER_SECOND for tick, ttl in zip(ticks, ttls, strict=True)]
+    life = ttls[0] * TICKS_PER_SECOND
+    return range(ticks.start + life, ticks.stop + life)
 
 
 def _row(
@@ -329,12 +337,26 @@ def _row(
     return place, ticks, tail, expires, seal_of(ticks, tail, kind, key_bytes, body), kind, key_bytes, body
 
 
-def _by_partition(partitions: bytes) -> dict[int, list[int]]:
+def _by_partition(partitions: bytes) -> Mapping[int, Sequence[int]]:
     """Which messages go to each."""
-    found: dict[int, list[int]] = {number: [] for number in set(partitions)}
+    regular = {number: _every(partitions, number) for number in set(partitions)}
+    if sum(map(len, regular.values())) == len(partitions):
+        return regular
+    found: dict[int, list[int]] = {number: [] for number in regular}
     for at, number in enumerate(partitions):
         found[number].append(at)
     return found
+
+
+def _every(partitions: bytes, number: int) -> range:
+    """Where a number is, if that is one place after the other, or each n-th; else some of these places."""
+    first = partitions.index(number)
+    step = partitions.find(number, first + 1) - first
+    if step < 1:
+        return range(first, first + 1)
+    places = range(first, len(partitions), step)
+    others = partitions[first::step].lstrip(bytes([number]))
+    return places[: len(places) - len(others)]
 
 
 def _whole(transaction: Transaction, wanted: Sequence[tuple[int, MessageId]]) -> AbstractContextManager[None]:

@@ -27,8 +27,9 @@ def insert(transaction: Transaction, place: bytes, columns: Columns) -> None:
 
     :param columns: ids rising; no message between them is in a pack.
     """
+    crossed = _any_between(transaction, place, columns)
     for run in cut(columns):
-        if len(run) < packs.LEAST or _any_between(transaction, place, run):
+        if len(run) < packs.LEAST or (crossed and _any_between(transaction, place, run)):
             _insert_rows(transaction, place, run, _seals(run))
         else:
             _insert_pack(transaction, place, run)
@@ -84,12 +85,16 @@ def _behind_pack(transaction: Transaction, place: bytes, after: MessageId) -> Me
 
 def _insert_pack(transaction: Transaction, place: bytes, columns: Columns) -> None:
     head, rest = packed(columns)
-    expires = columns.expires_ticks
     ends = (*columns[0].id, *columns[-1].id)
     transaction.look(
         SQL["pack_insert"],
-        (place, *ends, len(columns), min(expires), max(expires), head.crc, rest.crc, head.data, rest.data),
+        (place, *ends, len(columns), *_bounds(columns.expires_ticks), head.crc, rest.crc, head.data, rest.data),
     )
+
+
+def _bounds(values: Sequence[int]) -> tuple[int, int]:
+    """The least and the greatest."""
+    return (values[0], values[-1]) if isinstance(values, range) else (min(values), max(values))
 
 
 def _any_between(transaction: Transaction, place: bytes, columns: Columns) -> bool:

@@ -100,6 +100,25 @@ class TestPacksInTheFile(StoreContract):
             assert [(message.id, message.body) for message in log.read(number, limit=1000).messages] == here
             assert log.fetch((number, here[1][0]))[0] == log.read(number, limit=2).messages[1]
 
+    @pytest.mark.parametrize(
+        "numbers",
+        [[3] * 80, [1, 2] * 40, [2] * 40 + [1] * 40, [1, 2] * 39 + [2, 1], [1, *[2] * 50], [1] * 40 + [2] * 40 + [1]],
+        ids=["one", "in turn", "one after the other", "nearly in turn", "one alone", "there and back"],
+    )
+    def test_each_message_of_a_batch_goes_where_it_is_to_go(self, log: Log, numbers: list[int]) -> None:
+        drafts = [draft(b"%d" % at, number, 60 + at % 2) for at, number in enumerate(numbers)]
+
+        placed = log.append(*drafts).placed
+
+        assert [place.partition for place in placed] == numbers
+        for number in {*numbers}:
+            found = log.read(number, limit=1000).messages
+            here = [(place.id, drafts[at]) for at, place in enumerate(placed) if place.partition == number]
+            assert [(message.id, message.body) for message in found] == [(id_, draft.body) for id_, draft in here]
+            assert [message.expires_ticks - message.ticks for message in found] == [
+                draft.ttl_seconds * SECOND for _, draft in here
+            ]
+
     def test_no_statement_of_a_reader_is_planned_twice(self, store: SqliteStore, log: Log) -> None:
         """Left to itself SQLite plans a statement anew whenever a value bound to it changes."""
         ids = [place.id for place in log.append(*[draft()] * 600).placed] + log.add(b"loose")

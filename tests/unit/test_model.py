@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 from queuey import model
 from queuey.ids import MAX_TICKS, MessageId, tail_from_low
 from queuey.model import (
+    Alike,
     Appended,
     AppendRequest,
     ApplicationKey,
@@ -92,6 +93,26 @@ def test_drafts_by_column_are_like_a_list() -> None:
     assert len(columns) == 3
     assert Drafts.of(columns) is columns
     assert all(isinstance(draft, Draft) for draft in columns)
+
+
+@given(
+    st.integers(0, 5),
+    st.none() | st.integers(-6, 5),
+    st.none() | st.integers(-6, 5),
+    st.none() | st.sampled_from([1, 2, -1]),
+)
+def test_a_value_many_times_is_like_a_list(length: int, start: int | None, stop: int | None, step: int | None) -> None:
+    values, plain = Alike("a", length), ["a"] * length
+
+    assert [*values] == plain
+    assert len(values) == length
+    assert [*values[start:stop:step]] == plain[start:stop:step]
+    assert (values.count("a"), values.count("b"), "b" in values) == (length, 0, False)
+    assert values[:1] == Alike("a", min(length, 1))
+    with pytest.raises(IndexError):
+        values[length]
+    if length:
+        assert values[-1] == "a"
 
 
 @given(st.lists(st.tuples(st.integers(0, 3), st.integers(0, 3)), unique=True))

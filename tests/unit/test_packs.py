@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from queuey.ids import MAX_ID, ZERO_ID, MessageId
-from queuey.model import Bodies, Columns, Message, Placed, PlacedInOrder, Span
+from queuey.model import Alike, Bodies, Columns, Message, Placed, PlacedInOrder, Span
 from queuey.storage import packs
 from queuey.storage.packs import Head, Piece, cut, packed, read_head, read_rest, taken_from
 
@@ -38,6 +38,18 @@ def test_a_pack_has_the_messages_it_was_made_of(ids: list[MessageId], draw: st.D
         assert [*columns] == [messages[at] for at in wanted]
         assert columns.size == sum(len(messages[at].body) for at in wanted)
         assert not damaged
+
+
+@given(st.integers(0, 1 << 60), st.integers(1, 200), st.integers(1, 300), _SIGNED)
+def test_a_pack_of_a_batch_is_the_one_of_its_messages(first: int, step: int, count: int, tail: int) -> None:
+    ticks = range(first, first + count * step, step)
+    nothing = Alike(None, count)
+    bodies = [b"%d" % number for number in range(count)]
+    columns = Columns(
+        ticks, Alike(tail, count), range(first + 7, first + 7 + count * step, step), nothing, nothing, bodies
+    )
+
+    assert packed(columns) == packed(Columns.of([*columns]))
 
 
 @given(st.lists(_IDS, min_size=1, max_size=5, unique=True), st.data())
