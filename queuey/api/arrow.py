@@ -10,6 +10,7 @@ from array import array
 from collections.abc import Sequence
 from typing import Any
 
+from queuey.api.calls import Chunk
 from queuey.api.forms import COLUMNS, EndMark, id_texts
 from queuey.ids import EPOCH_TICKS, TAIL_MASK
 from queuey.model import Bodies, Columns, Message
@@ -48,10 +49,10 @@ class ArrowForm:
         self._out = _Chunks()
         self._writer = pa.ipc.new_stream(pa.PythonFile(self._out, mode="w"), self._schema)
 
-    def start(self) -> bytes:
+    def start(self) -> Chunk:
         return self._out.take()
 
-    def rows(self, messages: Sequence[Message], partition: int) -> bytes:
+    def rows(self, messages: Sequence[Message], partition: int) -> Chunk:
         columns = Columns.of(messages)
         arrays = [self._array(name, kind, columns, partition) for name, kind in self._kinds()]
         self._writer.write_batch(self._pa.RecordBatch.from_arrays(arrays, schema=self._schema))
@@ -103,7 +104,7 @@ class ArrowForm:
         buffers = [None, self._pa.py_buffer(made.tobytes())]
         return self._pa.FixedSizeBinaryArray.from_buffers(self._pa.binary(16), len(columns), buffers)
 
-    def end(self, mark: EndMark) -> bytes:
+    def end(self, mark: EndMark) -> Chunk:
         empty = self._pa.RecordBatch.from_pylist([], schema=self._schema)
         metadata = {
             "queuey.rows": str(mark.rows),
@@ -122,10 +123,10 @@ class _Chunks:
     closed = False
 
     def __init__(self) -> None:
-        self._parts: list[Any] = []
+        self._parts: list[memoryview] = []
 
     def write(self, data: Any) -> int:
-        self._parts.append(data)  # bytes, or a buffer that keeps the memory of a column
+        self._parts.append(memoryview(data))  # of bytes, or of a buffer that keeps the memory of a column
         return len(data)
 
     def flush(self) -> None:
@@ -134,7 +135,6 @@ class _Chunks:
     def writable(self) -> bool:
         return True
 
-    def take(self) -> bytes:
-        taken = b"".join(self._parts)
-        self._parts.clear()
+    def take(self) -> Chunk:
+        taken, self._parts = self._parts, []
         return taken

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Protocol
 from urllib.parse import parse_qsl
 
@@ -148,6 +148,15 @@ class Stream(Protocol):
         """Nobody takes more of it. May be repeated."""
 
 
+Chunk = bytes | Sequence[bytes | memoryview]
+"""Some of a body: in one piece, or in several that are sent one after the other and never put together."""
+
+
+def joined(chunk: Chunk) -> bytes:
+    """A chunk in one piece."""
+    return chunk if isinstance(chunk, bytes) else b"".join(chunk)
+
+
 class Answer:
     """One response. ``chunks`` or a ``stream``, if there, follow ``body`` and are made as they are taken."""
 
@@ -158,7 +167,7 @@ class Answer:
         status: int,
         body: bytes = b"",
         headers: Headers | None = None,
-        chunks: Iterator[bytes] | None = None,
+        chunks: Iterator[Chunk] | None = None,
         stream: Stream | None = None,
     ) -> None:
         self.stream = stream

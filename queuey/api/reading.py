@@ -9,7 +9,7 @@ from typing import NamedTuple
 from google_crc32c import value as crc32c
 
 from queuey.api.arrow import ARROW_COLUMNS, ArrowForm
-from queuey.api.calls import ARROW, JSON, NDJSON, Answer, Call, Headers
+from queuey.api.calls import ARROW, JSON, NDJSON, Answer, Call, Chunk, Headers
 from queuey.api.cursors import Cursor, format_cursor, parse_cursor
 from queuey.api.forms import COLUMNS, EndMark, NdjsonForm, entries_of, json_page
 from queuey.api.params import Problems, boolean, integer, moment, one_of, partition_list, words
@@ -219,7 +219,7 @@ def _stream(service: Service, call: Call, queue: Queue) -> Answer:
 
 def _chunks(
     service: Service, queue: Queue, params: ReadParams, form: ArrowForm | NdjsonForm, watermark: int
-) -> Iterator[bytes]:
+) -> Iterator[Chunk]:
     """The stream, a page at a time; an error in between leaves it without its end mark."""
     places: dict[int, MessageId] = {}
     sent, more = 0, False

@@ -7,7 +7,7 @@ from functools import partial
 from math import inf
 from typing import TYPE_CHECKING
 
-from queuey.api.calls import Stream
+from queuey.api.calls import Chunk, Stream
 from queuey.doors.http import END_OF_CHUNKS
 from queuey.promise import Errand
 
@@ -36,7 +36,7 @@ class Delivery:
         connection: Connection,
         transport: asyncio.Transport,
         body: bytes,
-        chunks: Iterator[bytes] | None,
+        chunks: Iterator[Chunk] | None,
         *,
         framed: bool,
     ) -> None:
@@ -61,7 +61,7 @@ class Delivery:
                 return
             self._transport.writelines(piece)
 
-    def _take(self, chunk: bytes | None) -> None:
+    def _take(self, chunk: Chunk | None) -> None:
         """A chunk was made, or there are no more."""
         if chunk is not None:
             self._pieces = _cut(chunk, framed=self._framed)
@@ -143,13 +143,19 @@ class Feed:
         self._stream.close()
 
 
-def _cut(body: bytes, *, framed: bool) -> Iterator[list[bytes | memoryview]]:
+def _cut(chunk: Chunk, *, framed: bool) -> Iterator[list[bytes | memoryview]]:
     """In pieces; one chunk of HTTP however many they are, since clients take chunks apart one by one."""
-    view = memoryview(body)
-    for start in range(0, len(view), PIECE):
-        piece: list[bytes | memoryview] = [view[start : start + PIECE]]
-        if framed and start == 0:
-            piece.insert(0, b"%x\r\n" % len(view))
-        if framed and start + PIECE >= len(view):
-            piece.append(b"\r\n")
-        yield piece
+    parts = [memoryview(part) for part in ([chunk] if isinstance(chunk, bytes) else chunk)]
+    size = sum(map(len, parts))
+    if not size:
+        return
+    piece: list[bytes | memoryview] = [b"%x\r\n" % size] if framed else []
+    left = PIECE
+    for part in parts:
+        start = 0
+        while len(part) - start >= left:
+            yield [*piece, part[start : start + left]]
+            start, piece, left = start + left, [], PIECE
+        piece.append(part[start:])
+        left -= len(part) - start
+    yield [*piece, b"\r\n"] if framed else piece

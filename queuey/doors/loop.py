@@ -20,7 +20,7 @@ from queuey.api.live import is_live
 from queuey.api.routes import Operation
 from queuey.api.serve import Desk
 from queuey.doors.connection import Connection
-from queuey.doors.pyramid import OPENED, Environ, wsgi_application
+from queuey.doors.pyramid import OPENED, Chunks, Environ, wsgi_application
 from queuey.promise import LoopInbox
 
 log = logging.getLogger(__name__)
@@ -180,4 +180,4 @@ class LoopDoor:
         named = [(name.lower(), value) for name, value in headers if name.lower() != "content-length"]
         if isinstance(chunks, list):
             return Answer(status, b"".join(chunks), named)
-        return Answer(status, b"", named, iter(chunks))
+        return Answer(status, b"", named, chunks.chunks if isinstance(chunks, Chunks) else iter(chunks))

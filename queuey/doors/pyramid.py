@@ -14,7 +14,7 @@ from pyramid.config import Configurator
 from pyramid.request import Request
 from pyramid.response import Response
 
-from queuey.api.calls import NOT_ASCII, Answer, Call, Stream
+from queuey.api.calls import NOT_ASCII, Answer, Call, Chunk, Stream, joined
 from queuey.api.routes import OPERATIONS, ROUTES, Operation, check_path, decode_path
 from queuey.api.serve import Desk
 from queuey.errors import QueueyError
@@ -98,11 +98,21 @@ def open_call(desk: Desk, environ: Environ) -> tuple[Call, Operation | Answer]:
 def _response(answer: Answer) -> Response:
     if answer.stream is not None:
         return Response(status=answer.status, headerlist=[*answer.headers], app_iter=_Pieces(answer.stream))
-    chunks: Iterable[bytes] = [answer.body] if answer.chunks is None else answer.chunks
+    chunks = [answer.body] if answer.chunks is None else Chunks(answer.chunks)
     response = Response(status=answer.status, headerlist=[*answer.headers], app_iter=chunks)
     if answer.chunks is None and answer.status != 304:
         response.content_length = len(answer.body)
     return response
+
+
+class Chunks:
+    """An answer's chunks as WSGI takes them, each in one piece. The other door takes them as they are."""
+
+    def __init__(self, chunks: Iterator[Chunk]) -> None:
+        self.chunks = chunks
+
+    def __iter__(self) -> Iterator[bytes]:
+        return map(joined, self.chunks)
 
 
 class _Pieces:

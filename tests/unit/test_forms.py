@@ -13,6 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from queuey.api.arrow import ARROW_COLUMNS, ArrowForm
+from queuey.api.calls import joined
 from queuey.api.forms import EndMark, append_answer, entries, id_texts, timestamps
 from queuey.ids import EPOCH_TICKS, MAX_TICKS, TICKS_PER_SECOND, MessageId, format_timestamp, tail_from_low
 from queuey.model import Bodies, Columns, Message, Placed
@@ -70,7 +71,7 @@ def test_an_arrow_stream_has_each_message_and_the_end_mark(pages: list[list[Mess
     form = ArrowForm(ARROW_COLUMNS, "q")
     pieces = [form.start(), *(form.rows(page, 2) for page in pages), form.end(EndMark(9, "cursor", True, "1.0"))]
     batches: list[tuple[pa.RecordBatch, Any]] = []
-    with pa.ipc.open_stream(b"".join(pieces)) as reader:
+    with pa.ipc.open_stream(b"".join(map(joined, pieces))) as reader:
         batches += [reader.read_next_batch_with_custom_metadata() for _ in range(len(pages) + 1)]
 
     rows = [row for batch, _ in batches for row in batch.to_pylist()]
