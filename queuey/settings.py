@@ -50,6 +50,7 @@ SETTINGS: tuple[Setting, ...] = (
     Setting("storage", "reserve_mb", int, 64, "Free space in MiB below which appends are refused, so that deletes still work.", 0, 1_000_000),
     Setting("storage", "cache_mb", int, 4, "SQLite page cache of the writer, MiB; the event loop's reader may take twice as much, each other a quarter.", 1, 65_536),
     Setting("storage", "wal_mb", int, 64, "Size in MiB that the write-ahead log is kept under.", 4, 65_536),
+    Setting("storage", "segments_mb", int, 1024, "Disk in MiB for copies of what is read in bulk more than once, beside the sqlite store's file; 0 keeps none.", 0, 1_000_000),
     Setting("metadata", "backend", str, "", "Where queues and keys are kept; empty means with the messages.", words=("", "sqlite", "cassandra", "memory")),
     Setting("metadata", "path", str, "", "File of the sqlite metadata store; empty means with the messages."),
     Setting("cassandra", "hosts", str, "127.0.0.1", "Nodes to ask for the others: addresses, or address:port, with commas between."),

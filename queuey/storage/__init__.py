@@ -204,7 +204,8 @@ class MessageStore(OffsetStore):
         :param max_bytes: the page ends before the message that would pass it, but has one at least.
         :param with_bodies: False leaves body, content type and key out, unread and unchecked.
         :param skip_corrupt: step over messages that do not match their checksum, and count them.
-        :returns: strictly ascending ids; descending with ``newest_first``.
+        :returns: strictly ascending ids; descending with ``newest_first``. Of 4,000 messages or more a page may have fewer
+            although there are more, which it tells: it ends where the store keeps what follows in one piece.
         :raises CorruptMessage: a body does not match its checksum; the error names the id (G6).
         :source: queuey-api-v1 W10: the first Queuey filtered after the limit.
         """

@@ -154,6 +154,7 @@ def _open_embedded(
         reserve_mb=settings.storage_reserve_mb,
         cache_mb=settings.storage_cache_mb,
         wal_mb=settings.storage_wal_mb,
+        segments_mb=settings.storage_segments_mb,
         serve=serve,
         observer=observer,
     )

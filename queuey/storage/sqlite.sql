@@ -32,6 +32,29 @@ create table if not exists packs (   -- messages of one partition in one piece, 
 create index if not exists packs_in_order
     on packs (place, last_ticks, last_tail, first_ticks, first_tail, messages, earliest, latest);
 create index if not exists packs_by_expiry on packs (latest);
+create table if not exists segments (    -- copies of packs that follow each other, in a file beside this one, see queuey/storage/sqlite_segments.py
+    first_pack  integer primary key,
+    place       blob    not null,
+    first_ticks integer not null,
+    first_tail  integer not null,
+    last_ticks  integer not null,
+    last_tail   integer not null,
+    messages    integer not null,
+    earliest    integer not null,
+    file        integer not null,
+    at          integer not null,   -- where in the file its head begins; its rest comes right behind
+    head_bytes  integer not null,
+    head_crc    integer not null,
+    rest_bytes  integer not null,
+    rest_crc    integer not null
+);
+create index if not exists segments_in_order on segments (place, last_ticks, last_tail);
+create trigger if not exists pack_gone after delete on packs begin  -- also where an older version opens the file
+    delete from segments where first_pack = (
+        select first_pack from segments where place = old.place and (last_ticks, last_tail) >= (old.last_ticks, old.last_tail)
+        order by last_ticks, last_tail limit 1
+    ) and (first_ticks, first_tail) <= (old.first_ticks, old.first_tail);
+end;
 create table if not exists once (
     queue   blob    not null,
     key     text    not null,
@@ -182,6 +205,31 @@ insert into packs (
 
 -- pack_delete: a pack
 delete from packs where seq = ?1
+
+-- pack_size: of a pack's rest
+select length(rest) from packs where seq = ?1
+
+-- segments_ahead: the two that end first behind an id: it may lie in the first of them
+select first_pack, first_ticks, first_tail, last_ticks, last_tail, messages, earliest, file, at, head_bytes, head_crc, rest_bytes, rest_crc
+from segments where place = ?1 and (last_ticks, last_tail) > (?2, ?3) order by last_ticks, last_tail limit 2
+
+-- segment_over: whether one has the pack that ends with this id
+select 1 from (
+    select first_ticks, first_tail from segments
+    where place = ?1 and (last_ticks, last_tail) >= (?2, ?3) order by last_ticks, last_tail limit 1
+) where (first_ticks, first_tail) <= (?2, ?3)
+
+-- segment_insert: a new one
+insert into segments values (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12, ?13, ?14)
+
+-- segment_delete: one that cannot be used
+delete from segments where first_pack = ?1
+
+-- segments_delete: those of a file
+delete from segments where file = ?1
+
+-- segment_files: those that any segment is in
+select distinct file from segments
 
 -- any_between: whether a message in no pack lies between two ids, both included
 select 1 from messages where place = ?1 and (ticks, tail) >= (?2, ?3) and (ticks, tail) <= (?4, ?5) limit 1

@@ -55,6 +55,8 @@ def _copy(source: Path, partial: Path, progress: Callable[[int, int], None] | No
                     progress(copy.page_count - copy.remaining, copy.page_count)
         reading.execute("commit")
         writing.execute("pragma journal_mode = delete")
+        if writing.execute("select 1 from sqlite_schema where name = 'segments'").fetchall():
+            writing.execute("delete from segments")  # their files stay where they are
     finally:
         writing.close()
         reading.close()

@@ -125,8 +125,8 @@ class SqliteFile(ABC):
         self._lookups.ask(("", "")).wait()
 
     @abstractmethod
-    def seal_some(self) -> bool:
-        """Tidy up some of what was read; True as long as there is more to do."""
+    def tidy_some(self) -> bool:
+        """Put together some of what was read; True as long as there is more to do."""
 
     @abstractmethod
     def _find_all(self, names: Sequence[tuple[str, str]]) -> Sequence[Queue | None]:

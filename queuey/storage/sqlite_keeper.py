@@ -132,6 +132,6 @@ class Keeper:
             self._noted, self._looked = moment, now
 
     def _tidy(self) -> bool:
-        """Give back some room of what expired or was dropped, and pack some of what was read; True if there is more to do."""
+        """Give back some room of what expired or was dropped, and put together some of what was read; True if there is more to do."""
         purged = self._store.has_refuse() and self._store.purge(PURGE_ROWS).wait() > 0
-        return self._store.seal_some() or purged
+        return self._store.tidy_some() or purged

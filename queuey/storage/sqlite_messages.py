@@ -5,12 +5,16 @@ from __future__ import annotations
 import uuid
 from collections.abc import Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
+from functools import partial
+from pathlib import Path
 from time import perf_counter
+from typing import Any
 
 import apsw
 
+from queuey.clock import Clock
 from queuey.errors import CorruptMessage, KeyReused, QueueNotFound
-from queuey.ids import TICKS_PER_SECOND, MessageId
+from queuey.ids import TICKS_PER_SECOND, IdGenerator, MessageId
 from queuey.model import (
     Alike,
     Appended,
@@ -38,6 +42,7 @@ from queuey.storage.sqlite_counts import inspect, survey
 from queuey.storage.sqlite_file import SQL, SqliteFile
 from queuey.storage.sqlite_packs import insert, remove, seal
 from queuey.storage.sqlite_pages import Ask, PageBuilder, Wanted, message_in, one_row
+from queuey.storage.sqlite_segments import Segments, find_copy, keep, read_copy
 
 _READS = {
     (newest_first, with_bodies): SQL[
@@ -62,6 +67,19 @@ def _place(partition: PartitionId) -> bytes:
 
 class SqliteMessages(SqliteFile, MessageStore):
     """The message half of :class:`~queuey.storage.sqlite.SqliteStore`."""
+
+    def __init__(
+        self, path: Path, clock: Clock, ids: IdGenerator, *, segments_mb: int = 1024, serve: bool = True, **how: Any
+    ) -> None:
+        """:param segments_mb: of all segments together; 0 is none.
+        :param how: see :class:`~queuey.storage.sqlite_file.SqliteFile`, as for the other parameters.
+        """
+        has_segments = serve and segments_mb > 0
+        folder = path.with_name(path.name + "-segments")
+        self._segments = Segments(folder, segments_mb << 20) if has_segments else None
+        super().__init__(path, clock, ids, serve=serve, **how)
+        if self._read_only:
+            self._segments = None
 
     def append(self, request: AppendRequest) -> Promise[Appended]:
         return self._committer.submit(lambda transaction: self._append(transaction, request), grows=True)
@@ -182,24 +200,32 @@ class SqliteMessages(SqliteFile, MessageStore):
     ) -> Promise[Page]:
         if partition.queue.bytes in self._dropped:
             return Promise.of(Page([], False))
-        reader = self._reader()
-        builder = PageBuilder(
-            Wanted(span, limit, now_ticks, newest_first, max_bytes, with_bodies, skip_corrupt), reader.beside
-        )
+        reader, place = self._reader(), _place(partition)
+        wanted = Wanted(span, limit, now_ticks, newest_first, max_bytes, with_bodies, skip_corrupt)
+        builder = PageBuilder(wanted, reader.beside)
         began = perf_counter()
+
+        def paged(rows: Any) -> Page:
+            segments = self._segments
+            return builder.page(rows, segments.ahead(reader.beside, place, wanted) if segments is not None else None)
+
         try:
-            page = reader.ask(
-                _READS[newest_first, with_bodies],
-                (_place(partition), *span.after, *span.upto, now_ticks),
-                builder.page,
-            )
+            page = reader.ask(_READS[newest_first, with_bodies], (place, *span.after, *span.upto, now_ticks), paged)
             self._observer.took("read", perf_counter() - began)
-            in_bulk = page.more and limit >= packs.MOST and with_bodies and not newest_first
-            if in_bulk and builder.is_loose and len(self._loose) < _MANY_LOOSE:
-                self._loose.setdefault(_place(partition), span.after)  # its next pages come with the first one's
+            self._note_read(place, wanted, page, builder)
             return Promise.of(page)
         except (CorruptMessage, apsw.Error) as error:
             return Promise.failed(self._read_failed(error))
+
+    def _note_read(self, place: bytes, wanted: Wanted, page: Page, builder: PageBuilder) -> None:
+        """What readers of many meet is for the keeper to put together."""
+        if wanted.limit < packs.MOST or wanted.newest_first or not page.messages:
+            return
+        if builder.is_loose:
+            if page.more and wanted.with_bodies and len(self._loose) < _MANY_LOOSE:
+                self._loose.setdefault(place, wanted.span.after)  # its next pages come with the first one's
+        elif self._segments is not None and not builder.is_copy:
+            self._segments.was_read(place, wanted, page.messages[-1].id)
 
     def survey(
         self,
@@ -281,6 +307,9 @@ class SqliteMessages(SqliteFile, MessageStore):
         with reader.snapshot():
             return inspect(reader.beside, _place(partition), now_ticks)
 
+    def tidy_some(self) -> bool:
+        return self.seal_some() or self.copy_some()
+
     def seal_some(self) -> bool:
         """Make a pack of messages that a reader of many met one by one.
 
@@ -299,6 +328,38 @@ class SqliteMessages(SqliteFile, MessageStore):
         if goes_on is not None:
             self._loose[place] = goes_on
         return True
+
+    def copy_some(self) -> bool:
+        """Make a segment of packs that readers of many meet again and again.
+
+        :returns: False if there is nothing more to do.
+        """
+        segments, now = self._segments, self._clock.now_ticks()
+        if segments is None or not self._made_room(segments, now) or (found := segments.take()) is None:
+            return False
+        (place, span), reader = found, self._reader()
+        with reader.snapshot():
+            copy = find_copy(reader.beside, place, span, now)
+            pieces = read_copy(reader.beside, copy.packs) if copy.packs else None
+        segments.went_on(place, span, copy)
+        if pieces is not None:
+            where = segments.folder.append([piece.data for piece in pieces])
+            job = partial(keep, place=place, copy=copy, pieces=pieces, where=where, now_ticks=now)
+            self._committer.submit(job, grows=True).wait()
+        return True
+
+    def _made_room(self, segments: Segments, now_ticks: int) -> bool:
+        """Forget segments that cannot be used, and those that there is no room for; whether there is some for new ones."""
+        while segments.spoilt:
+            self._tell(SQL["segment_delete"], (segments.spoilt.pop(),)).wait()
+        if segments.is_due(self._clock.elapsed()):
+            used = {number for (number,) in self._reader().ask(SQL["segment_files"], (), list)}
+            segments.folder.remove([number for number in segments.folder.sizes if number not in used])
+        is_short = self.is_short_of_room()
+        for number in [*segments.folder.sizes] if is_short else segments.unused(now_ticks):
+            self._tell(SQL["segments_delete"], (number,)).wait()
+            segments.folder.remove([number])
+        return segments.has_room and not is_short
 
     def drop(self, queue: uuid.UUID) -> Promise[None]:
         def job(transaction: Transaction) -> None:

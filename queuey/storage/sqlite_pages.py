@@ -7,8 +7,8 @@ of their messages.
 from __future__ import annotations
 
 from bisect import bisect_right
-from collections.abc import Callable, Iterable, Sequence
-from itertools import accumulate
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from itertools import accumulate, chain
 from typing import Any, NamedTuple
 
 from queuey.errors import CorruptMessage
@@ -20,10 +20,14 @@ from queuey.storage.seals import all_match, corrupt
 from queuey.storage.sqlite_committer import Row
 from queuey.storage.sqlite_file import SQL
 
-__all__ = ["PackEntry", "PageBuilder", "Wanted", "head_of", "message_in", "one_row", "pack_of"]
+__all__ = ["PackEntry", "PageBuilder", "Segment", "Wanted", "columns_of", "head_of", "message_in", "one_row", "pack_of"]
 
 Ask = Callable[[str, tuple[Any, ...]], Any]
 """Asks a further question of the same state of the file, and has its rows, see :meth:`queuey.storage.sqlite_reader.Reader.beside`."""
+
+
+Ahead = tuple["Segment", Callable[["Segment", Sequence[Row]], Columns | None]]
+"""A segment, and what reads it, given the rows of ``read_ascending`` that lie in it: None if it cannot stand for these."""
 
 
 class Wanted(NamedTuple):
@@ -66,12 +70,43 @@ class PackEntry(NamedTuple):
         return [at for at in inside if head.expires_ticks[at] > now_ticks]
 
 
+class Segment(NamedTuple):
+    """What the index says of a copy of packs that follow each other, see :mod:`queuey.storage.sqlite_segments`."""
+
+    first_pack: int
+    first: MessageId
+    last: MessageId
+    messages: int
+    earliest_ticks: int
+    file: int
+    at: int
+    head_bytes: int
+    head_crc: int
+    rest_bytes: int
+    rest_crc: int
+
+    @classmethod
+    def of_index(cls, row: Row) -> Segment:
+        return cls(row[0], MessageId(*row[1:3]), MessageId(*row[3:5]), *row[5:])
+
+    def is_of(self, rows: Sequence[Row]) -> bool:
+        """Whether what lies between its ends is what it was made of: one of its packs that went would have taken it along.
+
+        :param rows: of ``read_ascending``; only the last may be no pack.
+        """
+        if not rows or rows[-1][7] is None:
+            return False
+        return bool(rows[0][7] == self.first_pack and sum([row[5] for row in rows]) == self.messages)
+
+
 class PageBuilder:
     """Takes what a span has, in the order of reading, until the page is full."""
 
     def __init__(self, wanted: Wanted, ask: Ask) -> None:
         self._wanted = wanted
         self._ask = ask
+        self.is_copy = False
+        """Whether the page came from the segment."""
         self._rows: list[Row] = []
         self._parts: list[Columns] = []
         self._count = 0
@@ -85,8 +120,29 @@ class PageBuilder:
         self._passed = self._counted = 0
         """Damaged messages stepped over, and those of them before the page's last message: the rest is met again by the next page."""
 
-    def page(self, rows: Iterable[Row]) -> Page:
-        """:raises CorruptMessage: a message does not match its checksum, and is not to be stepped over."""
+    def page(self, rows: Iterable[Row], ahead: Ahead | None = None) -> Page:
+        """:param ahead: a segment that the page may come upon, in ascending order.
+        :raises CorruptMessage: a message does not match its checksum, and is not to be stepped over.
+        """
+        return self._page(rows) if ahead is None else self._page_before(ahead, iter(rows))
+
+    def _page_before(self, ahead: Ahead, rows: Iterator[Row]) -> Page:
+        """A segment is a page by itself, and so is what lies before it."""
+        segment, opened = ahead
+        met: list[Row] = []
+        page = self._page(_before(segment.first, rows, met))
+        if page.more or not met:
+            return page
+        if page.messages:
+            return page._replace(more=True, corrupt=self._counted)
+        inside, beyond = _parted(chain(met, rows), segment.last)
+        found = opened(segment, inside)
+        if found is None:
+            return self._page(chain(inside, beyond, rows))
+        self.is_copy = True
+        return Page(found, bool(beyond), self._passed)
+
+    def _page(self, rows: Iterable[Row]) -> Page:
         _, limit, _, _, _, with_bodies, skip_corrupt = self._wanted
         step_over = skip_corrupt and with_bodies
         more = False
@@ -118,7 +174,7 @@ class PageBuilder:
         chosen = entry.chosen(head, wanted.span, wanted.now_ticks)
         if not chosen:
             return True
-        found, damaged = _read(head, rest, self._next(chosen) if not wanted.skip_corrupt else chosen)
+        found, damaged = columns_of(head, rest, self._next(chosen) if not wanted.skip_corrupt else chosen)
         self._steps_over(damaged)
         taken = self._fitting(found)
         if taken and rest is not None:
@@ -196,6 +252,27 @@ class PageBuilder:
             self._rows = []
 
 
+def _before(first: MessageId, rows: Iterator[Row], met: list[Row]) -> Iterator[Row]:
+    """Rows up to the first that ends at or behind an id, which is put into ``met``."""
+    for row in rows:
+        if row[:2] >= first:
+            met.append(row)
+            return
+        yield row
+
+
+def _parted(rows: Iterator[Row], last: MessageId) -> tuple[list[Row], list[Row]]:
+    """Packs that end at or before an id, up to the first row that is none, or lies behind; and the one that lies behind."""
+    inside: list[Row] = []
+    for row in rows:
+        if row[:2] > last:
+            return inside, [row]
+        inside.append(row)
+        if row[7] is None:
+            break
+    return inside, []
+
+
 def head_of(ask: Ask, seq: int) -> Head | None:
     """:returns: None of a head that is not as it was written."""
     ((data, crc),) = ask(SQL["pack_head"], (seq,))
@@ -208,7 +285,7 @@ def pack_of(ask: Ask, seq: int) -> tuple[Head | None, Piece]:
     return read_head(Piece(head, head_crc)), Piece(rest, rest_crc)
 
 
-def _read(head: Head, rest: Piece | None, chosen: Sequence[int]) -> tuple[Columns, Sequence[MessageId]]:
+def columns_of(head: Head, rest: Piece | None, chosen: Sequence[int]) -> tuple[Columns, Sequence[MessageId]]:
     """Messages of a pack and the ids of the damaged among them; without their bodies, if there is no rest."""
     if rest is not None:
         return read_rest(head, rest, chosen)

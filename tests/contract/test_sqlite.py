@@ -22,15 +22,16 @@ from queuey.errors import (
     StoreInUse,
 )
 from queuey.ids import MAX_ID, ZERO_ID, IdGenerator, MessageId
-from queuey.model import MAX_GENERATION, Once, Page, PartitionId, Span
-from queuey.promise import Promise
-from queuey.storage import packs, sqlite_keeper
+from queuey.model import MAX_GENERATION, Columns, Consistency, Once, Page, PartitionId, Span
+from queuey.promise import Promise, begin
+from queuey.storage import packs, sqlite_keeper, sqlite_segments
 from queuey.storage.contract import MessageStoreContract, MetadataStoreContract
 from queuey.storage.contract.common import SECOND, STRONG, Log, StoreContract, client_id, done, draft
 from queuey.storage.contract.metadata import key, queue
 from queuey.storage.contract.offsets import Group
 from queuey.storage.sqlite import SqliteStore
 from queuey.storage.sqlite_file import SQL
+from queuey.storage.sqlite_pages import Wanted
 
 Reopen = Callable[[], SqliteStore]
 
@@ -63,6 +64,48 @@ class TestPacks(MessageStoreContract):
         for name, value in (("LEAST", 2), ("MOST", 4), ("MOST_BYTES", 100)):
             monkeypatch.setattr(packs, name, value)
         store = _PackingStore(tmp_path / "queuey.db", clock, ids)
+        yield store
+        store.close()
+
+
+class _CopyingStore(_PackingStore):
+    """Makes segments of what it packed, and goes on where a page ended before one, or with it."""
+
+    def read(self, partition: PartitionId, span: Span, **how: Any) -> Promise[Page]:
+        place, everything = partition.queue.bytes + bytes([partition.number]), Wanted(Span(), 1000, 0)
+        assert self._segments is not None
+        for _ in range(2):
+            self._segments.was_read(place, everything, MessageId.last_of(self.watermark(Consistency.STRONG)))
+        while self.tidy_some():
+            pass
+        return begin(self._whole(partition, span, how))
+
+    async def _whole(self, partition: PartitionId, span: Span, how: dict[str, Any]) -> Page:
+        page = await SqliteStore.read(self, partition, span, **how)
+        while page.more and page.messages and not how.get("newest_first"):
+            left = how["limit"] - len(page.messages)
+            room = how.get("max_bytes", 4 << 20) - Columns.of(page.messages).size
+            if left < 1 or room < 1:
+                break
+            behind = Span(page.messages[-1].id, span.upto)
+            rest = await SqliteStore.read(self, partition, behind, **{**how, "limit": left, "max_bytes": room})
+            if Columns.of(rest.messages).size > room:
+                break
+            page = Page([*page.messages, *rest.messages], rest.more, page.corrupt + rest.corrupt)
+        return page
+
+
+class TestSegments(MessageStoreContract):
+    """All that is promised of messages, with most of them read from segments wherever a page has room for one."""
+
+    @pytest.fixture
+    def store(
+        self, tmp_path: Path, clock: ManualClock, ids: IdGenerator, monkeypatch: pytest.MonkeyPatch
+    ) -> Iterator[SqliteStore]:
+        for name, value in (("LEAST", 2), ("MOST", 2), ("MOST_BYTES", 100)):
+            monkeypatch.setattr(packs, name, value)
+        monkeypatch.setattr(sqlite_segments, "MOST", 4)
+        store = _CopyingStore(tmp_path / "queuey.db", clock, ids)
         yield store
         store.close()
 

@@ -1,0 +1,414 @@
+"""Copies of packs beside the file of an embedded store: used wherever they stand for their packs, and never anywhere else."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import apsw
+import pytest
+
+from queuey.clock import ManualClock
+from queuey.ids import MAX_ID, ZERO_ID, IdGenerator, MessageId
+from queuey.model import Message, Span
+from queuey.storage import packs, sqlite_file, sqlite_keeper, sqlite_messages, sqlite_segments
+from queuey.storage.contract.common import Log, StoreContract, draft
+from queuey.storage.sqlite import SqliteStore
+from queuey.storage.sqlite_backup import backup
+from queuey.storage.sqlite_pages import PageBuilder
+
+Read = list[Message]
+
+
+class TestSegments(StoreContract):
+    """Packs of 4 messages, segments of 16, pages of up to 20."""
+
+    @pytest.fixture(autouse=True)
+    def _small(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.setattr(sqlite_keeper, "TURN_SECONDS", 3600.0)
+        for name, value in (("LEAST", 2), ("MOST", 4)):
+            monkeypatch.setattr(packs, name, value)
+        monkeypatch.setattr(sqlite_segments, "MOST", 16)
+
+    @pytest.fixture
+    def reopen(self, tmp_path: Path, clock: ManualClock) -> Iterator[Callable[..., SqliteStore]]:
+        opened: list[SqliteStore] = []
+
+        def open_again(megabytes: int = 8) -> SqliteStore:
+            if opened:
+                opened.pop().close()
+            opened.append(SqliteStore(tmp_path / "queuey.db", clock, IdGenerator(clock), segments_mb=megabytes))
+            return opened[0]
+
+        yield open_again
+        opened[0].close()
+
+    @pytest.fixture
+    def store(self, reopen: Callable[..., SqliteStore]) -> SqliteStore:
+        return reopen()
+
+    @pytest.fixture
+    def ids(self, log: Log) -> list[MessageId]:
+        """Of a hundred messages: six segments, and four messages that are in packs alone."""
+        drafts = [
+            draft(
+                b"body %d" % number,
+                key=f"k{number}" if number % 3 else None,
+                content_type=None if number % 2 else "a/b",
+            )
+            for number in range(100)
+        ]
+        return [place.id for place in log.append(*drafts).placed]
+
+    @pytest.fixture
+    def whole(self, ids: list[MessageId], log: Log, store: SqliteStore) -> Read:
+        """What is to be read, once most of it is in segments."""
+        found = pages(log)
+        assert segments(store) == []
+        pages(log)
+        copy(store)
+        assert segments(store) == [16] * 6
+        assert [message.id for message in found] == ids
+        return found
+
+    def test_what_is_read_twice_is_copied_and_read_from_the_copy(
+        self, whole: Read, log: Log, copies: list[bool]
+    ) -> None:
+        assert pages(log) == whole
+        assert copies == [True] * 6 + [False]
+        bare = pages(log, with_bodies=False)
+        assert copies == [True] * 6 + [False] + [True] * 6 + [False]
+        assert [(message.id, message.expires_ticks) for message in bare] == [
+            (message.id, message.expires_ticks) for message in whole
+        ]
+        assert not any(message.body or message.key or message.content_type for message in bare)
+
+    def test_what_is_read_once_or_a_few_at_a_time_is_not(
+        self, ids: list[MessageId], log: Log, store: SqliteStore
+    ) -> None:
+        pages(log)
+        for _ in range(3):
+            pages(log, limit=15)
+            log.read(limit=20, newest_first=True)
+        copy(store)
+
+        assert segments(store) == []
+
+    def test_wherever_a_reader_begins_and_ends_nothing_is_missed(
+        self, whole: Read, log: Log, copies: list[bool]
+    ) -> None:
+        for begin in range(0, 100, 7):
+            for end in range(begin, 100, 9):
+                after, upto = whole[begin].id, whole[end].id
+                assert pages(log, after=after, upto=upto) == whole[begin + 1 : end + 1]
+        assert any(copies)
+
+    def test_a_reader_that_begins_elsewhere_meets_them_soon(self, whole: Read, log: Log, copies: list[bool]) -> None:
+        assert pages(log, after=whole[5].id) == whole[6:]
+
+        assert copies == [False] + [True] * 5 + [False]
+
+    def test_a_deleted_or_changed_message_takes_its_segment_along(
+        self, whole: Read, log: Log, store: SqliteStore
+    ) -> None:
+        log.delete((1, whole[20].id))
+        log.put((1, whole[40].id), body=b"changed")
+
+        assert segments(store) == [16] * 4
+        found = pages(log)
+        assert [message.id for message in found] == [message.id for message in whole if message != whole[20]]
+        assert found[39].body == b"changed"
+
+    def test_a_message_put_between_packs_is_seen(self, whole: Read, log: Log, store: SqliteStore) -> None:
+        between = MessageId(whole[23].ticks, whole[23].tail + 1)
+        log.put((1, between), body=b"between")
+
+        assert [message.id for message in pages(log)][24] == between
+        copy(store)
+        assert segments(store) == [16, 8, 8, 16, 16, 16, 16]
+        assert [message.id for message in pages(log)][24] == between
+
+    def test_packs_made_between_others_are_seen(self, whole: Read, log: Log, store: SqliteStore) -> None:
+        between = [MessageId(whole[23].ticks, whole[23].tail + number) for number in range(1, 30)]
+        for message_id in between:
+            log.put((1, message_id), body=b"between")
+        expected = [message.id for message in whole]
+        expected[24:24] = between
+
+        for _ in range(4):
+            assert [message.id for message in pages(log)] == expected
+            while store.seal_some():
+                pass
+            copy(store)
+        assert [message.id for message in pages(log)] == expected
+
+    def test_expired_messages_are_not_read_from_a_copy(self, log: Log, store: SqliteStore, clock: ManualClock) -> None:
+        log.append(*[draft(b"%d" % number, ttl_seconds=50 if number == 18 else 3600) for number in range(40)])
+        whole = pages(log)
+        pages(log)
+        copy(store)
+        assert segments(store) == [16, 16]
+
+        clock.advance(60)
+
+        assert pages(log) == [message for message in whole if message.body != b"18"]
+
+    @pytest.mark.parametrize("harm", ["flip", "cut", "empty", "shift"])
+    def test_a_copy_that_is_damaged_is_passed_over_and_made_anew(
+        self, whole: Read, log: Log, store: SqliteStore, tmp_path: Path, harm: str, copies: list[bool]
+    ) -> None:
+        (file,) = (tmp_path / "queuey.db-segments").iterdir()
+        data = bytearray(file.read_bytes())
+        if harm == "flip":
+            data[700] ^= 4
+        harmed = {"flip": data, "cut": data[:2000], "empty": b"", "shift": data[16:] + data[:16]}
+        file.write_bytes(bytes(harmed[harm]))
+
+        assert pages(log) == whole
+        assert not all(copies[:6])
+        for _ in range(3):
+            copy(store)
+            assert pages(log) == whole
+        copies.clear()
+        pages(log)
+        assert copies == [True] * 6 + [False]
+
+    def test_they_are_there_after_a_restart_and_not_in_a_backup(
+        self,
+        whole: Read,
+        store: SqliteStore,
+        reopen: Callable[..., SqliteStore],
+        log: Log,
+        tmp_path: Path,
+        copies: list[bool],
+    ) -> None:
+        backup(tmp_path / "queuey.db", tmp_path / "copy.db")
+        with apsw.Connection(str(tmp_path / "copy.db")) as copied:
+            assert copied.execute("select count(*) from segments").fetchall() == [(0,)]
+        log.store = reopen()
+
+        assert pages(log) == whole
+        assert copies == [True] * 6 + [False]
+
+    def test_files_that_are_gone_after_a_restart_are_not_missed(
+        self,
+        whole: Read,
+        store: SqliteStore,
+        reopen: Callable[..., SqliteStore],
+        log: Log,
+        tmp_path: Path,
+        copies: list[bool],
+    ) -> None:
+        store.close()
+        (tmp_path / "queuey.db-segments" / "00000001.segments").unlink()
+        log.store = store = reopen()
+
+        for _ in range(4):
+            assert pages(log) == whole
+            copy(store)
+        copies.clear()
+        assert pages(log) == whole
+        assert copies == [True] * 6 + [False]
+
+    def test_files_that_nobody_reads_make_room(
+        self,
+        whole: Read,
+        log: Log,
+        store: SqliteStore,
+        tmp_path: Path,
+        clock: ManualClock,
+        monkeypatch: pytest.MonkeyPatch,
+    ) -> None:
+        """Those in use stay: who reads more than there is room for would have all of it copied each time."""
+        monkeypatch.setattr(sqlite_segments, "FILE_BYTES", 1)
+        folder, made = tmp_path / "queuey.db-segments", store._segments
+        log.append(*[draft(b"more %d" % number, 2, ttl_seconds=36000) for number in range(32)])
+        pages(log, 2), pages(log, 2)
+        copy(store)
+        assert len(list(folder.iterdir())) == 3
+        assert made is not None
+        monkeypatch.setattr(made, "_most_bytes", made.folder.bytes)
+
+        log.append(*[draft(b"no room", 3, ttl_seconds=36000)] * 32)
+        for _ in range(3):
+            clock.advance(1000)
+            assert len(pages(log, 2)) == len(pages(log, 3)) == 32
+            copy(store)
+        assert len(segments(store)) == 8
+        clock.advance(700)
+        for _ in range(2):
+            copy(store)
+
+        assert len(list(folder.iterdir())) == 4
+        assert len(segments(store)) == 4
+        assert len(pages(log, 2)) == len(pages(log, 3)) == 32
+
+    def test_files_of_which_nothing_is_left_are_removed(
+        self, whole: Read, log: Log, store: SqliteStore, tmp_path: Path, clock: ManualClock
+    ) -> None:
+        log.delete(*[(1, message.id) for message in whole[::4]])
+        assert segments(store) == []
+
+        clock.advance(61)
+        copy(store)
+
+        assert list((tmp_path / "queuey.db-segments").iterdir()) == []
+
+    def test_they_go_first_when_the_disk_is_short(
+        self, whole: Read, log: Log, store: SqliteStore, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        monkeypatch.setattr(sqlite_file.SqliteFile, "is_short_of_room", lambda _self: True)
+        copy(store)
+
+        assert segments(store) == []
+        assert list((tmp_path / "queuey.db-segments").iterdir()) == []
+        for _ in range(3):
+            assert pages(log) == whole
+            copy(store)
+        assert segments(store) == []
+
+    def test_none_are_kept_where_the_setting_says_so(
+        self, ids: list[MessageId], log: Log, reopen: Callable[..., SqliteStore], tmp_path: Path
+    ) -> None:
+        log.store = store = reopen(0)
+        for _ in range(3):
+            assert [message.id for message in pages(log)] == ids
+            copy(store)
+
+        assert segments(store) == []
+        assert not (tmp_path / "queuey.db-segments").exists()
+
+    def test_what_changes_while_it_is_copied_is_not_kept(
+        self, ids: list[MessageId], log: Log, store: SqliteStore, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        read_copy = sqlite_segments.read_copy
+
+        def changed_meanwhile(*given: Any) -> Any:
+            made = read_copy(*given)
+            log.delete((1, ids[3]))
+            log.put((1, ids[20]), body=b"changed")
+            return made
+
+        pages(log), pages(log)
+        monkeypatch.setattr(sqlite_messages, "read_copy", changed_meanwhile)
+        copy(store)
+
+        assert sum(segments(store)) < 96
+        found = pages(log)
+        assert [message.id for message in found] == [id_ for id_ in ids if id_ != ids[3]]
+        assert found[19].body == b"changed"
+
+    def test_readers_miss_nothing_while_segments_come_and_go(self, whole: Read, log: Log, store: SqliteStore) -> None:
+        stay = [message.id for number, message in enumerate(whole) if number % 10]
+        wrong: list[Any] = []
+        over = threading.Event()
+
+        def read_on() -> None:
+            while not over.is_set():
+                found = [message.id for message in pages(log) if message.id in stay]
+                if found != stay:
+                    wrong.append(found)
+
+        readers = [threading.Thread(target=read_on) for _ in range(2)]
+        for reader in readers:
+            reader.start()
+        for message in whole[::10]:
+            log.delete((1, message.id))
+            while store.tidy_some():
+                pass
+        over.set()
+        for reader in readers:
+            reader.join()
+
+        assert wrong == []
+
+    def test_a_dropped_queue_leaves_none(self, whole: Read, log: Log, store: SqliteStore) -> None:
+        store.drop(log.queue.uuid).wait()
+        while store.has_refuse() and store.purge(2000).wait():
+            pass
+
+        assert segments(store) == []
+
+
+@pytest.fixture
+def copies(monkeypatch: pytest.MonkeyPatch) -> list[bool]:
+    """Of each page since: whether it came from a segment."""
+    found: list[bool] = []
+    page = PageBuilder.page
+
+    def noted(self: PageBuilder, *given: object) -> object:
+        made = page(self, *given)  # type: ignore[arg-type]
+        found.append(self.is_copy)
+        return made
+
+    monkeypatch.setattr(PageBuilder, "page", noted)
+    return found
+
+
+def pages(
+    log: Log,
+    partition: int = 1,
+    *,
+    after: MessageId = ZERO_ID,
+    upto: MessageId = MAX_ID,
+    limit: int = 20,
+    with_bodies: bool = True,
+) -> Read:
+    """All of a span, read as a stream is."""
+    found: Read = []
+    more = True
+    while more:
+        page = log.read(
+            partition,
+            after=after,
+            upto=min(upto, MessageId.last_of(log.watermark())),
+            limit=limit,
+            with_bodies=with_bodies,
+        )
+        assert len(page.messages) <= limit
+        found += page.messages
+        more = page.more
+        if page.messages:
+            after = page.messages[-1].id
+    return found
+
+
+def copy(store: SqliteStore) -> None:
+    """What the keeper does, until there is nothing more to do."""
+    while store.copy_some():
+        pass
+
+
+def segments(store: SqliteStore) -> list[int]:
+    """Messages of each, in order."""
+    rows = store._reader().ask("select messages from segments order by place, last_ticks, last_tail", (), list)
+    return [messages for (messages,) in rows]
+
+
+def test_spans_that_touch_are_one() -> None:
+    known = sqlite_segments._Ranges()
+    ends = [MessageId(ticks, 0) for ticks in range(10)]
+
+    assert not known.add(b"a", Span(ends[0], ends[2]))
+    assert not known.add(b"a", Span(ends[4], ends[5]))
+    assert known.add(b"a", Span(ends[0], ends[1]))
+    assert not known.add(b"b", Span(ends[0], ends[1]))
+    assert not known.add(b"a", Span(ends[2], ends[4]))
+    assert known.add(b"a", Span(ends[1], ends[5]))
+
+    assert known.take() == (b"a", Span(ends[0], ends[5]))
+    assert known.take() == (b"b", Span(ends[0], ends[1]))
+    assert known.take() is None
+
+
+def test_few_spans_are_remembered(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sqlite_segments, "_PLACES", 3)
+    known = sqlite_segments._Ranges()
+    for number in range(100):
+        known.add(b"a", Span(MessageId(3 * number, 0), MessageId(3 * number + 1, 0)))
+    for number in range(5):
+        known.add(b"%d" % number, Span(ZERO_ID, MAX_ID))
+
+    assert [known.take() is not None for _ in range(4)] == [True] * 3 + [False]
