@@ -25,7 +25,7 @@ from tests.services.spark import kafka_jars
 QUEUE = "events"
 """Filled as the pipeline's writer fills it: ten thousand messages a request, so they lie in packs from the start."""
 SEALED = "sealed"
-"""The same messages, appended ten at a time: rows, which are packed when they are read."""
+"""The same messages, appended ten at a time: rows, which are packed, and copied into segments, when they are read."""
 ALONE, ALONE_FEW = "alone", "alone-few"
 """The queues of one partition."""
 _AT_ONCE, _FEW_AT_ONCE = 10_000, 10
@@ -47,13 +47,28 @@ class Stage:
 
     plan: SparkPlan
     spark: SparkSession
-    server: Server
     kafka: Kafka
+    folder: Path
+    """Of the store."""
     events: Path
     """The messages as Parquet, as they were before anybody stored them."""
 
     def __post_init__(self) -> None:
         self._numbers = count()
+        self._serving = ExitStack()
+        self.server = self._serve(segments=False)
+
+    def _serve(self, *, segments: bool) -> Server:
+        """A server that knows fresh messages only, or makes segments of what is read more than once."""
+        self._serving.close()
+        self.has_segments = segments
+        variables = {} if segments else {"QUEUEY_STORAGE_SEGMENTS_MB": "0"}
+        server = self._serving.enter_context(queuey(self.folder, variables))
+        server.settle()
+        return server
+
+    def close(self) -> None:
+        self._serving.close()
 
     def fresh_queue(self) -> str:
         """The name of an empty one."""
@@ -89,10 +104,20 @@ class Stage:
         reader = self.spark.readStream.format("kafka")
         return reader.options(**self.of_kafka(**{"subscribe": topic, **RAISED, **options})).load()
 
+    def unseal(self) -> None:
+        """From here on all messages are as their writer left them, or as the first reader of all."""
+        if self.has_segments:
+            self.server = self._serve(segments=False)
+
     def seal(self) -> None:
-        """See to it that the messages of :data:`SEALED` are packed: they are read, and what follows is waited for."""
-        thrown_away(self.from_queuey(SEALED))
-        self.server.settle()
+        """From here on the messages of :data:`SEALED` are in segments: they are read often enough, and what follows is waited for."""
+        if not self.has_segments:
+            self.server = self._serve(segments=True)
+        for _ in range(3):
+            thrown_away(self.from_queuey(SEALED))
+            self.server.settle()
+        if not list(self.folder.glob("*-segments/*")):
+            raise BenchFailed("there are no segments")
 
     def rate(self, frame: DataFrame) -> float:
         """Rows a second of a frame with all messages."""
@@ -138,9 +163,8 @@ def staged(plan: SparkPlan) -> Iterator[Stage]:
         folder = plan.fresh("queuey")
         plan.tell(f"storing {plan.messages:,} messages, three times")
         fill(folder, plan)
-        server = running.enter_context(queuey(folder))
-        server.settle()
-        found = Stage(plan, spark, server, kafka, plan.fresh("events") / "events.parquet")
+        found = Stage(plan, spark, kafka, folder, plan.fresh("events") / "events.parquet")
+        running.callback(found.close)
         _fill_kafka(found)
         yield found
 
