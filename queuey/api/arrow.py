@@ -75,7 +75,7 @@ class ArrowForm:
             return self._ids(columns)
         if name in ("timestamp", "expires"):
             ticks = self._numbers(columns.ticks if name == "timestamp" else columns.expires_ticks)
-            return pa.array((ticks - EPOCH_TICKS) // 10).cast(kind)
+            return pa.Array.from_buffers(kind, len(columns), [None, pa.py_buffer((ticks - EPOCH_TICKS) // 10)])
         if name == "body":
             return self._bodies(columns.bodies, kind)
         values = columns.content_types if name == "content_type" else columns.keys
@@ -95,13 +95,11 @@ class ArrowForm:
 
     def _ids(self, columns: Columns) -> Any:
         """UUIDs of version 1: the low, middle and high words of the ticks, then the tail in its wire form."""
-        np = self._np
-        words = self._numbers(columns.ticks).astype(">i8").view(">u2").reshape(-1, 4)
-        made = np.empty((len(columns), 8), ">u2")
-        made[:, 0], made[:, 1], made[:, 2], made[:, 3] = words[:, 2], words[:, 3], words[:, 1], words[:, 0] | 0x1000
-        lows = self._numbers(columns.tails).view(np.uint64) ^ np.uint64(TAIL_MASK)
-        made[:, 4:] = lows.astype(">u8").view(">u2").reshape(-1, 4)
-        buffers = [None, self._pa.py_buffer(made.tobytes())]
+        ticks, tails = (self._numbers(column).view(self._np.uint64) for column in (columns.ticks, columns.tails))
+        made = self._np.empty((len(columns), 2), ">u8")
+        made[:, 0] = ticks << 32 | ticks >> 16 & 0xFFFF0000 | ticks >> 48 | 0x1000
+        made[:, 1] = tails ^ TAIL_MASK
+        buffers = [None, self._pa.py_buffer(made)]
         return self._pa.FixedSizeBinaryArray.from_buffers(self._pa.binary(16), len(columns), buffers)
 
     def end(self, mark: EndMark) -> Chunk:
