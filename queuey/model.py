@@ -281,6 +281,8 @@ def _joined(columns: Sequence[Any]) -> Sequence[Any]:
         return array("q", b"".join(columns))
     if all(type(column) is Bodies for column in columns):
         return Bodies.joined(columns)
+    if all(type(column) is Alike and column.value == columns[0].value for column in columns):
+        return Alike(columns[0].value, sum(map(len, columns)))
     return list(chain.from_iterable(columns))
 
 

@@ -274,10 +274,8 @@ def _names(names: Sequence[bytes | None]) -> bytes:
 
 
 def _read_names(data: bytes, messages: int) -> Sequence[str | None]:
-    if not data:
-        return (None,) * messages
-    if data[:1] == b"=":
-        return (data[1:].decode(),) * messages
+    if data[:1] in (b"", b"="):
+        return Alike(data[1:].decode() if data else None, messages)
     lengths = _array("i", data, 1, 4 * messages)
     places = pairwise(accumulate((max(length, 0) for length in lengths), initial=1 + 4 * messages))
     return [

@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 
 from queuey.errors import CorruptMessage
 from queuey.ids import MessageId
-from queuey.model import Bodies, Columns, Message, Page, Span
+from queuey.model import Alike, Bodies, Columns, Message, Page, Span
 from queuey.storage import packs
 from queuey.storage.packs import Head, Piece, cut, picked, read_head, read_rest
 from queuey.storage.seals import all_match, corrupt
@@ -290,7 +290,7 @@ def columns_of(head: Head, rest: Piece | None, chosen: Sequence[int]) -> tuple[C
     if rest is not None:
         return read_rest(head, rest, chosen)
     ticks, tails, expires = (picked(column, chosen) for column in head)
-    nothing = (None,) * len(chosen)
+    nothing = Alike(None, len(chosen))
     return Columns(ticks, tails, expires, nothing, nothing, Bodies(b"", (0,) * (len(chosen) + 1), 0)), ()
 
 
