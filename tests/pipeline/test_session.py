@@ -25,6 +25,7 @@ from qdo.pipeline.jobs.session import session
 spark = session("said", conf={"spark.sql.shuffle.partitions": "3"})
 print(spark.sparkContext.master, spark.conf.get("spark.sql.session.timeZone"), spark.conf.get("spark.driver.memory"),
       spark.conf.get("spark.sql.shuffle.partitions"), spark.conf.get("spark.ui.enabled"),
+      spark.conf.get("spark.sql.streaming.checkpointFileManagerClass").rpartition(".")[2],
       spark.range(3).rdd.map(lambda row: __import__("sys").executable).first(),
       spark.range(3).rdd.map(lambda row: __import__("pyspark").__file__).first())
 spark.read.format("queuey")
@@ -35,7 +36,10 @@ def test_without_a_word_it_is_this_machine_and_quiet() -> None:
     """Its own process: a session is one for all of a process."""
     done = subprocess.run([sys.executable, "-c", SAID], capture_output=True, text=True, timeout=120, check=False)
 
-    assert done.stdout.split() == ["local[*]", "UTC", "2g", "3", "false", sys.executable, pyspark.__file__], done.stderr
+    light = "FileSystemBasedCheckpointFileManager"
+    assert done.stdout.split() == ["local[*]", "UTC", "2g", "3", "false", light, sys.executable, pyspark.__file__], (
+        done.stderr
+    )
     # The virtual machine's own word about a module of Spark's, which nothing can be told to keep; nor can Spark's daemon of
     # Python processes, where one of them finds that nobody wants it any more.
     said = done.stderr.partition("Traceback")[0]
