@@ -79,10 +79,10 @@ def read_in_bulk(client: Client) -> None:
             pass
 
 
-def packed(database: Path) -> int:
-    """How many messages lie in packs."""
+def messages_in(database: Path, table: str) -> int:
+    """How many messages lie in packs, or have copies in segments."""
     look = apsw.Connection(str(database), flags=apsw.SQLITE_OPEN_READONLY)
-    rows: Any = look.execute("select total(messages) from packs").fetchall()
+    rows: Any = look.execute(f"select total(messages) from {table}").fetchall()
     look.close()
     return int(rows[0][0])
 
@@ -101,7 +101,8 @@ def test_kill_9_in_the_middle_of_writing_loses_nothing_acknowledged(
             reopened.append(node.start())
 
         stored = everything(node.client(), "q")
-        in_packs = packed(node.database)
+        streams = [{message.id: message.body for message in node.client().stream_ndjson("q")} for _ in range(3)]
+        in_packs, in_segments = (messages_in(node.database, table) for table in ("packs", "segments"))
         queues = [queue.name for queue in node.client().queues()]
 
     verdicts = [
@@ -115,6 +116,7 @@ def test_kill_9_in_the_middle_of_writing_loses_nothing_acknowledged(
         acked=sum(len(effects.certain) for effects in both),
         stored=len(stored),
         in_packs=in_packs,
+        in_segments=in_segments,
         lost=len(lost),
         unknown=sum(effects.unknown for effects in both),
         unacked_but_stored=sum(len(verdict.unacknowledged) for verdict in verdicts),
@@ -123,6 +125,7 @@ def test_kill_9_in_the_middle_of_writing_loses_nothing_acknowledged(
     assert all(effects.ok for effects in both)
     assert sum(effects.unknown for effects in both)
     assert in_packs
+    assert streams == [{message.id: message.body for message in stored}] * 3
     assert lost == []
     assert [verdict.wrong + verdict.from_nowhere for verdict in verdicts] == [[], []]
     assert set(singles.made) <= set(queues)
