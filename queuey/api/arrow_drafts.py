@@ -8,6 +8,7 @@ from struct import error as StructError  # noqa: N812
 from struct import unpack_from
 from typing import Any, TypeVar
 
+from queuey.api.arrow_bodies import ArrowBodies
 from queuey.api.calls import ARROW, Call
 from queuey.api.drafts import (
     DEFAULT_TTL_SECONDS,
@@ -42,8 +43,11 @@ def arrow_drafts(call: Call, queue: Queue, settings: Settings, now_ticks: int) -
             f"{rows} messages in one request; this server takes {settings.limits_max_batch_messages}"
         )
     problems = _RowProblems()
-    bodies = problems.bodies(columns["body"])
-    check_body_size(max(bodies, key=len, default=b""), settings)
+    bodies = columns["body"]
+    sizes = bodies.sizes()
+    check_body_size(sizes.max(initial=0), settings)
+    if bodies.column.null_count or not sizes.all():
+        problems.without_body(bodies)
     keys = problems.each("key", columns["key"], check_key)
     numbers = problems.numbers("partition", columns["partition"], 1, queue.partitions)
     ttls = problems.numbers("ttl", columns["ttl"], 1, MAX_TTL_SECONDS)
@@ -53,7 +57,7 @@ def arrow_drafts(call: Call, queue: Queue, settings: Settings, now_ticks: int) -
     onces = problems.each("idempotency_key", columns["idempotency_key"], once_key)
     partitions = _partitions(queue, numbers, keys, problems)
     problems.check()
-    own = _onces(onces, zip(bodies, numbers, ttls, kinds, keys, dues, strict=True))
+    own = _onces(onces, bodies, numbers, ttls, kinds, keys, dues)
     return Drafts(partitions, bodies, _whole(ttls, DEFAULT_TTL_SECONDS), kinds, keys, dues, own)
 
 
@@ -77,24 +81,21 @@ def _partitions(
     return [number or partition_for(queue, key) for number, key in zip(numbers, keys, strict=True)]
 
 
-def _onces(names: Sequence[str | None], asked: Iterable[tuple[Any, ...]]) -> Sequence[Once | None]:
+def _onces(names: Sequence[str | None], *asked: Sequence[Any]) -> Sequence[Once | None]:
     """The idempotency key of each message, bound to all that was asked of it."""
     if names.count(None) == len(names):
         return Alike(None, len(names))
-    return [None if name is None else Once(name, _digest(*rest)) for name, rest in zip(names, asked, strict=True)]
+    return [None if name is None else Once(name, _digest(*rest)) for name, *rest in zip(names, *asked, strict=True)]
 
 
 class _RowProblems(Problems):
     """Of a batch, whose rows are told by their index."""
 
-    def bodies(self, values: Sequence[bytes | None]) -> Sequence[bytes]:
-        """Bodies, none of which may be missing or empty."""
-        if all(values):
-            return values  # type: ignore[return-value]  # which is what was just looked at
-        for index, body in enumerate(values):
+    def without_body(self, bodies: Iterable[bytes | None]) -> None:
+        """Tell of those that are missing or empty."""
+        for index, body in enumerate(bodies):
             if not body:
                 self.add(f"{index}.body", "Required")
-        return [body or b"" for body in values]
 
     def add(self, field: str, text: str) -> None:
         """The first ones tell enough of a batch that is wrong throughout."""
@@ -134,7 +135,7 @@ def _digest(body: bytes, *rest: Any) -> bytes:
     return hashlib.sha256(repr(rest).encode() + b"\0" + body).digest()
 
 
-def _columns(call: Call) -> tuple[dict[str, Sequence[Any]], int]:
+def _columns(call: Call) -> tuple[dict[str, Any], int]:
     """The values of each column that a batch may have, and how many rows there are."""
     if call.media_type != ARROW:
         raise InvalidParameter(
@@ -154,13 +155,17 @@ def _columns(call: Call) -> tuple[dict[str, Sequence[Any]], int]:
     except (pa.ArrowException, OSError) as error:
         raise InvalidParameter(problems={"body": f"is not a whole Arrow IPC stream: {error}"}) from error
     _check_columns(pa, table)
-    found: dict[str, Sequence[Any]] = {name: Alike(None, len(table)) for name in WRITE_COLUMNS}
+    found: dict[str, Any] = {name: Alike(None, len(table)) for name in WRITE_COLUMNS}
     for name in table.column_names:
         column = table[name]
         if name == "deliver_at":
             column = column.cast(pa.timestamp("us", tz="UTC")).cast(pa.int64())
-        found[name] = (column.cast(pa.binary()) if name == "body" else column).to_pylist()
+        found[name] = _bodies(column.cast(pa.binary())) if name == "body" else column.to_pylist()
     return found, len(table)
+
+
+def _bodies(column: Any) -> ArrowBodies:
+    return ArrowBodies.of(column.chunk(0) if column.num_chunks == 1 else column.combine_chunks())
 
 
 def _check_columns(pa: Any, table: Any) -> None:

@@ -69,11 +69,11 @@ def ttl_of(call: Call, problems: Problems) -> int:
     return DEFAULT_TTL_SECONDS if text is None else problems.take("ttl", _TTL, text, DEFAULT_TTL_SECONDS)
 
 
-def check_body_size(body: bytes, settings: Settings) -> None:
+def check_body_size(size: int, settings: Settings) -> None:
     """:raises MessageTooLarge: over ``max_body_bytes``."""
     limit = settings.limits_max_body_bytes
-    if len(body) > limit:
-        raise MessageTooLarge(f"a message's body is {len(body)} bytes; this server takes {limit}")
+    if size > limit:
+        raise MessageTooLarge(f"a message's body is {size} bytes; this server takes {limit}")
 
 
 def raw_draft(call: Call, queue: Queue, settings: Settings, now_ticks: int) -> Draft:
@@ -81,7 +81,7 @@ def raw_draft(call: Call, queue: Queue, settings: Settings, now_ticks: int) -> D
     problems = Problems()
     if not call.body:
         problems.add("body", "Required")
-    check_body_size(call.body, settings)
+    check_body_size(len(call.body), settings)
     partition, key, due_ticks = 0, None, None
     if not _PLACING.isdisjoint(call.headers):
         partition, key, due_ticks = _placing(call, queue, now_ticks, problems)
@@ -127,7 +127,7 @@ def batch_drafts(call: Call, queue: Queue, settings: Settings, now_ticks: int) -
     drafts = [_entry_draft(entry, index, queue, now_ticks, problems) for index, entry in enumerate(entries)]
     problems.check()
     for draft in drafts:
-        check_body_size(draft.body, settings)
+        check_body_size(len(draft.body), settings)
     return drafts
 
 

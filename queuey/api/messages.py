@@ -68,13 +68,9 @@ async def _store(
     if appended.repeated:
         headers.append(("idempotency-replayed", "true"))
     else:
-        service.monitor.appended(queue.application, len(drafts), _size(drafts))
+        size = drafts.size if isinstance(drafts, Drafts) else sum([len(draft.body) for draft in drafts])
+        service.monitor.appended(queue.application, len(drafts), size)
     return appended.placed, headers
-
-
-def _size(drafts: Sequence[Draft]) -> int:
-    """Bytes of the bodies."""
-    return sum(map(len, drafts.bodies if isinstance(drafts, Drafts) else [draft.body for draft in drafts]))
 
 
 def _check_ttls(ttls: Sequence[int], least: int, *, batch: bool) -> None:
@@ -128,7 +124,7 @@ async def put(service: Service, call: Call, target: Target) -> Answer:
             raise InvalidMessageId(f"partition {number} is beyond the queue's {queue.partitions}")
     if not call.body:
         problems.add("body", "Required")
-    check_body_size(call.body, service.settings)
+    check_body_size(len(call.body), service.settings)
     ttl, content_type = ttl_of(call, problems), content_type_of(call, problems)
     key = problems.take("key", check_key, call.query.get("key"), None)
     problems.check()

@@ -19,13 +19,13 @@ from collections.abc import Iterable, Iterator, Sequence
 from functools import lru_cache
 from itertools import accumulate, pairwise, repeat
 from operator import itemgetter
-from typing import NamedTuple, TypeVar
+from typing import NamedTuple, TypeVar, cast
 
 from google_crc32c import extend as crc32c_extend
 from google_crc32c import value as crc32c
 
 from queuey.ids import MessageId
-from queuey.model import Alike, Bodies, Columns, Span
+from queuey.model import Alike, Bodies, Columns, Span, shifted
 
 __all__ = [
     "LEAST",
@@ -61,7 +61,7 @@ class Piece(NamedTuple):
     crc: int
 
     @classmethod
-    def of(cls, parts: Sequence[bytes]) -> Piece:
+    def of(cls, parts: Iterable[bytes | memoryview]) -> Piece:
         data = b"".join(parts)
         return cls(data, crc32c(data))
 
@@ -93,7 +93,7 @@ class Head(NamedTuple):
 
 def cut(columns: Columns) -> Iterator[Columns]:
     """Messages in runs of which each may be a pack, by number and by bytes."""
-    ends = list(accumulate(map(len, columns.bodies), initial=0))
+    ends, _ = _laid(columns.bodies)
     start, count = 0, len(columns)
     while start < count:
         room = bisect_right(ends, ends[start] + MOST_BYTES, start) - 1
@@ -110,14 +110,15 @@ def packed(columns: Columns) -> tuple[Piece, Piece]:
     kinds, keys = encoded(columns.content_types), encoded(columns.keys)
     kinds_part, keys_part = _names(kinds), _names(keys)
     crcs = _crcs(columns.ticks[0] ^ columns.tails[0], kinds, keys, columns.bodies)
+    ends, bodies = _laid(columns.bodies)
     numbers = [_numbers("q", values) for values in (columns.ticks, columns.tails, columns.expires_ticks)]
     rest = [
         _REST.pack(len(columns), len(kinds_part), len(keys_part)),
         _numbers("I", crcs),
-        _numbers("i", accumulate(map(len, columns.bodies), initial=0)),
+        _numbers("i", ends),
         kinds_part,
         keys_part,
-        *columns.bodies,
+        *bodies,
     ]
     return Piece.of([_HEAD.pack(len(columns)), *numbers]), Piece.of(rest)
 
@@ -151,8 +152,10 @@ def picked(column: Sequence[T], chosen: Sequence[int]) -> Sequence[T]:
     """The values of a column that are wanted."""
     if isinstance(chosen, range):
         return column if len(chosen) == len(column) else column[chosen.start : chosen.stop : chosen.step]
-    if isinstance(column, Alike):
-        return column[: len(chosen)]
+    if isinstance(column, range) and column.step == 1:
+        return cast("Sequence[T]", shifted("q", array("q", struct.pack(f"{len(chosen)}q", *chosen)), column.start))
+    if isinstance(column, Alike | Bodies):
+        return column.picked(chosen)
     return itemgetter(*chosen)(column) if len(chosen) > 1 else [column[at] for at in chosen]
 
 
@@ -226,8 +229,17 @@ def _parts(head: Head, data: bytes) -> tuple[Columns, Sequence[int]]:
     return Columns(*head, kinds, keys, Bodies(data, ends, bodies_at)), _array("I", data, crcs_at, 4 * messages)
 
 
+def _laid(bodies: Sequence[bytes]) -> tuple[Sequence[int], Sequence[bytes | memoryview]]:
+    """Where each begins and the one before it ends, and all of them in as few pieces as they come in."""
+    if isinstance(bodies, Bodies):
+        return bodies.places(), [bodies.whole()]
+    return [*accumulate(map(len, bodies), initial=0)], bodies
+
+
 def _numbers(code: str, values: Iterable[int]) -> bytes:
     """Little-endian on every machine."""
+    if isinstance(values, array) and sys.byteorder == "little":
+        return values.tobytes()
     if isinstance(values, range):
         return _rising(values, struct.calcsize(f"<{code}"))
     if isinstance(values, Alike):

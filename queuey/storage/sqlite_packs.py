@@ -85,11 +85,8 @@ def _behind_pack(transaction: Transaction, place: bytes, after: MessageId) -> Me
 
 def _insert_pack(transaction: Transaction, place: bytes, columns: Columns) -> None:
     head, rest = packed(columns)
-    ends = (*columns[0].id, *columns[-1].id)
-    transaction.look(
-        SQL["pack_insert"],
-        (place, *ends, len(columns), *_bounds(columns.expires_ticks), head.crc, rest.crc, head.data, rest.data),
-    )
+    known = (place, *_first_and_last(columns), len(columns), *_bounds(columns.expires_ticks))
+    transaction.look(SQL["pack_insert"], (*known, head.crc, rest.crc, head.data, rest.data))
 
 
 def _bounds(values: Sequence[int]) -> tuple[int, int]:
@@ -98,7 +95,12 @@ def _bounds(values: Sequence[int]) -> tuple[int, int]:
 
 
 def _any_between(transaction: Transaction, place: bytes, columns: Columns) -> bool:
-    return bool(transaction.execute(SQL["any_between"], (place, *columns[0].id, *columns[-1].id)))
+    return bool(transaction.execute(SQL["any_between"], (place, *_first_and_last(columns))))
+
+
+def _first_and_last(columns: Columns) -> tuple[int, int, int, int]:
+    """The ids of these two."""
+    return columns.ticks[0], columns.tails[0], columns.ticks[-1], columns.tails[-1]
 
 
 def _insert_rows(transaction: Transaction, place: bytes, columns: Columns, seals: Sequence[int]) -> None:
