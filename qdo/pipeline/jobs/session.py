@@ -41,7 +41,13 @@ _ON_ONE_MACHINE = {
     "spark.driver.host": "127.0.0.1",
     # A core has little to do in a small job, and 200 tasks of nothing take longer than the job.
     "spark.sql.adaptive.coalescePartitions.parallelismFirst": "false",
-    "spark.driver.extraJavaOptions": f"-Dlog4j2.configurationFile={Path(__file__).with_name('log4j2.properties').as_uri()}",
+    "spark.driver.extraJavaOptions": " ".join(
+        [
+            f"-Dlog4j2.configurationFile={Path(__file__).with_name('log4j2.properties').as_uri()}",
+            # Arrow asks before each value whether it is null, and Spark has asked already.
+            "-Darrow.enable_null_check_for_get=false",
+        ]
+    ),
 }
 
 
