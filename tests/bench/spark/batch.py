@@ -7,8 +7,9 @@ from statistics import median
 
 from pyspark.sql import DataFrame, DataFrameWriter
 
+from qdo.pipeline.jobs.archive import PARQUET
 from tests.bench.measure import BenchFailed, alternate, ratios
-from tests.bench.spark.stage import SEALED, Stage, check_rows, seconds, thrown_away
+from tests.bench.spark.stage import SEALED, Options, Stage, check_rows, seconds, thrown_away
 from tests.bench.table import Row, number
 
 NARROW = "message_id string, timestamp timestamp"
@@ -37,7 +38,9 @@ def parquet(stage: Stage) -> Iterator[Row]:
     ours = stage.from_queuey()
     folders = [str(stage.plan.fresh("archive") / "rows.parquet") for _ in range(stage.plan.rounds)]
     left = iter(folders)
-    below, above = alternate(lambda: stage.rate(ours), lambda: _archived(stage, ours, next(left)), stage.plan.rounds)
+    below, above = alternate(
+        lambda: stage.rate(ours), lambda: _archived(stage, ours, next(left), PARQUET), stage.plan.rounds
+    )
     yield Row(
         "archive to Parquet (snappy)",
         f"{number(median(below))} rows/s read without writing",
@@ -56,15 +59,15 @@ def sealed(stage: Stage) -> Iterator[Row]:
     ours = stage.from_queuey(SEALED)
     check_rows("queuey, sealed", ours, "body", stage.plan.messages)
     archive = str(stage.plan.fresh("archive") / "rows.parquet")
-    _archived(stage, ours, archive)
+    _archived(stage, ours, archive, {"compression": "snappy"})
     written, what = stage.spark.read.parquet(archive), "read, all columns, sealed"
     yield Row("processor time of a row read, sealed", "", stage.spent(lambda: thrown_away(ours)))
     yield _compared(stage, what, "of the same rows from Parquet (snappy)", written, ours, goal="ratio >= 0.7")
     yield _compared(stage, what, "by Spark's Kafka source", stage.from_kafka(), ours, goal="ratio >= 3.2")
 
 
-def _archived(stage: Stage, frame: DataFrame, folder: str) -> float:
-    written = frame.write.option("compression", "snappy")
+def _archived(stage: Stage, frame: DataFrame, folder: str, options: Options) -> float:
+    written = frame.write.options(**options)
     return stage.plan.messages / seconds(lambda: written.parquet(folder))
 
 
