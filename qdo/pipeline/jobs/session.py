@@ -82,26 +82,25 @@ def session(
     jvm: Any = spark._jvm  # noqa: SLF001 - nothing public says so
     jvm.SparkSession.setActiveSession(spark._jsparkSession)  # noqa: SLF001
     if is_one_process(spark.sparkContext.master or ""):
-        _light_checkpoints(spark, jvm)
+        _light_checkpoints(spark)
     return install(spark)
 
 
 _CHECKPOINTS = "spark.sql.streaming.checkpointFileManagerClass"
 _LIGHT = "org.apache.spark.sql.execution.streaming.checkpointing.FileSystemBasedCheckpointFileManager"
+_LIGHT_SINCE = (4, 3)
+"""The version of Spark from which on it has this name."""
 
 
-def _light_checkpoints(spark: SparkSession, jvm: Any) -> None:
+def _light_checkpoints(spark: SparkSession) -> None:
     """Have checkpoints written without programs of the system, unless the user chose how.
 
     What Spark takes by itself starts 20 for each micro-batch, most of them ``readlink``, which takes 70 ms of 150 (measured). Both write
     the same files, each aside and renamed, and refuse to write one twice.
     """
-    from py4j.protocol import Py4JError  # type: ignore[import-untyped]
-
-    if spark.conf.get(_CHECKPOINTS, None) is None:
-        with suppress(Py4JError):  # a version of Spark that has it elsewhere
-            jvm.java.lang.Class.forName(_LIGHT)
-            spark.conf.set(_CHECKPOINTS, _LIGHT)
+    version = tuple(int(number) for number in spark.version.split(".")[:2])
+    if version >= _LIGHT_SINCE and spark.conf.get(_CHECKPOINTS, None) is None:
+        spark.conf.set(_CHECKPOINTS, _LIGHT)
 
 
 def _start_apart(settings: Mapping[str, str]) -> None:
