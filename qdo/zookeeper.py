@@ -117,17 +117,22 @@ class ZooKeeperCoordinator(Coordinator):
             hosts=servers, timeout=session_seconds, connection_retry={"max_tries": -1, "max_delay": 2.0}, **kazoo
         )
         self._client.add_listener(self._state_changed)
-        if kazoo.get("use_ssl") and (trouble := _tls_trouble(self._client)):
-            self._client.close()
-            raise ConfigurationError(f"no TLS with ZooKeeper at {servers}: {trouble}")
+        self._check_tls(servers)
         try:
             self._client.start(timeout=connect_seconds)
         except KazooTimeoutError as error:
+            self._check_tls(servers)  # at first it may have been too busy to shake hands
             why = _tls_trouble(self._client, listen_seconds=1.0) if kazoo.get("use_ssl") else None
             self._client.close()
             said = f"no ZooKeeper answers at {servers} within {connect_seconds:g} s"
             raise CoordinatorUnavailable(f"{said}: {why}" if why else said) from error
         self._make_all(until=self._clock.elapsed() + connect_seconds)
+
+    def _check_tls(self, servers: str) -> None:
+        """:raises ConfigurationError: ZooKeeper does not prove who it is."""
+        if self._client.use_ssl and (trouble := _tls_trouble(self._client)):
+            self._client.close()
+            raise ConfigurationError(f"no TLS with ZooKeeper at {servers}: {trouble}")
 
     def _make_all(self, until: float) -> None:
         """Make what is missing. Answers may be lost on the way: all of it may be repeated."""

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from qdo import zookeeper as zookeeper_module
 from qdo.zookeeper import ZooKeeperCoordinator, security
 from queuey.errors import ConfigurationError, CoordinatorUnavailable
 from tests.coordination.parties import parts, place
@@ -90,6 +91,28 @@ def test_a_certificate_for_another_host_is_refused(closed: Closed, tmp_path: Pat
     ):
         ZooKeeperCoordinator(
             f"{ADDRESS}:{zookeeper.secure_port}", "app", "closed", **security(ca=str(closed.authority.file))
+        )
+
+
+def test_it_is_refused_as_well_where_the_first_look_came_too_early(
+    closed: Closed, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A ZooKeeper that has just begun may be too busy to shake hands in time."""
+    looks, look = [True], zookeeper_module._tls_trouble
+    monkeypatch.setattr(
+        zookeeper_module, "_tls_trouble", lambda *given, **how: None if looks and looks.pop() else look(*given, **how)
+    )
+    elsewhere = closed.authority.identity("elsewhere", "127.0.0.9")
+    with (
+        ZooKeeper(tmp_path / "zookeeper", trusts=closed.authority.file, shows=elsewhere.both) as zookeeper,
+        pytest.raises(ConfigurationError, match="IP address mismatch"),
+    ):
+        ZooKeeperCoordinator(
+            f"{ADDRESS}:{zookeeper.secure_port}",
+            "app",
+            "closed",
+            connect_seconds=1.0,
+            **security(ca=str(closed.authority.file)),
         )
 
 
