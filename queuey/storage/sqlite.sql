@@ -46,7 +46,8 @@ create table if not exists segments (    -- copies of packs that follow each oth
     head_bytes  integer not null,
     head_crc    integer not null,
     rest_bytes  integer not null,
-    rest_crc    integer not null
+    rest_crc    integer not null,
+    body_bytes  integer not null
 );
 create index if not exists segments_in_order on segments (place, last_ticks, last_tail);
 create trigger if not exists pack_gone after delete on packs begin  -- also where an older version opens the file
@@ -210,7 +211,7 @@ delete from packs where seq = ?1
 select length(rest) from packs where seq = ?1
 
 -- segments_ahead: the two that end first behind an id: it may lie in the first of them
-select first_pack, first_ticks, first_tail, last_ticks, last_tail, messages, earliest, file, at, head_bytes, head_crc, rest_bytes, rest_crc
+select first_pack, first_ticks, first_tail, last_ticks, last_tail, messages, earliest, file, at, head_bytes, head_crc, rest_bytes, rest_crc, body_bytes
 from segments where place = ?1 and (last_ticks, last_tail) > (?2, ?3) order by last_ticks, last_tail limit 2
 
 -- segment_over: whether one has the pack that ends with this id
@@ -220,13 +221,16 @@ select 1 from (
 ) where (first_ticks, first_tail) <= (?2, ?3)
 
 -- segment_insert: a new one
-insert into segments values (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12, ?13, ?14)
+insert into segments values (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12, ?13, ?14, ?15)
 
 -- segment_delete: one that cannot be used
 delete from segments where first_pack = ?1
 
 -- segments_delete: those of a file
 delete from segments where file = ?1
+
+-- segments_delete_all: where none are kept any more
+delete from segments
 
 -- segment_files: those that any segment is in
 select distinct file from segments

@@ -96,9 +96,12 @@ class Keeper:
                 self._checkpoint(connection)
                 self._note_moment()
                 more = self._tidy()
-            except (apsw.Error, QueueyError) as error:
+            except (apsw.Error, QueueyError, OSError) as error:
                 more = False
                 log.warning("the keeper's turn failed: %s", error)
+            except Exception:
+                more = False
+                log.exception("the keeper's turn failed")  # and go on: the log is to be copied and room given back
         connection.close()
 
     def _rested(self, seconds: float) -> bool:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import uuid
 from collections.abc import Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
@@ -44,6 +45,8 @@ from queuey.storage.sqlite_packs import insert, remove, seal
 from queuey.storage.sqlite_pages import Ask, PageBuilder, Wanted, message_in, one_row
 from queuey.storage.sqlite_segments import Segments, find_copy, keep, read_copy
 
+log = logging.getLogger(__name__)
+
 _READS = {
     (newest_first, with_bodies): SQL[
         ("read" if with_bodies else "ids") + ("_descending" if newest_first else "_ascending")
@@ -74,12 +77,15 @@ class SqliteMessages(SqliteFile, MessageStore):
         """:param segments_mb: of all segments together; 0 is none.
         :param how: see :class:`~queuey.storage.sqlite_file.SqliteFile`, as for the other parameters.
         """
-        has_segments = serve and segments_mb > 0
-        folder = path.with_name(path.name + "-segments")
-        self._segments = Segments(folder, segments_mb << 20) if has_segments else None
+        self._segments: Segments | None = None
         super().__init__(path, clock, ids, serve=serve, **how)
-        if self._read_only:
-            self._segments = None
+        if serve and not self._read_only:
+            segments = Segments(path.with_name(path.name + "-segments"), segments_mb << 20)
+            if segments_mb:
+                self._segments = segments
+            elif segments.folder.sizes:
+                self._tell(SQL["segments_delete_all"], ()).wait()
+                segments.folder.remove([*segments.folder.sizes])
 
     def append(self, request: AppendRequest) -> Promise[Appended]:
         return self._committer.submit(lambda transaction: self._append(transaction, request), grows=True)
@@ -205,12 +211,14 @@ class SqliteMessages(SqliteFile, MessageStore):
         builder = PageBuilder(wanted, reader.beside)
         began = perf_counter()
 
+        segments = self._segments if wanted.is_bulk else None
+
         def paged(rows: Any) -> Page:
-            segments = self._segments
             return builder.page(rows, segments.ahead(reader.beside, place, wanted) if segments is not None else None)
 
         try:
-            page = reader.ask(_READS[newest_first, with_bodies], (place, *span.after, *span.upto, now_ticks), paged)
+            ask = reader.ask if segments is None else reader.ask_lasting
+            page = ask(_READS[newest_first, with_bodies], (place, *span.after, *span.upto, now_ticks), paged)
             self._observer.took("read", perf_counter() - began)
             self._note_read(place, wanted, page, builder)
             return Promise.of(page)
@@ -308,7 +316,8 @@ class SqliteMessages(SqliteFile, MessageStore):
             return inspect(reader.beside, _place(partition), now_ticks)
 
     def tidy_some(self) -> bool:
-        return self.seal_some() or self.copy_some()
+        has_room = self._segments is None or self._made_room(self._segments)
+        return not self.is_short_of_room() and (self.seal_some() or (has_room and self.copy_some()))
 
     def seal_some(self) -> bool:
         """Make a pack of messages that a reader of many met one by one.
@@ -335,20 +344,25 @@ class SqliteMessages(SqliteFile, MessageStore):
         :returns: False if there is nothing more to do.
         """
         segments, now = self._segments, self._clock.now_ticks()
-        if segments is None or not self._made_room(segments, now) or (found := segments.take()) is None:
+        if segments is None or (found := segments.take()) is None:
             return False
         (place, span), reader = found, self._reader()
         with reader.snapshot():
             copy = find_copy(reader.beside, place, span, now)
-            pieces = read_copy(reader.beside, copy.packs) if copy.packs else None
+            columns = read_copy(reader.beside, copy.packs) if copy.packs else None
         segments.went_on(place, span, copy)
-        if pieces is not None:
-            where = segments.folder.append([piece.data for piece in pieces])
-            job = partial(keep, place=place, copy=copy, pieces=pieces, where=where, now_ticks=now)
-            self._committer.submit(job, grows=True).wait()
+        if columns is not None:
+            try:
+                written = segments.folder.append(columns)
+            except OSError as error:
+                log.warning("no segment could be written: %s", error)
+                return False
+            self._committer.submit(
+                partial(keep, place=place, copy=copy, written=written, now_ticks=now), grows=True
+            ).wait()
         return True
 
-    def _made_room(self, segments: Segments, now_ticks: int) -> bool:
+    def _made_room(self, segments: Segments) -> bool:
         """Forget segments that cannot be used, and those that there is no room for; whether there is some for new ones."""
         while segments.spoilt:
             self._tell(SQL["segment_delete"], (segments.spoilt.pop(),)).wait()
@@ -356,7 +370,7 @@ class SqliteMessages(SqliteFile, MessageStore):
             used = {number for (number,) in self._reader().ask(SQL["segment_files"], (), list)}
             segments.folder.remove([number for number in segments.folder.sizes if number not in used])
         is_short = self.is_short_of_room()
-        for number in [*segments.folder.sizes] if is_short else segments.unused(now_ticks):
+        for number in [*segments.folder.sizes] if is_short else segments.unused(self._clock.now_ticks()):
             self._tell(SQL["segments_delete"], (number,)).wait()
             segments.folder.remove([number])
         return segments.has_room and not is_short

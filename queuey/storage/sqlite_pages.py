@@ -41,6 +41,15 @@ class Wanted(NamedTuple):
     with_bodies: bool = True
     skip_corrupt: bool = False
 
+    @property
+    def is_bulk(self) -> bool:
+        """Whether it may come from a segment."""
+        return self.limit >= SEGMENT_MESSAGES and not self.newest_first
+
+
+SEGMENT_MESSAGES = 4000
+"""Of a segment at most: as many as a page of a stream has."""
+
 
 class PackEntry(NamedTuple):
     """What the index says of a pack."""
@@ -84,6 +93,7 @@ class Segment(NamedTuple):
     head_crc: int
     rest_bytes: int
     rest_crc: int
+    body_bytes: int
 
     @classmethod
     def of_index(cls, row: Row) -> Segment:
@@ -134,13 +144,25 @@ class PageBuilder:
         if page.more or not met:
             return page
         if page.messages:
-            return page._replace(more=True, corrupt=self._counted)
+            more = self._any(chain(met, rows))
+            return page._replace(more=True, corrupt=self._counted) if more else page
         inside, beyond = _parted(chain(met, rows), segment.last)
         found = opened(segment, inside)
         if found is None:
             return self._page(chain(inside, beyond, rows))
         self.is_copy = True
-        return Page(found, bool(beyond), self._passed)
+        return Page(found, self._any(chain(beyond, rows)), self._passed)
+
+    def _any(self, rows: Iterable[Row]) -> bool:
+        """Whether any message that is wanted lies in them, sound or not."""
+        span, now = self._wanted.span, self._wanted.now_ticks
+        for row in rows:
+            if row[7] is None or (entry := _entry(row)).is_whole(span, now):
+                return True
+            head = head_of(self._ask, entry.seq)
+            if head is None or entry.chosen(head, span, now):
+                return True
+        return False
 
     def _page(self, rows: Iterable[Row]) -> Page:
         _, limit, _, _, _, with_bodies, skip_corrupt = self._wanted
@@ -165,7 +187,7 @@ class PageBuilder:
     def _takes_pack(self, row: Row) -> bool:
         """Whether it has room for all of a pack that is wanted; else it takes as much as it can."""
         wanted = self._wanted
-        entry = PackEntry(MessageId(row[3], row[4]), MessageId(row[0], row[1]), row[5], row[6], row[7])
+        entry = _entry(row)
         if self._count == wanted.limit and entry.is_whole(wanted.span, wanted.now_ticks):
             return False
         head, rest = self._opened(entry.seq)
@@ -250,6 +272,11 @@ class PageBuilder:
             self._loose.append(_messages(self._rows, check=self._wanted.with_bodies))
             self._parts.append(self._loose[-1])
             self._rows = []
+
+
+def _entry(row: Row) -> PackEntry:
+    """Of ``read_ascending``."""
+    return PackEntry(MessageId(row[3], row[4]), MessageId(row[0], row[1]), row[5], row[6], row[7])
 
 
 def _before(first: MessageId, rows: Iterator[Row], met: list[Row]) -> Iterator[Row]:

@@ -19,6 +19,7 @@ from typing import NamedTuple
 
 from queuey.ids import TICKS_PER_SECOND, MessageId
 from queuey.model import Columns, Span
+from queuey.storage import sqlite_pages
 from queuey.storage.packs import Piece, packed, read_head
 from queuey.storage.sqlite_committer import Row, Transaction
 from queuey.storage.sqlite_file import SQL
@@ -26,10 +27,8 @@ from queuey.storage.sqlite_pages import Ahead, Ask, Segment, Wanted, columns_of,
 
 __all__ = ["Copy", "Segments", "find_copy", "keep", "read_copy"]
 
-MOST = 4000
-"""Messages of one at most: as many as a page of a stream has."""
 MOST_BYTES = 1 << 20
-"""Of one at most, besides ids and expiries."""
+"""Of the packs of one at most, besides ids and expiries: so its bodies fit into a page of a stream."""
 FILE_BYTES = 64 << 20
 """A file of this size is closed, and the next begun: room is given back by the file."""
 _SWEEP_SECONDS = 60.0
@@ -42,6 +41,18 @@ _WORTH, _FULL = 0.25, 0.9
 """Of what a segment may have: less between other messages is not worth one, and less at the end of what was read waits for more."""
 _LOOKED_AT = 1000
 """Packs and messages in none that the keeper looks at before it does something else."""
+
+
+class Written(NamedTuple):
+    """Where a segment lies in the files, and what tells that it is as it was written; as in the index."""
+
+    file: int
+    at: int
+    head_bytes: int
+    head_crc: int
+    rest_bytes: int
+    rest_crc: int
+    body_bytes: int
 
 
 class _File:
@@ -65,8 +76,10 @@ class _Folder:
         self._path = path
         self._files: dict[int, _File] = {}
         self._lock = threading.Lock()
-        self.sizes = {int(file.stem): file.stat().st_size for file in sorted(path.glob("*.segments"))}
+        files = [file for file in sorted(path.glob("*.segments")) if file.stem.isdecimal()]
+        self.sizes = {int(file.stem): file.stat().st_size for file in files}
         """Bytes of each file, by its number; the oldest first."""
+        self._newest = max(self.sizes, default=0)
 
     def columns(self, segment: Segment, *, with_bodies: bool) -> Columns | None:
         """Its messages, without bodies if nobody wants them; None if it is not as it was written."""
@@ -77,6 +90,7 @@ class _Folder:
                 self._read(segment.file, segment.at + segment.head_bytes, segment.rest_bytes), segment.rest_crc
             )
         if head is None or (rest is not None and not rest.is_sound):
+            self._let_go(segment.file)  # another file may have its name by now
             return None
         return columns_of(head, rest, range(segment.messages))[0]
 
@@ -94,28 +108,32 @@ class _Folder:
                 file = self._files[number] = _File(self._file(number))
             return file
 
-    def append(self, parts: Sequence[bytes]) -> tuple[int, int]:
-        """:returns: in which file, and where, they lie; they are not on disk yet.
-        :raises OSError: there is no room.
+    def append(self, columns: Columns) -> Written:
+        """Write a segment; it is not on disk yet.
+
+        :raises OSError: there is no room, or no folder can be made.
         """
-        number = next(reversed(self.sizes), 0)
-        if not number or self.sizes[number] >= FILE_BYTES:
-            number += 1
-            self._path.mkdir(exist_ok=True)
-        with self._file(number).open("ab") as file:
+        head, rest = packed(columns)
+        if self.sizes.get(self._newest, FILE_BYTES) >= FILE_BYTES:
+            self._newest += 1  # a number is used once in a process: somebody may read the file that had it
+        self._path.mkdir(exist_ok=True)
+        with self._file(self._newest).open("ab") as file:
             at = file.tell()
-            file.writelines(parts)
-            self.sizes[number] = file.tell()
-        return number, at
+            file.writelines([head.data, rest.data])
+            self.sizes[self._newest] = file.tell()
+        return Written(self._newest, at, len(head.data), head.crc, len(rest.data), rest.crc, columns.size)
 
     def remove(self, numbers: Sequence[int]) -> None:
         """Remove files. A reader that has one open reads on."""
         for number in numbers:
             del self.sizes[number]
-            with self._lock:
-                self._files.pop(number, None)
             with contextlib.suppress(OSError):
                 self._file(number).unlink()
+            self._let_go(number)
+
+    def _let_go(self, number: int) -> None:
+        with self._lock:
+            self._files.pop(number, None)
 
     def _file(self, number: int) -> Path:
         return self._path / f"{number:08}.segments"
@@ -182,7 +200,7 @@ class _Run:
 
     def takes(self, row: Row, size: int) -> bool:
         """Whether there was room for one more."""
-        if self._messages + row[5] > MOST or self._bytes + size > MOST_BYTES:
+        if self._messages + row[5] > sqlite_pages.SEGMENT_MESSAGES or self._bytes + size > MOST_BYTES:
             return False
         self.packs.append(row)
         self._messages, self._bytes = self._messages + row[5], self._bytes + size
@@ -191,7 +209,7 @@ class _Run:
     @property
     def share(self) -> float:
         """How much it has of what it may have."""
-        return max(self._messages / MOST, self._bytes / MOST_BYTES)
+        return max(self._messages / sqlite_pages.SEGMENT_MESSAGES, self._bytes / MOST_BYTES)
 
 
 def find_copy(ask: Ask, place: bytes, span: Span, now_ticks: int) -> Copy:
@@ -222,39 +240,28 @@ def _size_of(ask: Ask, place: bytes, row: Row, now_ticks: int) -> int | None:
     if row[7] is None or row[6] <= now_ticks or ask(SQL["segment_over"], (place, *row[:2])).fetchall():
         return None
     ((size,),) = ask(SQL["pack_size"], (row[7],)).fetchall()
-    return int(size)
+    return None if size is None else int(size)  # damage may make anything of it
 
 
-def read_copy(ask: Ask, packs: Sequence[Row]) -> tuple[Piece, Piece] | None:
-    """Head and rest of a segment; None if a pack is damaged."""
+def read_copy(ask: Ask, packs: Sequence[Row]) -> Columns | None:
+    """Their messages; None if a pack is damaged."""
     parts = []
     for row in packs:
         head, rest = pack_of(ask, row[7])
         if head is None or not rest.is_sound:
             return None
         parts.append(columns_of(head, rest, range(row[5]))[0])
-    return packed(Columns.joined(parts))
+    return Columns.joined(parts)
 
 
-def keep(
-    transaction: Transaction,
-    place: bytes,
-    copy: Copy,
-    pieces: tuple[Piece, Piece],
-    where: tuple[int, int],
-    now_ticks: int,
-) -> None:
-    """Note a segment, unless something changed since its packs were read.
-
-    :param where: its file, and where in it it begins.
-    """
-    span, (head, rest) = copy.span, pieces
+def keep(transaction: Transaction, place: bytes, copy: Copy, written: Written, now_ticks: int) -> None:
+    """Note a segment, unless something changed since its packs were read."""
+    span = copy.span
     if transaction.execute(SQL["ids_ascending"], (place, *span.after, *span.upto, now_ticks)) != copy.packs:
         return
     messages, earliest = sum([row[5] for row in copy.packs]), min([row[6] for row in copy.packs])
     ends = (*copy.packs[0][3:5], *span.upto)
-    sizes = (len(head.data), head.crc, len(rest.data), rest.crc)
-    transaction.look(SQL["segment_insert"], (copy.packs[0][7], place, *ends, messages, earliest, *where, *sizes))
+    transaction.look(SQL["segment_insert"], (copy.packs[0][7], place, *ends, messages, earliest, *written))
 
 
 class Segments:
@@ -277,13 +284,11 @@ class Segments:
 
     def ahead(self, ask: Ask, place: bytes, wanted: Wanted) -> Ahead | None:
         """The first segment that begins in a span, if it may be a page."""
-        if wanted.limit < MOST or wanted.newest_first:
-            return None
         for row in ask(SQL["segments_ahead"], (place, *wanted.span.after)).fetchall():
             found = Segment.of_index(row)
             if found.first > wanted.span.after:
                 is_fit = found.last <= wanted.span.upto and found.earliest_ticks > wanted.now_ticks
-                has_room = not wanted.with_bodies or found.rest_bytes <= wanted.max_bytes
+                has_room = not wanted.with_bodies or found.body_bytes <= wanted.max_bytes
                 return (found, partial(self._opened, wanted)) if is_fit and has_room else None
         return None
 
@@ -297,7 +302,7 @@ class Segments:
     def was_read(self, place: bytes, wanted: Wanted, last: MessageId) -> None:
         """A page came from packs, up to this message: what readers of many meet so for the second time is wanted."""
         span = Span(wanted.span.after, last)
-        if wanted.limit >= MOST and self._met.add(place, span):
+        if wanted.is_bulk and self._met.add(place, span):
             self._wanted.add(place, span)
 
     def take(self) -> tuple[bytes, Span] | None:

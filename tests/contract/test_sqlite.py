@@ -24,7 +24,7 @@ from queuey.errors import (
 from queuey.ids import MAX_ID, ZERO_ID, IdGenerator, MessageId
 from queuey.model import MAX_GENERATION, Columns, Consistency, Once, Page, PartitionId, Span
 from queuey.promise import Promise, begin
-from queuey.storage import packs, sqlite_keeper, sqlite_segments
+from queuey.storage import packs, sqlite_keeper, sqlite_pages
 from queuey.storage.contract import MessageStoreContract, MetadataStoreContract
 from queuey.storage.contract.common import SECOND, STRONG, Log, StoreContract, client_id, done, draft
 from queuey.storage.contract.metadata import key, queue
@@ -104,7 +104,7 @@ class TestSegments(MessageStoreContract):
     ) -> Iterator[SqliteStore]:
         for name, value in (("LEAST", 2), ("MOST", 2), ("MOST_BYTES", 100)):
             monkeypatch.setattr(packs, name, value)
-        monkeypatch.setattr(sqlite_segments, "MOST", 4)
+        monkeypatch.setattr(sqlite_pages, "SEGMENT_MESSAGES", 4)
         store = _CopyingStore(tmp_path / "queuey.db", clock, ids)
         yield store
         store.close()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 import threading
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -13,7 +14,7 @@ import pytest
 from queuey.clock import ManualClock
 from queuey.ids import MAX_ID, ZERO_ID, IdGenerator, MessageId
 from queuey.model import Message, Span
-from queuey.storage import packs, sqlite_file, sqlite_keeper, sqlite_messages, sqlite_segments
+from queuey.storage import packs, sqlite_file, sqlite_keeper, sqlite_messages, sqlite_pages, sqlite_segments
 from queuey.storage.contract.common import Log, StoreContract, draft
 from queuey.storage.sqlite import SqliteStore
 from queuey.storage.sqlite_backup import backup
@@ -30,7 +31,7 @@ class TestSegments(StoreContract):
         monkeypatch.setattr(sqlite_keeper, "TURN_SECONDS", 3600.0)
         for name, value in (("LEAST", 2), ("MOST", 4)):
             monkeypatch.setattr(packs, name, value)
-        monkeypatch.setattr(sqlite_segments, "MOST", 16)
+        monkeypatch.setattr(sqlite_pages, "SEGMENT_MESSAGES", 16)
 
     @pytest.fixture
     def reopen(self, tmp_path: Path, clock: ManualClock) -> Iterator[Callable[..., SqliteStore]]:
@@ -324,6 +325,86 @@ class TestSegments(StoreContract):
 
         assert wrong == []
 
+    def test_who_passes_over_a_segment_reads_its_packs_as_they_were(
+        self, whole: Read, log: Log, store: SqliteStore, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        """The page is of one state of the database, also where the segment is the last that the span has."""
+
+        def refused(self: sqlite_segments.Segments, *given: Any) -> None:
+            log.delete((1, whole[3].id))
+            log.append(*[draft(b"of another", 2)] * 4)
+
+        monkeypatch.setattr(sqlite_segments.Segments, "_opened", refused)
+
+        assert list(log.read(upto=whole[15].id, limit=20).messages) == whole[:16]
+
+    @pytest.mark.parametrize("by", ["nothing", "a file"])
+    def test_the_folder_may_be_taken_away_at_any_time(
+        self, whole: Read, log: Log, store: SqliteStore, tmp_path: Path, copies: list[bool], by: str
+    ) -> None:
+        folder = tmp_path / "queuey.db-segments"
+        assert pages(log) == whole
+        shutil.rmtree(folder)
+        if by == "a file":
+            folder.write_text("in its place")
+        log.append(*[draft(b"more", 2)] * 40)
+
+        for _ in range(4):
+            assert pages(log) == whole
+            assert len(pages(log, 2)) == 40
+            copy(store)
+
+        copies.clear()
+        assert len(pages(log, 2)) == 40
+        assert any(copies) == (by == "nothing")
+
+    def test_messages_with_many_names_are_copied_as_well(
+        self, log: Log, store: SqliteStore, copies: list[bool], monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        """A name that a pack has once is in a segment with each of its messages."""
+        monkeypatch.setattr(sqlite_segments, "MOST_BYTES", 4000)
+        for number in range(16):
+            log.append(*[draft(b"x" * 100, key=f"{number}" * 100)] * 4)
+        for _ in range(2):
+            found = pages(log, max_bytes=4000)
+        copy(store)
+        copies.clear()
+
+        assert pages(log, max_bytes=4000) == found
+        assert any(copies)
+
+    def test_there_is_no_more_where_all_that_is_left_has_expired(
+        self, log: Log, store: SqliteStore, clock: ManualClock
+    ) -> None:
+        ids = [
+            place.id
+            for place in log.append(
+                *[draft(b"%d" % number, ttl_seconds=5 if number in (16, 17) else 3600) for number in range(40)]
+            ).placed
+        ]
+        pages(log), pages(log)
+        copy(store)
+        assert segments(store) == [16, 16]
+        clock.advance(60)
+
+        page = log.read(upto=ids[17], limit=20)
+
+        assert ([message.id for message in page.messages], page.more) == (ids[:16], False)
+
+    def test_what_else_lies_in_the_folder_is_left_alone(
+        self, whole: Read, log: Log, reopen: Callable[..., SqliteStore], tmp_path: Path
+    ) -> None:
+        other = tmp_path / "queuey.db-segments" / "copy of 1.segments"
+        other.write_text("mine")
+        log.store = store = reopen()
+        assert pages(log) == whole
+
+        log.store = store = reopen(0)
+
+        assert pages(log) == whole
+        assert segments(store) == []
+        assert [file.name for file in other.parent.iterdir()] == [other.name]
+
     def test_a_dropped_queue_leaves_none(self, whole: Read, log: Log, store: SqliteStore) -> None:
         store.drop(log.queue.uuid).wait()
         while store.has_refuse() and store.purge(2000).wait():
@@ -354,7 +435,7 @@ def pages(
     after: MessageId = ZERO_ID,
     upto: MessageId = MAX_ID,
     limit: int = 20,
-    with_bodies: bool = True,
+    **how: Any,
 ) -> Read:
     """All of a span, read as a stream is."""
     found: Read = []
@@ -365,7 +446,7 @@ def pages(
             after=after,
             upto=min(upto, MessageId.last_of(log.watermark())),
             limit=limit,
-            with_bodies=with_bodies,
+            **how,
         )
         assert len(page.messages) <= limit
         found += page.messages
@@ -377,7 +458,7 @@ def pages(
 
 def copy(store: SqliteStore) -> None:
     """What the keeper does, until there is nothing more to do."""
-    while store.copy_some():
+    while store.tidy_some():
         pass
 
 
