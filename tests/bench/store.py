@@ -22,10 +22,10 @@ _DRAFTS = 1000
 
 
 @contextmanager
-def open_store(folder: Path) -> Iterator[SqliteStore]:
+def open_store(folder: Path, *, segments_mb: int = 1024) -> Iterator[SqliteStore]:
     """As ``queuey serve --data folder`` opens it."""
     clock = SystemClock()
-    store = SqliteStore(folder / "queuey.db", clock, IdGenerator(clock))
+    store = SqliteStore(folder / "queuey.db", clock, IdGenerator(clock), segments_mb=segments_mb)
     try:
         yield store
     finally:

@@ -1,0 +1,60 @@
+"""Pages of a stream from the store alone: from packs, and from the copies of them that are kept for readers of many."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from statistics import median
+
+from queuey.clock import SystemClock
+from queuey.ids import MAX_ID, ZERO_ID
+from queuey.model import Queue, Span
+from queuey.storage.sqlite import SqliteStore
+from tests.bench.measure import BenchFailed, alternate, rate_of, ratios, until
+from tests.bench.plan import Plan
+from tests.bench.store import fill, make_queue, open_store
+from tests.bench.table import Row, number
+
+_ROWS, _BYTES = 4000, 1 << 20
+_PATIENCE_SECONDS = 60
+
+
+def measure(plan: Plan) -> Iterator[Row]:
+    """Two stores with the same messages, one of which keeps no segments."""
+    with open_store(plan.fresh("packs"), segments_mb=0) as plain, open_store(plan.fresh("segments")) as copied:
+        from_packs, from_segments = (make_queue(store, "q", 1) for store in (plain, copied))
+        fill(plain, [from_packs], plan.rows)
+        fill(copied, [from_segments], plan.rows)
+        rows = _read_all(plain, from_packs)
+        for _ in range(2):
+            if _read_all(copied, from_segments) != rows:
+                raise BenchFailed("the stores have not the same messages")
+        most = rows - _ROWS  # what is left at the end may fill no segment
+        until(lambda: _in_segments(copied) >= most, _PATIENCE_SECONDS, "the keeper to copy what was read twice")
+        below, ours = alternate(
+            lambda: rate_of(lambda: _read_all(plain, from_packs), plan.seconds),
+            lambda: rate_of(lambda: _read_all(copied, from_segments), plan.seconds),
+            plan.rounds,
+        )
+        yield Row(
+            "pages of 4,000 from the store alone, in segments",
+            f"{number(median(below))} msg/s from packs",
+            f"{number(median(ours))} msg/s",
+            ratios(ours, below),
+        )
+
+
+def _in_segments(store: SqliteStore) -> int:
+    """How many messages have copies."""
+    ((messages,),) = store._reader().ask("select total(messages) from segments", (), list)
+    return int(messages)
+
+
+def _read_all(store: SqliteStore, queue: Queue) -> int:
+    """:returns: how many messages there are."""
+    after, count, more, now = ZERO_ID, 0, True, SystemClock().now_ticks()
+    while more:
+        page = store.read(queue.partition(1), Span(after, MAX_ID), limit=_ROWS, now_ticks=now, max_bytes=_BYTES).wait()
+        more, count = page.more, count + len(page.messages)
+        if page.messages:
+            after = page.messages[-1].id
+    return count
