@@ -179,12 +179,20 @@ def append_some(effects: Effects, client: Client) -> None:
     effects.append(bodies, lambda: client.append_batch("q", bodies))
 
 
+def is_whole(database: Path) -> bool:
+    """Whether nothing is wrong in it; a copy that was torn in the middle may be too far gone to be asked."""
+    look = apsw.Connection(str(database), flags=apsw.SQLITE_OPEN_READONLY)
+    try:
+        return look.execute("pragma integrity_check").fetchall() == [("ok",)]
+    except apsw.Error:
+        return False
+    finally:
+        look.close()
+
+
 def restored(folder: Path) -> list[Place]:
     """What a server finds in a copy; nothing counts in one that is not whole in itself."""
-    look = apsw.Connection(str(folder / "data" / "queuey.db"), flags=apsw.SQLITE_OPEN_READONLY)
-    whole = look.execute("pragma integrity_check").fetchall() == [("ok",)]
-    look.close()
-    if not whole:
+    if not is_whole(folder / "data" / "queuey.db"):
         return []
     with Node(folder) as node:
         try:
