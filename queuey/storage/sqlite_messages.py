@@ -209,15 +209,14 @@ class SqliteMessages(SqliteFile, MessageStore):
         reader, place = self._reader(), _place(partition)
         wanted = Wanted(span, limit, now_ticks, newest_first, max_bytes, with_bodies, skip_corrupt)
         builder = PageBuilder(wanted, reader.beside)
-        began = perf_counter()
-
         segments = self._segments if wanted.is_bulk else None
 
         def paged(rows: Any) -> Page:
             return builder.page(rows, segments.ahead(reader.beside, place, wanted) if segments is not None else None)
 
+        ask = reader.ask if segments is None else reader.ask_lasting
+        began = perf_counter()
         try:
-            ask = reader.ask if segments is None else reader.ask_lasting
             page = ask(_READS[newest_first, with_bodies], (place, *span.after, *span.upto, now_ticks), paged)
             self._observer.took("read", perf_counter() - began)
             self._note_read(place, wanted, page, builder)
@@ -316,8 +315,9 @@ class SqliteMessages(SqliteFile, MessageStore):
             return inspect(reader.beside, _place(partition), now_ticks)
 
     def tidy_some(self) -> bool:
-        has_room = self._segments is None or self._made_room(self._segments)
-        return not self.is_short_of_room() and (self.seal_some() or (has_room and self.copy_some()))
+        is_short = self.is_short_of_room()
+        has_room = self._segments is not None and self._made_room(self._segments, is_short=is_short)
+        return not is_short and (self.seal_some() or (has_room and self.copy_some()))
 
     def seal_some(self) -> bool:
         """Make a pack of messages that a reader of many met one by one.
@@ -362,18 +362,20 @@ class SqliteMessages(SqliteFile, MessageStore):
             ).wait()
         return True
 
-    def _made_room(self, segments: Segments) -> bool:
-        """Forget segments that cannot be used, and those that there is no room for; whether there is some for new ones."""
+    def _made_room(self, segments: Segments, *, is_short: bool) -> bool:
+        """Forget segments that cannot be used, and those that there is no room for; whether there is some for new ones.
+
+        :param is_short: the disk is: then none stays.
+        """
         while segments.spoilt:
             self._tell(SQL["segment_delete"], (segments.spoilt.pop(),)).wait()
         if segments.is_due(self._clock.elapsed()):
             used = {number for (number,) in self._reader().ask(SQL["segment_files"], (), list)}
             segments.folder.remove([number for number in segments.folder.sizes if number not in used])
-        is_short = self.is_short_of_room()
         for number in [*segments.folder.sizes] if is_short else segments.unused(self._clock.now_ticks()):
             self._tell(SQL["segments_delete"], (number,)).wait()
             segments.folder.remove([number])
-        return segments.has_room and not is_short
+        return segments.has_room
 
     def drop(self, queue: uuid.UUID) -> Promise[None]:
         def job(transaction: Transaction) -> None:

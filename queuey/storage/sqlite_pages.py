@@ -79,14 +79,9 @@ class PackEntry(NamedTuple):
         return [at for at in inside if head.expires_ticks[at] > now_ticks]
 
 
-class Segment(NamedTuple):
-    """What the index says of a copy of packs that follow each other, see :mod:`queuey.storage.sqlite_segments`."""
+class Written(NamedTuple):
+    """Where a segment lies in its files, and what tells that it is as it was written; as in the index."""
 
-    first_pack: int
-    first: MessageId
-    last: MessageId
-    messages: int
-    earliest_ticks: int
     file: int
     at: int
     head_bytes: int
@@ -95,9 +90,20 @@ class Segment(NamedTuple):
     rest_crc: int
     body_bytes: int
 
+
+class Segment(NamedTuple):
+    """What the index says of a copy of packs that follow each other, see :mod:`queuey.storage.sqlite_segments`."""
+
+    first_pack: int
+    first: MessageId
+    last: MessageId
+    messages: int
+    earliest_ticks: int
+    written: Written
+
     @classmethod
     def of_index(cls, row: Row) -> Segment:
-        return cls(row[0], MessageId(*row[1:3]), MessageId(*row[3:5]), *row[5:])
+        return cls(row[0], MessageId(*row[1:3]), MessageId(*row[3:5]), row[5], row[6], Written(*row[7:]))
 
     def is_of(self, rows: Sequence[Row]) -> bool:
         """Whether what lies between its ends is what it was made of: one of its packs that went would have taken it along.

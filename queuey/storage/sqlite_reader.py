@@ -41,20 +41,19 @@ class Reader:
         One statement is one short read transaction, of which what ``shape`` asks by :meth:`beside` is part.
         """
         with self._lock:
-            rows = self._connection.execute(sql, bindings)
-            try:
-                return shape(rows)
-            finally:
-                rows.close(True)
+            return self._shaped(sql, bindings, shape)
 
     def ask_lasting(self, sql: str, bindings: tuple[Any, ...], shape: Callable[[Any], T]) -> T:
         """As :meth:`ask`, for a ``shape`` that asks further questions after it took the last row: the transaction lasts as long."""
         with self.snapshot():
-            rows = self._connection.execute(sql, bindings)
-            try:
-                return shape(rows)
-            finally:
-                rows.close(True)
+            return self._shaped(sql, bindings, shape)
+
+    def _shaped(self, sql: str, bindings: tuple[Any, ...], shape: Callable[[Any], T]) -> T:
+        rows = self._connection.execute(sql, bindings)
+        try:
+            return shape(rows)
+        finally:
+            rows.close(True)
 
     def beside(self, sql: str, bindings: tuple[Any, ...]) -> Any:
         """The rows of a further statement, for who is inside of :meth:`ask` or :meth:`snapshot`; to be taken all, or closed."""

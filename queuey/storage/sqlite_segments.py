@@ -23,7 +23,7 @@ from queuey.storage import sqlite_pages
 from queuey.storage.packs import Piece, packed, read_head
 from queuey.storage.sqlite_committer import Row, Transaction
 from queuey.storage.sqlite_file import SQL
-from queuey.storage.sqlite_pages import Ahead, Ask, Segment, Wanted, columns_of, pack_of
+from queuey.storage.sqlite_pages import Ahead, Ask, Segment, Wanted, Written, columns_of, pack_of
 
 __all__ = ["Copy", "Segments", "find_copy", "keep", "read_copy"]
 
@@ -41,18 +41,6 @@ _WORTH, _FULL = 0.25, 0.9
 """Of what a segment may have: less between other messages is not worth one, and less at the end of what was read waits for more."""
 _LOOKED_AT = 1000
 """Packs and messages in none that the keeper looks at before it does something else."""
-
-
-class Written(NamedTuple):
-    """Where a segment lies in the files, and what tells that it is as it was written; as in the index."""
-
-    file: int
-    at: int
-    head_bytes: int
-    head_crc: int
-    rest_bytes: int
-    rest_crc: int
-    body_bytes: int
 
 
 class _File:
@@ -83,14 +71,11 @@ class _Folder:
 
     def columns(self, segment: Segment, *, with_bodies: bool) -> Columns | None:
         """Its messages, without bodies if nobody wants them; None if it is not as it was written."""
-        head = read_head(Piece(self._read(segment.file, segment.at, segment.head_bytes), segment.head_crc))
-        rest = None
-        if with_bodies:
-            rest = Piece(
-                self._read(segment.file, segment.at + segment.head_bytes, segment.rest_bytes), segment.rest_crc
-            )
+        number, at, head_bytes, head_crc, rest_bytes, rest_crc, _ = segment.written
+        head = read_head(Piece(self._read(number, at, head_bytes), head_crc))
+        rest = Piece(self._read(number, at + head_bytes, rest_bytes), rest_crc) if with_bodies else None
         if head is None or (rest is not None and not rest.is_sound):
-            self._let_go(segment.file)  # another file may have its name by now
+            self._let_go(number)  # another file may have its name by now
             return None
         return columns_of(head, rest, range(segment.messages))[0]
 
@@ -288,12 +273,12 @@ class Segments:
             found = Segment.of_index(row)
             if found.first > wanted.span.after:
                 is_fit = found.last <= wanted.span.upto and found.earliest_ticks > wanted.now_ticks
-                has_room = not wanted.with_bodies or found.body_bytes <= wanted.max_bytes
+                has_room = not wanted.with_bodies or found.written.body_bytes <= wanted.max_bytes
                 return (found, partial(self._opened, wanted)) if is_fit and has_room else None
         return None
 
     def _opened(self, wanted: Wanted, segment: Segment, rows: Sequence[Row]) -> Columns | None:
-        self._used[segment.file] = wanted.now_ticks
+        self._used[segment.written.file] = wanted.now_ticks
         found = self.folder.columns(segment, with_bodies=wanted.with_bodies) if segment.is_of(rows) else None
         if found is None:
             self.spoilt.add(segment.first_pack)

@@ -48,10 +48,13 @@ class _PackingStore(SqliteStore):
     """Packs whatever it can before each look."""
 
     def read(self, partition: PartitionId, span: Span, **how: Any) -> Promise[Page]:
-        self._loose[partition.queue.bytes + bytes([partition.number])] = ZERO_ID
+        self.put_together(partition.queue.bytes + bytes([partition.number]))
+        return super().read(partition, span, **how)
+
+    def put_together(self, place: bytes) -> None:
+        self._loose[place] = ZERO_ID
         while self.seal_some():
             pass
-        return super().read(partition, span, **how)
 
 
 class TestPacks(MessageStoreContract):
@@ -72,16 +75,19 @@ class _CopyingStore(_PackingStore):
     """Makes segments of what it packed, and goes on where a page ended before one, or with it."""
 
     def read(self, partition: PartitionId, span: Span, **how: Any) -> Promise[Page]:
-        place, everything = partition.queue.bytes + bytes([partition.number]), Wanted(Span(), 1000, 0)
-        assert self._segments is not None
-        for _ in range(2):
-            self._segments.was_read(place, everything, MessageId.last_of(self.watermark(Consistency.STRONG)))
-        while self.tidy_some():
-            pass
         return begin(self._whole(partition, span, how))
 
+    def put_together(self, place: bytes) -> None:
+        super().put_together(place)
+        assert self._segments is not None
+        for _ in range(2):
+            last = MessageId.last_of(self.watermark(Consistency.STRONG))
+            self._segments.was_read(place, Wanted(Span(), 1000, 0), last)
+        while self.tidy_some():
+            pass
+
     async def _whole(self, partition: PartitionId, span: Span, how: dict[str, Any]) -> Page:
-        page = await SqliteStore.read(self, partition, span, **how)
+        page = await _PackingStore.read(self, partition, span, **how)
         while page.more and page.messages and not how.get("newest_first"):
             left = how["limit"] - len(page.messages)
             room = how.get("max_bytes", 4 << 20) - Columns.of(page.messages).size

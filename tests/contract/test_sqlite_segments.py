@@ -177,13 +177,7 @@ class TestSegments(StoreContract):
         assert copies == [True] * 6 + [False]
 
     def test_they_are_there_after_a_restart_and_not_in_a_backup(
-        self,
-        whole: Read,
-        store: SqliteStore,
-        reopen: Callable[..., SqliteStore],
-        log: Log,
-        tmp_path: Path,
-        copies: list[bool],
+        self, whole: Read, reopen: Callable[..., SqliteStore], log: Log, tmp_path: Path, copies: list[bool]
     ) -> None:
         backup(tmp_path / "queuey.db", tmp_path / "copy.db")
         with apsw.Connection(str(tmp_path / "copy.db")) as copied:
