@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections import defaultdict
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from math import ceil
 from typing import TYPE_CHECKING, Any
@@ -52,6 +52,12 @@ class QueueyStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._newest: Offsets | None = None
         self._counts: dict[tuple[str, int, MessageId, MessageId], int] = {}
         """Messages of the spans that were planned last."""
+        self._waited = 0
+        """Partitions that had messages at the last look."""
+        self._more: set[tuple[str, int]] = set()
+        """Those that had more than were counted."""
+        self._marks: dict[tuple[str, int, int], MessageId] = {}
+        """Of a queue's partition and a number of messages: the id of the last one, if that was looked up with the others."""
         self._held_since: float | None = None
         """When messages began to wait for minOffsetsPerTrigger."""
 
@@ -132,7 +138,9 @@ class QueueyStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def _names(self) -> Sequence[str]:
         return subscribed(self._ask(), self._options.subscription)
 
-    def _survey(self, queue: str, offset: QueueOffset | None = None, count: int | None = None) -> Survey | None:
+    def _survey(
+        self, queue: str, offset: QueueOffset | None = None, count: int | None = None, every: int | None = None
+    ) -> Survey | None:
         """What came after an offset, in all partitions; None of a queue that is not there, and of no concern.
 
         :raises DataLost: a queue that is named is gone, or another one of its name is there. A pattern is of what there is.
@@ -141,7 +149,7 @@ class QueueyStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         if offset is not None:
             where = {"places": offset.ids, "incarnation": offset.incarnation, "every_partition": True}
         try:
-            return survey(self._ask(), queue, count=count, **where)
+            return survey(self._ask(), queue, count=count, every=every, **where)
         except (CursorLost, QueueNotFound) as error:
             if isinstance(error, QueueNotFound) and self._options.subscription.pattern is not None:
                 return None
@@ -150,7 +158,7 @@ class QueueyStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
                     f"queue {queue} was deleted, or made anew: {error} failOnDataLoss=false goes on with what is there now"
                 ) from error
             log.warning("queue %s was deleted, or made anew: going on with what is there now", queue)
-            return None if isinstance(error, QueueNotFound) else survey(self._ask(), queue, count=count)
+            return None if isinstance(error, QueueNotFound) else survey(self._ask(), queue, count=count, every=every)
 
     def _first(self, queue: str) -> QueueOffset | None:
         """Where a queue is begun."""
@@ -171,15 +179,36 @@ class QueueyStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def _look(self, offsets: Offsets, most: int | None) -> tuple[dict[str, QueueOffset], Waiting]:
         """How far each queue could be read that was looked at, and how many messages that would be.
 
-        Those of a partition are counted as far as it matters.
+        Those of a partition are counted as far as it matters. Under a limit that is twice an even share of it, which is where the span is
+        mostly cut: to count 200,000 in each of eight partitions took 38 of a look's 47 ms (measured). Where a few partitions
+        have most of what waits the others do not come up to the limit, and all are counted up to it.
         """
-        count = max(TASK_ROWS, self._options.min_per_trigger or 0) if most is None else most + 1  # is there more?
+        names = self._candidates.now(self._ask())
+        counts: list[tuple[int, int | None]] = [(max(TASK_ROWS, self._options.min_per_trigger or 0), None)]
+        if most is not None:
+            counts = [(most + 1, None)]  # is there more?
+            if self._waited:
+                share = ceil(most / self._waited)
+                counts.insert(0, (min(2 * share, most + 1), share))
+        for count, every in counts:
+            newest, waiting = self._counted(names, offsets, count, every)
+            if most is None or not self._more or sum(waiting.values()) > most:
+                break
+        self._waited = len(waiting)
+        self._candidates.left(name for name, _ in waiting)
+        return newest, waiting
+
+    def _counted(
+        self, names: Iterable[str], offsets: Offsets, count: int, every: int | None
+    ) -> tuple[dict[str, QueueOffset], Waiting]:
+        """The same, with ``count`` messages of a partition counted at most, and each ``every``-th marked."""
         newest: dict[str, QueueOffset] = {}
         waiting: Waiting = {}
-        self._counts.clear()
-        for name in self._candidates.now(self._ask()):
+        for known in (self._counts, self._marks, self._more):
+            known.clear()
+        for name in names:
             offset = offsets.get(name)
-            found = self._survey(name, offset, count)
+            found = self._survey(name, offset, count, every)
             if found is None:
                 continue
             if offset is None or offset.incarnation != found.incarnation:
@@ -190,9 +219,12 @@ class QueueyStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             for number, end in ahead.items():
                 span = found.spans[number]
                 waiting[name, number] = span.messages or 1
-                if not span.more and end == span.newest:
+                if every is not None and span.marks:
+                    self._marks[name, number, every] = span.marks[0]
+                if span.more:
+                    self._more.add((name, number))
+                elif end == span.newest:
                     self._counts[name, number, offset.at(number), end] = span.messages or 0
-        self._candidates.left(name for name, _ in waiting)
         return newest, waiting
 
     def _ends(self, queue: str, found: Survey) -> Mapping[int, MessageId]:
@@ -213,8 +245,14 @@ class QueueyStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         alike: dict[tuple[str, int], dict[int, MessageId]] = defaultdict(dict)
         # Where partitions of a queue begin that have the same share: one request cuts them all.
         for (name, number), share in zip(waiting, shares(list(waiting.values()), most), strict=True):
-            if share < waiting[name, number]:
-                alike[name, share][number] = offsets[name].at(number) if name in offsets else ZERO_ID
+            if share == waiting[name, number] and (name, number) not in self._more:
+                continue
+            before = offsets[name].at(number) if name in offsets else ZERO_ID
+            if (name, number, share) not in self._marks:
+                alike[name, share][number] = before
+            elif (mark := self._marks[name, number, share]) < found[name][number]:
+                found[name][number] = mark
+                self._counts[name, number, before, mark] = share
         for (name, share), places in alike.items():
             where: dict[str, Any] = {"places": places, "incarnation": newest[name].incarnation}
             spans = survey(self._ask(), name, count=share, every=share, **where).spans

@@ -67,7 +67,7 @@ class _Count:
         self.counted += found
 
     def take_pack(self, entry: PackEntry, span: Span) -> None:
-        if entry.is_whole(span, self._now) and not list(self._due(entry.messages)):
+        if entry.is_whole(span, self._now) and not self._is_due(entry.messages):
             self.counted += entry.messages
             return
         head = head_of(self._ask, entry.seq)
@@ -76,6 +76,11 @@ class _Count:
         chosen = entry.chosen(head, span, self._now)
         self.marks += [head.id_at(chosen[at - 1]) for at, _ in self._due(len(chosen))]
         self.counted += len(chosen)
+
+    def _is_due(self, found: int) -> bool:
+        """Whether any of the next messages is to be marked."""
+        every = self._every
+        return bool(every) and self.counted // every < min(self.counted + found, self._limit) // every
 
     def _due(self, found: int) -> Iterator[tuple[int, int]]:
         """Which of the next messages are to be marked: how many after those counted, and after the mark before."""

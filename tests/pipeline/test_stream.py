@@ -291,6 +291,40 @@ def test_a_span_is_read_the_same_again_though_more_has_come(door: Door, client: 
     assert stream.latest(end)["queues"] == (stream.reader.reportLatestOffset() or {})["queues"]
 
 
+@on_both_stores
+@pytest.mark.parametrize("spread", [(40, 40, 40, 40), (130, 3, 3, 3), (60, 1, 50, 0), (90,), (7, 7, 90, 90)])
+def test_micro_batches_keep_their_limit_however_messages_are_spread(
+    door: Door, client: Client, spread: tuple[int, ...]
+) -> None:
+    queue = new_name()
+    client.create_queue(queue, partitions=len(spread))
+    client.append_batch(
+        queue, [NewMessage("x", partition=at) for at, number in enumerate(spread, 1) for _ in range(number)]
+    )
+    settle(client, queue)
+    stream = Stream(door, subscribe=queue, startingOffsets="earliest")
+    offset, read, sizes = stream.reader.initialOffset(), list[str](), list[int]()
+    while (end := stream.latest(offset, 24)) != offset:
+        found = stream.read(offset, end)
+        read += found
+        sizes.append(len(found))
+        offset = end
+
+    assert sizes == [24] * (sum(spread) // 24) + ([sum(spread) % 24] if sum(spread) % 24 else [])
+    assert sorted(read) == sorted(message.id.hex for message in client.iterate(queue))
+
+
+def test_a_look_is_one_request_while_partitions_have_about_as_much_to_read(door: Door, client: Client) -> None:
+    stream = Stream(door, subscribe=fill(client, partitions=4, messages=40), startingOffsets="earliest")
+    offset = stream.latest(stream.reader.initialOffset(), 40)
+    before = counted(door, "queuey_http_request_duration_seconds_count")
+
+    assert len(stream.read(offset, stream.latest(offset, 40))) == 40
+
+    asked = counted(door, "queuey_http_request_duration_seconds_count") - before
+    assert asked == 1 + 1 + 4  # for the count before, to look, and to read
+
+
 def test_small_micro_batches_are_one_task_and_large_ones_more(door: Door, client: Client) -> None:
     queue = fill(client, partitions=4, messages=5)
     stream = Stream(door, subscribe=queue, startingOffsets="earliest")
