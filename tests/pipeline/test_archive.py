@@ -15,6 +15,7 @@ from datetime import UTC, date, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
+import pyarrow.parquet as pq
 import pytest
 from click.testing import CliRunner, Result
 from pyspark.sql import SparkSession
@@ -90,6 +91,31 @@ def test_an_archive_grows_by_what_is_new_and_its_manifest_tells_of_each_file(
     assert all((tmp_path / file.name).is_file() for file in files)
     plain = spark.read.parquet(str(tmp_path))
     assert plain.count() == 121
+
+
+def test_files_say_between_which_times_they_lie_whatever_the_session_does_to_times(
+    spark: SparkSession, door: Door, client: Client, tmp_path: Path
+) -> None:
+    """Else a reader of one hour reads them all; and a session may have times cut to milliseconds."""
+    name = filled(client, new_name())
+    spark.conf.set("spark.sql.parquet.outputTimestampType", "TIMESTAMP_MILLIS")
+    try:
+        archive(spark, str(tmp_path), options=options(door, subscribe=name))
+        assert spark.conf.get("spark.sql.parquet.outputTimestampType") == "TIMESTAMP_MILLIS"
+    finally:
+        spark.conf.unset("spark.sql.parquet.outputTimestampType")
+
+    for file in tmp_path.glob("queue=*/day=*/*.parquet"):
+        read = pq.ParquetFile(file)
+        assert {str(read.schema_arrow.field(column).type) for column in ("timestamp", "expires")} == {
+            "timestamp[us, tz=UTC]"
+        }
+        times = read.read(["timestamp"])["timestamp"].to_pylist()
+        (group,) = [read.metadata.row_group(at) for at in range(read.metadata.num_row_groups)]
+        told = {group.column(at).path_in_schema: group.column(at).statistics for at in range(read.metadata.num_columns)}
+        assert (told["timestamp"].min, told["timestamp"].max) == (min(times), max(times))
+        assert told["body"] is None or not told["body"].has_min_max
+    assert archived(Archive(spark, str(tmp_path))) == there(client, name)
 
 
 @pytest.mark.drawn

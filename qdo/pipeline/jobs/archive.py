@@ -9,7 +9,8 @@ time in a message's id.
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from datetime import date
 from math import ceil
@@ -22,16 +23,20 @@ from qdo.pipeline.rows import COLUMNS
 from queuey.errors import ConfigurationError, CorruptMessage
 
 if TYPE_CHECKING:
-    from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql import DataFrame, DataFrameWriter, SparkSession
 
-__all__ = ["PARQUET", "Archive", "ArchivedFile", "archive"]
+__all__ = ["Archive", "ArchivedFile", "archive", "writing"]
 
 FILE_BYTES = 128 << 20
 """A compacted file's size, about."""
-PARQUET = {"compression": "snappy"} | {
-    f"parquet.enable.dictionary#{name}": "false" for name in ("message_id", "timestamp", "body", "expires")
+_PARQUET = {
+    "compression": "snappy",
+    "parquet.column.statistics.enabled#body": "false",
+    **{f"parquet.enable.dictionary#{name}": "false" for name in ("message_id", "timestamp", "body", "expires")},
 }
-"""How Spark writes the files. Of values that hardly repeat no dictionary is tried: a seventh of the time of writing, and the files are no larger (measured)."""
+"""How Spark writes the files. Of values that hardly repeat no dictionary is tried: a seventh of the time of writing, and the files are no larger (measured). Nobody
+looks for bodies between two others, so a file does not say which are its least and greatest."""
+_TIMES = "spark.sql.parquet.outputTimestampType"
 _MANIFESTS = "_manifest"
 _CHECKPOINT = "_checkpoint"
 _STAGING = "_staging"
@@ -169,7 +174,8 @@ class Archive:
     def _write(self, frame: DataFrame, stem: str) -> list[ArchivedFile]:
         """Write aside, look at what was written, and move it to its place."""
         staging = f"{_STAGING}/{stem}"
-        frame.write.partitionBy("queue", "day").mode("overwrite").options(**PARQUET).parquet(self.folder.at(staging))
+        with writing(frame) as writer:
+            writer.partitionBy("queue", "day").mode("overwrite").parquet(self.folder.at(staging))
         written = sorted(name for name in self.folder.names(staging) if name.endswith(".parquet"))
         if not written:
             self.folder.remove(staging)
@@ -218,6 +224,23 @@ class Archive:
             for replaced in json.loads(self.folder.read(name)).get("replaces", ()) if name.endswith(".json") else ():
                 if replaced not in live:
                     self.folder.remove(replaced)
+
+
+@contextmanager
+def writing(frame: DataFrame) -> Iterator[DataFrameWriter]:
+    """A writer of Parquet files as the archive has them, whatever the session says of times.
+
+    They are microseconds since 1970, in UTC. As Spark writes them by itself, INT96, no file says between which times it lies; and a session
+    may have them cut to milliseconds.
+    """
+    conf = frame.sparkSession.conf
+    before = conf.get(_TIMES)
+    conf.set(_TIMES, "TIMESTAMP_MICROS")
+    try:
+        yield frame.write.options(**_PARQUET)
+    finally:
+        if before is not None:
+            conf.set(_TIMES, before)
 
 
 def _tail(name: str) -> str:

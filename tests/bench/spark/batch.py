@@ -7,9 +7,9 @@ from statistics import median
 
 from pyspark.sql import DataFrame, DataFrameWriter
 
-from qdo.pipeline.jobs.archive import PARQUET
+from qdo.pipeline.jobs.archive import writing
 from tests.bench.measure import BenchFailed, alternate, ratios
-from tests.bench.spark.stage import SEALED, Options, Stage, check_rows, seconds, thrown_away
+from tests.bench.spark.stage import SEALED, Stage, check_rows, seconds, thrown_away
 from tests.bench.table import Row, number
 
 NARROW = "message_id string, timestamp timestamp"
@@ -38,9 +38,7 @@ def parquet(stage: Stage) -> Iterator[Row]:
     ours = stage.from_queuey()
     folders = [str(stage.plan.fresh("archive") / "rows.parquet") for _ in range(stage.plan.rounds)]
     left = iter(folders)
-    below, above = alternate(
-        lambda: stage.rate(ours), lambda: _archived(stage, ours, next(left), PARQUET), stage.plan.rounds
-    )
+    below, above = alternate(lambda: stage.rate(ours), lambda: _archived(stage, ours, next(left)), stage.plan.rounds)
     yield Row(
         "archive to Parquet (snappy)",
         f"{number(median(below))} rows/s read without writing",
@@ -59,16 +57,16 @@ def sealed(stage: Stage) -> Iterator[Row]:
     ours = stage.from_queuey(SEALED)
     check_rows("queuey, sealed", ours, "body", stage.plan.messages)
     archive = str(stage.plan.fresh("archive") / "rows.parquet")
-    _archived(stage, ours, archive, {"compression": "snappy"})
+    ours.write.option("compression", "snappy").parquet(archive)
     written, what = stage.spark.read.parquet(archive), "read, all columns, sealed"
     yield Row("processor time of a row read, sealed", "", stage.spent(lambda: thrown_away(ours)))
     yield _compared(stage, what, "of the same rows from Parquet (snappy)", written, ours, goal="ratio >= 0.7")
     yield _compared(stage, what, "by Spark's Kafka source", stage.from_kafka(), ours, goal="ratio >= 3.2")
 
 
-def _archived(stage: Stage, frame: DataFrame, folder: str, options: Options) -> float:
-    written = frame.write.options(**options)
-    return stage.plan.messages / seconds(lambda: written.parquet(folder))
+def _archived(stage: Stage, frame: DataFrame, folder: str) -> float:
+    with writing(frame) as writer:
+        return stage.plan.messages / seconds(lambda: writer.parquet(folder))
 
 
 def write(stage: Stage) -> Iterator[Row]:
