@@ -37,10 +37,14 @@ Row = tuple[Any, ...]
 _COLUMNS = 8
 _ROWS_AT_ONCE = 256
 """Rows of one statement at most. A prepared statement takes 1.2 KiB a row."""
-PAGE_BYTES = 4096
-"""Of the file and of its log."""
 _GROUP = 4096
 """Jobs of one transaction at most: bounds the memory and the wait of the first."""
+
+
+def page_bytes(connection: apsw.Connection) -> int:
+    """Of the file and of its log."""
+    rows: list[Row] = connection.execute("pragma page_size").fetchall()
+    return int(rows[0][0])
 
 
 class Transaction:
@@ -176,6 +180,7 @@ class Committer:
         self, connection: apsw.Connection, ids: IdGenerator, guard: Guard, observer: Observer | Unobserved
     ) -> None:
         self._connection = connection
+        self._page_bytes = page_bytes(connection)
         self._ids = ids
         self._guard = guard
         self._observer = observer
@@ -278,7 +283,7 @@ class Committer:
     def _free_inside(self) -> int:
         """Bytes of the file that deletions gave back."""
         rows: list[Row] = self._connection.execute("pragma freelist_count").fetchall()
-        return int(rows[0][0]) * PAGE_BYTES
+        return int(rows[0][0]) * self._page_bytes
 
     def _transact(self, group: Group, full: QueueyError | None) -> list[tuple[Any, BaseException | None]]:
         transaction = Transaction(self._connection, self._ids)

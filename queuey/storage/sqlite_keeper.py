@@ -26,19 +26,19 @@ TURN_SECONDS = 1.0
 """How often the keeper looks around; also how stale the noted moment can be."""
 PURGE_ROWS = 2000
 """Rows deleted in one transaction: a few milliseconds of the committer's time."""
-CHECKPOINT_PAGES = 4000
-"""Pages in the write-ahead log from which on they are copied into the file: 16 MiB."""
+CHECKPOINT_BYTES = 16 << 20
+"""Of the write-ahead log, from which on it is copied into the file."""
 
 
 class Keeper:
     """One thread per served store."""
 
-    def __init__(self, store: SqliteFile, connect: Callable[[], apsw.Connection], wal_pages_cap: int) -> None:
+    def __init__(self, store: SqliteFile, connect: Callable[[], apsw.Connection], log_bytes_cap: int) -> None:
         self._store = store
         self._connect = connect
-        self._cap = wal_pages_cap
-        self._pages = 0
-        self._step = min(CHECKPOINT_PAGES, wal_pages_cap)
+        self._cap = log_bytes_cap
+        self._log_bytes = 0
+        self._step = min(CHECKPOINT_BYTES, log_bytes_cap)
         self._due = self._step
         self._noted, self._looked = 0, 0.0
         self._wake = threading.Event()
@@ -66,12 +66,12 @@ class Keeper:
             if self._checker is not None:
                 self._checker.interrupt()
 
-    def committed(self, pages: int) -> None:
+    def committed(self, log_bytes: int) -> None:
         """The committer tells how long the write-ahead log is now."""
-        if pages < self._pages:
+        if log_bytes < self._log_bytes:
             self._due = self._step  # it has started over
-        self._pages = pages
-        if pages >= self._due and not self._wake.is_set():
+        self._log_bytes = log_bytes
+        if log_bytes >= self._due and not self._wake.is_set():
             self._wake.set()
 
     def _check(self) -> None:
@@ -117,14 +117,14 @@ class Keeper:
         disk is short, the log's own room is given back.
         """
         short = self._store.is_short_of_room()
-        if self._pages < self._due and not short:
+        if self._log_bytes < self._due and not short:
             return
         connection.wal_checkpoint(mode=apsw.SQLITE_CHECKPOINT_PASSIVE)
         finish = apsw.SQLITE_CHECKPOINT_PASSIVE
-        if short or self._pages > self._cap:
+        if short or self._log_bytes > self._cap:
             finish = apsw.SQLITE_CHECKPOINT_TRUNCATE if short else apsw.SQLITE_CHECKPOINT_RESTART
         self._store.finish_checkpoint(finish).wait()
-        self._due = self._pages + self._step
+        self._due = self._log_bytes + self._step
 
     def _note_moment(self) -> None:
         """Once a second, if it moved, or should."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import shutil
 from collections.abc import Callable, Iterator
+from contextlib import closing
 from pathlib import Path
 from uuid import UUID
 
@@ -111,6 +112,20 @@ def test_what_an_earlier_version_stored_is_there(opened: Open, clock: ManualCloc
     clock.advance(60)
     assert [*log.read().messages][:-1] == _kept(1, expired=True)
     assert (log.bodies()[-1], log.read().messages[-1].ticks) == (b"later", LATER)
+
+
+@pytest.mark.parametrize("is_new", [False, True])
+def test_its_pages_stay_as_large_as_they_are(path: Path, clock: ManualClock, is_new: bool) -> None:
+    """And the log is measured by them, which says when it is to be copied."""
+    if is_new:
+        path.unlink()
+    with closing(SqliteStore(path, clock, IdGenerator(clock))) as store:
+        done(store.create_queue(QUEUE))
+        done(store.append(AppendRequest(QUEUE, [draft(b"x" * 100_000)])))
+
+        log = path.with_name("queuey.db-wal").stat().st_size
+        assert store._guard.log_bytes == pytest.approx(log, rel=0.02)
+        assert apsw.Connection(str(path)).execute("pragma page_size").fetchall() == [(8192 if is_new else 4096,)]
 
 
 def test_it_stands_beside_the_messages(opened: Open) -> None:
