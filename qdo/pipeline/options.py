@@ -61,7 +61,7 @@ OPTIONS = (
     Option("filterPushdown", frozenset({BATCH}), "as install() set", "Let the server apply filters on time, queue, partition and id."),
     Option("minPartitions", frozenset({BATCH}), "", "So many tasks at least: large spans are cut."),
     Option("maxRecordsPerPartition", frozenset({BATCH}), "", "A task has about so many messages at most."),
-    Option("maxOffsetsPerTrigger", frozenset({STREAM}), "", "Messages of a micro-batch, 9,999,999 at most, shared in proportion to what waits."),
+    Option("maxOffsetsPerTrigger", frozenset({STREAM}), "", "Messages of a micro-batch, 9,999,999 at most, shared in proportion to what waits, of which two even shares a partition count."),
     Option("minOffsetsPerTrigger", frozenset({STREAM}), "", "Wait until so many are there,"),
     Option("maxTriggerDelay", frozenset({STREAM}), "15m", "but no longer than that: `30s`, `15m`, `2h`."),
     Option("tasksPerTrigger", frozenset({STREAM}), "", "Tasks of a micro-batch at most; else one for each 20,000 messages."),
