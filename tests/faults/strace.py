@@ -6,7 +6,11 @@ import re
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 
-PROGRAM = ("strace", "-D", "-f", "-y", "-s", "5000", "-e", "trace=pwrite64,fsync,fdatasync,write,writev,sendto,sendmsg")
+from queuey.storage.sqlite_file import PAGE_BYTES
+
+_SHOWN = str(PAGE_BYTES + 1000)
+"""Bytes of a call that are shown: a page of the log, and what is written around it."""
+PROGRAM = ("strace", "-D", "-f", "-y", "-s", _SHOWN, "-e", "trace=pwrite64,fsync,fdatasync,write,writev,sendto,sendmsg")
 """Goes before a command: the traced process stays the one that was started (``-D``)."""
 
 _LINE = re.compile(r"(?P<thread>\d+) +(?:<\.\.\. )?(?P<call>\w+)(?P<resumed> resumed>)?(?P<rest>.*)", re.DOTALL)

@@ -13,11 +13,12 @@ import pytest
 
 from qdo.client import Appended, Client
 from queuey.errors import QueueyError
+from queuey.storage.sqlite_file import PAGE_BYTES
 from tests.conftest import Figures
 from tests.faults.node import Node
 from tests.functional.servers import EndedEarly
 
-PAGE = 4096
+PAGE = PAGE_BYTES
 HEADER = 100
 """Bytes at the start of an SQLite file that describe it."""
 Damage = Callable[[bytearray, random.Random], None]
