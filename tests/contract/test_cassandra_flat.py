@@ -1,15 +1,18 @@
 """Reads stay flat: what was read and deleted before costs a reader of the head next to nothing.
 
-One way is the store's, the other has a fault planted: nobody notes where the head is. There each read steps over all
-tombstones, or the comparison proves nothing.
+What a read costs is counted, not timed: the queries it takes, and the rows and tombstones that the nodes step over for
+them, as their own traces tell. (``tests/bench/on_cassandra/deleted.py`` has the time.) One way is the store's, the other
+has a fault planted: nobody notes where the head is. There each read steps over all tombstones, or the comparison proves
+nothing.
 """
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
+from contextlib import contextmanager
 from math import inf
-from statistics import median
-from time import perf_counter
+from typing import Any, NamedTuple
 from uuid import uuid4
 
 import pytest
@@ -23,102 +26,141 @@ from queuey.storage.cassandra_messages import CassandraMessages, Timing
 from queuey.storage.cassandra_session import CassandraSession
 from queuey.storage.contract.common import STRONG, done, draft
 
-MOST = 1.5
-"""Times the cost of a new queue's head."""
 PAGE = 100
 BATCH = 1000
-TURNS = 40
-ROUNDS = 5
 AT_ONCE = Timing(write_budget_seconds=0.0, read_delay_seconds=0.0)
 """One server, and a reader who asks once the writer was answered."""
+MORE_QUERIES = 2
+"""Where the last that were deleted, behind the head that was noted, lie in buckets of their own."""
+STEPS = re.compile(r"Read (\d+) live rows and (\d+) tombstone cells")
 
 
-@pytest.fixture
-def store(session: CassandraSession) -> Iterator[CassandraMessages]:
+@contextmanager
+def server(session: CassandraSession) -> Iterator[CassandraMessages]:
+    """A store whose background work has ended with it."""
     clock = SystemClock()
     store = CassandraMessages(session, clock, IdGenerator(clock), timing=AT_ONCE, guard=None)
-    yield store
-    store.close()
+    try:
+        yield store
+    finally:
+        store.close()
+
+
+class Cost(NamedTuple):
+    """What a read costs a cluster."""
+
+    queries: int
+    stepped_over: int
+    """Tombstones, and rows that are not of the page: marks of buckets."""
 
 
 class Line:
     """One partition of a queue of its own, read from its beginning."""
 
-    def __init__(self, store: CassandraMessages) -> None:
-        self.store = store
-        self.queue = Queue("app", "flat", uuid4(), store.clock.now_ticks(), 1)
+    def __init__(self) -> None:
+        self.queue = Queue("app", "flat", uuid4(), SystemClock().now_ticks(), 1)
 
-    def add(self, count: int) -> set[int]:
+    def add(self, store: CassandraMessages, count: int) -> set[int]:
         """Append; the levels of the buckets."""
         levels = set[int]()
-        request = AppendRequest(self.queue, [draft(b"x" * 256)] * min(count, BATCH))
-        for _ in range(0, count, BATCH):
-            levels |= {Bucket.of(place.id).level for place in done(self.store.append(request)).placed}
+        for sent in range(0, count, BATCH):
+            request = AppendRequest(self.queue, [draft(b"x" * 256)] * min(count - sent, BATCH))
+            levels |= {Bucket.of(place.id).level for place in done(store.append(request)).placed}
         return levels
 
-    def consume(self) -> None:
+    def consume(self, store: CassandraMessages) -> None:
         """Read page after page, and delete each message of it."""
         after = ZERO_ID
         while True:
-            page = done(self.store.read(self.queue.partition(1), Span(after, MAX_ID), limit=BATCH, now_ticks=0))
+            page = done(store.read(self.queue.partition(1), Span(after, MAX_ID), limit=BATCH, now_ticks=0))
             if not page.messages:
                 return
             after = page.messages[-1].id
             wanted = [(1, message.id) for message in page.messages]
             for some in range(0, len(wanted), PAGE):
-                done(self.store.delete(self.queue, wanted[some : some + PAGE]))
+                done(store.delete(self.queue, wanted[some : some + PAGE]))
 
-    def read_seconds(self) -> float:
-        """How long the head takes."""
-        now = self.store.watermark(STRONG)
-        span, began = Span(upto=MessageId.last_of(now)), perf_counter()
-        page = done(self.store.read(self.queue.partition(1), span, limit=PAGE, now_ticks=now, consistency=STRONG))
-        took = perf_counter() - began
+    def read(self, store: CassandraMessages) -> None:
+        """A page of the head."""
+        now = store.watermark(STRONG)
+        span = Span(upto=MessageId.last_of(now))
+        page = done(store.read(self.queue.partition(1), span, limit=PAGE, now_ticks=now, consistency=STRONG))
         assert len(page.messages) == PAGE
-        return took
+
+    def cost(self, store: CassandraMessages) -> Cost:
+        """Of such a page, for a reader who was there before."""
+        self.read(store)
+        with traced(store.session) as asked:
+            self.read(store)
+        return Cost(len(asked), sum(map(stepped_over, asked)) - PAGE)
 
 
-def times_as_much(old: Line, new: Line) -> float:
-    """How much the head of one costs, compared with that of the other; in the calmest of some rounds."""
-    found = []
-    for _ in range(ROUNDS):
-        turns = [(old.read_seconds(), new.read_seconds()) for _ in range(TURNS)]
-        found.append(median(one for one, _ in turns) / median(other for _, other in turns))
-    return min(found)
+@contextmanager
+def traced(session: CassandraSession) -> Iterator[list[Any]]:
+    """The driver's futures of all queries meanwhile, which the nodes trace."""
+    asked: list[Any] = []
+
+    def seen(future: Any) -> None:
+        future.message.tracing = True
+        asked.append(future)
+
+    session.driver.add_request_init_listener(seen)
+    try:
+        yield asked
+    finally:
+        session.driver.remove_request_init_listener(seen)
 
 
-@pytest.mark.parametrize(
-    ("consumed", "full_rows"),
-    [
-        (8_000, 500),
-        pytest.param(1_000_000, cassandra_fills.FULL_ROWS, marks=[pytest.mark.long, pytest.mark.timeout(900)]),
-    ],
-)
-def test_the_head_costs_no_more_after_many_were_read_and_deleted(
-    store: CassandraMessages, monkeypatch: pytest.MonkeyPatch, consumed: int, full_rows: int
-) -> None:
+def stepped_over(future: Any) -> int:
+    """Rows and tombstones of one query to the one node there is."""
+    (trace,) = future.get_all_query_traces(max_wait_per=30.0)
+    told = [STEPS.match(event.description) for event in trace.events]
+    counts = [int(live) + int(dead) for live, dead in (one.groups() for one in told if one)]
+    assert counts, f"the node does not tell what it read: {[event.description for event in trace.events]}"
+    return sum(counts)
+
+
+def costs_after(session: CassandraSession, consumed: int) -> tuple[Cost, Cost]:
+    """What the head costs of a queue of which so many were read and deleted, and that of a new one."""
+    old, new = Line(), Line()
+    with server(session) as store:
+        assert old.add(store, consumed) == set(range(FINEST + 1))
+        old.consume(store)
+    with server(session) as store:
+        for line in (old, new):
+            line.add(store, PAGE)
+        return old.cost(store), new.cost(store)
+
+
+@pytest.fixture
+def small_buckets(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Few messages, and yet buckets of all widths."""
+    monkeypatch.setattr(cassandra_fills, "FULL_ROWS", 500)
+
+
+def check(session: CassandraSession, consumed: int) -> None:
+    old, new = costs_after(session, consumed)
+    print(f"the head after {consumed:,} messages: {old}; of a new queue: {new}")
+    assert old.queries <= new.queries + MORE_QUERIES
+    assert old.stepped_over - new.stepped_over <= cassandra_messages._DELETES_PER_HEAD
+
+
+@pytest.mark.usefixtures("small_buckets")
+@pytest.mark.parametrize("consumed", [8_000, 8_500])
+def test_the_head_costs_no_more_after_many_were_read_and_deleted(session: CassandraSession, consumed: int) -> None:
     """Also where buckets of all widths were in use."""
-    monkeypatch.setattr(cassandra_fills, "FULL_ROWS", full_rows)
-    new, old = Line(store), Line(store)
-    assert old.add(consumed) == set(range(FINEST + 1))
-
-    old.consume()
-    for line in (old, new):
-        line.add(PAGE)
-
-    costs = times_as_much(old, new)
-    print(f"the head after {consumed:,} messages costs {costs:.2f} times that of a new queue")
-    assert costs <= MOST
+    check(session, consumed)
 
 
-def test_without_a_note_of_the_head_it_costs_more(store: CassandraMessages, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.long
+@pytest.mark.timeout(900)
+def test_the_head_costs_no_more_after_a_million(session: CassandraSession) -> None:
+    check(session, 1_000_000)
+
+
+@pytest.mark.usefixtures("small_buckets")
+def test_without_a_note_of_the_head_it_costs_more(session: CassandraSession, monkeypatch: pytest.MonkeyPatch) -> None:
     """The planted fault."""
     monkeypatch.setattr(cassandra_messages, "_DELETES_PER_HEAD", inf)
-    new, old = Line(store), Line(store)
-    old.add(8_000)
-
-    old.consume()
-    for line in (old, new):
-        line.add(PAGE)
-
-    assert times_as_much(old, new) > MOST
+    old, new = costs_after(session, 8_000)
+    assert old.stepped_over - new.stepped_over >= 8_000
