@@ -232,6 +232,12 @@ delete from segments where file = ?1
 -- segments_delete_all: where none are kept any more
 delete from segments
 
+-- segments_known: whether the table has all that is noted of a segment
+select 1 from pragma_table_info('segments') where name = 'body_bytes'
+
+-- segments_forget: in a file of a version that noted less. They are copies, and are made anew
+drop table if exists segments
+
 -- segment_files: those that any segment is in
 select distinct file from segments
 

@@ -150,6 +150,8 @@ class SqliteFile(ABC):
         found = self._format(connection)
         connection.execute("begin immediate")
         indexed = connection.execute(SQL["named_known"]).fetchall()
+        if serve and not connection.execute(SQL["segments_known"]).fetchall():
+            connection.execute(SQL["segments_forget"])
         connection.execute(SQL["schema"])
         if not indexed:
             connection.execute(SQL["named_fill"])

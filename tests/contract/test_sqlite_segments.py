@@ -207,6 +207,24 @@ class TestSegments(StoreContract):
         assert pages(log) == whole
         assert copies == [True] * 6 + [False]
 
+    def test_those_of_a_version_that_noted_less_of_them_are_made_anew(
+        self, whole: Read, reopen: Callable[..., SqliteStore], log: Log, tmp_path: Path, copies: list[bool]
+    ) -> None:
+        earlier = apsw.Connection(str(tmp_path / "queuey.db"))
+        earlier.set_busy_timeout(5000)
+        earlier.execute("alter table segments drop column body_bytes")
+        earlier.close()
+
+        log.store = store = reopen()
+
+        assert segments(store) == []
+        for _ in range(2):
+            assert pages(log) == whole
+        copy(store)
+        copies.clear()
+        assert pages(log) == whole
+        assert copies == [True] * 6 + [False]
+
     def test_files_that_nobody_reads_make_room(
         self,
         whole: Read,
