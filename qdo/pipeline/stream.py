@@ -241,27 +241,32 @@ class QueueyStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self, offsets: Offsets, newest: dict[str, QueueOffset], waiting: Waiting, most: int
     ) -> dict[str, QueueOffset]:
         """Offsets that are ``most`` messages ahead, shared by the partitions in proportion to what waits, as far as it was counted."""
-        found = {name: dict(offset.ids) for name, offset in newest.items()}
+        begun = {(name, number): offsets[name].at(number) if name in offsets else ZERO_ID for name, number in waiting}
+        cut = {
+            where: share
+            for where, share in zip(waiting, shares(list(waiting.values()), most), strict=True)
+            if share < waiting[where] or where in self._more
+        }
+        self._mark(cut, begun, newest)
+        ends = {name: dict(offset.ids) for name, offset in newest.items()}
+        for (name, number), share in cut.items():
+            mark = self._marks.get((name, number, share))
+            if mark is not None and mark < ends[name][number]:
+                ends[name][number] = mark
+                self._counts[name, number, begun[name, number], mark] = share
+        return {name: QueueOffset(offset.incarnation, ends[name]) for name, offset in newest.items()}
+
+    def _mark(self, cut: Waiting, begun: Mapping[tuple[str, int], MessageId], newest: Offsets) -> None:
+        """Look up where these numbers of messages end, of those partitions where it is not known; one request for a queue's that have the same."""
         alike: dict[tuple[str, int], dict[int, MessageId]] = defaultdict(dict)
-        # Where partitions of a queue begin that have the same share: one request cuts them all.
-        for (name, number), share in zip(waiting, shares(list(waiting.values()), most), strict=True):
-            if share == waiting[name, number] and (name, number) not in self._more:
-                continue
-            before = offsets[name].at(number) if name in offsets else ZERO_ID
+        for (name, number), share in cut.items():
             if (name, number, share) not in self._marks:
-                alike[name, share][number] = before
-            elif (mark := self._marks[name, number, share]) < found[name][number]:
-                found[name][number] = mark
-                self._counts[name, number, before, mark] = share
+                alike[name, share][number] = begun[name, number]
         for (name, share), places in alike.items():
             where: dict[str, Any] = {"places": places, "incarnation": newest[name].incarnation}
-            spans = survey(self._ask(), name, count=share, every=share, **where).spans
-            for number, before in places.items():
-                marks = spans[number].marks
-                if marks and marks[0] < found[name][number]:
-                    found[name][number] = marks[0]
-                    self._counts[name, number, before, marks[0]] = share
-        return {name: QueueOffset(offset.incarnation, found[name]) for name, offset in newest.items()}
+            for number, span in survey(self._ask(), name, count=share, every=share, **where).spans.items():
+                if number in places and span.marks:
+                    self._marks[name, number, share] = span.marks[0]
 
     def _holds_back(self, waiting: int) -> bool:
         least = self._options.min_per_trigger

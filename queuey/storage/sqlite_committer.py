@@ -41,12 +41,6 @@ _GROUP = 4096
 """Jobs of one transaction at most: bounds the memory and the wait of the first."""
 
 
-def page_bytes(connection: apsw.Connection) -> int:
-    """Of the file and of its log."""
-    rows: list[Row] = connection.execute("pragma page_size").fetchall()
-    return int(rows[0][0])
-
-
 class Transaction:
     """What a job may use while its group's transaction is open."""
 
@@ -180,7 +174,8 @@ class Committer:
         self, connection: apsw.Connection, ids: IdGenerator, guard: Guard, observer: Observer | Unobserved
     ) -> None:
         self._connection = connection
-        self._page_bytes = page_bytes(connection)
+        self.page_bytes = self._pragma("page_size")
+        """Of the file and of its log."""
         self._ids = ids
         self._guard = guard
         self._observer = observer
@@ -282,8 +277,11 @@ class Committer:
 
     def _free_inside(self) -> int:
         """Bytes of the file that deletions gave back."""
-        rows: list[Row] = self._connection.execute("pragma freelist_count").fetchall()
-        return int(rows[0][0]) * self._page_bytes
+        return self._pragma("freelist_count") * self.page_bytes
+
+    def _pragma(self, name: str) -> int:
+        rows: list[Row] = self._connection.execute(f"pragma {name}").fetchall()
+        return int(rows[0][0])
 
     def _transact(self, group: Group, full: QueueyError | None) -> list[tuple[Any, BaseException | None]]:
         transaction = Transaction(self._connection, self._ids)

@@ -26,7 +26,7 @@ from queuey.ids import ANCHOR_SLACK_SECONDS, TICKS_PER_SECOND, Anchor, IdGenerat
 from queuey.model import Queue
 from queuey.promise import Promise
 from queuey.storage import Observer, Unobserved
-from queuey.storage.sqlite_committer import Committer, Row, Transaction, page_bytes
+from queuey.storage.sqlite_committer import Committer, Row, Transaction
 from queuey.storage.sqlite_guard import FolderLock, Guard
 from queuey.storage.sqlite_keeper import Keeper
 from queuey.storage.sqlite_reader import Lookups, Reader, Readers
@@ -103,7 +103,6 @@ class SqliteFile(ABC):
         self._read_only = self._lock is not None and self._lock.read_only
         try:
             self._writer = self._open_writer(synchronous, serve=serve)
-            self._page_bytes = page_bytes(self._writer)
             dropped = self._writer.execute(SQL["dropped_all"]).fetchall()
             self._raise_floor()
             if serve and not self._read_only:
@@ -282,7 +281,7 @@ class SqliteFile(ABC):
         return self._committer.submit(job, grows=False)
 
     def _wal_grew(self, _connection: apsw.Connection, _name: str, pages: int) -> int:
-        self._guard.log_bytes = pages * self._page_bytes
+        self._guard.log_bytes = pages * self._committer.page_bytes
         if self._keeper is not None:
             self._keeper.committed(self._guard.log_bytes)
         return apsw.SQLITE_OK
