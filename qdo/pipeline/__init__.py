@@ -23,11 +23,11 @@ def install(spark: SparkSession) -> SparkSession:
     from qdo.pipeline.source import installed
 
     spark.conf.set("spark.sql.python.filterPushdown.enabled", "true")
-    spark.dataSource.register(installed(_cores(spark)))
+    spark.dataSource.register(installed(cores_of(spark)))
     return spark
 
 
-def _cores(spark: SparkSession) -> int | None:
+def cores_of(spark: SparkSession) -> int | None:
     """How many tasks run at once, where that cannot change; None on a cluster, whose executors come and go."""
     try:
         context = spark.sparkContext

@@ -17,7 +17,7 @@ from typing import Any, Self
 import requests
 
 from qdo.client import Client, Message, Survey
-from qdo.pipeline.options import Reach, Subscription
+from qdo.pipeline.options import Reach, ReadOptions, Subscription
 from qdo.pipeline.plan import Part, until_text
 from qdo.pipeline.rows import Rows, last_id
 from qdo.wire import cursor_at
@@ -111,17 +111,26 @@ class Reader:
         self._fails = fail_on_data_loss
         self._by_json = by_json
 
+    @classmethod
+    def of(cls, options: ReadOptions, rows: Rows) -> Self:
+        return cls(options.reach, rows, fail_on_data_loss=options.fail_on_data_loss, by_json=options.by_json)
+
     def batches(self, parts: Sequence[Part]) -> Iterator[Any]:
         """Spark's batches, part after part.
 
         :raises DataLost: messages are gone, unless that is to be passed over.
         :raises QueueyError: the server refuses, or there is none for as long as the retries take.
         """
+        return (batch for _, batch in self.by_part(parts))
+
+    def by_part(self, parts: Sequence[Part]) -> Iterator[tuple[Part, Any]]:
+        """The same, each with the part that it is of."""
         _quiet_collector()
         with connect(self._reach) as client:
             for part in parts:
                 try:
-                    yield from self._rows.batches(self._sent(client, part), part.queue, part.partition)
+                    for batch in self._rows.batches(self._sent(client, part), part.queue, part.partition):
+                        yield part, batch
                 except (CursorLost, QueueNotFound) as error:
                     self._lost(part, f"the queue {part.queue} was deleted, or made anew: {error}", error)
 

@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from pyspark.sql.types import StructType
 
     from qdo.pipeline.plan import Part
+    from qdo.pipeline.stream import BatchReader
 
 
 class Task(InputPartition):
@@ -53,7 +54,7 @@ class QueueySource(DataSource):
     def reader(self, schema: StructType) -> DataSourceReader:
         options = ReadOptions.of(self.options, BATCH)
         pushes = self.pushes_filters if options.pushes_filters is None else options.pushes_filters
-        return (PushingReader if pushes else QueueyReader)(options, schema, self.cores)
+        return (PushingReader if pushes else QueueyReader)(options, self.reads(options, schema), self.cores)
 
     def streamReader(self, schema: StructType) -> DataSourceStreamReader:
         try:
@@ -64,7 +65,12 @@ class QueueySource(DataSource):
             raise ConfigurationError(
                 f"a streaming read needs Spark 4.2 or newer, and this is {spark_version}"
             ) from error
-        return QueueyStreamReader(ReadOptions.of(self.options, STREAM), schema, self.cores)
+        options = ReadOptions.of(self.options, STREAM)
+        return QueueyStreamReader(options, self.reads(options, schema), self.cores)
+
+    def reads(self, options: ReadOptions, schema: StructType) -> BatchReader:
+        """What reads in the tasks, of a batch or a stream."""
+        return reader_of(options, schema)
 
     def writer(self, schema: StructType, overwrite: bool) -> DataSourceWriter:
         from qdo.pipeline.sink import QueueyWriter
@@ -86,22 +92,22 @@ def installed(cores: int | None) -> type[QueueySource]:
 
 
 def reader_of(options: ReadOptions, schema: StructType) -> Reader:
-    """What reads in the tasks of a batch or a stream.
+    """What makes rows of messages.
 
     :raises ConfigurationError: the schema is none of this source's.
     """
     rows.check_schema(schema)
     text = any(field.name == "body" and field.dataType.simpleString() == "string" for field in schema.fields)
     made = rows.Rows(schema.fieldNames(), text_bodies=text)
-    return Reader(options.reach, made, fail_on_data_loss=options.fail_on_data_loss, by_json=options.by_json)
+    return Reader.of(options, made)
 
 
 class QueueyReader(DataSourceReader):
     """A batch read: the ends of all spans are fixed when it is planned."""
 
-    def __init__(self, options: ReadOptions, schema: StructType, cores: int | None = None) -> None:
+    def __init__(self, options: ReadOptions, reader: BatchReader, cores: int | None = None) -> None:
         self._planner = Planner(options, cores)
-        self._reader = reader_of(options, schema)
+        self._reader = reader
 
     def partitions(self) -> Sequence[InputPartition]:
         return [Task(parts) for parts in self._planner.tasks()]

@@ -7,7 +7,7 @@ from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from math import ceil
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Protocol
 
 from pyspark.sql.datasource import DataSourceStreamReader
 from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadLimit, ReadMaxRows, SupportsTriggerAvailableNow
@@ -19,16 +19,22 @@ from qdo.pipeline.options import ReadOptions
 from qdo.pipeline.plan import TASK_ROWS, Part, dealt, shares
 from qdo.pipeline.planning import place_of
 from qdo.pipeline.reading import connect, log, subscribed, survey
-from qdo.pipeline.source import Task, reader_of
+from qdo.pipeline.source import Task
 from queuey.errors import CursorLost, DataLost, QueueNotFound
 from queuey.ids import ZERO_ID, MessageId
 
 if TYPE_CHECKING:
     from pyspark.sql.datasource import InputPartition
-    from pyspark.sql.types import StructType
 
 Waiting = dict[tuple[str, int], int]
 """Messages that are there to be read, by queue and partition, counted up to a limit."""
+
+
+class BatchReader(Protocol):
+    """What reads in the tasks."""
+
+    def batches(self, parts: Sequence[Part]) -> Iterator[Any]:
+        """What Spark gets of these parts."""
 
 
 class QueueyStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
@@ -37,13 +43,13 @@ class QueueyStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def __init__(
         self,
         options: ReadOptions,
-        schema: StructType,
+        reader: BatchReader,
         cores: int | None = None,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self._options = options
         self._cores = cores
-        self._reader = reader_of(options, schema)
+        self._reader = reader
         self._clock = clock
         self._client: Client | None = None
         self._candidates = Candidates(options.subscription)

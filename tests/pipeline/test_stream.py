@@ -21,7 +21,7 @@ from pyspark.sql.types import StringType, StructField, StructType
 
 from qdo.client import Client, NewMessage
 from qdo.pipeline.options import STREAM, ReadOptions
-from qdo.pipeline.source import QueueySource, Task
+from qdo.pipeline.source import QueueySource, Task, reader_of
 from qdo.pipeline.stream import QueueyStreamReader
 from queuey.errors import ConfigurationError, DataLost
 from queuey.ids import EPOCH_TICKS, MessageId
@@ -266,7 +266,8 @@ class Stream:
         self, door: Door, clock: Callable[[], float] = lambda: 0.0, cores: int | None = None, **options: str
     ) -> None:
         given = {"url": door.url, "application": APPLICATION, "token": KEY} | options
-        self.reader = QueueyStreamReader(ReadOptions.of(given, STREAM), SCHEMA, cores, clock)
+        asked = ReadOptions.of(given, STREAM)
+        self.reader = QueueyStreamReader(asked, reader_of(asked, SCHEMA), cores, clock)
 
     def latest(self, start: dict[str, Any], most: int | None = None) -> dict[str, Any]:
         return self.reader.latestOffset(start, ReadAllAvailable() if most is None else ReadMaxRows(most))

@@ -1,6 +1,7 @@
 """Queues to Parquet, by queue and day: each message once, however often the job is killed; and the archive read again.
 
-A run goes on where the last one ended, by a checkpoint of Spark's. A micro-batch is written aside, its files are moved to
+A run goes on where the last one ended, by a checkpoint of Spark's. A micro-batch is written aside, by the tasks that read it
+where they can (:mod:`qdo.pipeline.jobs.staging`) and else by Spark; it is read back, its files are moved to
 ``queue=<queue>/day=<day>/`` under names that follow from its number, and then its manifest is written: only what a manifest
 names is in the archive. A batch that is repeated moves the same files to the same names (G5). Days are those of UTC, by the
 time in a message's id.
@@ -17,15 +18,17 @@ from math import ceil
 from typing import TYPE_CHECKING, Any
 from urllib.parse import unquote
 
+from qdo.pipeline import cores_of
 from qdo.pipeline.jobs.folder import Folder
+from qdo.pipeline.jobs.staging import Staged, StagingSource, staging
 from qdo.pipeline.offsets import Offsets, from_json
 from qdo.pipeline.rows import COLUMNS
 from queuey.errors import ConfigurationError, CorruptMessage
 
 if TYPE_CHECKING:
-    from pyspark.sql import DataFrame, DataFrameWriter, SparkSession
+    from pyspark.sql import DataFrame, DataFrameWriter, GroupedData, SparkSession
 
-__all__ = ["Archive", "ArchivedFile", "archive", "writing"]
+__all__ = ["Archive", "ArchivedFile", "archive"]
 
 FILE_BYTES = 128 << 20
 """A compacted file's size, about."""
@@ -108,7 +111,9 @@ class Archive:
     def store(self, frame: DataFrame, number: int) -> None:
         """Add a micro-batch; one that is in the archive already changes nothing.
 
-        :raises ConfigurationError: the archive has a batch of this number from another checkpoint.
+        :param frame: messages, or what :class:`~qdo.pipeline.jobs.staging.StagingSource` tells of files.
+        :raises ConfigurationError: the archive has a batch of this number from another checkpoint; or tasks wrote files
+            into a folder of their own machine.
         """
         manifest = f"{_MANIFESTS}/batch-{number:09d}.json"
         query = str(frame.sparkSession.sparkContext.getLocalProperty("sql.streaming.queryId"))
@@ -122,7 +127,11 @@ class Archive:
             return
         from pyspark.sql.functions import expr
 
-        made = self._write(frame.withColumn("day", expr(_DAY)), f"batch-{number:09d}")
+        if frame.columns == [*Staged._fields]:
+            staged = [Staged(*row) for row in frame.collect()]
+        else:
+            staged = self._write(frame.withColumn("day", expr(_DAY)))
+        made = self._take(staged, f"batch-{number:09d}")
         self._keep(manifest, {"query": query, "files": made})
         self.stored += _count(made)
 
@@ -159,7 +168,7 @@ class Archive:
             max(1, ceil(size / FILE_BYTES)), "partition", "timestamp", "message_id"
         )
         last = max(file.name.rpartition("/")[2] for file in files).partition(".")[0]
-        made = self._write(frame.sortWithinPartitions(*_IN_ORDER), f"day-{day}-to-{last}")
+        made = self._take(self._write(frame.sortWithinPartitions(*_IN_ORDER)), f"day-{day}-to-{last}")
         if (_count(made), _checksum(made)) != (_count(files), _checksum(files)):
             for file in made:
                 self.folder.remove(file.name)
@@ -171,47 +180,62 @@ class Archive:
         self._keep(manifest, {"replaces": [file.name for file in files], "files": made})
         return len(made)
 
-    def _write(self, frame: DataFrame, stem: str) -> list[ArchivedFile]:
-        """Write aside, look at what was written, and move it to its place."""
-        staging = f"{_STAGING}/{stem}"
-        with writing(frame) as writer:
-            writer.partitionBy("queue", "day").mode("overwrite").parquet(self.folder.at(staging))
-        written = sorted(name for name in self.folder.names(staging) if name.endswith(".parquet"))
-        if not written:
-            self.folder.remove(staging)
-            return []
-        told = self._look_at(staging)
+    def _write(self, frame: DataFrame) -> list[Staged]:
+        """Write aside, by Spark."""
+        from pyspark.sql.functions import expr
+
+        with _writing(frame) as writer:
+            writer.partitionBy("queue", "day").mode("overwrite").parquet(self.folder.at(_STAGING))
+        written = [name for name in self.folder.names(_STAGING) if name.endswith(".parquet")]
+        ends = [f"{least}(struct(timestamp, message_id)).message_id" for least in ("min", "max")]
+        told = self._by_file(written).agg(expr("count(*)"), *map(expr, ends)).collect() if written else []
+        return [Staged(_tail(unquote(row[0])), *row[1:]) for row in told]
+
+    def _take(self, staged: Iterable[Staged], stem: str) -> list[ArchivedFile]:
+        """Move files that were written aside to their places, once all that was written is read. What else lies there, of tasks that failed, goes.
+
+        :raises CorruptMessage: a file has not what was written to it; nothing is moved.
+        """
+        looked = self._look_at(staged)
         made = []
-        for number, name in enumerate(written):
-            queue, day = (unquote(part.partition("=")[2]) for part in name.split("/")[-3:-1])
-            target = "/".join([*name.split("/")[-3:-1], f"{stem}-{number:05d}.snappy.parquet"])
-            self.folder.move(name, target)
-            found = told[_tail(name)]
-            made.append(
-                ArchivedFile(target, queue, day, found["messages"], found["first"], found["last"], found["checksum"])
-            )
-        self.folder.remove(staging)
+        for number, (file, checksum) in enumerate(looked):
+            folder, _, _ = file.name.rpartition("/")
+            queue, day = (unquote(part.partition("=")[2]) for part in folder.split("/"))
+            target = f"{folder}/{stem}-{number:05d}.snappy.parquet"
+            self.folder.move(f"{_STAGING}/{file.name}", target)
+            made.append(ArchivedFile(target, queue, day, file.messages, file.first, file.last, checksum))
+        self.folder.remove(_STAGING)
         return made
 
-    def _look_at(self, staging: str) -> dict[str, Mapping[str, Any]]:
-        """What is in each file, by queue, day and name, read from it: so a file that cannot be read is found before it is in the archive."""
+    def _look_at(self, staged: Iterable[Staged]) -> list[tuple[Staged, int]]:
+        """The files, by name, each with the checksum of what is read from it."""
+        from pyspark.sql.functions import expr
+
+        files = sorted(staged)
+        names = [f"{_STAGING}/{file.name}" for file in files]
+        missing = [name for name in names if not self.folder.exists(name)]
+        if missing:
+            raise ConfigurationError(
+                f"{self.folder.at(missing[0])}, which a task wrote, is not there: a folder on the disk of one machine is "
+                "none for a cluster; name one that all of its machines share"
+            )
+        rows = self._by_file(names).agg(expr("count(*)"), expr(f"bit_xor({_ROW})")).collect() if names else []
+        found = {_tail(unquote(row[0])): (row[1], row[2]) for row in rows}
+        for file in files:
+            messages = found.get(file.name, (0, 0))[0]
+            if messages != file.messages:
+                raise CorruptMessage(
+                    f"{file.messages} messages were written to {file.name}, and {messages} are read from it"
+                )
+        return [(file, found[file.name][1]) for file in files]
+
+    def _by_file(self, names: Iterable[str]) -> GroupedData:
+        """What is in files that were written aside, to be added up for each."""
         from pyspark.sql.functions import expr
 
         kinds = ", ".join(f"{name} {kind}" for name, kind in COLUMNS.items() if name != "queue")
-        rows = (
-            self._spark.read.schema(kinds)
-            .option("recursiveFileLookup", "true")
-            .parquet(self.folder.at(staging))
-            .groupBy(expr("_metadata.file_path as file"))
-            .agg(
-                expr("count(*) as messages"),
-                expr("min(struct(timestamp, message_id)).message_id as first"),
-                expr("max(struct(timestamp, message_id)).message_id as last"),
-                expr(f"bit_xor({_ROW}) as checksum"),
-            )
-            .collect()
-        )
-        return {_tail(unquote(row.file)): row.asDict() for row in rows}
+        rows = self._spark.read.schema(kinds).parquet(*map(self.folder.at, names))
+        return rows.groupBy(expr("_metadata.file_path as file"))
 
     def _keep(self, manifest: str, told: Mapping[str, Any]) -> None:
         files = [asdict(file) for file in told["files"]]
@@ -227,7 +251,7 @@ class Archive:
 
 
 @contextmanager
-def writing(frame: DataFrame) -> Iterator[DataFrameWriter]:
+def _writing(frame: DataFrame) -> Iterator[DataFrameWriter]:
     """A writer of Parquet files as the archive has them, whatever the session says of times.
 
     They are microseconds since 1970, in UTC. As Spark writes them by itself, INT96, no file says between which times it lies; and a session
@@ -282,7 +306,11 @@ def archive(
     found = Archive(spark, path)
     if not found.is_there() and not found.folder.is_new():
         raise ConfigurationError(f"{found.folder.url} is no archive, and there is something in it: name a new folder")
-    frame = spark.readStream.format("queuey").options(startingOffsets="earliest").options(**options).load()
+    source = "queuey"
+    if found.folder.local is not None:
+        source = StagingSource.name()
+        spark.dataSource.register(staging(found.folder.local + f"/{_STAGING}", cores_of(spark)))
+    frame = spark.readStream.format(source).options(startingOffsets="earliest").options(**options).load()
     writer = frame.writeStream.foreachBatch(found.store).option("checkpointLocation", found.checkpoint)
     begun(found)
     writer.trigger(availableNow=True).start().awaitTermination()

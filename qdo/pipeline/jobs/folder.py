@@ -28,6 +28,10 @@ class Folder:
             said = str(getattr(error, "java_exception", error))
             raise ConfigurationError(f"folder {path}: {said.partition(': ')[2] or said}") from error
         """With its scheme, as Spark names files in it."""
+        self.local: str | None = None
+        """The path by which the machine's own file system knows it, if it does."""
+        if self.url.startswith("file:"):
+            self.local = str(self._fs.makeQualified(self._root).toUri().getPath())
 
     def at(self, name: str) -> str:
         """The whole path of a name."""

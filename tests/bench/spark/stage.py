@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from itertools import count
 from pathlib import Path
 from time import perf_counter
+from typing import Any
 
 import apsw
 from pyspark.sql import DataFrame, SparkSession
@@ -126,8 +127,8 @@ class Stage:
     def _copied(self) -> int:
         """Messages in segments."""
         with closing(apsw.Connection(str(self.folder / "queuey.db"), flags=apsw.SQLITE_OPEN_READONLY)) as file:
-            ((messages,),) = file.execute("select total(messages) from segments").fetchall()
-        return int(messages)
+            rows: list[tuple[Any, ...]] = file.execute("select total(messages) from segments").fetchall()
+        return int(rows[0][0])
 
     def rate(self, frame: DataFrame) -> float:
         """Rows a second of a frame with all messages."""

@@ -1,0 +1,210 @@
+"""Files of an archive written by the tasks that read: Parquet is made of what the server sends, and Spark sees no message of it.
+
+Through Spark each message is a row of its own on the way from Python to Parquet, which took four times as long (measured,
+docs/decisions/016). It is for folders that the machine's own file system reaches; to others only Spark knows the way.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from contextlib import ExitStack, suppress
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, NamedTuple, Self
+from uuid import uuid4
+
+from qdo.pipeline.reading import Reader
+from qdo.pipeline.rows import COLUMNS, Rows
+from qdo.pipeline.source import QueueySource
+
+if TYPE_CHECKING:
+    from pyspark.sql.types import StructType
+
+    from qdo.pipeline.options import ReadOptions
+    from qdo.pipeline.plan import Part
+
+__all__ = ["Staged", "StagingSource", "staging"]
+
+GROUP_BYTES = 64 << 20
+"""A task holds so much before it writes; so a row group has as much, where a queue's day does."""
+MOST_OPEN = 32
+"""Files that a task has open: days of one queue."""
+_DAY_MICROS = 86_400 * 1_000_000
+_NAMES = tuple(name for name in COLUMNS if name != "queue")
+"""Columns of a file, whose folder says the queue."""
+
+
+class Staged(NamedTuple):
+    """A file as the task that wrote it tells of it: what Spark gets."""
+
+    name: str
+    """Below the folder."""
+    messages: int
+    first: str
+    """The id of its earliest message,"""
+    last: str
+    """and of its latest."""
+
+
+class StagingSource(QueueySource):
+    """The stream of the source ``queuey``, with the same options and offsets, of which Spark gets rows about files."""
+
+    folder = ""
+    """Where tasks write: a path on each machine that has tasks."""
+
+    @classmethod
+    def name(cls) -> str:
+        return "queuey-staging"
+
+    def schema(self) -> str:
+        return "name string, messages long, first string, last string"
+
+    def reads(self, options: ReadOptions, schema: StructType) -> Stager:
+        return Stager(Reader.of(options, Rows(_NAMES, text_bodies=False)), self.folder)
+
+
+def staging(folder: str, cores: int | None) -> type[StagingSource]:
+    """The source for one archive, see :func:`qdo.pipeline.source.installed`."""
+    return type("StagingSource", (StagingSource,), {"__module__": __name__, "folder": folder, "cores": cores})
+
+
+class Stager:
+    """Writes parts in a task."""
+
+    def __init__(self, reader: Reader, folder: str) -> None:
+        self._reader = reader
+        self._folder = folder
+
+    def batches(self, parts: Sequence[Part]) -> Iterator[Any]:
+        """One batch, of :class:`Staged`. No file is left if the task fails.
+
+        :raises OSError: a file cannot be written.
+        :raises QueueyError: as :meth:`qdo.pipeline.reading.Reader.batches`.
+        """
+        import pyarrow as pa
+
+        with _Files(Path(self._folder)) as files:
+            for part, batch in self._reader.by_part(sorted(parts, key=lambda part: (part.queue, part.partition))):
+                files.add(part.queue, batch)
+        columns = zip(*files.staged, strict=True) if files.staged else ([], [], [], [])
+        kinds = (pa.string(), pa.int64(), pa.string(), pa.string())
+        yield pa.record_batch([pa.array(*each) for each in zip(columns, kinds, strict=True)], names=[*Staged._fields])
+
+
+class _Files:
+    """The files of one task: one of each queue and day, unless there are very many days. Nobody else knows their names."""
+
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
+        self._queue = ""
+        self._made: list[_File] = []
+        self._open: dict[str, _File] = {}
+        """Of the queue, by day."""
+
+    @property
+    def staged(self) -> list[Staged]:
+        return [file.staged for file in self._made]
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
+        try:
+            self._close()
+        except BaseException:
+            self._remove()
+            raise
+        if kind is not None:
+            self._remove()
+
+    def add(self, queue: str, batch: Any) -> None:
+        """Rows of one partition, in the order of time."""
+        if queue != self._queue:
+            self._close()
+            self._queue = queue
+        for day, rows in _by_day(batch):
+            self._file(day, batch.schema).hold(rows)
+        if sum(file.held_bytes for file in self._open.values()) >= GROUP_BYTES:
+            for file in self._open.values():
+                file.write()
+
+    def _file(self, day: str, schema: Any) -> _File:
+        if day not in self._open:
+            if len(self._open) == MOST_OPEN:
+                self._close()
+            made = _File(self._folder, f"queue={self._queue}/day={day}/{uuid4().hex}.parquet", schema)
+            self._made.append(made)
+            self._open[day] = made
+        return self._open[day]
+
+    def _close(self) -> None:
+        with ExitStack() as closing:
+            for file in self._open.values():
+                closing.callback(file.close)
+            self._open = {}
+
+    def _remove(self) -> None:
+        for file in self._made:
+            with suppress(OSError):
+                file.path.unlink()
+
+
+class _File:
+    """A Parquet file: times in microseconds of UTC with their statistics, as those that Spark writes for an archive."""
+
+    def __init__(self, folder: Path, name: str, schema: Any) -> None:
+        from pyarrow.parquet import ParquetWriter
+
+        self.path = folder / name
+        self.path.parent.mkdir(parents=True, exist_ok=True)
+        self._name = name
+        self._messages = 0
+        self._ends: list[tuple[Any, str]] = []
+        """Time and id of the least and the greatest message of each piece."""
+        self._held: list[Any] = []
+        self.held_bytes = 0
+        self._writer = ParquetWriter(
+            self.path,
+            schema,
+            compression="snappy",
+            use_dictionary=["partition", "content_type", "key"],
+            write_statistics=[name for name in schema.names if name != "body"],
+            write_page_checksum=True,
+            store_schema=False,
+        )
+
+    @property
+    def staged(self) -> Staged:
+        return Staged(self._name, self._messages, min(self._ends)[1], max(self._ends)[1])
+
+    def hold(self, rows: Any) -> None:
+        """Rows in the order of time."""
+        self._held.append(rows)
+        self.held_bytes += rows.nbytes
+        self._messages += rows.num_rows
+        self._ends += [(rows["timestamp"][at].value, rows["message_id"][at].as_py()) for at in (0, -1)]
+
+    def write(self) -> None:
+        """A row group of all that is held."""
+        import pyarrow as pa
+
+        if self._held:
+            table = pa.Table.from_batches(self._held)
+            self._writer.write_table(table, row_group_size=table.num_rows)
+            self._held, self.held_bytes = [], 0
+
+    def close(self) -> None:
+        try:
+            self.write()
+        finally:
+            self._writer.close()
+
+
+def _by_day(batch: Any) -> Iterator[tuple[str, Any]]:
+    """The rows of each day; they are in the order of time."""
+    import numpy as np
+    import pyarrow as pa
+
+    days = batch["timestamp"].cast(pa.int64()).to_numpy() // _DAY_MICROS
+    begins = [0, *(np.flatnonzero(np.diff(days)) + 1).tolist()]
+    for begin, end in zip(begins, [*begins[1:], len(days)], strict=True):
+        yield str(np.datetime64(int(days[begin]), "D")), batch.slice(begin, end - begin)
