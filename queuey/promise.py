@@ -71,7 +71,7 @@ class Promise(Generic[T]):
             if self._kept:
                 raise AssertionError("a promise is kept once")
             self._value, self._error, self._kept = value, error, True
-            callback = self._callback
+            callback, self._callback = self._callback, None
         if callback is not None:
             callback(self)
 
@@ -133,21 +133,33 @@ def begin(work: Waiting[T]) -> Promise[T]:
     So a store can take several steps for one call while no thread waits for any of them.
     """
     promise: Promise[T] = Promise()
+    _Begun(work, promise)()
+    return promise
 
-    def proceed(_: Promise[Any] | None = None) -> None:
+
+class _Begun(Generic[T]):
+    """A coroutine that goes on when what it awaits is kept.
+
+    It is told of by nothing that it holds: in a cycle the outcome, which may be a page of a megabyte, would stay until somebody collects garbage.
+    """
+
+    __slots__ = ("_promise", "_work")
+
+    def __init__(self, work: Waiting[T], promise: Promise[T]) -> None:
+        self._work = work
+        self._promise = promise
+
+    def __call__(self, _: Promise[Any] | None = None) -> None:
         try:
             while True:
-                awaited = work.send(None)
+                awaited = self._work.send(None)
                 if not awaited.kept:
-                    awaited.when_kept(proceed)
+                    awaited.when_kept(self)
                     return
         except StopIteration as stop:
-            promise.keep(cast(T, stop.value))
+            self._promise.keep(cast(T, stop.value))
         except BaseException as error:  # noqa: BLE001 - whatever it is, it belongs to who awaits the promise
-            promise.fail(error)
-
-    proceed()
-    return promise
+            self._promise.fail(error)
 
 
 def at_turns_end(work: Callable[[], object]) -> None:

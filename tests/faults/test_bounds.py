@@ -11,6 +11,8 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 
+import pytest
+
 from qdo.client import Client
 from qdo.measure import percentiles
 from tests.conftest import Figures
@@ -215,3 +217,25 @@ def test_clients_that_ask_for_much_and_read_nothing_hold_nobody_up(
     figures("G17", deaf_clients=DEAF, messages_mib=large, **told)
     assert measured.threads <= measured.start[1] + 8
     assert int(str(told["rss_peak"])) < 512, "256 MiB may be in flight, and the server itself has some"
+
+
+@pytest.mark.parametrize("form", ["arrow", "ndjson"])
+def test_streams_that_were_read_leave_nothing_behind(tmp_path: Path, figures: Figures, form: str) -> None:
+    """A server that kept their pages until the next collection of garbage had 2 GiB after some gigabytes."""
+    with Node(tmp_path) as node:
+        client = node.client()
+        client.create_queue("large")
+        for _ in range(16):
+            client.append_batch("large", [b"x" * 2000] * 1000)
+        costs = Costs(node.door.pid)
+        before = costs.rss_mb
+        for _ in range(16):
+            if form == "arrow":
+                with client.read_arrow("large") as batches:
+                    assert sum(batch.num_rows for batch in batches) == 16_000
+            else:
+                with client.stream_ndjson("large") as lines:
+                    assert sum(1 for _ in lines) == 16_000
+
+        figures("G17", form=form, read_mib=16 * 32, rss_start=round(before), rss_peak=round(costs.rss_peak_mb))
+        assert costs.rss_peak_mb - before < 128, "a page or two are in memory, and what an allocator keeps"

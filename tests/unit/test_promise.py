@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 import threading
+import weakref
 from collections.abc import Callable, Coroutine, Iterable
 from functools import partial
 from typing import Any
@@ -11,7 +13,7 @@ from typing import Any
 import pytest
 
 from queuey.errors import QueueNotFound, StorageFull
-from queuey.promise import Errand, LoopInbox, Promise, run
+from queuey.promise import Errand, LoopInbox, Promise, begin, run
 
 
 def in_a_thread(work: Callable[[], object]) -> threading.Thread:
@@ -170,6 +172,33 @@ def test_work_may_call_work() -> None:
         return await total(Promise.of(1)) + await total(Promise.of(2))
 
     assert run(outer()) == 3
+
+
+# Begun, and left to itself
+
+
+class Outcome:
+    """Something large."""
+
+
+def test_what_begun_work_made_is_gone_with_the_last_who_has_it() -> None:
+    """Else a stream's pages stay until somebody collects garbage: gigabytes, where hardly anything else is made."""
+    gone: list[str] = []
+
+    async def work(promise: Promise[Outcome]) -> Outcome:
+        return await promise
+
+    gc.disable()
+    try:
+        for made in (Promise.of(Outcome()), Promise[Outcome]()):
+            begun = begin(work(made))
+            if not made.kept:
+                made.keep(Outcome())
+            weakref.finalize(begun.wait(30), gone.append, "gone")
+            del made, begun
+        assert gone == ["gone", "gone"]
+    finally:
+        gc.enable()
 
 
 # On an event loop
