@@ -1,24 +1,19 @@
 """A job on Spark as a process: Ctrl-C and SIGTERM end it in order, with a sentence, and nothing of two languages inside of each other.
 
-The job runs in a thread of its own. PySpark's handler would raise in the middle of a call to the virtual machine, whose answer nobody
-takes then; here the main thread alone hears signals, and tells Spark to be quiet and to end.
+PySpark's own handler would raise in the middle of a call to the virtual machine; here the main thread tells Spark to be quiet and to end.
 """
 
 from __future__ import annotations
 
 import logging
 import os
-import signal
 import sys
 import threading
 from collections.abc import Callable
-from types import FrameType
 
+from qdo.cli.running import AT_SIGNAL, Apart, hearing
 from queuey.cli.output import say
 
-SIGNALS = (signal.SIGTERM, signal.SIGINT)
-AT_SIGNAL = 128
-"""Exit code of a job that a signal ended: this and the signal's number, as shells have it."""
 _END_SECONDS = 10.0
 """Spark has so long to remove what it keeps for itself; a second signal waits for nothing."""
 
@@ -29,36 +24,21 @@ def run_until_told(job: Callable[[], None], left: Callable[[], str]) -> None:
     :param left: the sentence about what a job that is ended leaves behind, and how to go on.
     :raises BaseException: whatever the job raised.
     """
-    raised: list[BaseException] = []
-    over = threading.Event()
     told: list[int] = []
+    over = threading.Event()
 
-    def run() -> None:
-        try:
-            job()
-        except BaseException as error:  # noqa: BLE001 - the main thread raises it again
-            raised.append(error)
-        finally:
-            over.set()
-
-    def tell(number: int, frame: FrameType | None) -> None:
+    def tell(number: int) -> None:
         if told:
             os._exit(AT_SIGNAL + number)
         told.append(number)
         over.set()
 
-    before = {number: signal.signal(number, tell) for number in SIGNALS}
-    threading.Thread(target=run, name="job", daemon=True).start()
-    try:
-        while not over.wait(0.5):
-            pass
+    with hearing(tell):
+        run = Apart(job, "job", over)
+        run.wait()
         if told:
             _end(AT_SIGNAL + told[0], left)
-    finally:
-        for number, handler in before.items():
-            signal.signal(number, handler)
-    if raised:
-        raise raised[0]
+    run.check()
 
 
 def _end(code: int, left: Callable[[], str]) -> None:
