@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+import os
 import random
+import subprocess
+import sys
+import time
 from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -15,8 +19,8 @@ from pyspark.sql import SparkSession
 
 from qdo.client import Client
 from qdo.pipeline.jobs import staging
-from qdo.pipeline.jobs.archive import Archive, archive
-from qdo.pipeline.jobs.staging import Staged, Stager
+from qdo.pipeline.jobs.archive import LEFT_SECONDS, Archive, Staged, archive
+from qdo.pipeline.jobs.staging import Stager
 from qdo.pipeline.plan import Part
 from queuey.errors import ConfigurationError, CorruptMessage, QueueyError
 from queuey.ids import ZERO_ID
@@ -128,17 +132,60 @@ def test_nothing_is_told_of_nothing(tmp_path: Path) -> None:
 def test_what_tasks_left_that_failed_is_in_no_archive(
     spark: SparkSession, door: Door, client: Client, tmp_path: Path
 ) -> None:
+    """And goes: at once if it is of this run, and in a day if it is of one that was killed, or is under way."""
     name = filled(client, new_name())
-    left = tmp_path / "_staging" / f"queue={name}" / "day=2026-01-01" / "left.parquet"
+    given = options(door, subscribe=name)
 
-    def leave(_: Archive) -> None:
-        left.parent.mkdir(parents=True)
-        left.write_bytes(b"half a file")
+    def leave(folder: str, *, seconds_ago: float = 0.0) -> Path:
+        file = tmp_path / folder / f"queue={name}" / "day=2026-01-01" / "left.parquet"
+        file.parent.mkdir(parents=True)
+        file.write_bytes(b"half a file")
+        changed = time.time() - seconds_ago
+        os.utime(tmp_path / folder, (changed, changed))
+        return file
 
-    archive(spark, str(tmp_path), options=options(door, subscribe=name), begun=leave)
+    archive(spark, str(tmp_path), options=given)
+    old, new = leave("_staging/old", seconds_ago=LEFT_SECONDS + 60), leave("_staging/new")
+    append(client, name, "more")
+    own: list[Path] = []
+    archive(spark, str(tmp_path), options=given, begun=lambda found: own.append(leave(found.aside)))
 
     assert archived(Archive(spark, str(tmp_path))) == there(client, name)
-    assert not left.parent.parent.parent.exists()
+    assert [file.exists() for file in (old, new, *own)] == [False, True, False]
+
+
+def test_a_byte_that_changed_is_told_by_who_reads_it(
+    spark: SparkSession, door: Door, client: Client, tmp_path: Path
+) -> None:
+    name = filled(client, new_name())
+    archive(spark, str(tmp_path), options=options(door, subscribe=name))
+    (file, *_) = tmp_path.glob("queue=*/day=*/*.parquet")
+    found = pq.ParquetFile(file).metadata.row_group(0).column(3)
+    assert found.path_in_schema == "body"
+    data = bytearray(file.read_bytes())
+    data[found.data_page_offset + found.total_compressed_size - 1] ^= 1
+    file.write_bytes(data)
+
+    with pytest.raises(Exception, match="could not verify page integrity"):
+        Archive(spark, str(tmp_path)).read().select("body").collect()
+
+
+@pytest.mark.parametrize("chosen", [{"columns": "queue,partition"}, {"bodyType": "string"}])
+def test_an_archive_has_messages_whole(spark: SparkSession, door: Door, tmp_path: Path, chosen: dict[str, str]) -> None:
+    with pytest.raises(ConfigurationError, match=f"option {next(iter(chosen))}: an archive has messages whole"):
+        archive(spark, str(tmp_path / "new"), options=options(door, subscribe="q", **chosen))
+
+
+def test_archives_of_one_session_have_tasks_of_their_own() -> None:
+    one, other = (staging.staging(folder, None) for folder in ("/a/_staging/1", "/a/_staging/2"))
+
+    assert one.name() != other.name()
+
+
+def test_jobs_are_found_where_spark_is_not() -> None:
+    """So that a command can say what is missing."""
+    code = "import sys; sys.modules['pyspark'] = None; import qdo.pipeline.jobs.archive, qdo.pipeline.jobs.replay"
+    subprocess.run([sys.executable, "-c", code], check=True)
 
 
 @pytest.fixture
@@ -179,9 +226,9 @@ def test_files_on_another_machine_s_disk_are_told(spark: SparkSession, tmp_path:
 
 
 def test_a_file_that_has_less_than_was_written_is_in_no_archive(spark: SparkSession, tmp_path: Path) -> None:
-    staged = tmp_path / "_staging"
-    file, _ = told(Stager(Batches(hours=5), str(staged)).batches(parts("q")[:1]))  # type: ignore[arg-type]
+    found = Archive(spark, str(tmp_path))
+    file, _ = told(Stager(Batches(hours=5), str(tmp_path / found.aside)).batches(parts("q")[:1]))  # type: ignore[arg-type]
 
     with pytest.raises(CorruptMessage, match=r"3 messages were written to queue=q/day=2026-02-27/.*, and 2 are read"):
-        Archive(spark, str(tmp_path)).store(spark.createDataFrame([file._replace(messages=3)]), 0)
+        found.store(spark.createDataFrame([file._replace(messages=3)]), 0)
     assert not (tmp_path / "_manifest").exists()

@@ -15,23 +15,27 @@ from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from datetime import date
 from math import ceil
-from typing import TYPE_CHECKING, Any
+from time import time
+from typing import TYPE_CHECKING, Any, NamedTuple
 from urllib.parse import unquote
+from uuid import uuid4
 
 from qdo.pipeline import cores_of
 from qdo.pipeline.jobs.folder import Folder
-from qdo.pipeline.jobs.staging import Staged, StagingSource, staging
 from qdo.pipeline.offsets import Offsets, from_json
 from qdo.pipeline.rows import COLUMNS
 from queuey.errors import ConfigurationError, CorruptMessage
 
 if TYPE_CHECKING:
-    from pyspark.sql import DataFrame, DataFrameWriter, GroupedData, SparkSession
+    from pyspark.sql import DataFrame, DataFrameReader, DataFrameWriter, SparkSession
 
-__all__ = ["Archive", "ArchivedFile", "archive"]
+__all__ = ["Archive", "ArchivedFile", "Staged", "archive"]
 
 FILE_BYTES = 128 << 20
 """A compacted file's size, about."""
+LEFT_SECONDS = 86_400.0
+"""What nobody has written to for so long is no run's that is under way."""
+_CHOOSING = frozenset({"columns", "bodytype"})
 _PARQUET = {
     "compression": "snappy",
     "parquet.column.statistics.enabled#body": "false",
@@ -66,6 +70,22 @@ class ArchivedFile:
     """Of all its messages together, in whatever order they are."""
 
 
+class Staged(NamedTuple):
+    """A file that was written aside, as who wrote it tells of it."""
+
+    name: str
+    """Below the folder of what is written aside; ends with the queue, the day and the file."""
+    messages: int
+    first: str
+    """The id of its earliest message,"""
+    last: str
+    """and of its latest."""
+
+
+Looked = list[tuple[Staged, int]]
+"""Files that were written aside, each with the checksum of what is read from it."""
+
+
 class Archive:
     """An archive in a folder."""
 
@@ -74,6 +94,8 @@ class Archive:
         self._spark = spark
         self.folder = Folder(spark, path.rstrip("/"))
         self.checkpoint = self.folder.at(_CHECKPOINT)
+        self.aside = f"{_STAGING}/{uuid4().hex}"
+        """Where this object has files written; another run of the same archive has a folder of its own."""
         self.stored = 0
         """Messages that were added by way of this object."""
 
@@ -106,7 +128,11 @@ class Archive:
         schema = ", ".join(f"{name} {kind}" for name, kind in COLUMNS.items()) + ", day date"
         if not names:
             return self._spark.createDataFrame([], schema)
-        return self._spark.read.schema(schema).option("basePath", self.folder.url).parquet(*names)
+        return self._reader(schema).option("basePath", self.folder.url).parquet(*names)
+
+    def _reader(self, schema: str) -> DataFrameReader:
+        """One that fails on a page which is not as it was written."""
+        return self._spark.read.schema(schema).option("parquet.page.verify-checksum.enabled", "true")
 
     def store(self, frame: DataFrame, number: int) -> None:
         """Add a micro-batch; one that is in the archive already changes nothing.
@@ -127,11 +153,12 @@ class Archive:
             return
         from pyspark.sql.functions import expr
 
+        stem = f"batch-{number:09d}"
         if frame.columns == [*Staged._fields]:
-            staged = [Staged(*row) for row in frame.collect()]
+            looked = self._check([Staged(*row) for row in frame.collect()])
         else:
-            staged = self._write(frame.withColumn("day", expr(_DAY)))
-        made = self._take(staged, f"batch-{number:09d}")
+            looked = self._write(frame.withColumn("day", expr(_DAY)), stem)
+        made = self._take(looked, stem)
         self._keep(manifest, {"query": query, "files": made})
         self.stored += _count(made)
 
@@ -168,7 +195,8 @@ class Archive:
             max(1, ceil(size / FILE_BYTES)), "partition", "timestamp", "message_id"
         )
         last = max(file.name.rpartition("/")[2] for file in files).partition(".")[0]
-        made = self._take(self._write(frame.sortWithinPartitions(*_IN_ORDER)), f"day-{day}-to-{last}")
+        stem = f"day-{day}-to-{last}"
+        made = self._take(self._write(frame.sortWithinPartitions(*_IN_ORDER), stem), stem)
         if (_count(made), _checksum(made)) != (_count(files), _checksum(files)):
             for file in made:
                 self.folder.remove(file.name)
@@ -180,62 +208,70 @@ class Archive:
         self._keep(manifest, {"replaces": [file.name for file in files], "files": made})
         return len(made)
 
-    def _write(self, frame: DataFrame) -> list[Staged]:
+    def _write(self, frame: DataFrame, stem: str) -> Looked:
         """Write aside, by Spark."""
-        from pyspark.sql.functions import expr
-
+        below = f"{self.aside}/{stem}"
         with _writing(frame) as writer:
-            writer.partitionBy("queue", "day").mode("overwrite").parquet(self.folder.at(_STAGING))
-        written = [name for name in self.folder.names(_STAGING) if name.endswith(".parquet")]
+            writer.partitionBy("queue", "day").mode("overwrite").parquet(self.folder.at(below))
+        written = [name for name in self.folder.names(below) if name.endswith(".parquet")]
         ends = [f"{least}(struct(timestamp, message_id)).message_id" for least in ("min", "max")]
-        told = self._by_file(written).agg(expr("count(*)"), *map(expr, ends)).collect() if written else []
-        return [Staged(_tail(unquote(row[0])), *row[1:]) for row in told]
+        told = self._by_file(written, *ends)
+        return [(Staged(f"{stem}/{tail}", row[0], *row[2:]), row[1]) for tail, row in told.items()]
 
-    def _take(self, staged: Iterable[Staged], stem: str) -> list[ArchivedFile]:
-        """Move files that were written aside to their places, once all that was written is read. What else lies there, of tasks that failed, goes.
+    def _check(self, staged: Sequence[Staged]) -> Looked:
+        """Read what tasks wrote.
 
-        :raises CorruptMessage: a file has not what was written to it; nothing is moved.
+        :raises CorruptMessage: a file has not what was written to it.
+        :raises ConfigurationError: one is not there.
         """
-        looked = self._look_at(staged)
-        made = []
-        for number, (file, checksum) in enumerate(looked):
-            folder, _, _ = file.name.rpartition("/")
-            queue, day = (unquote(part.partition("=")[2]) for part in folder.split("/"))
-            target = f"{folder}/{stem}-{number:05d}.snappy.parquet"
-            self.folder.move(f"{_STAGING}/{file.name}", target)
-            made.append(ArchivedFile(target, queue, day, file.messages, file.first, file.last, checksum))
-        self.folder.remove(_STAGING)
-        return made
-
-    def _look_at(self, staged: Iterable[Staged]) -> list[tuple[Staged, int]]:
-        """The files, by name, each with the checksum of what is read from it."""
-        from pyspark.sql.functions import expr
-
-        files = sorted(staged)
-        names = [f"{_STAGING}/{file.name}" for file in files]
+        names = [f"{self.aside}/{file.name}" for file in staged]
         missing = [name for name in names if not self.folder.exists(name)]
         if missing:
             raise ConfigurationError(
                 f"{self.folder.at(missing[0])}, which a task wrote, is not there: a folder on the disk of one machine is "
-                "none for a cluster; name one that all of its machines share"
+                "none for a cluster; name one that all of its machines share (those that ran tasks have files in it now)"
             )
-        rows = self._by_file(names).agg(expr("count(*)"), expr(f"bit_xor({_ROW})")).collect() if names else []
-        found = {_tail(unquote(row[0])): (row[1], row[2]) for row in rows}
-        for file in files:
-            messages = found.get(file.name, (0, 0))[0]
+        told = self._by_file(names)
+        for file in staged:
+            messages = told[_tail(file.name)][0] if _tail(file.name) in told else 0
             if messages != file.messages:
                 raise CorruptMessage(
                     f"{file.messages} messages were written to {file.name}, and {messages} are read from it"
                 )
-        return [(file, found[file.name][1]) for file in files]
+        return [(file, told[_tail(file.name)][1]) for file in staged]
 
-    def _by_file(self, names: Iterable[str]) -> GroupedData:
-        """What is in files that were written aside, to be added up for each."""
+    def _by_file(self, names: Sequence[str], *more: str) -> dict[str, Sequence[Any]]:
+        """What is read from files: how many messages, their checksum, and more that Spark is to add up; by queue, day and file."""
         from pyspark.sql.functions import expr
 
+        if not names:
+            return {}
         kinds = ", ".join(f"{name} {kind}" for name, kind in COLUMNS.items() if name != "queue")
-        rows = self._spark.read.schema(kinds).parquet(*map(self.folder.at, names))
-        return rows.groupBy(expr("_metadata.file_path as file"))
+        rows = self._reader(kinds).parquet(*map(self.folder.at, names))
+        sums = [expr(each) for each in ("count(*)", f"bit_xor({_ROW})", *more)]
+        told = rows.groupBy(expr("_metadata.file_path as file")).agg(*sums).collect()
+        return {_tail(unquote(row[0])): row[1:] for row in told}
+
+    def _take(self, looked: Looked, stem: str) -> list[ArchivedFile]:
+        """Move files to their places. What else lies aside, of tasks that failed, goes."""
+        made = []
+        for number, (file, checksum) in enumerate(sorted(looked, key=lambda each: _tail(each[0].name))):
+            folder = _tail(file.name).rpartition("/")[0]
+            queue, day = (unquote(part.partition("=")[2]) for part in folder.split("/"))
+            target = f"{folder}/{stem}-{number:05d}.snappy.parquet"
+            self.folder.move(f"{self.aside}/{file.name}", target)
+            made.append(ArchivedFile(target, queue, day, file.messages, file.first, file.last, checksum))
+        self.folder.remove(self.aside)
+        return made
+
+    def forget_left(self, before: float) -> None:
+        """Remove what runs that were killed had written aside.
+
+        :param before: seconds since 1970: what was changed since may be of a run that is under way.
+        """
+        for name, changed in self.folder.children(_STAGING):
+            if changed < before:
+                self.folder.remove(name)
 
     def _keep(self, manifest: str, told: Mapping[str, Any]) -> None:
         files = [asdict(file) for file in told["files"]]
@@ -300,16 +336,19 @@ def archive(
     :param compact_before: put the files of earlier days together afterwards.
     :param begun: gets the archive before its first message, to see in another thread how far this run is.
     :returns: how many it was.
-    :raises ConfigurationError: the folder has other things in it.
+    :raises ConfigurationError: the folder has other things in it; or an option chooses what of a message is read.
     :raises QueueyError: as :meth:`Archive.store` and :meth:`Archive.compact`; Spark's own error if the query fails.
     """
     found = Archive(spark, path)
     if not found.is_there() and not found.folder.is_new():
         raise ConfigurationError(f"{found.folder.url} is no archive, and there is something in it: name a new folder")
+    chosen = [name for name in options if name.lower() in _CHOOSING]
+    if chosen:
+        raise ConfigurationError(f"option {chosen[0]}: an archive has messages whole, as they are")
+    found.forget_left(time() - LEFT_SECONDS)
     source = "queuey"
     if found.folder.local is not None:
-        source = StagingSource.name()
-        spark.dataSource.register(staging(found.folder.local + f"/{_STAGING}", cores_of(spark)))
+        source = _staging(spark, f"{found.folder.local}/{found.aside}")
     frame = spark.readStream.format(source).options(startingOffsets="earliest").options(**options).load()
     writer = frame.writeStream.foreachBatch(found.store).option("checkpointLocation", found.checkpoint)
     begun(found)
@@ -317,3 +356,12 @@ def archive(
     if compact_before is not None:
         found.compact(compact_before)
     return found.stored
+
+
+def _staging(spark: SparkSession, folder: str) -> str:
+    """The format whose tasks write files into a folder."""
+    from qdo.pipeline.jobs.staging import staging
+
+    source = staging(folder, cores_of(spark))
+    spark.dataSource.register(source)
+    return source.name()

@@ -61,13 +61,25 @@ class Folder:
         while found.hasNext():
             yield str(found.next().getPath())[len(self.url) + 1 :]
 
+    def children(self, below: str) -> list[tuple[str, float]]:
+        """What lies right below a name that may not be there: names of this folder, and when each was changed, seconds since 1970."""
+        if not self.exists(below):
+            return []
+        found = self._fs.listStatus(self._path(below))
+        return [(f"{below}/{each.getPath().getName()}", each.getModificationTime() / 1000) for each in found]
+
     def size(self, name: str) -> int:
         """Of a file, bytes."""
         return int(self._fs.getFileStatus(self._path(name)).getLen())
 
     def move(self, old: str, new: str) -> None:
-        """Put a file in the place of another, or where there was none."""
+        """Put a file in the place of another, or where there was none.
+
+        :raises OSError: it cannot be; if it is because the file is not there, the other one is as it was.
+        """
         target = self._path(new)
+        if not self.exists(old):
+            raise OSError(f"{self.at(old)}, which was to become {self.at(new)}, is gone: is another run under way?")
         self._fs.mkdirs(target.getParent())
         self._fs.delete(target, False)
         if not self._fs.rename(self._path(old), target):

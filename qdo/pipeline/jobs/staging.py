@@ -9,9 +9,10 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, suppress
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple, Self
+from typing import TYPE_CHECKING, Any, Self
 from uuid import uuid4
 
+from qdo.pipeline.jobs.archive import Staged
 from qdo.pipeline.reading import Reader
 from qdo.pipeline.rows import COLUMNS, Rows
 from qdo.pipeline.source import QueueySource
@@ -22,7 +23,7 @@ if TYPE_CHECKING:
     from qdo.pipeline.options import ReadOptions
     from qdo.pipeline.plan import Part
 
-__all__ = ["Staged", "StagingSource", "staging"]
+__all__ = ["StagingSource", "staging"]
 
 GROUP_BYTES = 64 << 20
 """A task holds so much before it writes; so a row group has as much, where a queue's day does."""
@@ -33,27 +34,15 @@ _NAMES = tuple(name for name in COLUMNS if name != "queue")
 """Columns of a file, whose folder says the queue."""
 
 
-class Staged(NamedTuple):
-    """A file as the task that wrote it tells of it: what Spark gets."""
-
-    name: str
-    """Below the folder."""
-    messages: int
-    first: str
-    """The id of its earliest message,"""
-    last: str
-    """and of its latest."""
-
-
 class StagingSource(QueueySource):
     """The stream of the source ``queuey``, with the same options and offsets, of which Spark gets rows about files."""
 
     folder = ""
-    """Where tasks write: a path on each machine that has tasks."""
+    """Where tasks write: a path on each machine that has tasks. Its last part is in the name of the format, of which a session may have several."""
 
     @classmethod
     def name(cls) -> str:
-        return "queuey-staging"
+        return f"queuey-staging-{Path(cls.folder).name}"
 
     def schema(self) -> str:
         return "name string, messages long, first string, last string"
@@ -81,8 +70,10 @@ class Stager:
         :raises QueueyError: as :meth:`qdo.pipeline.reading.Reader.batches`.
         """
         import pyarrow as pa
+        from pyspark import TaskContext
 
-        with _Files(Path(self._folder)) as files:
+        task = TaskContext.get()
+        with _Files(Path(self._folder), task.partitionId() if task is not None else 0) as files:
             for part, batch in self._reader.by_part(sorted(parts, key=lambda part: (part.queue, part.partition))):
                 files.add(part.queue, batch)
         columns = zip(*files.staged, strict=True) if files.staged else ([], [], [], [])
@@ -91,10 +82,14 @@ class Stager:
 
 
 class _Files:
-    """The files of one task: one of each queue and day, unless there are very many days. Nobody else knows their names."""
+    """The files of one task: one of each queue and day, unless there are very many days.
 
-    def __init__(self, folder: Path) -> None:
+    Their names are in the order of tasks, so a batch that is repeated has the same files in the same places; and of one attempt alone.
+    """
+
+    def __init__(self, folder: Path, task: int) -> None:
         self._folder = folder
+        self._task = task
         self._queue = ""
         self._made: list[_File] = []
         self._open: dict[str, _File] = {}
@@ -131,7 +126,8 @@ class _Files:
         if day not in self._open:
             if len(self._open) == MOST_OPEN:
                 self._close()
-            made = _File(self._folder, f"queue={self._queue}/day={day}/{uuid4().hex}.parquet", schema)
+            name = f"{self._task:05d}-{len(self._made):05d}-{uuid4().hex}.parquet"
+            made = _File(self._folder, f"queue={self._queue}/day={day}/{name}", schema)
             self._made.append(made)
             self._open[day] = made
         return self._open[day]

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from statistics import median
+from uuid import uuid4
 
 from pyspark.sql import DataFrame, DataFrameWriter
 
 from qdo.pipeline.jobs.archive import Archive, archive
-from qdo.pipeline.jobs.staging import StagingSource, staging
+from qdo.pipeline.jobs.staging import staging
 from tests.bench.measure import BenchFailed, alternate, ratios
 from tests.bench.spark.plan import CORES
 from tests.bench.spark.stage import QUEUE, SEALED, Stage, check_rows, seconds, thrown_away
@@ -38,7 +39,7 @@ def parquet(stage: Stage) -> Iterator[Row]:
     """What an archive's tasks do, against the same read without writing; and the job that they are a part of."""
     stage.unseal()
     ours, read_alone = stage.from_queuey(), "rows/s read without writing"
-    folders = iter([str(stage.plan.fresh("archive") / "rows") for _ in range(2 * stage.plan.rounds)])
+    folders = iter([str(stage.plan.fresh("archive") / uuid4().hex) for _ in range(2 * stage.plan.rounds)])
     below, above = alternate(lambda: stage.rate(ours), lambda: _staged(stage, next(folders)), stage.plan.rounds)
     yield Row(
         "archive to Parquet (snappy)",
@@ -72,8 +73,9 @@ def sealed(stage: Stage) -> Iterator[Row]:
 
 
 def _staged(stage: Stage, folder: str) -> float:
-    stage.spark.dataSource.register(staging(folder, CORES))
-    reader = stage.spark.read.format(StagingSource.name()).options(**stage.of_queuey(subscribe=QUEUE))
+    source = staging(folder, CORES)
+    stage.spark.dataSource.register(source)
+    reader = stage.spark.read.format(source.name()).options(**stage.of_queuey(subscribe=QUEUE))
     rate = stage.plan.messages / seconds(reader.load().collect)
     check_rows("what was staged", stage.spark.read.parquet(folder), "body", stage.plan.messages)
     return rate
