@@ -35,6 +35,7 @@ import sys
 from pyspark.sql import SparkSession
 
 import qdo.pipeline
+from qdo.pipeline.jobs.archive import Archive, archive
 
 url, application, token_file, queue, copies = sys.argv[1:]
 spark = qdo.pipeline.install(SparkSession.builder.getOrCreate())
@@ -52,6 +53,9 @@ rows.select("body").write.format("queuey").options(**options, queue=copies).mode
 columns = "count(*) AS rows", "count(DISTINCT message_id) AS ids", "count(DISTINCT partition) AS partitions"
 found = rows.selectExpr(*columns).first().asDict()
 found["whereabouts"] = spark.sparkContext.range(0, 8, numSlices=8).map(whereabouts).distinct().collect()
+folder = os.path.join(os.getcwd(), "archive")
+found["archived"] = archive(spark, folder, options={**options, "subscribe": queue})
+found["in_archive"] = Archive(spark, folder).read().selectExpr("count(DISTINCT body)").first()[0]
 print("FOUND " + json.dumps(found))
 """
 
@@ -87,7 +91,7 @@ def packages_of(environment: Path) -> Path:
 
 
 class Job:
-    """One run of the program above: it reads a queue, copies it to another, and says where."""
+    """One run of the program above: it reads a queue, copies it to another, says where, and archives it."""
 
     def __init__(self, cluster: SparkCluster, door: Door, client: Client, folder: Path) -> None:
         self._cluster, self._door, self._client = cluster, door, client
@@ -123,6 +127,7 @@ def job(cluster: SparkCluster, door: Door, client: Client, tmp_path: Path) -> Jo
 def check(job: Job, found: Any) -> None:
     assert (found["rows"], found["ids"], found["partitions"]) == (PARTITIONS * MESSAGES,) * 2 + (PARTITIONS,)
     assert job.bodies(job.copies) == job.bodies(job.queue)
+    assert (found["archived"], found["in_archive"]) == (PARTITIONS * MESSAGES,) * 2
     workers = {name for _, _, folder in found["whereabouts"] for name in Path(folder).parts if "worker-" in name}
     assert workers == {"worker-1", "worker-2"}
 
@@ -134,7 +139,8 @@ def test_workers_have_the_package_from_a_zip(job: Job, bare: Path, wheel: Path, 
     # A wheel is a zip file, and Spark goes by the name.
     package = shutil.copy(wheel, tmp_path / "queuey.zip")
 
-    found = job.run("--py-files", str(package), PYSPARK_PYTHON=python)
+    # What plans a stream beside the driver has of Spark no path to what is handed over.
+    found = job.run("--py-files", str(package), PYSPARK_PYTHON=python, PYTHONPATH=str(package))
 
     check(job, found)
     assert {(program, "/queuey.zip/qdo/" in module) for program, module, _ in found["whereabouts"]} == {(python, True)}
