@@ -20,10 +20,10 @@ def install(spark: SparkSession) -> SparkSession:
 
     :returns: the session.
     """
-    from qdo.pipeline.source import installed
+    from qdo.pipeline.source import QueueySource
 
     spark.conf.set("spark.sql.python.filterPushdown.enabled", "true")
-    spark.dataSource.register(installed(cores_of(spark)))
+    spark.dataSource.register(QueueySource.knowing(pushes_filters=True, cores=cores_of(spark)))
     return spark
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Self
 
 from pyspark import __version__ as spark_version
 from pyspark.sql.datasource import DataSource, DataSourceReader, InputPartition
@@ -40,6 +40,14 @@ class QueueySource(DataSource):
     """Unless the option says otherwise; Spark refuses a reader that does where the session's setting does not allow it."""
     cores: int | None = None
     """How many tasks run at once, if that is known: then a read has hardly more, as each costs by itself."""
+
+    @classmethod
+    def knowing(cls, **known: Any) -> type[Self]:
+        """The source of a session that knows something: values of the class's own variables.
+
+        Spark hands classes to its Python processes by their name, but one that is not what the name stands for with all it has.
+        """
+        return type(cls.__name__, (cls,), {"__module__": cls.__module__, **known})
 
     @classmethod
     def name(cls) -> str:
@@ -81,14 +89,6 @@ class QueueySource(DataSource):
         from qdo.pipeline.sink import QueueyStreamWriter
 
         return QueueyStreamWriter(WriteOptions.of(self.options), schema)
-
-
-def installed(cores: int | None) -> type[QueueySource]:
-    """The source of a session that :func:`qdo.pipeline.install` has set up, of which it knows something.
-
-    Spark hands classes to its Python processes by their name, but one that is not what the name stands for with all it has.
-    """
-    return type("QueueySource", (QueueySource,), {"__module__": __name__, "pushes_filters": True, "cores": cores})
 
 
 def reader_of(options: ReadOptions, schema: StructType) -> Reader:

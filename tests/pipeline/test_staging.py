@@ -20,7 +20,7 @@ from pyspark.sql import SparkSession
 from qdo.client import Client
 from qdo.pipeline.jobs import staging
 from qdo.pipeline.jobs.archive import LEFT_SECONDS, Archive, Staged, archive
-from qdo.pipeline.jobs.staging import Stager
+from qdo.pipeline.jobs.staging import Stager, StagingSource
 from qdo.pipeline.plan import Part
 from queuey.errors import ConfigurationError, CorruptMessage, QueueyError
 from queuey.ids import ZERO_ID
@@ -177,7 +177,7 @@ def test_an_archive_has_messages_whole(spark: SparkSession, door: Door, tmp_path
 
 
 def test_archives_of_one_session_have_tasks_of_their_own() -> None:
-    one, other = (staging.staging(folder, None) for folder in ("/a/_staging/1", "/a/_staging/2"))
+    one, other = (StagingSource.knowing(folder=folder) for folder in ("/a/_staging/1", "/a/_staging/2"))
 
     assert one.name() != other.name()
 

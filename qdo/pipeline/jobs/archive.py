@@ -23,7 +23,7 @@ from uuid import uuid4
 from qdo.pipeline import cores_of
 from qdo.pipeline.jobs.folder import Folder
 from qdo.pipeline.offsets import Offsets, from_json
-from qdo.pipeline.rows import COLUMNS
+from qdo.pipeline.rows import COLUMNS, schema_text
 from queuey.errors import ConfigurationError, CorruptMessage
 
 if TYPE_CHECKING:
@@ -31,6 +31,8 @@ if TYPE_CHECKING:
 
 __all__ = ["Archive", "ArchivedFile", "Staged", "archive"]
 
+FILE_COLUMNS = tuple(name for name in COLUMNS if name != "queue")
+"""Of a file, whose folder says the queue."""
 FILE_BYTES = 128 << 20
 """A compacted file's size, about."""
 LEFT_SECONDS = 86_400.0
@@ -125,7 +127,7 @@ class Archive:
         :param files: only of these; None is all.
         """
         names = [self.folder.at(file.name) for file in (self.files() if files is None else files)]
-        schema = ", ".join(f"{name} {kind}" for name, kind in COLUMNS.items()) + ", day date"
+        schema = f"{schema_text()}, day date"
         if not names:
             return self._spark.createDataFrame([], schema)
         return self._reader(schema).option("basePath", self.folder.url).parquet(*names)
@@ -233,7 +235,7 @@ class Archive:
             )
         told = self._by_file(names)
         for file in staged:
-            messages = told[_tail(file.name)][0] if _tail(file.name) in told else 0
+            messages, _ = told.get(_tail(file.name), (0, 0))
             if messages != file.messages:
                 raise CorruptMessage(
                     f"{file.messages} messages were written to {file.name}, and {messages} are read from it"
@@ -246,8 +248,7 @@ class Archive:
 
         if not names:
             return {}
-        kinds = ", ".join(f"{name} {kind}" for name, kind in COLUMNS.items() if name != "queue")
-        rows = self._reader(kinds).parquet(*map(self.folder.at, names))
+        rows = self._reader(schema_text(FILE_COLUMNS)).parquet(*map(self.folder.at, names))
         sums = [expr(each) for each in ("count(*)", f"bit_xor({_ROW})", *more)]
         told = rows.groupBy(expr("_metadata.file_path as file")).agg(*sums).collect()
         return {_tail(unquote(row[0])): row[1:] for row in told}
@@ -360,8 +361,8 @@ def archive(
 
 def _staging(spark: SparkSession, folder: str) -> str:
     """The format whose tasks write files into a folder."""
-    from qdo.pipeline.jobs.staging import staging
+    from qdo.pipeline.jobs.staging import StagingSource
 
-    source = staging(folder, cores_of(spark))
+    source = StagingSource.knowing(folder=folder, cores=cores_of(spark))
     spark.dataSource.register(source)
     return source.name()

@@ -12,9 +12,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self
 from uuid import uuid4
 
-from qdo.pipeline.jobs.archive import Staged
+from qdo.pipeline.jobs.archive import FILE_COLUMNS, Staged
 from qdo.pipeline.reading import Reader
-from qdo.pipeline.rows import COLUMNS, Rows
+from qdo.pipeline.rows import Rows
 from qdo.pipeline.source import QueueySource
 
 if TYPE_CHECKING:
@@ -23,15 +23,13 @@ if TYPE_CHECKING:
     from qdo.pipeline.options import ReadOptions
     from qdo.pipeline.plan import Part
 
-__all__ = ["StagingSource", "staging"]
+__all__ = ["StagingSource"]
 
 GROUP_BYTES = 64 << 20
 """A task holds so much before it writes; so a row group has as much, where a queue's day does."""
 MOST_OPEN = 32
 """Files that a task has open: days of one queue."""
 _DAY_MICROS = 86_400 * 1_000_000
-_NAMES = tuple(name for name in COLUMNS if name != "queue")
-"""Columns of a file, whose folder says the queue."""
 
 
 class StagingSource(QueueySource):
@@ -48,12 +46,7 @@ class StagingSource(QueueySource):
         return "name string, messages long, first string, last string"
 
     def reads(self, options: ReadOptions, schema: StructType) -> Stager:
-        return Stager(Reader.of(options, Rows(_NAMES, text_bodies=False)), self.folder)
-
-
-def staging(folder: str, cores: int | None) -> type[StagingSource]:
-    """The source for one archive, see :func:`qdo.pipeline.source.installed`."""
-    return type("StagingSource", (StagingSource,), {"__module__": __name__, "folder": folder, "cores": cores})
+        return Stager(Reader.of(options, Rows(FILE_COLUMNS, text_bodies=False)), self.folder)
 
 
 class Stager:

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from functools import partial
 from statistics import median
 from uuid import uuid4
 
 from pyspark.sql import DataFrame, DataFrameWriter
 
 from qdo.pipeline.jobs.archive import Archive, archive
-from qdo.pipeline.jobs.staging import staging
+from qdo.pipeline.jobs.staging import StagingSource
 from tests.bench.measure import BenchFailed, alternate, ratios
 from tests.bench.spark.plan import CORES
 from tests.bench.spark.stage import QUEUE, SEALED, Stage, check_rows, seconds, thrown_away
@@ -38,23 +39,12 @@ def read(stage: Stage) -> Iterator[Row]:
 def parquet(stage: Stage) -> Iterator[Row]:
     """What an archive's tasks do, against the same read without writing; and the job that they are a part of."""
     stage.unseal()
-    ours, read_alone = stage.from_queuey(), "rows/s read without writing"
+    ours, than = stage.from_queuey(), "read without writing"
     folders = iter([str(stage.plan.fresh("archive") / uuid4().hex) for _ in range(2 * stage.plan.rounds)])
-    below, above = alternate(lambda: stage.rate(ours), lambda: _staged(stage, next(folders)), stage.plan.rounds)
-    yield Row(
-        "archive to Parquet (snappy)",
-        f"{number(median(below))} {read_alone}",
-        f"{number(median(above))} rows/s",
-        ratios(above, below),
-        goal="ratio >= 0.5",
-    )
-    below, above = alternate(lambda: stage.rate(ours), lambda: _archived(stage, next(folders)), stage.plan.rounds)
-    yield Row(
-        "`qdo pipeline archive`, whole: begun, written, read back, moved",
-        f"{number(median(below))} {read_alone}",
-        f"{number(median(above))} rows/s",
-        ratios(above, below),
-    )
+    read_alone = partial(stage.rate, ours)
+    staged, whole = (lambda: _staged(stage, next(folders))), (lambda: _archived(stage, next(folders)))
+    yield _rates(stage, "archive to Parquet (snappy)", than, read_alone, staged, goal="ratio >= 0.5")
+    yield _rates(stage, "`qdo pipeline archive`, whole: begun, written, read back, moved", than, read_alone, whole)
 
 
 def sealed(stage: Stage) -> Iterator[Row]:
@@ -73,7 +63,7 @@ def sealed(stage: Stage) -> Iterator[Row]:
 
 
 def _staged(stage: Stage, folder: str) -> float:
-    source = staging(folder, CORES)
+    source = StagingSource.knowing(folder=folder, cores=CORES)
     stage.spark.dataSource.register(source)
     reader = stage.spark.read.format(source.name()).options(**stage.of_queuey(subscribe=QUEUE))
     rate = stage.plan.messages / seconds(reader.load().collect)
@@ -135,7 +125,13 @@ def _stored(stage: Stage, save: Callable[[], object], stored: Callable[[], DataF
 
 
 def _compared(stage: Stage, what: str, than: str, baseline: DataFrame, subject: DataFrame, *, goal: str = "") -> Row:
-    below, above = alternate(lambda: stage.rate(baseline), lambda: stage.rate(subject), stage.plan.rounds)
+    return _rates(stage, what, than, partial(stage.rate, baseline), partial(stage.rate, subject), goal=goal)
+
+
+def _rates(
+    stage: Stage, what: str, than: str, baseline: Callable[[], float], subject: Callable[[], float], *, goal: str = ""
+) -> Row:
+    below, above = alternate(baseline, subject, stage.plan.rounds)
     return Row(
         what,
         f"{number(median(below))} rows/s {than}",
