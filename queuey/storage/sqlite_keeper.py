@@ -28,6 +28,10 @@ PURGE_ROWS = 2000
 """Rows deleted in one transaction: a few milliseconds of the committer's time."""
 CHECKPOINT_BYTES = 16 << 20
 """Of the write-ahead log, from which on it is copied into the file."""
+_LITTLE_BYTES = 1 << 20
+"""Of the log, that may be left for the committer to copy."""
+_PASSES = 8
+"""Most that the keeper tries to leave no more."""
 
 
 class Keeper:
@@ -119,12 +123,20 @@ class Keeper:
         short = self._store.is_short_of_room()
         if self._log_bytes < self._due and not short:
             return
-        connection.wal_checkpoint(mode=apsw.SQLITE_CHECKPOINT_PASSIVE)
+        self._copy(connection)
         finish = apsw.SQLITE_CHECKPOINT_PASSIVE
         if short or self._log_bytes > self._cap:
             finish = apsw.SQLITE_CHECKPOINT_TRUNCATE if short else apsw.SQLITE_CHECKPOINT_RESTART
         self._store.finish_checkpoint(finish).wait()
         self._due = self._log_bytes + self._step
+
+    def _copy(self, connection: apsw.Connection) -> None:
+        """Copy the log, and what came meanwhile, until that is little: for what is left the committer keeps all who append waiting."""
+        for _ in range(_PASSES):
+            before = self._log_bytes
+            connection.wal_checkpoint(mode=apsw.SQLITE_CHECKPOINT_PASSIVE)
+            if self._log_bytes - before < _LITTLE_BYTES or self._log_bytes > self._cap:
+                return
 
     def _note_moment(self) -> None:
         """Once a second, if it moved, or should."""
