@@ -11,7 +11,8 @@ from pyspark.sql import DataFrame, DataFrameWriter
 
 from qdo.pipeline.jobs.archive import Archive, archive
 from qdo.pipeline.jobs.staging import StagingSource
-from tests.bench.measure import BenchFailed, alternate, ratios
+from tests.bench.measure import BenchFailed, alternate, fetch_memory, ratios
+from tests.bench.plan import BODY_BYTES
 from tests.bench.spark.plan import CORES
 from tests.bench.spark.stage import QUEUE, SEALED, Stage, check_rows, seconds, thrown_away
 from tests.bench.table import Row, number
@@ -89,9 +90,7 @@ def write(stage: Stage) -> Iterator[Row]:
         first="ratio >= 0.6",
         goal="ratio >= 1.0",
     )
-    yield Row(
-        "processor time of a row written", stage.spent(_kafka_sink(stage).save), stage.spent(_queuey_sink(stage).save)
-    )
+    yield Row("processor time of a row written", _spent(stage, _kafka_sink(stage)), _spent(stage, _queuey_sink(stage)))
 
 
 def _to_kafka(stage: Stage) -> float:
@@ -116,7 +115,18 @@ def _queuey_sink(stage: Stage, queue: str = "") -> DataFrameWriter:
     return events.write.format("queuey").mode("append").options(**options)
 
 
+def _spent(stage: Stage, sink: DataFrameWriter) -> str:
+    _fetch_memory(stage)
+    return stage.spent(sink.save)
+
+
+def _fetch_memory(stage: Stage) -> None:
+    """As much as what is written, on its ways to the disk."""
+    fetch_memory(4 * stage.plan.messages * BODY_BYTES)
+
+
 def _stored(stage: Stage, save: Callable[[], object], stored: Callable[[], DataFrame]) -> float:
+    _fetch_memory(stage)
     rate = stage.plan.messages / seconds(save)
     stage.server.settle()
     if (count := stored().count()) != stage.plan.messages:
