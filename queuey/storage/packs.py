@@ -6,7 +6,7 @@ to end. A reader takes the columns as they are, without a step of the interprete
 
 A pack is two pieces of bytes. The *head* decides about messages: ids and expiry. The *rest* has bodies, content types and
 keys, and is not looked at by who wants ids alone. Each has a CRC32C of the whole piece. Messages have a CRC32C of their own as well,
-so that damage is told by message (G6); it begins with the pack's first id, so that the rest of another pack is none of this one.
+so that damage is told by message (G6), with the pack's first id added to it, so that the rest of another pack is none of this one.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from array import array
 from bisect import bisect_right
 from collections.abc import Iterable, Iterator, Sequence
 from functools import lru_cache
-from itertools import accumulate, pairwise, repeat
+from itertools import accumulate, pairwise
 from operator import itemgetter
 from typing import NamedTuple, TypeVar, cast
 
@@ -32,6 +32,7 @@ __all__ = [
     "MOST",
     "Head",
     "Piece",
+    "Rest",
     "cut",
     "encoded",
     "packed",
@@ -102,25 +103,41 @@ def cut(columns: Columns) -> Iterator[Columns]:
         start = stop
 
 
-def packed(columns: Columns) -> tuple[Piece, Piece]:
+class Rest(NamedTuple):
+    """The rest of a pack whose messages need not have ids yet: it is put together while others of its store commit."""
+
+    messages: int
+    sizes: bytes
+    crcs: int
+    """Of the messages, as digits of one large number."""
+    parts: Sequence[bytes | memoryview]
+
+    @classmethod
+    def of(cls, columns: Columns) -> Rest:
+        """:param columns: at least one message, of which the ids are not looked at."""
+        kinds, keys = encoded(columns.content_types), encoded(columns.keys)
+        kinds_part, keys_part = _names(kinds), _names(keys)
+        ends, bodies = _laid(columns.bodies)
+        crcs = int.from_bytes(_numbers("I", _crcs(kinds, keys, columns.bodies)), "little")
+        sizes = _REST.pack(len(columns), len(kinds_part), len(keys_part))
+        return cls(len(columns), sizes, crcs, [_numbers("i", ends), kinds_part, keys_part, *bodies])
+
+    def bound(self, first: MessageId) -> Piece:
+        """:param first: the id of the first message."""
+        ones, _ = _digits(self.messages, 0, 4)
+        crcs = (self.crcs ^ _bits_of(first) * ones).to_bytes(4 * self.messages, "little")
+        return Piece.of([self.sizes, crcs, *self.parts])
+
+
+def packed(columns: Columns, rest: Rest | None = None) -> tuple[Piece, Piece]:
     """The head and the rest of a pack.
 
     :param columns: at least one message, ids rising.
+    :param rest: of these messages, if it is there already.
     """
-    kinds, keys = encoded(columns.content_types), encoded(columns.keys)
-    kinds_part, keys_part = _names(kinds), _names(keys)
-    crcs = _crcs(columns.ticks[0] ^ columns.tails[0], kinds, keys, columns.bodies)
-    ends, bodies = _laid(columns.bodies)
     numbers = [_numbers("q", values) for values in (columns.ticks, columns.tails, columns.expires_ticks)]
-    rest = [
-        _REST.pack(len(columns), len(kinds_part), len(keys_part)),
-        _numbers("I", crcs),
-        _numbers("i", ends),
-        kinds_part,
-        keys_part,
-        *bodies,
-    ]
-    return Piece.of([_HEAD.pack(len(columns)), *numbers]), Piece.of(rest)
+    first = MessageId(columns.ticks[0], columns.tails[0])
+    return Piece.of([_HEAD.pack(len(columns)), *numbers]), (rest or Rest.of(columns)).bound(first)
 
 
 def read_head(piece: Piece) -> Head | None:
@@ -166,14 +183,20 @@ def taken_from(columns: Columns, chosen: Sequence[int]) -> Columns:
     return Columns(*[picked(column, chosen) for column in columns.all()])
 
 
-def _crcs(
-    first: int, kinds: Sequence[bytes | None], keys: Sequence[bytes | None], bodies: Sequence[bytes]
-) -> Iterable[int]:
-    """Of messages, each with what stands beside its body; ``first`` is of the pack's first id."""
-    found = map(crc32c_extend, repeat(first & 0xFFFFFFFF), bodies)
-    if kinds.count(None) + keys.count(None) < 2 * len(bodies):
-        return map(_with_names, found, kinds, keys)
-    return found
+def _crcs(kinds: Sequence[bytes | None], keys: Sequence[bytes | None], bodies: Sequence[bytes]) -> Iterable[int]:
+    """Of messages, each with what stands beside its body."""
+    return _named(map(crc32c, bodies), kinds, keys)
+
+
+def _named(crcs: Iterable[int], kinds: Sequence[bytes | None], keys: Sequence[bytes | None]) -> Iterable[int]:
+    if kinds.count(None) + keys.count(None) < len(kinds) + len(keys):
+        return map(_with_names, crcs, kinds, keys)
+    return crcs
+
+
+def _bits_of(first: MessageId) -> int:
+    """What the first id of a pack adds to the CRC of each of its messages."""
+    return (first.ticks ^ first.tail) & 0xFFFFFFFF
 
 
 def _with_names(crc: int, kind: bytes | None, key: bytes | None) -> int:
@@ -186,9 +209,12 @@ def _with_names(crc: int, kind: bytes | None, key: bytes | None) -> int:
 
 
 def _matches(columns: Columns, crcs: Sequence[int], at: int) -> bool:
-    found = columns[at]
-    kinds, keys = encoded((found.content_type,)), encoded((found.key,))
-    return list(_crcs(columns.ticks[0] ^ columns.tails[0], kinds, keys, (found.body,))) == [crcs[at]]
+    """Whether a message is as it was written: packs of earlier versions have CRCs that begin with the first id's bits."""
+    found, bits = columns[at], _bits_of(columns[0].id)
+    kinds, keys, bodies = encoded((found.content_type,)), encoded((found.key,)), (found.body,)
+    (crc,) = _crcs(kinds, keys, bodies)
+    (earlier,) = _named([crc32c_extend(bits, found.body)], kinds, keys)
+    return crcs[at] in (crc ^ bits, earlier)
 
 
 def read_whole(head: Head, piece: Piece) -> tuple[Columns, Sequence[bool]]:

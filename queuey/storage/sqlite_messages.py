@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import logging
+import threading
 import uuid
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from contextlib import AbstractContextManager, nullcontext
 from functools import partial
 from pathlib import Path
@@ -17,10 +18,8 @@ from queuey.clock import Clock
 from queuey.errors import CorruptMessage, KeyReused, QueueNotFound
 from queuey.ids import TICKS_PER_SECOND, IdGenerator, MessageId
 from queuey.model import (
-    Alike,
     Appended,
     AppendRequest,
-    Columns,
     Consistency,
     Draft,
     Drafts,
@@ -41,7 +40,7 @@ from queuey.storage.seals import seal_of
 from queuey.storage.sqlite_committer import Row, Transaction
 from queuey.storage.sqlite_counts import inspect, survey
 from queuey.storage.sqlite_file import SQL, SqliteFile
-from queuey.storage.sqlite_packs import insert, remove, seal
+from queuey.storage.sqlite_packs import Ready, insert, remove, seal
 from queuey.storage.sqlite_pages import Ask, PageBuilder, Wanted, message_in, one_row
 from queuey.storage.sqlite_segments import Segments, find_copy, keep, read_copy
 
@@ -88,9 +87,11 @@ class SqliteMessages(SqliteFile, MessageStore):
                 segments.folder.remove([*segments.folder.sizes])
 
     def append(self, request: AppendRequest) -> Promise[Appended]:
-        return self._committer.submit(lambda transaction: self._append(transaction, request), grows=True)
+        has_time = threading.current_thread() is not threading.main_thread()  # else it is the event loop's
+        ready = _ready(request.drafts) if has_time and not _have_keys(request.drafts) else None
+        return self._committer.submit(lambda transaction: self._append(transaction, request, ready), grows=True)
 
-    def _append(self, transaction: Transaction, request: AppendRequest) -> Appended:
+    def _append(self, transaction: Transaction, request: AppendRequest, ready: Ready | None) -> Appended:
         queue, drafts, once = request
         key = queue.uuid.bytes
         if key in self._dropped:
@@ -99,10 +100,9 @@ class SqliteMessages(SqliteFile, MessageStore):
             earlier = self._earlier(transaction, key, once)
             if earlier is not None:
                 return Appended(earlier, repeated=True)
-        onces = drafts.onces if isinstance(drafts, Drafts) else [draft[6] for draft in drafts]
-        if onces.count(None) < len(onces):
+        if _have_keys(drafts):
             return self._append_once(transaction, key, drafts, once)
-        placed = self._insert(transaction, key, drafts)
+        placed = self._insert(transaction, key, drafts, ready)
         if once is not None:
             self._remember(transaction, key, once, placed)
         return Appended(placed)
@@ -146,12 +146,11 @@ class SqliteMessages(SqliteFile, MessageStore):
         earlier = self._earlier(transaction, queue, once)
         return None if earlier is None else earlier[0]
 
-    def _insert(self, transaction: Transaction, queue: bytes, drafts: Sequence[Draft]) -> Sequence[Placed]:
-        if len(drafts) >= packs.LEAST:
-            columns = Drafts.of(drafts)
-            if columns.dues.count(None) == len(columns):
-                return _insert_batch(transaction, queue, columns)
-        return self._insert_each(transaction, queue, drafts)
+    def _insert(
+        self, transaction: Transaction, queue: bytes, drafts: Sequence[Draft], ready: Ready | None = None
+    ) -> Sequence[Placed]:
+        ready = ready or _ready(drafts)
+        return self._insert_each(transaction, queue, drafts) if ready is None else insert(transaction, queue, ready)
 
     def _insert_each(self, transaction: Transaction, queue: bytes, drafts: Sequence[Draft]) -> list[Placed]:
         ids, insert = transaction.ids, transaction.insert
@@ -385,24 +384,18 @@ class SqliteMessages(SqliteFile, MessageStore):
         return self._committer.submit(job, grows=False)
 
 
-def _insert_batch(transaction: Transaction, queue: bytes, drafts: Drafts) -> PlacedInOrder:
-    """Insert drafts that are due now."""
-    ids, count = transaction.ids, len(drafts)
-    placed = PlacedInOrder(MessageId(ids.stamp(count), ids.tail), bytes(drafts.partitions))
-    ticks = range(placed.first.ticks, placed.first.ticks + count)
-    tails = Alike(placed.first.tail, count)
-    whole = Columns(ticks, tails, _expiries(ticks, drafts.ttls), drafts.content_types, drafts.keys, drafts.bodies)
-    for number, chosen in _by_partition(placed.partitions).items():
-        insert(transaction, queue + _PARTITION_BYTES[number], packs.taken_from(whole, chosen))
-    return placed
+def _ready(drafts: Sequence[Draft]) -> Ready | None:
+    """Drafts made ready to be stored together; None of those that are not."""
+    if len(drafts) < packs.LEAST:
+        return None
+    columns = Drafts.of(drafts)
+    return Ready.of(columns) if columns.dues.count(None) == len(columns) else None
 
 
-def _expiries(ticks: range, ttls: Sequence[int]) -> Sequence[int]:
-    """When messages expire: a range as well if all live equally long."""
-    if ttls.count(ttls[0]) < len(ttls):
-        return [tick + ttl * TICKS_PER_SECOND for tick, ttl in zip(ticks, ttls, strict=True)]
-    life = ttls[0] * TICKS_PER_SECOND
-    return range(ticks.start + life, ticks.stop + life)
+def _have_keys(drafts: Sequence[Draft]) -> bool:
+    """Whether some have an idempotency key of their own."""
+    onces = drafts.onces if isinstance(drafts, Drafts) else [draft[6] for draft in drafts]
+    return onces.count(None) < len(onces)
 
 
 def _row(
@@ -412,28 +405,6 @@ def _row(
     kind = None if content_type is None else content_type.encode()
     key_bytes = None if key is None else key.encode()
     return place, ticks, tail, expires, seal_of(ticks, tail, kind, key_bytes, body), kind, key_bytes, body
-
-
-def _by_partition(partitions: bytes) -> Mapping[int, Sequence[int]]:
-    """Which messages go to each."""
-    regular = {number: _every(partitions, number) for number in set(partitions)}
-    if sum(map(len, regular.values())) == len(partitions):
-        return regular
-    found: dict[int, list[int]] = {number: [] for number in regular}
-    for at, number in enumerate(partitions):
-        found[number].append(at)
-    return found
-
-
-def _every(partitions: bytes, number: int) -> range:
-    """Where a number is, if that is one place after the other, or each n-th; else some of these places."""
-    first = partitions.index(number)
-    step = partitions.find(number, first + 1) - first
-    if step < 1:
-        return range(first, first + 1)
-    places = range(first, len(partitions), step)
-    others = partitions[first::step].lstrip(bytes([number]))
-    return places[: len(places) - len(others)]
 
 
 def _whole(transaction: Transaction, wanted: Sequence[tuple[int, MessageId]]) -> AbstractContextManager[None]:

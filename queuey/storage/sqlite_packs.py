@@ -7,33 +7,115 @@ unpacked before; and what is packed later is all there is between two ids below 
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from typing import NamedTuple
 
 from queuey.errors import CorruptMessage
-from queuey.ids import MessageId
-from queuey.model import Columns, Span
+from queuey.ids import TICKS_PER_SECOND, MessageId
+from queuey.model import Alike, Columns, Drafts, PlacedInOrder, Span, shifted
 from queuey.storage import packs
-from queuey.storage.packs import cut, encoded, packed, read_whole
+from queuey.storage.packs import Rest, cut, encoded, packed, read_whole
 from queuey.storage.seals import corrupt, seals_of
 from queuey.storage.sqlite_committer import Transaction
 from queuey.storage.sqlite_file import SQL
 from queuey.storage.sqlite_pages import PageBuilder, Wanted, pack_of
 
-__all__ = ["insert", "remove", "seal"]
+__all__ = ["Ready", "insert", "remove", "seal"]
 
 
-def insert(transaction: Transaction, place: bytes, columns: Columns) -> None:
-    """Insert messages of one partition, in packs where they are many.
+class Run(NamedTuple):
+    """Messages of one partition that follow each other, with ids and expiries counted from the first of their request."""
 
-    :param columns: ids rising; no message between them is in a pack.
-    """
-    crossed = _any_between(transaction, place, columns)
+    columns: Columns
+    rest: Rest | None
+    """Of the pack that they are to be; None if they are too few for one."""
+
+    def moved(self, first: MessageId) -> Columns:
+        """The messages, with their ids."""
+        ticks, _, expires, kinds, keys, bodies = self.columns.all()
+        tails = Alike(first.tail, len(self.columns))
+        return Columns(_moved(ticks, first.ticks), tails, _moved(expires, first.ticks), kinds, keys, bodies)
+
+
+class Ready(NamedTuple):
+    """Drafts of a request that are due now, made ready to be stored but for their ids."""
+
+    partitions: bytes
+    """Of each draft."""
+    runs: Mapping[int, Sequence[Run]]
+    """By partition."""
+
+    @classmethod
+    def of(cls, drafts: Drafts) -> Ready:
+        """:param drafts: at least one."""
+        partitions, ticks = bytes(drafts.partitions), range(len(drafts))
+        tails, expires = Alike(0, len(drafts)), _expiries(ticks, drafts.ttls)
+        whole = Columns(ticks, tails, expires, drafts.content_types, drafts.keys, drafts.bodies)
+        chosen = _by_partition(partitions)
+        return cls(partitions, {number: [*_runs(packs.taken_from(whole, chosen[number]))] for number in chosen})
+
+
+def _runs(columns: Columns) -> Iterator[Run]:
     for run in cut(columns):
-        if len(run) < packs.LEAST or (crossed and _any_between(transaction, place, run)):
-            _insert_rows(transaction, place, run, _seals(run))
+        yield Run(run, Rest.of(run) if len(run) >= packs.LEAST else None)
+
+
+def _moved(numbers: Sequence[int], by: int) -> Sequence[int]:
+    """Something added to each."""
+    if isinstance(numbers, range):
+        return range(numbers.start + by, numbers.stop + by, numbers.step)
+    return shifted("q", numbers, by)
+
+
+def _expiries(ticks: range, ttls: Sequence[int]) -> Sequence[int]:
+    """When messages expire: a range as well if all live equally long."""
+    if ttls.count(ttls[0]) < len(ttls):
+        return [tick + ttl * TICKS_PER_SECOND for tick, ttl in zip(ticks, ttls, strict=True)]
+    life = ttls[0] * TICKS_PER_SECOND
+    return range(ticks.start + life, ticks.stop + life)
+
+
+def _by_partition(partitions: bytes) -> Mapping[int, Sequence[int]]:
+    """Which messages go to each."""
+    regular = {number: _every(partitions, number) for number in set(partitions)}
+    if sum(map(len, regular.values())) == len(partitions):
+        return regular
+    found: dict[int, list[int]] = {number: [] for number in regular}
+    for at, number in enumerate(partitions):
+        found[number].append(at)
+    return found
+
+
+def _every(partitions: bytes, number: int) -> range:
+    """Where a number is, if that is one place after the other, or each n-th; else some of these places."""
+    first = partitions.index(number)
+    step = partitions.find(number, first + 1) - first
+    if step < 1:
+        return range(first, first + 1)
+    places = range(first, len(partitions), step)
+    others = partitions[first::step].lstrip(bytes([number]))
+    return places[: len(places) - len(others)]
+
+
+def insert(transaction: Transaction, queue: bytes, ready: Ready) -> PlacedInOrder:
+    """Insert messages, in packs where they are many."""
+    ids, count = transaction.ids, len(ready.partitions)
+    first = MessageId(ids.stamp(count), ids.tail)
+    for number, runs in ready.runs.items():
+        _insert_runs(transaction, queue + number.to_bytes(1, "big"), runs, first)
+    return PlacedInOrder(first, ready.partitions)
+
+
+def _insert_runs(transaction: Transaction, place: bytes, runs: Sequence[Run], first: MessageId) -> None:
+    """Insert messages of one partition."""
+    every = [run.moved(first) for run in runs]
+    is_crossed = _any_between(transaction, place, every[0], every[-1])
+    for (_, rest), columns in zip(runs, every, strict=True):
+        if rest is None or (is_crossed and _any_between(transaction, place, columns, columns)):
+            _insert_rows(transaction, place, columns, _seals(columns))
         else:
-            _insert_pack(transaction, place, run)
-            transaction.inserted += len(run)
+            _insert_pack(transaction, place, columns, rest)
+            transaction.inserted += len(columns)
 
 
 def remove(transaction: Transaction, place: bytes, ids: Collection[MessageId]) -> None:
@@ -83,8 +165,8 @@ def _behind_pack(transaction: Transaction, place: bytes, after: MessageId) -> Me
     return after
 
 
-def _insert_pack(transaction: Transaction, place: bytes, columns: Columns) -> None:
-    head, rest = packed(columns)
+def _insert_pack(transaction: Transaction, place: bytes, columns: Columns, made: Rest | None = None) -> None:
+    head, rest = packed(columns, made)
     known = (place, *_first_and_last(columns), len(columns), *_bounds(columns.expires_ticks))
     transaction.look(SQL["pack_insert"], (*known, head.crc, rest.crc, head.data, rest.data))
 
@@ -94,8 +176,10 @@ def _bounds(values: Sequence[int]) -> tuple[int, int]:
     return (values[0], values[-1]) if isinstance(values, range) else (min(values), max(values))
 
 
-def _any_between(transaction: Transaction, place: bytes, columns: Columns) -> bool:
-    return bool(transaction.execute(SQL["any_between"], (place, *_first_and_last(columns))))
+def _any_between(transaction: Transaction, place: bytes, begin: Columns, end: Columns) -> bool:
+    """Whether a message lies between the first of some and the last of others."""
+    ends = (*_first_and_last(begin)[:2], *_first_and_last(end)[2:])
+    return bool(transaction.execute(SQL["any_between"], (place, *ends)))
 
 
 def _first_and_last(columns: Columns) -> tuple[int, int, int, int]:

@@ -5,8 +5,9 @@ from __future__ import annotations
 import dataclasses
 import threading
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import apsw
 import pytest
@@ -22,7 +23,7 @@ from queuey.errors import (
     StoreInUse,
 )
 from queuey.ids import MAX_ID, ZERO_ID, IdGenerator, MessageId
-from queuey.model import MAX_GENERATION, Columns, Consistency, Once, Page, PartitionId, Span
+from queuey.model import MAX_GENERATION, Appended, AppendRequest, Columns, Consistency, Once, Page, PartitionId, Span
 from queuey.promise import Promise, begin
 from queuey.storage import packs, sqlite_keeper, sqlite_pages
 from queuey.storage.contract import MessageStoreContract, MetadataStoreContract
@@ -44,7 +45,15 @@ class TestSqliteStore(MessageStoreContract, MetadataStoreContract):
         store.close()
 
 
-class _PackingStore(SqliteStore):
+class _ApartStore(SqliteStore):
+    """What is appended is made ready in a thread of its own, as what comes as Arrow is, and not by the committer."""
+
+    def append(self, request: AppendRequest) -> Promise[Appended]:
+        with ThreadPoolExecutor(1) as apart:
+            return apart.submit(super().append, request).result()
+
+
+class _PackingStore(_ApartStore):
     """Packs whatever it can before each look."""
 
     def read(self, partition: PartitionId, span: Span, **how: Any) -> Promise[Page]:
@@ -116,12 +125,56 @@ class TestSegments(MessageStoreContract):
         store.close()
 
 
+class _Busy:
+    """A connection that checkpoints while others append."""
+
+    def __init__(self, connection: apsw.Connection, append: Callable[[], object], times: int) -> None:
+        self._connection, self._append, self._left = connection, append, times
+        self.passes = 0
+
+    def wal_checkpoint(self, mode: int) -> tuple[int, int]:
+        found = self._connection.wal_checkpoint(mode=mode)
+        self.passes += 1
+        if self._left:
+            self._left -= 1
+            self._append()
+        return found
+
+
+@pytest.mark.parametrize(
+    ("times", "passes", "cap"), [(0, 1, 64 << 20), (2, 3, 64 << 20), (99, 8, 64 << 20), (99, 3, 700_000)]
+)
+def test_the_log_is_copied_until_little_is_left_for_the_committer(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, times: int, passes: int, cap: int
+) -> None:
+    """Those who append wait while the committer copies. Nor is it tried for ever, or until the log is over its bound."""
+    monkeypatch.setattr(sqlite_keeper, "TURN_SECONDS", 3600.0)
+    monkeypatch.setattr(sqlite_keeper, "CHECKPOINT_BYTES", 64 << 20)
+    monkeypatch.setattr(sqlite_keeper, "_LITTLE_BYTES", 100_000)
+    clock = ManualClock()
+    store = SqliteStore(tmp_path / "queuey.db", clock, IdGenerator(clock))
+    log = Log(store, clock)
+    busy = _Busy(store._connect(read_only=False), lambda: log.add(b"x" * 200_000), times)
+    assert store._keeper is not None
+    monkeypatch.setattr(store._keeper, "_cap", cap)
+    log.add(b"first")
+
+    with store._reader().snapshot():
+        list(store._reader().beside(SQL["dropped_all"], ()))  # as long as this is read, the log cannot start over
+        store._keeper._copy(cast("apsw.Connection", busy))
+
+    assert busy.passes == passes
+    store.close()
+
+
 class TestPacksInTheFile(StoreContract):
     """When messages are kept together, and when one by one."""
 
-    @pytest.fixture
-    def store(self, tmp_path: Path, clock: ManualClock, ids: IdGenerator) -> Iterator[SqliteStore]:
-        store = SqliteStore(tmp_path / "queuey.db", clock, ids)
+    @pytest.fixture(params=[SqliteStore, _ApartStore])
+    def store(
+        self, request: pytest.FixtureRequest, tmp_path: Path, clock: ManualClock, ids: IdGenerator
+    ) -> Iterator[SqliteStore]:
+        store = request.param(tmp_path / "queuey.db", clock, ids)
         yield store
         store.close()
 

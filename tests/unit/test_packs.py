@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import struct
 from collections.abc import Sequence
 
 import pytest
+from google_crc32c import extend
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -68,6 +70,33 @@ def test_a_flipped_bit_changes_no_message_unnoticed(ids: list[MessageId], draw: 
         return
     columns, damaged = read_rest(head, damaged_rest, range(len(messages)))
     assert [*columns] == [message for message in messages if message.id not in damaged]
+
+
+@given(st.lists(_IDS, min_size=1, max_size=5, unique=True), st.data())
+def test_damage_is_told_by_message_in_packs_of_earlier_versions_too(ids: list[MessageId], draw: st.DataObject) -> None:
+    """Theirs have CRCs that begin with the first id."""
+    messages = _messages(ids, draw)
+    head_piece, rest = packed(Columns.of(messages))
+    head, doomed = read_head(head_piece), draw.draw(st.sampled_from(range(len(messages))))
+    assert head is not None
+    crcs = [_earlier_crc(messages[0].id, message) for message in messages]
+    crcs[doomed] ^= 1
+    at = 12
+    data = rest.data[:at] + struct.pack(f"<{len(crcs)}I", *crcs) + rest.data[at + 4 * len(crcs) :]
+
+    columns, damaged = read_rest(head, Piece(data, rest.crc), range(len(messages)))
+
+    assert [*damaged] == [messages[doomed].id]
+    assert [*columns] == [message for at, message in enumerate(messages) if at != doomed]
+
+
+def _earlier_crc(first: MessageId, message: Message) -> int:
+    crc: int = extend((first.ticks ^ first.tail) & 0xFFFFFFFF, message.body)
+    names = [None if name is None else name.encode() for name in (message.content_type, message.key)]
+    if names == [None, None]:
+        return crc
+    told: int = extend(crc, b"".join([b"-" if name is None else b"%d:%b" % (len(name), name) for name in names]))
+    return told
 
 
 @given(st.lists(_IDS, min_size=2, max_size=12, unique=True), st.data())
