@@ -19,6 +19,7 @@ import logging
 from collections.abc import Callable
 from enum import Enum
 from functools import partial
+from io import BytesIO
 from typing import TYPE_CHECKING, Any
 
 from queuey.api.calls import Answer, Call
@@ -92,7 +93,7 @@ class Connection(asyncio.Protocol):
         """Bytes of a body that nobody reads."""
         self._call: Call | None = None
         self._operation: Operation | None = None
-        self._body: bytearray | None = None
+        self._body: BytesIO | None = None
         """What has come of a body that comes in several pieces."""
         self._errand: Errand[Answer] | None = None
         self._away = False
@@ -206,7 +207,7 @@ class Connection(asyncio.Protocol):
             self._work(operation)
         else:
             self._state, self._rest = _BODY, b""
-            self._operation, self._body = operation, bytearray()
+            self._operation, self._body = operation, BytesIO()
             self.deadline = door.after(door.patience)
             if rest:
                 self._take_body(rest)
@@ -217,23 +218,23 @@ class Connection(asyncio.Protocol):
         call, operation, body = self._call, self._operation, self._body
         if call is None or operation is None or body is None:
             raise AssertionError("a body belongs to a call")
-        missing = call.length - len(body)
+        missing = call.length - body.tell()
         if len(data) > missing:
             data, self._rest = data[:missing], data[missing:]
         refused = self._door.desk.receive(call, len(data)) if call.length > PIECE else None
         if refused is not None:
             self._break_off(refused)
             return
-        body += data
+        body.write(data)
         if len(data) == missing:
             self._operation = self._body = None
-            call.body = bytes(body)
+            call.body = body.getvalue()  # what was written, not a copy of it
             del body
             self._work(operation)
 
     def _cut_short(self) -> None:
         if self._call is not None and self._body is not None:
-            self._break_off(self._door.desk.cut_short(self._call, len(self._body)))
+            self._break_off(self._door.desk.cut_short(self._call, self._body.tell()))
 
     def _break_off(self, answer: Answer) -> None:
         """Refuse what is no request, or not all of one: nor is what follows."""

@@ -122,7 +122,7 @@ def _spent(stage: Stage, sink: DataFrameWriter) -> str:
 
 def _fetch_memory(stage: Stage) -> None:
     """As much as what is written, on its ways to the disk."""
-    fetch_memory(4 * stage.plan.messages * BODY_BYTES)
+    fetch_memory(8 * stage.plan.messages * BODY_BYTES)
 
 
 def _stored(stage: Stage, save: Callable[[], object], stored: Callable[[], DataFrame]) -> float:
