@@ -7,6 +7,7 @@ to end. A reader takes the columns as they are, without a step of the interprete
 A pack is two pieces of bytes. The *head* decides about messages: ids and expiry. The *rest* has bodies, content types and
 keys, and is not looked at by who wants ids alone. Each has a CRC32C of the whole piece. Messages have a CRC32C of their own as well,
 so that damage is told by message (G6), with the pack's first id added to it, so that the rest of another pack is none of this one.
+Packs of earlier versions have CRCs that begin with that id's bits in place of having them added.
 """
 
 from __future__ import annotations
@@ -18,7 +19,7 @@ from bisect import bisect_right
 from collections.abc import Iterable, Iterator, Sequence
 from functools import lru_cache
 from itertools import accumulate, pairwise
-from operator import itemgetter
+from operator import eq, itemgetter
 from typing import NamedTuple, TypeVar, cast
 
 from google_crc32c import extend as crc32c_extend
@@ -124,8 +125,7 @@ class Rest(NamedTuple):
 
     def bound(self, first: MessageId) -> Piece:
         """:param first: the id of the first message."""
-        ones, _ = _digits(self.messages, 0, 4)
-        crcs = (self.crcs ^ _bits_of(first) * ones).to_bytes(4 * self.messages, "little")
+        crcs = (self.crcs ^ _bits_of(first) * _ones(self.messages, 4)).to_bytes(4 * self.messages, "little")
         return Piece.of([self.sizes, crcs, *self.parts])
 
 
@@ -160,8 +160,9 @@ def read_rest(head: Head, piece: Piece, chosen: Sequence[int]) -> tuple[Columns,
     except ValueError:
         return Columns.of([]), [head.id_at(at) for at in chosen]
     if not piece.is_sound:
-        sound = [at for at in chosen if _matches(whole, crcs, at)]
-        return taken_from(whole, sound), [head.id_at(at) for at in sorted({*chosen} - {*sound})]
+        is_sound = _which_match(whole, crcs)
+        lost = [head.id_at(at) for at in chosen if not is_sound[at]]
+        return taken_from(whole, [at for at in chosen if is_sound[at]]), lost
     return taken_from(whole, chosen), ()
 
 
@@ -208,13 +209,16 @@ def _with_names(crc: int, kind: bytes | None, key: bytes | None) -> int:
     return extended
 
 
-def _matches(columns: Columns, crcs: Sequence[int], at: int) -> bool:
-    """Whether a message is as it was written: packs of earlier versions have CRCs that begin with the first id's bits."""
-    found, bits = columns[at], _bits_of(columns[0].id)
-    kinds, keys, bodies = encoded((found.content_type,)), encoded((found.key,)), (found.body,)
-    (crc,) = _crcs(kinds, keys, bodies)
-    (earlier,) = _named([crc32c_extend(bits, found.body)], kinds, keys)
-    return crcs[at] in (crc ^ bits, earlier)
+def _which_match(columns: Columns, crcs: Sequence[int]) -> Sequence[bool]:
+    """Whether each message is as it was written.
+
+    All CRCs of a pack are of one kind, the one that most of them are of: were either taken for each message, two flipped bits
+    could make one of the other.
+    """
+    bits, kinds, keys = _bits_of(columns[0].id), encoded(columns.content_types), encoded(columns.keys)
+    added = [crc ^ bits for crc in _crcs(kinds, keys, columns.bodies)]
+    begun = _named([crc32c_extend(bits, body) for body in columns.bodies], kinds, keys)
+    return max(([*map(eq, crcs, made)] for made in (added, begun)), key=sum)
 
 
 def read_whole(head: Head, piece: Piece) -> tuple[Columns, Sequence[bool]]:
@@ -223,8 +227,7 @@ def read_whole(head: Head, piece: Piece) -> tuple[Columns, Sequence[bool]]:
     :raises ValueError: it is damaged, and its messages cannot be told from each other.
     """
     whole, crcs = _read(head, piece.data)
-    is_sound = piece.is_sound
-    return whole, [is_sound or _matches(whole, crcs, at) for at in range(len(whole))]
+    return whole, [True] * len(whole) if piece.is_sound else _which_match(whole, crcs)
 
 
 def _read(head: Head, data: bytes) -> tuple[Columns, Sequence[int]]:
@@ -276,16 +279,20 @@ def _numbers(code: str, values: Iterable[int]) -> bytes:
 
 def _rising(values: range, size: int) -> bytes:
     """Numbers of 0 or more, of so many bytes each: all at once, as digits of one large number."""
-    ones, steps = _digits(len(values), values.step, size)
-    return (ones * values.start + steps).to_bytes(len(values) * size, "little")
+    number = _ones(len(values), size) * values.start + _steps(len(values), values.step, size)
+    return number.to_bytes(len(values) * size, "little")
 
 
 @lru_cache
-def _digits(count: int, step: int, size: int) -> tuple[int, int]:
-    """1, 1, 1 ... and 0, step, 2 * step ... as digits of large numbers."""
-    ones = int.from_bytes((1).to_bytes(size, "little") * count, "little")
-    steps = b"".join([(step * at).to_bytes(size, "little") for at in range(count)])
-    return ones, int.from_bytes(steps, "little")
+def _ones(count: int, size: int) -> int:
+    """1, 1, 1 ... as digits of so many bytes each."""
+    return int.from_bytes((1).to_bytes(size, "little") * count, "little")
+
+
+@lru_cache
+def _steps(count: int, step: int, size: int) -> int:
+    """0, step, 2 * step ..."""
+    return int.from_bytes(b"".join([(step * at).to_bytes(size, "little") for at in range(count)]), "little")
 
 
 def _array(code: str, data: bytes, start: int, size: int) -> Sequence[int]:

@@ -31,7 +31,7 @@ CHECKPOINT_BYTES = 16 << 20
 _LITTLE_BYTES = 1 << 20
 """Of the log, that may be left for the committer to copy."""
 _PASSES = 8
-"""Most that the keeper tries to leave no more."""
+"""Most that the keeper makes to leave no more, in one turn's time: it has the moment to note as well."""
 
 
 class Keeper:
@@ -132,10 +132,12 @@ class Keeper:
 
     def _copy(self, connection: apsw.Connection) -> None:
         """Copy the log, and what came meanwhile, until that is little: for what is left the committer keeps all who append waiting."""
+        ends = time.monotonic() + TURN_SECONDS
         for _ in range(_PASSES):
             before = self._log_bytes
             connection.wal_checkpoint(mode=apsw.SQLITE_CHECKPOINT_PASSIVE)
-            if self._log_bytes - before < _LITTLE_BYTES or self._log_bytes > self._cap:
+            is_little = self._log_bytes - before < _LITTLE_BYTES
+            if is_little or self._log_bytes > self._cap or self._stopping or time.monotonic() >= ends:
                 return
 
     def _note_moment(self) -> None:

@@ -38,7 +38,7 @@ class Run(NamedTuple):
 
 
 class Ready(NamedTuple):
-    """Drafts of a request that are due now, made ready to be stored but for their ids."""
+    """Drafts of a request that are all due now, made ready to be stored but for their ids; nothing of it changes when they are."""
 
     partitions: bytes
     """Of each draft."""
@@ -98,7 +98,10 @@ def _every(partitions: bytes, number: int) -> range:
 
 
 def insert(transaction: Transaction, queue: bytes, ready: Ready) -> PlacedInOrder:
-    """Insert messages, in packs where they are many."""
+    """Give messages their ids, one after the other, and insert them, in packs where they are many.
+
+    May be repeated when its transaction was not committed: they get other ids then.
+    """
     ids, count = transaction.ids, len(ready.partitions)
     first = MessageId(ids.stamp(count), ids.tail)
     for number, runs in ready.runs.items():

@@ -142,12 +142,19 @@ class _Busy:
 
 
 @pytest.mark.parametrize(
-    ("times", "passes", "cap"), [(0, 1, 64 << 20), (2, 3, 64 << 20), (99, 8, 64 << 20), (99, 3, 700_000)]
+    ("times", "passes", "cap", "turn"),
+    [
+        (0, 1, 64 << 20, 3600.0),
+        (2, 3, 64 << 20, 3600.0),
+        (99, 8, 64 << 20, 3600.0),
+        (99, 3, 700_000, 3600.0),
+        (99, 1, 64 << 20, 0.0),
+    ],
 )
 def test_the_log_is_copied_until_little_is_left_for_the_committer(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, times: int, passes: int, cap: int
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, times: int, passes: int, cap: int, turn: float
 ) -> None:
-    """Those who append wait while the committer copies. Nor is it tried for ever, or until the log is over its bound."""
+    """Those who append wait while the committer copies. Nor is it tried for ever, until the log is over its bound, or past a turn's time."""
     monkeypatch.setattr(sqlite_keeper, "TURN_SECONDS", 3600.0)
     monkeypatch.setattr(sqlite_keeper, "CHECKPOINT_BYTES", 64 << 20)
     monkeypatch.setattr(sqlite_keeper, "_LITTLE_BYTES", 100_000)
@@ -158,6 +165,7 @@ def test_the_log_is_copied_until_little_is_left_for_the_committer(
     assert store._keeper is not None
     monkeypatch.setattr(store._keeper, "_cap", cap)
     log.add(b"first")
+    monkeypatch.setattr(sqlite_keeper, "TURN_SECONDS", turn)
 
     with store._reader().snapshot():
         list(store._reader().beside(SQL["dropped_all"], ()))  # as long as this is read, the log cannot start over

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from queuey.ids import MAX_ID, ZERO_ID, MessageId
 from queuey.model import Alike, Bodies, Columns, Message, Placed, PlacedInOrder, Span
 from queuey.storage import packs
-from queuey.storage.packs import Head, Piece, cut, packed, read_head, read_rest, taken_from
+from queuey.storage.packs import Head, Piece, cut, packed, read_head, read_rest, read_whole, taken_from
 
 _NAMES = st.none() | st.text(st.characters(exclude_categories=["Cs"]), max_size=5)
 _SIGNED = st.integers(-(1 << 63), (1 << 63) - 1)
@@ -81,13 +81,35 @@ def test_damage_is_told_by_message_in_packs_of_earlier_versions_too(ids: list[Me
     assert head is not None
     crcs = [_earlier_crc(messages[0].id, message) for message in messages]
     crcs[doomed] ^= 1
-    at = 12
-    data = rest.data[:at] + struct.pack(f"<{len(crcs)}I", *crcs) + rest.data[at + 4 * len(crcs) :]
 
-    columns, damaged = read_rest(head, Piece(data, rest.crc), range(len(messages)))
+    columns, damaged = read_rest(head, _with_crcs(rest, 0, crcs), range(len(messages)))
 
     assert [*damaged] == [messages[doomed].id]
     assert [*columns] == [message for at, message in enumerate(messages) if at != doomed]
+
+
+@given(_IDS.filter(lambda first: (first.ticks ^ first.tail) & 0xFFFFFFFF), st.integers(0, 4))
+def test_the_crc_of_another_kind_than_its_neighbours_have_passes_for_no_message(first: MessageId, doomed: int) -> None:
+    """G6: else two flipped bits of a body could make the one kind of the other."""
+    messages = [Message(first.ticks + at, first.tail, 1, None, None, b"body %d" % at) for at in range(5)]
+    head_piece, rest = packed(Columns.of(messages))
+    head = read_head(head_piece)
+    assert head is not None
+    other = _with_crcs(rest, doomed, [_earlier_crc(first, messages[doomed])])
+    assert other != rest
+
+    columns, damaged = read_rest(head, other, range(len(messages)))
+
+    assert [*damaged] == [messages[doomed].id]
+    assert [*columns] == [message for at, message in enumerate(messages) if at != doomed]
+    assert read_whole(head, other)[1] == [at != doomed for at in range(len(messages))]
+
+
+def _with_crcs(rest: Piece, at: int, crcs: Sequence[int]) -> Piece:
+    """With the CRCs of some messages changed, but not that of the whole."""
+    begin = 12 + 4 * at
+    data = rest.data[:begin] + struct.pack(f"<{len(crcs)}I", *crcs) + rest.data[begin + 4 * len(crcs) :]
+    return Piece(data, rest.crc)
 
 
 def _earlier_crc(first: MessageId, message: Message) -> int:
