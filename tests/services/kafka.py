@@ -86,9 +86,13 @@ class Kafka(Service):
             node.start()
         node.wait_until_up()
 
-    def create_topic(self, name: str, partitions: int) -> None:
-        """Return when it is there."""
-        self.nodes[0].tool("TopicCommand", "--create", "--topic", name, "--partitions", str(partitions))
+    def create_topic(self, name: str, partitions: int, *, flushes: bool = False) -> None:
+        """Return when it is there.
+
+        :param flushes: what is acknowledged is on disk, with ``acks=all``; as shipped the kernel may have it still.
+        """
+        settings = ["--config", "flush.messages=1"] if flushes else []
+        self.nodes[0].tool("TopicCommand", "--create", "--topic", name, "--partitions", str(partitions), *settings)
 
     def delete_topic(self, name: str) -> None:
         self.nodes[0].tool("TopicCommand", "--delete", "--topic", name)

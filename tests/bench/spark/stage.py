@@ -80,10 +80,10 @@ class Stage:
         self.server.create(name, PARTITIONS)
         return name
 
-    def fresh_topic(self) -> str:
+    def fresh_topic(self, *, flushes: bool = False) -> str:
         """The name of an empty one, of as many partitions."""
         name = f"fresh{next(self._numbers)}"
-        self.kafka.create_topic(name, PARTITIONS)
+        self.kafka.create_topic(name, PARTITIONS, flushes=flushes)
         return name
 
     def of_queuey(self, **options: str) -> Options:
