@@ -277,6 +277,21 @@ def test_what_is_gone_before_it_was_read_ends_each_run_until_it_is_told_to_go_on
     assert archived(Archive(spark, str(tmp_path))) == there(client, name)
 
 
+def test_a_run_beside_another_is_refused(spark: SparkSession, door: Door, client: Client, tmp_path: Path) -> None:
+    """As where a run takes longer than the time until the next is begun."""
+    queue, folder = filled(client, new_name()), str(tmp_path / "archive")
+    refusals: list[str] = []
+
+    def beside(_: Archive) -> None:
+        with pytest.raises(ConfigurationError) as refused:
+            archive(spark, folder, options=options(door, subscribe=queue))
+        refusals.append(str(refused.value))
+
+    assert archive(spark, folder, options=options(door, subscribe=queue), begun=beside) == 60
+    assert "another run is under way" in refusals[0]
+    assert archive(spark, folder, options=options(door, subscribe=queue)) == 0
+
+
 def test_an_archive_without_its_checkpoint_is_refused(
     spark: SparkSession, door: Door, client: Client, tmp_path: Path
 ) -> None:

@@ -48,6 +48,8 @@ looks for bodies between two others, so a file does not say which are its least 
 _TIMES = "spark.sql.parquet.outputTimestampType"
 _MANIFESTS = "_manifest"
 _CHECKPOINT = "_checkpoint"
+_HELD = f"{_CHECKPOINT}/run.lock"
+"""By the run that is under way: two that begin the same micro-batch would each move its files to the same names."""
 _STAGING = "_staging"
 _DAY = "date_add(date'1970-01-01', cast(floor(unix_micros(timestamp) / 86400000000) as int))"
 _IN_ORDER = ("queue", "day", "partition", "timestamp", "message_id")
@@ -337,7 +339,8 @@ def archive(
     :param compact_before: put the files of earlier days together afterwards.
     :param begun: gets the archive before its first message, to see in another thread how far this run is.
     :returns: how many it was.
-    :raises ConfigurationError: the folder has other things in it; or an option chooses what of a message is read.
+    :raises ConfigurationError: the folder has other things in it; another run is under way in it, on a file system that locks
+        files; or an option chooses what of a message is read.
     :raises QueueyError: as :meth:`Archive.store` and :meth:`Archive.compact`; Spark's own error if the query fails.
     """
     found = Archive(spark, path)
@@ -346,16 +349,17 @@ def archive(
     chosen = [name for name in options if name.lower() in _CHOOSING]
     if chosen:
         raise ConfigurationError(f"option {chosen[0]}: an archive has messages whole, as they are")
-    found.forget_left(time() - LEFT_SECONDS)
-    source = "queuey"
-    if found.folder.local is not None:
-        source = _staging(spark, f"{found.folder.local}/{found.aside}")
-    frame = spark.readStream.format(source).options(startingOffsets="earliest").options(**options).load()
-    writer = frame.writeStream.foreachBatch(found.store).option("checkpointLocation", found.checkpoint)
-    begun(found)
-    writer.trigger(availableNow=True).start().awaitTermination()
-    if compact_before is not None:
-        found.compact(compact_before)
+    with found.folder.held(_HELD):
+        found.forget_left(time() - LEFT_SECONDS)
+        source = "queuey"
+        if found.folder.local is not None:
+            source = _staging(spark, f"{found.folder.local}/{found.aside}")
+        frame = spark.readStream.format(source).options(startingOffsets="earliest").options(**options).load()
+        writer = frame.writeStream.foreachBatch(found.store).option("checkpointLocation", found.checkpoint)
+        begun(found)
+        writer.trigger(availableNow=True).start().awaitTermination()
+        if compact_before is not None:
+            found.compact(compact_before)
     return found.stored
 
 

@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+import fcntl
+import logging
 from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from queuey.errors import ConfigurationError
@@ -11,6 +15,8 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 __all__ = ["Folder"]
+
+log = logging.getLogger("qdo.pipeline")
 
 
 class Folder:
@@ -32,6 +38,35 @@ class Folder:
         """The path by which the machine's own file system knows it, if it does."""
         if self.url.startswith("file:"):
             self.local = str(self._fs.makeQualified(self._root).toUri().getPath())
+
+    @contextmanager
+    def held(self, name: str) -> Iterator[None]:
+        """Keep other processes out that hold the same name, until the end, or until this process dies.
+
+        Only where the machine's own file system knows the folder, and locks files: elsewhere nobody is kept out.
+
+        :param name: of a file, which is made and stays.
+        :raises ConfigurationError: somebody holds it.
+        """
+        if self.local is None:
+            yield
+            return
+        path = Path(self.local, name)
+        try:
+            path.parent.mkdir(parents=True, exist_ok=True)
+            file = path.open("ab")
+        except OSError as error:
+            raise ConfigurationError(f"folder {self.local}: {path}: {error.strerror}") from error
+        with file:
+            try:
+                fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except BlockingIOError as error:
+                raise ConfigurationError(
+                    f"another run is under way in {self.local} (it holds {path}): begin this one again when that has ended"
+                ) from error
+            except OSError as error:
+                log.warning("%s cannot be locked (%s): see that one run at a time is under way", path, error.strerror)
+            yield
 
     def at(self, name: str) -> str:
         """The whole path of a name."""
