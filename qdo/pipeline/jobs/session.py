@@ -190,13 +190,40 @@ class _Words:
         return b"".join(self._held or []).decode(errors="replace")
 
     def _pass_on(self, reading: int) -> None:
+        begun = b""
         while said := os.read(reading, 1 << 16):
-            with self._lock:
-                if self._held is not None:
-                    self._held.append(said)
-                elif not _ending.is_set():
-                    _say(said)
+            said, begun = _worth_saying(begun + said)
+            self._take(said)
+        self._take(begun)
         os.close(reading)
+
+    def _take(self, said: bytes) -> None:
+        with self._lock:
+            if self._held is not None:
+                self._held.append(said)
+            elif not _ending.is_set():
+                _say(said)
+
+
+_NOISE = re.compile(
+    rb"WARNING: Using incubator modules: .*\n"
+    rb'|Traceback \(most recent call last\):\n(?:  .*\n)*?  File ".*pyspark/daemon\.py".*\n(?:  .*\n)*BrokenPipeError: .*\n'
+)
+"""What nothing can be told to keep: Java's word about a module of Spark's, and that of a Python process which Spark ends when it had
+no work for a minute, or with all else (SPARK-54344 has it say so; only over sockets of the Unix domain does it notice)."""
+_BEGUN = re.compile(rb"Traceback \(most recent call last\):\n(?:  .*\n)*[^\n]*\Z")
+
+
+def _worth_saying(said: bytes) -> tuple[bytes, bytes]:
+    r"""What of these words is worth it, and a traceback at their end that goes on.
+
+    >>> _worth_saying(b"WARNING: Using incubator modules: jdk.incubator.vector\nText\nTraceback (most recent call last):\n  File")
+    (b'Text\n', b'Traceback (most recent call last):\n  File')
+    """
+    said = _NOISE.sub(b"", said)
+    begun = _BEGUN.search(said)
+    end = begun.start() if begun else len(said)
+    return said[:end], said[end:]
 
 
 def _say(said: bytes) -> None:
