@@ -149,6 +149,11 @@ class Client(OffsetCalls):
         for page in self._transport.listed("v1", self.application, params=params):
             yield from map(QueueSettings.from_wire, page["queues"])
 
+    def find_queue(self, name: str) -> QueueSettings | None:
+        """Its settings, or None where there is no queue of that name; as quick for a deep queue as for an empty one."""
+        found = next(iter(self.queues(start=name, page_size=1)), None)
+        return found if found is not None and found.name == name else None
+
     def queue_info(self, queue: str) -> QueueInfo:
         """Settings, depth and ends of a queue; counting takes time in proportion to the depth."""
         answer = self._transport.send("GET", *self._queue(queue), params={"info": "true"})

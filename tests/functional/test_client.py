@@ -50,9 +50,12 @@ def test_a_queue_is_made_changed_looked_at_and_removed(client: Client) -> None:
     made = client.create_queue(partitions=2, kind="public", principals=["app:other"])
     changed = client.update_queue(made.name, partitions=4)
     cleared = client.update_queue(made.name, principals=[])
-    info = client.queue_info(made.name)
+    info, found = client.queue_info(made.name), client.find_queue(made.name)
     client.delete_queue(made.name)
 
+    assert found is not None
+    assert (found.name, found.partitions, found.kind) == (made.name, 4, "public")
+    assert client.find_queue(made.name) is client.find_queue(made.name[:-1]) is None
     assert (made.partitions, made.kind, made.consistency, made.principals) == (2, "public", "strong", ("app:other",))
     assert (changed.partitions, changed.kind, changed.principals) == (4, "public", ("app:other",))
     assert cleared.principals == ()

@@ -7,6 +7,7 @@ behind the read delay: there what was stored is waited for, by :func:`settle`, w
 from __future__ import annotations
 
 import os
+import secrets
 import sys
 import time
 from collections.abc import Iterator
@@ -69,8 +70,9 @@ def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
 
 @pytest.fixture(scope="session")
 def embedded_door(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Door]:
-    """The shipped server over the embedded store."""
-    with servers.shipped(tmp_path_factory.mktemp("shipped"), name="pipeline") as door:
+    """The shipped server over the embedded store; it makes tokens."""
+    settings = f"[tokens]\nkeys = {secrets.token_hex(32)}\n"
+    with servers.shipped(tmp_path_factory.mktemp("shipped"), settings=settings, name="pipeline") as door:
         yield door
 
 

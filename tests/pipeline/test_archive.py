@@ -363,6 +363,38 @@ def test_a_part_is_chosen_by_queue_time_and_key(
         Chosen(["nobody"]).of(found)
 
 
+@pytest.mark.parametrize("partitions", [0, 2])
+def test_messages_without_a_place_to_go_are_refused_before_the_first_is_sent(
+    spark: SparkSession, door: Door, client: Client, tmp_path: Path, partitions: int
+) -> None:
+    archive(spark, str(tmp_path), options=options(door, subscribe=filled(client, new_name())))
+    target, why = new_name(), "there is no queue"
+    if partitions:
+        client.create_queue(target, partitions=partitions)
+        why = "has 2 partitions, and there are messages of partition 3"
+
+    with pytest.raises(ConfigurationError, match=why):
+        replay(spark, str(tmp_path), options=options(door), queue=target)
+    with pytest.raises(ConfigurationError, match=why):
+        restore(spark, str(tmp_path), options=options(door), queue=target, now=datetime.now(UTC))
+
+    assert not partitions or contents(client, target) == []
+
+
+def test_a_token_that_is_for_appending_alone_replays(
+    spark: SparkSession, door: Door, client: Client, tmp_path: Path
+) -> None:
+    """It may not ask what queues there are."""
+    name, target = filled(client, new_name()), new_name()
+    client.create_queue(target, partitions=3)
+    archive(spark, str(tmp_path), options=options(door, subscribe=name))
+    token = client.new_token(queues=[target], verbs=["append"]).text
+
+    replay(spark, str(tmp_path), options=options(door, token=token), queue=target)
+
+    assert contents(client, target) == contents(client, name)
+
+
 def test_the_commands(spark: SparkSession, door: Door, client: Client, tmp_path: Path) -> None:
     name, target = filled(client, new_name()), new_name()
     client.create_queue(target, partitions=3)

@@ -16,10 +16,9 @@ from qdo.subscription import is_pattern
 from queuey.cli.options import Command, Server
 from queuey.cli.output import say
 from queuey.cli.times import Moment
-from queuey.errors import QueueNotFound
 
 if TYPE_CHECKING:
-    from qdo.client import Client
+    pass
 
 _UNIX = datetime(1970, 1, 1, tzinfo=UTC)
 
@@ -94,16 +93,8 @@ def ask(server: Server, queues: Sequence[str] = ()) -> None:
     with server.client() as client:
         next(iter(client.queues(page_size=1)), None)
         for name in queues:
-            if not is_pattern(name) and not _is_there(client, name):
+            if not is_pattern(name) and client.find_queue(name) is None:
                 say(f"{server.application} has no queue {name}: a name that is misspelled, or a queue that is gone?")
-
-
-def _is_there(client: Client, name: str) -> bool:
-    try:
-        client.queue_info(name)
-    except QueueNotFound:
-        return False
-    return True
 
 
 def reached(server: Server) -> dict[str, str]:

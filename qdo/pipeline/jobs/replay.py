@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from qdo.pipeline.jobs.archive import Archive
 from qdo.pipeline.options import WRITE, Given, Reach, ticks_of
 from qdo.pipeline.reading import connect
-from queuey.errors import ConfigurationError
+from queuey.errors import ConfigurationError, Forbidden
 from queuey.ids import EPOCH_TICKS, TICKS_PER_SECOND, MessageId
 
 if TYPE_CHECKING:
@@ -74,10 +74,12 @@ def replay(
     :param queue: where all of them go; None is each to the queue of the name that it was in. It must be there, with as
         many partitions. A message with a key goes to the partition of its key.
     :param rate: messages a second at most; None is as fast as it goes.
+    :raises ConfigurationError: a queue is not there, or has fewer partitions; nothing is appended.
     """
     from pyspark.sql.functions import col, expr, lit
 
     frame = chosen.of(Archive(spark, path))
+    _check_room(frame.withColumn("partition", expr("if(key is null, partition, 1)")), _reach(options), queue)
     rows = frame.select(
         (lit(queue) if queue is not None else col("queue")).alias("queue"),
         expr("if(key is null, partition, null) as partition"),
@@ -111,9 +113,11 @@ def restore(
 
     :param now: decides which have expired.
     :returns: how many were put, and how many had expired.
+    :raises ConfigurationError: a queue is not there, or has fewer partitions; nothing is put.
     """
     frame = chosen.of(Archive(spark, path))
-    reach, now_ticks = Reach.of(Given(options, WRITE)), ticks_of(now)
+    reach, now_ticks = _reach(options), ticks_of(now)
+    _check_room(frame, reach, queue)
 
     def put(client: Client, row: Any) -> bool:
         """Whether it had not expired."""
@@ -136,6 +140,38 @@ def restore(
     )
     counts = rows.repartition(spark.sparkContext.defaultParallelism).rdd.mapPartitions(put_all).collect()
     return sum(done for done, _ in counts), sum(expired for _, expired in counts)
+
+
+def _reach(options: Mapping[str, str]) -> Reach:
+    return Reach.of(Given(options, WRITE))
+
+
+def _check_room(frame: DataFrame, reach: Reach, queue: str | None) -> None:
+    """See that messages have where to go before the first of them is sent.
+
+    :param frame: those that go to the partitions that they were in.
+    :param queue: where all of them go; None is each to the queue of the name that it was in.
+    :raises ConfigurationError: a queue is not there, or has fewer partitions.
+    """
+    most: dict[str, int] = {}
+    for name, partition in frame.groupBy("queue").agg({"partition": "max"}).collect():
+        most[queue or name] = max(most.get(queue or name, 0), partition)
+    with connect(reach) as client:
+        for name, partitions in sorted(most.items()):
+            try:
+                found = client.find_queue(name)
+            except Forbidden:  # a token that is for appending alone: the server refuses what has no place
+                return
+            if found is None:
+                raise ConfigurationError(
+                    f"there is no queue {name} to replay to: make it, with {partitions} partitions or more "
+                    f"(queuey queue add {name} --partitions {partitions})"
+                )
+            if found.partitions < partitions:
+                raise ConfigurationError(
+                    f"queue {name} has {found.partitions} partitions, and there are messages of partition {partitions}: give it as many "
+                    f"(queuey queue edit {name} --partitions {partitions}), or name another queue"
+                )
 
 
 def _each(pool: ThreadPoolExecutor, call: Callable[[Any], T], items: Iterable[Any]) -> Iterator[T]:
