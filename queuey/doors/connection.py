@@ -6,6 +6,8 @@
       └──────── refused ────────►├────► SKIP ─► HEAD  past a body that nobody reads
                                  └────► OVER          the connection ends
 
+and TURN in place of HEAD when the next request has come already.
+
 Nothing here waits: each step is a call by the loop and leaves what the next one needs. So a
 connection at rest is an object and a socket, without a task, a parser or a buffer; and a request
 whose answer is at hand, or on its way from a commit, costs no task either. Who takes too long is
@@ -43,6 +45,7 @@ class State(Enum):
     """What a connection waits for."""
 
     HEAD = "a request, or the rest of its head"
+    TURN = "the others to have had their turn: there is something of its next request"
     BODY = "the rest of a body"
     WORK = "its answer to be made"
     SEND = "the client to take the answer"
@@ -50,7 +53,7 @@ class State(Enum):
     OVER = "the client to close, or to take the last answer"
 
 
-_HEAD, _BODY, _WORK, _SEND, _SKIP, _OVER = State
+_HEAD, _TURN, _BODY, _WORK, _SEND, _SKIP, _OVER = State
 
 
 class Connection(asyncio.Protocol):
@@ -142,7 +145,7 @@ class Connection(asyncio.Protocol):
             self._cut_short()
         elif isinstance(self._delivery, Feed) or (self._call is not None and self._call.waits):
             self.abort()  # nobody waits for what may come any more
-        return self._state in (_WORK, _SEND)
+        return self._state in (_TURN, _WORK, _SEND)
 
     def pause_writing(self) -> None:
         self.flowing = False
@@ -355,18 +358,19 @@ class Connection(asyncio.Protocol):
 
     def _next(self) -> None:
         """Begin with what has come of the next request, after others had their turn; or wait for it."""
-        self._state = _HEAD
         if self._rest:
+            self._state, self.deadline = _TURN, NEVER
             self._stop_reading()
             self._door.soon(self._go_on)
         else:
-            self.deadline = self._door.after(self._door.rest_seconds)
+            self._state, self.deadline = _HEAD, self._door.after(self._door.rest_seconds)
             self._read_on()
 
     def _go_on(self) -> None:
-        data, self._rest = self._rest, b""
         if self._transport is None:
             return
+        self._state, self.deadline = _HEAD, self._door.after(self._door.rest_seconds)
+        data, self._rest = self._rest, b""
         self._take_head(data)
         if self._state is _HEAD or self._state is _BODY:
             self._read_on()

@@ -174,6 +174,24 @@ def test_byte_by_byte_is_as_good_as_at_once() -> None:
     assert at_home(test) == ANSWERS
 
 
+def test_what_comes_while_a_request_waits_for_its_turn_is_behind_it() -> None:
+    refused = request(b"PATCH", PATH, b"Content-Length: 3") + b"GET"
+
+    async def test(house: House) -> None:
+        wire = house.wire()
+        wire.connection.data_received(refused * 3)
+        for _ in range(20):
+            if wire.reading:
+                wire.connection.data_received(refused)
+            await asyncio.sleep(0)
+        await until(lambda: wire.reading)
+        statuses = [reply.status for reply in replies(wire.received)]
+        assert len(statuses) > 3
+        assert set(statuses) == {405}
+
+    at_home(test)
+
+
 def test_what_is_sent_while_an_answer_is_made_stays_where_it_is() -> None:
     async def test(house: House) -> None:
         wire = house.wire()
@@ -193,10 +211,19 @@ def test_what_is_sent_while_an_answer_is_made_stays_where_it_is() -> None:
         (b"GET / HT", 10, []),
         (request(b"GET", b"/v1/nobody/q"), 75, [404]),
         (request(b"GET", b"/v1/nobody/q") + b"GET", 10, [404]),
+        (request(b"GET", b"/v1/nobody/q") + b"\r\n", 75, [404]),
         (request(b"POST", PATH, b"Content-Length: 5") + b"hell", 15, [400]),
         (request(b"PATCH", PATH, b"Content-Length: 5") + b"hell", 15, [405]),
     ],
-    ids=["nothing", "half a head", "a rest", "half a head after a rest", "half a body", "half a body nobody reads"],
+    ids=[
+        "nothing",
+        "half a head",
+        "a rest",
+        "half a head after a rest",
+        "an end of line",
+        "half a body",
+        "half a body nobody reads",
+    ],
 )
 def test_a_client_that_takes_too_long_is_given_up(sent: bytes, seconds: int, said: list[int]) -> None:
     async def test(house: House) -> None:
