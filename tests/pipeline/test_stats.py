@@ -133,6 +133,25 @@ def test_nothing_is_no_error(spark: SparkSession) -> None:
 
 
 @pytest.mark.usefixtures("spark")
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (["stats", "-q", "no-such-*"], "has no queue that fits no-such-*: a name"),
+        (["stats", "-q", "empty"], "there are no messages to count"),
+        (["dead-letters", "-q", "empty"], "there are no dead letters"),
+    ],
+)
+def test_of_nothing_the_commands_say_so(door: Door, client: Client, words: list[str], said: str) -> None:
+    client.create_queue("empty")
+    environment = {"QUEUEY_URL": door.url, "QUEUEY_APPLICATION": APPLICATION, "QUEUEY_KEY": KEY}
+
+    result = CliRunner().invoke(main, ["pipeline", *words, "-o", "jsonl"], env=environment)
+
+    assert (result.exit_code, result.stdout) == (0, "")
+    assert said in result.stderr
+
+
+@pytest.mark.usefixtures("spark")
 def test_the_command_reads_the_queues_that_are_named(door: Door, client: Client, tmp_path: Path) -> None:
     for queue in ("web-1", "web-2", "batch"):
         client.create_queue(queue, partitions=2)

@@ -46,6 +46,9 @@ def dead_letters_command(
     messages = read_messages(spark, reached(server), pattern=pattern, columns=READ)
     with closing(job(messages, samples=samples)) as found:
         results.keep(found.tables, lambda: page(found))
-        results.show((row.asDict(recursive=True) for row in found.groups.collect()), SHOWN)
+        groups = found.groups.collect()
+        results.show((row.asDict(recursive=True) for row in groups), SHOWN)
+        if not groups:
+            say("there are no dead letters")
         if found.strangers:
             say(f"{found.strangers} messages in these queues are no dead letters")

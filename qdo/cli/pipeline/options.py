@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from qdo.subscription import is_pattern
+from qdo.subscription import each_queue, is_pattern
 from queuey.cli.options import Command, Server
 from queuey.cli.output import say
 from queuey.cli.times import Moment
@@ -87,14 +87,15 @@ def with_spark(command: Command) -> Command:
 def ask(server: Server, queues: Sequence[str] = ()) -> None:
     """See that a server answers and knows who asks, in a moment: Spark takes longer to start and to give up.
 
-    :param queues: names that were given, or patterns; of a name that no queue has the user is told: there may have been one.
+    :param queues: names that were given, or patterns; of one that no queue has or fits the user is told: there may have been one.
     :raises QueueyError: it does not.
     """
     with server.client() as client:
         next(iter(client.queues(page_size=1)), None)
         for name in queues:
-            if not is_pattern(name) and client.find_queue(name) is None:
-                say(f"{server.application} has no queue {name}: a name that is misspelled, or a queue that is gone?")
+            if next(each_queue(client, [name]), None) is None:
+                which = f"that fits {name}" if is_pattern(name) else name
+                say(f"{server.application} has no queue {which}: a name that is misspelled, or a queue that is gone?")
 
 
 def reached(server: Server) -> dict[str, str]:

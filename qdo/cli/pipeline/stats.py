@@ -11,6 +11,7 @@ from qdo.cli.options import queues_option
 from qdo.cli.pipeline.options import Place, ask, reached, with_spark, with_times
 from qdo.cli.pipeline.results import Results, with_results
 from queuey.cli.options import Server, with_server
+from queuey.cli.output import say
 
 
 @click.command("stats")
@@ -47,3 +48,5 @@ def stats_command(
         rows = [row.asDict(recursive=True) for row in (found.hours if by_hour else found.queues).collect()]
         flat = results.form in ("table", "csv")
         results.show(map(readable, rows) if flat else rows, (SHOWN[0], "hour", *SHOWN[1:]) if by_hour else SHOWN)
+        if not rows:
+            say("there are no messages to count")
