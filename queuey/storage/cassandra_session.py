@@ -53,6 +53,7 @@ Change = tuple[str, Sequence[Any]]
 """A statement's name and values."""
 
 CONNECT_SECONDS = 10.0
+"""Least that a node has to take a connection, and to tell of the cluster and its tables: a busy one took more than the driver's 2 s."""
 _SPECULATIVE: Final = "speculative"
 _SPECULATIVE_SECONDS = 0.25
 """After how long another replica is asked as well, if a statement may be carried out twice without harm."""
@@ -358,7 +359,7 @@ def connect(options: Options) -> Cluster:
 
     :raises ConfigurationError: a file of the TLS settings cannot be used.
     """
-    centre = options.data_centre
+    centre, patience = options.data_centre, max(CONNECT_SECONDS, options.timeout_seconds)
     # Shuffled: what is repeated because a node did not answer goes to another one.
     balanced = TokenAwarePolicy(
         DCAwareRoundRobinPolicy(centre) if centre else RoundRobinPolicy(), shuffle_replicas=True
@@ -384,7 +385,8 @@ def connect(options: Options) -> Cluster:
         },
         # Without it a batch of 100 waits 40 ms for the acknowledgement of its first half.
         sockopts=[(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)],
-        connect_timeout=CONNECT_SECONDS,
+        connect_timeout=patience,
+        control_connection_timeout=patience,
         idle_heartbeat_interval=_HEARTBEAT_SECONDS,
         idle_heartbeat_timeout=_HEARTBEAT_SECONDS,
         reconnection_policy=ExponentialReconnectionPolicy(1.0, _LONGEST_RECONNECT_SECONDS, max_attempts=None),

@@ -392,7 +392,11 @@ def test_a_token_that_is_for_appending_alone_replays(
 
     replay(spark, str(tmp_path), options=options(door, token=token), queue=target)
 
-    assert contents(client, target) == contents(client, name)
+    words = ["--url", door.url, "--application", APPLICATION, "--token", token, "--to", target, "--yes"]
+    again = CliRunner().invoke(main, ["pipeline", "replay", str(tmp_path), *words])
+
+    assert again.exit_code == 0, again.output
+    assert contents(client, target) == contents(client, name)  # once
 
 
 def test_the_commands(spark: SparkSession, door: Door, client: Client, tmp_path: Path) -> None:

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import nullcontext, suppress
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from decimal import Decimal
 from math import ceil
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import click
 
@@ -16,9 +17,7 @@ from qdo.subscription import each_queue, is_pattern
 from queuey.cli.options import Command, Server
 from queuey.cli.output import say
 from queuey.cli.times import Moment
-
-if TYPE_CHECKING:
-    pass
+from queuey.errors import Forbidden
 
 _UNIX = datetime(1970, 1, 1, tzinfo=UTC)
 
@@ -84,14 +83,16 @@ def with_spark(command: Command) -> Command:
     return call
 
 
-def ask(server: Server, queues: Sequence[str] = ()) -> None:
+def ask(server: Server, queues: Sequence[str] = (), *, lists: bool = True) -> None:
     """See that a server answers and knows who asks, in a moment: Spark takes longer to start and to give up.
 
     :param queues: names that were given, or patterns; of one that no queue has or fits the user is told: there may have been one.
+    :param lists: the job asks what queues there are; else it may be a token that is not for that.
     :raises QueueyError: it does not.
     """
     with server.client() as client:
-        next(iter(client.queues(page_size=1)), None)
+        with nullcontext() if lists else suppress(Forbidden):
+            next(iter(client.queues(page_size=1)), None)
         for name in queues:
             if next(each_queue(client, [name]), None) is None:
                 which = f"that fits {name}" if is_pattern(name) else name

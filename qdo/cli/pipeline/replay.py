@@ -50,7 +50,7 @@ def replay_command(
 
     if keep_ids and (rate or ttl):
         raise click.UsageError("--keep-ids: give no --rate and no --ttl: messages keep the lives they had")
-    ask(server)
+    ask(server, lists=False)
     spark = place.session("replay")
     chosen = Chosen(queues, since, until, keys)
     options = reached(server)
