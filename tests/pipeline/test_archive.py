@@ -377,6 +377,8 @@ def test_messages_without_a_place_to_go_are_refused_before_the_first_is_sent(
         replay(spark, str(tmp_path), options=options(door), queue=target)
     with pytest.raises(ConfigurationError, match=why):
         restore(spark, str(tmp_path), options=options(door), queue=target, now=datetime.now(UTC))
+    later = datetime(2100, 1, 1, tzinfo=UTC)  # nothing is left that needs a place
+    assert restore(spark, str(tmp_path), options=options(door), queue=target, now=later) == (0, 60)
 
     assert not partitions or contents(client, target) == []
 

@@ -73,6 +73,15 @@ IDLE = b"""Traceback (most recent call last):
     outfile.flush()
 BrokenPipeError: [Errno 32] Broken pipe
 """
+USERS = IDLE.replace(b"BrokenPipe", b'  File "/lib/mine.py", line 7, in udf\n    pipe.flush()\nBrokenPipe')
+"""Of work that a process did, not of its own end."""
+GROUP = b"""  + Exception Group Traceback (most recent call last):
+  |   File "/lib/mine.py", line 1, in work
+  | ExceptionGroup: two (2 sub-exceptions)
+  +-+---------------- 1 ----------------
+    | ValueError
+    +------------------------------------
+"""
 OTHER = b"""Traceback (most recent call last):
   File "/lib/mine.py", line 1, in work
     outfile.flush()
@@ -81,7 +90,10 @@ BrokenPipeError: [Errno 32] Broken pipe
 
 
 @given(
-    st.lists(st.sampled_from([IDLE, OTHER, b"[Stage 0:> (0 + 2) / 2]\r", b"12:00:00 ERROR Executor: why\n"])), st.data()
+    st.lists(
+        st.sampled_from([IDLE, OTHER, USERS, GROUP, b"[Stage 0:> (0 + 2) / 2]\r", b"12:00:00 ERROR Executor: why\n"])
+    ),
+    st.data(),
 )
 def test_what_spark_says_is_passed_on_but_for_python_processes_that_it_ended(
     said: list[bytes], draw: st.DataObject
@@ -95,6 +107,7 @@ def test_what_spark_says_is_passed_on_but_for_python_processes_that_it_ended(
         passed, lines = passed + now, lines[count:]
 
     assert passed + begun == b"".join(said).replace(IDLE, b"")
+    assert not begun
 
 
 def test_without_java_the_sentence_says_what_to_install(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:

@@ -115,19 +115,20 @@ def restore(
     :returns: how many were put, and how many had expired.
     :raises ConfigurationError: a queue is not there, or has fewer partitions; nothing is put.
     """
-    frame = chosen.of(Archive(spark, path))
-    reach, now_ticks = _reach(options), ticks_of(now)
-    _check_room(frame, reach, queue)
+    reach = _reach(options)
+    rows = chosen.of(Archive(spark, path)).selectExpr(
+        *("queue", "partition", "message_id", "body", "content_type", "key"),
+        f"(unix_micros(expires) * 10 - {ticks_of(now) - EPOCH_TICKS}) div {TICKS_PER_SECOND} as seconds_left",
+    )
+    _check_room(rows.where("seconds_left >= 1"), reach, queue)
 
     def put(client: Client, row: Any) -> bool:
         """Whether it had not expired."""
-        left = (row.expires_micros * 10 - (now_ticks - EPOCH_TICKS)) // TICKS_PER_SECOND
-        if left < 1:
+        if row.seconds_left < 1:
             return False
         where = f"{row.partition}:{MessageId.parse(row.message_id).hex}"
-        client.put(
-            queue or row.queue, where, bytes(row.body), ttl_seconds=left, content_type=row.content_type, key=row.key
-        )
+        names = {"content_type": row.content_type, "key": row.key}
+        client.put(queue or row.queue, where, bytes(row.body), ttl_seconds=row.seconds_left, **names)
         return True
 
     def put_all(rows: Iterable[Any]) -> Iterator[tuple[int, int]]:
@@ -135,9 +136,6 @@ def restore(
             counts = Counter(_each(pool, partial(put, client), rows))
         yield counts[True], counts[False]
 
-    rows = frame.selectExpr(
-        "queue", "partition", "message_id", "body", "content_type", "key", "unix_micros(expires) as expires_micros"
-    )
     counts = rows.repartition(spark.sparkContext.defaultParallelism).rdd.mapPartitions(put_all).collect()
     return sum(done for done, _ in counts), sum(expired for _, expired in counts)
 

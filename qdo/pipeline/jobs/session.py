@@ -205,17 +205,17 @@ class _Words:
                 _say(said)
 
 
-_NOISE = re.compile(
-    rb"WARNING: Using incubator modules: .*\n"
-    rb'|Traceback \(most recent call last\):\n(?:  .*\n)*?  File ".*pyspark/daemon\.py".*\n(?:  .*\n)*BrokenPipeError: .*\n'
-)
+_TRACEBACK = rb"Traceback \(most recent call last\):\n"
+_FRAME = rb'(?:  File ".*pyspark/(?:daemon|serializers)\.py".*\n(?:    .*\n)*)'
+_NOISE = re.compile(rb"WARNING: Using incubator modules: .*\n|" + _TRACEBACK + _FRAME + rb"+BrokenPipeError: .*\n")
 """What nothing can be told to keep: Java's word about a module of Spark's, and that of a Python process which Spark ends when it had
 no work for a minute, or with all else (SPARK-54344 has it say so; only over sockets of the Unix domain does it notice)."""
-_BEGUN = re.compile(rb"Traceback \(most recent call last\):\n(?:  .*\n)*[^\n]*\Z")
+_BEGUN = re.compile(_TRACEBACK + _FRAME + rb"*[^\n]{0,1000}\Z")
+"""What may become such a traceback."""
 
 
 def _worth_saying(said: bytes) -> tuple[bytes, bytes]:
-    r"""What of these words is worth it, and a traceback at their end that goes on.
+    r"""What of these words is worth it, and a traceback at their end that may turn out not to be.
 
     >>> _worth_saying(b"WARNING: Using incubator modules: jdk.incubator.vector\nText\nTraceback (most recent call last):\n  File")
     (b'Text\n', b'Traceback (most recent call last):\n  File')
