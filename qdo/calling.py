@@ -91,6 +91,7 @@ class InProcesses:
         self._processes = processes
         self._lock = threading.Lock()
         self._closed = False
+        self._under_way = 0
         self._pool = self._new_pool()
 
     def _new_pool(self) -> ProcessPoolExecutor:
@@ -100,12 +101,25 @@ class InProcesses:
         """:raises Exception: whatever the job raises.
         :raises JobEnded: one of the processes died, of this job or of another: which one, nobody can tell.
         """
-        pool, future = self._begun(what, context)
+        with self._counted():
+            pool, future = self._begun(what, context)
+            try:
+                future.result()
+            except BrokenProcessPool as error:
+                self._mend(pool)
+                raise JobEnded(
+                    "its process died, or that of a job beside it: was one killed, or out of memory?"
+                ) from error
+
+    @contextmanager
+    def _counted(self) -> Iterator[None]:
+        with self._lock:
+            self._under_way += 1
         try:
-            future.result()
-        except BrokenProcessPool as error:
-            self._mend(pool)
-            raise JobEnded("its process died, or that of a job beside it: was one killed, or out of memory?") from error
+            yield
+        finally:
+            with self._lock:
+                self._under_way -= 1
 
     def _begun(self, what: Any, context: Context) -> tuple[ProcessPoolExecutor, Future[None]]:
         while True:
@@ -126,10 +140,14 @@ class InProcesses:
                 broken.shutdown(wait=False, cancel_futures=True)
 
     def close(self) -> None:
-        """Begin no more calls; those under way are not waited for."""
+        """Begin no more calls; those under way are not waited for. Without any the processes have ended afterwards.
+
+        Else an interpreter that ends now could fall over its pool while that ends in a thread, with a traceback about a bad file descriptor.
+        """
         with self._lock:
             self._closed = True
-            self._pool.shutdown(wait=False, cancel_futures=True)
+            is_idle = not self._under_way
+        self._pool.shutdown(wait=is_idle, cancel_futures=True)
 
 
 Caller = Direct | Awaited | InProcesses

@@ -374,6 +374,8 @@ class Connection(asyncio.Protocol):
         self._take_head(data)
         if self._state is _HEAD or self._state is _BODY:
             self._read_on()
+        elif self._state in (_WORK, _SEND) and not self._rest:
+            self._resume_reading()  # or nobody would hear that the client has gone
 
     def _end(self) -> None:
         """Close. A client that may still be sending has to take the answer first: a reset would overtake it."""
@@ -397,6 +399,10 @@ class Connection(asyncio.Protocol):
         """Wait for more, unless the client said that there is none."""
         if self._ended:
             (self._cut_short if self._state is _BODY else self._end)()
-        elif not self._reading and self._transport is not None:
+        else:
+            self._resume_reading()
+
+    def _resume_reading(self) -> None:
+        if not self._reading and self._transport is not None:
             self._reading = True
             self._transport.resume_reading()

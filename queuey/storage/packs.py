@@ -212,8 +212,8 @@ def _with_names(crc: int, kind: bytes | None, key: bytes | None) -> int:
 def _which_match(columns: Columns, crcs: Sequence[int]) -> Sequence[bool]:
     """Whether each message is as it was written.
 
-    All CRCs of a pack are of one kind, the one that most of them are of: were either taken for each message, two flipped bits
-    could make one of the other.
+    All CRCs of a pack are of one kind, the one that most of them are of, of :data:`LEAST` at least: were either taken for each
+    message, two flipped bits could make one of the other.
     """
     bits, kinds, keys = _bits_of(columns[0].id), encoded(columns.content_types), encoded(columns.keys)
     added = [crc ^ bits for crc in _crcs(kinds, keys, columns.bodies)]

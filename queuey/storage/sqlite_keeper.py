@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 TURN_SECONDS = 1.0
-"""How often the keeper looks around; also how stale the noted moment can be."""
+"""How often the keeper looks around; also how stale the noted moment can be, unless one pass over the log takes longer."""
 PURGE_ROWS = 2000
 """Rows deleted in one transaction: a few milliseconds of the committer's time."""
 CHECKPOINT_BYTES = 16 << 20

@@ -52,6 +52,9 @@ class Wire(asyncio.Transport):
         if self.room >= 0 and not self.connection.flowing:
             self.connection.resume_writing()
 
+    def set_write_buffer_limits(self, high: int | None = None, low: int | None = None) -> None:
+        """Of :attr:`room` alone."""
+
     def pause_reading(self) -> None:
         self.reading = False
 
@@ -188,6 +191,21 @@ def test_what_comes_while_a_request_waits_for_its_turn_is_behind_it() -> None:
         statuses = [reply.status for reply in replies(wire.received)]
         assert len(statuses) > 3
         assert set(statuses) == {405}
+
+    at_home(test)
+
+
+@pytest.mark.parametrize("accept", [b"application/json", b"application/x-ndjson"])
+def test_one_who_waits_behind_another_request_is_heard_going_away(accept: bytes) -> None:
+    async def test(house: House) -> None:
+        wire = house.wire()
+        wait = request(b"GET", PATH + b"?wait=20", b"Accept: " + accept)
+        wire.connection.data_received(request(b"GET", b"/v1/nobody/q") + wait)
+        assert not wire.reading
+        await until(lambda: wire.reading)
+        wire.connection.eof_received()
+        await until(wire.is_over)
+        await until(lambda: house.under_way == 0)
 
     at_home(test)
 

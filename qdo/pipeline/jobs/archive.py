@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import asdict, dataclass
 from datetime import date
 from math import ceil
@@ -28,6 +28,7 @@ from queuey.errors import ConfigurationError, CorruptMessage
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, DataFrameReader, DataFrameWriter, SparkSession
+    from pyspark.sql.streaming.readwriter import DataStreamWriter
 
 __all__ = ["Archive", "ArchivedFile", "Staged", "archive"]
 
@@ -357,10 +358,21 @@ def archive(
         frame = spark.readStream.format(source).options(startingOffsets="earliest").options(**options).load()
         writer = frame.writeStream.foreachBatch(found.store).option("checkpointLocation", found.checkpoint)
         begun(found)
-        writer.trigger(availableNow=True).start().awaitTermination()
+        _run(writer.trigger(availableNow=True))
         if compact_before is not None:
             found.compact(compact_before)
     return found.stored
+
+
+def _run(writer: DataStreamWriter) -> None:
+    """A query, to its end. It does not outlive a wait that is interrupted: the folder is free for another run then."""
+    query = writer.start()
+    try:
+        query.awaitTermination()
+    except BaseException:
+        with suppress(Exception):  # what came first is told
+            query.stop()
+        raise
 
 
 def _staging(spark: SparkSession, folder: str) -> str:

@@ -149,7 +149,7 @@ def _check_room(frame: DataFrame, reach: Reach, queue: str | None) -> None:
 
     :param frame: those that go to the partitions that they were in.
     :param queue: where all of them go; None is each to the queue of the name that it was in.
-    :raises ConfigurationError: a queue is not there, or has fewer partitions.
+    :raises ConfigurationError: a queue is not there, or has fewer partitions. Nobody can tell for a token that may not list queues.
     """
     most: dict[str, int] = {}
     for name, partition in frame.groupBy("queue").agg({"partition": "max"}).collect():

@@ -83,7 +83,12 @@ def _archived(stage: Stage, folder: str) -> float:
 def write(stage: Stage) -> Iterator[Row]:
     """Stored and acknowledged, against Kafka's sink, which waits for the node: once not for its disk, as shipped, once for that too."""
     yield _written(stage, "batch write", "acks=all", first="ratio >= 0.6", goal="ratio >= 1.0")
-    yield _written(stage, "batch write, on disk with both", "acks=all, to a topic that flushes", flushes=True)
+    yield _written(
+        stage,
+        "batch write, on disk with both",
+        "acks=all, to a topic that flushes, batches as the producer ships them",
+        flushes=True,
+    )
     yield Row("processor time of a row written", _spent(stage, _kafka_sink(stage)), _spent(stage, _queuey_sink(stage)))
 
 
