@@ -43,21 +43,25 @@ def each_queue(
     :param leave_out: names that no pattern means; a name that is given itself is taken all the same.
     """
     for pattern in patterns:
-        fixed = _fixed_part(pattern)
-        for queue in client.queues(start=fixed, page_size=1000 if fixed != pattern else 1):
-            if not queue.name.startswith(fixed):
-                break
-            fits = fnmatch.fnmatchcase(queue.name, pattern) and not leave_out(queue.name)
-            if queue.name == pattern or (fixed != pattern and fits):
-                yield queue
-            if fixed == pattern:
-                break
+        if is_pattern(pattern):
+            yield from _fitting(client, pattern, leave_out)
+        elif (found := client.find_queue(pattern)) is not None:
+            yield found
+
+
+def _fitting(client: Client, pattern: str, leave_out: Callable[[str], bool]) -> Iterator[QueueSettings]:
+    fixed = _fixed_part(pattern)
+    for queue in client.queues(start=fixed):
+        if not queue.name.startswith(fixed):
+            break
+        if fnmatch.fnmatchcase(queue.name, pattern) and not leave_out(queue.name):
+            yield queue
 
 
 def _fixed_part(pattern: str) -> str:
     """What all names that fit a pattern begin with.
 
-    >>> _fixed_part("mail-*"), _fixed_part("mail")
-    ('mail-', 'mail')
+    >>> _fixed_part("mail-*")
+    'mail-'
     """
-    return pattern[: min([pattern.find(sign) for sign in _SIGNS if sign in pattern], default=len(pattern))]
+    return pattern[: min(pattern.find(sign) for sign in _SIGNS if sign in pattern)]

@@ -153,7 +153,8 @@ def _check_room(frame: DataFrame, reach: Reach, queue: str | None) -> None:
     """
     most: dict[str, int] = {}
     for name, partition in frame.groupBy("queue").agg({"partition": "max"}).collect():
-        most[queue or name] = max(most.get(queue or name, 0), partition)
+        target = queue or name
+        most[target] = max(most.get(target, 0), partition)
     with connect(reach) as client:
         for name, partitions in sorted(most.items()):
             try:
