@@ -1,4 +1,4 @@
-"""What the suites on a real Cassandra share."""
+"""What suites on the embedded store share, and those on a real Cassandra."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ import pytest
 
 from queuey.storage.cassandra_schema import make_tables
 from queuey.storage.cassandra_session import CassandraSession, Options
+from queuey.storage.sqlite_keeper import Keeper
 from tests.services.fixtures import Reached
 
 TIMEOUT_SECONDS = 30.0
@@ -25,3 +26,9 @@ def session(cassandra_node: Reached, module_keyspace: str) -> Iterator[Cassandra
     session = CassandraSession(options)
     yield session
     session.close()
+
+
+@pytest.fixture
+def only_the_test_tidies(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The keeper does not put messages together, nor give room back: now and then it would be there first, or at the same time."""
+    monkeypatch.setattr(Keeper, "_tidy", lambda _self: False)

@@ -8,27 +8,27 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
-import apsw
 import pytest
 
 from queuey.clock import ManualClock
 from queuey.ids import MAX_ID, ZERO_ID, IdGenerator, MessageId
 from queuey.model import Message, Span
-from queuey.storage import packs, sqlite_file, sqlite_keeper, sqlite_messages, sqlite_pages, sqlite_segments
+from queuey.storage import packs, sqlite_file, sqlite_messages, sqlite_pages, sqlite_segments
 from queuey.storage.contract.common import Log, StoreContract, draft
 from queuey.storage.sqlite import SqliteStore
 from queuey.storage.sqlite_backup import backup
 from queuey.storage.sqlite_pages import PageBuilder
+from tests.contract.sqlite_beside import beside
 
 Read = list[Message]
 
 
+@pytest.mark.usefixtures("only_the_test_tidies")
 class TestSegments(StoreContract):
     """Packs of 4 messages, segments of 16, pages of up to 20."""
 
     @pytest.fixture(autouse=True)
     def _small(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        monkeypatch.setattr(sqlite_keeper, "TURN_SECONDS", 3600.0)
         for name, value in (("LEAST", 2), ("MOST", 4)):
             monkeypatch.setattr(packs, name, value)
         monkeypatch.setattr(sqlite_pages, "SEGMENT_MESSAGES", 16)
@@ -180,7 +180,7 @@ class TestSegments(StoreContract):
         self, whole: Read, reopen: Callable[..., SqliteStore], log: Log, tmp_path: Path, copies: list[bool]
     ) -> None:
         backup(tmp_path / "queuey.db", tmp_path / "copy.db")
-        with apsw.Connection(str(tmp_path / "copy.db")) as copied:
+        with beside(tmp_path / "copy.db") as copied:
             assert copied.execute("select count(*) from segments").fetchall() == [(0,)]
         log.store = reopen()
 
@@ -210,10 +210,8 @@ class TestSegments(StoreContract):
     def test_those_of_a_version_that_noted_less_of_them_are_made_anew(
         self, whole: Read, reopen: Callable[..., SqliteStore], log: Log, tmp_path: Path, copies: list[bool]
     ) -> None:
-        earlier = apsw.Connection(str(tmp_path / "queuey.db"))
-        earlier.set_busy_timeout(5000)
-        earlier.execute("alter table segments drop column body_bytes")
-        earlier.close()
+        with beside(tmp_path / "queuey.db") as earlier:
+            earlier.execute("alter table segments drop column body_bytes")
 
         log.store = store = reopen()
 
