@@ -24,7 +24,7 @@ from qdo.cli import main
 from qdo.cli.pipeline.archive import waiting
 from qdo.client import Client, NewMessage
 from qdo.pipeline.jobs.archive import Archive, archive
-from qdo.pipeline.jobs.replay import Chosen, replay, restore
+from qdo.pipeline.jobs.replay import Chosen, preview, replay, restore
 from queuey.cli.options import Server
 from queuey.errors import ConfigurationError, CorruptMessage
 from tests.functional.client import new_name
@@ -373,12 +373,19 @@ def test_messages_without_a_place_to_go_are_refused_before_the_first_is_sent(
         client.create_queue(target, partitions=partitions)
         why = "has 2 partitions, and there are messages of partition 3"
 
-    with pytest.raises(ConfigurationError, match=why):
-        replay(spark, str(tmp_path), options=options(door), queue=target)
-    with pytest.raises(ConfigurationError, match=why):
-        restore(spark, str(tmp_path), options=options(door), queue=target, now=datetime.now(UTC))
-    later = datetime(2100, 1, 1, tzinfo=UTC)  # nothing is left that needs a place
-    assert restore(spark, str(tmp_path), options=options(door), queue=target, now=later) == (0, 60)
+    soon, later = datetime.now(UTC), datetime(2100, 1, 1, tzinfo=UTC)
+    where: Any = {"options": options(door), "queue": target}
+    for attempt in (
+        lambda: replay(spark, str(tmp_path), **where),
+        lambda: restore(spark, str(tmp_path), **where, now=soon),
+        lambda: preview(spark, str(tmp_path), **where),
+        lambda: preview(spark, str(tmp_path), **where, now=soon),
+    ):
+        with pytest.raises(ConfigurationError, match=why):
+            attempt()
+    # Nothing is left that needs a place.
+    assert preview(spark, str(tmp_path), **where, now=later) == 0
+    assert restore(spark, str(tmp_path), **where, now=later) == (0, 60)
 
     assert not partitions or contents(client, target) == []
 
@@ -420,6 +427,9 @@ def test_the_commands(spark: SparkSession, door: Door, client: Client, tmp_path:
     listed = json.loads(run("archive", folder, "--list", "-o", "json").stdout)
     assert sum(entry["messages"] for entry in listed) == 60
     assert "60 messages would go" in run("replay", folder, *server, "--to", target, "--dry-run").stderr
+    refused = CliRunner().invoke(main, ["pipeline", "replay", folder, *server, "--to", "not-there", "--dry-run"])
+    assert refused.exit_code
+    assert "there is no queue not-there to replay to" in refused.stderr
     assert "replayed 60 messages" in run("replay", folder, *server, "--to", target, "--yes").stderr
     assert contents(client, target) == contents(client, name)
 

@@ -21,7 +21,7 @@ from queuey.cli.output import say
 @click.option("--rate", type=click.IntRange(1), help="Messages a second at most.")
 @click.option("--ttl", type=click.IntRange(1), help="Seconds that the new messages live. Default: the server's.")
 @click.option("--keep-ids", is_flag=True, help="Put messages back under their own ids: only for what was lost.")
-@click.option("--dry-run", is_flag=True, help="Only say how many it would be.")
+@click.option("--dry-run", is_flag=True, help="Only say how many it would be, and if they have where to go.")
 @yes_option
 @with_spark
 def replay_command(
@@ -45,16 +45,17 @@ def replay_command(
     and the lives that they had: for an empty queue in place of one that was lost, for readers do not look behind
     themselves.
     """
-    from qdo.pipeline.jobs.archive import Archive
-    from qdo.pipeline.jobs.replay import Chosen, replay, restore
+    from qdo.pipeline.jobs.replay import Chosen, preview, replay, restore
 
     if keep_ids and (rate or ttl):
         raise click.UsageError("--keep-ids: give no --rate and no --ttl: messages keep the lives they had")
     ask(server, lists=False)
     spark = place.session("replay")
-    chosen = Chosen(queues, since, until, keys)
     options = reached(server)
-    count = chosen.of(Archive(spark, folder)).count()
+    chosen = Chosen(queues, since, until, keys)
+    count = preview(
+        spark, folder, options=options, chosen=chosen, queue=to, now=datetime.now(UTC) if keep_ids else None
+    )
     where = to or "the queues they were in"
     if dry_run:
         say(f"{count} messages would go to {where}")

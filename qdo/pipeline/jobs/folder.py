@@ -30,10 +30,10 @@ class Folder:
             self._root = self._jvm.org.apache.hadoop.fs.Path(path)
             self._fs = self._root.getFileSystem(context._jsc.hadoopConfiguration())  # noqa: SLF001
             self.url = str(self._fs.makeQualified(self._root))
+            """With its scheme, as Spark names files in it."""
         except Exception as error:
             said = str(getattr(error, "java_exception", error))
             raise ConfigurationError(f"folder {path}: {said.partition(': ')[2] or said}") from error
-        """With its scheme, as Spark names files in it."""
         self.local: str | None = None
         """The path by which the machine's own file system knows it, if it does."""
         if self.url.startswith("file:"):

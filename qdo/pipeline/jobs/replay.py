@@ -23,10 +23,11 @@ if TYPE_CHECKING:
     from qdo.client import Client
 
 T = TypeVar("T")
+_ALIVE = "seconds_left >= 1"
 IN_FLIGHT = 8
 """Requests of a task that are under way at a time; a client keeps ten connections."""
 
-__all__ = ["Chosen", "replay", "restore"]
+__all__ = ["Chosen", "preview", "replay", "restore"]
 
 
 @dataclass(frozen=True)
@@ -57,6 +58,25 @@ class Chosen:
         return frame.filter(col("key").isin(*self.keys)) if self.keys else frame
 
 
+def preview(
+    spark: SparkSession,
+    path: str,
+    *,
+    options: Mapping[str, str],
+    chosen: Chosen = Chosen(),
+    queue: str | None = None,
+    now: datetime | None = None,
+) -> int:
+    """How many messages :func:`replay` would append, or :func:`restore` put back; nothing is.
+
+    :param now: of a restore; None is a replay.
+    :raises ConfigurationError: what they would raise for the messages' places.
+    """
+    frame = chosen.of(Archive(spark, path))
+    going = _appended(frame) if now is None else _with_lives(frame, now).where(_ALIVE)
+    return _check_room(going, _reach(options), queue)
+
+
 def replay(
     spark: SparkSession,
     path: str,
@@ -79,7 +99,7 @@ def replay(
     from pyspark.sql.functions import col, expr, lit
 
     frame = chosen.of(Archive(spark, path))
-    _check_room(frame.withColumn("partition", expr("if(key is null, partition, 1)")), _reach(options), queue)
+    _check_room(_appended(frame), _reach(options), queue)
     rows = frame.select(
         (lit(queue) if queue is not None else col("queue")).alias("queue"),
         expr("if(key is null, partition, null) as partition"),
@@ -116,11 +136,8 @@ def restore(
     :raises ConfigurationError: a queue is not there, or has fewer partitions; nothing is put.
     """
     reach = _reach(options)
-    rows = chosen.of(Archive(spark, path)).selectExpr(
-        *("queue", "partition", "message_id", "body", "content_type", "key"),
-        f"(unix_micros(expires) * 10 - {ticks_of(now) - EPOCH_TICKS}) div {TICKS_PER_SECOND} as seconds_left",
-    )
-    _check_room(rows.where("seconds_left >= 1"), reach, queue)
+    rows = _with_lives(chosen.of(Archive(spark, path)), now)
+    _check_room(rows.where(_ALIVE), reach, queue)
 
     def put(client: Client, row: Any) -> bool:
         """Whether it had not expired."""
@@ -140,27 +157,45 @@ def restore(
     return sum(done for done, _ in counts), sum(expired for _, expired in counts)
 
 
+def _appended(frame: DataFrame) -> DataFrame:
+    """Messages that are replayed, in the partitions that there must be for them: one with a key goes to that of its key."""
+    from pyspark.sql.functions import expr
+
+    return frame.withColumn("partition", expr("if(key is null, partition, 1)"))
+
+
+def _with_lives(frame: DataFrame, now: datetime) -> DataFrame:
+    """Messages that are to be put back, with the whole seconds that they have left."""
+    left = f"(unix_micros(expires) * 10 - {ticks_of(now) - EPOCH_TICKS}) div {TICKS_PER_SECOND} as seconds_left"
+    return frame.selectExpr("queue", "partition", "message_id", "body", "content_type", "key", left)
+
+
 def _reach(options: Mapping[str, str]) -> Reach:
     return Reach.of(Given(options, WRITE))
 
 
-def _check_room(frame: DataFrame, reach: Reach, queue: str | None) -> None:
+def _check_room(frame: DataFrame, reach: Reach, queue: str | None) -> int:
     """See that messages have where to go before the first of them is sent.
 
-    :param frame: those that go to the partitions that they were in.
+    :param frame: with the partitions that there must be for them.
     :param queue: where all of them go; None is each to the queue of the name that it was in.
+    :returns: how many they are.
     :raises ConfigurationError: a queue is not there, or has fewer partitions. Nobody can tell for a token that may not list queues.
     """
+    from pyspark.sql.functions import expr
+
     most: dict[str, int] = {}
-    for name, partition in frame.groupBy("queue").agg({"partition": "max"}).collect():
+    count = 0
+    for name, partition, messages in frame.groupBy("queue").agg(expr("max(partition)"), expr("count(*)")).collect():
         target = queue or name
         most[target] = max(most.get(target, 0), partition)
+        count += messages
     with connect(reach) as client:
         for name, partitions in sorted(most.items()):
             try:
                 found = client.find_queue(name)
             except Forbidden:  # a token that is for appending alone: the server refuses what has no place
-                return
+                break
             if found is None:
                 raise ConfigurationError(
                     f"there is no queue {name} to replay to: make it, with {partitions} partitions or more "
@@ -171,6 +206,7 @@ def _check_room(frame: DataFrame, reach: Reach, queue: str | None) -> None:
                     f"queue {name} has {found.partitions} partitions, and there are messages of partition {partitions}: give it as many "
                     f"(queuey queue edit {name} --partitions {partitions}), or name another queue"
                 )
+    return count
 
 
 def _each(pool: ThreadPoolExecutor, call: Callable[[Any], T], items: Iterable[Any]) -> Iterator[T]:
