@@ -174,7 +174,8 @@ def send_all(node: Node, look: apsw.Connection, writes: Mapping[str, Send]) -> O
 
 
 def on_disk(look: apsw.Connection) -> dict[str, Any]:
-    """Everything that the store has committed, table by table."""
+    """Everything that the store has committed, table by table, once the keeper has given back the room of dropped queues."""
+    eventually(lambda: not look.execute("select 1 from dropped").fetchall())
     return {table: look.execute(f"select * from {table}").fetchall() for table in TABLES}  # noqa: S608
 
 

@@ -62,7 +62,7 @@ def stop(message, context):
         raise qdo.StopWorker
     note(message, context)
 """
-WAIT_SECONDS = 20
+WAIT_SECONDS = 30
 
 
 class Crew:

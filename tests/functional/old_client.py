@@ -33,7 +33,7 @@ class HTTPError(Exception):
 class OldClient:
     """queuey-py 0.2."""
 
-    def __init__(self, app_key: str, connection: str, retries: int = 3, timeout: float = 5.0) -> None:
+    def __init__(self, app_key: str, connection: str, retries: int = 3, timeout: float = 30.0) -> None:
         """:param connection: base URLs that end in ``/v1/<application>/``, with commas between them."""
         urls = [url.strip() for url in connection.split(",")]
         random.shuffle(urls)
@@ -141,11 +141,11 @@ class PushClient:
         self.session.close()
 
     def new_queue(self, token: str | None = None) -> str:
-        answer = self.session.post(self._url, data={"queue_name": token} if token else b"", timeout=5)
+        answer = self.session.post(self._url, data={"queue_name": token} if token else b"", timeout=30)
         return str(self._json(answer)["queue_name"])
 
     def new_message(self, queue: str, message: Entry) -> Entry:
-        answer = self.session.post(f"{self._url}/{queue}", data=json.dumps(message), timeout=5)
+        answer = self.session.post(f"{self._url}/{queue}", data=json.dumps(message), timeout=30)
         (told,) = self._json(answer)["messages"]
         return {"key": told["key"], "timestamp": told["timestamp"], **message}
 
@@ -153,7 +153,7 @@ class PushClient:
         params: Entry = {"limit": limit, "order": "ascending"}
         if since is not None:
             params["since"] = since
-        answer = self.session.get(f"{self._url}/{queue}", params=params, timeout=5)
+        answer = self.session.get(f"{self._url}/{queue}", params=params, timeout=30)
         return [
             {"key": found["message_id"], "timestamp": found["timestamp"], **json.loads(found["body"])}
             for found in self._json(answer)["messages"]

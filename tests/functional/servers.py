@@ -63,7 +63,7 @@ class Door:
         return (answer.status_code, answer.text.strip()) == (200, "OK")
 
 
-def eventually(look: Callable[[], T], *, seconds: float = 10) -> T:
+def eventually(look: Callable[[], T], *, seconds: float = 30) -> T:
     """The first true value that ``look`` gives, within a deadline."""
     deadline = time.monotonic() + seconds
     while not (found := look()):

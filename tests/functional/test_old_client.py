@@ -184,7 +184,7 @@ def hang_up(end: socket.socket) -> None:
 def test_a_post_is_repeated_after_a_timeout_and_stores_again(door: Door, client: OldClient, queue: str) -> None:
     """The old client has no idempotency key: the server can't know, and must not guess."""
     with forgetful(door) as url:
-        careless = OldClient(KEY, url, timeout=0.5)
+        careless = OldClient(KEY, url, timeout=3.0)
         careless.post(queue, data="twice", headers={"X-Partition": "1"})
         careless.close()
 

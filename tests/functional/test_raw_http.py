@@ -126,7 +126,7 @@ def test_a_request_of_today_names_its_host(shipped_door: Door, queue: str) -> No
 @pytest.mark.parametrize("end", [b"\n\n", b"\r\n\n", b"\n\r\n", b"\r\r"])
 def test_lines_that_end_otherwise_are_refused_at_once(shipped_door: Door, queue: str, end: bytes) -> None:
     """Not when the time for a head is over: what follows them must not be read as its rest."""
-    with socket.create_connection(("127.0.0.1", shipped_door.port), timeout=5) as connection:
+    with socket.create_connection(("127.0.0.1", shipped_door.port), timeout=raw.TIMEOUT_SECONDS) as connection:
         connection.sendall(head(queue, b"Content-Length: 5") + end + b"hello")
         refused(raw.drain(connection))
 
@@ -262,7 +262,7 @@ def test_a_body_too_large_is_refused_before_it_is_read(shipped_door: Door, queue
 def test_a_body_that_comes_byte_by_byte_holds_nobody_up(shipped_door: Door, queue: str) -> None:
     """More slow bodies at once than there are threads; others are served meanwhile; then the slow ones give up."""
     request = head(queue, b"Content-Type: text/plain", b"Content-Length: 100000") + END
-    slow = [socket.create_connection(("127.0.0.1", shipped_door.port), timeout=5) for _ in range(40)]
+    slow = [socket.create_connection(("127.0.0.1", shipped_door.port), timeout=raw.TIMEOUT_SECONDS) for _ in range(40)]
     try:
         for connection in slow:
             connection.sendall(request)
@@ -281,7 +281,7 @@ def test_a_body_that_comes_byte_by_byte_holds_nobody_up(shipped_door: Door, queu
 
 
 def test_a_slow_head_holds_nobody_up(shipped_door: Door, queue: str) -> None:
-    slow = [socket.create_connection(("127.0.0.1", shipped_door.port), timeout=5) for _ in range(100)]
+    slow = [socket.create_connection(("127.0.0.1", shipped_door.port), timeout=raw.TIMEOUT_SECONDS) for _ in range(100)]
     try:
         for connection in slow:
             connection.sendall(head(queue)[:-3])

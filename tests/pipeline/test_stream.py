@@ -454,8 +454,15 @@ def test_a_span_whose_end_has_expired_is_told(door: Door, client: Client) -> Non
     client.create_queue(queue)
     stream = Stream(door, subscribe=queue, startingOffsets="earliest")
     start = stream.reader.initialOffset()
-    append(client, queue, NewMessage("short", ttl_seconds=3))
-    end = stream.latest(start)
+
+    def ended() -> dict[str, Any] | None:
+        """Behind a message, unless that expires before anybody has looked."""
+        append(client, queue, NewMessage("short", ttl_seconds=3))
+        end = stream.latest(start)
+        return end if end != start else None
+
+    end = eventually(ended, seconds=120)
+    assert end is not None
     eventually(lambda: not list(client.iterate(queue)), seconds=20)
 
     with pytest.raises(DataLost, match="expired or were deleted"):

@@ -16,11 +16,12 @@ from queuey.model import MAX_TTL_SECONDS
 from tests.conftest import Figures
 from tests.faults.on_cassandra.fleet import READ_DELAY, Fleet, wait_until_readable
 from tests.faults.test_expiry import Watch, fill, live_and_die, roads
+from tests.functional.servers import eventually
 from tests.services.cassandra import session
 from tests.services.fixtures import Reached
 
 TTL_SECONDS = 6
-"""Short, but long enough for all roads to be walked while a message is there and readable."""
+"""Short, but mostly long enough for all roads to be walked while a message is there and readable."""
 TWENTY_YEARS_SECONDS = 630_720_000
 """Cassandra takes no longer TTL."""
 
@@ -29,13 +30,18 @@ def test_messages_live_as_long_as_they_should(tmp_path: Path, cassandra_node: Re
     with Fleet(tmp_path, cassandra_node, servers=1, replication=1) as fleet:
         client = fleet.client(0)
         client.create_queue("q", partitions=3)
-        expiries, places = fill(client, TTL_SECONDS, 100)
-        watch = Watch(SystemClock().now_ticks, expiries)
-        live_and_die(watch, roads(client, places), len(expiries))
+        watches = []
 
-    late = max(watch.late_ticks)
-    figures("G8", messages=len(expiries), early=watch.early, late_max_ms=late / 10_000)
-    assert watch.early == 0
+        def lived() -> bool:
+            expiries, places = fill(client, TTL_SECONDS, 100)
+            watches.append(Watch(SystemClock().now_ticks, expiries))
+            return live_and_die(watches[-1], roads(client, places))
+
+        eventually(lived, seconds=120)
+
+    early, late = sum(watch.early for watch in watches), max(tick for watch in watches for tick in watch.late_ticks)
+    figures("G8", messages=sum(len(watch.due) for watch in watches), early=early, late_max_ms=late / 10_000)
+    assert early == 0
     assert late <= TICKS_PER_SECOND
 
 
