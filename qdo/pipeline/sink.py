@@ -121,9 +121,10 @@ class _Sender:
         messages = requests = 0
         rate = self._options.max_rate
         chunks = Chunks(min(self._options.batch_size, rate or self._options.batch_size), self._options.batch_bytes)
-        began = time.monotonic()
+        began: float | None = None
         with connect(self._options.reach) as client:
             for first, table in chunks.of(batches):
+                began = time.monotonic() if began is None else began
                 if rate is not None:
                     time.sleep(max(0.0, began + messages / rate - time.monotonic()))
                 for at, (queue, part) in enumerate(self._by_queue(table)):

@@ -15,6 +15,8 @@ SAMPLE_SECONDS = 5.0
 """Between two looks at the nodes' clocks."""
 _OLDEST_SECONDS = 30.0
 """A node's clock that was not seen for so long says nothing any more."""
+_AGEING_SECONDS = _OLDEST_SECONDS - 1.5 * SAMPLE_SECONDS
+"""From then on any look takes the place of the last one: the next but one may come too late."""
 _SILENT_SECONDS = 2.5 * SAMPLE_SECONDS
 """Readiness says so when no node has told its time for so long."""
 _DRIFT = 0.0002
@@ -60,7 +62,8 @@ class ClockGuard:
         with self._lock:
             last = self._samples.get(node)
             # A slow round trip tells less than the one before, as long as that is fresh.
-            if last is None or sample.doubt_seconds <= last.doubt_seconds + (answered - last.at) * _DRIFT * 10:
+            age = inf if last is None else answered - last.at
+            if last is None or age > _AGEING_SECONDS or sample.doubt_seconds <= last.doubt_seconds + age * _DRIFT * 10:
                 self._samples[node] = sample
             self._samples = {at: one for at, one in self._samples.items() if answered - one.at < _OLDEST_SECONDS}
             fresh = self._samples.values()

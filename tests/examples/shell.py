@@ -6,7 +6,6 @@ import contextlib
 import os
 import re
 import signal
-import socket
 import subprocess
 import sys
 from pathlib import Path
@@ -22,18 +21,10 @@ def commands_of(readme: Path) -> list[str]:
     return found[1].splitlines()
 
 
-def free_ports(count: int) -> list[int]:
-    with contextlib.ExitStack() as stack:
-        probes = [stack.enter_context(socket.socket()) for _ in range(count)]
-        for probe in probes:
-            probe.bind(("127.0.0.1", 0))
-        return [int(probe.getsockname()[1]) for probe in probes]
-
-
 def answers(url: str) -> bool:
     try:
         return requests.get(url, timeout=10).ok
-    except requests.ConnectionError:
+    except requests.RequestException:
         return False
 
 

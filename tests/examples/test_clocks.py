@@ -10,8 +10,9 @@ from zoneinfo import ZoneInfo
 import pytest
 
 from examples.clocks.changes import changes, events, zones
-from tests.examples.shell import ROOT, Shell, answers, commands_of, free_ports
+from tests.examples.shell import ROOT, Shell, answers, commands_of
 from tests.functional.servers import eventually
+from tests.services.ports import free_ports
 
 KEY = "c" * 32
 
@@ -21,7 +22,7 @@ KEY = "c" * 32
 def test_all_roads_bring_the_same_total(tmp_path: Path) -> None:
     key, serve, publish, work, stream, totals = commands_of(ROOT / "examples" / "clocks" / "README.md")
     assert key.startswith("export QUEUEY_KEY=")
-    (port,) = free_ports(1)
+    (port,) = free_ports(1, ["127.0.0.1"])
     url = f"http://127.0.0.1:{port}"
     variables = {"QUEUEY_KEY": KEY, "QUEUEY_PORT": str(port), "QUEUEY_URL": url, "QDO_STATE": str(tmp_path / "state")}
     shell = Shell(tmp_path, HOME="/root", **variables)

@@ -12,8 +12,9 @@ from qdo.client import Client
 from qdo.dead import letters
 from queuey.errors import QueueNotFound
 from tests.conftest import Figures
-from tests.examples.shell import ROOT, Shell, answers, commands_of, free_ports
+from tests.examples.shell import ROOT, Shell, answers, commands_of
 from tests.functional.servers import eventually
+from tests.services.ports import free_ports
 
 REPORTS = 6000
 BROKEN = 3
@@ -31,7 +32,7 @@ def processed(client: Client) -> list[dict[str, str]]:
 def test_every_report_is_processed_though_a_worker_is_killed(tmp_path: Path, figures: Figures) -> None:
     key, serve, send, work, watch = commands_of(ROOT / "examples" / "crashes" / "README.md")
     assert key.startswith("export QUEUEY_KEY=")
-    (port,) = free_ports(1)
+    (port,) = free_ports(1, ["127.0.0.1"])
     url = f"http://127.0.0.1:{port}"
     shell = Shell(
         tmp_path, QUEUEY_KEY=KEY, QUEUEY_PORT=str(port), QUEUEY_URL=url, QDO_STATE=str(tmp_path / "state"), HOME="/root"
@@ -49,7 +50,7 @@ def test_every_report_is_processed_though_a_worker_is_killed(tmp_path: Path, fig
         eventually(lambda: len(list(letters(client, "crashes.dead"))) == BROKEN, seconds=60)
         dead = list(letters(client, "crashes.dead"))
         shell.type(watch)
-        eventually(lambda: " | " in shell.said)
+        eventually(lambda: " | " in shell.said, seconds=60)
         results = processed(client)
     finally:
         shell.close()
@@ -65,4 +66,4 @@ def test_every_report_is_processed_though_a_worker_is_killed(tmp_path: Path, fig
     assert len(numbers) == REPORTS - BROKEN
     assert max(numbers.values()) == 1
     assert {letter.reason.partition(":")[0] for _, letter in dead} == {"JSONDecodeError"}
-    assert shell.said.count("joined") == 3
+    assert shell.said.count("joined") >= 3  # again, whose session a stall has ended

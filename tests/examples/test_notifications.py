@@ -15,8 +15,9 @@ import pytest
 import requests
 from playwright.sync_api import Browser, Page, expect, sync_playwright
 
-from tests.examples.shell import ROOT, Shell, answers, commands_of, free_ports
+from tests.examples.shell import ROOT, Shell, answers, commands_of
 from tests.functional.servers import eventually
+from tests.services.ports import free_ports
 
 README = ROOT / "examples/notifications/README.md"
 PICTURE = ROOT / "docs/images/notifications.png"
@@ -49,7 +50,7 @@ class Running:
 @pytest.fixture(scope="module")
 def running(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Running]:
     """As the README says, but for the ports."""
-    site, queuey = free_ports(2)
+    site, queuey = free_ports(2, ["127.0.0.1"])
     folder = tmp_path_factory.mktemp("notifications")
     variables = {"QUEUEY_PORT": str(queuey), "QUEUEY_URL": f"http://127.0.0.1:{queuey}", "HOME": str(folder)}
     with closing(Shell(folder, **variables)) as shell:

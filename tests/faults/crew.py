@@ -36,6 +36,9 @@ IDLE_SECONDS = 0.5
 MOVE_SECONDS = 10.0
 """After a join or a leave each partition has an owner within this time; after a death, within the session more (G15)."""
 
+START_SECONDS = 20.0
+"""More, for one that was just started: a busy machine may take as long to begin."""
+
 
 @dataclass
 class Watcher:
@@ -248,7 +251,8 @@ class Crew:
         """
         seconds = MOVE_SECONDS + self.settings.session_seconds
         try:
-            eventually(lambda: self._all_owned(len(self.hands) - without), seconds=seconds)
+            start = 0.0 if without else START_SECONDS
+            eventually(lambda: self._all_owned(len(self.hands) - without), seconds=start + seconds)
             before = dict(self.watcher.last)
             eventually(lambda: self._all_went_on(before), seconds=seconds)
         except AssertionError:
@@ -276,7 +280,7 @@ class Crew:
             for message in everything(self._client, queue):
                 stored.setdefault(f"{queue}:{message.partition}", []).append(message.id)
         lasts = {part: ids[-1] for part, ids in stored.items()}
-        eventually(lambda: self._reached() == lasts, seconds=60)
+        eventually(lambda: self._reached() == lasts, seconds=180)
         self.watcher.look(self.outside.offsets())
         self.leave(len(self.hands))
         return self._judge({part: sorted(ids) for part, ids in stored.items()})

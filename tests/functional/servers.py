@@ -145,5 +145,5 @@ def _answers(door: Door) -> bool:
     """Whether the process serves, in whatever state its store is."""
     try:
         return requests.get(door.url + "/__lbheartbeat__", timeout=10).ok
-    except requests.ConnectionError:
+    except requests.RequestException:
         return False

@@ -33,7 +33,7 @@ def free_port() -> int:
 def answers(url: str) -> bool:
     try:
         return requests.get(f"{url}/__heartbeat__", timeout=10).ok
-    except requests.ConnectionError:
+    except requests.RequestException:
         return False
 
 

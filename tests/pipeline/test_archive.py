@@ -31,7 +31,8 @@ from tests.functional.client import new_name
 from tests.functional.servers import Door, eventually
 from tests.pipeline.conftest import APPLICATION, KEY, append, fill, on_both_stores, settle
 
-TOMORROW = (datetime.now(UTC) + timedelta(days=1)).date()
+LATER = (datetime.now(UTC) + timedelta(days=2)).date()
+"""A day after all those of messages, also where midnight passes meanwhile."""
 
 
 def options(door: Door, **more: str) -> dict[str, str]:
@@ -131,14 +132,14 @@ def test_days_past_are_put_together_in_the_order_of_ids(
     before, files = archived(found), found.files()
 
     assert found.compact(date(2020, 1, 1)) == 0
-    assert found.compact(TOMORROW) == len(files) - 1
+    assert found.compact(LATER) == len(files) - 1
 
     (whole,) = found.files()
     assert archived(found) == before
     assert [path.name for path in (tmp_path / whole.name).parent.glob("*.parquet")] == [Path(whole.name).name]
     rows = [(row.partition, row.timestamp) for row in found.read().collect()]
     assert rows == sorted(rows)
-    assert archive(spark, str(tmp_path), options=given, compact_before=TOMORROW) == 10
+    assert archive(spark, str(tmp_path), options=given, compact_before=LATER) == 10
     assert archived(found) == there(client, name)
 
 
@@ -321,7 +322,7 @@ def test_files_that_are_not_as_they_were_are_never_put_together(
     (tmp_path / "_manifest" / f".{manifest.name}.crc").unlink()
 
     with pytest.raises(CorruptMessage, match="left as they are"):
-        Archive(spark, str(tmp_path)).compact(TOMORROW)
+        Archive(spark, str(tmp_path)).compact(LATER)
 
     assert archived(Archive(spark, str(tmp_path))) == there(client, name)
 

@@ -217,8 +217,9 @@ def test_workers_that_are_killed_while_they_read_are_replaced(spark: SparkSessio
     def kill() -> None:
         eventually(lambda: sent() > before, seconds=60)  # and it takes seconds to arrive
         for pid in python_workers():
-            os.kill(pid, signal.SIGKILL)
-            killed.append(pid)
+            with suppress(ProcessLookupError):
+                os.kill(pid, signal.SIGKILL)
+                killed.append(pid)
 
     with Proxy(lambda: ("127.0.0.1", door.port)) as proxy:
         proxy.throttle(1 << 20)

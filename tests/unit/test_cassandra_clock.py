@@ -119,6 +119,19 @@ def test_a_slow_answer_is_better_than_none(guard: ClockGuard, clock: ManualClock
     assert guard.error_seconds() == pytest.approx(0.2)
 
 
+def test_a_node_that_only_answers_slowly_is_always_known(guard: ClockGuard, clock: ManualClock) -> None:
+    """Its last quick answer counts until it is old; then a slow one takes its place, before nothing is known."""
+    hear(guard, clock, trip=0.002)
+
+    for _ in range(30):
+        clock.advance(SAMPLE_SECONDS)
+        guard.check()
+        hear(guard, clock, trip=0.3)
+        guard.check()
+
+    assert guard.error_seconds() == pytest.approx(0.15, abs=0.01)
+
+
 @given(ahead=st.floats(-5, 5), there=st.floats(0, 0.5), back=st.floats(0, 0.5), step=st.floats(-5, 5))
 def test_a_clock_is_never_further_off_than_told(ahead: float, there: float, back: float, step: float) -> None:
     """However the round trip divides into the way there and the way back."""

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Self
 
 from qdo.client import Client
+from queuey.errors import StorageUnavailable
 from queuey.ids import MessageId, parse_timestamp
 from queuey.storage.cassandra_schema import GC_GRACE_SECONDS, make_tables
 from queuey.storage.cassandra_session import Options
@@ -25,6 +26,8 @@ from tests.services.ports import free_ports
 WRITE_BUDGET, CLOCK_ERROR, READ_DELAY = 1.5, 0.25, 2.0
 """W, E and D of the guarantees, in seconds, as shipped."""
 _SAMPLE = re.compile(r"^(\w+)(?:\{.*\})? ([0-9.e+]+)$", re.MULTILINE)
+LOOKS = 10
+"""Retries of a client that looks at what is left when faults are over."""
 
 
 class Fleet:
@@ -74,9 +77,9 @@ class Fleet:
     def __exit__(self, *_: object) -> None:
         self._running.close()
 
-    def client(self, index: int) -> Client:
+    def client(self, index: int, *, retries: int = 0) -> Client:
         """A client of one server, over its deaths; without repeats, so that each outcome shows. Of one thread."""
-        client = Client(self.nodes[index].door.url, APPLICATION, FIRST_KEY, retries=0)
+        client = Client(self.nodes[index].door.url, APPLICATION, FIRST_KEY, retries=retries)
         self._running.callback(client.close)
         return client
 
@@ -105,5 +108,12 @@ def _ini(named: Mapping[str, object]) -> str:
 
 
 def wait_until_readable(client: Client, queue: str, last: MessageId, *, seconds: float = 60) -> None:
-    """Return when the queue's watermark has passed an id."""
-    eventually(lambda: parse_timestamp(client.read(queue, limit=1).watermark) >= last.ticks, seconds=seconds)
+    """Return when the queue's watermark has passed an id, and the server answers: faults may be just over."""
+
+    def is_readable() -> bool:
+        try:
+            return parse_timestamp(client.read(queue, limit=1).watermark) >= last.ticks
+        except StorageUnavailable:
+            return False
+
+    eventually(is_readable, seconds=seconds)

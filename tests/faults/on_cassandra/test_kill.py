@@ -16,7 +16,7 @@ from qdo.measure import duplicates, torn
 from tests.conftest import Figures
 from tests.faults.effects import everything, place_of
 from tests.faults.node import PAUSE_SECONDS, busy, wait_for_more
-from tests.faults.on_cassandra.fleet import Fleet, wait_until_readable
+from tests.faults.on_cassandra.fleet import LOOKS, Fleet, wait_until_readable
 from tests.faults.on_cassandra.traffic import Traffic
 from tests.faults.test_kill import Singles
 from tests.services.cassandra import Cassandra
@@ -81,9 +81,9 @@ def test_kill_9_of_servers_and_nodes_loses_nothing_acknowledged(
                 killer.a_server()
             wait_for_more(traffic.appends, 100, seconds=60)
         traffic.catch_up()
-        client = fleet.client(0)
+        client = fleet.client(0, retries=LOOKS)
         wait_until_readable(client, "q", max(place[1] for one in singles for place in one.effects.values))
-        views = [everything(each, "q") for each in fleet.clients()]
+        views = [everything(fleet.client(index, retries=LOOKS), "q") for index in range(len(fleet.nodes))]
         queues = [queue.name for queue in client.queues()]
 
     stored = views[0]

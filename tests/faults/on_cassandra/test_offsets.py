@@ -10,10 +10,9 @@ import pytest
 
 from tests.conftest import Figures
 from tests.faults.node import busy, wait_for_more
-from tests.faults.on_cassandra.fleet import Fleet
+from tests.faults.on_cassandra.fleet import LOOKS, Fleet
 from tests.faults.on_cassandra.mishaps import Mishaps
 from tests.faults.owners import GROUP, Company
-from tests.functional.servers import eventually
 from tests.services.cassandra import Cassandra
 
 PARTITIONS = 3
@@ -40,8 +39,7 @@ def test_who_was_replaced_commits_nothing(
                     wait_for_more(company.done, 30, seconds=60)
                     mishaps.happen(kind)
             wait_for_more(company.done, 30, seconds=60)
-        eventually(lambda: fleet.client(0).offsets("q", GROUP), seconds=60)
-        verdict = company.judge(fleet.client(0).offsets("q", GROUP))
+        verdict = company.judge(fleet.client(0, retries=LOOKS).offsets("q", GROUP))
 
     figures("G14", **mishaps.happened, **verdict._asdict())
     verdict.check()

@@ -17,7 +17,7 @@ from qdo.client import Client
 from tests.conftest import Figures
 from tests.faults.effects import everything
 from tests.faults.node import APPLICATION, PAUSE_SECONDS, busy, wait_for_more
-from tests.faults.on_cassandra.fleet import Fleet, wait_until_readable
+from tests.faults.on_cassandra.fleet import LOOKS, Fleet, wait_until_readable
 from tests.faults.test_once import LOSES, RETRIES, Sender, judge
 from tests.functional.servers import FIRST_KEY
 from tests.services.cassandra import Cassandra
@@ -76,9 +76,8 @@ def test_appends_repeated_until_answered_are_stored_once(
                 with chance.choice(fleet.nodes).stopped():
                     time.sleep(DEAD_AFTER_SECONDS + chance.random())
                 wait_for_more(answered, 100, seconds=60)
-        wait_until_readable(
-            fleet.client(0), "q", max(where.id for sender in senders for where in sender.answered.values())
-        )
-        stored = everything(fleet.client(0), "q")
+        client = fleet.client(0, retries=LOOKS)
+        wait_until_readable(client, "q", max(where.id for sender in senders for where in sender.answered.values()))
+        stored = everything(client, "q")
 
     judge(senders, stored, proxy, figures, retries=next(pauses), kills=len(rounds(1)), stops=len(rounds(1)))

@@ -20,12 +20,12 @@ from queuey.ids import IdGenerator, MessageId
 from tests.conftest import Figures
 from tests.faults.effects import everything
 from tests.faults.node import busy, wait_for_more
-from tests.faults.on_cassandra.fleet import Fleet, wait_until_readable
+from tests.faults.on_cassandra.fleet import LOOKS, Fleet, wait_until_readable
 from tests.faults.on_cassandra.traffic import plainly
 from tests.services.cassandra import Cassandra
 
 FINISHED = MessageId.parse("1f9f6640e56711f189bf02fc00000001")
-MOST = 120
+MOST = 400
 """Requests of a kind: there must be queues to be changed or deleted, and messages to be deleted."""
 REST_SECONDS = 0.3
 SHORT_STOPS, SHORT_SECONDS = 2, 2.0
@@ -265,8 +265,10 @@ def test_refusals_tell_the_truth(
                 fault(cassandra_cluster, chance)
                 cassandra_cluster.mend()
             wait_for_more(lambda: min(len(kind.ok) for kind in kinds), 2, seconds=60)
-        last = fleet.client(0).append("q", "the last")
-        wait_until_readable(fleet.client(0), "q", last.id)
+        client = fleet.client(0, retries=LOOKS)
+        wait_until_readable(client, "q", client.append("q", "the last").id)
+        for kind in kinds:
+            kind.client = client
         changed = {kind.name: kind.changed() for kind in kinds}
 
     refused = [(thing, why) for kind in kinds for thing, why in kind.refused.items()]

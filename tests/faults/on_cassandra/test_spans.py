@@ -22,7 +22,7 @@ from queuey.storage.cassandra_fills import FULL_ROWS
 from tests.conftest import Figures
 from tests.faults.effects import Place, place_of
 from tests.faults.node import busy, wait_for_more
-from tests.faults.on_cassandra.fleet import Fleet, wait_until_readable
+from tests.faults.on_cassandra.fleet import LOOKS, Fleet, wait_until_readable
 from tests.faults.on_cassandra.traffic import plainly
 from tests.faults.test_spans import Pages
 from tests.services.fixtures import Reached
@@ -88,9 +88,10 @@ def test_pages_join_over_the_edges_of_buckets(
         with busy(*(producer.step for producer in producers), *steps):
             wait_for_more(lambda: len(buckets_of(producers)), len(rounds(BUCKETS)), seconds=150 * len(rounds(1)))
         last = max(place[1] for producer in producers for place in producer.kept)
-        wait_until_readable(fleet.client(0), "q", last)
+        client = fleet.client(0, retries=LOOKS)
+        wait_until_readable(client, "q", last)
         for reader in readers:
-            reader.finish(fleet.client(0))
+            reader.finish(client)
 
     kept = [place for producer in producers for place in producer.kept]
     gaps = sum(len(loss(kept, reader.places)) for reader in readers)
