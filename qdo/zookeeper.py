@@ -122,7 +122,7 @@ class ZooKeeperCoordinator(Coordinator):
             self._client.start(timeout=connect_seconds)
         except KazooTimeoutError as error:
             self._check_tls(servers)  # at first it may have been too busy to shake hands
-            why = _tls_trouble(self._client, listen_seconds=1.0) if kazoo.get("use_ssl") else None
+            why = _tls_trouble(self._client, listens=True) if kazoo.get("use_ssl") else None
             self._client.close()
             said = f"no ZooKeeper answers at {servers} within {connect_seconds:g} s"
             raise CoordinatorUnavailable(f"{said}: {why}" if why else said) from error
@@ -555,10 +555,10 @@ class _Trusting(SequentialThreadingHandler):  # type: ignore[misc]  # kazoo has 
             raise
 
 
-def _tls_trouble(client: KazooClient, listen_seconds: float = 0.0) -> str | None:
+def _tls_trouble(client: KazooClient, *, listens: bool = False) -> str | None:
     """Why TLS fails at the first server that can be reached; kazoo tries again and again, and does not say.
 
-    :param listen_seconds: after the handshake: only then does a server say that it does not take the client's certificate.
+    :param listens: after the handshake, until something is said: only then does a server tell that it does not take the client's certificate.
     :returns: None if it does not fail, or if no server can be reached.
     """
     context = _context(client.ca, client.certfile, client.keyfile)
@@ -568,8 +568,7 @@ def _tls_trouble(client: KazooClient, listen_seconds: float = 0.0) -> str | None
                 socket.create_connection((host, port), TLS_SECONDS) as plain,
                 context.wrap_socket(plain, server_hostname=host) as connection,
             ):
-                if listen_seconds:
-                    connection.settimeout(listen_seconds)
+                if listens:
                     connection.recv(1)
                 return None
         except TimeoutError:
