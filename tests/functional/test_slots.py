@@ -131,7 +131,7 @@ def run(tmp_path: Path, make_client: Callable[[], Client]) -> Iterator[Callable[
         worker = Worker(
             job,
             ["u*"],
-            LocalCoordinator("g", tmp_path, session_seconds=2.0),
+            LocalCoordinator("g", tmp_path, session_seconds=6.0),
             make_client,
             group="g",
             slots=True,
@@ -418,7 +418,7 @@ def test_a_group_divides_slots_or_partitions_but_not_both(
     make_queues(make_client, 1)
     first = run(Seen())
     eventually(lambda: first.group.settled, seconds=WAIT_SECONDS)
-    other = Worker(print, ["u*"], LocalCoordinator("g", tmp_path, session_seconds=2.0), make_client, group="g")
+    other = Worker(print, ["u*"], LocalCoordinator("g", tmp_path, session_seconds=6.0), make_client, group="g")
 
     with pytest.raises(ConfigurationError, match="all of them work with --slots, or none"):
         other.run()
