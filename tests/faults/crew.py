@@ -36,8 +36,8 @@ IDLE_SECONDS = 0.5
 MOVE_SECONDS = 10.0
 """After a join or a leave each partition has an owner within this time; after a death, within the session more (G15)."""
 
-START_SECONDS = 20.0
-"""More, for one that was just started: a busy machine may take as long to begin."""
+START_SECONDS = 30.0
+"""A busy machine may take as long to begin a process."""
 
 
 @dataclass
@@ -249,14 +249,19 @@ class Crew:
 
         :param without: so many of them are not to be seen.
         """
-        seconds = MOVE_SECONDS + self.settings.session_seconds
+        seconds, count = MOVE_SECONDS + self.settings.session_seconds, len(self.hands) - without
         try:
-            start = 0.0 if without else START_SECONDS
-            eventually(lambda: self._all_owned(len(self.hands) - without), seconds=start + seconds)
+            eventually(lambda: self._are_here(count), seconds=seconds if without else START_SECONDS)
+            eventually(lambda: self._all_owned(count), seconds=seconds)
             before = dict(self.watcher.last)
             eventually(lambda: self._all_went_on(before), seconds=seconds)
         except AssertionError:
             self.stuck += 1
+
+    def _are_here(self, count: int) -> bool:
+        with suppress(CoordinatorUnavailable):
+            return len(self.outside.members()) == count
+        return False
 
     def _all_owned(self, count: int) -> bool:
         try:

@@ -25,9 +25,9 @@ from tests.faults.on_cassandra.traffic import plainly
 from tests.services.cassandra import Cassandra
 
 FINISHED = MessageId.parse("1f9f6640e56711f189bf02fc00000001")
-MOST = 400
+MOST = 160
 """Requests of a kind: there must be queues to be changed or deleted, and messages to be deleted."""
-REST_SECONDS = 0.3
+REST_SECONDS = 0.4
 SHORT_STOPS, SHORT_SECONDS = 2, 2.0
 NOTICED_SECONDS = 15
 """By then the nodes that are left have noticed that the others are silent."""
