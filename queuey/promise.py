@@ -13,6 +13,7 @@ import logging
 import threading
 from collections import deque
 from collections.abc import Callable, Coroutine, Generator
+from functools import partial
 from typing import Any, Generic, TypeVar, cast
 
 T = TypeVar("T")
@@ -170,6 +171,13 @@ def at_turns_end(work: Callable[[], object]) -> None:
         work()
     else:
         loop.call_soon(work)
+
+
+async def others_turn() -> None:
+    """Go on in a later turn of the event loop, so that long work does not hold up all others; at once in a thread."""
+    turn: Promise[None] = Promise()
+    at_turns_end(partial(turn.keep, None))
+    await turn
 
 
 class LoopInbox:

@@ -2,9 +2,10 @@
 
 ::
 
-    HEAD ──► BODY ──► WORK ──► SEND ──► HEAD ...     the next request
-      └──────── refused ────────►├────► SKIP ─► HEAD  past a body that nobody reads
-                                 └────► OVER          the connection ends
+    HEAD ──► ASK ──► BODY ──► WORK ──► SEND ──► HEAD ...     the next request
+      ├──── the body is here ──►│        ├────► SKIP ─► HEAD  past a body that nobody reads
+      └──────── refused ────────────────►├────► PAUSE ► HEAD  the server was full
+                                         └────► OVER          the connection ends
 
 and TURN in place of HEAD when the next request has come already.
 
@@ -26,10 +27,12 @@ from typing import TYPE_CHECKING, Any
 
 from queuey.api.calls import Answer, Call
 from queuey.api.routes import Operation
-from queuey.doors.delivery import PIECE, Delivery, Feed
+from queuey.api.serve import SMALL
+from queuey.doors.delivery import LEFT_OVER, PIECE, Delivery, Feed
 from queuey.doors.http import CONTINUE, END_OF_HEAD, Head, answer_head, check_beginning, parse_head
-from queuey.errors import QueueyError, TooManyConnections
+from queuey.errors import QueueyError, Throttled, TooManyConnections
 from queuey.promise import Errand
+from queuey.service.gate import STRANGERS, UNREAD, Ticket
 
 if TYPE_CHECKING:
     from queuey.doors.loop import LoopDoor
@@ -39,6 +42,8 @@ log = logging.getLogger(__name__)
 HEADER_SECONDS = 10
 """For the head of a request, from its first byte; and for the first one, from the connection's beginning."""
 NEVER = float("inf")
+EARLY_BYTES = 2 << 10
+"""Of what a client sends before its turn, so much is free; more counts, for nobody knows yet who sends it."""
 
 
 class State(Enum):
@@ -46,14 +51,21 @@ class State(Enum):
 
     HEAD = "a request, or the rest of its head"
     TURN = "the others to have had their turn: there is something of its next request"
+    ASK = "whether its sender may send a body"
     BODY = "the rest of a body"
     WORK = "its answer to be made"
     SEND = "the client to take the answer"
     SKIP = "the rest of a body that nobody reads"
+    PAUSE = "room for its next request, which is not read meanwhile"
     OVER = "the client to close, or to take the last answer"
 
 
-_HEAD, _TURN, _BODY, _WORK, _SEND, _SKIP, _OVER = State
+_HEAD, _TURN, _ASK, _BODY, _WORK, _SEND, _SKIP, _PAUSE, _OVER = State
+
+
+def _expects(head: Head) -> bool:
+    """The client wants to hear that its body is wanted."""
+    return head.knows_chunks and head.headers.get("expect", "").lower() == "100-continue"
 
 
 class Connection(asyncio.Protocol):
@@ -65,14 +77,18 @@ class Connection(asyncio.Protocol):
         "_call",
         "_delivery",
         "_door",
+        "_early",
         "_ended",
         "_errand",
         "_framed",
+        "_heading",
         "_lasting",
         "_operation",
         "_reading",
+        "_refused",
         "_rest",
         "_state",
+        "_stripped",
         "_transport",
         "_unread",
         "deadline",
@@ -85,6 +101,14 @@ class Connection(asyncio.Protocol):
         self._state = _HEAD
         self._rest = b""
         """Received, and not used yet."""
+        self._early: Ticket | None = None
+        """For a large :attr:`_rest`."""
+        self._heading = False
+        """Something of a head is here, and its time runs."""
+        self._stripped = False
+        """An empty line before it is passed over."""
+        self._refused = False
+        """The server was full when the last request came."""
         self._reading = True
         self._ended = False
         """The client sends nothing more."""
@@ -98,7 +122,7 @@ class Connection(asyncio.Protocol):
         self._operation: Operation | None = None
         self._body: BytesIO | None = None
         """What has come of a body that comes in several pieces."""
-        self._errand: Errand[Answer] | None = None
+        self._errand: Errand[Any] | None = None
         self._away = False
         """A thread works for this connection."""
         self._delivery: Delivery | Feed | None = None
@@ -111,6 +135,7 @@ class Connection(asyncio.Protocol):
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]  # of TCP it is one
         self._transport = transport
+        transport.set_write_buffer_limits(high=LEFT_OVER)
         self.deadline = self._door.after(HEADER_SECONDS)
         if not self._door.enters(self):
             self._break_off(self._door.desk.turn_away(TooManyConnections()))
@@ -118,6 +143,7 @@ class Connection(asyncio.Protocol):
     def connection_lost(self, exc: Exception | None) -> None:
         delivery, self._delivery, self._transport = self._delivery, None, None
         self._door.leaves(self)
+        self._take_up()
         if delivery is not None:
             delivery.give_up()
         if self._errand is not None and self._call is not None and self._call.method in ("GET", "HEAD"):
@@ -135,17 +161,24 @@ class Connection(asyncio.Protocol):
         elif state is _SKIP:
             self._skip(data)
         elif state is not _OVER:
-            self._rest += data
-            self._stop_reading()  # further requests can wait where they are
+            self._put_by(self._rest + data)
+            if not self._flows():
+                self._stop_reading()  # further requests can wait where they are
+            elif len(self._rest) > EARLY_BYTES:
+                self.abort()  # nothing of it will be answered
 
     def eof_received(self) -> bool:
         """The client sends nothing more, and may still take answers."""
         self._ended = True
         if self._state is _BODY:
             self._cut_short()
-        elif isinstance(self._delivery, Feed) or (self._call is not None and self._call.waits):
+        elif self._flows():
             self.abort()  # nobody waits for what may come any more
-        return self._state in (_TURN, _WORK, _SEND)
+        return self._state in (_TURN, _ASK, _WORK, _SEND)
+
+    def _flows(self) -> bool:
+        """The client waits for what is still to come."""
+        return isinstance(self._delivery, Feed) or (self._call is not None and self._call.waits)
 
     def pause_writing(self) -> None:
         self.flowing = False
@@ -166,7 +199,7 @@ class Connection(asyncio.Protocol):
 
     def stop(self) -> None:
         """The server stops: a connection at rest ends now, others end with their answer."""
-        if self._state is _HEAD and not self._rest and self._transport is not None:
+        if self._state in (_HEAD, _PAUSE) and not self._rest and self._transport is not None:
             self._transport.close()
 
     def abort(self) -> None:
@@ -179,43 +212,137 @@ class Connection(asyncio.Protocol):
     def _take_head(self, data: bytes) -> None:
         looked = len(self._rest)
         if looked:
-            data = self._rest + data
-        if data[0] == 13 and data.startswith(b"\r\n"):
+            data = self._take_up() + data
+        if data[0] == 13 and not self._stripped and data.startswith(b"\r\n"):
+            self._stripped = True
             data, looked = data[2:], 0  # some clients end a body with it
         end = data.find(END_OF_HEAD, max(looked - 3, 0)) + 4
         try:
             if end < 4:
                 check_beginning(data, looked)
-                if data and not looked:
-                    self.deadline = self._door.after(HEADER_SECONDS)
-                self._rest = data
+                self._wait_for_head(data)
             else:
                 self._begin(parse_head(data[:end]), data[end:])
         except QueueyError as error:
             self._break_off(self._door.desk.turn_away(error))
 
+    def _wait_for_head(self, data: bytes) -> None:
+        """The first byte of a head begins its time, and no other does."""
+        if data and not self._heading:
+            self._heading = True
+            self.deadline = self._door.after(HEADER_SECONDS)
+        if not self._keep(data):
+            raise Throttled
+
+    def _put_by(self, data: bytes) -> None:
+        """Keep bytes that arrive before their turn, or end the connection."""
+        if not self._keep(data):
+            self.abort()
+
+    def _keep(self, data: bytes) -> bool:
+        """Whether there is room for bytes that arrive before their turn."""
+        if len(data) > EARLY_BYTES:
+            self._early = self._early or Ticket(self._door.gate)
+            self._early.give_back()
+            if not self._early.hold(len(data), (UNREAD,)):
+                self._rest = b""
+                return False
+        self._rest = data
+        return True
+
+    def _take_up(self) -> bytes:
+        """What was kept; its turn has come."""
+        data, self._rest = self._rest, b""
+        if self._early is not None:
+            self._early.close()
+            self._early = None
+        return data
+
     def _begin(self, head: Head, rest: bytes) -> None:
         """Open a call; ``rest`` begins with its body."""
         door, length = self._door, head.length
         self._lasting, self._framed = head.lasting, head.knows_chunks
+        if door.gate.calls >= door.gate.most_calls and self._turn_back(head, rest):
+            return
         call, operation = door.desk.open(head.method, head.path, head.query, head.headers)
         self._call = call
+        if not call.application and self._transport is not None:
+            call.peer = (self._transport.get_extra_info("peername") or ("",))[0]
         if isinstance(operation, Answer) or length is None or not call.length:
-            self._rest, self._unread = rest, 1 if length is None else length
-            if length and "expect" in head.headers:
-                self._lasting = False  # it may send the body now, or not: nobody can tell what comes next
+            self._pass_over(head, rest)
             self._work(operation)
-        elif length <= len(rest) and length <= PIECE:
-            call.body, self._rest = rest[:length], rest[length:]
+        elif length <= len(rest) and length <= SMALL:
+            call.body = rest[:length]
+            if len(rest) > length:
+                self._put_by(rest[length:])
             self._work(operation)
         else:
-            self._state, self._rest = _BODY, b""
-            self._operation, self._body = operation, BytesIO()
-            self.deadline = door.after(door.patience)
-            if rest:
-                self._take_body(rest)
-            elif head.headers.get("expect", "").lower() == "100-continue" and self._framed and self._transport:
-                self._transport.write(CONTINUE)
+            self._ask(head, operation, call, rest)
+
+    def _pass_over(self, head: Head, rest: bytes) -> None:
+        """Nobody reads this request's body."""
+        if head.length is None:
+            self._unread, self._lasting = 1, False  # nobody can tell where it ends
+            return
+        self._unread = max(head.length - len(rest), 0)
+        if len(rest) > head.length:
+            self._put_by(rest[head.length :])
+        if head.length > PIECE:
+            self._lasting = False
+        if head.length and "expect" in head.headers:
+            self._lasting = False  # it may send the body now, or not: nobody can tell what comes next
+
+    def _turn_back(self, head: Head, rest: bytes) -> bool:
+        """The server is full: refuse a call by what was made for all of them. Its own pages are served."""
+        answer = self._door.refuses(head)
+        transport = self._transport
+        if answer is None or transport is None:
+            return False
+        self._refused = True
+        self._pass_over(head, rest)
+        self._state = _SEND
+        transport.write(answer)
+        if self.flowing:
+            self.delivered()
+        else:
+            self._delivery = Delivery(self, transport, b"", None, framed=False)
+            self._delivery.go_on()
+        return True
+
+    def _ask(self, head: Head, operation: Operation, call: Call, rest: bytes) -> None:
+        """See from its head whether a call is refused, before its body is waited for."""
+        self._state, self.deadline = _ASK, NEVER
+        if self._door.desk.need_not_ask(operation, call):
+            self._wait_for_body(operation, rest, expected=_expects(head))
+            return
+        if rest and not self._keep(rest):
+            raise Throttled
+
+        def asked(refused: Answer | None) -> None:
+            self._errand = None
+            if self._transport is None:
+                self._leave()
+            elif refused is not None:
+                self._pass_over(head, self._take_up())
+                self._work(refused)
+            else:
+                self._wait_for_body(operation, self._take_up(), expected=_expects(head))
+
+        self._errand = Errand(self._door.desk.ask(operation, call), self._door.inbox, asked, self.failed)
+        self._errand.go_on()
+
+    def _wait_for_body(self, operation: Operation, data: bytes, *, expected: bool) -> None:
+        self._state = _BODY
+        self._operation, self._body = operation, BytesIO()
+        self.deadline = self._door.after(self._door.patience)
+        if data:
+            self._take_body(data)
+        elif expected and self._transport is not None:
+            self._transport.write(CONTINUE)
+        if self._state is _BODY:
+            self._read_on()
+        else:
+            self._listen()
 
     def _take_body(self, data: bytes) -> None:
         call, operation, body = self._call, self._operation, self._body
@@ -223,8 +350,9 @@ class Connection(asyncio.Protocol):
             raise AssertionError("a body belongs to a call")
         missing = call.length - body.tell()
         if len(data) > missing:
-            data, self._rest = data[:missing], data[missing:]
-        refused = self._door.desk.receive(call, len(data)) if call.length > PIECE else None
+            self._put_by(data[missing:])
+            data = data[:missing]
+        refused = self._door.desk.receive(call, len(data))
         if refused is not None:
             self._break_off(refused)
             return
@@ -256,11 +384,14 @@ class Connection(asyncio.Protocol):
             raise AssertionError("an answer belongs to a call")
         if isinstance(operation, Answer):
             self._send(operation)
+        elif (full := door.desk.enter(call)) is not None:
+            self._refused = True
+            self._send(full)
         elif door.answers_here(operation, call):
             self._errand = Errand(door.desk.answer(operation, call), door.inbox, self._send, self.failed)
             self._errand.go_on()
         else:
-            self.in_thread(partial(door.through_pyramid, call, operation), self._send)
+            self.in_thread(partial(door.serve_in_thread, call, operation), self._send)
 
     def in_thread(self, work: Callable[[], Any], done: Callable[[Any], None]) -> None:
         """Let a thread do ``work`` while nobody waits for the client, then go on with ``done`` if it is still there."""
@@ -274,7 +405,8 @@ class Connection(asyncio.Protocol):
             else:
                 done(made)
 
-        self._door.in_thread(work, back, self.failed)
+        payer = STRANGERS if self._call is None else self._door.desk.payer(self._call)
+        self._door.in_thread(payer, work, back, self.failed)
 
     def failed(self, error: BaseException) -> None:
         """What the client waits for cannot be made."""
@@ -286,7 +418,7 @@ class Connection(asyncio.Protocol):
     def _leave(self) -> None:
         call, self._call = self._call, None
         if call is not None:
-            self._door.desk.leave(call)
+            self._door.leaves_room(call)
 
     def _send(self, answer: Answer) -> None:
         self._errand = None
@@ -298,7 +430,7 @@ class Connection(asyncio.Protocol):
         body, chunks, stream = answer.body, answer.chunks, answer.stream
         measured = chunks is None and stream is None
         framed = self._framed and not measured
-        if not (measured or framed) or self._unread > PIECE or self._door.stopping:
+        if not (measured or framed) or self._door.stopping:
             self._lasting = False
         start = answer_head(
             answer.status,
@@ -315,6 +447,10 @@ class Connection(asyncio.Protocol):
                 stream = None
         if stream is not None:
             self._leave()  # from here on it takes no place among those under way
+            if len(self._rest) > EARLY_BYTES:
+                stream.close()
+                self.abort()  # nothing of it will be answered
+                return
             transport.write(start)
             self._delivery = Feed(self, transport, stream, self._door, framed=framed)
             self._delivery.go_on()
@@ -328,14 +464,17 @@ class Connection(asyncio.Protocol):
         else:
             transport.write(start)
         self._delivery = Delivery(self, transport, body, chunks, framed=framed)
-        self._delivery.go_on()
+        if self._call is None or self._door.hands_over(self._call, len(answer.body)):
+            self._delivery.go_on()
+        else:
+            self.abort()  # there is no room to wait for this client
 
     def expects_client(self) -> None:
         """It is the client's turn to take something."""
         self.deadline = self._door.after(self._door.patience)
 
     def delivered(self) -> None:
-        """The answer is with the transport."""
+        """The client has taken the answer, but for :data:`LEFT_OVER` bytes at most."""
         self._delivery = None
         self._leave()
         if not self._lasting or self._door.stopping:
@@ -343,8 +482,7 @@ class Connection(asyncio.Protocol):
         elif self._unread:
             self._state = _SKIP
             self.expects_client()
-            data, self._rest = self._rest, b""
-            self._skip(data)
+            self._skip(self._take_up())
         else:
             self._next()
 
@@ -353,12 +491,19 @@ class Connection(asyncio.Protocol):
             self._unread -= len(data)
             self._read_on()
         else:
-            self._rest, self._unread = data[self._unread :], 0
+            data, self._unread = data[self._unread :], 0
+            if data:
+                self._put_by(data)
             self._next()
 
     def _next(self) -> None:
         """Begin with what has come of the next request, after others had their turn; or wait for it."""
-        if self._rest:
+        self._heading = self._stripped = False
+        if self._refused and not self._ended and not self._door.stopping:
+            self._state, self.deadline = _PAUSE, NEVER
+            self._stop_reading()
+            self._door.pause(self)
+        elif self._rest:
             self._state, self.deadline = _TURN, NEVER
             self._stop_reading()
             self._door.soon(self._go_on)
@@ -370,12 +515,22 @@ class Connection(asyncio.Protocol):
         if self._transport is None:
             return
         self._state, self.deadline = _HEAD, self._door.after(self._door.rest_seconds)
-        data, self._rest = self._rest, b""
-        self._take_head(data)
+        self._take_head(self._take_up())
         if self._state is _HEAD or self._state is _BODY:
             self._read_on()
-        elif self._state in (_WORK, _SEND) and not self._rest:
-            self._resume_reading()  # or nobody would hear that the client has gone
+        else:
+            self._listen()
+
+    def _listen(self) -> None:
+        """Read while an answer is made, or nobody would hear that the client has gone."""
+        if self._state in (_ASK, _WORK, _SEND) and not self._rest:
+            self._resume_reading()
+
+    def go_on_after_pause(self) -> None:
+        """There may be room again, or the client has waited for long enough."""
+        if self._state is _PAUSE and self._transport is not None:
+            self._refused = False
+            self._next()
 
     def _end(self) -> None:
         """Close. A client that may still be sending has to take the answer first: a reset would overtake it."""
@@ -383,8 +538,7 @@ class Connection(asyncio.Protocol):
         self.expects_client()
         if self._transport is None:
             return
-        if (self._rest or self._unread) and not self._ended:
-            self._rest = b""
+        if (self._take_up() or self._unread) and not self._ended:
             self._transport.write_eof()
             self._read_on()
         else:

@@ -18,7 +18,9 @@ if TYPE_CHECKING:
     from queuey.doors.loop import LoopDoor
 
 PIECE = 64 << 10
-"""What is handed to the transport at a time: it holds two of them at most for a client that takes nothing."""
+"""What is handed to the transport at a time."""
+LEFT_OVER = 8 << 10
+"""Bytes of answers that a connection may hold after they are done with: more are waited for, and count until then."""
 
 
 class Delivery:
@@ -55,7 +57,7 @@ class Delivery:
             piece = next(self._pieces, None)
             if piece is None:
                 if self._chunks is None:
-                    connection.delivered()
+                    self._finish()
                 else:
                     connection.in_thread(partial(next, self._chunks, None), self._take)
                 return
@@ -70,6 +72,13 @@ class Delivery:
             if self._framed:
                 self._transport.write(END_OF_CHUNKS)
         self.go_on()
+
+    def _finish(self) -> None:
+        """All is with the transport. A piece that waits there holds all of the body in memory: it is waited for."""
+        self._transport.set_write_buffer_limits(high=0)
+        if self._connection.flowing:
+            self._transport.set_write_buffer_limits(high=LEFT_OVER)
+            self._connection.delivered()
 
     def give_up(self) -> None:
         """The client has gone."""
@@ -121,7 +130,7 @@ class Feed:
             if self._framed:
                 transport.write(END_OF_CHUNKS)
             self._stream.close()
-            transport.set_write_buffer_limits()
+            transport.set_write_buffer_limits(high=LEFT_OVER)
             connection.delivered()
             return
         transport.write(b"%x\r\n%b\r\n" % (len(piece), piece) if self._framed else piece)

@@ -3,7 +3,8 @@
 llhttp, by way of httptools, judges the grammar, strictly. Checked here is what it leaves open, and
 whatever else two programs might read differently is refused, for that is how a request is smuggled
 past a proxy (docs/security.md). Each head has a parser of its own: nothing that one request says
-changes how the next is read, and a connection that rests keeps no parser. The very same bytes are parsed once, for all connections.
+changes how the next is read, and a connection that rests keeps no parser. The very same bytes are parsed once,
+for all connections; an idempotency key in them may differ.
 """
 
 from __future__ import annotations
@@ -77,6 +78,10 @@ RECENT_HEADS = 512
 """Heads that are not parsed again: a client that appends mostly sends the same one."""
 RECENT_HEAD_BYTES = 1 << 10
 """Longer ones are parsed each time."""
+_KEY = "idempotency-key"
+_KEY_LINE = b"\r\nIdempotency-Key: "
+"""As our client and most libraries write it; written otherwise it is parsed with the rest."""
+_PLAIN = re.compile(rb"[!-~]+").fullmatch
 
 
 def parse_head(raw: bytes) -> Head:
@@ -89,7 +94,28 @@ def parse_head(raw: bytes) -> Head:
     >>> parse_head(b"GET /v1/demo?limit=1 HTTP/1.1\r\nHost: q\r\n\r\n")[:5]
     ('GET', '/v1/demo', 'limit=1', {'host': 'q'}, 0)
     """
-    return _parse_recent(raw) if len(raw) <= RECENT_HEAD_BYTES else _parse(raw)
+    if len(raw) > RECENT_HEAD_BYTES:
+        return _parse(raw)
+    begins = raw.find(_KEY_LINE)
+    return _parse_recent(raw) if begins < 0 else _parse_keyed(raw, begins)
+
+
+def _parse_keyed(raw: bytes, begins: int) -> Head:
+    """A head with an idempotency key, which no other has: without that line it is one of the recent ones.
+
+    A value of visible characters, between two line ends that stay, changes nothing in how the others are read.
+
+    :param begins: where the line end before that line is.
+    """
+    ends = raw.find(b"\r\n", begins + len(_KEY_LINE))
+    value = raw[begins + len(_KEY_LINE) : ends]
+    if not _PLAIN(value):
+        return _parse(raw)
+    head = _parse_recent(raw[:begins] + raw[ends:])
+    method, path, query, headers, length, lasting, knows_chunks = head
+    if _KEY in headers or len(headers) >= MAX_HEADERS:
+        return _parse(raw)
+    return Head(method, path, query, {**headers, _KEY: value.decode()}, length, lasting, knows_chunks)
 
 
 def _parse(raw: bytes) -> Head:

@@ -1,4 +1,4 @@
-"""The event-loop door: hot calls on the loop, all others by the Pyramid door in a few threads.
+"""The event-loop door: hot calls on the loop, all others in a few threads.
 
 Reading a request, waiting for a commit and sending an answer hold no thread here, so neither slow
 clients nor slow disks can use them up.
@@ -7,28 +7,67 @@ clients nor slow disks can use them up.
 from __future__ import annotations
 
 import asyncio
-import io
 import logging
+from collections import deque
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from email.utils import formatdate
 from functools import partial
 from typing import Any
 
-from queuey.api.calls import ARROW, NDJSON, Answer, Call
+import orjson
+
+from queuey.api.calls import ARROW, JSON, NDJSON, Answer, Call
 from queuey.api.live import is_live
+from queuey.api.refusals import RETRY_AFTER_SECONDS
 from queuey.api.routes import Operation
-from queuey.api.serve import Desk
+from queuey.api.serve import ANY_ID, Desk
 from queuey.doors.connection import Connection
-from queuey.doors.pyramid import OPENED, Chunks, Environ, wsgi_application
-from queuey.promise import LoopInbox
+from queuey.doors.delivery import PIECE
+from queuey.doors.http import Head, answer_head
+from queuey.doors.turns import Turns
+from queuey.promise import LoopInbox, run
 
 log = logging.getLogger(__name__)
+
+_TAKES_PLACE = ("/v1/", "/tokens/")
+"""Where paths begin that are not the server's own pages, which are served always."""
+_PAUSE_STEP_SECONDS = 0.1
+"""Pauses that end within so long end together."""
 
 LAST_REQUESTS_SECONDS = 0.1
 """Between the beginning of a stop and the end of connections at rest: what was on its way by then gets its answer."""
 SPARE_CONNECTIONS = 1000
 """Over the limit, to tell clients so; still more are closed without a word."""
+
+LARGE_BATCH_BYTES = 128 << 10
+"""Of a batch as JSON that a thread takes apart: to parse it takes the loop more than some milliseconds."""
+
+
+class RefusedAlike:
+    """An answer that is the same for many requests, but for its date and their ids."""
+
+    def __init__(self, answer: Answer) -> None:
+        head = answer_head(answer.status, "{date}", answer.headers, 0).decode("latin-1")
+        start, named = head.replace("content-length: 0\r\n", "", 1).split("{date}")
+        self._start = start
+        self._named = named.split(ANY_ID)
+        self._body = answer.body.decode().split(orjson.dumps(ANY_ID).decode())
+        self._length = sum(map(len, self._body)) + 2
+
+    @classmethod
+    def made_by(cls, desk: Desk) -> RefusedAlike | None:
+        answer = desk.refused_alike()
+        return None if answer is None else cls(answer)
+
+    def answer(self, date: str, request_id: str) -> bytes:
+        """Head and body.
+
+        :param date: that header, with its line end.
+        """
+        length = self._length + len(request_id)
+        named, body = request_id.join(self._named), f'"{request_id}"'.join(self._body)
+        return f"{self._start}content-length: {length}\r\n{date}{named}{body}".encode("latin-1")
 
 
 class LoopDoor:
@@ -37,6 +76,7 @@ class LoopDoor:
     def __init__(self, desk: Desk) -> None:
         settings = desk.service.settings
         self.desk = desk
+        self.gate = desk.service.gate
         self.patience: int = settings.client_timeout_seconds
         """Seconds that a client may take for a body, or for the next piece of an answer."""
         self.rest_seconds: int = settings.idle_timeout_seconds
@@ -46,10 +86,18 @@ class LoopDoor:
         self.inbox: LoopInbox
         self.soon: Callable[[Callable[[], object]], object]
         """Call back in the loop's next turn."""
-        self._wsgi = wsgi_application(desk)
-        self._threads = ThreadPoolExecutor(settings.threads, thread_name_prefix="pyramid")
+        self._threads = ThreadPoolExecutor(settings.threads, thread_name_prefix="call")
+        self._turns = Turns(settings.threads)
         self._most: int = settings.connections
         self._connections: set[Connection] = set()
+        self._paused: deque[tuple[float, Connection]] = deque()
+        """Those that were refused a place, the first one first, each with the loop's time at which its pause ends."""
+        self._alike = RefusedAlike.made_by(desk)
+        self._refused = 0
+        """Calls that were refused at once since the log last said so."""
+        self._looks_for_room = False
+        self._times_pauses = False
+        """A timer for :meth:`_end_pauses` runs. One is enough, however often pauses begin and end meanwhile."""
         self._ticks = 0
         self._empty = asyncio.Event()
         self._loop: asyncio.AbstractEventLoop
@@ -96,6 +144,9 @@ class LoopDoor:
     def tick(self) -> None:
         """A second has passed: give up on clients that take too long. One timer for all of them."""
         self._ticks += 1
+        if self._refused:
+            log.warning("refused %d calls: the server was full", self._refused)
+            self._refused = 0
         self.date = f"date: {formatdate(usegmt=True)}\r\n"
         for late in [one for one in self._connections if one.deadline <= self._ticks]:
             late.late()
@@ -120,14 +171,74 @@ class LoopDoor:
         if self.stopping and not self._connections:
             self._empty.set()
 
+    # When the server is full
+
+    def refuses(self, head: Head) -> bytes | None:
+        """The whole answer to a call that is refused at once; None if it has to be looked at first."""
+        if self._alike is None or not head.lasting or head.method == "HEAD" or not head.path.startswith(_TAKES_PLACE):
+            return None
+        headers = head.headers
+        if head.length is None or head.length > PIECE or "problem" in headers.get("accept", ""):
+            return None
+        if self.stopping or "expect" in headers:
+            return None  # the connection may end with the answer, which then has to say so
+        self._refused += 1
+        request_id = self.desk.refused_at_once(head.method, headers.get("x-request-id"))
+        return self._alike.answer(self.date, request_id)
+
+    def pause(self, connection: Connection) -> None:
+        """Read no more of a client that was refused a place, until there is one or the time of Retry-After is over.
+
+        A client that asks again at once costs nothing meanwhile; and who has waited longest comes first.
+        """
+        self._paused.append((self._loop.time() + RETRY_AFTER_SECONDS, connection))
+        self._time_pauses()
+
+    def _time_pauses(self) -> None:
+        if self._paused and not self._times_pauses:
+            self._times_pauses = True
+            self._loop.call_later(_PAUSE_STEP_SECONDS, self._end_pauses)
+
+    def leaves_room(self, call: Call) -> None:
+        """A call has ended: somebody who was refused may come in its place."""
+        self.desk.leave(call)
+        if self._paused:
+            self._place_is_free()
+
+    def hands_over(self, call: Call, size: int) -> bool:
+        """See :meth:`Desk.hand_over`; somebody who was refused may come in its place."""
+        kept = self.desk.hand_over(call, size)
+        if self._paused:
+            self._place_is_free()
+        return kept
+
+    def _place_is_free(self) -> None:
+        if not self._looks_for_room:
+            self._looks_for_room = True
+            self.soon(self._fill_room)
+
+    def _fill_room(self) -> None:
+        self._looks_for_room = False
+        for _ in range(min(self.gate.room, len(self._paused))):
+            self._paused.popleft()[1].go_on_after_pause()
+
+    def _end_pauses(self) -> None:
+        self._times_pauses = False
+        now = self._loop.time()
+        while self._paused and self._paused[0][0] <= now:
+            self._paused.popleft()[1].go_on_after_pause()
+        self._time_pauses()
+
     # Calls
 
     def answers_here(self, operation: Operation, call: Call) -> bool:
         """Whether the loop serves a call; not if that may take long: it reads a stream, or a large page here."""
+        if not call.application:
+            return True  # the server about itself: never behind others that wait for a thread
         if not operation.hot:
             return False
         if call.method == "POST":
-            return True
+            return call.length <= LARGE_BATCH_BYTES or call.media_type != JSON
         if is_live(call):
             return True
         if call.accepts(ARROW) or call.accepts(NDJSON):
@@ -136,9 +247,16 @@ class LoopDoor:
         return self.desk.service.log.reads_elsewhere or len(limit) <= 2 or limit == "100"
 
     def in_thread(
-        self, work: Callable[[], Any], done: Callable[[Any], object], failed: Callable[[BaseException], object]
+        self,
+        payer: str,
+        work: Callable[[], Any],
+        done: Callable[[Any], object],
+        failed: Callable[[BaseException], object],
     ) -> None:
-        """Do ``work`` in a thread that may wait; one of the others is called on the loop with what came of it."""
+        """Do ``work`` in a thread that may wait, then call ``done`` with its result, or ``failed`` with its error, on the loop.
+
+        :param payer: who shares the threads with the others.
+        """
 
         def carry() -> None:
             try:
@@ -148,36 +266,9 @@ class LoopDoor:
             else:
                 self.inbox.arrives(partial(done, made))
 
-        self._threads.submit(carry)
+        self._turns.add(payer, carry)
+        self._threads.submit(self._turns.work)
 
-    def through_pyramid(self, call: Call, operation: Operation) -> Answer:
-        """Run a call through the Pyramid door, in a thread that may wait."""
-        environ: Environ = {
-            "REQUEST_METHOD": call.method,
-            "SCRIPT_NAME": "",
-            "PATH_INFO": call.path.encode().decode("latin-1"),
-            "QUERY_STRING": call.query_string,
-            "SERVER_NAME": "localhost",
-            "SERVER_PORT": "80",
-            "SERVER_PROTOCOL": "HTTP/1.1",
-            "wsgi.version": (1, 0),
-            "wsgi.url_scheme": "http",
-            "wsgi.input": io.BytesIO(call.body),
-            "wsgi.errors": io.StringIO(),
-            "wsgi.multithread": True,
-            "wsgi.multiprocess": False,
-            "wsgi.run_once": False,
-            OPENED: (call, operation),
-        }
-        started: list[Any] = []
-
-        def start_response(status: str, headers: list[tuple[str, str]], exc_info: Any = None) -> Callable[[bytes], Any]:
-            started[:] = (int(status[:3]), headers)
-            return lambda data: None
-
-        chunks = self._wsgi(environ, start_response)
-        status, headers = started
-        named = [(name.lower(), value) for name, value in headers if name.lower() != "content-length"]
-        if isinstance(chunks, list):
-            return Answer(status, b"".join(chunks), named)
-        return Answer(status, b"", named, chunks.chunks if isinstance(chunks, Chunks) else iter(chunks))
+    def serve_in_thread(self, call: Call, operation: Operation) -> Answer:
+        """Serve a call in a thread that may wait."""
+        return run(self.desk.answer(operation, call))

@@ -23,8 +23,6 @@ from queuey.service import Service
 
 Environ = dict[str, Any]
 StartResponse = Callable[..., Any]
-OPENED = "queuey.opened"
-"""Where the other door leaves a call it has opened and read already."""
 
 
 def includeme(config: Configurator) -> None:
@@ -42,11 +40,9 @@ def includeme(config: Configurator) -> None:
 def serve(request: Request) -> Response:
     """Any call: open it, read its body, take its answer; what no operation serves is refused on the way."""
     desk: Desk = request.registry["queuey.desk"]
-    if OPENED in request.environ:
-        call, operation = request.environ[OPENED]
-        return _response(run(desk.answer(operation, call)))
     call, opened = open_call(desk, request.environ)
     call.in_thread = True
+    call.peer = str(request.environ.get("REMOTE_ADDR") or "")
     try:
         return _response(_answer(desk, call, opened, request.environ))
     finally:
@@ -57,13 +53,13 @@ def _answer(desk: Desk, call: Call, opened: Operation | Answer, environ: Environ
     if isinstance(opened, Answer):
         return opened
     if call.length:
-        refused = desk.receive(call, call.length)
+        refused = run(desk.ask(opened, call)) or desk.receive(call, call.length)
         if refused is not None:
             return refused
         call.body = environ["wsgi.input"].read(call.length)
         if len(call.body) < call.length:
             return desk.cut_short(call, len(call.body))
-    return run(desk.answer(opened, call))
+    return desk.enter(call) or run(desk.answer(opened, call))
 
 
 _OWN_KEYS = frozenset({"CONTENT_TYPE", "CONTENT_LENGTH"})
@@ -96,11 +92,15 @@ def open_call(desk: Desk, environ: Environ) -> tuple[Call, Operation | Answer]:
 
 
 def _response(answer: Answer) -> Response:
+    chunks: Any = [answer.body]
     if answer.stream is not None:
-        return Response(status=answer.status, headerlist=[*answer.headers], app_iter=_Pieces(answer.stream))
-    chunks = [answer.body] if answer.chunks is None else Chunks(answer.chunks)
-    response = Response(status=answer.status, headerlist=[*answer.headers], app_iter=chunks)
-    if answer.chunks is None and answer.status != 304:
+        chunks = _Pieces(answer.stream)
+    elif answer.chunks is not None:
+        chunks = Chunks(answer.chunks)
+    # The connection is the WSGI server's: one that follows PEP 3333 fails where an application speaks of it.
+    headers = [(name, value) for name, value in answer.headers if name != "connection"]
+    response = Response(status=answer.status, headerlist=headers, app_iter=chunks)
+    if isinstance(chunks, list) and answer.status != 304:
         response.content_length = len(answer.body)
     return response
 
@@ -143,8 +143,7 @@ class PathGuard:
 
     def __call__(self, environ: Environ, start_response: StartResponse) -> Iterable[bytes]:
         try:
-            if OPENED not in environ:
-                check_path(decoded_path(environ))
+            check_path(decoded_path(environ))
         except QueueyError:
             _, answer = open_call(self._desk, environ)
             if isinstance(answer, Answer):

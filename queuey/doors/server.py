@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import gc
+import ipaddress
 import logging
 import resource
 import signal
@@ -27,7 +28,8 @@ log = logging.getLogger(__name__)
 
 GC_THRESHOLDS = (50_000, 20, 50)
 """Requests make no cycles; at the usual thresholds the collector takes some 4 % of an append."""
-BACKLOG = 1024
+BACKLOG = 4096
+"""Connections that wait to be accepted; the kernel cuts it to net.core.somaxconn. One that finds no place here tries again after a second."""
 
 
 @dataclass(frozen=True)
@@ -64,7 +66,7 @@ def serve(settings: Settings, announce: Callable[[Started], None], *, first_key:
                 settings.notices,
                 *(made or ()),
             )
-            for notice in (*settings.notices, *service.warnings()):
+            for notice in (*settings.notices, *without_tls(settings.host), *service.warnings()):
                 log.warning("%s", notice)
             gc.freeze()  # what is loaded by now stays: no collection needs to look at it
             gc.set_threshold(*GC_THRESHOLDS)
@@ -72,6 +74,23 @@ def serve(settings: Settings, announce: Callable[[Started], None], *, first_key:
         finally:
             service.close()
     return 0
+
+
+def without_tls(host: str) -> tuple[str, ...]:
+    """A notice if others than this machine can reach an address: this server speaks plain HTTP.
+
+    >>> without_tls("::1"), without_tls("localhost"), len(without_tls("0.0.0.0"))
+    ((), (), 1)
+    """
+    try:
+        inside = ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        inside = host == "localhost"
+    text = (
+        f"listens on {host or 'all addresses'} without TLS: anybody on the network between can read keys and messages. "
+        "Let a proxy with TLS listen there (etc/nginx.conf), and this server on 127.0.0.1 or a network of your own"
+    )
+    return () if inside else (text,)
 
 
 def _bracketed(host: str) -> str:

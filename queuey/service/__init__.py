@@ -40,11 +40,12 @@ class Service:
         self.keys = Keys(stores.metadata, self.clock, settings.application_keys)
         self.gate = Gate(settings.limits_max_in_flight, settings.limits_max_in_flight_mb << 20)
         self.monitor.under_way = lambda: self.gate.calls
+        self.monitor.bytes_held = lambda: self.gate.bytes
         self.live = Live(stores.messages, self.clock, self.monitor, settings, by_hand=live_by_hand)
         self.queues = Queues(stores, self.clock, self.monitor, self.live)
         self.log = Log(stores.messages, self.queues, self.clock, self.monitor, self.live)
         self.offsets = Offsets(stores.messages, self.log, self.clock)
-        self.trust = Trust(settings, self.clock)
+        self.trust = Trust(settings, self.clock, self.keys.of)
         self.identifier = Identifier([ApplicationKeys(self.keys.find), *self.trust.schemes], self._looked_at)
         self.recent: dict[str, Identity] = {}
         """What Authorization headers proved just now."""

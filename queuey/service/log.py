@@ -14,7 +14,7 @@ from queuey.errors import OutcomeUnknown, QueueNotFound, StorageUnavailable
 from queuey.ids import MessageId
 from queuey.model import Appended, AppendRequest, Message, Page, Placed, Queue, Span, Survey
 from queuey.monitor import Monitor
-from queuey.promise import Promise
+from queuey.promise import Promise, begin, others_turn
 from queuey.service.live import Live
 from queuey.service.queues import Queues
 from queuey.storage import MessageStore
@@ -23,6 +23,20 @@ T = TypeVar("T")
 
 PlacedId = tuple[int, MessageId]
 """A partition number and an id."""
+
+
+ROW_BYTES = 128
+"""What a message takes in an answer beside its body: its id, its time and names of members."""
+
+
+TURN_ROWS = 500
+"""Messages that a reader of many partitions reads before others have their turn on the event loop."""
+LOOK_ROWS = 10
+"""What a look into one more partition costs, in messages."""
+SURVEY_SECONDS = 2.0
+"""How long a survey counts: those of strangers must not hold all threads."""
+SURVEY_TOGETHER = 100_000
+"""Messages that are counted between two looks at the clock."""
 
 
 class ReadRequest(NamedTuple):
@@ -80,17 +94,16 @@ class Log:
         return appended
 
     async def _while_there(self, queue: Queue, written: Promise[T]) -> T:
-        """What was written, if its queue was there all the time.
+        """What was written, if no removal of its queue can have been answered before it is acknowledged (G9).
+
+        The queue was found before the request was read, and the look-up itself may have taken long: all of it counts.
 
         :raises QueueNotFound: it is gone; what was written is never read.
         :raises OutcomeUnknown: nobody can say.
         """
-        began = self._clock.elapsed()
         outcome = await written
-        if self._clock.elapsed() - began < self._settled:
-            return outcome
         try:
-            there = await self._queues.is_there(queue)
+            there = await self._queues.is_there(queue, self._settled)
         except StorageUnavailable as error:
             raise OutcomeUnknown from error
         if not there:
@@ -109,13 +122,16 @@ class Log:
         watermark = self.watermark(queue)
         end, now = MessageId.last_of(watermark), self._clock.now_ticks()
         pages: list[PartitionPage] = []
-        room, total = request.max_bytes, 0
+        room, total, rows = request.max_bytes, 0, 0
         for number, (after, upto) in request.spans:
             if not 1 <= number <= queue.partitions:
                 continue
             if pages and room <= 0:
                 pages.append(PartitionPage(number, Page([], True)))
                 continue
+            if rows > TURN_ROWS:
+                await others_turn()
+                rows = 0
             page = await self._messages.read(
                 queue.partition(number),
                 Span(after, min(upto, end)),
@@ -127,43 +143,84 @@ class Log:
                 skip_corrupt=request.skip_corrupt,
                 consistency=queue.consistency,
             )
-            size = page.size
-            room -= size
+            size, count = page.size, len(page.messages)
+            room -= size + count * ROW_BYTES
             total += size
+            rows += count + LOOK_ROWS
             pages.append(PartitionPage(number, page))
         return ReadAnswer(pages, watermark, total)
 
     async def survey(
-        self, queue: Queue, spans: Sequence[tuple[int, Span]], *, limit: int, every: int
+        self,
+        queue: Queue,
+        spans: Sequence[tuple[int, Span]],
+        *,
+        limit: int,
+        every: int,
+        seconds: float = SURVEY_SECONDS,
+        together: int = SURVEY_TOGETHER,
     ) -> tuple[int, Sequence[tuple[int, Survey]]]:
         """What lies in spans, none past the watermark: the watermark, and by partition what was found.
 
-        See :meth:`queuey.storage.MessageStore.survey`.
+        See :meth:`queuey.storage.MessageStore.survey`. When the time is up, ``more`` is true of what is not counted.
+
+        :param together: messages that are counted between two looks at the clock.
         """
         watermark = self.watermark(queue)
-        end, now = MessageId.last_of(watermark), self._clock.now_ticks()
+        end = MessageId.last_of(watermark)
+        count = _Count(limit, every, self._clock.elapsed() + seconds, together)
         asked = [
-            (
-                number,
-                self._messages.survey(
-                    queue.partition(number),
-                    Span(after, min(upto, end)),
-                    now_ticks=now,
-                    limit=limit,
-                    every=every,
-                    consistency=queue.consistency,
-                ),
-            )
+            (number, begin(self._survey(queue, number, Span(after, min(upto, end)), count)))
             for number, (after, upto) in spans
             if 1 <= number <= queue.partitions
         ]
         return watermark, [(number, await survey) for number, survey in asked]
 
-    async def fetch(self, queue: Queue, wanted: Sequence[PlacedId]) -> Sequence[Message | None]:
-        """Messages by id, in the order asked; None for those not there. Not bound by the watermark."""
+    async def _survey(self, queue: Queue, number: int, span: Span, count: _Count) -> Survey:
+        marks: list[MessageId] = []
+        counted, after = 0, span.after
+        while True:
+            step = 0 if self._clock.elapsed() >= count.until else count.step(counted)
+            found = await self._messages.survey(
+                queue.partition(number),
+                Span(after, span.upto),
+                now_ticks=self._clock.now_ticks(),
+                limit=step,
+                every=count.between(step),
+                consistency=queue.consistency,
+            )
+            counted += found.messages
+            marks += found.marks if count.has_marks(counted) else ()
+            if not (found.more and step and counted < count.limit):
+                newest = found.newest or (after if counted else None)
+                return Survey(newest, counted, found.more, marks if count.every else [])
+            after = found.marks[-1]
+
+    async def fetch(
+        self, queue: Queue, wanted: Sequence[PlacedId], *, max_bytes: int, largest: int
+    ) -> tuple[Sequence[tuple[int, Message]], bool]:
+        """Messages by id, in the order asked, those not there left out. Not bound by the watermark.
+
+        Few are read at a time, so that ids of large messages do not fill the memory before they are counted.
+
+        :param max_bytes: of all messages; the first one comes in any case.
+        :param largest: bytes that one body may have.
+        :returns: partition numbers and messages, and whether ``max_bytes`` cut them.
+        """
         inside = [(number, message_id) for number, message_id in wanted if number <= queue.partitions]
-        found = iter(await self._messages.fetch(queue, inside, now_ticks=self._clock.now_ticks()))
-        return [next(found) if number <= queue.partitions else None for number, _ in wanted]
+        now, room, together = self._clock.now_ticks(), max_bytes, max(1, max_bytes // largest)
+        found: list[tuple[int, Message]] = []
+        for start in range(0, len(inside), together):
+            asked = inside[start : start + together]
+            messages = await self._messages.fetch(queue, asked, now_ticks=now)
+            for (number, _), message in zip(asked, messages, strict=True):
+                if message is None:
+                    continue
+                room -= len(message.body) + ROW_BYTES
+                if room < 0 and found:
+                    return found, True
+                found.append((number, message))
+        return found, False
 
     async def put(
         self,
@@ -186,6 +243,32 @@ class Log:
     def delete(self, queue: Queue, wanted: Sequence[PlacedId]) -> Promise[None]:
         """See :meth:`queuey.storage.MessageStore.delete`."""
         return self._messages.delete(queue, wanted)
+
+
+class _Count(NamedTuple):
+    """How a survey counts: in steps, the last message of each of which is marked."""
+
+    limit: int
+    every: int
+    until: float
+    together: int
+
+    def step(self, counted: int) -> int:
+        """Messages of the next step, which ends with a mark of the survey if one is near."""
+        left = self.limit - counted
+        if not self.every:
+            return min(self.together, left)
+        if self.every <= self.together:
+            return min(self.together - self.together % self.every, left)
+        return min(self.together, self.every - counted % self.every, left)
+
+    def between(self, step: int) -> int:
+        """Messages from mark to mark within a step."""
+        return self.every if 0 < self.every <= self.together else step
+
+    def has_marks(self, counted: int) -> bool:
+        """Whether the marks of a step that ends here are marks of the survey."""
+        return 0 < self.every <= self.together or (self.every > 0 and counted > 0 and counted % self.every == 0)
 
 
 def partition_for(queue: Queue, key: str | None) -> int:

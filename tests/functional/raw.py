@@ -5,7 +5,7 @@ from __future__ import annotations
 import socket
 from dataclasses import dataclass
 
-TIMEOUT_SECONDS = 40
+TIMEOUT_SECONDS = 90
 
 
 @dataclass(frozen=True)

@@ -243,7 +243,7 @@ def test_a_stop_finishes_what_is_under_way_and_ends_what_rests(stopping: Callabl
         resting.sendall(BEAT + END)
         answered(resting)
         busy.sendall(head(b"POST", name, b"Content-Length: 10") + b"hello")
-        assert eventually(lambda: b"requests_in_progress 1.0" in server.request("GET", "/metrics").content)
+        assert eventually(lambda: b"in_flight_bytes 5.0" in server.request("GET", "/metrics").content)
         os.kill(door.pid, signal.SIGTERM)
 
         assert raw.drain(resting) == b""
@@ -261,7 +261,7 @@ def test_a_second_signal_waits_for_nobody(stopping: Callable[[], Door]) -> None:
     with Server(door) as server, connected(door) as busy:
         name = server.queue()
         busy.sendall(head(b"POST", name, b"Content-Length: 10") + b"hello")
-        assert eventually(lambda: b"requests_in_progress 1.0" in server.request("GET", "/metrics").content)
+        assert eventually(lambda: b"in_flight_bytes 5.0" in server.request("GET", "/metrics").content)
         os.kill(door.pid, signal.SIGTERM)
         busy.sendall(b"h")
         os.kill(door.pid, signal.SIGINT)

@@ -3,19 +3,26 @@
 from __future__ import annotations
 
 import asyncio
+import json
+import threading
 from collections.abc import Callable, Coroutine
+from pathlib import Path
 from typing import Any, TypeVar
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from queuey.api.serve import Desk
+from queuey.api.serve import SMALL, Desk
 from queuey.doors.connection import Connection
 from queuey.doors.delivery import PIECE
 from queuey.doors.loop import LoopDoor
-from queuey.promise import run
+from queuey.model import AppendRequest, ApplicationKey, Draft, Queue
+from queuey.promise import Promise, run
+from queuey.security.app_keys import digest_of
 from queuey.service import Service
+from queuey.service.gate import Gate, Ticket, payers
+from queuey.service.keys import Keys
 from queuey.service.queues import QueueSettings
 from queuey.settings import Settings, load_settings
 from tests.functional.raw import Reply, replies
@@ -34,6 +41,8 @@ class Wire(asyncio.Transport):
         self.connection = connection
         self.received = b""
         self.room = 1 << 30
+        self.high = 64 << 10
+        """Bytes that are held for the client before it counts as taking nothing."""
         self.reading = True
         self.half_closed = False
         self._over = False
@@ -43,17 +52,21 @@ class Wire(asyncio.Transport):
         assert not self.half_closed
         self.received += bytes(data)
         self.room -= len(data)
-        if self.room < 0 and self.connection.flowing:
-            self.connection.pause_writing()
+        self._look()
 
     def takes(self, size: int) -> None:
         """The client takes so much more."""
         self.room += size
-        if self.room >= 0 and not self.connection.flowing:
+        if -self.room <= self.high // 4 and not self.connection.flowing:
             self.connection.resume_writing()
 
     def set_write_buffer_limits(self, high: int | None = None, low: int | None = None) -> None:
-        """Of :attr:`room` alone."""
+        self.high = 64 << 10 if high is None else high
+        self._look()
+
+    def _look(self) -> None:
+        if -self.room > self.high and self.connection.flowing:
+            self.connection.pause_writing()
 
     def pause_reading(self) -> None:
         self.reading = False
@@ -94,6 +107,11 @@ class House:
     def wire(self) -> Wire:
         return Wire(self.door.connection())
 
+    def find(self, name: str) -> Queue:
+        queue = run(self.service.queues.find("demo", name))
+        assert queue is not None
+        return queue
+
     async def pass_time(self, seconds: int) -> None:
         """So many of the door's seconds pass at once, and what comes of it happens."""
         for _ in range(seconds + 1):
@@ -115,7 +133,7 @@ def at_home(test: Callable[[House], Coroutine[Any, Any, T]], **given: Any) -> T:
     async def main() -> T:
         house = House(**given)
         try:
-            return await asyncio.wait_for(test(house), 20)
+            return await asyncio.wait_for(test(house), 90)
         finally:
             house.close()
 
@@ -195,6 +213,67 @@ def test_what_comes_while_a_request_waits_for_its_turn_is_behind_it() -> None:
     at_home(test)
 
 
+@pytest.mark.parametrize("size", [20_000, 100_000, MIB])
+def test_an_answer_counts_until_the_client_has_taken_it(size: int) -> None:
+    async def test(house: House) -> None:
+        queue = run(house.service.queues.create("demo", "q", QueueSettings()))
+        draft = Draft(1, b"x" * size, 3600)
+        ((id_, _),) = run(house.service.log.append(AppendRequest(queue, [draft]))).placed
+        wire, gate = house.wire(), house.service.gate
+        wire.room = size - 10_000
+        wire.connection.data_received(request(b"GET", PATH + b"/" + id_.hex.encode() + b"?raw=true"))
+        await until(lambda: not wire.connection.flowing)
+        for _ in range(20):
+            await asyncio.sleep(0)
+
+        assert gate.bytes == size
+        wire.takes(20_000)
+        await until(lambda: gate.bytes == 0)
+
+    at_home(test)
+
+
+@pytest.mark.parametrize("asked", [b"/wide?partitions=all", b"/wide?wait=20", b"?queues=wide&limit=1000"])
+def test_others_have_their_turn_while_many_partitions_are_read(asked: bytes) -> None:
+    async def test(house: House) -> None:
+        wide = run(house.service.queues.create("demo", "wide", QueueSettings(partitions=200)))
+        drafts = [Draft(number, b"x", 3600) for number in range(1, 201) for _ in range(20)]
+        run(house.service.log.append(AppendRequest(wide, drafts)))
+        wire, turns = house.wire(), 0
+        wire.connection.data_received(request(b"GET", b"/v1/demo" + asked, b"Connection: close"))
+        while not wire.is_ending():
+            await asyncio.sleep(0)
+            turns += 1
+        (reply,) = replies(wire.received)
+        assert len(json.loads(reply.body)["messages"]) == 4000
+        assert turns >= 10
+
+    at_home(test)
+
+
+@pytest.mark.parametrize("method", [b"GET", b"HEAD", b"POST"])
+def test_the_server_tells_about_itself_while_all_threads_are_busy(method: bytes) -> None:
+    paths = [b"/__heartbeat__", b"/__heartbeat__/?limit=1000", b"/__heartbeat__?wait=20"]
+    if method != b"POST":
+        paths += [b"/__lbheartbeat__", b"/__version__", b"/metrics", b"/openapi.json"]
+    released = threading.Event()
+
+    async def test(house: House) -> None:
+        house.door.in_thread("strangers", released.wait, lambda _: None, lambda _: None)
+        try:
+            for path in paths:
+                wire = house.wire()
+                wire.connection.data_received(
+                    request(method, path, b"Accept: application/x-ndjson", b"Connection: close")
+                )
+                await until(wire.is_ending)
+                assert wire.received.split(b" ")[1] == (b"403" if path == b"/metrics" else b"200")
+        finally:
+            released.set()
+
+    at_home(test, threads=1)
+
+
 @pytest.mark.parametrize("accept", [b"application/json", b"application/x-ndjson"])
 def test_one_who_waits_behind_another_request_is_heard_going_away(accept: bytes) -> None:
     async def test(house: House) -> None:
@@ -213,8 +292,8 @@ def test_one_who_waits_behind_another_request_is_heard_going_away(accept: bytes)
 def test_what_is_sent_while_an_answer_is_made_stays_where_it_is() -> None:
     async def test(house: House) -> None:
         wire = house.wire()
-        wire.connection.data_received(request(b"GET", b"/__heartbeat__"))
-        wire.connection.data_received(request(b"GET", b"/__heartbeat__"))
+        wire.connection.data_received(request(b"GET", b"/v1/demo"))
+        wire.connection.data_received(request(b"GET", b"/v1/demo"))
         assert not wire.reading
         await until(lambda: len(replies(wire.received)) == 2)
         await until(lambda: wire.reading)
@@ -332,3 +411,338 @@ def test_a_client_that_goes_away_leaves_nothing_behind() -> None:
         await until(lambda: house.under_way == 0)
 
     at_home(test)
+
+
+# The caller is known before anything is spent
+
+
+HALF = request(b"POST", PATH, b"Content-Length: 10") + b"hello"
+
+
+async def answered(wire: Wire, count: int = 1) -> list[int]:
+    """The statuses of the answers, once there are this many."""
+    await until(lambda: wire.received.count(b"HTTP/1.1 ") >= count)
+    return [reply.status for reply in replies(wire.received)]
+
+
+def test_bodies_that_do_not_come_take_no_place() -> None:
+    async def test(house: House) -> None:
+        slow = [house.wire() for _ in range(3)]
+        for wire in slow:
+            wire.connection.data_received(HALF)
+        assert house.under_way == 0
+
+        other = house.wire()
+        other.connection.data_received(STREAM[: STREAM.index(b"hello") + 5])
+        assert await answered(other) == [201]
+        slow[0].connection.data_received(b"later")
+        assert await answered(slow[0]) == [201]
+
+    at_home(test, limits_max_in_flight=2)
+
+
+@pytest.mark.parametrize(
+    ("head", "status"),
+    [
+        (b"POST /v1/demo/q HTTP/1.1\r\nHost: q\r\nContent-Length: 9000\r\n\r\n", 403),
+        (request(b"POST", PATH, b"Content-Length: 9000").replace(KEY.encode(), b"wrong" * 6), 401),
+        (request(b"POST", b"/v1/demo/absent", b"Content-Length: 9000"), 404),
+        (request(b"POST", b"/v1/nobody", b"Content-Length: 9000"), 404),
+        (request(b"POST", PATH, b"Content-Length: 9000", b"Expect: 100-continue"), 100),
+    ],
+    ids=["nobody", "a wrong key", "no queue", "no application", "who may is asked to go on"],
+)
+def test_who_may_not_is_refused_before_the_body(head: bytes, status: int) -> None:
+    async def test(house: House) -> None:
+        wire = house.wire()
+        wire.connection.data_received(head)
+        assert await answered(wire) == [status]
+
+    at_home(test)
+
+
+def test_a_query_is_not_taken_apart_without_bound() -> None:
+    async def test(house: House) -> None:
+        for count, status in ((100, 200), (101, 400)):
+            wire = house.wire()
+            wire.connection.data_received(request(b"GET", PATH + b"?" + b"&".join([b"a"] * count)))
+            assert await answered(wire) == [status]
+
+    at_home(test)
+
+
+def test_what_changes_while_a_body_comes_counts() -> None:
+    """Permission is asked for the body, and again for the whole request."""
+
+    async def test(house: House) -> None:
+        wire = house.wire()
+        wire.connection.data_received(HALF)
+        queue = house.find("q")
+        run(house.service.queues.delete(queue))
+        wire.connection.data_received(b"later")
+        assert await answered(wire) == [404]
+
+    at_home(test)
+
+
+@pytest.mark.parametrize("size", [SMALL, SMALL + 1])
+def test_a_body_that_comes_with_its_head_is_counted_unless_it_is_small(size: int, tmp_path: Path) -> None:
+    async def test(house: House) -> None:
+        wire = house.wire()
+        wire.connection.data_received(request(b"POST", PATH, b"Content-Length: %d" % size) + b"x" * size)
+        assert house.service.monitor.bytes_held() == (size if size > SMALL else 0)
+        assert await answered(wire) == [201]
+        assert house.service.monitor.bytes_held() == 0
+
+    at_home(test, storage_backend="sqlite", data=str(tmp_path))
+
+
+def test_a_key_that_is_removed_while_the_keys_are_looked_up_is_not_remembered(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    async def test(house: House) -> None:
+        looked_up: Promise[list[ApplicationKey]] = Promise()
+        monkeypatch.setattr(house.service.stores.metadata, "keys", lambda: looked_up)
+        monkeypatch.setattr(Keys, "stale", True)
+        first, meanwhile, later = house.wire(), house.wire(), house.wire()
+        first.connection.data_received(request(b"GET", PATH))
+        monkeypatch.setattr(Keys, "stale", False)
+        meanwhile.connection.data_received(request(b"GET", PATH))
+        assert await answered(meanwhile) == [200]
+
+        looked_up.keep([ApplicationKey("demo", digest_of("c" * 32), "other", 0)])
+        assert await answered(first) == [401]
+        later.connection.data_received(request(b"GET", PATH))
+        assert await answered(later) == [401]
+
+    at_home(test)
+
+
+def test_bytes_of_one_application_leave_room_for_others() -> None:
+    async def test(house: House) -> None:
+        wires = [house.wire() for _ in range(2)]
+        for wire in wires:
+            wire.connection.data_received(request(b"POST", PATH, b"Content-Length: %d" % MIB))
+            wire.connection.data_received(b"x" * (300 << 10))
+        assert (wires[0].received, await answered(wires[1])) == (b"", [429])
+        assert Ticket(house.door.gate).hold(512 << 10, ("app:other",))
+
+    at_home(test, limits_max_in_flight_mb=1)
+
+
+def test_strangers_and_users_take_a_quarter_together() -> None:
+    gate = Gate(10, 1600)
+    joe, ann = payers(frozenset({"bid:joe"})), payers(frozenset({"bid:ann"}))
+    assert all(Ticket(gate).hold(100, by) for by in (joe, ann, payers(frozenset()), payers(frozenset())))
+
+    assert not Ticket(gate).hold(1, joe)
+    assert not Ticket(gate).hold(1, payers(frozenset()))
+    assert Ticket(gate).hold(800, ("app:a",))
+    assert not Ticket(gate).hold(1, ("app:a",))
+    assert Ticket(gate).hold(400, ("app:b",))
+    assert not Ticket(gate).hold(1, ("app:c",))
+    assert gate.bytes == 1600
+
+
+def test_a_call_that_is_alone_finds_room_and_gives_it_back() -> None:
+    gate = Gate(10, 100)
+    ticket = Ticket(gate)
+    assert ticket.hold(500, ("app:a",))
+    assert ticket.hold(500, ("app:a",))
+    assert not Ticket(gate).hold(1, ("app:b",))
+
+    ticket.close()
+    ticket.close()
+
+    assert (gate.bytes, gate.room) == (0, 10)
+
+
+def test_a_client_that_does_not_take_its_answer_takes_no_place() -> None:
+    """Only its bytes count, and they come back."""
+
+    async def test(house: House) -> None:
+        wire = await reading(house, b"application/json")
+        assert house.under_way == 0
+        assert house.service.monitor.bytes_held() >= 1 << 20
+        small = house.wire()
+        small.room = 0
+        small.connection.data_received(request(b"GET", b"/openapi.json", b"Connection: close"))
+        page = len(small.received)
+        await until(lambda: house.service.monitor.bytes_held() > (1 << 20) + page // 2)
+        for each in (wire, small):
+            each.connection.connection_lost(None)
+        await until(lambda: house.service.monitor.bytes_held() == 0)
+
+    at_home(test)
+
+
+# What comes before its turn
+
+
+@pytest.mark.parametrize("piece", [b"\r\n", b"\n\r"])
+def test_empty_lines_before_a_request_do_not_buy_time(piece: bytes) -> None:
+    async def test(house: House) -> None:
+        wire = house.wire()
+        wire.connection.data_received(b"\r")
+        wire.connection.data_received(piece)
+        for _ in range(4):
+            await house.pass_time(3)
+            if not wire.is_ending():
+                wire.connection.data_received(piece)
+        assert wire.is_ending()
+
+    at_home(test)
+
+
+@pytest.mark.parametrize("target", [b"?follow=true", b"?wait=20"])
+def test_a_client_that_goes_on_sending_while_it_waits_is_ended(target: bytes) -> None:
+    async def test(house: House) -> None:
+        wire = house.wire()
+        wire.connection.data_received(request(b"GET", PATH + target, b"Accept: application/x-ndjson"))
+        await until(lambda: house.service.monitor.waiters() == 1 and house.under_way == 0)
+        for _ in range(3):
+            wire.connection.data_received(b"x" * 1000)
+        await until(wire.is_over)
+        await until(lambda: house.service.monitor.waiters() == 0)
+
+    at_home(test)
+
+
+def test_what_comes_before_its_turn_is_counted_and_given_back() -> None:
+    """More than a little of it: of a head that is not whole, and behind a request that is answered."""
+    early = request(b"GET", PATH, b"X-Long: " + b"x" * 10_000)
+
+    async def test(house: House) -> None:
+        held = house.service.monitor.bytes_held
+        wire, other = house.wire(), house.wire()
+        wire.connection.data_received(early[:-1])
+        assert held() > 10_000
+        other.connection.data_received(request(b"GET", b"/__heartbeat__") + early)
+        assert held() > 20_000
+        other.connection.connection_lost(None)
+        wire.connection.data_received(early[-1:])
+        assert await answered(wire) == [200]
+        await until(lambda: held() == 0)
+
+    at_home(test)
+
+
+def test_all_clients_together_send_a_bounded_part_before_their_turn() -> None:
+    async def test(house: House) -> None:
+        held = house.service.monitor.bytes_held
+        wires = [house.wire() for _ in range(12)]
+        for wire in wires:
+            wire.connection.data_received(b"GET / HTTP/1.1\r\nX-Long: " + b"x" * 30_000)
+        assert held() <= 256 << 10
+        assert {status_of(wire) for wire in wires} == {None, 429}
+
+    at_home(test, limits_max_in_flight_mb=1)
+
+
+def status_of(wire: Wire) -> int | None:
+    return replies(wire.received)[0].status if wire.received else None
+
+
+# When the server is full
+
+
+WHOLE = request(b"POST", PATH, b"Content-Length: 5", b"X-Request-Id: mine") + b"hello"
+
+
+def test_a_full_server_refuses_at_once_in_the_words_of_every_refusal() -> None:
+    async def test(house: House) -> None:
+        taken = Ticket(house.door.gate)
+        assert taken.enter()
+        house.door.tick()
+        quick, looked_at = house.wire(), house.wire()
+        quick.connection.data_received(WHOLE)
+        looked_at.connection.data_received(WHOLE.replace(b"mine", b"mine\r\nAccept: application/json, x/problem"))
+
+        (one,), (other,) = replies(quick.received), replies(looked_at.received)
+        assert (one.status, one.headers, one.body) == (other.status, other.headers, other.body)
+        assert (one.status, one.headers["x-request-id"], one.headers["retry-after"]) == (429, "mine", "1")
+        beat = house.wire()
+        beat.connection.data_received(request(b"GET", b"/__lbheartbeat__"))
+        assert await answered(beat) == [200]
+        counted = house.service.monitor.exposition()
+        assert b'queuey_throttled_total{limit="in_flight"} 2.0' in counted
+
+    at_home(test, limits_max_in_flight=1)
+
+
+def test_a_full_server_leaves_the_connection_to_a_client_that_asks_before_it_sends_a_body() -> None:
+    """The answer that is the same for all closed it, and did not say so."""
+
+    async def test(house: House) -> None:
+        assert Ticket(house.door.gate).enter()
+        wire = house.wire()
+        wire.connection.data_received(request(b"POST", PATH, b"Content-Length: 5", b"Expect: 100-continue"))
+        assert await answered(wire) == [100]
+        wire.connection.data_received(b"hello")
+        await until(lambda: b"HTTP/1.1 429 " in wire.received)
+        assert not wire.is_ending()
+        wire.connection.connection_lost(None)
+
+    at_home(test, limits_max_in_flight=1)
+
+
+def test_a_client_that_was_refused_is_not_read_until_there_is_room_and_the_first_one_comes_first() -> None:
+    async def test(house: House) -> None:
+        ticket = Ticket(house.door.gate)
+        assert ticket.enter()
+        wires = [house.wire() for _ in range(3)]
+        for wire in wires:
+            wire.connection.data_received(WHOLE)
+        assert [wire.reading for wire in wires] == [False] * 3
+
+        ticket.close()
+        other = house.wire()
+        other.connection.data_received(request(b"GET", PATH))
+        assert await answered(other) == [200]
+        await until(lambda: wires[0].reading)
+        assert [wire.reading for wire in wires] == [True, False, False]
+        wires[0].connection.data_received(WHOLE)
+        assert await answered(wires[0], 2) == [429, 201]
+        await until(lambda: wires[1].reading)
+
+    at_home(test, limits_max_in_flight=1)
+
+
+def test_a_client_that_was_refused_is_read_again_after_the_time_it_was_told() -> None:
+    async def test(house: House) -> None:
+        assert Ticket(house.door.gate).enter()
+        wire = house.wire()
+        wire.connection.data_received(WHOLE * 2)
+        assert await answered(wire, 2) == [429, 429]
+        wire.connection.connection_lost(None)
+
+    at_home(test, limits_max_in_flight=1)
+
+
+def test_one_timer_ends_all_pauses_however_often_they_begin(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each pause that began when no client waited had left a timer that ran until none did: thousands in a second."""
+
+    async def test(house: House) -> None:
+        timers: list[Callable[[], object]] = []
+        monkeypatch.setattr(house.door._loop, "call_later", lambda _, callback: timers.append(callback))
+        ticket = Ticket(house.door.gate)
+        wire = house.wire()
+        for _ in range(20):
+            assert ticket.enter()
+            wire.connection.data_received(WHOLE)
+            assert not wire.reading
+            ticket.close()
+            other = house.wire()
+            other.connection.data_received(request(b"GET", PATH))
+            for _ in range(3):
+                await asyncio.sleep(0)
+            assert wire.reading
+        assert ticket.enter()
+        wire.connection.data_received(WHOLE)
+        assert len(timers) == 1
+
+        timers.pop()()
+        assert len(timers) == 1
+        ticket.close()
+
+    at_home(test, limits_max_in_flight=1)

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 
 import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
 from queuey.api.calls import NOT_ASCII
+from queuey.doors import http
 from queuey.doors.http import MAX_HEADER_BYTES, MAX_HEADERS, Head, answer_head, check_beginning, parse_head
 from queuey.errors import HeadersTooLarge, MalformedRequest, PathTooLong, QueueyError
 
@@ -229,6 +230,39 @@ def test_whatever_comes_is_a_request_or_a_refusal(junk: bytes) -> None:
             assert head.length is None or head.length >= 0
         with contextlib.suppress(MalformedRequest):
             check_beginning(raw, 0)
+
+
+_KEYS = st.sampled_from([b"k1", b"", b" a", b"a b", b"\xff", b"a\x00", b"x" * 1000, b"\t", b"a\n", b"a\r"])
+_KEYED = st.builds(
+    b"%b: %b".__mod__, st.tuples(st.sampled_from([b"Idempotency-Key", b"idempotency-key", b"Idempotency-Key "]), _KEYS)
+)
+_LINES = st.sampled_from(
+    [
+        b"Content-Length: 5",
+        b"Content-Length: x",
+        b" folded",
+        b"X-TTL: 1",
+        b"Transfer-Encoding: chunked",
+        b"Connection: close",
+    ]
+)
+
+
+@given(st.lists(_KEYED | _LINES, max_size=5), st.booleans())
+@example([b"Idempotency-Key: k1"] * 2, True)
+@example([b"Idempotency-Key: k1", b" folded"], True)
+@example([b"X-%d: y" % number for number in range(99)] + [b"Idempotency-Key: k"], True)
+def test_a_head_with_an_idempotency_key_is_read_as_if_it_were_the_first_one(lines: list[bytes], named: bool) -> None:
+    """Without that line it is looked for among the recent ones."""
+    raw = request(*lines, host=b"Host: q" if named else b"")
+
+    def read(parse: Callable[[bytes], Head]) -> object:
+        try:
+            return parse(raw)
+        except QueueyError as error:
+            return type(error)
+
+    assert read(parse_head) == read(http._parse)
 
 
 @given(

@@ -222,7 +222,7 @@ def on_a_loop(make: Callable[[Driven], Coroutine[Any, Any, Any]]) -> Any:
     """Run ``make(driven)`` on a loop of its own, where ``driven`` drives work there."""
 
     async def main() -> Any:
-        return await asyncio.wait_for(make(on_errands(LoopInbox(asyncio.get_running_loop()))), 30)
+        return await asyncio.wait_for(make(on_errands(LoopInbox(asyncio.get_running_loop()))), 90)
 
     return asyncio.run(main())
 

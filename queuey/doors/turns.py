@@ -1,0 +1,56 @@
+"""Threads shared among payers: a payer with much work waits behind its own work, and delays no other (G17)."""
+
+from __future__ import annotations
+
+import threading
+from collections import Counter, deque
+from collections.abc import Callable
+
+Work = Callable[[], object]
+
+
+class Turns:
+    """Work that waits for threads: one line for each payer, and the lines take turns.
+
+    No payer has all threads at once, so the others find a free one, or get the next.
+    """
+
+    def __init__(self, threads: int) -> None:
+        """:param threads: how many call :meth:`work`."""
+        self._most_each = max(threads - 1, 1)
+        self._lines: dict[str, deque[Work]] = {}
+        """Never empty ones; the payer whose turn it is comes first."""
+        self._running: Counter[str] = Counter()
+        self._lock = threading.Lock()
+
+    def add(self, payer: str, work: Work) -> None:
+        """Let a thread do ``work``, which raises nothing. Call :meth:`work` in a thread once for each."""
+        with self._lock:
+            self._lines.setdefault(payer, deque()).append(work)
+
+    def work(self) -> None:
+        """Do the work whose turn it is, until there is none for this thread."""
+        payer = ""
+        while found := self._next(payer):
+            payer, work = found
+            work()
+
+    def _next(self, done: str) -> tuple[str, Work] | None:
+        """The next piece of work and its payer.
+
+        :param done: the payer of the piece that this thread has finished, empty if there is none.
+        """
+        with self._lock:
+            if done:
+                self._running[done] -= 1
+                if not self._running[done]:
+                    del self._running[done]
+            payer = next((name for name in self._lines if self._running[name] < self._most_each), None)
+            if payer is None:
+                return None
+            self._running[payer] += 1
+            line = self._lines.pop(payer)
+            work = line.popleft()
+            if line:
+                self._lines[payer] = line  # behind all others
+            return payer, work

@@ -1,0 +1,62 @@
+"""Whose work is next."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+from functools import partial
+
+from queuey.doors.turns import Turns
+
+WAIT_SECONDS = 30
+
+
+@contextmanager
+def busy_with(payer: str, turns: Turns, pool: ThreadPoolExecutor, count: int) -> Iterator[None]:
+    """As many threads as may are at work for one payer while the block runs."""
+    go_on, begun = threading.Event(), threading.Semaphore(0)
+
+    def work() -> None:
+        begun.release()
+        go_on.wait(WAIT_SECONDS)
+
+    for _ in range(count):
+        turns.add(payer, work)
+        pool.submit(turns.work)
+    assert begun.acquire(timeout=WAIT_SECONDS)
+    try:
+        yield
+    finally:
+        go_on.set()
+
+
+def test_payers_take_turns_however_much_one_of_them_has() -> None:
+    turns, done = Turns(1), list[str]()
+    for payer in ("greedy", "greedy", "greedy", "modest", "other", "modest"):
+        turns.add(payer, partial(done.append, payer))
+
+    turns.work()
+
+    assert done == ["greedy", "modest", "other", "greedy", "modest", "greedy"]
+
+
+def test_one_payer_leaves_a_thread_to_the_others() -> None:
+    turns, done = Turns(4), threading.Event()
+    with ThreadPoolExecutor(4) as pool, busy_with("greedy", turns, pool, 32):
+        turns.add("modest", done.set)
+        pool.submit(turns.work)
+
+        assert done.wait(WAIT_SECONDS)
+
+
+def test_all_work_is_done_when_its_payer_had_as_many_threads_as_it_may() -> None:
+    turns, done = Turns(3), list[int]()
+    with ThreadPoolExecutor(3) as pool:
+        with busy_with("greedy", turns, pool, 2):
+            for number in range(100):
+                turns.add("greedy", partial(done.append, number))
+                pool.submit(turns.work)
+
+    assert sorted(done) == [*range(100)]
