@@ -315,7 +315,7 @@ class TooManyWaiters(Throttled):
     """As many readers wait for messages as may: end one, or try again after Retry-After seconds."""
 
     def __init__(self, detail: str = "", *, headers: Mapping[str, str] | None = None, whose: str = "") -> None:
-        """:param whose: limit it is: ``server``, ``threads``, ``application`` or ``user``."""
+        """:param whose: limit it is: ``server``, ``threads``, ``application``, ``user`` or ``strangers``."""
         super().__init__(detail, headers=headers)
         self.whose = whose
 

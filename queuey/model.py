@@ -12,11 +12,12 @@ from functools import partial
 from itertools import chain, pairwise, repeat
 from typing import Any, Literal, NamedTuple, TypeVar, overload
 
-from queuey.errors import OffsetMovesBack, StaleGeneration
+from queuey.errors import InvalidParameter, OffsetMovesBack, StaleGeneration
 from queuey.ids import MAX_ID, ZERO_ID, MessageId
 
 __all__ = [
     "MAX_GENERATION",
+    "MAX_GENERATION_STEP",
     "MAX_PARTITIONS",
     "MAX_TTL_SECONDS",
     "Alike",
@@ -49,6 +50,8 @@ MAX_PARTITIONS = 200
 MAX_TTL_SECONDS = 1 << 25
 """388 days, the longest TTL of the v1 contract."""
 MAX_GENERATION = (1 << 63) - 1
+MAX_GENERATION_STEP = 1 << 40
+"""Of one change: at the greatest generation nobody could be fenced off any more (G14)."""
 
 Value = TypeVar("Value")
 
@@ -502,6 +505,7 @@ class OffsetChange(NamedTuple):
 
         :raises StaleGeneration: a partition was claimed with a greater generation (G14).
         :raises OffsetMovesBack: an id is lower than the stored one.
+        :raises InvalidParameter: the generation is too far above a stored one.
         """
         before = {number: stored.get(number, Offset()) for number in sorted(self.ids)}
         if not self.resets:
@@ -514,6 +518,13 @@ class OffsetChange(NamedTuple):
                 raise StaleGeneration(
                     f"partition {number} was claimed with generation {generation}, or reset, and this request has "
                     f"{self.generation}: stop work on it, and claim it anew with {generation} or more; nothing was changed"
+                )
+            if self.generation - generation > MAX_GENERATION_STEP:
+                raise InvalidParameter(
+                    problems={
+                        "generation": f"is {self.generation}, and partition {number} has {generation}: it may rise by "
+                        f"{MAX_GENERATION_STEP} at once; count owners from 1; nothing was changed"
+                    }
                 )
         for number, (stored, _, _) in before.items():
             wanted = self.ids[number]
@@ -540,7 +551,7 @@ class ApplicationKey:
     digest: bytes = field(repr=False)
     """SHA-256 of the key."""
     label: str
-    """The key's first six characters, enough to tell two apart, too few to guess from."""
+    """The first eight hex digits of the digest: enough to tell two keys apart, and no character of the key."""
     created_ticks: int
 
     @property

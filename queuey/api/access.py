@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from queuey.api.calls import Call
 from queuey.api.params import is_queue_name
 from queuey.errors import Forbidden, QueueNotFound
 from queuey.model import Queue
@@ -14,8 +15,10 @@ _RECENT = 1000
 
 async def refresh_keys(service: Service) -> None:
     """Look anew at the application keys in force, and at what they prove."""
-    service.recent.clear()
-    await service.keys.refresh()
+    removed = await service.keys.refresh()
+    service.recent.clear()  # after it: meanwhile calls were identified by the keys of before
+    if removed:
+        service.trust.forget()  # tokens end with the application key that they were got with
 
 
 def identify(service: Service, header: str) -> Identity:
@@ -26,9 +29,21 @@ def identify(service: Service, header: str) -> Identity:
     identity = service.recent.get(header)
     if identity is None:
         identity = service.identifier.identify(header)
-        if identity.is_lasting and len(service.recent) < _RECENT:
+        # A caller who proves nothing is not remembered: anybody can send another such header each time.
+        if identity.principals and identity.is_lasting and len(service.recent) < _RECENT:
             service.recent[header] = identity
     return identity
+
+
+def is_known_to_be_allowed(service: Service, call: Call, permission: Permission) -> bool:
+    """Whether what is at hand says that this call is allowed, so that nobody need be asked."""
+    application, name = call.application, call.queue
+    identity = service.recent.get(call.headers.get("authorization", ""))
+    queue = service.queues.cached(application, name)
+    if identity is None or service.keys.stale or not service.keys.knows(application) or (name and queue is None):
+        return False
+    call.identity = identity
+    return permits(permission, identity, application, name, queue)
 
 
 async def allowed(
@@ -36,13 +51,18 @@ async def allowed(
 ) -> Queue | None:
     """The queue of this name, None if none is named.
 
+    A refusal costs one look-up in the store whether or not there is such a queue, and whether or not it is at
+    hand: otherwise its time and the counters would tell (G19).
+
     :raises Forbidden: the caller may not do this there, or may not even learn whether there is such a queue (G19).
     :raises QueueNotFound: there is none.
     """
-    queue = service.queues.cached(application, name)
+    known = queue = service.queues.cached(application, name)
     if queue is None and is_queue_name(name):
         queue = await service.queues.find(application, name)
     if not permits(permission, identity, application, name, queue):
+        if known is not None:
+            await service.queues.look_anew(application, name)
         raise Forbidden
     if name and queue is None:
         raise QueueNotFound

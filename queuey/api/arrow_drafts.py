@@ -17,7 +17,7 @@ from queuey.api.drafts import (
     check_content_type,
     check_key,
 )
-from queuey.api.params import MAX_DELAY_SECONDS, Problems, in_range, once_key, quoted
+from queuey.api.params import Problems, in_range, latest_due, once_key, quoted
 from queuey.errors import InvalidParameter, NotAcceptable
 from queuey.ids import EPOCH_TICKS, TICKS_PER_SECOND
 from queuey.model import MAX_TTL_SECONDS, Alike, Drafts, Once, Queue
@@ -29,6 +29,10 @@ T = TypeVar("T")
 WRITE_COLUMNS = ("body", "partition", "key", "ttl", "content_type", "deliver_at", "idempotency_key")
 """Columns that a batch may have: ``body`` is binary or text and required, ``partition`` and ``ttl`` (seconds) are integers,
 ``deliver_at`` is a timestamp, the others are texts. Null is absent."""
+MAX_BATCHES = 1000
+"""Record batches in one body: to read one takes as long as to read some 300 rows."""
+MAX_METADATA_BYTES = 64 << 10
+"""What says how the stream, or one record batch, is laid out: Arrow takes it apart on the event loop."""
 
 
 def arrow_drafts(call: Call, queue: Queue, settings: Settings, now_ticks: int) -> Drafts:
@@ -37,12 +41,8 @@ def arrow_drafts(call: Call, queue: Queue, settings: Settings, now_ticks: int) -
     :raises NotAcceptable: this server has no Arrow.
     :raises InvalidParameter: no Arrow stream, unknown columns or types, or values that are refused, by row.
     """
-    columns, rows = _columns(call)
-    if rows > settings.limits_max_batch_messages:
-        raise InvalidParameter(
-            f"{rows} messages in one request; this server takes {settings.limits_max_batch_messages}"
-        )
-    problems = _RowProblems()
+    columns = _columns(call, settings.limits_max_batch_messages)
+    problems = _RowProblems(MAX_BATCH_PROBLEMS)
     bodies = columns["body"]
     sizes = bodies.sizes()
     check_body_size(sizes.max(initial=0), settings)
@@ -52,8 +52,8 @@ def arrow_drafts(call: Call, queue: Queue, settings: Settings, now_ticks: int) -
     numbers = problems.numbers("partition", columns["partition"], 1, queue.partitions)
     ttls = problems.numbers("ttl", columns["ttl"], 1, MAX_TTL_SECONDS)
     kinds = problems.each("content_type", columns["content_type"], check_content_type)
-    latest = now_ticks + MAX_DELAY_SECONDS * TICKS_PER_SECOND
-    dues = problems.each("deliver_at", columns["deliver_at"], lambda micros: _due(micros, latest))
+    latest = latest_due(now_ticks)
+    dues = problems.each("deliver_at", columns["deliver_at"], lambda ticks: _due(ticks, latest))
     onces = problems.each("idempotency_key", columns["idempotency_key"], once_key)
     partitions = _partitions(queue, numbers, keys, problems)
     problems.check()
@@ -97,11 +97,6 @@ class _RowProblems(Problems):
             if not body:
                 self.add(f"{index}.body", "Required")
 
-    def add(self, field: str, text: str) -> None:
-        """The first ones tell enough of a batch that is wrong throughout."""
-        if len(self._found) < MAX_BATCH_PROBLEMS:
-            super().add(field, text)
-
     def each(self, name: str, values: Sequence[Any], check: Callable[[Any], T]) -> Sequence[T | None]:
         """Values checked, None for each that is absent or wrong."""
         if values.count(None) == len(values):
@@ -124,19 +119,32 @@ class _RowProblems(Problems):
                 yield None
 
 
-def _due(micros: int, latest_ticks: int) -> int:
-    ticks = EPOCH_TICKS + micros * 10
+def _due(ticks_since_1970: int, latest_ticks: int) -> int:
+    ticks = EPOCH_TICKS + ticks_since_1970
     if ticks > latest_ticks:
         raise ValueError("more than 366 days from now")
-    return ticks
+    return max(ticks, 0)
+
+
+_TICKS_PER = {"s": TICKS_PER_SECOND, "ms": TICKS_PER_SECOND // 1000, "us": TICKS_PER_SECOND // 1_000_000}
+
+
+def _ticks(moments: Sequence[int | None], unit: str) -> Sequence[int | None]:
+    """Moments as ticks since 1970; nanoseconds count as the tick that they end in, since no message comes early."""
+    if unit == "ns":
+        return [None if moment is None else -(-moment // 100) for moment in moments]
+    return [None if moment is None else moment * _TICKS_PER[unit] for moment in moments]
 
 
 def _digest(body: bytes, *rest: Any) -> bytes:
     return hashlib.sha256(repr(rest).encode() + b"\0" + body).digest()
 
 
-def _columns(call: Call) -> tuple[dict[str, Any], int]:
-    """The values of each column that a batch may have, and how many rows there are."""
+def _columns(call: Call, limit: int) -> dict[str, Any]:
+    """The values of each column that a batch may have.
+
+    :param limit: rows that a batch may have.
+    """
     if call.media_type != ARROW:
         raise InvalidParameter(
             problems={"Content-Type": f"{quoted(call.media_type)} is not {ARROW}, the form of a batch with batch=true"}
@@ -146,37 +154,62 @@ def _columns(call: Call) -> tuple[dict[str, Any], int]:
     except ImportError as error:
         raise NotAcceptable("this server has no Arrow: install queuey[arrow] on it, or send a batch as JSON") from error
     try:
-        if any(is_packed(message.metadata.to_pybytes()) for message in pa.ipc.MessageReader.open_stream(call.body)):
-            raise InvalidParameter(
-                problems={"body": "is packed: send record batches without compression or dictionaries"}
-            )
+        _check_messages(pa, call.body)
+        _check_schema(pa, pa.ipc.open_stream(call.body).schema)
         table = pa.ipc.open_stream(call.body).read_all()
         table.validate(full=True)
     except (pa.ArrowException, OSError) as error:
         raise InvalidParameter(problems={"body": f"is not a whole Arrow IPC stream: {error}"}) from error
-    _check_columns(pa, table)
+    if len(table) > limit:
+        raise InvalidParameter(f"{len(table)} messages in one request; this server takes {limit}")
     found: dict[str, Any] = {name: Alike(None, len(table)) for name in WRITE_COLUMNS}
     for name in table.column_names:
         column = table[name]
-        if name == "deliver_at":
-            column = column.cast(pa.timestamp("us", tz="UTC")).cast(pa.int64())
-        found[name] = _bodies(column.cast(pa.binary())) if name == "body" else column.to_pylist()
-    return found, len(table)
+        if name == "body":
+            found[name] = _bodies(column.cast(pa.binary()))
+        elif name == "deliver_at":
+            found[name] = _ticks(column.cast(pa.int64()).to_pylist(), column.type.unit)
+        else:
+            found[name] = column.to_pylist()
+    return found
 
 
 def _bodies(column: Any) -> ArrowBodies:
     return ArrowBodies.of(column.chunk(0) if column.num_chunks == 1 else column.combine_chunks())
 
 
-def _check_columns(pa: Any, table: Any) -> None:
+def _check_messages(pa: Any, body: bytes) -> None:
+    """See that no batch becomes larger when it is read, and that schema and batches are read quickly (G17).
+
+    :raises InvalidParameter: a batch is compressed or has dictionaries, there are more than :data:`MAX_BATCHES`, or one
+        or the schema has more than :data:`MAX_METADATA_BYTES` of metadata.
+    """
+    for number, message in enumerate(pa.ipc.MessageReader.open_stream(body)):
+        if number > MAX_BATCHES:  # the first message is the schema
+            raise InvalidParameter(
+                problems={"body": f"has more than {MAX_BATCHES} record batches: send fewer, of more rows"}
+            )
+        if message.metadata.size > MAX_METADATA_BYTES:
+            what = "a record batch" if number else "a schema"
+            raise InvalidParameter(
+                problems={"body": f"has {what} with more than {MAX_METADATA_BYTES} bytes of metadata: send less"}
+            )
+        if is_packed(message.metadata.to_pybytes()):
+            raise InvalidParameter(
+                problems={"body": "is packed: send record batches without compression or dictionaries"}
+            )
+
+
+def _check_schema(pa: Any, schema: Any) -> None:
     """See that the columns are known ones of plain types, in which a row is never larger than what was sent.
 
     :raises InvalidParameter: they are not.
     """
-    names = table.column_names
+    names = schema.names
     if set(names) - set(WRITE_COLUMNS) or len(set(names)) < len(names) or "body" not in names:
+        given = quoted(", ".join(names[: len(WRITE_COLUMNS) + 1]))
         expected = f"expected body, and of {', '.join(WRITE_COLUMNS[1:])}"
-        raise InvalidParameter(problems={"body": f"has the columns {', '.join(names)}: {expected}"})
+        raise InvalidParameter(problems={"body": f"has {len(names)} columns, {given}: {expected}"})
     kinds = pa.types
     texts = (kinds.is_string, kinds.is_large_string)
     known = {
@@ -186,9 +219,9 @@ def _check_columns(pa: Any, table: Any) -> None:
         "deliver_at": (kinds.is_timestamp,),
     }
     problems = Problems()
-    for field in table.schema:
+    for field in schema:
         if not any(fits(field.type) for fits in known.get(field.name, texts)):
-            problems.add(field.name, f"has the type {field.type}")
+            problems.add(field.name, f"has the type {quoted(str(field.type))[1:-1]}")
     problems.check()
 
 

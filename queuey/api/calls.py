@@ -9,9 +9,10 @@ from urllib.parse import parse_qsl
 
 import orjson
 
-from queuey.errors import BadPath
+from queuey.errors import BadPath, InvalidParameter
 from queuey.model import Queue
 from queuey.security.permissions import ANONYMOUS
+from queuey.service.gate import Ticket
 
 Headers = list[tuple[str, str]]
 JSON = "application/json"
@@ -26,16 +27,24 @@ NOT_ASCII = "\ufffd"
 """Stands for a header's value that is not ASCII: no parser takes it, so that it is refused and not overlooked."""
 
 
+MAX_PARAMETERS = 100
+
+
 def parse_query(text: str) -> dict[str, str]:
     """Query parameters; the last of equal names counts, an empty value is an absent one, but for ``partitions``.
 
     :raises BadPath: bytes that are not UTF-8.
+    :raises InvalidParameter: more than 100 parameters; they are taken apart before anybody knows who asks.
 
     >>> parse_query("limit=5&since=&partitions=")
     {'limit': '5', 'partitions': ''}
     """
     if not text:
         return {}
+    if text.count("&") >= MAX_PARAMETERS:
+        raise InvalidParameter(
+            problems={"query": f"has more than {MAX_PARAMETERS} parameters: no request needs as many"}
+        )
     if "%" not in text and "+" not in text:
         pairs = [pair.partition("=")[::2] for pair in text.split("&")]
     else:
@@ -56,15 +65,16 @@ class Call:
         "below",
         "body",
         "headers",
-        "held",
         "identity",
         "in_thread",
         "length",
         "method",
         "path",
+        "peer",
         "query_string",
         "queue",
         "request_id",
+        "ticket",
         "waited_seconds",
         "waits",
     )
@@ -80,11 +90,13 @@ class Call:
         self.below = ""
         """What the path names below the queue: ids of messages, or a group."""
         self.length = 0
-        self.held = -1
-        """Bytes that the server holds for it; -1 before it was let in and after it left."""
+        self.ticket: Ticket | None = None
+        """The place and the bytes that it takes; None for the server's own pages, which take none."""
         self.body = b""
         self.identity = ANONYMOUS
         self.request_id = ""
+        self.peer = ""
+        """The address that it comes from, where its door says so: for calls about the server itself."""
         self.in_thread = False
         """A thread waits for its answer."""
         self.waits = False

@@ -6,7 +6,8 @@ import base64
 import binascii
 import hashlib
 import json
-from itertools import chain
+import re
+from itertools import chain, islice
 from typing import Any
 
 import orjson
@@ -111,19 +112,19 @@ def request_once(call: Call) -> Once | None:
     problems = Problems()
     key = problems.take("Idempotency-Key", once_key, text, "")
     problems.check()
-    asked = [call.media_type, *(call.header(name) or "" for name in _ASKED)]
+    asked = [call.header(name) or "" for name in _ASKED]
     digest = hashlib.sha256("\0".join(asked).encode() + b"\0")
     digest.update(call.body)
     return Once(key, digest.digest())
 
 
-_ASKED = ("x-ttl", "x-partition", "x-key", "x-delay", "x-deliver-at")
+_ASKED = ("content-type", "x-ttl", "x-partition", "x-key", "x-delay", "x-deliver-at")
 
 
 def batch_drafts(call: Call, queue: Queue, settings: Settings, now_ticks: int) -> list[Draft]:
     """A JSON object with a list ``messages``; any bad entry refuses the whole."""
     entries = _entries(call.body, settings.limits_max_batch_messages)
-    problems = Problems()
+    problems = Problems(MAX_BATCH_PROBLEMS)
     drafts = [_entry_draft(entry, index, queue, now_ticks, problems) for index, entry in enumerate(entries)]
     problems.check()
     for draft in drafts:
@@ -132,6 +133,7 @@ def batch_drafts(call: Call, queue: Queue, settings: Settings, now_ticks: int) -
 
 
 def _entries(raw: bytes, limit: int) -> list[Any]:
+    _check_count(raw, min(max(limit, _FEW) * PARTS_PER_MESSAGE, _FEW + len(raw) // BYTES_PER_PART))
     document = _parsed(raw)
     messages = document.get("messages") if isinstance(document, dict) else None
     if not isinstance(messages, list):
@@ -139,8 +141,32 @@ def _entries(raw: bytes, limit: int) -> list[Any]:
     if len(messages) > limit:
         raise InvalidParameter(f"{len(messages)} messages in one request; this server takes {limit}")
     if not _plain(raw, document, messages):
-        _check_slowly(raw)
+        _check_tree(raw, document)
     return messages
+
+
+PARTS_PER_MESSAGE = 32
+"""Texts, objects, lists and commas of a batch, for each message that one may have: an entry of all members has 28."""
+BYTES_PER_PART = 3
+"""Fewer have the parts of no batch: in the shortest entry each has three."""
+_FEW = 1000
+"""So many messages, or parts, are never too many."""
+_STRING = rb'"(?:[^"\\]++|\\.)*+"?+'
+"""A text, or the rest of a body that ends within one: without that, each quote in it would be tried as a beginning."""
+_STRINGS, _PARTS = re.compile(_STRING, re.DOTALL), re.compile(_STRING + rb"|[{\[,]", re.DOTALL)
+
+
+def _check_count(raw: bytes, most: int) -> None:
+    """Refuse a batch that has far more parts than a batch of messages has, before they are made.
+
+    Some bytes become a hundred times as much memory: a body of 8 MiB may hold three million empty objects.
+
+    :raises InvalidParameter: more than ``most`` texts, objects, lists and commas, those inside of texts left out.
+    """
+    if sum(map(raw.count, (b"{", b"[", b",", b'"'))) > most and any(islice(_PARTS.finditer(raw), most, None)):
+        raise InvalidParameter(
+            f"the body has more than {most} texts, objects and lists: more than its messages can have"
+        )
 
 
 def _plain(raw: bytes, document: dict[str, Any], messages: list[Any]) -> bool:
@@ -148,7 +174,7 @@ def _plain(raw: bytes, document: dict[str, Any], messages: list[Any]) -> bool:
 
     Every member has one colon, every other colon is inside of a string. So if all colons are
     accounted for by what was parsed, no member was lost to a later one of the same name. An
-    escaped colon would confuse the count and takes the slow road, as does anything nested.
+    escaped colon would confuse the count: that, and anything nested, is left to :func:`_check_tree`.
     """
     escaped = b"\\" in raw and b"\\u003" in raw  # the first look is cheap, and mostly enough
     if len(document) != 1 or escaped or not _OBJECTS.issuperset(map(type, messages)):
@@ -174,7 +200,7 @@ def json_object(raw: bytes) -> dict[str, Any]:
     document = _parsed(raw)
     if not isinstance(document, dict):
         raise InvalidParameter("the body must be a JSON object")
-    _check_slowly(raw)
+    _check_tree(raw, document)
     return document
 
 
@@ -185,31 +211,20 @@ def _parsed(raw: bytes) -> Any:
         raise InvalidParameter(f"the body is not JSON: {error}") from error
 
 
-def _check_slowly(raw: bytes) -> None:
-    """:raises InvalidParameter: a key stands twice in one object, or the nesting is too deep."""
+def _check_tree(raw: bytes, document: Any) -> None:
+    """See that no member was lost to a later one of the same name: outside of texts each member has one colon.
 
-    def members(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-        found = dict(pairs)
-        if len(found) != len(pairs):
-            raise InvalidParameter("a JSON object has the same key twice")
-        return found
-
-    try:
-        document = json.loads(raw, object_pairs_hook=members)
-    except (ValueError, RecursionError) as error:
-        raise InvalidParameter(f"the body is not JSON: {type(error).__name__}") from error
-    if _depth(document) > _MAX_DEPTH:
-        raise InvalidParameter(f"the JSON is nested more than {_MAX_DEPTH} deep")
-
-
-def _depth(value: Any) -> int:
-    depth, level = 0, [value]
+    :raises InvalidParameter: a key stands twice in one object, or the nesting is too deep.
+    """
+    members, depth, level = 0, 0, [document]
     while level:
+        if depth == _MAX_DEPTH:
+            raise InvalidParameter(f"the JSON is nested more than {_MAX_DEPTH} deep")
+        members += sum([len(item) for item in level if isinstance(item, dict)])
         level = [child for item in level for child in _children(item)]
         depth += 1
-        if depth > _MAX_DEPTH:
-            break
-    return depth
+    if members != _STRINGS.sub(b"", raw).count(b":"):
+        raise InvalidParameter("a JSON object has the same key twice")
 
 
 def _children(value: Any) -> list[Any]:

@@ -19,10 +19,12 @@ from queuey.api.reading import DEFAULT_LIMIT, MAX_LIMIT, ReadParams, answer_page
 from queuey.errors import CursorLost, Forbidden, InvalidParameter, NotAcceptable, QueueNotFound, TooManyWaiters
 from queuey.ids import ZERO_ID, MessageId
 from queuey.model import PartitionId, Queue, Span
+from queuey.promise import others_turn
 from queuey.security.permissions import Permission
 from queuey.service import Service
 from queuey.service.follow import Follower, Progress
-from queuey.service.log import ReadRequest
+from queuey.service.gate import STRANGERS
+from queuey.service.log import ROW_BYTES, TURN_ROWS, ReadRequest
 from queuey.service.watch import Watch
 
 MAX_WAIT_SECONDS = 20
@@ -58,7 +60,7 @@ async def read_live(service: Service, call: Call, queue: Queue) -> Answer:
         numbers = None if cursor.every else list(cursor.places)
         follower.progress = _progress(queue, cursor)
     else:
-        params = ReadParams.parse(call, queue, max_limit=MAX_LIMIT, with_cursor=False)
+        params = ReadParams.parse(call, queue, max_limit=MAX_LIMIT, with_cursor=False, partitions="all")
         numbers = None if params.every else [number for number, _ in params.spans if 1 <= number <= queue.partitions]
         follower.progress = Progress(low(asked.since))
     if numbers is not None and not numbers:
@@ -209,7 +211,7 @@ def _stream(
 def _watch(service: Service, call: Call, places: Sequence[tuple[Queue, int]]) -> Watch:
     queue = places[0][0]
     proven = call.identity.acting(Permission.VIEW, queue.application, queue.name)
-    readers = tuple(sorted(proven)) or (f"who reads {queue.application} and proves nothing",)
+    readers = tuple(sorted(proven)) or (STRANGERS,)
     return service.live.watch(places, readers, in_thread=call.in_thread)
 
 
@@ -222,15 +224,17 @@ class _Waiting:
         self._began = service.clock.elapsed()
 
     def __enter__(self) -> Self:
-        self._service.gate.leave(self._call.held)
-        self._call.held, self._call.waits = -1, True
+        if self._call.ticket is not None:
+            self._call.ticket.close()
+        self._call.waits = True
         return self
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        self._service.gate.return_to()
-        self._call.held, self._call.waits = 0, False
+        if self._call.ticket is not None:
+            self._call.ticket.come_back()
+        self._call.waits = False
         self._call.waited_seconds += self._service.clock.elapsed() - self._began
 
 
@@ -240,7 +244,7 @@ def _not_waited(answer: Answer) -> Answer:
 
 
 async def _poll(service: Service, call: Call, queue: Queue, seconds: int) -> Answer:
-    params = ReadParams.parse(call, queue, max_limit=DEFAULT_LIMIT)
+    params = ReadParams.parse(call, queue, max_limit=DEFAULT_LIMIT, partitions="all")
     answer, rows = await page(service, call, queue, params)
     if rows or not seconds:
         return answer
@@ -308,6 +312,7 @@ async def _page_of_several(
     progress = Progress(since.base, since.apart)
     room, more, watermark = service.settings.limits_max_answer_bytes, False, 0
     shown: list[dict[str, Any]] = []
+    told = 0
     columns = None if asked.columns is None else (*asked.columns, "queue")
     for queue in queues:
         if room <= 0:
@@ -318,10 +323,13 @@ async def _page_of_several(
             spans, asked.limit, max_bytes=room, with_bodies=wants_bodies(asked.columns), skip_corrupt=asked.skip_corrupt
         )
         answer = await service.log.read(queue, request)
-        room -= answer.size
+        room -= answer.size + ROW_BYTES * sum([len(found.messages) for _, found in answer.pages])
         watermark = min(watermark or answer.watermark, answer.watermark)
         present = entries_of(columns, queue.name)
         for number, found in answer.pages:
+            if len(shown) - told > TURN_ROWS:
+                await others_turn()
+                told = len(shown)
             more = more or found.more
             shown += [{"queue": queue.name, **entry} for entry in present(found.messages, number)]
             if found.messages:

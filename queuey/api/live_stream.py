@@ -17,6 +17,7 @@ from queuey.model import Columns, PartitionId, Queue
 from queuey.security.permissions import Permission
 from queuey.service import Service
 from queuey.service.follow import Follower, Found
+from queuey.service.gate import Ticket, payers
 from queuey.service.live import LOOK_AGAIN_SECONDS
 from queuey.service.watch import Watch
 
@@ -40,7 +41,6 @@ class LiveStream:
         "_columns",
         "_follower",
         "_form",
-        "_held",
         "_last_look",
         "_missed",
         "_notes",
@@ -50,6 +50,7 @@ class LiveStream:
         "_rows",
         "_service",
         "_several",
+        "_ticket",
         "_until",
         "_watch",
     )
@@ -82,30 +83,24 @@ class LiveStream:
         self._notes = notes
         self._opened = self._over = self._missed = self._last_look = False
         self._rows = 0
-        self._held = 0
+        self._ticket = Ticket(service.gate)
         self._check_at = self._next_check((1 + random()) / 2)  # noqa: S311 - who came together does not stay together
 
     async def more(self) -> bytes | None:
         """See :class:`queuey.api.calls.Stream`."""
-        self._give_back()
+        self._ticket.give_back()
         piece = await self._next()
         if piece is not None:
-            gate, live = self._service.gate, self._service.live
-            while not gate.hold(len(piece), owed=live.ended):
+            live, by = self._service.live, payers(self._call.identity.principals)
+            while not self._ticket.hold(len(piece), by, owed=live.ended):
                 await live.wait(self._watch, live.clock.elapsed() + _ROOM_SECONDS, whatever_comes=True)
-            self._held = len(piece)
         return piece
 
     def close(self) -> None:
         """See :class:`queuey.api.calls.Stream`."""
         self._over = True
-        self._give_back()
+        self._ticket.give_back()
         self._watch.close()
-
-    def _give_back(self) -> None:
-        held, self._held = self._held, 0
-        if held:
-            self._service.gate.give_back(held)
 
     async def _next(self) -> bytes | None:
         live = self._service.live

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 import orjson
 
 from queuey.api.arrow_drafts import arrow_drafts
-from queuey.api.calls import OCTETS, Answer, Call, Headers, Target, json_answer
+from queuey.api.calls import JSON, OCTETS, Answer, Call, Headers, Target, json_answer
 from queuey.api.drafts import (
     batch_drafts,
     check_body_size,
@@ -20,12 +20,14 @@ from queuey.api.drafts import (
     ttl_of,
 )
 from queuey.api.forms import append_answer, entries, json_page
+from queuey.api.holding import hold, holding
 from queuey.api.live import is_live, read_live
-from queuey.api.params import Problems, boolean, message_ids
+from queuey.api.params import Problems, boolean, latest_due, message_ids
 from queuey.api.reading import read
-from queuey.errors import InvalidMessageId, InvalidParameter, MessageNotFound
+from queuey.errors import InvalidMessageId, InvalidParameter, MessageNotFound, MessageTooLarge
 from queuey.model import AppendRequest, Draft, Drafts, Placed, Queue
 from queuey.service import Service
+from queuey.settings import Settings
 
 _CREATED: Headers = [("content-type", "application/json")]
 
@@ -52,6 +54,8 @@ async def append_arrow(service: Service, call: Call, target: Target) -> Answer:
     return Answer(201, append_answer(placed), headers)
 
 
+DRAFT_BYTES = 256
+"""What a message of a batch takes until it is stored, beside its body."""
 _MINIMAL = re.compile(r"(?:^|[\s,])return=minimal(?:$|[\s,;])")
 
 
@@ -60,6 +64,9 @@ async def _store(
 ) -> tuple[Sequence[Placed], Headers]:
     """Where the drafts are once they are on disk, and the answer's headers."""
     once, headers = request_once(call), list(_CREATED)
+    if batch:
+        call.body = b""  # the drafts have all of it
+        hold(service, call, len(drafts) * DRAFT_BYTES)
     if service.log.least_ttl_seconds > 1:
         _check_ttls([draft.ttl_seconds for draft in drafts], service.log.least_ttl_seconds, batch=batch)
     if not drafts:
@@ -89,20 +96,20 @@ async def read_messages(service: Service, call: Call, target: Target) -> Answer:
 
 
 async def fetch(service: Service, call: Call, target: Target) -> Answer:
-    """Messages by id, in the order asked; those not there are left out."""
+    """Messages by id, in the order asked, as far as an answer has room for them; those not there are left out."""
     queue, wanted = target.queue, message_ids(call.below)
     raw = call.accepts(OCTETS) or boolean(call.query.get("raw"))
     if raw and len(wanted) != 1:
         raise InvalidMessageId("a raw answer has one message: ask for one id")
-    found = [
-        (number, message)
-        for (number, _), message in zip(wanted, await service.log.fetch(queue, wanted), strict=True)
-        if message is not None
-    ]
-    size = sum([len(message.body) for _, message in found])
-    service.monitor.delivered(queue.application, "raw" if raw else "id", len(found), size)
-    if not raw:
-        return Answer(200, json_page([shown for number, message in found for shown in entries([message], number)]))
+    limits = service.settings
+    most, largest = limits.limits_max_answer_bytes, limits.limits_max_body_bytes
+    with holding(service, call, min(len(wanted) * largest, 2 * most)):
+        found, more = await service.log.fetch(queue, wanted, max_bytes=most, largest=largest)
+        size = sum([len(message.body) for _, message in found])
+        service.monitor.delivered(queue.application, "raw" if raw else "id", len(found), size)
+        if not raw:
+            shown = [entry for number, message in found for entry in entries([message], number)]
+            return Answer(200, json_page(shown), [("content-type", JSON), ("queuey-more", "true" if more else "false")])
     if not found:
         raise MessageNotFound
     number, message = found[0]
@@ -119,18 +126,32 @@ async def fetch(service: Service, call: Call, target: Target) -> Answer:
 async def put(service: Service, call: Call, target: Target) -> Answer:
     """One body under each of these ids, in place of what is there, if anything is."""
     queue, wanted, problems = target.queue, message_ids(call.below), Problems()
-    for number, _ in wanted:
+    latest = latest_due(service.clock.now_ticks())
+    for number, id_ in wanted:
         if number > queue.partitions:
             raise InvalidMessageId(f"partition {number} is beyond the queue's {queue.partitions}")
+        if id_.ticks > latest:
+            raise InvalidMessageId(f"the moment of {id_.hex} is more than 366 days from now")
     if not call.body:
         problems.add("body", "Required")
     check_body_size(len(call.body), service.settings)
+    _check_copies(len(call.body), len(wanted), service.settings)
     ttl, content_type = ttl_of(call, problems), content_type_of(call, problems)
     key = problems.take("key", check_key, call.query.get("key"), None)
     problems.check()
     _check_ttls([ttl], service.log.least_ttl_seconds, batch=False)
     late = await service.log.put(queue, wanted, body=call.body, content_type=content_type, key=key, ttl_seconds=ttl)
     return json_answer({"status": "ok", "late": True} if late else {"status": "ok"})
+
+
+def _check_copies(size: int, count: int, settings: Settings) -> None:
+    """:raises MessageTooLarge: a body under each of its ids makes the store write more than any other request may."""
+    limit = settings.limits_max_request_bytes
+    if size * count > limit:
+        raise MessageTooLarge(
+            f"{size} bytes under {count} ids are {size * count} bytes to store; this server takes {limit} in one request: "
+            "name fewer ids"
+        )
 
 
 async def delete(service: Service, call: Call, target: Target) -> Answer:

@@ -8,6 +8,7 @@ from typing import Any, NamedTuple
 from queuey.api.calls import Answer, Call, Target, json_answer
 from queuey.api.cursors import Cursor, format_cursor
 from queuey.api.drafts import json_object
+from queuey.api.fields import check_nothing
 from queuey.api.params import Problems, group_name, in_range, integer, moment
 from queuey.api.queues import next_link
 from queuey.ids import ZERO_ID, MessageId, format_timestamp
@@ -60,6 +61,7 @@ async def change(service: Service, call: Call, target: Target) -> Answer:
 
 async def forget(service: Service, call: Call, target: Target) -> Answer:
     """Forget a group, there or not."""
+    check_nothing(call, "this forgets the group in all partitions; PUT sets the offset of one")
     await service.offsets.forget(target.queue, _group(call))
     return json_answer({"status": "ok"})
 
@@ -98,6 +100,11 @@ def _place(text: str) -> Place:
 _ENDS = tuple(str(end.value) for end in End)
 
 
+MEMBERS = ("offsets", "generation", "reset", "to", "partitions", "preview")
+"""Of a body."""
+ENTRY_MEMBERS = ("partition", "message_id")
+
+
 class _Asked(NamedTuple):
     """What a body asks for."""
 
@@ -122,12 +129,21 @@ def _asked(body: bytes, queue: Queue) -> _Asked:
 
 
 class _Members:
-    """The members of a body; null is absent."""
+    """The members of a body. What is absent has a default; what is unknown, or null, is refused: it moves offsets."""
 
     def __init__(self, document: Mapping[str, Any], queue: Queue, problems: Problems) -> None:
-        self._document = {name: value for name, value in document.items() if value is not None}
+        self._document = document
         self._queue = queue
         self.problems = problems
+        self._check_names("", document, MEMBERS)
+        for name, value in document.items():
+            if value is None:
+                problems.add(name, "must not be null: leave it out")
+
+    def _check_names(self, prefix: str, document: Mapping[str, Any], known: Sequence[str]) -> None:
+        for name in document:  # in their order, which no set keeps
+            if name not in known:
+                self.problems.add(prefix + name[:40], f"unknown: expected {', '.join(known)}")
 
     def flag(self, name: str) -> bool:
         value = self._document.get(name, False)
@@ -173,6 +189,8 @@ class _Members:
         for index, entry in enumerate(entries):
             if not isinstance(entry, dict):
                 self.problems.add(str(index), "must be an object with a partition")
+            else:
+                self._check_names(f"{index}.", entry, ENTRY_MEMBERS)
         numbers = self._numbers("partition", [entry.get("partition") for entry in objects], each=True)
         ids = [self._id(f"{index}.message_id", entry.get("message_id")) for index, entry in enumerate(objects)]
         return dict(zip(numbers, ids, strict=True))

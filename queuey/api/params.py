@@ -17,6 +17,7 @@ MAX_IDS = 100
 """Message ids in one path."""
 MAX_PRINCIPALS = 100
 MAX_DELAY_SECONDS = 366 * 24 * 3600
+"""How far ahead a message may lie, by its delivery time or by an id that the client chose."""
 MAX_ONCE = 128
 
 _INTEGER = re.compile(r"[+-]?[0-9]{1,20}")
@@ -29,11 +30,14 @@ _DECIMAL = re.compile(r"[0-9]{1,12}(?:\.[0-9]{1,9})?")
 class Problems:
     """Gathers what is wrong, so that one answer tells all of it."""
 
-    def __init__(self) -> None:
+    def __init__(self, most: int = 1000) -> None:
+        """:param most: problems that are told; the first ones tell enough of a batch that is wrong throughout."""
         self._found: dict[str, str] = {}
+        self._most = most
 
     def add(self, field: str, text: str) -> None:
-        self._found.setdefault(field, text)
+        if len(self._found) < self._most:
+            self._found.setdefault(field, text)
 
     def take(self, field: str, parse: Callable[[str], T], text: str | None, default: T) -> T:
         """``parse(text)``, or ``default`` if it is absent; a ValueError's text becomes the field's problem."""
@@ -113,12 +117,17 @@ def seconds(text: str) -> int:
     return parse_timestamp(text) - EPOCH_TICKS
 
 
+def latest_due(now_ticks: int) -> int:
+    """The last moment at which a message may be due."""
+    return now_ticks + MAX_DELAY_SECONDS * TICKS_PER_SECOND
+
+
 def due(delay: str | None, deliver_at: str | None, now_ticks: int, problems: Problems, prefix: str = "") -> int | None:
     """The moment a message is to be readable from; None means now."""
     if delay is not None and deliver_at is not None:
         problems.add(f"{prefix}deliver_at", "give delay or deliver_at, not both")
         return None
-    latest = now_ticks + MAX_DELAY_SECONDS * TICKS_PER_SECOND
+    latest = latest_due(now_ticks)
     field = "delay" if delay is not None else "deliver_at"
 
     def parse(text: str) -> int:
@@ -182,14 +191,14 @@ def once_key(text: str) -> str:
 
 
 def message_ids(text: str) -> list[tuple[int, MessageId]]:
-    """A comma list of ``[partition:]id``; partition 1 without a prefix.
+    """A comma list of ``[partition:]id``, each once; partition 1 without a prefix.
 
     :raises InvalidMessageId: any entry that is not; more than 100.
     """
     parts = text.split(",")
     if len(parts) > MAX_IDS:
         raise InvalidMessageId(f"more than {MAX_IDS} message ids")
-    return [_message_id(part.strip(" ")) for part in parts]
+    return list(dict.fromkeys([_message_id(part.strip(" ")) for part in parts]))
 
 
 def _message_id(text: str) -> tuple[int, MessageId]:

@@ -10,8 +10,9 @@ from urllib.parse import parse_qsl, urlencode
 import orjson
 
 from queuey.api.calls import JSON, Answer, Call, Headers, Target, json_answer
+from queuey.api.fields import check_form, check_names, check_nothing, check_query
 from queuey.api.params import Problems, boolean, integer, one_of, principals, queue_name
-from queuey.errors import BadRequest
+from queuey.errors import InvalidParameter
 from queuey.ids import EPOCH_TICKS, TICKS_PER_SECOND, MessageId, format_timestamp
 from queuey.model import MAX_PARTITIONS, Consistency, Queue, QueueKind
 from queuey.promise import run
@@ -19,41 +20,76 @@ from queuey.security.permissions import Permission
 from queuey.service import Service
 from queuey.service.queues import QueueSettings
 
+SETTINGS = ("partitions", "type", "consistency", "principles")
+"""Form fields of a queue."""
 MAX_LIST = 1_000_000_000
 _PAGE = 1000
+MAX_FIELDS = 100
+"""In a form."""
+MAX_CONTENT_TYPE = 256
+"""Characters of a form's Content-Type, which holds a boundary of up to 70."""
 
 
-def form_fields(call: Call) -> dict[str, str]:
-    """Fields of a form body, urlencoded or multipart; any other content type means none, as ever.
+def form_pairs(call: Call) -> list[tuple[str, str]]:
+    """Names and values of a form body, urlencoded or multipart; a body of any other kind has none.
+
+    :raises InvalidParameter: no such form, or more fields than a form has.
+    """
+    if not call.body:
+        return []
+    try:
+        if call.media_type == "application/x-www-form-urlencoded":
+            pairs = parse_qsl(call.body.decode(), keep_blank_values=True, max_num_fields=MAX_FIELDS, errors="strict")
+        elif call.media_type == "multipart/form-data":
+            pairs = list(_parts(call))
+        else:
+            pairs = []
+    except UnicodeDecodeError as error:
+        raise InvalidParameter(problems={"body": "is a form that is not UTF-8"}) from error
+    except ValueError as error:
+        text = f"is not a form of at most {MAX_FIELDS} fields: {error}"
+        raise InvalidParameter(problems={"body": text}) from error
+    return pairs
+
+
+def _parts(call: Call) -> Iterator[tuple[str, str]]:
+    """Names and values of a multipart form.
+
+    :raises MultipartError: which is a ValueError.
+    """
+    from multipart import MultipartError, PushMultipartParser, parse_options_header
+
+    content_type = call.headers["content-type"]
+    if len(content_type) > MAX_CONTENT_TYPE:
+        raise MultipartError(f"its Content-Type is longer than {MAX_CONTENT_TYPE} characters")
+    _, options = parse_options_header(content_type)
+    if "boundary" not in options:
+        raise MultipartError("its Content-Type names no boundary")
+    name, value = "", bytearray()
+    with PushMultipartParser(
+        options["boundary"], content_length=len(call.body), max_segment_count=MAX_FIELDS, strict=True
+    ) as parser:
+        for event in parser.parse(call.body):
+            if event is None:
+                yield name, value.decode()
+            elif isinstance(event, bytes | bytearray):
+                value += event
+            elif event.header("Content-Transfer-Encoding"):
+                raise MultipartError("a part has a Content-Transfer-Encoding: send its bytes as they are")
+            else:
+                name, value = event.name, bytearray()
+
+
+def _fields(call: Call, known: Sequence[str], problems: Problems) -> dict[str, str]:
+    """The form fields of a call that makes or changes a queue.
 
     An empty value is an absent one, except that an empty ``principles`` clears the list.
     """
-    kind = (call.header("content-type") or "").partition(";")[0].strip().lower()
-    try:
-        if kind == "application/x-www-form-urlencoded":
-            pairs = parse_qsl(call.body.decode(), keep_blank_values=True, max_num_fields=1000, errors="strict")
-        elif kind == "multipart/form-data":
-            pairs = _multipart(call)
-        else:
-            pairs = []
-    except (UnicodeDecodeError, ValueError) as error:
-        raise BadRequest("the form is not UTF-8, or has more than 1000 fields") from error
+    pairs = form_pairs(call)
+    check_form(call, pairs)
+    check_names(pairs, known, problems)
+    check_query(call, known, problems)
     return {name: value for name, value in pairs if value or name == "principles"}
-
-
-def _multipart(call: Call) -> list[tuple[str, str]]:
-    from email.parser import BytesParser
-    from email.policy import HTTP
-
-    head = f"Content-Type: {call.header('content-type')}\r\n\r\n".encode()
-    document = BytesParser(policy=HTTP).parsebytes(head + call.body)
-    pairs = []
-    for part in document.walk():
-        name = part.get_param("name", header="content-disposition")
-        content = part.get_payload(decode=True)
-        if isinstance(name, str) and isinstance(content, bytes):
-            pairs.append((name, content.decode()))
-    return pairs
 
 
 def _settings(fields: dict[str, str], problems: Problems) -> QueueSettings:
@@ -67,6 +103,12 @@ def _settings(fields: dict[str, str], problems: Problems) -> QueueSettings:
     )
 
 
+def _only_new(text: str) -> bool:
+    if text != "*":
+        raise ValueError("expected *, which refuses a queue that exists")
+    return True
+
+
 def _kind(text: str) -> QueueKind:
     return QueueKind(one_of(*QueueKind)(text))
 
@@ -77,11 +119,12 @@ def _consistency(text: str) -> Consistency:
 
 async def create(service: Service, call: Call, target: Target) -> Answer:
     """Make a queue; repeating it gives the stored settings."""
-    fields, problems = form_fields(call), Problems()
+    problems = Problems()
+    fields = _fields(call, ("queue_name", *SETTINGS), problems)
     name = problems.take("queue_name", queue_name, fields.get("queue_name"), None)
     settings = _settings(fields, problems)
+    only_new = problems.take("If-None-Match", _only_new, call.header("if-none-match"), default=False)
     problems.check()
-    only_new = call.header("if-none-match") == "*"
     queue = await service.queues.create(target.application, name, settings, only_new=only_new)
     return json_answer(
         {
@@ -103,7 +146,7 @@ def _created(queue: Queue) -> float:
 async def update(service: Service, call: Call, target: Target) -> Answer:
     """Change what is named, keep the rest."""
     problems = Problems()
-    settings = _settings(form_fields(call), problems)
+    settings = _settings(_fields(call, SETTINGS, problems), problems)
     problems.check()
     queue = await service.queues.update(target.queue, settings)
     return json_answer(
@@ -121,6 +164,7 @@ async def update(service: Service, call: Call, target: Target) -> Answer:
 
 async def delete(service: Service, call: Call, target: Target) -> Answer:
     """Remove a queue with all its messages."""
+    check_nothing(call, "this removes the queue with all its messages; to remove some, name their ids in the path")
     await service.queues.delete(target.queue)
     return json_answer({"status": "ok"})
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from itertools import chain
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from google_crc32c import value as crc32c
 
@@ -16,9 +16,9 @@ from queuey.api.params import Problems, boolean, integer, moment, one_of, partit
 from queuey.errors import NotAcceptable
 from queuey.ids import MAX_ID, ZERO_ID, MessageId, format_timestamp
 from queuey.model import Queue, Span
-from queuey.promise import Promise, begin
+from queuey.promise import Promise, begin, others_turn
 from queuey.service import Service
-from queuey.service.log import ReadAnswer, ReadRequest
+from queuey.service.log import TURN_ROWS, ReadAnswer, ReadRequest
 
 DEFAULT_LIMIT = 100
 MAX_LIMIT = 1000
@@ -51,14 +51,16 @@ class ReadParams(NamedTuple):
         max_limit: int,
         with_cursor: bool = True,
         known_columns: Sequence[str] = COLUMNS,
+        partitions: str = "1",
     ) -> ReadParams:
         """:param with_cursor: False passes over a cursor.
         :param known_columns: what ``columns`` may name.
+        :param partitions: what is read if the call names none.
         :raises InvalidParameter: with every field that is wrong.
         :raises CursorLost: a cursor of another incarnation.
         """
         query = call.query
-        if not query:
+        if not query and partitions == "1":
             return _PLAIN
         problems, get = Problems(), query.get
         newest_first = (
@@ -68,15 +70,18 @@ class ReadParams(NamedTuple):
         until = problems.take("until", moment, get("until"), None)
         limit = problems.take("limit", integer(1, max_limit), get("limit"), None)
         columns = problems.take("columns", lambda text: words(text, known_columns), get("columns"), None)
-        numbers = problems.take(
-            "partitions", lambda text: partition_list(text, queue.partitions), get("partitions"), [1]
+        named = get("partitions", partitions)
+        numbers = (
+            [1]
+            if named == "1"
+            else problems.take("partitions", lambda text: partition_list(text, queue.partitions), named, [1])
         )
         cursor = get("cursor") if with_cursor else None
         if cursor is not None and ("since" in query or "partitions" in query):
             problems.add("cursor", "says where to go on in every partition: give no since and no partitions beside it")
         problems.check()
         span = _span(since, until, newest_first=newest_first)
-        every = get("partitions") == "all"
+        every = named == "all"
         spans = [(number, span) for number in numbers]
         if cursor is not None:
             places, every = parse_cursor(queue, cursor)
@@ -164,7 +169,13 @@ async def page(service: Service, call: Call, queue: Queue, params: ReadParams) -
         ),
     )
     present = entries_of(params.columns, queue.name)
-    shown = [entry for number, found in answer.pages for entry in present(found.messages, number)]
+    shown: list[dict[str, Any]] = []
+    told = 0
+    for number, found in answer.pages:
+        if len(shown) - told > TURN_ROWS:
+            await others_turn()
+            told = len(shown)
+        shown += present(found.messages, number)
     service.monitor.delivered(queue.application, "json", len(shown), answer.size)
     more = any(found.more for _, found in answer.pages)
     corrupt = sum([found.corrupt for _, found in answer.pages])

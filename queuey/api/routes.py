@@ -29,7 +29,7 @@ class Operation(NamedTuple):
     takes_body: bool = False
     """The body is a message: Content-Length is required."""
     hot: bool = False
-    """Served on the event loop where there is one; everything else there by the threads of the Pyramid door."""
+    """Served on the event loop where there is one; everything else there by a few threads."""
 
 
 class Route(NamedTuple):

@@ -12,11 +12,11 @@ import secrets
 from collections.abc import Mapping
 from itertools import count
 from time import perf_counter
-from typing import NoReturn
 
-from queuey.api.access import allowed, identify, refresh_keys
+from queuey.api.access import allowed, identify, is_known_to_be_allowed, refresh_keys
 from queuey.api.calls import JSON, Answer, Call, Target
 from queuey.api.cors import open_to, preflight
+from queuey.api.holding import hold
 from queuey.api.messages import append, append_arrow
 from queuey.api.reading import STREAM_HELD_BYTES
 from queuey.api.refusals import refusal
@@ -31,6 +31,7 @@ from queuey.errors import (
     UnsupportedEncoding,
 )
 from queuey.service import Service
+from queuey.service.gate import Ticket, payers
 
 log = logging.getLogger(__name__)
 
@@ -43,8 +44,15 @@ def _new_request_id() -> str:
     return f"{_process}{next(_counter):x}"
 
 
-_SMALL = 64 << 10
-"""Answers up to this size are not counted: the number of requests bounds them well enough."""
+_NOSNIFF = ("x-content-type-options", "nosniff")
+ANY_ID = "{id}"
+"""In place of a request's id where one answer is made for many requests."""
+SMALL = 16 << 10
+"""Answers, and bodies that come with their head, are not counted up to this size: the number of requests bounds them."""
+
+
+MAX_FORM_BYTES = 64 << 10
+"""Of a body that is no message: a form, offsets, or one that nobody asked for. It is parsed on the event loop."""
 
 
 class Desk:
@@ -59,9 +67,11 @@ class Desk:
     def open(
         self, method: str, path: str, query_string: str, headers: Mapping[str, str]
     ) -> tuple[Call, Operation | Answer]:
-        """Begin a call: find its operation and let it in, before any of its body is read.
+        """Begin a call: find its operation from its head alone.
 
-        The door must end it with :meth:`leave` once its answer is sent.
+        Then the door calls :meth:`ask` before it waits for a body, :meth:`receive` for what comes of it,
+        :meth:`enter` once the call is whole, and :meth:`answer`. It must end the call with :meth:`leave` once the
+        answer is sent.
 
         :param path: with its escapes decoded, as :func:`~queuey.api.routes.decode_path` does.
         :returns: the call, and its operation or already its refusal.
@@ -79,8 +89,9 @@ class Desk:
                 operation = variant(operation, call.query)
             length = self._announced_length(call, operation)
             if call.application:  # the server's own pages take no body, and are wanted most when it is full
-                self._enter(call)
-                call.length = length
+                call.ticket = Ticket(self._gate)
+                if method not in ("GET", "HEAD"):
+                    call.length = length
         except QueueyError as error:
             return call, self._finish(call, "none", self._refuse(call, error), perf_counter())
         return call, operation
@@ -102,9 +113,10 @@ class Desk:
         if len(text) > _LENGTH_DIGITS or not text.isascii() or not text.isdecimal():
             raise InvalidParameter(problems={"Content-Length": "must be a plain decimal number"})
         batch = operation.function is append_arrow or (operation.function is append and call.media_type == JSON)
-        one_message = operation.takes_body and not batch
         limits = self.service.settings
-        limit = limits.limits_max_body_bytes if one_message else limits.limits_max_request_bytes
+        limit = limits.limits_max_request_bytes
+        if not batch:
+            limit = limits.limits_max_body_bytes if operation.takes_body else min(limit, MAX_FORM_BYTES)
         length = int(text)
         if length > limit:
             raise MessageTooLarge(f"the request's body is {text} bytes; this server takes {limit}")
@@ -114,64 +126,116 @@ class Desk:
         """Serve a call whose body was read."""
         began = perf_counter()
         try:
-            answer = await self._serve(operation, call)
+            target = await self._admit(operation, call) if call.application else Target()
+            answer = await operation.function(self.service, call, target)
             size = len(answer.body) if answer.chunks is None else STREAM_HELD_BYTES
-            if size > _SMALL:
+            if size > SMALL:
                 # A write that was carried out is never answered with a refusal (G10).
-                self._hold(call, size, owed=call.method not in ("GET", "HEAD"))
-        except QueueyError as error:
-            if operation.function in (append, append_arrow):
-                self.service.monitor.count("queuey_appends_refused", 1, error.code)
-            answer = self._refuse(call, error)
-        except Exception:
-            log.exception("request %s failed", call.request_id)  # and go on: the others have done nothing wrong
-            answer = self._refuse(call, QueueyError(f"the server failed; its log has more under {call.request_id}"))
+                hold(self.service, call, size, owed=call.method not in ("GET", "HEAD"))
+        except Exception as error:  # noqa: BLE001 - and go on: the others have done nothing wrong
+            answer = self._failed(operation, call, error)
         return self._finish(call, operation.route, answer, began)
 
-    def _enter(self, call: Call) -> None:
-        if not self._gate.enter():
-            self._throttled()
-        call.held = 0
+    def need_not_ask(self, operation: Operation, call: Call) -> bool:
+        """Whether :meth:`ask` would find at once that this call is allowed."""
+        return is_known_to_be_allowed(self.service, call, operation.permission)
+
+    async def ask(self, operation: Operation, call: Call) -> Answer | None:
+        """Find the caller and the caller's permission from the head alone: the body of a refused call is not taken.
+
+        :meth:`answer` asks again, for a body may take long and much can change meanwhile.
+
+        :returns: the refusal, if it is refused.
+        """
+        began = perf_counter()
+        try:
+            await self._admit(operation, call)
+        except Exception as error:  # noqa: BLE001 - as in answer
+            return self._finish(call, operation.route, self._failed(operation, call, error), began)
+        return None
+
+    def enter(self, call: Call) -> Answer | None:
+        """Let a call in whose body is here.
+
+        :returns: its refusal, if there is no place.
+        """
+        if call.ticket is None or call.ticket.enter():
+            return None
+        self.service.monitor.count("queuey_throttled", 1, "in_flight")
+        return self._finish(call, "none", self._refuse(call, Throttled()), perf_counter())
+
+    def refused_alike(self) -> Answer | None:
+        """The refusal of a call that comes while the server is full, made once for all of them.
+
+        Its request id is :data:`ANY_ID`. None where each answer says something of its own.
+        """
+        if self._origins:
+            return None
+        call = Call("", "", "", {})
+        call.request_id = ANY_ID
+        answer = self._refuse(call, Throttled())
+        answer.headers += (("x-request-id", ANY_ID), _NOSNIFF)
+        return answer
+
+    def refused_at_once(self, method: str, request_id: str | None) -> str:
+        """A call was refused by :meth:`refused_alike`; its request id."""
+        monitor = self.service.monitor
+        monitor.count("queuey_throttled", 1, "in_flight")
+        monitor.request("none", method, Throttled.status, 0.0)
+        return request_id if request_id and _REQUEST_ID.fullmatch(request_id) else _new_request_id()
 
     def receive(self, call: Call, size: int) -> Answer | None:
-        """So many more bytes of a call's body are here: its refusal, if there is no room for them.
+        """Count ``size`` more bytes of a call's body that are here.
 
-        An announced length takes no room: who announces much and sends little keeps nobody else out.
+        An announced length takes no room: a client that announces much and sends little keeps nobody else out.
+
+        :returns: the refusal, if there is no room for them.
         """
         try:
-            self._hold(call, size)
+            hold(self.service, call, size)
         except Throttled as error:
             return self._broken_off(call, error)
         return None
 
-    def _hold(self, call: Call, size: int, *, owed: bool = False) -> None:
-        if call.held < 0:
-            return
-        if not self._gate.hold(size, owed=owed):
-            self._throttled()
-        call.held += size
+    def hand_over(self, call: Call, size: int) -> bool:
+        """A call's answer is made, and its client has yet to take it: from now on it takes no place, only its bytes.
 
-    def _throttled(self) -> NoReturn:
-        self.service.monitor.count("queuey_throttled", 1, "in_flight")
-        raise Throttled
+        :param size: of the body, which was counted by :meth:`answer` if it is large.
+        :returns: whether there is room for it.
+        """
+        small = call.ticket is None or size <= SMALL
+        ticket = call.ticket = call.ticket or Ticket(self._gate)  # the server's own pages can be large as well
+        ticket.give_up_place()
+        return not small or ticket.hold(size, payers(call.identity.principals), owed=call.method not in ("GET", "HEAD"))
+
+    def payer(self, call: Call) -> str:
+        """The payer of a call's time: an application whose key is known, or all others together."""
+        identity = self.service.recent.get(call.headers.get("authorization", ""), call.identity)
+        return payers(identity.principals)[-1]
 
     def leave(self, call: Call) -> None:
         """A call's answer is sent, or nobody waits for it any more. May be repeated."""
-        if call.held >= 0:
-            self._gate.leave(call.held)
-            call.held = -1
+        if call.ticket is not None:
+            call.ticket.close()
 
-    async def _serve(self, operation: Operation, call: Call) -> Answer:
+    async def _admit(self, operation: Operation, call: Call) -> Target:
+        """Identity, application, queue, permission."""
         service, application = self.service, call.application
-        if not application:
-            return await operation.function(service, call, Target())
         if service.keys.stale:
             await refresh_keys(service)
         if not service.keys.knows(application):
             raise ApplicationNotFound
         call.identity = identify(service, call.headers.get("authorization", ""))
         queue = await allowed(service, call.identity, operation.permission, application, call.queue)
-        return await operation.function(service, call, Target(application, queue))
+        return Target(application, queue)
+
+    def _failed(self, operation: Operation, call: Call, error: Exception) -> Answer:
+        if not isinstance(error, QueueyError):
+            log.error("request %s failed", call.request_id, exc_info=error)
+            error = QueueyError(f"the server failed; its log has more under {call.request_id}")
+        elif operation.function in (append, append_arrow):
+            self.service.monitor.count("queuey_appends_refused", 1, error.code)
+        return self._refuse(call, error)
 
     def cut_short(self, call: Call, got: int) -> Answer:
         """The body ended before its announced length: nothing of it is used (G6)."""
@@ -184,7 +248,8 @@ class Desk:
         call = Call("", "", "", {})
         call.request_id = _new_request_id()
         if error.retriable:
-            self.service.monitor.count("queuey_throttled", 1, "connections")
+            limit = "in_flight" if isinstance(error, Throttled) else "connections"
+            self.service.monitor.count("queuey_throttled", 1, limit)
         return self._broken_off(call, error)
 
     def _broken_off(self, call: Call, error: QueueyError) -> Answer:
@@ -202,7 +267,7 @@ class Desk:
         """What every answer has, whatever it says."""
         if self._origins:
             open_to(answer, call, self._origins)
-        answer.headers += (("x-request-id", call.request_id), ("x-content-type-options", "nosniff"))
+        answer.headers += (("x-request-id", call.request_id), _NOSNIFF)
         took = perf_counter() - began - call.waited_seconds
         self.service.monitor.request(route, call.method, answer.status, took)
         if self._log_requests:

@@ -2,16 +2,21 @@
 
 from __future__ import annotations
 
+import hmac
+from functools import cache
 from importlib.resources import files
+from ipaddress import IPv6Address, ip_address
 from math import nan
 
 from queuey import __version__
 from queuey.api.calls import JSON, Answer, Call, Target, json_answer
-from queuey.errors import ClockUnsafe, StorageUnavailable
+from queuey.errors import ClockUnsafe, Forbidden, StorageUnavailable
 from queuey.model import Consistency
 from queuey.service import Service
 
 _TEXT = "text/plain; charset=utf-8"
+_OF_PROXIES = ("x-forwarded-for", "forwarded", "x-real-ip", "via")
+"""Headers by which a proxy says that it passes on a request."""
 
 
 async def heartbeat(service: Service, call: Call, target: Target) -> Answer:
@@ -34,7 +39,17 @@ async def version(service: Service, call: Call, target: Target) -> Answer:
 
 
 async def metrics(service: Service, call: Call, target: Target) -> Answer:
-    """Counters in the Prometheus text form."""
+    """Counters in the Prometheus text form. They name applications and tell how busy each is.
+
+    :raises Forbidden: they are for whoever has the token, or without one for this machine itself.
+    """
+    token: str = service.settings.metrics_token
+    if token and not _has_token(call, token):
+        raise Forbidden("This server gives its metrics only with Authorization: Bearer and its [metrics] token.")
+    if not token and not _is_from_here(call):
+        raise Forbidden(
+            "This server gives its metrics only to its own machine: set [metrics] token to ask from elsewhere."
+        )
     monitor = service.monitor
     messages = service.stores.messages
     try:
@@ -48,6 +63,28 @@ async def metrics(service: Service, call: Call, target: Target) -> Answer:
     return Answer(200, monitor.exposition(), [("content-type", "text/plain; version=0.0.4; charset=utf-8")])
 
 
+def _has_token(call: Call, token: str) -> bool:
+    scheme, _, given = call.headers.get("authorization", "").partition(" ")
+    return scheme.lower() == "bearer" and hmac.compare_digest(given.strip().encode(), token.encode())
+
+
+def _is_from_here(call: Call) -> bool:
+    """Whether a program of this machine asks, for itself. A proxy here says that it asks for others."""
+    if not call.peer or any(name in call.headers for name in _OF_PROXIES):
+        return False
+    try:
+        address = ip_address(call.peer.partition("%")[0])
+    except ValueError:  # the name of a Unix socket, which a WSGI server may give: a proxy's, most of the time
+        return False
+    mapped = address.ipv4_mapped if isinstance(address, IPv6Address) else None
+    return (mapped or address).is_loopback
+
+
 async def openapi(service: Service, call: Call, target: Target) -> Answer:
     """This API's description."""
-    return Answer(200, (files("queuey.api") / "openapi.json").read_bytes(), [("content-type", JSON)])
+    return Answer(200, _description(), [("content-type", JSON)])
+
+
+@cache
+def _description() -> bytes:
+    return (files("queuey.api") / "openapi.json").read_bytes()

@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 from queuey.api.calls import Answer, Call, Target, json_answer
+from queuey.api.fields import check_form, check_names
 from queuey.api.params import Problems, integer, principal, queue_name, words
-from queuey.api.queues import form_fields
+from queuey.api.queues import form_pairs
 from queuey.errors import Forbidden, InvalidParameter, NotFound
 from queuey.ids import format_timestamp
-from queuey.security.permissions import VERBS, Permission, may_mint
+from queuey.security.permissions import VERBS, Permission, key_behind, may_mint
 from queuey.service import Service
 
+FIELDS = ("principal", "queues", "verbs", "life")
+"""Form fields of a request for a token."""
 MAX_QUEUES = 100
 """In one token, which has to fit into a header."""
 
@@ -19,7 +22,8 @@ async def mint(service: Service, call: Call, target: Target) -> Answer:
     tokens = service.trust.tokens
     if tokens is None:
         raise NotFound("This server makes no tokens: its settings have no [tokens] keys.")
-    fields, problems = form_fields(call), Problems()
+    problems = Problems()
+    fields = _fields(call, problems)
     wanted = problems.take("principal", principal, fields.get("principal"), None)
     queues = problems.take("queues", _queue_names, fields.get("queues"), None)
     verbs = problems.take("verbs", _verbs, fields.get("verbs"), None)
@@ -28,7 +32,8 @@ async def mint(service: Service, call: Call, target: Target) -> Answer:
     who = wanted or _only(call.identity.acting(Permission.MINT, target.application))
     if not may_mint(call.identity, target.application, who):
         raise Forbidden
-    minted = tokens.mint(who, target.application, queues=queues, verbs=verbs, life_seconds=life)
+    by = key_behind(call.identity, target.application, who)
+    minted = tokens.mint(who, target.application, queues=queues, verbs=verbs, life_seconds=life, by=by)
     grant = minted.grant
     return json_answer(
         {
@@ -45,6 +50,19 @@ async def mint(service: Service, call: Call, target: Target) -> Answer:
         201,
         [("cache-control", "no-store")],
     )
+
+
+def _fields(call: Call, problems: Problems) -> dict[str, str]:
+    """The form fields: each one left out widens the token, so none counts as left out that was sent in some form."""
+    if call.query_string:
+        raise InvalidParameter(problems={"query": f"takes no parameters: send {', '.join(FIELDS)} as form fields"})
+    pairs = form_pairs(call)
+    check_form(call, pairs)
+    check_names(pairs, FIELDS, problems)
+    for name, value in pairs:
+        if not value:
+            problems.add(name, "empty: leave the field out to ask for no restriction")
+    return dict(pairs)
 
 
 def _only(principals: frozenset[str]) -> str:

@@ -26,6 +26,7 @@ from queuey.monitor import Monitor
 from queuey.promise import Promise
 from queuey.service.activity import TELL_SECONDS, Activities
 from queuey.service.arrivals import Arrivals
+from queuey.service.gate import STRANGERS
 from queuey.service.watch import Place, Watch
 from queuey.settings import Settings
 from queuey.storage import MessageStore
@@ -58,6 +59,7 @@ class Live:
         self._most_by_kind: Mapping[str, int] = {
             "user": settings.limits_max_waiters_per_user,
             "application": settings.limits_max_waiters_per_application,
+            STRANGERS: self._most * settings.limits_max_waiters_strangers_percent // 100,
         }
         self._waiters = 0
         self._in_threads = 0
@@ -106,10 +108,11 @@ class Live:
                 "threads", f"{self._most_in_threads} of this server's threads wait for readers, and no more may"
             )
         for reader in readers:
-            kind = "user" if reader.startswith(("bid:", "oidc:")) else "application"
+            kind = _kind(reader)
             most = self._most_by_kind[kind]
             if self._by_reader[reader] >= most:
-                self._refuse(kind, f"{reader} has {most} waiting readers on this server, and no more may be")
+                have = "readers without a credential have" if kind == STRANGERS else f"{reader} has"
+                self._refuse(kind, f"{have} {most} waiting readers on this server, and no more may be")
         self._waiters += 1
         self._in_threads += in_thread
         self._by_reader.update(readers)
@@ -387,6 +390,13 @@ class Live:
                 rest = min(rest, self._activities.work(self.heard, somebody_waits=bool(self._places)))
             self._sooner.wait(max(rest, STEP_SECONDS) if rest < inf else None)
             self._sooner.clear()
+
+
+def _kind(reader: str) -> str:
+    """Whose limit a reader counts against."""
+    if reader == STRANGERS:
+        return STRANGERS
+    return "user" if reader.startswith(("bid:", "oidc:")) else "application"
 
 
 def _keep_all(promises: Iterable[Promise[None]]) -> None:

@@ -39,10 +39,12 @@ class QueueSettings:
 class _Known:
     """A queue at hand."""
 
-    __slots__ = ("aged", "asked", "queue", "until")
+    __slots__ = ("aged", "asked", "queue", "since", "until")
 
     def __init__(self, queue: Queue, since: float, trusted: float) -> None:
         self.queue = queue
+        self.since = since
+        """The elapsed time at which its look-up began."""
         self.until = since + trusted
         """The elapsed time up to which it may be used."""
         self.aged = since + _AGED * trusted
@@ -85,22 +87,45 @@ class Queues:
     async def find(self, application: str, name: str) -> Queue | None:
         """The queue, or None."""
         queue = self.cached(application, name)
-        if queue is not None:
-            return queue
+        return queue if queue is not None else await self.look_anew(application, name)
+
+    async def look_anew(self, application: str, name: str) -> Queue | None:
+        """The queue as the store has it, or None; from now on it is at hand."""
         known = self._cache.get((application, name))
         if known is not None:
             known.asked = True
         self._monitor.count("queuey_queue_cache", 1, "miss")
+        return await self._look_up(application, name)
+
+    async def _look_up(self, application: str, name: str) -> Queue | None:
         changes, since = self._changes, self._clock.elapsed()
         queue = await self._metadata.find_queue(application, name)
         if queue is not None and changes == self._changes:
             self._remember(queue, since)
         return queue
 
-    async def is_there(self, queue: Queue) -> bool:
-        """Whether this incarnation is stored now, whatever is at hand."""
-        found = await self._metadata.find_queue(queue.application, queue.name)
-        return found is not None and found.uuid == queue.uuid
+    async def is_there(self, queue: Queue, settled_seconds: float) -> bool:
+        """Whether nobody can have been told yet that this incarnation is removed (G9).
+
+        A removal is answered no sooner than the trusted time and ``settled_seconds`` after it was decided. So a
+        look-up that began within that time and found the queue proves it; without one the store is asked.
+
+        :param settled_seconds: 0 where appends are not measured: then the store's answer counts however late it comes.
+        :raises OutcomeUnknown: the answer of the store took longer than that.
+        """
+        known = self._cache.get((queue.application, queue.name))
+        if known is not None and known.queue.uuid == queue.uuid and self._is_recent(known.since, settled_seconds):
+            return True
+        since = self._clock.elapsed()
+        found = await self._look_up(queue.application, queue.name)
+        if found is None or found.uuid != queue.uuid:
+            return False
+        if settled_seconds and not self._is_recent(since, settled_seconds):
+            raise OutcomeUnknown
+        return True
+
+    def _is_recent(self, since: float, settled_seconds: float) -> bool:
+        return self._clock.elapsed() - since < self._trusted + settled_seconds
 
     def _remember(self, queue: Queue, since: float) -> None:
         self._cache[queue.application, queue.name] = _Known(queue, since, self._trusted)

@@ -126,6 +126,9 @@ def json_cases() -> Iterator[Case]:
         "depth over 32": deep(33),
         "depth far over 32": deep(100_000),
         "10,001 entries": too_many,
+        "three million objects beside messages": '{"messages": [{"body":"a"}], "x": [' + "{}," * 2_700_000 + "{}]}",
+        "three million objects as messages": '{"messages": [' + "{}," * 2_700_000 + "{}]}",
+        "many lists in an entry": '{"messages": [{"body":"a","x":[' + "[]," * 200_000 + "[]]}]}",
         "lone surrogate": '{"messages": [{"body": "\\ud800"}]}',
         "lone surrogate in a key": '{"messages": [], "\\udfff": 1}',
         "trailing text": '{"messages": []} x',
@@ -278,7 +281,7 @@ def test_a_queue_created_again_is_told_as_stored(server: Server) -> None:
 
 def ask(door: Door, method: str, target: bytes) -> tuple[int, dict[str, Any]]:
     """A request whose target no URL library would send; status and JSON."""
-    connection = http.client.HTTPConnection("127.0.0.1", door.port, timeout=30)
+    connection = http.client.HTTPConnection("127.0.0.1", door.port, timeout=90)
     try:
         connection.putrequest(method, target.decode("latin-1"), skip_accept_encoding=True)
         for name, value in authorization(APPLICATIONS["queuey"][0]).items():

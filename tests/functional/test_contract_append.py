@@ -9,6 +9,7 @@ import uuid
 from decimal import Decimal
 
 import pytest
+import requests
 
 from tests.functional.client import Server, refused
 
@@ -165,6 +166,20 @@ def test_an_empty_batch_is_201_and_an_empty_list(server: Server) -> None:
     assert (answer.status_code, answer.json()) == (201, {"status": "ok", "messages": []})
 
 
+@pytest.mark.parametrize("other", ["text/plain; charset=latin-1", "text/html", "TEXT/plain;charset=utf-8"])
+def test_a_repeat_under_an_idempotency_key_has_the_same_content_type(server: Server, other: str) -> None:
+    name = server.queue()
+
+    def post(content_type: str) -> requests.Response:
+        return server.post(name, b"\xe9", idempotency_key="once", content_type=content_type)
+
+    assert post("text/plain; charset=utf-8").status_code == 201
+
+    refused(post(other), 422, "KeyReused")
+    assert post("text/plain; charset=utf-8").headers["Idempotency-Replayed"] == "true"
+    assert len(server.read(name)) == 1
+
+
 def test_a_batch_takes_2000_entries(server: Server) -> None:
     name = server.queue()
 
@@ -172,6 +187,21 @@ def test_a_batch_takes_2000_entries(server: Server) -> None:
 
     assert len({message["key"] for message in added}) == 2000
     assert server.info(name)["depth"] == 2000
+
+
+def test_what_is_inside_of_bodies_does_not_count_as_values_of_a_batch(server: Server) -> None:
+    name = server.queue()
+    body = json.dumps({"a": ['"', "\\", {"b": []}]}) * 10_000
+
+    server.add_batch(name, {"body": body}, {"body": "," * 500_000}, {"body": "[{" * 250_000})
+
+    assert server.bodies(name) == [body, "," * 500_000, "[{" * 250_000]
+
+
+def test_a_batch_that_is_wrong_throughout_is_told_so_briefly(server: Server) -> None:
+    answer = server.post_batch(server.queue(), *[5] * 10_000)
+
+    refused(answer, 400, *map(str, range(20)))
 
 
 def test_a_batch_takes_null_and_numeric_text_and_ignores_unknown_members(server: Server) -> None:

@@ -104,6 +104,28 @@ def test_a_message_is_delivered_at_its_time(server: Server) -> None:
     assert server.read(name) == []
 
 
+@pytest.mark.parametrize("zone", [None, "UTC"])
+@pytest.mark.parametrize(
+    ("unit", "per_second", "fraction"), [("s", 1, 0), ("ms", 10**3, 10**4), ("us", 10**6, 10), ("ns", 10**9, 1)]
+)
+def test_a_time_of_any_unit_is_taken_and_none_is_early(
+    server: Server, unit: str, per_second: int, fraction: int, zone: str | None
+) -> None:
+    """Pandas sends nanoseconds, of which a hundred are the least step of an id."""
+    name, second = server.queue(), int(time.time()) + 3600
+    moment = second * per_second + (unit != "s")
+
+    answer = post(server, name, stream(body=["x"], deliver_at=pa.array([moment], pa.timestamp(unit, zone))))
+
+    assert [placed["timestamp"] for placed in answer.json()["messages"]] == [f"{second}.{fraction:07}"]
+
+
+def test_a_time_that_no_other_unit_holds_is_refused(server: Server) -> None:
+    name, times = server.queue(), pa.array([1 << 62], pa.timestamp("s"))
+
+    refused(post(server, name, stream(body=["x"], deliver_at=times)), 400, "0.deliver_at")
+
+
 def test_an_empty_batch_stores_nothing(server: Server) -> None:
     assert post(server, server.queue(), stream(body=pa.array([], pa.binary()))).json()["messages"] == []
 
@@ -161,6 +183,23 @@ def test_what_would_grow_when_it_is_read_is_refused(server: Server, data: bytes)
     assert server.read(name) == []
 
 
+def chunked(rows: int, size: int) -> bytes:
+    table = pa.table({"body": ["x"] * rows})
+    out = pa.BufferOutputStream()
+    with pa.ipc.new_stream(out, table.schema) as writer:
+        writer.write_table(table, max_chunksize=size)
+    return bytes(out.getvalue())
+
+
+def test_a_thousand_record_batches_are_taken_and_one_more_is_not(server: Server) -> None:
+    name = server.queue()
+
+    refused(post(server, name, chunked(1001, 1)), 400, "body")
+    assert server.read(name) == []
+
+    assert len(post(server, name, chunked(2000, 2)).json()["messages"]) == 2000
+
+
 @pytest.mark.parametrize("end", [0, 1, 100, -1, -9])
 def test_a_stream_that_is_none_or_was_cut_is_refused(server: Server, end: int) -> None:
     name = server.queue()
@@ -187,3 +226,19 @@ def test_without_batch_an_arrow_stream_is_one_message_like_any_other_bytes(serve
 
     (entry,) = server.read(name)
     assert base64.b64decode(entry["body"]) == data
+
+
+@pytest.mark.parametrize("columns", [20_000, 1])
+def test_a_schema_is_not_taken_apart_without_bound(server: Server, columns: int) -> None:
+    """Neither of many columns, nor of one of a type with many parts."""
+    parts = [(f"c{number}", pa.int8()) for number in range(20_000)]
+    schema = pa.schema(parts if columns > 1 else [("body", pa.struct(parts))])
+    out = pa.BufferOutputStream()
+    with pa.ipc.new_stream(out, schema):
+        pass
+
+    answer = post(server, server.queue(), bytes(out.getvalue()))
+
+    refused(answer, 400, "body")
+    assert "metadata" in answer.text
+    assert len(answer.text) < 1000

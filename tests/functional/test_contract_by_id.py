@@ -6,6 +6,10 @@ import uuid
 
 import pytest
 
+from queuey.clock import SystemClock
+from queuey.ids import MAX_TICKS, TICKS_PER_SECOND, MessageId, tail_from_low
+from queuey.model import MAX_TTL_SECONDS
+from queuey.storage.cassandra_buckets import tail_for
 from tests.functional.client import Server, refused
 
 VERSION_1 = "1f9f6640e56711f189bf02fc00000001"
@@ -92,6 +96,30 @@ def test_a_malformed_list_is_refused(server: Server, method: str, ids: str) -> N
     assert server.everything(name) == []
 
 
+def test_an_id_that_is_named_twice_comes_once(server: Server) -> None:
+    name = server.queue()
+    first, second = server.fill(name, "a", "b")
+
+    found = server.fetch(name, ",".join([second, first, f"1:{second}", *[first] * 97]))
+
+    assert [message["body"] for message in found] == ["b", "a"]
+
+
+def test_an_answer_of_many_large_messages_is_cut_and_says_so(server: Server) -> None:
+    name, mib = server.queue(), 1 << 20
+    ids = [server.add(name, bytes([letter]) * mib)["key"] for letter in b"abcde"]
+
+    answer = server.call("GET", name, ",".join([VERSION_1, *ids]))
+    found = [message["message_id"] for message in answer.json()["messages"]]
+    rest = server.call("GET", name, ",".join(ids[len(found) :]))
+
+    assert answer.headers["Queuey-More"] == "true"
+    assert 1 <= len(found) <= 4
+    assert found == ids[: len(found)]
+    assert rest.headers["Queuey-More"] == "false"
+    assert [message["message_id"] for message in rest.json()["messages"]] == ids[len(found) :]
+
+
 @pytest.mark.parametrize("method", ["GET", "DELETE"])
 def test_100_ids_are_taken_and_101_refused(server: Server, method: str) -> None:
     name = server.queue()
@@ -142,6 +170,26 @@ def test_put_of_an_id_in_the_future_is_not_late(server: Server) -> None:
     assert server.fetch(name, future)[0]["body"] == "x"
 
 
+@pytest.mark.parametrize("level", range(4))
+def test_put_takes_ids_from_the_first_moment_to_366_days_ahead(server: Server, level: int) -> None:
+    """On Cassandra an id's level says how wide the bucket is that its message lies in."""
+    name = server.queue()
+    now, tail = SystemClock().now_ticks(), tail_for(level, tail_from_low(0b10 << 62 | 7))
+    longest = {"X-TTL": str(MAX_TTL_SECONDS)}
+    first, last, beyond = (
+        MessageId(ticks, tail).hex
+        for ticks in (0, now + (366 * 86_400 - 60) * TICKS_PER_SECOND, now + (366 * 86_400 + 60) * TICKS_PER_SECOND)
+    )
+
+    assert server.call("PUT", name, first, data=b"x", headers=longest).json() == {"status": "ok", "late": True}
+    assert server.call("PUT", name, last, data=b"x", headers=longest).json() == {"status": "ok"}
+    for ids in (beyond, f"{last},{beyond}", MessageId(MAX_TICKS, tail).hex):
+        told = refused(server.call("PUT", name, ids, data=b"x"), 400, "InvalidMessageID")
+        assert "is more than 366 days from now" in told["InvalidMessageID"]
+    assert [message["message_id"] for message in server.fetch(name, f"{first},{last},{beyond}")] == [first, last]
+    assert server.bodies(name) == ["x"]
+
+
 def test_put_stores_one_body_under_every_id(server: Server) -> None:
     name = server.queue(partitions=2)
     (in_one,) = server.fill(name, "a")
@@ -150,6 +198,17 @@ def test_put_stores_one_body_under_every_id(server: Server) -> None:
     server.call("PUT", name, f"{in_one},2:{in_two}", data=b"same")
 
     assert server.bodies(name, partitions="1,2") == ["same", "same"]
+
+
+def test_put_stores_no_more_than_a_request_may_carry(server: Server) -> None:
+    name = server.queue()
+    ids = server.fill(name, *"abcdefghi")
+    body = b"x" * (1 << 20)
+
+    refused(server.call("PUT", name, ",".join(ids), data=body), 413, "MessageTooLarge")
+    assert server.bodies(name) == [*"abcdefghi"]
+
+    assert server.call("PUT", name, ",".join(ids[1:]), data=body).status_code == 200
 
 
 def test_put_takes_the_raw_body_of_any_content_type(server: Server) -> None:

@@ -12,6 +12,7 @@ from queuey.ids import MessageId
 from tests.functional.client import Json, Server, refused
 
 GREATEST = (1 << 63) - 1
+STEP = 1 << 40
 
 
 def put(server: Server, queue: str, body: Any, group: str = "mail") -> requests.Response:
@@ -136,11 +137,14 @@ def test_an_offset_goes_back_only_by_a_reset(server: Server) -> None:
     assert ids(claim(server, name, 1, generation=6)) == {1: first}
 
 
-def test_generations_are_whole_numbers_up_to_2_to_the_63(server: Server) -> None:
+def test_a_generation_rises_by_2_to_the_40_at_once(server: Server) -> None:
     name = server.queue()
 
-    assert claim(server, name, 1, generation=GREATEST)[0]["generation"] == GREATEST
-    assert show(server, name)[0]["generation"] == GREATEST
+    refused(put(server, name, {"offsets": ONE, "generation": GREATEST}), 400, "generation")
+    assert claim(server, name, 1, generation=STEP)[0]["generation"] == STEP
+    refused(put(server, name, {"offsets": ONE, "generation": 2 * STEP + 1}), 400, "generation")
+    assert claim(server, name, 1, generation=2 * STEP)[0]["generation"] == 2 * STEP
+    assert show(server, name)[0]["generation"] == 2 * STEP
 
 
 # Resetting
@@ -342,6 +346,14 @@ ONE = [{"partition": 1, "message_id": ID}]
         ({"reset": True, "to": "end", "partitions": [3]}, ["partitions"]),
         ({"reset": True, "to": "end", "partitions": [1, 1]}, ["partitions"]),
         ({"reset": True, "to": "end", "partitions": "all"}, ["partitions"]),
+        ({"reset": True, "to": "end", "preview": None}, ["preview"]),
+        ({"reset": True, "to": "end", "partitions": None}, ["partitions"]),
+        ({"reset": None, "offsets": ONE}, ["reset"]),
+        ({"offsets": ONE, "generation": None}, ["generation"]),
+        ({"reset": True, "to": "end", "partition": [1]}, ["partition"]),
+        ({"reset": True, "to": "end", "dry_run": True}, ["dry_run"]),
+        ({"offsets": ONE, "generaton": 3}, ["generaton"]),
+        ({"offsets": [{"partition": 1, "message-id": ID}]}, ["0.message-id"]),
         ([], ["InvalidParameter"]),
         ("x", ["InvalidParameter"]),
     ],

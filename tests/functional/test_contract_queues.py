@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 import time
 from concurrent.futures import ThreadPoolExecutor
+from typing import Any
 
 import pytest
 
@@ -48,26 +49,88 @@ def test_create_takes_multipart_forms(server: Server) -> None:
     assert answer.json()["partitions"] == 3
 
 
-def test_create_ignores_the_query_string(server: Server) -> None:
-    answer = server.call("POST", params={"queue_name": "from-the-query", "partitions": "7"})
-
-    assert answer.status_code == 201
-    assert answer.json()["queue_name"] != "from-the-query"
-    assert answer.json()["partitions"] == 1
+PART = b'--b\r\nContent-Disposition: form-data; name="queue_name"\r\n'
+MULTIPART = "multipart/form-data; boundary=b"
+URLENCODED = "application/x-www-form-urlencoded"
 
 
-@pytest.mark.parametrize("content_type", ["application/json", "text/plain", "application/octet-stream", None])
-def test_create_with_another_content_type_has_no_fields(server: Server, content_type: str | None) -> None:
-    headers = {"Content-Type": content_type} if content_type else {}
+@pytest.mark.parametrize(
+    ("content_type", "body"),
+    [
+        ("multipart/form-data", PART + b"\r\nx\r\n--b--"),
+        (MULTIPART, PART + b"\r\nx\r\n"),
+        (MULTIPART, PART + b"\r\n\xff\r\n--b--"),
+        (MULTIPART, PART + b"Content-Transfer-Encoding: base64\r\n\r\neA==\r\n--b--"),
+        (MULTIPART, b"--b\r\nContent-Disposition: form-data; name*=utf-8''queue_name\r\n\r\nx\r\n--b--"),
+        (MULTIPART, b"--b\r\nContent-Type: multipart/mixed; boundary=c\r\n\r\n--c\r\n\r\nx\r\n--c--\r\n--b--"),
+        (MULTIPART, b"--b\r\nContent-Disposition: form-data" + b"; a=b" * 12_000 + b"\r\n\r\nx\r\n--b--"),
+        (MULTIPART, b"--b\r\n" + b"X-Header: y\r\n" * 4000 + b"\r\nx\r\n--b--"),
+        (MULTIPART, (PART + b"\r\nx\r\n") * 1000 + b"--b--"),
+        (MULTIPART + "b" * 300, b"--b--"),
+        (URLENCODED, b"queue_name=\xff"),
+        (URLENCODED, b"&".join(b"field%d=x" % number for number in range(101))),
+    ],
+    ids=lambda value: str(value[:30]),
+)
+def test_what_is_no_form_is_refused(server: Server, content_type: str, body: bytes) -> None:
+    name = server.queue()
+    for answer in (
+        server.call("POST", data=body, headers={"Content-Type": content_type}),
+        server.call("PUT", name, data=body, headers={"Content-Type": content_type}),
+    ):
+        refused(answer, 400, "body")
 
-    answer = server.call("POST", data=b'{"partitions": 3}', headers=headers)
 
-    assert answer.status_code == 201
-    assert answer.json()["partitions"] == 1
+@pytest.mark.parametrize("content_type", [MULTIPART, URLENCODED, "application/json"])
+def test_a_form_has_64_kib_at_most(server: Server, content_type: str) -> None:
+    name, body = server.queue(), b"x" * ((64 << 10) + 1)
+
+    refused(server.call("POST", data=body, headers={"Content-Type": content_type}), 413, "MessageTooLarge")
+    refused(server.call("PUT", name, data=body, headers={"Content-Type": content_type}), 413, "MessageTooLarge")
+    refused(server.call("PUT", name, "offsets", "mail", data=body), 413, "MessageTooLarge")
 
 
-def test_create_ignores_unknown_fields(server: Server) -> None:
-    assert server.create(colour="blue", queue_delay="5").status_code == 201
+@pytest.mark.parametrize("ways", [("POST",), ("PUT", "a queue")])
+@pytest.mark.parametrize(
+    ("given", "field"),
+    [
+        ({"data": b'{"principles": ""}', "headers": {"Content-Type": "application/json"}}, "body"),
+        ({"data": b"principles=", "headers": {"Content-Type": "text/plain"}}, "body"),
+        ({"data": b"principles="}, "body"),
+        ({"data": b"--x--", "headers": {"Content-Type": "multipart/form-data"}}, "body"),
+        ({"data": b"&&", "headers": {"Content-Type": "application/x-www-form-urlencoded"}}, "body"),
+        ({"data": {"principals": "bid:joe@example.org"}}, "principals"),
+        ({"data": {"Type": "public"}}, "Type"),
+        ({"data": {"colour": "blue"}}, "colour"),
+        ({"data": [("type", "user"), ("type", "public")]}, "type"),
+        ({"params": {"principles": "bid:joe@example.org"}}, "principles"),
+        ({"params": {"type": "user"}, "data": {"type": "user"}}, "type"),
+    ],
+)
+def test_settings_that_are_not_understood_are_refused_and_nothing_changes(
+    server: Server, ways: tuple[str, ...], given: dict[str, Any], field: str
+) -> None:
+    """Otherwise other people could read the queue than the caller meant."""
+    name = server.queue(principles="bid:ann@example.org")
+    method, *below = ways
+
+    answer = server.call(method, *[name for _ in below], **given)
+
+    refused(answer, 400, field)
+    assert server.settings(name)["principles"] == "bid:ann@example.org"
+
+
+def test_a_parameter_that_is_no_setting_is_ignored(server: Server) -> None:
+    assert server.call("POST", params={"_": "1795236650"}).status_code == 201
+
+
+def test_an_empty_body_of_any_type_takes_the_defaults(server: Server) -> None:
+    assert server.call("POST", data=b"", headers={"Content-Type": "application/json"}).json()["partitions"] == 1
+
+
+def test_create_with_another_if_none_match_is_refused(server: Server) -> None:
+    """It would change the settings of a queue that exists."""
+    refused(server.call("POST", headers={"If-None-Match": '"*"'}), 400, "If-None-Match")
 
 
 def test_an_empty_field_is_an_absent_field(server: Server) -> None:
@@ -313,12 +376,10 @@ def test_update_without_principals_tells_an_empty_list(server: Server) -> None:
     assert server.call("PUT", server.queue(), data={"partitions": 2}).json()["principles"] == []
 
 
-def test_update_takes_multipart_and_ignores_the_query_string_and_unknown_fields(server: Server) -> None:
+def test_update_takes_multipart(server: Server) -> None:
     name = server.queue(partitions=2)
 
-    answer = server.call(
-        "PUT", name, params={"partitions": 9}, files={"partitions": (None, "4"), "colour": (None, "blue")}
-    )
+    answer = server.call("PUT", name, files={"partitions": (None, "4")})
 
     assert answer.status_code == 200
     assert answer.json()["partitions"] == 4
@@ -353,6 +414,23 @@ def test_delete_removes_the_queue_and_its_messages(server: Server) -> None:
     refused(server.post(name), 404, "InvalidQueueName")
     refused(server.call("GET", name, key), 404, "InvalidQueueName")
     refused(server.call("DELETE", name), 404, "InvalidQueueName")
+
+
+@pytest.mark.parametrize(
+    ("given", "field"),
+    [({"params": {"partition": "2"}}, "query"), ({"json": {"ids": []}}, "body"), ({"data": b"x"}, "body")],
+)
+def test_a_deletion_that_was_meant_for_a_part_removes_nothing(
+    server: Server, given: dict[str, Any], field: str
+) -> None:
+    name = server.queue()
+    server.add(name, "kept")
+    server.call("PUT", name, "offsets", "mail", json={"offsets": {"1": server.read(name)[0]["message_id"]}})
+
+    refused(server.call("DELETE", name, **given), 400, field)
+    refused(server.call("DELETE", name, "offsets", "mail", **given), 400, field)
+
+    assert server.bodies(name) == ["kept"]
 
 
 def test_delete_takes_the_queue_off_the_list(fresh: Server) -> None:

@@ -18,6 +18,7 @@ from queuey.model import AppendRequest, Draft, PartitionId, Placed, Queue
 from queuey.monitor import Monitor
 from queuey.promise import Promise, begin, run
 from queuey.service.activity import LISTEN_SECONDS, MOST_TOLD, TELL_SECONDS, Activities
+from queuey.service.gate import STRANGERS
 from queuey.service.live import Live
 from queuey.service.log import Log
 from queuey.service.queues import Queues, QueueSettings
@@ -226,6 +227,21 @@ def test_each_reader_has_a_limit_and_the_server_has_one() -> None:
     theirs[0].close()
     house.watch(queue, 1, readers=["bid:ann@example.org"])
     assert house.monitor.waiters() == 5
+
+
+def test_readers_without_a_credential_take_a_quarter_together() -> None:
+    house = House(limits_max_waiters=9)
+    queue, other = house.queue(), house.queue("other")
+    watches = [house.watch(queue, 1, readers=[STRANGERS]), house.watch(other, 1, readers=[STRANGERS])]
+
+    with pytest.raises(TooManyWaiters, match="readers without a credential have 2 waiting readers") as caught:
+        house.watch(other, 1, readers=[STRANGERS])
+
+    assert caught.value.whose == STRANGERS
+    for reader in (USER, APPLICATION):
+        house.watch(queue, 1, readers=[reader])
+    watches[0].close()
+    house.watch(other, 1, readers=[STRANGERS])
 
 
 def test_threads_that_wait_leave_one_for_others() -> None:

@@ -17,7 +17,9 @@ from queuey.errors import StorageUnavailable
 from queuey.ids import TICKS_PER_SECOND
 from queuey.model import AppendRequest, Draft
 from queuey.promise import Promise, begin, run
+from queuey.security.app_keys import digest_of, label_of
 from queuey.service import Service
+from queuey.service.gate import Ticket
 from queuey.service.queues import QueueSettings
 from queuey.settings import load_settings
 
@@ -173,11 +175,30 @@ def test_a_removed_key_ends_the_stream(house: House) -> None:
     house.queue("q")
     reader = house.reader("follow=true", "/v1/demo/q")
     run(house.service.keys.new("demo", "n" * 32))
-    house.service.stores.metadata.remove_key("demo", KEY[:6]).wait()
+    house.service.stores.metadata.remove_key("demo", label_of(digest_of(KEY))).wait()
     house.pass_time(KEEPALIVE_SECONDS)
 
     end = reader.take().lines[-1]["end"]
     assert (reader.over, end["code"], end["retriable"]) == (True, "InvalidApplicationKey", False)
+
+
+def test_a_removed_key_ends_the_streams_of_its_tokens(house: House) -> None:
+    house.queue("q")
+    kept = run(house.service.keys.new("demo", "n" * 32))
+    own = house.service.trust.tokens
+    assert own is not None
+    readers = []
+    for key in (KEY, kept):
+        made = own.mint("bid:joe@example.org", "demo", by=("demo", digest_of(key)))
+        run(house.service.queues.create("demo", "q", QueueSettings(principals=("bid:joe@example.org",))))
+        house.headers = {"authorization": f"Bearer {made.text}"}
+        readers.append(house.reader("follow=true", "/v1/demo/q"))
+    house.service.stores.metadata.remove_key("demo", label_of(digest_of(KEY))).wait()
+    house.pass_time(KEEPALIVE_SECONDS)
+
+    gone, going_on = (reader.take() for reader in readers)
+    assert (gone.over, gone.lines[-1]["end"]["code"]) == (True, "InvalidToken")
+    assert not going_on.over
 
 
 def test_a_token_ends_its_stream_with_its_own_end(house: House) -> None:
@@ -218,24 +239,24 @@ def test_a_piece_waits_for_room(house: House) -> None:
     house.queue("q")
     gate = house.service.gate
     reader = house.reader("follow=true", "/v1/demo/q")
-    assert gate.enter()
-    assert gate.enter()
-    assert gate.hold(1 << 20)
+    other = Ticket(gate)
+    assert other.hold(1 << 20, ("app:other",))
     house.append("q", "x")
     assert reader.take().messages == []
 
-    gate.leave(1 << 20)
+    other.close()
     house.pass_time(1)
 
     assert len(reader.take().messages) == 1
     reader.stream.close()
-    assert gate.hold((1 << 20) - 1)
+    assert gate.bytes == 0
 
 
 def test_a_long_poll_takes_no_place_among_requests_under_way(house: House) -> None:
     house.queue("q")
     call, operation = house.desk.open("GET", "/v1/demo/q", "wait=20", house.headers)
     assert not isinstance(operation, Answer)
+    assert house.desk.enter(call) is None
     poll = begin(house.desk.answer(operation, call))
 
     assert (poll.kept, house.service.gate.calls, house.service.monitor.waiters(), call.waits) == (False, 0, 1, True)
@@ -249,6 +270,7 @@ def test_a_wait_is_no_part_of_a_requests_duration(house: House) -> None:
     house.queue("q")
     call, operation = house.desk.open("GET", "/v1/demo/q", "wait=20", house.headers)
     assert not isinstance(operation, Answer)
+    assert house.desk.enter(call) is None
     poll = begin(house.desk.answer(operation, call))
     house.pass_time(20)
 
@@ -260,6 +282,7 @@ def test_a_call_that_is_given_up_leaves_nothing_behind(house: House) -> None:
     house.queue("q")
     call, operation = house.desk.open("GET", "/v1/demo/q", "wait=20", house.headers)
     assert not isinstance(operation, Answer)
+    assert house.desk.enter(call) is None
     work = house.desk.answer(operation, call)
     work.send(None)
     assert house.service.monitor.waiters() == 1
