@@ -41,7 +41,7 @@ def serving(site: Site) -> Iterator[Site]:
             self.end_headers()
             for at in range(site.pieces):
                 self.wfile.write(site.body[at : at + 1])
-                site.going_on.wait(20)
+                site.going_on.wait(120)
             self.wfile.write(site.body[site.pieces :])
 
         def log_message(self, *_: object) -> None:

@@ -26,6 +26,15 @@ def digest_of(key: str) -> bytes:
     return hashlib.sha256(key.encode("utf-8", "surrogateescape")).digest()
 
 
+def label_of(digest: bytes) -> str:
+    """What people call a key by: of its digest, since a chosen key has too few characters to show any.
+
+    >>> label_of(digest_of("f25bfb8fe200475c8a0532a9cbe7651e"))
+    'e1e94da6'
+    """
+    return digest[:4].hex()
+
+
 class ApplicationKeys:
     """The ``Application`` scheme."""
 
@@ -42,4 +51,4 @@ class ApplicationKeys:
         key = self._find(digest)
         if key is None or not hmac.compare_digest(key.digest, digest):
             raise InvalidApplicationKey
-        return Grant(key.principal)
+        return Grant(key.principal, key=key.digest)

@@ -13,7 +13,6 @@ import secrets
 from pathlib import Path
 from typing import Any
 
-from browserid.utils import bundle_certs_and_assertion, encode_bytes, encode_json_bytes
 from cryptography.hazmat.primitives.asymmetric.padding import PKCS1v15
 from cryptography.hazmat.primitives.asymmetric.rsa import RSAPrivateKey, generate_private_key
 from cryptography.hazmat.primitives.hashes import SHA256
@@ -29,6 +28,7 @@ from jwt.algorithms import RSAAlgorithm
 from queuey.clock import Clock
 from queuey.errors import ConfigurationError
 from queuey.security.claims import unix_now
+from queuey.security.signed import encode
 from queuey.security.tokens import new_token_key
 
 HOST = "dev-issuer.invalid"
@@ -157,8 +157,7 @@ class DevIssuer:
             "public-key": browserid_key(own),
         }
         assertion = {"aud": audience, "exp": now + ASSERTION_LIFE_SECONDS * 1000, **claims}
-        bundle: str = bundle_certs_and_assertion([sign(certificate, self.key)], sign(assertion, own))
-        return bundle
+        return f"{sign(certificate, self.key)}~{sign(assertion, own)}"
 
 
 def new_key() -> RSAPrivateKey:
@@ -174,8 +173,8 @@ def browserid_key(key: RSAPrivateKey) -> dict[str, str]:
 
 def sign(claims: dict[str, Any], key: RSAPrivateKey) -> str:
     """Claims as BrowserID signs them."""
-    signed = f"{encode_json_bytes({'alg': 'RS256'})}.{encode_json_bytes(claims)}"
-    return f"{signed}.{encode_bytes(key.sign(signed.encode(), PKCS1v15(), SHA256()))}"
+    signed = ".".join(encode(json.dumps(part).encode()) for part in ({"alg": "RS256"}, claims))
+    return f"{signed}.{encode(key.sign(signed.encode(), PKCS1v15(), SHA256()))}"
 
 
 def _write(path: Path, text: str) -> None:

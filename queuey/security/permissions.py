@@ -8,7 +8,7 @@ application's paths, only some queues, only some verbs. That is decided here too
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from enum import Enum
 
 from queuey.model import Queue, QueueKind
@@ -56,6 +56,8 @@ class Grant:
     """Names of the queues it is for; None for all, and for what is no single queue's."""
     verbs: frozenset[str] | None = None
     """Some of :data:`VERBS`; None for everything, getting tokens included."""
+    key: bytes | None = field(default=None, repr=False)
+    """SHA-256 of the application key that was shown; None for any other credential."""
 
     @property
     def is_whole(self) -> bool:
@@ -70,18 +72,19 @@ class Grant:
         return (
             self.application in (None, application)
             and (self.verbs is None or _VERB.get(permission) in self.verbs)
-            and (self.queues is None or name in self.queues)
+            and (self.queues is None or (name != "" and name in self.queues))
         )
 
 
 class Identity:
     """Who is calling: what all credentials of a request prove together."""
 
-    __slots__ = ("_partly", "_wholly", "expires_ticks", "is_lasting", "principals")
+    __slots__ = ("_keys", "_partly", "_wholly", "expires_ticks", "is_lasting", "principals")
 
     def __init__(self, grants: Iterable[Grant] = ()) -> None:
         some = frozenset(grants)
         self._wholly = frozenset([grant.principal for grant in some if grant.is_whole])
+        self._keys = {grant.principal: grant.key for grant in some if grant.key is not None}
         self._partly = tuple(grant for grant in some if not grant.is_whole)
         self.principals = self._wholly.union([grant.principal for grant in self._partly])
         """All that were proven, whether or not they count for a call."""
@@ -100,6 +103,10 @@ class Identity:
 
     def _all(self) -> tuple[object, ...]:
         return self._wholly, frozenset(self._partly), self.expires_ticks
+
+    def key_of(self, principal: str) -> bytes | None:
+        """SHA-256 of the application key that proves a principal; None if something else does, or nothing."""
+        return self._keys.get(principal)
 
     def acting(self, permission: Permission, application: str, name: str = "") -> frozenset[str]:
         """The principals that count for a call.
@@ -171,3 +178,14 @@ def may_mint(identity: Identity, application: str, principal: str) -> bool:
     """
     acting = identity.acting(Permission.MINT, application)
     return principal in acting or (_owner(acting, application, None) and not principal.startswith("app:"))
+
+
+def key_behind(identity: Identity, application: str, principal: str) -> tuple[str, bytes] | None:
+    """The application key by which this caller may get such a token: its application, and its SHA-256.
+
+    None if the caller proves the principal by something else than a key.
+    """
+    acting = identity.acting(Permission.MINT, application)
+    by = principal if principal in acting else f"app:{application}"
+    key = identity.key_of(by)
+    return None if key is None else (by.removeprefix("app:"), key)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from functools import partial
 from importlib.util import find_spec
 from typing import Any
@@ -16,26 +16,31 @@ from queuey.security.key_files import KeySource, Refresher
 from queuey.security.tokens import Tokens
 from queuey.settings import Settings
 
-_NEEDED = {"oidc": ("jwt", "cryptography"), "browserid": ("browserid", "cryptography")}
+_NEEDED = {"oidc": ("jwt", "cryptography"), "browserid": ("cryptography",)}
 """Modules by kind of issuer; the extra that brings them has the kind's name."""
 
 
 class Trust:
     """Whom one server trusts besides application keys: its schemes, and the keys behind them."""
 
-    def __init__(self, settings: Settings, clock: Clock) -> None:
-        """:raises ConfigurationError: a kind of issuer needs a library that is not installed."""
+    def __init__(
+        self, settings: Settings, clock: Clock, keys_in_force: Callable[[str], Iterable[bytes]] | None = None
+    ) -> None:
+        """:param keys_in_force: as of :class:`~queuey.security.tokens.Tokens`.
+        :raises ConfigurationError: a kind of issuer needs a library that is not installed.
+        """
         for issuer in settings.issuers:
             _check_library(issuer)
         self.tokens: Tokens | None = None
         if settings.tokens_keys:
-            self.tokens = Tokens(settings.tokens_keys, settings.tokens_audience, settings.tokens_life_seconds, clock)
+            audience, life = settings.tokens_audience, settings.tokens_life_seconds
+            self.tokens = Tokens(settings.tokens_keys, audience, life, clock, keys_in_force)
         self._sources: list[KeySource[Any]] = []
         allowance = Allowance(settings.limits_bad_credentials_per_second, clock)
         self.schemes: list[Remembering] = [
             Remembering(scheme, clock, allowance) for scheme in self._schemes(settings, clock)
         ]
-        self._refresher = Refresher(self._sources, self._forget)
+        self._refresher = Refresher(self._sources, self.forget)
 
     def start(self) -> None:
         """Read the keys of issuers, and keep them fresh.
@@ -76,7 +81,8 @@ class Trust:
         self._sources.append(source)
         return source
 
-    def _forget(self) -> None:
+    def forget(self) -> None:
+        """Look at each credential anew: other keys are in force."""
         for scheme in self.schemes:
             scheme.forget()
 

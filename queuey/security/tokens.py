@@ -3,12 +3,17 @@
 They are JSON Web Tokens signed with a secret of the settings (HS256), so that any server with these
 settings verifies them from what is at hand. The first key signs, all verify: a new key put in front
 changes over without a break, a key taken out revokes everything signed with it.
+
+A token that was got with an application key carries a mark of that key, and counts as long as the key is in
+force: whoever had the key must not keep what it bought. The mark is keyed with the signing secret, so that a token
+does not help to guess the key.
 """
 
 from __future__ import annotations
 
+import hmac
 import secrets
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from hashlib import sha256
 from typing import Any
@@ -54,9 +59,18 @@ class Tokens:
 
     stated = OWN_ISSUER
 
-    def __init__(self, keys: Sequence[str], audience: str, life_seconds: int, clock: Clock) -> None:
+    def __init__(
+        self,
+        keys: Sequence[str],
+        audience: str,
+        life_seconds: int,
+        clock: Clock,
+        in_force: Callable[[str], Iterable[bytes]] | None = None,
+    ) -> None:
         """:param keys: the first signs.
         :param life_seconds: the longest life of what is minted.
+        :param in_force: the SHA-256 of an application's keys that are in force; None if they are not known here,
+            then no token is held against them.
         """
         from jwt import PyJWS
 
@@ -64,6 +78,7 @@ class Tokens:
         self._audience = audience
         self.life_seconds = life_seconds
         self._clock = clock
+        self._in_force = in_force
         self._jws = PyJWS([_ALGORITHM])
 
     def mint(
@@ -74,11 +89,13 @@ class Tokens:
         queues: Iterable[str] | None = None,
         verbs: Iterable[str] | None = None,
         life_seconds: int | None = None,
+        by: tuple[str, bytes] | None = None,
     ) -> Minted:
         """A token that proves ``principal`` on the paths of ``application``.
 
         :param queues: names of the queues it is for; None for all.
         :param verbs: of :data:`~queuey.security.permissions.VERBS`; None for all.
+        :param by: the application key with which it ends: its application, and its SHA-256.
         """
         import json
 
@@ -97,6 +114,8 @@ class Tokens:
         if verbs is not None:
             claims["verbs"] = [verb for verb in VERBS if verb in set(verbs)]
         kid, key = next(iter(self._keys.items()))
+        if by is not None:
+            claims["key"] = _mark(key, *by)
         payload = json.dumps(claims, separators=(",", ":")).encode()
         text = self._jws.encode(payload, key, _ALGORITHM, {"typ": KIND, "kid": kid})
         return Minted(text, _grant(claims, now + life), life)
@@ -112,12 +131,27 @@ class Tokens:
         if claims.get("iss") != OWN_ISSUER:
             raise Unproven("Its issuer is not one that this server trusts.")
         check_audience(claims.get("aud"), (self._audience,), several=False)
-        return _grant(claims, check_life(claims, unix_now(self._clock), most_seconds=DAY_SECONDS))
+        grant = _grant(claims, check_life(claims, unix_now(self._clock), most_seconds=DAY_SECONDS))
+        if "key" in claims and self._in_force is not None:
+            self._check_mark(text_of(claims, "key"), key, grant)
+        return grant
+
+    def _check_mark(self, mark: str, key: bytes, grant: Grant) -> None:
+        kind, _, name = grant.principal.partition(":")
+        application = name if kind == "app" else grant.application or ""
+        digests = self._in_force(application) if self._in_force else ()
+        if not any(hmac.compare_digest(mark, _mark(key, application, digest)) for digest in digests):
+            raise Unproven("The application key that it was got with is not in force any more.")
 
 
 def _name_of(key: str) -> str:
     """The name that tells keys apart, of which nothing can be concluded."""
     return sha256(b"queuey token key " + key.encode()).hexdigest()[:12]
+
+
+def _mark(key: bytes, application: str, digest: bytes) -> str:
+    """What a token says of an application key, which only who can sign tokens can make or compare."""
+    return hmac.digest(key, f"application key {application} ".encode() + digest, "sha256")[:16].hex()
 
 
 def _grant(claims: Claims, ends: float) -> Grant:

@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from queuey.clock import Clock
 from queuey.errors import InvalidParameter
 from queuey.model import ApplicationKey
-from queuey.security.app_keys import digest_of, new_key
+from queuey.security.app_keys import digest_of, label_of, new_key
 from queuey.settings import MIN_KEY_CHARACTERS, is_key
 from queuey.storage import MetadataStore
 
@@ -26,6 +26,10 @@ def check_application(name: str) -> None:
         raise InvalidParameter(problems={"application": "must be 1 to 50 letters, digits, '_', '-' or '.'"})
 
 
+def _as_kept(application: str, digest: bytes, created_ticks: int) -> ApplicationKey:
+    return ApplicationKey(application, digest, label_of(digest), created_ticks)
+
+
 class Keys:
     """The keys in force: those of the store and those of the ini file."""
 
@@ -33,9 +37,7 @@ class Keys:
         self._metadata = metadata
         self._clock = clock
         self._configured = [
-            ApplicationKey(application, digest_of(key), key[:6], 0)
-            for application, keys in configured.items()
-            for key in keys
+            _as_kept(application, digest_of(key), 0) for application, keys in configured.items() for key in keys
         ]
         self._known: dict[bytes, ApplicationKey] = {}
         self._applications: frozenset[str] = frozenset()
@@ -46,18 +48,30 @@ class Keys:
         """Whether what is known is older than :data:`REFRESH_SECONDS`."""
         return self._clock.elapsed() - self._looked >= REFRESH_SECONDS
 
-    async def refresh(self) -> None:
-        """Look anew at the keys in force."""
+    async def refresh(self) -> bool:
+        """Look anew at the keys in force.
+
+        :returns: whether one of those known before is not in force any more.
+        """
         self._looked = self._clock.elapsed()
+        before = self._owners()
         await self._look()
+        return not before <= self._owners()
 
     def find(self, digest: bytes) -> ApplicationKey | None:
         """The key in force with this digest."""
         return self._known.get(digest)
 
+    def of(self, application: str) -> list[bytes]:
+        """The SHA-256 of an application's keys in force."""
+        return [key.digest for key in self._known.values() if key.application == application]
+
     def knows(self, application: str) -> bool:
         """Whether an application of this name has a key."""
         return application in self._applications
+
+    def _owners(self) -> set[tuple[bytes, str]]:
+        return {(key.digest, key.application) for key in self._known.values()}
 
     async def _look(self) -> None:
         known = {key.digest: key for key in [*self._configured, *await self._metadata.keys()]}
@@ -75,7 +89,7 @@ class Keys:
         if key is not None and not is_key(key):
             raise InvalidParameter(problems={"key": KEY_RULE})
         made = key or new_key()
-        await self._metadata.add_key(ApplicationKey(application, digest_of(made), made[:6], self._clock.now_ticks()))
+        await self._metadata.add_key(_as_kept(application, digest_of(made), self._clock.now_ticks()))
         await self._look()
         return made
 

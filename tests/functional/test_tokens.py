@@ -187,6 +187,45 @@ def test_what_is_wrong_in_a_request_is_named(server: Server, fields: dict[str, s
     refused(get(server, **fields), 400, *said)
 
 
+JSON_FORM = b'{"principal": "bid:joe@example.org", "verbs": "read", "queues": "inbox"}'
+
+
+@pytest.mark.parametrize(
+    ("given", "field"),
+    [
+        ({"json": {"principal": JOE, "verbs": "read", "queues": "inbox"}}, "body"),
+        ({"data": JSON_FORM, "headers": {"Content-Type": "text/plain"}}, "body"),
+        ({"data": JSON_FORM}, "body"),
+        ({"data": JSON_FORM, "headers": {"Content-Type": "application/x-www-form-urlencoded"}}, JSON_FORM[:40]),
+        ({"data": b"verbs=read", "headers": {"Content-Type": "multipart/form-data"}}, "body"),
+        ({"data": b" ", "headers": {"Content-Type": "text/plain"}}, "body"),
+        ({"params": {"verbs": "read"}}, "query"),
+        ({"params": {"verb": "read"}}, "query"),
+        ({"params": {"verbs": ""}}, "query"),
+        ({"data": {"verb": "read"}}, "verb"),
+        ({"data": {"principal": JOE, "queue": "inbox"}}, "queue"),
+        ({"data": {"principal": ""}}, "principal"),
+        ({"data": {"verbs": "", "queues": ""}}, "verbs"),
+        ({"data": [("verbs", "list"), ("verbs", "read")]}, "verbs"),
+        ({"files": {"verb": (None, "read")}}, "verb"),
+    ],
+)
+def test_a_request_that_is_not_understood_makes_no_token(
+    server: Server, given: dict[str, Any], field: str | bytes
+) -> None:
+    """What is left out is no restriction, so nothing that was sent may count as left out."""
+    said = refused(server.request("POST", "/tokens/queuey", **given), 400)
+
+    name = field if isinstance(field, str) else field.decode()
+    assert any(key.startswith(name) for key in said)
+
+
+def test_an_empty_request_is_for_everything(server: Server) -> None:
+    for given in ({}, {"data": b"", "headers": {"Content-Type": "application/json"}}):
+        told = server.request("POST", "/tokens/queuey", **given).json()
+        assert (told["principal"], told["queues"], told["verbs"]) == ("app:queuey", None, VERBS)
+
+
 def test_the_paths_of_tokens(server: Server, anonymous: Server) -> None:
     assert server.request("POST", "/tokens/queuey/").status_code == 201
     for method in ("GET", "PUT", "DELETE"):

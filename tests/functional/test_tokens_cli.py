@@ -91,6 +91,11 @@ def test_what_is_minted_is_what_is_inspected(config: str) -> None:
     assert told["claims"]["exp"] - told["claims"]["iat"] == 60
 
 
+@pytest.mark.parametrize("given", [("--queue", ""), ("-a", "")])
+def test_a_restriction_that_restricts_nothing_is_refused(config: str, given: tuple[str, str]) -> None:
+    assert run("token", "mint", f"bid:{JOE}", "-c", config, *given).exit_code == 2
+
+
 @pytest.mark.parametrize(("kind", "proves"), [("--oidc", f"oidc:{JOE}"), ("--browserid", f"bid:{JOE}")])
 def test_the_issuer_vouches_for_anybody(config: str, kind: str, proves: str) -> None:
     text = said("token", "mint", kind, JOE)

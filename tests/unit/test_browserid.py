@@ -16,16 +16,19 @@ from queuey.errors import InvalidBrowserID
 from queuey.ids import EPOCH_TICKS, TICKS_PER_SECOND
 from queuey.issuers import Issuer
 from queuey.security.browserid import BrowserID, parse_support_document
+from queuey.security.claims import Unproven
 from queuey.security.key_files import KeySource
 from queuey.security.permissions import Grant
+from queuey.security.signed import decode, encode, parse_signed, rsa_key
 from tests.bad_credentials import bad_assertions
-from tests.signers import LEFT_OUT, Certifier, browserid_key, dsa_key, rsa_key
+from tests.signers import LEFT_OUT, Certifier, browserid_key, dsa_key
+from tests.signers import rsa_key as rsa_key_of
 
 NOW = 1_800_000_000
 HOST, AUDIENCE = "login.example.org", "https://queuey.example.com"
 LISTENER = "http://127.0.0.1:9"
 ISSUER = Issuer("people", "browserid", HOST, (AUDIENCE,), "login.json", domains=("example.org",))
-SUPPORT = json.dumps({"public-key": browserid_key(rsa_key("certifier"))}).encode()
+SUPPORT = json.dumps({"public-key": browserid_key(rsa_key_of("certifier"))}).encode()
 
 
 @pytest.fixture
@@ -75,16 +78,16 @@ def test_ordinary_addresses_are_taken(scheme: BrowserID, certifier: Certifier, s
     assert scheme.identify(certifier.whole(principal={"email": stated})).principal == proven
 
 
-@pytest.mark.parametrize("user", [rsa_key("long", 3072), dsa_key("user")], ids=["RSA", "DSA"])
+@pytest.mark.parametrize("user", [rsa_key_of("long", 3072), dsa_key("user")], ids=["RSA", "DSA"])
 def test_users_keys_may_be_longer_or_of_the_other_kind(scheme: BrowserID, certifier: Certifier, user: Any) -> None:
     assert scheme.identify(replace(certifier, user=user).whole()).principal == "bid:joe@example.org"
 
 
 def test_an_issuers_key_may_be_longer(tmp_path: Path, clock: ManualClock, certifier: Certifier) -> None:
-    keys = json.dumps(browserid_key(rsa_key("long", 3072))).encode()
+    keys = json.dumps(browserid_key(rsa_key_of("long", 3072))).encode()
     scheme = BrowserID([trusting(tmp_path, clock, keys=keys)], clock)
 
-    assert scheme.identify(replace(certifier, key=rsa_key("long", 3072)).whole()).principal == "bid:joe@example.org"
+    assert scheme.identify(replace(certifier, key=rsa_key_of("long", 3072)).whole()).principal == "bid:joe@example.org"
 
 
 def test_of_several_audiences_any_will_do_and_no_pattern(
@@ -108,11 +111,11 @@ def test_of_several_audiences_any_will_do_and_no_pattern(
 def test_each_issuer_vouches_for_its_domains_only(tmp_path: Path, clock: ManualClock) -> None:
     one = replace(ISSUER, name="one", issuer="one.org", domains=("one.org",))
     two = replace(ISSUER, name="two", issuer="two.org", domains=("*",))
-    keys = {name: json.dumps(browserid_key(rsa_key(name))).encode() for name in ("one", "two")}
+    keys = {name: json.dumps(browserid_key(rsa_key_of(name))).encode() for name in ("one", "two")}
     scheme = BrowserID([trusting(tmp_path, clock, each, keys[each.name]) for each in (one, two)], clock)
 
     def proves(issuer: str, key: str, address: str) -> str | None:
-        signer = Certifier(issuer, AUDIENCE, NOW * 1000, rsa_key(key))
+        signer = Certifier(issuer, AUDIENCE, NOW * 1000, rsa_key_of(key))
         try:
             return scheme.identify(signer.whole(principal={"email": address})).principal
         except InvalidBrowserID:
@@ -215,11 +218,66 @@ def test_any_text_is_refused(text: str) -> None:
         b'{"public-key": null}',
         b'{"authority": "elsewhere.org"}',
         json.dumps({"public-key": browserid_key(dsa_key("user"))}).encode(),
-        json.dumps({"public-key": browserid_key(rsa_key("weak", 1024))}).encode(),
-        json.dumps({"public-key": browserid_key(rsa_key("certifier"), e="1")}).encode(),
-        json.dumps({"public-key": browserid_key(rsa_key("certifier"), n=LEFT_OUT)}).encode(),
+        json.dumps({"public-key": browserid_key(rsa_key_of("weak", 1024))}).encode(),
+        json.dumps({"public-key": browserid_key(rsa_key_of("certifier"), e="1")}).encode(),
+        json.dumps({"public-key": browserid_key(rsa_key_of("certifier"), n=LEFT_OUT)}).encode(),
     ],
 )
 def test_what_is_no_key_of_an_issuer_is_refused(document: bytes) -> None:
     with pytest.raises(Exception, match=r".*"):
         parse_support_document(document)
+
+
+# How signed JSON is read.
+
+
+@given(st.binary(min_size=1, max_size=60))
+def test_bytes_have_one_text(content: bytes) -> None:
+    assert decode(encode(content)) == content
+
+
+@given(st.text(alphabet="Aa9-_=+/.~ \n\u00e9", max_size=6))
+def test_no_other_text_is_read_as_bytes(text: str) -> None:
+    try:
+        content = decode(text)
+    except ValueError:
+        return
+    assert encode(content) == text
+
+
+def test_bits_that_say_nothing_are_zero() -> None:
+    assert decode("QQ") == b"A"
+    for text in ("QR", "QQ=", "QQ==", "Q", "", "QQ\n", " QQ"):
+        with pytest.raises(ValueError):  # noqa: PT011 - whatever the reason
+            decode(text)
+
+
+@pytest.mark.parametrize(
+    "claims",
+    [
+        b'{"a":1,"a":2}',
+        b'{"a":{"b":1,"b":1}}',
+        b'{"a":NaN}',
+        b'{"a":-Infinity}',
+        b"[]",
+        b'"a"',
+        b"\xff",
+        b"{",
+        b"{} {}",
+        b"\xef\xbb\xbf{}",
+    ],
+)
+def test_json_that_two_programs_could_read_differently_is_refused(claims: bytes) -> None:
+    header, signature = encode(b'{"alg":"RS256"}'), encode(b"signature")
+    assert parse_signed(f"{header}.{encode(b'{}')}.{signature}").claims == {}
+
+    with pytest.raises(ValueError):  # noqa: PT011 - whatever the reason
+        parse_signed(f"{header}.{encode(claims)}.{signature}")
+
+
+@pytest.mark.parametrize("change", [{"n": " 5"}, {"e": "+65537"}, {"e": "65_537"}, {"e": 65537}, {"n": "\u0661"}])
+def test_a_keys_number_has_one_form(change: dict[str, Any]) -> None:
+    rsa_key(browserid_key(rsa_key_of("certifier")))
+
+    with pytest.raises(Unproven):
+        rsa_key(browserid_key(rsa_key_of("certifier"), **change))

@@ -9,15 +9,19 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from queuey.api.access import identify
 from queuey.clock import ManualClock
 from queuey.errors import InvalidApplicationKey, InvalidToken, Throttled, Unauthenticated
 from queuey.ids import TICKS_PER_SECOND
 from queuey.model import ApplicationKey, Queue, QueueKind
+from queuey.promise import run
 from queuey.security import identity as identity_module
-from queuey.security.app_keys import ApplicationKeys, digest_of
+from queuey.security.app_keys import ApplicationKeys, digest_of, label_of
 from queuey.security.identity import Allowance, Identifier, Remembering
 from queuey.security.permissions import ANONYMOUS, VERBS, Grant, Identity, Permission, may_mint, permits
 from queuey.security.principals import parse_address, parse_principal
+from queuey.service import Service
+from queuey.settings import load_settings
 
 KEY = "f25bfb8fe200475c8a0532a9cbe7651e"
 
@@ -41,7 +45,10 @@ class Words:
 
 
 def application_keys(**applications: str) -> ApplicationKeys:
-    known = {digest_of(key): ApplicationKey(name, digest_of(key), key[:6], 0) for name, key in applications.items()}
+    known = {
+        digest_of(key): ApplicationKey(name, digest_of(key), label_of(digest_of(key)), 0)
+        for name, key in applications.items()
+    }
     return ApplicationKeys(known.get)
 
 
@@ -296,6 +303,13 @@ def test_queues_restrict_by_exact_name_and_carry_nothing_that_is_no_queues() -> 
     assert not permits(Permission.MINE, Identity([grant]), "a", "", None)
 
 
+def test_a_queue_without_a_name_carries_nothing() -> None:
+    """Such a name came from a variable that was not set; calls about no single queue have none either."""
+    grant = Grant("app:a", None, "a", frozenset({""}), frozenset(VERBS))
+
+    assert carried(grant, name="", queue=None) == set()
+
+
 def test_an_application_restricts_to_its_paths() -> None:
     joe = Grant("bid:joe@example.org", None, "a", None, frozenset(VERBS))
 
@@ -408,3 +422,16 @@ def test_an_address_is_one_line_with_one_at(text: str) -> None:
     assert address.isprintable()
     assert address.isascii()
     assert parse_address(address) == address
+
+
+def test_a_header_that_proves_nothing_takes_no_place_among_those_that_are_known() -> None:
+    """Anybody can send another one each time, and keys would have to be looked up again for each request."""
+    service = Service.open(load_settings(None, {"QUEUEY_STORAGE_BACKEND": "memory"}))
+    try:
+        key = run(service.keys.new("a"))
+        for number in range(2000):
+            assert identify(service, f"Scheme{number} x") == ANONYMOUS
+        assert identify(service, f"Application {key}").principals == {"app:a"}
+        assert list(service.recent) == [f"Application {key}"]
+    finally:
+        service.close()

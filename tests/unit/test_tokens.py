@@ -143,3 +143,48 @@ def test_a_token_changed_anywhere_proves_nothing(data: st.DataObject) -> None:
 
     with pytest.raises(InvalidToken):
         proven(text[:at] + other + text[at + 1 :], clock)
+
+
+KEY, OTHER = b"k" * 32, b"o" * 32
+
+
+def counts(text: str, clock: ManualClock, in_force: dict[str, list[bytes]]) -> bool:
+    """Whether a token counts where applications have these keys."""
+    own = Tokens([NEW], "queuey", 60, clock, lambda application: in_force.get(application, []))
+    try:
+        return Bearer([own]).identify(text) is not None
+    except InvalidToken:
+        return False
+
+
+def test_a_token_ends_with_the_application_key_that_it_was_got_with(clock: ManualClock) -> None:
+    text = Tokens([NEW], "queuey", 60, clock).mint(JOE, "app", by=("app", KEY)).text
+
+    assert counts(text, clock, {"app": [OTHER, KEY]})
+    assert not counts(text, clock, {"app": [OTHER]})
+    assert not counts(text, clock, {"app": [], "other": [KEY]})
+
+
+def test_a_token_is_not_held_against_keys_that_are_not_known(clock: ManualClock) -> None:
+    """The command that inspects a token has the settings only."""
+    text = Tokens([NEW], "queuey", 60, clock).mint(JOE, "app", by=("app", KEY)).text
+
+    assert proven(text, clock).principal == JOE
+
+
+def test_a_token_of_another_application_ends_with_that_ones_key(clock: ManualClock) -> None:
+    text = Tokens([NEW], "queuey", 60, clock).mint("app:other", "app", by=("other", KEY)).text
+
+    assert counts(text, clock, {"other": [KEY]})
+    assert not counts(text, clock, {"app": [KEY]})
+
+
+def test_a_token_does_not_help_to_guess_the_key(clock: ManualClock) -> None:
+    """Its mark is keyed with the signing secret: the same key has another mark under another secret."""
+    marks = {
+        part(Tokens([secret], "queuey", 60, clock).mint(JOE, "app", by=("app", KEY)).text, 1)["key"]
+        for secret in (NEW, OLD)
+    }
+
+    assert len(marks) == 2
+    assert not any(mark in KEY.hex() for mark in marks)
