@@ -59,12 +59,16 @@ class Monitor:
         self._backend = backend
         self.under_way: Callable[[], float] = lambda: 0
         """Tells how many requests are under way."""
+        self.bytes_held: Callable[[], float] = lambda: 0
+        """Tells how many bytes of bodies and answers are in flight."""
         self.waiters: Callable[[], float] = lambda: 0
         """Tells how many readers wait."""
         self.registry = registry = CollectorRegistry(auto_describe=False)
         registry.register(self)
         in_progress = Gauge("queuey_http_requests_in_progress", "Requests under way", registry=registry)
         in_progress.set_function(lambda: float(self.under_way()))
+        held = Gauge("queuey_http_in_flight_bytes", "Bytes of bodies and large answers in flight", registry=registry)
+        held.set_function(lambda: float(self.bytes_held()))
         waiters = Gauge("queuey_waiters", "Readers that wait for messages, long polls and streams", registry=registry)
         waiters.set_function(lambda: float(self.waiters()))
         self.watermark_age = Gauge(

@@ -128,7 +128,7 @@ class OffsetStore(ABC):
         The first change makes the group.
 
         :returns: what was done, by partition.
-        :raises StaleGeneration, OffsetMovesBack: of one partition; nothing is changed in any.
+        :raises StaleGeneration, OffsetMovesBack, InvalidParameter: of one partition; nothing is changed in any.
         :raises QueueNotFound: the queue's incarnation was dropped; nothing is changed.
         :raises StorageFull: it would take more room, as the first of a partition; others go on.
         """
@@ -151,8 +151,9 @@ class MessageStore(OffsetStore):
     read_delay_seconds: float = 0.0
     """How far the watermark stays behind the clock; 0 in a store that knows all its unfinished writes."""
     settled_seconds: float = inf
-    """How long after a queue's removal was decided it is not done yet: a write that took longer may have outlived
-    its queue, so who asked for it looks whether the queue is still there (G9)."""
+    """A removal of a queue is done no sooner than this and :attr:`MetadataStore.trusted_seconds` after it was decided.
+    A write that ends later than that after the queue was looked up may have outlived it, so the queue is looked up again
+    (G9). Infinite where the store itself refuses such writes."""
 
     activity: Activity | None = None
     """Where other servers append to the same store."""

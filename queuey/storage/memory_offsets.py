@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 from uuid import UUID
 
 from queuey.clock import Clock
-from queuey.errors import Conflict, QueueNotFound
+from queuey.errors import BadRequest, Conflict, QueueNotFound
 from queuey.model import Offset, OffsetChange, OffsetMove
 from queuey.promise import Promise
 from queuey.storage import OffsetStore
@@ -35,7 +35,7 @@ class MemoryOffsets(OffsetStore):
             stored = self._offsets.get(queue, {}).get(group, {})
             try:
                 moves = change.moves(stored, self._clock.now_ticks())
-            except Conflict as refused:
+            except (Conflict, BadRequest) as refused:
                 return Promise.failed(refused)
             changed = stored | {number: move.after for number, move in moves.items()}
             self._offsets.setdefault(queue, {})[group] = changed

@@ -95,6 +95,7 @@ def cassandra_options(settings: Settings, *, metadata: bool = False) -> Options:
         tls_ca=settings.cassandra_tls_ca,
         tls_cert=settings.cassandra_tls_cert,
         tls_key=settings.cassandra_tls_key,
+        tls_check_host=settings.cassandra_tls_check_host,
         most_calls=settings.cassandra_max_calls,
         timeout_seconds=METADATA_SECONDS
         if metadata
@@ -141,9 +142,10 @@ def _open_embedded(
 
         return MemoryStore(clock, ids)
     from queuey.storage.sqlite import SqliteStore
+    from queuey.storage.sqlite_guard import PRIVATE_FOLDER
 
     try:
-        path.parent.mkdir(parents=True, exist_ok=True)
+        path.parent.mkdir(mode=PRIVATE_FOLDER, parents=True, exist_ok=True)
     except OSError as error:
         raise ConfigurationError(f"cannot make the folder {path.parent}: {error.strerror}") from error
     return SqliteStore(
@@ -155,6 +157,7 @@ def _open_embedded(
         cache_mb=settings.storage_cache_mb,
         wal_mb=settings.storage_wal_mb,
         segments_mb=settings.storage_segments_mb,
+        scrub_percent=settings.storage_scrub_percent,
         serve=serve,
         observer=observer,
     )

@@ -2,16 +2,36 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import struct
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from typing import Any
 
 from google_crc32c import extend as crc32c_extend
 from google_crc32c import value as crc32c
 
-from queuey.errors import CorruptMessage
+from queuey.errors import CorruptMessage, StorageUnavailable
 from queuey.ids import MessageId
 
-__all__ = ["all_match", "corrupt", "seal_of", "seals_of"]
+__all__ = ["NONSENSE", "all_match", "corrupt", "making_sense", "seal_of", "seals_of"]
+
+
+NONSENSE = (ValueError, TypeError, LookupError, ArithmeticError, struct.error)
+"""What rows raise that are not as they were written: a flipped bit makes text of a number, or an id of which nothing is there."""
+
+
+@contextmanager
+def making_sense() -> Iterator[None]:
+    """Inside of a write: what was stored before is read here, and may be damaged.
+
+    :raises StorageUnavailable: it is.
+    """
+    try:
+        yield
+    except NONSENSE as error:
+        raise StorageUnavailable(
+            f"the store holds what makes no sense ({error}); nothing was stored: run 'queuey verify'"
+        ) from error
 
 
 def seal_of(ticks: int, tail: int, content_type: bytes | None, key: bytes | None, body: bytes) -> int:

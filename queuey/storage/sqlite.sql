@@ -273,11 +273,11 @@ select exists (select 1 from messages where expires <= ?1) or exists (select 1 f
     or exists (select 1 from once where expires <= ?1)
     or exists (select 1 from dropped)
 
--- purge_expired: give back the room of expired messages, some at a time
-delete from messages where seq in (select seq from messages where expires <= ?1 limit ?2)
+-- purge_expired: give back the room of expired messages, some at a time. The row decides, not the index, which may be damaged
+delete from messages where seq in (select seq from messages where expires <= ?1 limit ?2) and expires <= ?1
 
 -- purge_expired_packs: and of packs whose messages have all expired
-delete from packs where seq in (select seq from packs where latest <= ?1 limit ?2)
+delete from packs where seq in (select seq from packs where latest <= ?1 limit ?2) and latest <= ?1
 
 -- purge_once: forget idempotency keys past their day
 delete from once where (queue, key) in (select queue, key from once where expires <= ?1 limit ?2)
@@ -295,10 +295,10 @@ select 1 from dropped where queue = ?1
 select queue from dropped limit 1
 
 -- purge_dropped: give back the room of a dropped incarnation, some at a time
-delete from messages where seq in (select seq from messages where place > ?1 and place < ?2 limit ?3)
+delete from messages where seq in (select seq from messages where place > ?1 and place < ?2 limit ?3) and place > ?1 and place < ?2
 
 -- purge_dropped_packs: and of its packs
-delete from packs where seq in (select seq from packs where place > ?1 and place < ?2 limit ?3)
+delete from packs where seq in (select seq from packs where place > ?1 and place < ?2 limit ?3) and place > ?1 and place < ?2
 
 -- purge_dropped_once: and its idempotency keys
 delete from once where (queue, key) in (select queue, key from once where queue = ?1 limit ?2)
@@ -342,6 +342,82 @@ end
 create temp table packs (
     seq, place, first_ticks, first_tail, last_ticks, last_tail, messages, earliest, latest, head_crc, rest_crc, head, rest
 )
+
+-- scrub_rows: messages after a row that the index does not lead to, among the next few
+select place, seq from (
+    select seq, place, ticks, tail, expires from messages not indexed where seq > ?1 order by seq limit ?2
+) as it where not exists (
+    select 1 from messages as other indexed by messages_in_order
+    where other.place = it.place and other.ticks = it.ticks and other.tail = it.tail and other.expires = it.expires and other.seq = it.seq
+)
+
+-- scrub_rows_next: where that ends
+select seq from messages not indexed where seq > ?1 order by seq limit 1 offset ?2 - 1
+
+-- scrub_entries: entries of the index after an id that lead to no such message, among the next few
+select place, seq from (
+    select place, ticks, tail, expires, seq from messages indexed by messages_in_order
+    where (place, ticks, tail) > (?1, ?2, ?3) order by place, ticks, tail limit ?4
+) as it where not exists (
+    select 1 from messages as other not indexed
+    where other.seq = it.seq and other.place = it.place and other.ticks = it.ticks and other.tail = it.tail and other.expires = it.expires
+)
+
+-- scrub_entries_next: where that ends
+select place, ticks, tail from messages indexed by messages_in_order
+where (place, ticks, tail) > (?1, ?2, ?3) order by place, ticks, tail limit 1 offset ?4 - 1
+
+-- scrub_packs: packs after a row that the index does not lead to, among the next few
+select place, seq from (
+    select seq, place, last_ticks, last_tail, first_ticks, first_tail, messages, earliest, latest
+    from packs not indexed where seq > ?1 order by seq limit ?2
+) as it where not exists (
+    select 1 from packs as other indexed by packs_in_order
+    where other.place = it.place and other.last_ticks = it.last_ticks and other.last_tail = it.last_tail
+        and other.first_ticks = it.first_ticks and other.first_tail = it.first_tail and other.messages = it.messages
+        and other.earliest = it.earliest and other.latest = it.latest and other.seq = it.seq
+)
+
+-- scrub_packs_next: where that ends
+select seq from packs not indexed where seq > ?1 order by seq limit 1 offset ?2 - 1
+
+-- scrub_pack_entries: entries of the packs' index after an id that lead to no such pack, among the next few
+select place, seq from (
+    select place, last_ticks, last_tail, first_ticks, first_tail, messages, earliest, latest, seq from packs indexed by packs_in_order
+    where (place, last_ticks, last_tail) > (?1, ?2, ?3) order by place, last_ticks, last_tail limit ?4
+) as it where not exists (
+    select 1 from packs as other not indexed
+    where other.seq = it.seq and other.place = it.place and other.last_ticks = it.last_ticks and other.last_tail = it.last_tail
+        and other.first_ticks = it.first_ticks and other.first_tail = it.first_tail and other.messages = it.messages
+        and other.earliest = it.earliest and other.latest = it.latest
+)
+
+-- scrub_pack_entries_next: where that ends
+select place, last_ticks, last_tail from packs indexed by packs_in_order
+where (place, last_ticks, last_tail) > (?1, ?2, ?3) order by place, last_ticks, last_tail limit 1 offset ?4 - 1
+
+-- scrub_heads: what the packs after a row say about themselves, and their heads
+select seq, place, first_ticks, first_tail, last_ticks, last_tail, messages, earliest, latest, head_crc, head
+from packs not indexed where seq > ?1 order by seq limit ?2
+
+-- scrub_inside: whether a message in no pack, or the end of another pack, lies between the ends of a pack
+select exists (
+    select 1 from messages where place = ?1 and (ticks, tail) >= (?2, ?3) and (ticks, tail) <= (?4, ?5)
+) or exists (
+    select 1 from packs where place = ?1 and (last_ticks, last_tail) >= (?2, ?3) and (last_ticks, last_tail) < (?4, ?5)
+)
+
+-- verify_rows: messages in no pack after a row, with what their checksum covers
+select seq, place, ticks, tail, content_type, key, body, seal from messages not indexed where seq > ?1 order by seq limit ?2
+
+-- verify_packs: packs after a row
+select seq, place, head, head_crc, rest, rest_crc from packs not indexed where seq > ?1 order by seq limit ?2
+
+-- verify_size: about how many rows there are
+select ifnull((select max(seq) from messages), 0), ifnull((select max(seq) from packs), 0)
+
+-- queue_of: by incarnation
+select application, name from queues where uuid = ?1
 
 -- queue_find: by exact name
 select application, name, uuid, created, partitions, kind, consistency, principals from queues

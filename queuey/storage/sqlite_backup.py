@@ -9,6 +9,8 @@ from pathlib import Path
 import apsw
 
 from queuey.errors import ConfigurationError
+from queuey.storage.sqlite_guard import PRIVATE
+from queuey.storage.sqlite_mark import new_mark, refuse_foreign_log
 
 _PAGES_A_STEP = 2000
 
@@ -27,13 +29,14 @@ def backup(source: Path, target: Path, progress: Callable[[int, int], None] | No
     """
     if not source.is_file():
         raise ConfigurationError(f"there is no store at {source}")
+    refuse_foreign_log(source.resolve())
     if target.exists():
         raise ConfigurationError(f"{target} exists already: a backup is never written over a file")
     partial = target.with_name(target.name + ".partial")
     try:
         _copy(source, partial, progress)
         partial.replace(target)
-        _sync_folder(target.parent)
+        sync_folder(target.parent)
     except (apsw.Error, OSError) as error:
         raise ConfigurationError(f"the backup to {target} failed: {error}") from error
     finally:
@@ -42,6 +45,7 @@ def backup(source: Path, target: Path, progress: Callable[[int, int], None] | No
 
 def _copy(source: Path, partial: Path, progress: Callable[[int, int], None] | None) -> None:
     partial.unlink(missing_ok=True)
+    partial.touch(PRIVATE)
     reading = apsw.Connection(str(source), flags=apsw.SQLITE_OPEN_READWRITE)
     writing = apsw.Connection(str(partial))
     try:
@@ -55,6 +59,7 @@ def _copy(source: Path, partial: Path, progress: Callable[[int, int], None] | No
                     progress(copy.page_count - copy.remaining, copy.page_count)
         reading.execute("commit")
         writing.execute("pragma journal_mode = delete")
+        writing.execute(f"pragma application_id = {new_mark()}")
         if writing.execute("select 1 from sqlite_schema where name = 'segments'").fetchall():
             writing.execute("delete from segments")  # their files stay where they are
     finally:
@@ -64,7 +69,7 @@ def _copy(source: Path, partial: Path, progress: Callable[[int, int], None] | No
         os.fsync(file.fileno())
 
 
-def _sync_folder(folder: Path) -> None:
+def sync_folder(folder: Path) -> None:
     descriptor = os.open(folder, os.O_RDONLY)
     try:
         os.fsync(descriptor)

@@ -5,6 +5,9 @@ them one after the other in one ``BEGIN IMMEDIATE`` transaction, commits, and on
 promises. While a commit is on its way to disk the next group gathers. A job that refuses raises
 before it writes anything, or writes inside of :meth:`Transaction.whole`; the others of its group are not touched.
 
+Large jobs have a line and groups of their own, each of a few megabytes, and a group of small jobs goes
+between two of them: one message does not wait until all the batches before it are stored.
+
 Every call into SQLite or the kernel lets the other threads have the interpreter, and getting it
 back from a busy event loop is what costs most, up to the switch interval each time. So a group of
 plain appends is one INSERT of many rows, and that one statement is the transaction: it begins,
@@ -17,6 +20,7 @@ from __future__ import annotations
 import logging
 import threading
 import time
+from collections import deque
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from functools import lru_cache
@@ -39,6 +43,10 @@ _ROWS_AT_ONCE = 256
 """Rows of one statement at most. A prepared statement takes 1.2 KiB a row."""
 _GROUP = 4096
 """Jobs of one transaction at most: bounds the memory and the wait of the first."""
+_LARGE = 64 << 10
+"""Bytes from which on a job is large."""
+_LARGE_AT_ONCE = 4 << 20
+"""Bytes of large jobs in one transaction, unless one has more: small ones wait for one such transaction."""
 
 
 class Transaction:
@@ -155,6 +163,8 @@ class Write(NamedTuple):
     job: Job
     grows: bool
     promise: Promise[Any]
+    size: int
+    """Bytes to store, about."""
 
 
 class Aside(NamedTuple):
@@ -180,24 +190,28 @@ class Committer:
         self._guard = guard
         self._observer = observer
         self._waiting: SimpleQueue[Write | Aside | None] = SimpleQueue()
+        self._large: deque[Write] = deque()
         self._closed = False
+        self._last: Job | None = None
+        self._why_closed = "the store is closing; nothing was stored"
         self._close_lock = threading.Lock()
         self._thread = threading.Thread(target=self._work, name="committer", daemon=True)
         self._thread.start()
 
-    def submit(self, job: Job, *, grows: bool) -> Promise[Any]:
-        """Run ``job`` in the next group's transaction.
+    def submit(self, job: Job, *, grows: bool, size: int = 0) -> Promise[Any]:
+        """Run ``job`` in the next group's transaction; a large one may have to wait behind small ones that come later.
 
         :param grows: it takes more room, so it is refused when the disk is full up to the reserve.
+        :param size: bytes to store, about.
         :returns: kept with the job's value once the group is on disk.
         :raises StorageFull, StorageReadOnly, StorageUnavailable: by the promise; nothing was written.
         :raises OutcomeUnknown: by the promise; the commit itself failed.
         """
         promise: Promise[Any] = Promise()
         if self._closed:
-            promise.fail(StorageUnavailable("the store is closing; nothing was stored"))
+            promise.fail(StorageUnavailable(self._why_closed))
         else:
-            self._waiting.put(Write(job, grows, promise))
+            self._waiting.put(Write(job, grows, promise, size))
         return promise
 
     def run_between(self, work: Callable[[], None]) -> Promise[None]:
@@ -212,11 +226,18 @@ class Committer:
             self._waiting.put(Aside(work, promise))
         return promise
 
-    def close(self) -> None:
-        """Commit what was accepted, then end. Later jobs are refused."""
+    def forsake(self, why: str) -> None:
+        """After a fork, in the child: its thread is not there, and nothing may be handed to it."""
+        self._closed, self._why_closed = True, why
+
+    def close(self, last: Job | None = None) -> None:
+        """Commit what was accepted, then end. Later jobs are refused.
+
+        :param last: runs when all others are committed; in line it would pass the large ones.
+        """
         with self._close_lock:
             if not self._closed:
-                self._closed = True
+                self._closed, self._last = True, last
                 self._waiting.put(None)
         self._thread.join()
         while not self._waiting.empty():
@@ -226,16 +247,34 @@ class Committer:
 
     def _work(self) -> None:
         ending = False
-        while not ending:
-            items = [self._waiting.get()]
-            items += [self._waiting.get_nowait() for _ in range(min(self._waiting.qsize(), _GROUP - 1))]
-            group = [item for item in items if type(item) is Write]
-            if group:
-                self._commit(group)
-            if len(group) < len(items):
-                ending = None in items
+        while not ending or self._large:
+            items = self._gathered()
+            small = [item for item in items if type(item) is Write and item.size < _LARGE]
+            if small:
+                self._commit(small)
+            if len(small) < len(items):
+                ending = ending or None in items
+                self._large += [item for item in items if type(item) is Write and item.size >= _LARGE]
                 self._step_aside([item for item in items if type(item) is Aside])
-            del items, group  # an idle committer holds no bodies
+            del items, small  # an idle committer holds no bodies
+            if self._large:
+                self._commit(self._next_large())
+        if self._last is not None:
+            self._commit([Write(self._last, False, Promise(), 0)])
+
+    def _gathered(self) -> list[Write | Aside | None]:
+        """What has come since the last group; waits for something if nothing is left to do."""
+        items = [] if self._large else [self._waiting.get()]
+        return items + [self._waiting.get_nowait() for _ in range(min(self._waiting.qsize(), _GROUP - len(items)))]
+
+    def _next_large(self) -> Group:
+        """The large jobs whose turn it is: one, and more while they are few bytes together."""
+        group = [self._large.popleft()]
+        left = _LARGE_AT_ONCE - group[0].size
+        while self._large and self._large[0].size <= left:
+            left -= self._large[0].size
+            group.append(self._large.popleft())
+        return group
 
     def _step_aside(self, asides: list[Aside]) -> None:
         for work, promise in asides:
@@ -252,15 +291,19 @@ class Committer:
         try:
             outcomes = self._transact(group, self._guard.refusal_to_grow(self._free_inside))
         except apsw.FullError as error:
+            self._guard.was_full()
             self._after_failure(group, StorageFull(), error)
             return None
         except (apsw.CorruptError, apsw.NotADBError) as error:
             self._after_failure([], StorageUnavailable(), error)
             return self._fail(group, self._guard.found_damage(str(error)))
         except apsw.Error as error:
+            if isinstance(error, (apsw.IOError, apsw.ReadOnlyError, apsw.CantOpenError)):
+                self._guard.write_failed(error, self._connection.system_errno)
             self._after_failure(group, StorageUnavailable(f"the store refused the write: {error}"), error)
             return None
         except CommitFailed as failed:
+            self._guard.write_failed(failed, self._connection.system_errno)
             self._after_failure([], OutcomeUnknown(), failed)
             return self._fail(group, OutcomeUnknown(f"the commit failed and may or may not be on disk: {failed}"))
         except Exception as error:  # noqa: BLE001 - the loop must survive a faulty job
@@ -268,11 +311,11 @@ class Committer:
             return None
         finally:
             self._ids.close_group()
-        for (_, _, promise), (value, error_of_job) in zip(group, outcomes, strict=True):
+        for write, (value, error_of_job) in zip(group, outcomes, strict=True):
             if error_of_job is None:
-                promise.keep(value)
+                write.promise.keep(value)
             else:
-                promise.fail(error_of_job)
+                write.promise.fail(error_of_job)
         return None
 
     def _free_inside(self) -> int:
@@ -286,12 +329,12 @@ class Committer:
     def _transact(self, group: Group, full: QueueyError | None) -> list[tuple[Any, BaseException | None]]:
         transaction = Transaction(self._connection, self._ids)
         outcomes: list[tuple[Any, BaseException | None]] = []
-        for job, grows, _ in group:
-            if grows and full is not None:
+        for write in group:
+            if write.grows and full is not None:
                 outcomes.append((None, full))
                 continue
             try:
-                outcomes.append((job(transaction), None))
+                outcomes.append((write.job(transaction), None))
             except QueueyError as refused:
                 outcomes.append((None, refused))
         began = time.perf_counter()
@@ -302,8 +345,11 @@ class Committer:
     def _after_failure(self, group: Group, refusal: QueueyError, error: Exception) -> None:
         """Roll back; then try the jobs one by one, so that one that cannot be stored takes no other with it."""
         log.error("a group of writes failed", extra={"error": str(error), "jobs": len(group)})
-        if self._connection.in_transaction:
-            self._connection.execute("rollback")
+        try:
+            if self._connection.in_transaction:
+                self._connection.execute("rollback")
+        except apsw.Error as failed:
+            log.error("a group of writes could not be rolled back", extra={"error": str(failed)})  # noqa: TRY400 - the error is SQLite's
         self._ids.close_group()
         if len(group) > 1:
             for job in group:
@@ -312,6 +358,6 @@ class Committer:
             self._fail(group, refusal)
 
     def _fail(self, group: Group, error: QueueyError) -> None:
-        for _, _, promise in group:
+        for write in group:
             self._observer.failed("write", error.code)
-            promise.fail(error)
+            write.promise.fail(error)

@@ -7,8 +7,8 @@ from collections.abc import Iterator
 from queuey.ids import MAX_ID, ZERO_ID, MessageId
 from queuey.model import PartitionState, Span, Survey
 from queuey.storage.seals import corrupt
-from queuey.storage.sqlite_file import SQL
 from queuey.storage.sqlite_pages import Ask, PackEntry, PageBuilder, Wanted, head_of
+from queuey.storage.sqlite_statements import SQL
 
 __all__ = ["inspect", "survey"]
 

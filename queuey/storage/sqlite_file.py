@@ -9,12 +9,14 @@ The layout and its measurements are in docs/decisions/004.
 
 from __future__ import annotations
 
+import ctypes
 import logging
+import os
 import threading
 import time
+import weakref
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
-from importlib.resources import files
 from pathlib import Path
 from typing import Any
 
@@ -26,10 +28,14 @@ from queuey.ids import ANCHOR_SLACK_SECONDS, TICKS_PER_SECOND, Anchor, IdGenerat
 from queuey.model import Queue
 from queuey.promise import Promise
 from queuey.storage import Observer, Unobserved
+from queuey.storage.seals import NONSENSE
 from queuey.storage.sqlite_committer import Committer, Row, Transaction
-from queuey.storage.sqlite_guard import FolderLock, Guard
+from queuey.storage.sqlite_guard import FolderLock, Guard, make_private
 from queuey.storage.sqlite_keeper import Keeper
+from queuey.storage.sqlite_mark import give_mark, refuse_foreign_log
 from queuey.storage.sqlite_reader import Lookups, Reader, Readers
+from queuey.storage.sqlite_scrub import Scrub, described
+from queuey.storage.sqlite_statements import SQL
 
 log = logging.getLogger(__name__)
 
@@ -47,24 +53,30 @@ _FORMAT = 1
 """Of the file; files from before there were packs have 0."""
 _PACK_ROWS = 100
 """Rows that are deleted in the time of one pack."""
+_FORKED = (
+    "this process was forked from one that has the store open, and cannot use it; nothing was stored: start one server process "
+    "that opens the store itself, such as gunicorn with one worker and without --preload"
+)
+_TOLD = 5
+"""Kinds of damage that readiness lists."""
 _DROPPED_SECONDS = 600.0
 """How long a dropped incarnation is remembered to refuse appends that were under way; rows go by themselves."""
 
 
-def _load_statements() -> dict[str, str]:
-    text = (files("queuey.storage") / "sqlite.sql").read_text(encoding="utf-8")
-    found = {}
-    for part in text.split("\n-- ")[1:]:
-        head, _, body = part.partition("\n")
-        found[head.partition(":")[0]] = body.strip()
-    return found
-
-
-SQL = _load_statements()
-
 PAGE_BYTES = 8192
 """Of a file that is made now; another one keeps its own. Twice SQLite's own: packs are many pages long, each of which is two calls of the system in the log and
 two in a checkpoint. Bulk writes are a twelfth faster, small ones as fast, over ten queues and over 100,000 (measured)."""
+
+
+_OPEN: weakref.WeakSet[SqliteFile] = weakref.WeakSet()
+
+
+def _forsake_all() -> None:
+    for store in [*_OPEN]:
+        store.forsake()
+
+
+os.register_at_fork(after_in_child=_forsake_all)
 
 
 class SqliteFile(ABC):
@@ -84,11 +96,15 @@ class SqliteFile(ABC):
         reserve_mb: int = 64,
         cache_mb: int = 4,
         wal_mb: int = 64,
+        scrub_percent: int = 0,
         serve: bool = True,
         observer: Observer | None = None,
     ) -> None:
-        """:param serve: False opens the file beside a running server, for keys and the like: no lock, no keeper."""
+        """:param scrub_percent: share of one core's time for the search for damage.
+        :param serve: False opens the file beside a running server, for keys and the like: no lock, no keeper.
+        """
         self._observer = observer or Unobserved()
+        path = path.resolve()
         self._path = path
         self._clock = clock
         self._ids = ids
@@ -102,10 +118,13 @@ class SqliteFile(ABC):
         self._lock = FolderLock(path) if serve else None
         self._read_only = self._lock is not None and self._lock.read_only
         try:
+            refuse_foreign_log(path)
+            make_private(path)
             self._writer = self._open_writer(synchronous, serve=serve)
             dropped = self._writer.execute(SQL["dropped_all"]).fetchall()
             self._raise_floor()
-            if serve and not self._read_only:
+            if self._lock is not None and not self._read_only:
+                give_mark(self._writer, self._lock)
                 self._begin_moment()
         except ConfigurationError:
             self._release()
@@ -114,14 +133,17 @@ class SqliteFile(ABC):
             self._release()
             raise ConfigurationError(f"cannot open the store {path}: {error}") from error
         self._guard = Guard(path, reserve_bytes=reserve_mb << 20, read_only=self._read_only)
+        self._unsound: set[bytes] = set()
+        """Partitions of which an index hides messages."""
         self._dropped: dict[Any, float] = {queue: clock.elapsed() for (queue,) in dropped}
         self._open_readers()
         self._committer = Committer(self._writer, ids, self._guard, self._observer)
         self._keeper: Keeper | None = None
         if serve and not self._read_only:
-            self._keeper = Keeper(self, lambda: self._connect(read_only=False), self._wal_bytes)
+            self._keeper = Keeper(self, lambda: self._connect(read_only=False), self._wal_bytes, scrub_percent)
             self._writer.set_wal_hook(self._wal_grew)
             self._keeper.start()
+        _OPEN.add(self)
 
     def _open_readers(self) -> None:
         """Of this thread and of lookups, while the file is there: reads go on if somebody removes it (G18)."""
@@ -244,11 +266,23 @@ class SqliteFile(ABC):
         self._closed = True
         if self._keeper is not None:
             self._keeper.stop()
-            self._end_moment()
-        self._committer.close()
+        self._committer.close(None if self._keeper is None else self._end_moment)
         self._lookups.close()
         self._readers.close()
         self._writer.close()
+        self._release()
+
+    def forsake(self) -> None:
+        """After a fork, in the child: the threads are not there, and SQLite's connections must not be touched, nor closed.
+
+        The lock stays the parent's alone.
+        """
+        self._closed = True
+        self._guard.refuse(StorageUnavailable(_FORKED))
+        self._committer.forsake(_FORKED)
+        self._lookups.forsake(_FORKED)
+        for kept in (self._writer, *self._readers.forsake(_FORKED)):
+            ctypes.pythonapi.Py_IncRef(ctypes.py_object(kept))
         self._release()
 
     def _release(self) -> None:
@@ -258,6 +292,18 @@ class SqliteFile(ABC):
     def problems(self) -> Sequence[str]:
         return self._guard.problems()
 
+    def _refuses(self, place: bytes) -> Promise[Any]:
+        """What a read of an unsound partition gets."""
+        number, queue = place[-1], place[:-1].hex()
+        return Promise.failed(
+            self._read_failed(
+                StorageUnavailable(
+                    f"an index of the store is damaged and hides messages of partition {number} of queue {queue}: stop the server "
+                    "and run 'queuey verify --repair'"
+                )
+            )
+        )
+
     def _read_failed(self, error: Exception) -> QueueyError:
         """What a failed read is to the caller; damage found on the way stops the writing."""
         if isinstance(error, QueueyError):
@@ -265,13 +311,15 @@ class SqliteFile(ABC):
             return error
         if isinstance(error, (apsw.CorruptError, apsw.NotADBError)):
             self._guard.found_damage(str(error))
+        elif not isinstance(error, apsw.Error):
+            log.error("the store holds what makes no sense", exc_info=error)
         self._observer.failed("read", StorageUnavailable.__name__)
         return StorageUnavailable(f"the store could not be read: {error}")
 
     def _ask(self, sql: str, bindings: tuple[Any, ...], shape: Callable[[list[Row]], Any]) -> Promise[Any]:
         try:
             return Promise.of(shape(self._reader().ask(sql, bindings, list)))
-        except apsw.Error as error:
+        except (apsw.Error, *NONSENSE) as error:
             return Promise.failed(self._read_failed(error))
 
     def _tell(self, sql: str, bindings: tuple[Any, ...]) -> Promise[None]:
@@ -281,10 +329,38 @@ class SqliteFile(ABC):
         return self._committer.submit(job, grows=False)
 
     def _wal_grew(self, _connection: apsw.Connection, _name: str, pages: int) -> int:
-        self._guard.log_bytes = pages * self._committer.page_bytes
-        if self._keeper is not None:
-            self._keeper.committed(self._guard.log_bytes)
+        self._guard.write_succeeded()
+        self._note_log(pages * self._committer.page_bytes)
         return apsw.SQLITE_OK
+
+    def _note_log(self, log_bytes: int) -> None:
+        self._guard.log_bytes = log_bytes
+        if self._keeper is not None:
+            self._keeper.committed(log_bytes)
+
+    def probe(self) -> None:
+        """Try to write while writes are refused because they failed: if that succeeds, they go on."""
+
+        def write() -> None:
+            anchor = self._ids.anchor()
+            try:
+                self._writer.execute(SQL["moment_keep"], (self._clock.boot(), anchor.elapsed, anchor.ticks))
+            except apsw.Error as error:
+                self._guard.write_failed(error, self._writer.system_errno)
+
+        if self._guard.failing is not None:
+            self._committer.run_between(write).wait()
+
+    def copied(self, error: apsw.Error | None = None) -> None:
+        """The keeper copied the log into the file, or could not."""
+        if error is None:
+            self._guard.copy_succeeded()
+        else:
+            self._guard.copy_failed(error)
+
+    def searched(self, error: apsw.Error | None = None) -> None:
+        """The keeper searched the file for damage, or could not read it."""
+        self._guard.search_error = "" if error is None else str(error)
 
     def finish_checkpoint(self, mode: int) -> Promise[None]:
         """Let the committer copy what the keeper's checkpoint left, so that the log can start over with its next commit."""
@@ -294,9 +370,11 @@ class SqliteFile(ABC):
             try:
                 self._writer.wal_checkpoint(mode=mode)
                 if mode == apsw.SQLITE_CHECKPOINT_TRUNCATE:
-                    self._wal_grew(self._writer, "main", 0)
+                    self._note_log(0)
             except apsw.BusyError:
                 return  # somebody reads an old snapshot: the log goes on for now
+            except apsw.IOError as error:
+                self.copied(error)
             finally:
                 self._writer.set_busy_timeout(_BUSY_MS)
 
@@ -311,6 +389,13 @@ class SqliteFile(ABC):
         """Stop writing; readiness says why (G18)."""
         log.error("the store is damaged", extra={"error": text})
         self._guard.found_damage(text)
+
+    def found_hidden(self, scrub: Scrub) -> None:
+        """Indexes and tables do not say the same: stop writing, and refuse to read what may miss messages (G18)."""
+        self._unsound.update(finding.place for finding in scrub.found)
+        told = [described(scrub.connection, finding, count) for finding, count in scrub.found.most_common(_TOLD)]
+        more = f", and {len(scrub.found) - _TOLD} more kinds" if len(scrub.found) > _TOLD else ""
+        self.found_damage(f"{'; '.join(told)}{more}: run 'queuey verify' for all of it")
 
     def newest_moment(self) -> int:
         """The newest tick stamped or served as a watermark."""
@@ -331,13 +416,9 @@ class SqliteFile(ABC):
 
         self._ids.anchored(self._committer.submit(job, grows=False).wait())
 
-    def _end_moment(self) -> None:
+    def _end_moment(self, transaction: Transaction) -> None:
         """Note that nothing more is given out."""
-
-        def job(transaction: Transaction) -> None:
-            transaction.look(SQL["moment_keep"], (_CLOSED, self._clock.elapsed(), self._ids.last_ticks))
-
-        self._committer.submit(job, grows=False)
+        transaction.look(SQL["moment_keep"], (_CLOSED, self._clock.elapsed(), self._ids.last_ticks))
 
     def has_refuse(self) -> bool:
         """Whether there is something whose room can be given back."""

@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import contextlib
 import errno
 import fcntl
+import logging
 import os
 import time
 from collections.abc import Callable
 from pathlib import Path
+
+import apsw
 
 from queuey.errors import (
     ConfigurationError,
@@ -17,56 +21,99 @@ from queuey.errors import (
     StorageUnavailable,
     StoreInUse,
 )
+from queuey.file_system import network_file_system_of
 
-_NETWORK = frozenset(
-    {"nfs", "nfs4", "cifs", "smb3", "smbfs", "9p", "afs", "ceph", "glusterfs", "fuse.sshfs", "fuse.glusterfs", "ncpfs"}
-)
-"""File systems whose locks or shared memory SQLite's write-ahead log cannot rely on."""
+log = logging.getLogger(__name__)
+
+PRIVATE = 0o600
+"""Mode of each file: whoever reads it reads all messages."""
+PRIVATE_FOLDER = 0o700
+OTHERS = 0o077
+"""In a mode, what anybody but the owner may do."""
 
 
-def file_system_of(path: Path) -> str:
-    """The type of the file system that ``path`` lies on, as the kernel names it; empty if it cannot be told."""
-    target = os.path.realpath(path)
-    best, kind = "", ""
-    try:
-        lines = Path("/proc/self/mountinfo").read_text().splitlines()
-    except OSError:
-        return ""
-    for line in lines:
-        left, _, right = line.partition(" - ")
-        mount = left.split(" ")[4].encode().decode("unicode_escape")
-        inside = target == mount or target.startswith(mount.rstrip("/") + "/")
-        if inside and len(mount) >= len(best):
-            best, kind = mount, right.split(" ")[0]
-    return kind
+def make_private(file: Path) -> None:
+    """Make a file that only its owner may read; one that is there loses what others may do, if it is ours.
+
+    SQLite gives its log and the log's index the mode of the file.
+    """
+    with contextlib.suppress(OSError):
+        os.close(os.open(file, os.O_RDONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, PRIVATE))
+    for one in (file, *beside(file)):
+        with contextlib.suppress(OSError):
+            if one.stat().st_mode & OTHERS:
+                one.chmod(PRIVATE)
+                log.warning("others could read %s: now only its owner may", one)
+
+
+def beside(file: Path) -> tuple[Path, Path]:
+    """A store's write-ahead log, and the log's index."""
+    return file.with_name(f"{file.name}-wal"), file.with_name(f"{file.name}-shm")
 
 
 class FolderLock:
-    """One server process per store: an exclusive flock on ``<file>.lock``, released by the kernel when the process dies."""
+    """One server process per store: exclusive flocks on ``<file>.lock`` and on the file, released by the kernel when the process dies.
+
+    The file has one as well, since it may be reached by another name. SQLite's own locks end when any handle of this process to the
+    file is closed, so this one is closed last.
+    """
 
     def __init__(self, database: Path) -> None:
-        """:raises StoreInUse: another process holds it.
-        :raises ConfigurationError: the folder is on a network file system.
+        """:param database: resolved.
+        :raises StoreInUse: another process holds it.
+        :raises ConfigurationError: the folder is on a network file system, or the file has two names.
         """
-        kind = file_system_of(database.parent)
-        if kind in _NETWORK:
+        kind = network_file_system_of(database.parent)
+        if kind is not None:
             raise ConfigurationError(
                 f"{database.parent} is on a network file system ({kind}), where an acknowledged write could be lost: choose a local folder with --data"
             )
         self.path = database.with_name(database.name + ".lock")
         self.read_only = False
-        self._file = self._open()
+        self._files = [self._open()]
         try:
-            fcntl.flock(self._file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            self._lock(database)
+            self._files.append(self._open_database(database))
+            self._lock(database)
+            self._refuse_second_name(database)
+        except QueueyError:
+            self.close()
+            raise
+
+    @property
+    def file(self) -> int:
+        """Handle of the lock file."""
+        return self._files[0]
+
+    @property
+    def database(self) -> int:
+        """Handle of the store's file, to read from."""
+        return self._files[1]
+
+    def _lock(self, database: Path) -> None:
+        try:
+            fcntl.flock(self._files[-1], fcntl.LOCK_EX | fcntl.LOCK_NB)
         except OSError as error:
-            os.close(self._file)
             raise StoreInUse(
                 f"{database} is open in another server process (lock {self.path}): stop it, or choose another folder with --data"
             ) from error
 
+    def _open_database(self, database: Path) -> int:
+        try:
+            return os.open(database, os.O_RDONLY | os.O_CLOEXEC | (0 if self.read_only else os.O_CREAT), PRIVATE)
+        except OSError as error:
+            raise ConfigurationError(f"cannot open the store {database}: {error.strerror}") from error
+
+    def _refuse_second_name(self, database: Path) -> None:
+        if os.fstat(self._files[-1]).st_nlink > 1:
+            raise ConfigurationError(
+                f"{database} has another name (a hard link), under which another server would not see its write-ahead log: "
+                "remove one of the names, or copy the file"
+            )
+
     def _open(self) -> int:
         try:
-            return os.open(self.path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+            return os.open(self.path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, PRIVATE)
         except OSError as error:
             if error.errno not in (errno.EROFS, errno.EACCES, errno.EPERM):
                 raise ConfigurationError(f"cannot open {self.path}: {error.strerror}") from error
@@ -77,11 +124,14 @@ class FolderLock:
             raise ConfigurationError(f"cannot open {self.path}, not even to read: {error.strerror}") from error
 
     def close(self) -> None:
-        if self._file >= 0:
-            os.close(self._file)
-            self._file = -1
+        while self._files:
+            os.close(self._files.pop())
 
 
+_FAILURES = 3
+"""Writes that fail one after the other before no more are tried: one may be an accident, and each costs its caller an unknown outcome."""
+_ROOM_AGAIN_BYTES = 16 << 20
+"""Free disk from which on a disk that was full no longer counts as full."""
 LOOK_SECONDS = 0.25
 """How old what the guard knows may be when a group of writes begins."""
 _PLENTY_BYTES = 256 << 20
@@ -106,6 +156,16 @@ class Guard:
         self._for_good: QueueyError | None = (
             StorageReadOnly("the store's folder cannot be written") if read_only else None
         )
+        self._failures = 0
+        """Writes that failed since the last one that succeeded."""
+        self.failing: QueueyError | None = None
+        """Why no write is tried until a probe succeeds, if so."""
+        self._uncopied = 0
+        """Times in a row that the log could not be copied into the file."""
+        self._copy_error = ""
+        self.search_error = ""
+        """Why the last search for damage could not read the file, if so."""
+        self._was_full = False
 
     def _look_at_files(self) -> list[tuple[int, int]]:
         try:
@@ -118,11 +178,55 @@ class Guard:
 
         :returns: what those who wanted to write get.
         """
-        self._for_good = StorageUnavailable(
-            f"the store is damaged and takes no more writes; nothing was stored: {text}"
-        )
-        self.refusal = self._for_good
-        return self._for_good
+        error = StorageUnavailable(f"the store is damaged and takes no more writes; nothing was stored: {text}")
+        self.refuse(error)
+        return error
+
+    def refuse(self, error: QueueyError) -> None:
+        """From here on nothing is written, for this reason."""
+        self._for_good = self.refusal = error
+
+    def write_failed(self, error: Exception, number: int) -> None:
+        """A commit or a probe could not be written. Where that goes on, no more are tried: each would end with an unknown outcome.
+
+        :param number: the system's, such as EROFS; 0 if there is none.
+        """
+        self._failures += 1
+        if number == errno.EROFS or isinstance(error, apsw.ReadOnlyError) or self._is_mounted_read_only():
+            self.failing = StorageReadOnly(
+                "the file system of the store has become read-only; nothing was stored: see the kernel's log (dmesg); "
+                "writing goes on by itself once it is writable"
+            )
+        elif self._failures >= _FAILURES:
+            reason = os.strerror(number) if number else str(error)
+            self.failing = StorageUnavailable(
+                f"the disk does not take writes ({reason}); nothing was stored: see the kernel's log (dmesg); "
+                "writing goes on by itself once a write succeeds"
+            )
+        self.refusal = self.refusal or self.failing
+
+    def write_succeeded(self) -> None:
+        """A commit is on disk."""
+        if self._failures:
+            self._failures, self.failing = 0, None
+            self._looked = float("-inf")
+
+    def was_full(self) -> None:
+        """A write failed for want of room."""
+        self._was_full = True
+
+    def copy_failed(self, error: Exception) -> None:
+        """The log could not be copied into the file: it grows until the disk is full."""
+        self._uncopied, self._copy_error = self._uncopied + 1, str(error)
+
+    def copy_succeeded(self) -> None:
+        self._uncopied = 0
+
+    def _is_mounted_read_only(self) -> bool:
+        try:
+            return bool(os.statvfs(self._folder).f_flag & os.ST_RDONLY)
+        except OSError:
+            return False
 
     def look(self) -> None:
         """Look at files and disk, unless that was done a moment ago and there was plenty of room.
@@ -139,7 +243,7 @@ class Guard:
                 "the store's file or its log was replaced or removed while in use; nothing was stored: "
                 "restart the server"
             )
-        self.refusal = self._for_good or taken_away
+        self.refusal = self._for_good or taken_away or self.failing
         if self._reserve:
             self._free = self._free_bytes()
             self._log_then = self.log_bytes
@@ -175,5 +279,19 @@ class Guard:
     def problems(self) -> list[str]:
         """For readiness and operators."""
         self.look()
-        found = self.refusal or self.refusal_to_grow(lambda: 0)
-        return [] if found is None else [str(found)]
+        found = self.refusal or self.refusal_to_grow(lambda: 0) or self._full()
+        problems = [] if found is None else [str(found)]
+        if self._uncopied >= _FAILURES:
+            problems.append(
+                f"the write-ahead log cannot be copied into the store's file, and grows: {self._copy_error}"
+            )
+        if self.search_error:
+            problems.append(
+                f"the search for damage cannot read the store's file: {self.search_error}: see the kernel's log (dmesg)"
+            )
+        return problems
+
+    def _full(self) -> QueueyError | None:
+        """Whether a write failed for want of room, and there is still none: the reserve may be 0, or be used up by others."""
+        self._was_full = self._was_full and self._free_bytes() < _ROOM_AGAIN_BYTES
+        return StorageFull() if self._was_full else None

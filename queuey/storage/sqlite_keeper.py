@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING
 import apsw
 
 from queuey.errors import QueueyError
+from queuey.storage.sqlite_scrub import Scrub, own_check
 
 if TYPE_CHECKING:
     from queuey.storage.sqlite_file import SqliteFile
@@ -30,6 +31,10 @@ CHECKPOINT_BYTES = 16 << 20
 """Of the write-ahead log, from which on it is copied into the file."""
 _LITTLE_BYTES = 1 << 20
 """Of the log, that may be left for the committer to copy."""
+SCRUB_PAUSE_SECONDS = 60.0
+"""Between two searches for damage: of a small store each takes a moment."""
+_PASSING = (apsw.IOError, apsw.CantOpenError, apsw.BusyError, apsw.FullError)
+"""Errors of a search that say nothing of what is stored."""
 _PASSES = 8
 """Most that the keeper makes to leave no more, in one turn's time: it has the moment to note as well."""
 
@@ -37,7 +42,10 @@ _PASSES = 8
 class Keeper:
     """One thread per served store."""
 
-    def __init__(self, store: SqliteFile, connect: Callable[[], apsw.Connection], log_bytes_cap: int) -> None:
+    def __init__(
+        self, store: SqliteFile, connect: Callable[[], apsw.Connection], log_bytes_cap: int, scrub_percent: int
+    ) -> None:
+        """:param scrub_percent: share of one core's time for the search for damage; 0 is none."""
         self._store = store
         self._connect = connect
         self._cap = log_bytes_cap
@@ -47,7 +55,10 @@ class Keeper:
         self._noted, self._looked = 0, 0.0
         self._wake = threading.Event()
         self._stopping = False
+        self._ending = threading.Event()
+        self._scrub_percent = scrub_percent
         self._checker: apsw.Connection | None = None
+        self._looked_at_pages = False
         self._threads = [
             threading.Thread(target=work, name=name, daemon=True)
             for name, work in (("keeper", self._work), ("store-check", self._check))
@@ -60,6 +71,7 @@ class Keeper:
     def stop(self) -> None:
         """End after the step under way."""
         self._stopping = True
+        self._ending.set()
         self._wake.set()
         self._interrupt_check()
         for thread in self._threads:
@@ -79,30 +91,71 @@ class Keeper:
             self._wake.set()
 
     def _check(self) -> None:
-        """Look for damage once, beside the first requests: a large file takes a while."""
+        """Look for damage beside the requests. A read that fails is tried again a minute later: it is no damage yet."""
+        while not self._stopping:
+            try:
+                return self._search()
+            except apsw.InterruptError:
+                return None
+            except _PASSING as error:
+                log.warning("the search for damage could not read the store: %s", error)
+                self._store.searched(error)
+            except apsw.Error as error:
+                return self._store.found_damage(str(error))
+            self._ending.wait(SCRUB_PAUSE_SECONDS)
+        return None
+
+    def _search(self) -> None:
+        """Once at the pages, as fast as it goes, then again and again at what they say, slowly."""
+        self._checker = self._connect()
         try:
-            self._checker = self._connect()
-            ((verdict,),) = self._checker.execute("pragma quick_check(1)").fetchall()
-            if verdict != "ok":
-                self._store.found_damage(str(verdict))
-        except apsw.InterruptError:
-            return
-        except apsw.Error as error:
-            self._store.found_damage(str(error))
+            if not self._looked_at_pages:
+                (verdict,) = own_check(self._checker, "quick_check(1)")
+                self._looked_at_pages = True
+                self._store.searched()
+                if verdict != "ok":
+                    self._store.found_damage(verdict)
+            while self._scrub_percent and not self._stopping:
+                self._scrub(Scrub(self._checker))
         finally:
-            if self._checker is not None:
-                self._checker.close()
+            self._checker.close()
+
+    def _scrub(self, scrub: Scrub) -> None:
+        """One pass, and a rest of at least a minute."""
+        began, known = time.monotonic(), 0
+        for _ in scrub.steps():
+            if len(scrub.found) > known:
+                known = len(scrub.found)
+                self._store.found_hidden(scrub)
+            if not self._rests(time.monotonic() - began):
+                return
+            began = time.monotonic()
+        if scrub.found:
+            self._store.found_hidden(scrub)
+        self._store.searched()
+        log.info("searched the store for damage", extra={"findings": scrub.found.total()})
+        self._ending.wait(SCRUB_PAUSE_SECONDS)
+
+    def _rests(self, worked_seconds: float) -> bool:
+        """Keep to the share of time after a step; False when it is time to end."""
+        return not self._ending.wait(worked_seconds * (100 / self._scrub_percent - 1))
 
     def _work(self) -> None:
-        connection, more = self._connect(), False
+        connection, more, said = self._connect(), False, ""
         while self._rested(0.0 if more else TURN_SECONDS):
             try:
+                self._store.probe()
                 self._checkpoint(connection)
                 self._note_moment()
-                more = self._tidy()
+                more, said = self._tidy(), ""
+            except (apsw.CorruptError, apsw.NotADBError) as error:
+                more = False
+                self._store.found_damage(str(error))
             except (apsw.Error, QueueyError, OSError) as error:
                 more = False
-                log.warning("the keeper's turn failed: %s", error)
+                if str(error) != said:
+                    said = str(error)
+                    log.warning("the keeper's turn failed: %s", error)
             except Exception:
                 more = False
                 log.exception("the keeper's turn failed")  # and go on: the log is to be copied and room given back
@@ -135,7 +188,12 @@ class Keeper:
         ends = time.monotonic() + TURN_SECONDS
         for _ in range(_PASSES):
             before = self._log_bytes
-            connection.wal_checkpoint(mode=apsw.SQLITE_CHECKPOINT_PASSIVE)
+            try:
+                connection.wal_checkpoint(mode=apsw.SQLITE_CHECKPOINT_PASSIVE)
+            except (apsw.IOError, apsw.FullError) as error:
+                self._store.copied(error)
+                raise
+            self._store.copied()
             is_little = self._log_bytes - before < _LITTLE_BYTES
             if is_little or self._log_bytes > self._cap or self._stopping or time.monotonic() >= ends:
                 return

@@ -15,7 +15,7 @@ from typing import Any
 import apsw
 
 from queuey.clock import Clock
-from queuey.errors import CorruptMessage, KeyReused, QueueNotFound
+from queuey.errors import KeyReused, QueueNotFound, QueueyError
 from queuey.ids import TICKS_PER_SECOND, IdGenerator, MessageId
 from queuey.model import (
     Appended,
@@ -36,13 +36,14 @@ from queuey.model import (
 )
 from queuey.promise import Promise
 from queuey.storage import ONCE_SECONDS, MessageStore, packs
-from queuey.storage.seals import seal_of
+from queuey.storage.seals import NONSENSE, making_sense, seal_of
 from queuey.storage.sqlite_committer import Row, Transaction
 from queuey.storage.sqlite_counts import inspect, survey
-from queuey.storage.sqlite_file import SQL, SqliteFile
+from queuey.storage.sqlite_file import SqliteFile
 from queuey.storage.sqlite_packs import Ready, insert, remove, seal
 from queuey.storage.sqlite_pages import Ask, PageBuilder, Wanted, message_in, one_row
 from queuey.storage.sqlite_segments import Segments, find_copy, keep, read_copy
+from queuey.storage.sqlite_statements import SQL
 
 log = logging.getLogger(__name__)
 
@@ -79,7 +80,7 @@ class SqliteMessages(SqliteFile, MessageStore):
         self._segments: Segments | None = None
         super().__init__(path, clock, ids, serve=serve, **how)
         if serve and not self._read_only:
-            segments = Segments(path.with_name(path.name + "-segments"), segments_mb << 20)
+            segments = Segments(self._path.with_name(self._path.name + "-segments"), segments_mb << 20)
             if segments_mb:
                 self._segments = segments
             elif segments.folder.sizes:
@@ -89,7 +90,9 @@ class SqliteMessages(SqliteFile, MessageStore):
     def append(self, request: AppendRequest) -> Promise[Appended]:
         has_time = threading.current_thread() is not threading.main_thread()  # else it is the event loop's
         ready = _ready(request.drafts) if has_time and not _have_keys(request.drafts) else None
-        return self._committer.submit(lambda transaction: self._append(transaction, request, ready), grows=True)
+        return self._committer.submit(
+            lambda transaction: self._append(transaction, request, ready), grows=True, size=_size(request.drafts)
+        )
 
     def _append(self, transaction: Transaction, request: AppendRequest, ready: Ready | None) -> Appended:
         queue, drafts, once = request
@@ -175,9 +178,11 @@ class SqliteMessages(SqliteFile, MessageStore):
         digest, answer = rows[0]
         if digest != once.digest:
             raise KeyReused
-        if answer[:1] == _IN_ORDER:
-            return PlacedInOrder(MessageId.from_bytes(answer[1:17]), answer[17:])
-        return [Placed(MessageId.from_bytes(answer[at + 1 : at + 17]), answer[at]) for at in range(0, len(answer), 17)]
+        with making_sense():
+            if answer[:1] == _IN_ORDER:
+                return PlacedInOrder(MessageId.from_bytes(answer[1:17]), answer[17:])
+            starts = range(0, len(answer), 17)
+            return [Placed(MessageId.from_bytes(answer[at + 1 : at + 17]), answer[at]) for at in starts]
 
     def _remember(self, transaction: Transaction, queue: bytes, once: Once, placed: Sequence[Placed]) -> None:
         if isinstance(placed, PlacedInOrder):
@@ -206,6 +211,8 @@ class SqliteMessages(SqliteFile, MessageStore):
         if partition.queue.bytes in self._dropped:
             return Promise.of(Page([], False))
         reader, place = self._reader(), _place(partition)
+        if self._unsound and place in self._unsound:
+            return self._refuses(place)
         wanted = Wanted(span, limit, now_ticks, newest_first, max_bytes, with_bodies, skip_corrupt)
         builder = PageBuilder(wanted, reader.beside)
         segments = self._segments if wanted.is_bulk else None
@@ -220,7 +227,7 @@ class SqliteMessages(SqliteFile, MessageStore):
             self._observer.took("read", perf_counter() - began)
             self._note_read(place, wanted, page, builder)
             return Promise.of(page)
-        except (CorruptMessage, apsw.Error) as error:
+        except (QueueyError, apsw.Error, *NONSENSE) as error:
             return Promise.failed(self._read_failed(error))
 
     def _note_read(self, place: bytes, wanted: Wanted, page: Page, builder: PageBuilder) -> None:
@@ -245,11 +252,13 @@ class SqliteMessages(SqliteFile, MessageStore):
     ) -> Promise[Survey]:
         if partition.queue.bytes in self._dropped:
             return Promise.of(Survey(None, 0, False, ()))
+        if self._unsound and _place(partition) in self._unsound:
+            return self._refuses(_place(partition))
         try:
             reader = self._reader()
             with reader.snapshot():
                 return Promise.of(survey(reader.beside, _place(partition), span, now_ticks, limit, every))
-        except (CorruptMessage, apsw.Error) as error:
+        except (QueueyError, apsw.Error, *NONSENSE) as error:
             return Promise.failed(self._read_failed(error))
 
     def fetch(
@@ -257,12 +266,15 @@ class SqliteMessages(SqliteFile, MessageStore):
     ) -> Promise[Sequence[Message | None]]:
         if queue.uuid.bytes in self._dropped:
             return Promise.of([None] * len(wanted))
+        for number, _ in wanted if self._unsound else ():
+            if (place := _place(queue.partition(number))) in self._unsound:
+                return self._refuses(place)
         try:
             reader = self._reader()
             with reader.snapshot():
                 places = [(_place(queue.partition(number)), message_id) for number, message_id in wanted]
                 return Promise.of([_fetched(reader.beside, *place, now_ticks) for place in places])
-        except (CorruptMessage, apsw.Error) as error:
+        except (QueueyError, apsw.Error, *NONSENSE) as error:
             return Promise.failed(self._read_failed(error))
 
     def put(
@@ -287,7 +299,7 @@ class SqliteMessages(SqliteFile, MessageStore):
                     transaction.insert(_row(place, ticks, tail, expires, content_type, key, body))
             return any(message_id.ticks < now for _, message_id in wanted)
 
-        return self._committer.submit(job, grows=True)
+        return self._committer.submit(job, grows=True, size=len(body) * len(wanted))
 
     def delete(self, queue: Queue, wanted: Sequence[tuple[int, MessageId]]) -> Promise[None]:
         def job(transaction: Transaction) -> None:
@@ -303,7 +315,7 @@ class SqliteMessages(SqliteFile, MessageStore):
     def inspect(self, partitions: Sequence[PartitionId], *, now_ticks: int) -> Promise[Sequence[PartitionState]]:
         try:
             return Promise.of([self._inspect_one(partition, now_ticks) for partition in partitions])
-        except apsw.Error as error:
+        except (QueueyError, apsw.Error, *NONSENSE) as error:
             return Promise.failed(self._read_failed(error))
 
     def _inspect_one(self, partition: PartitionId, now_ticks: int) -> PartitionState:
@@ -382,6 +394,15 @@ class SqliteMessages(SqliteFile, MessageStore):
             self._dropped[queue.bytes] = self._clock.elapsed()
 
         return self._committer.submit(job, grows=False)
+
+
+_ROW_BYTES = 256
+"""What a message costs beside its body, in bytes that take as long to write."""
+
+
+def _size(drafts: Sequence[Draft]) -> int:
+    bodies = drafts.size if isinstance(drafts, Drafts) else sum([len(draft.body) for draft in drafts])
+    return bodies + len(drafts) * _ROW_BYTES
 
 
 def _ready(drafts: Sequence[Draft]) -> Ready | None:

@@ -9,8 +9,10 @@ from collections.abc import Sequence
 from queuey.model import ApplicationKey, Consistency, Queue, QueueKind
 from queuey.promise import Promise
 from queuey.storage import MetadataStore
+from queuey.storage.seals import NONSENSE, making_sense
 from queuey.storage.sqlite_committer import Row, Transaction
-from queuey.storage.sqlite_file import SQL, SqliteFile
+from queuey.storage.sqlite_file import SqliteFile
+from queuey.storage.sqlite_statements import SQL
 
 
 class SqliteMetadata(SqliteFile, MetadataStore):
@@ -20,7 +22,8 @@ class SqliteMetadata(SqliteFile, MetadataStore):
         def job(transaction: Transaction) -> tuple[Queue, bool]:
             rows = transaction.look(SQL["queue_find"], (queue.application, queue.name))
             if rows:
-                stored = _queue(rows[0])
+                with making_sense():
+                    stored = _queue(rows[0])
                 return stored, stored.uuid == queue.uuid
             transaction.look(SQL["queue_insert"], _queue_row(queue))
             return queue, True
@@ -34,17 +37,21 @@ class SqliteMetadata(SqliteFile, MetadataStore):
         if len(names) == 1:
             return [self._ask(SQL["queue_find"], names[0], lambda rows: _queue(rows[0]) if rows else None).result()]
         rows = self._ask(SQL["queues_find"], (json.dumps(names),), lambda rows: json.loads(rows[0][0])).result()
-        found = {
-            (application, name): _queue((application, name, bytes.fromhex(key), *settings))
-            for application, name, key, *settings in rows
-        }
+        try:
+            found = {
+                (application, name): _queue((application, name, bytes.fromhex(key), *settings))
+                for application, name, key, *settings in rows
+            }
+        except NONSENSE as error:
+            raise self._read_failed(error) from error
         return [found.get(name) for name in names]
 
     def replace_queue(self, old: Queue, new: Queue) -> Promise[bool]:
         def job(transaction: Transaction) -> bool:
             rows = transaction.look(SQL["queue_find"], (old.application, old.name))
-            if not rows or _queue(rows[0]) != old:
-                return False
+            with making_sense():
+                if not rows or _queue(rows[0]) != old:
+                    return False
             application, name, key, _, *settings = _queue_row(new)
             transaction.look(SQL["queue_update"], (application, name, key, *settings))
             return True

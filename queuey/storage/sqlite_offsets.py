@@ -12,8 +12,10 @@ from queuey.ids import MessageId
 from queuey.model import Offset, OffsetChange, OffsetMove
 from queuey.promise import Promise
 from queuey.storage import OffsetStore
+from queuey.storage.seals import NONSENSE, making_sense
 from queuey.storage.sqlite_committer import Row, Transaction
-from queuey.storage.sqlite_file import SQL, SqliteFile
+from queuey.storage.sqlite_file import SqliteFile
+from queuey.storage.sqlite_statements import SQL
 
 
 class SqliteOffsets(SqliteFile, OffsetStore):
@@ -30,7 +32,8 @@ class SqliteOffsets(SqliteFile, OffsetStore):
         def job(transaction: Transaction) -> Mapping[int, OffsetMove]:
             if queue.bytes in self._dropped:
                 raise QueueNotFound
-            stored = _offsets(transaction.look(SQL["offset_find"], place))
+            with making_sense():
+                stored = _offsets(transaction.look(SQL["offset_find"], place))
             moves = change.moves(stored, self._clock.now_ticks())
             for number, (_, after) in moves.items():
                 transaction.look(SQL["offset_keep"], (*place, number, *_offset_row(after)))
@@ -38,7 +41,7 @@ class SqliteOffsets(SqliteFile, OffsetStore):
 
         try:
             known = _offsets(self._reader().ask(SQL["offset_find"], place, list))
-        except apsw.Error as error:
+        except (apsw.Error, *NONSENSE) as error:
             return Promise.failed(self._read_failed(error))
         # Who goes on where it was takes no room: on a full disk commits go on (G18), and only new rows are refused.
         return self._committer.submit(job, grows=not change.ids.keys() <= known.keys())

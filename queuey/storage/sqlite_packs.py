@@ -17,8 +17,8 @@ from queuey.storage import packs
 from queuey.storage.packs import Rest, cut, encoded, packed, read_whole
 from queuey.storage.seals import corrupt, seals_of
 from queuey.storage.sqlite_committer import Transaction
-from queuey.storage.sqlite_file import SQL
 from queuey.storage.sqlite_pages import PageBuilder, Wanted, pack_of
+from queuey.storage.sqlite_statements import SQL
 
 __all__ = ["Ready", "insert", "remove", "seal"]
 

@@ -11,14 +11,14 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from itertools import accumulate, chain
 from typing import Any, NamedTuple
 
-from queuey.errors import CorruptMessage
+from queuey.errors import CorruptMessage, StorageUnavailable
 from queuey.ids import MessageId
 from queuey.model import Alike, Bodies, Columns, Message, Page, Span
 from queuey.storage import packs
 from queuey.storage.packs import Head, Piece, cut, picked, read_head, read_rest
 from queuey.storage.seals import all_match, corrupt
 from queuey.storage.sqlite_committer import Row
-from queuey.storage.sqlite_file import SQL
+from queuey.storage.sqlite_statements import SQL
 
 __all__ = ["PackEntry", "PageBuilder", "Segment", "Wanted", "columns_of", "head_of", "message_in", "one_row", "pack_of"]
 
@@ -308,14 +308,23 @@ def _parted(rows: Iterator[Row], last: MessageId) -> tuple[list[Row], list[Row]]
 
 def head_of(ask: Ask, seq: int) -> Head | None:
     """:returns: None of a head that is not as it was written."""
-    ((data, crc),) = ask(SQL["pack_head"], (seq,))
-    return read_head(Piece(data, crc))
+    return read_head(Piece(*_row_of(ask(SQL["pack_head"], (seq,)))))
 
 
 def pack_of(ask: Ask, seq: int) -> tuple[Head | None, Piece]:
     """The head, None if it is not as it was written, and the rest."""
-    ((head, head_crc, rest, rest_crc),) = ask(SQL["pack"], (seq,))
+    head, head_crc, rest, rest_crc = _row_of(ask(SQL["pack"], (seq,)))
     return read_head(Piece(head, head_crc)), Piece(rest, rest_crc)
+
+
+def _row_of(rows: Iterable[Row]) -> Row:
+    """The row that an index leads to.
+
+    :raises StorageUnavailable: there is none.
+    """
+    for row in list(rows):
+        return row
+    raise StorageUnavailable("an index of the store leads to messages that are not there: run 'queuey verify'")
 
 
 def columns_of(head: Head, rest: Piece | None, chosen: Sequence[int]) -> tuple[Columns, Sequence[MessageId]]:

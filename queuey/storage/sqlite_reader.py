@@ -84,6 +84,7 @@ class Readers:
         self._all: list[Reader] = []
         self._lock = threading.Lock()
         self._closed = False
+        self._why_closed = "the store is closed"
 
     def mine(self) -> Reader:
         """The calling thread's reader.
@@ -95,10 +96,19 @@ class Readers:
         except AttributeError:
             with self._lock:
                 if self._closed:
-                    raise StorageUnavailable("the store is closed") from None
+                    raise StorageUnavailable(self._why_closed) from None
                 reader = self._local.reader = Reader(self._connect())
                 self._all.append(reader)
         return reader
+
+    def forsake(self, why: str) -> list[Reader]:
+        """After a fork, in the child: these connections are the parent's.
+
+        :returns: them, never to be closed or freed here.
+        """
+        self._lock, self._local = threading.Lock(), threading.local()
+        self._closed, self._why_closed = True, why
+        return self._all
 
     def close(self) -> None:
         with self._lock:
@@ -121,17 +131,23 @@ class Lookups(Generic[K, T]):
         self._thread: threading.Thread | None = None
         self._lock = threading.Lock()
         self._closed = False
+        self._why_closed = "the store is closed"
 
     def ask(self, question: K) -> Promise[T]:
         promise: Promise[T] = Promise()
         with self._lock:
             if self._closed:
-                return Promise.failed(StorageUnavailable("the store is closed"))
+                return Promise.failed(StorageUnavailable(self._why_closed))
             if self._thread is None:
                 self._thread = threading.Thread(target=self._work, name="lookups", daemon=True)
                 self._thread.start()
             self._asked.put((question, promise))
         return promise
+
+    def forsake(self, why: str) -> None:
+        """After a fork, in the child: the thread is not there."""
+        self._lock = threading.Lock()
+        self._closed, self._why_closed = True, why
 
     def close(self) -> None:
         """Answer what was asked, then end."""

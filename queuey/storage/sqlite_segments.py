@@ -22,8 +22,9 @@ from queuey.model import Columns, Span
 from queuey.storage import sqlite_pages
 from queuey.storage.packs import Piece, packed, read_head
 from queuey.storage.sqlite_committer import Row, Transaction
-from queuey.storage.sqlite_file import SQL
+from queuey.storage.sqlite_guard import PRIVATE, PRIVATE_FOLDER
 from queuey.storage.sqlite_pages import Ahead, Ask, Segment, Wanted, Written, columns_of, pack_of
+from queuey.storage.sqlite_statements import SQL
 
 __all__ = ["Copy", "Segments", "find_copy", "keep", "read_copy"]
 
@@ -55,6 +56,10 @@ class _File:
     def __del__(self) -> None:
         with contextlib.suppress(AttributeError):  # it could not be opened
             os.close(self._descriptor)
+
+
+def _private(path: str, flags: int) -> int:
+    return os.open(path, flags, PRIVATE)
 
 
 class _Folder:
@@ -101,8 +106,8 @@ class _Folder:
         head, rest = packed(columns)
         if self.sizes.get(self._newest, FILE_BYTES) >= FILE_BYTES:
             self._newest += 1  # a number is used once in a process: somebody may read the file that had it
-        self._path.mkdir(exist_ok=True)
-        with self._file(self._newest).open("ab") as file:
+        self._path.mkdir(mode=PRIVATE_FOLDER, exist_ok=True)
+        with open(self._file(self._newest), "ab", opener=_private) as file:
             at = file.tell()
             file.writelines([head.data, rest.data])
             self.sizes[self._newest] = file.tell()

@@ -11,7 +11,7 @@ from queuey.storage.cassandra_session import CassandraSession, Options
 from queuey.storage.sqlite_keeper import Keeper
 from tests.services.fixtures import Reached
 
-TIMEOUT_SECONDS = 30.0
+TIMEOUT_SECONDS = 60.0
 """Longer than a busy machine takes."""
 
 

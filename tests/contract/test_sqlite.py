@@ -21,14 +21,14 @@ from queuey.errors import (
     StoreInUse,
 )
 from queuey.ids import IdGenerator, MessageId
-from queuey.model import MAX_GENERATION, Once
+from queuey.model import MAX_GENERATION_STEP, Once
 from queuey.storage import sqlite_keeper
 from queuey.storage.contract import MessageStoreContract, MetadataStoreContract
 from queuey.storage.contract.common import SECOND, STRONG, Log, StoreContract, client_id, done, draft
 from queuey.storage.contract.metadata import key, queue
 from queuey.storage.contract.offsets import Group
 from queuey.storage.sqlite import SqliteStore
-from queuey.storage.sqlite_file import SQL
+from queuey.storage.sqlite_statements import SQL
 from tests.contract.sqlite_beside import beside
 
 Reopen = Callable[[], SqliteStore]
@@ -138,14 +138,14 @@ class TestAfterARestart(StoreContract):
 
     def test_offsets_are_as_they_were(self, reopen: Reopen, clock: ManualClock) -> None:
         group = Group(reopen())
-        group.commit({1: client_id(clock.now_ticks()), 200: None}, MAX_GENERATION)
+        group.commit({1: client_id(clock.now_ticks()), 200: None}, MAX_GENERATION_STEP)
         before = group.offsets()
 
         group.store = reopen()
 
         assert group.offsets() == before
         with pytest.raises(StaleGeneration):
-            group.commit({200: None}, MAX_GENERATION - 1)
+            group.commit({200: None}, MAX_GENERATION_STEP - 1)
 
     def test_metadata_is_as_it_was(self, reopen: Reopen) -> None:
         store = reopen()

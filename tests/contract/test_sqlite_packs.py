@@ -22,8 +22,8 @@ from queuey.storage import packs, sqlite_pages
 from queuey.storage.contract import MessageStoreContract
 from queuey.storage.contract.common import SECOND, Log, StoreContract, done, draft
 from queuey.storage.sqlite import SqliteStore
-from queuey.storage.sqlite_file import SQL
 from queuey.storage.sqlite_pages import Wanted
+from queuey.storage.sqlite_statements import SQL
 from tests.contract.sqlite_beside import beside
 
 Reopen = Callable[[], SqliteStore]

@@ -11,9 +11,9 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 
 from queuey.clock import ManualClock
-from queuey.errors import Conflict, OffsetMovesBack, QueueNotFound, StaleGeneration
+from queuey.errors import Conflict, InvalidParameter, OffsetMovesBack, QueueNotFound, StaleGeneration
 from queuey.ids import MessageId, tail_from_low
-from queuey.model import MAX_GENERATION, Offset, OffsetChange, OffsetMove
+from queuey.model import MAX_GENERATION, MAX_GENERATION_STEP, Offset, OffsetChange, OffsetMove
 from queuey.storage import MessageStore, OffsetStore
 from queuey.storage.contract.common import SECOND, StoreContract, done, drive_histories
 
@@ -79,13 +79,22 @@ class Offsets(StoreContract):
         assert moves == {1: OffsetMove(Offset(at(3), 7, first), Offset(at(4), 7, clock.now_ticks()))}
         assert group.offsets() == {1: Offset(at(4), 7, clock.now_ticks()), 200: Offset(at(0), 7, first)}
 
-    def test_generations_go_up_to_the_greatest_there_is(self, group: Group) -> None:
-        group.commit({1: at(1)}, MAX_GENERATION - 1)
-        group.reset({1: None})
-        group.reset({1: at(0)})
+    def test_a_generation_rises_by_so_much_at_once_that_there_is_always_a_greater_one(self, group: Group) -> None:
+        """Whoever could commit at the greatest one would end the group: no owner and no reset would fence anybody."""
+        group.commit({1: at(1)}, 2)
+        before = group.offsets()
 
-        assert group.offsets()[1].generation == MAX_GENERATION
-        group.commit({1: at(1)}, MAX_GENERATION)
+        for ids in ({1: at(2)}, {1: None}, {1: at(2), 2: None}):
+            with pytest.raises(InvalidParameter, match="nothing was changed"):
+                group.commit(ids, MAX_GENERATION)
+        with pytest.raises(InvalidParameter):
+            group.commit({1: at(2)}, 2 + MAX_GENERATION_STEP + 1)
+
+        assert group.offsets() == before
+        group.commit({1: at(2)}, 2 + MAX_GENERATION_STEP)
+        group.reset({1: at(0)})
+        with pytest.raises(StaleGeneration):
+            group.commit({1: at(3)}, 2 + MAX_GENERATION_STEP)
 
     def test_committing_the_same_again_is_no_error(self, group: Group) -> None:
         group.commit({1: at(3)}, 2)

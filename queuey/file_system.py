@@ -1,0 +1,56 @@
+"""On which file system a folder lies: on one of the network, locks and shared memory cannot be relied on."""
+
+from __future__ import annotations
+
+import os
+import re
+from pathlib import Path
+
+__all__ = ["file_system_of", "network_file_system_of"]
+
+MOUNTS = Path("/proc/self/mountinfo")
+_ESCAPED = re.compile(r"\\([0-7]{3})")
+"""Blanks and backslashes of a path; all other characters stand there as they are."""
+_NETWORK = frozenset(
+    [
+        "9p",
+        "afs",
+        "beegfs",
+        "ceph",
+        "cifs",
+        "coda",
+        "glusterfs",
+        "gpfs",
+        "lustre",
+        "ncpfs",
+        "nfs",
+        "nfs4",
+        "orangefs",
+        "smb3",
+        "smbfs",
+    ]
+    + [f"fuse.{name}" for name in ("ceph-fuse", "gcsfuse", "glusterfs", "juicefs", "rclone", "s3fs", "sshfs")]
+)
+
+
+def network_file_system_of(path: Path) -> str | None:
+    """The type of the file system that ``path`` lies on if it is one of the network, where SQLite could lose what it stored."""
+    kind = file_system_of(path)
+    return kind if kind in _NETWORK else None
+
+
+def file_system_of(path: Path) -> str:
+    """The type of the file system that ``path`` lies on, as the kernel names it; empty if it cannot be told."""
+    target = os.path.realpath(path)
+    best, kind = "", ""
+    try:
+        lines = os.fsdecode(MOUNTS.read_bytes()).split("\n")
+    except OSError:
+        return ""
+    for line in filter(None, lines):
+        left, _, right = line.partition(" - ")
+        mount = _ESCAPED.sub(lambda found: chr(int(found[1], 8)), left.split(" ")[4])
+        inside = target == mount or target.startswith(mount.rstrip("/") + "/")
+        if inside and len(mount) >= len(best):
+            best, kind = mount, right.split(" ")[0]
+    return kind

@@ -1,0 +1,17 @@
+"""Named statements of a store, each in its file behind a line ``-- name: what it does``."""
+
+from __future__ import annotations
+
+from importlib.resources import files
+
+__all__ = ["load_statements"]
+
+
+def load_statements(file: str) -> dict[str, str]:
+    """The statements of a file in this package, by name."""
+    text = (files("queuey.storage") / file).read_text(encoding="utf-8")
+    found = {}
+    for part in text.split("\n-- ")[1:]:
+        head, _, body = part.partition("\n")
+        found[head.partition(":")[0]] = body.strip()
+    return found

@@ -1,0 +1,250 @@
+"""What a flipped bit in an embedded store's indexes does: an error, or the search for damage finds it. Never a message less and nobody told."""
+
+from __future__ import annotations
+
+import random
+import shutil
+from collections import Counter
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import apsw
+import pytest
+
+from queuey.clock import ManualClock
+from queuey.errors import ConfigurationError, CorruptMessage, QueueyError, StorageUnavailable, StoreInUse
+from queuey.ids import IdGenerator
+from queuey.storage import sqlite_verify
+from queuey.storage.contract.common import Log, done, draft
+from queuey.storage.sqlite import SqliteStore
+from queuey.storage.sqlite_file import PAGE_BYTES
+from queuey.storage.sqlite_scrub import Scrub, queue_at
+from queuey.storage.sqlite_verify import Damage, repair, verify
+from tests.contract.sqlite_beside import beside
+from tests.functional.servers import eventually
+
+INDEX_PAGES = (0x02, 0x0A)
+"""First bytes of pages of an index: between its leaves, and a leaf."""
+
+TOLD = (CorruptMessage, StorageUnavailable, ConfigurationError)
+"""What may be said of damage; the last at start."""
+
+
+@pytest.fixture
+def clock() -> ManualClock:
+    return ManualClock()
+
+
+@pytest.fixture
+def chance() -> random.Random:
+    return random.Random(20)
+
+
+@contextmanager
+def opened(path: Path, clock: ManualClock, **how: Any) -> Iterator[SqliteStore]:
+    store = SqliteStore(path, clock, IdGenerator(clock), **how)
+    try:
+        yield store
+    finally:
+        store.close()
+
+
+@pytest.fixture
+def sound(tmp_path: Path, clock: ManualClock) -> tuple[bytes, Log]:
+    """A file with messages by themselves and in packs, in three partitions."""
+    path = tmp_path / "queuey.db"
+    with opened(path, clock) as store:
+        log = Log(store, clock)
+        for partition in (1, 2, 3):
+            for number in range(120):
+                log.append(draft(b"%d" % number, partition))
+            log.append(*[draft(b"packed %d" % number, partition) for number in range(300)])
+    return path.read_bytes(), log
+
+
+def searched(path: Path) -> Counter[str]:
+    """What the search for damage finds."""
+    with beside(path) as connection:
+        scrub = Scrub(connection)
+        for _ in scrub.steps():
+            pass
+    return Counter({finding.what: count for finding, count in scrub.found.items()})
+
+
+def outcome(path: Path, clock: ManualClock, log: Log, whole: dict[int, list[bytes]]) -> str:
+    try:
+        with opened(path, clock, serve=False) as store:
+            log.store = store
+            read = {number: log.bodies(number) for number in whole}
+            pages = {number: log.bodies(number, limit=10) for number in whole}
+    except QueueyError as error:
+        return "error" if isinstance(error, TOLD) else f"not foreseen: {error!r}"
+    if read == whole and pages == {number: bodies[:10] for number, bodies in whole.items()}:
+        return "harmless"
+    return "found" if searched(path) else "hidden"
+
+
+def test_a_sound_file_has_nothing_to_find(tmp_path: Path, sound: tuple[bytes, Log]) -> None:
+    assert searched(tmp_path / "queuey.db") == {}
+
+
+def test_a_flipped_bit_in_an_index_hides_nothing_unnoticed(
+    tmp_path: Path, clock: ManualClock, sound: tuple[bytes, Log], chance: random.Random
+) -> None:
+    """G2 of a store: 14 of 60 such flips hid up to 229 messages each, in answers of 200."""
+    content, log = sound
+    path = tmp_path / "queuey.db"
+    with opened(path, clock, serve=False) as log.store:
+        whole = {number: log.bodies(number) for number in (1, 2, 3)}
+    assert [len(bodies) for bodies in whole.values()] == [420] * 3
+    pages = [at for at in range(PAGE_BYTES, len(content), PAGE_BYTES) if content[at] in INDEX_PAGES]
+    told: Counter[str] = Counter()
+    for _ in range(100):
+        damaged = bytearray(content)
+        damaged[chance.choice(pages) + chance.randrange(PAGE_BYTES)] ^= 1 << chance.randrange(8)
+        path.write_bytes(damaged)
+        told[outcome(path, clock, log, whole)] += 1
+
+    assert told.keys() <= {"harmless", "error", "found"}
+    assert told["found"]
+
+
+def hide(path: Path, *seqs: int) -> None:
+    """Take these messages from the index, and leave them in the table."""
+    whole = "create index messages_in_order on messages (place, ticks, tail, expires)"
+    with beside(path) as file:
+        file.execute("drop index messages_in_order")
+        file.execute(f"{whole} where seq not in ({','.join(map(str, seqs))})")
+        file.execute("pragma writable_schema = on")
+        file.execute("update sqlite_schema set sql = ? where name = 'messages_in_order'", (whole,))
+
+
+def test_the_search_beside_requests_stops_writing_and_reading_of_what_misses_messages(
+    tmp_path: Path, clock: ManualClock, sound: tuple[bytes, Log]
+) -> None:
+    """It goes on in the other partitions."""
+    path, (_, log) = tmp_path / "queuey.db", sound
+    hide(path, 7, 8)
+
+    with opened(path, clock, scrub_percent=100) as store:
+        log.store = store
+        # SQLite's own check may be the first to notice; it does not say what is missing.
+        eventually(lambda: "2 messages that the index does not lead to" in str(store.problems()))
+
+        for look in (log.read, log.survey, lambda: log.fetch((1, log.read(2).messages[0].id))):
+            with pytest.raises(StorageUnavailable, match="queuey verify"):
+                look()
+        assert len(log.bodies(2)) == 420
+        with pytest.raises(StorageUnavailable, match="damaged"):
+            log.add(b"more")
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        "update packs set messages = 100 where seq = 1",
+        "update packs set first_ticks = first_ticks + 1 where seq = 1",
+        "update packs set latest = latest + 1 where seq = 1",
+        "update messages set ticks = (select first_ticks + 5 from packs where packs.place = messages.place) where seq = 1",
+    ],
+)
+def test_packs_are_compared_with_what_they_hold(tmp_path: Path, sound: tuple[bytes, Log], change: str) -> None:
+    path = tmp_path / "queuey.db"
+    with beside(path) as file:
+        file.execute(change)
+
+    assert searched(path).total() == 1
+
+
+@pytest.mark.parametrize("table", ["messages", "packs"])
+def test_a_damaged_index_of_expiry_deletes_nothing_that_lives(
+    tmp_path: Path, clock: ManualClock, sound: tuple[bytes, Log], table: str
+) -> None:
+    """The row decides."""
+    path, (_, log) = tmp_path / "queuey.db", sound
+    index, column = {"messages": ("messages_by_expiry", "expires"), "packs": ("packs_by_expiry", "latest")}[table]
+    with beside(path) as file:
+        file.execute(f"drop index {index}")
+        file.execute(f"create index {index} on {table} ({column} - {2**60})")
+        file.execute("pragma writable_schema = on")
+        file.execute(
+            "update sqlite_schema set sql = ? where name = ?", (f"create index {index} on {table} ({column})", index)
+        )
+
+    with opened(path, clock) as store:
+        log.store = store
+        done(store.purge(1000))
+        assert len(log.bodies()) == 420
+
+
+def in_queues(path: Path) -> list[Damage]:
+    """SQLite's own check finds some of it as well, but not where it lies."""
+    return [damage for damage in verify(path) if damage.queue]
+
+
+def test_a_repair_builds_the_indexes_anew_and_keeps_what_was(
+    tmp_path: Path, clock: ManualClock, sound: tuple[bytes, Log]
+) -> None:
+    path, (_, log) = tmp_path / "queuey.db", sound
+    hide(path, 7, 8)
+
+    (found,) = in_queues(path)
+    with opened(path, clock) as log.store, pytest.raises(StoreInUse):
+        repair(path)
+    kept = repair(path)
+
+    assert found[1:] == (1, 2, "messages that the index does not lead to")
+    assert found.queue.endswith(log.queue.uuid.hex)
+    assert [*verify(path)] == []
+    assert in_queues(kept) == [found]
+    with opened(path, clock) as log.store:
+        assert len(log.bodies()) == 420
+
+
+def test_a_repair_of_no_store_makes_none(tmp_path: Path) -> None:
+    with pytest.raises(ConfigurationError, match="there is no store"):
+        repair(tmp_path / "nothing.db")
+
+    assert [*tmp_path.iterdir()] == []
+
+
+def test_verify_keeps_its_lock_to_the_end(
+    tmp_path: Path, clock: ManualClock, sound: tuple[bytes, Log], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Else a server that stops takes itself for the last, and removes the log that verify still uses."""
+    path, log = tmp_path / "queuey.db", sound[1]
+    killed = tmp_path / "killed.db"
+    with beside(path) as file:
+        file.execute("update messages set body = x'00' where seq = 5")
+    with opened(path, clock) as log.store:
+        log.add(b"more")
+        for end in ("", "-wal", ".lock"):
+            shutil.copyfile(f"{path}{end}", f"{killed}{end}")
+    held = []
+
+    def spy(connection: apsw.Connection, place: bytes) -> str:
+        held.append(f":{killed.stat().st_ino} " in Path("/proc/locks").read_text())
+        return queue_at(connection, place)
+
+    monkeypatch.setattr(sqlite_verify, "queue_at", spy)
+
+    assert in_queues(killed)
+    assert held == [True]
+
+
+@pytest.mark.parametrize(
+    ("change", "what"),
+    [
+        ("update messages set body = x'00' where seq = 5", "messages that do not match their checksum"),
+        ("update packs set head = zeroblob(10) where seq = 1", "packs whose list of messages is damaged"),
+        ("update packs set rest = zeroblob(10) where seq = 1", "packs whose messages cannot be told from each other"),
+    ],
+)
+def test_verify_looks_at_bodies_too(tmp_path: Path, sound: tuple[bytes, Log], change: str, what: str) -> None:
+    path = tmp_path / "queuey.db"
+    with beside(path) as file:
+        file.execute(change)
+
+    assert [found[1:] for found in verify(path)] == [(1, 1, what)]

@@ -1,0 +1,126 @@
+"""The file of an embedded store: its names, its mode, and the one process that has it."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from queuey.clock import ManualClock
+from queuey.errors import ConfigurationError, StoreInUse
+from queuey.ids import IdGenerator
+from queuey.storage.contract.common import Log
+from queuey.storage.sqlite import SqliteStore
+from queuey.storage.sqlite_backup import backup
+
+FORKED = """
+import os, sys
+from pathlib import Path
+from queuey.clock import SystemClock
+from queuey.errors import StorageUnavailable
+from queuey.ids import MAX_ID, IdGenerator
+from queuey.storage.contract.common import Log, done
+from queuey.storage.sqlite import SqliteStore
+
+clock = SystemClock()
+store = SqliteStore(Path(sys.argv[1]), clock, IdGenerator(clock))
+log = Log(store, clock)
+log.add(b"parent")
+child = os.fork()
+if not child:
+    for ask in (lambda: log.add(b"child"), lambda: log.bodies(upto=MAX_ID), lambda: done(store.find_queue("app", "q"))):
+        try:
+            ask()
+        except StorageUnavailable as error:
+            assert "forked" in str(error)
+        else:
+            os._exit(1)
+    assert "forked" in store.problems()[0]
+    store.close()
+    sys.exit(7)
+assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 7
+log.add(b"parent again")
+assert log.bodies(upto=MAX_ID) == [b"parent", b"parent again"]
+assert not store.problems()
+store.close()
+"""
+
+
+@contextmanager
+def opened(path: Path, **how: Any) -> Iterator[SqliteStore]:
+    clock = ManualClock()
+    store = SqliteStore(path, clock, IdGenerator(clock), **how)
+    try:
+        yield store
+    finally:
+        store.close()
+
+
+def test_a_second_server_does_not_come_in_by_a_symbolic_link(tmp_path: Path) -> None:
+    """It would follow a log of its own, and miss what the first acknowledges."""
+    (tmp_path / "a").mkdir()
+    (tmp_path / "b").mkdir()
+    path, link = tmp_path / "a" / "queuey.db", tmp_path / "b" / "queuey.db"
+    link.symlink_to(path)
+
+    with opened(path), pytest.raises(StoreInUse), opened(link):
+        pass
+    with opened(link), pytest.raises(StoreInUse), opened(path):
+        pass
+    assert [file.name for file in link.parent.iterdir()] == ["queuey.db"]
+
+
+def test_a_file_with_two_names_is_refused(tmp_path: Path) -> None:
+    """Each name has a write-ahead log of its own."""
+    path, other = tmp_path / "queuey.db", tmp_path / "other.db"
+    with opened(path) as store:
+        other.hardlink_to(path)
+        with pytest.raises(StoreInUse), opened(other):
+            pass
+        assert not store.problems()
+
+    with pytest.raises(ConfigurationError, match="another name"), opened(path):
+        pass
+    other.unlink()
+    with opened(path):
+        pass
+
+
+def test_only_the_owner_may_read_a_store(tmp_path: Path) -> None:
+    before = os.umask(0o022)
+    try:
+        path = tmp_path / "queuey.db"
+        with opened(path) as store:
+            Log(store, ManualClock()).add(b"secret")
+            backup(path, tmp_path / "copy.db")
+            modes = {file.name: oct(file.stat().st_mode & 0o777) for file in tmp_path.iterdir()}
+    finally:
+        os.umask(before)
+
+    names = ["queuey.db", "queuey.db-wal", "queuey.db-shm", "queuey.db.lock", "copy.db"]
+    assert modes == dict.fromkeys(names, "0o600")
+
+
+def test_files_that_others_may_read_are_made_private(tmp_path: Path) -> None:
+    path = tmp_path / "queuey.db"
+    with opened(path):
+        pass
+    path.chmod(0o644)
+
+    with opened(path):
+        modes = {oct(file.stat().st_mode & 0o777) for file in tmp_path.iterdir()}
+
+    assert modes == {"0o600"}
+
+
+def test_a_process_that_is_forked_from_a_server_refuses_and_harms_nothing(tmp_path: Path) -> None:
+    command = [sys.executable, "-W", "error", "-c", FORKED, str(tmp_path / "queuey.db")]
+    ended = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
+
+    assert ended.returncode == 0, ended.stderr

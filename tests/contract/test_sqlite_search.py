@@ -1,0 +1,75 @@
+"""The search for damage when the disk fails to read for a while."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+
+import apsw
+import pytest
+
+from queuey.clock import ManualClock
+from queuey.ids import IdGenerator
+from queuey.storage import sqlite_keeper
+from queuey.storage.contract.common import Log
+from queuey.storage.sqlite import SqliteStore
+from tests.functional.servers import eventually
+
+
+class Disk(apsw.VFS):
+    """Reads of the search fail while ``broken`` is set."""
+
+    def __init__(self) -> None:
+        self.broken = threading.Event()
+        super().__init__("breaking", "unix", makedefault=True)
+
+    def xOpen(self, name: str | apsw.URIFilename | None, flags: list[int]) -> DiskFile:  # noqa: N802 - SQLite's name
+        return DiskFile(self, name, flags)
+
+
+class DiskFile(apsw.VFSFile):
+    def __init__(self, disk: Disk, name: str | apsw.URIFilename | None, flags: list[int]) -> None:
+        self._broken = disk.broken
+        super().__init__("unix", name, flags)
+
+    def xRead(self, amount: int, offset: int) -> bytes:  # noqa: N802
+        if self._broken.is_set() and threading.current_thread().name == "store-check":
+            raise apsw.IOError("disk I/O error")
+        return super().xRead(amount, offset)
+
+
+@pytest.fixture
+def disk() -> Iterator[Disk]:
+    disk = Disk()
+    yield disk
+    disk.unregister()
+
+
+@pytest.mark.parametrize("at_start", [True, False])
+def test_a_read_that_fails_for_a_while_is_told_and_stops_no_writing(
+    tmp_path: Path, disk: Disk, monkeypatch: pytest.MonkeyPatch, at_start: bool
+) -> None:
+    """G18: a fault that passes leaves nothing behind."""
+    monkeypatch.setattr(sqlite_keeper, "SCRUB_PAUSE_SECONDS", 0.05)
+    clock = ManualClock()
+    store = SqliteStore(tmp_path / "queuey.db", clock, IdGenerator(clock))
+    log = Log(store, clock)
+    for _ in range(50):
+        log.add(b"x" * 5000)
+    store.close()
+    if at_start:
+        disk.broken.set()
+    log.store = store = SqliteStore(tmp_path / "queuey.db", clock, IdGenerator(clock), scrub_percent=100, cache_mb=0)
+    try:
+        disk.broken.set()
+        eventually(lambda: [*store.problems()])
+        assert "cannot read" in str(store.problems())
+        log.add(b"while readiness says so")
+
+        disk.broken.clear()
+        eventually(lambda: not store.problems())
+        log.add(b"after")
+    finally:
+        disk.broken.clear()
+        store.close()
