@@ -50,6 +50,8 @@ _DELETES_PER_HEAD = 1000
 """Messages deleted from a partition before its head is looked for: readers step over no more than about so many."""
 _DROPPED = 10_000
 """Incarnations whose end is remembered, to refuse what was under way; their names lead nowhere any more."""
+_LEAST_SECONDS = 0.001
+"""Of a write that is sent just before its time is over."""
 _OVERWRITES = 3
 """Times that an overwrite is tried, each dated later."""
 _AT_ONCE = 32
@@ -134,28 +136,57 @@ class CassandraMessages(CassandraOffsets, MessageStore):
         :raises StorageUnavailable: nothing is stored.
         :raises OutcomeUnknown: some of it may be, or may come to be.
         """
-        since = self.clock.elapsed()
+        since, perhaps_read = self.clock.elapsed(), False
         while True:
             if queue.uuid in self._dropped:
                 raise QueueNotFound
-            stamped = self._stamper.stamp(queue, drafts)
             try:
-                await self._announce(queue, stamped)
-                if plan is not None:
-                    await plan(stamped.placed)
-            except OutcomeUnknown as error:
-                raise StorageUnavailable from error  # no message was sent yet
-            sent = not self._is_late(stamped)
-            failures = await self._send(queue, stamped) if sent else []
-            if sent and not failures and not self._is_late(stamped):
-                return stamped.placed
-            if len(failures) == len(stamped.lots) and all(isinstance(one, StorageUnavailable) for one in failures):
-                raise failures[0]
-            if sent:
-                await self.withdraw(queue, stamped.placed)
-            self._observer.restamped()
-            if self.clock.elapsed() - since > self.timing.request_seconds:
-                raise failures[0] if failures else OutcomeUnknown()
+                stamped, failures = await self._try(queue, drafts, plan)
+                if failures == [] and not self._is_late(stamped):
+                    return stamped.placed
+                if failures is not None:
+                    perhaps_read |= await self._undo(queue, stamped, failures)
+                self._observer.restamped()
+                if self.clock.elapsed() - since > self.timing.request_seconds:
+                    raise StorageUnavailable("Cassandra took too long each time: nothing was stored, try again")
+            except StorageUnavailable as error:
+                if perhaps_read:
+                    raise OutcomeUnknown from error
+                raise
+
+    async def _try(
+        self, queue: Queue, drafts: Sequence[Draft], plan: Plan | None
+    ) -> tuple[Stamped, Sequence[QueueyError] | None]:
+        """Draw ids and send what gets them.
+
+        :returns: the errors of the buckets that failed; None if it was too late to send anything.
+        :raises StorageUnavailable: nothing was sent.
+        """
+        stamped = self._stamper.stamp(queue, drafts)
+        try:
+            await self._announce(queue, stamped)
+            if plan is not None:
+                await plan(stamped.placed)
+        except OutcomeUnknown as error:
+            raise StorageUnavailable from error  # no message was sent yet
+        return stamped, None if self._is_late(stamped) else await self._send(queue, stamped)
+
+    async def _undo(self, queue: Queue, stamped: Stamped, failures: Sequence[QueueyError]) -> bool:
+        """Withdraw what was sent and must not be acknowledged.
+
+        :returns: whether a reader may have met it before: no reader comes to an id sooner than W after its stamp.
+        :raises StorageUnavailable: some of it was refused, and nothing of it is stored or was ever read.
+        :raises OutcomeUnknown: nobody can say that.
+        """
+        refused = [one for one in failures if isinstance(one, StorageUnavailable)]
+        if len(refused) == len(stamped.lots):
+            raise refused[0]
+        await self.withdraw(queue, stamped.placed)
+        unmeasured = queue.consistency is Consistency.WEAK or not self.timing.write_budget_seconds
+        perhaps_read = unmeasured or self._is_late(stamped)
+        if refused:
+            raise OutcomeUnknown if perhaps_read else refused[0]
+        return perhaps_read
 
     async def _announce(self, queue: Queue, stamped: Stamped) -> None:
         """See that the marks of these buckets are acknowledged before their messages are sent (G3, rule 6)."""
@@ -174,11 +205,15 @@ class CassandraMessages(CassandraOffsets, MessageStore):
     async def _send(self, queue: Queue, stamped: Stamped) -> list[QueueyError]:
         """Write all buckets' rows at once, each bucket's whole or not at all.
 
+        What takes longer than is left of the write budget is void, and the sooner it is withdrawn the fewer readers meet it.
+
         :returns: the errors of the buckets that failed.
         """
         level, tell = self.session.to_write(queue.consistency), self.session.tell_encoded
+        budget = self.timing.write_budget_seconds
+        left = max(_LEAST_SECONDS, stamped.at + budget - self.clock.elapsed()) if budget else None
         return await _failures(
-            [tell("message_insert", lot.rows, lot.fill.place.routing_key, level) for lot in stamped.lots]
+            [tell("message_insert", lot.rows, lot.fill.place.routing_key, level, seconds=left) for lot in stamped.lots]
         )
 
     def _is_late(self, stamped: Stamped) -> bool:
@@ -315,7 +350,12 @@ class CassandraMessages(CassandraOffsets, MessageStore):
         for attempt in range(_OVERWRITES):
             time = self._times.put(attempt)
             row = encoded(place, id_, expires, content_type, key, body, now, time, over=True)
-            await self.session.tell_encoded("message_insert", [row], place.routing_key, write)
+            try:
+                await self.session.tell_encoded("message_insert", [row], place.routing_key, write)
+            except StorageUnavailable as error:
+                if attempt:
+                    raise OutcomeUnknown from error  # an earlier one is written, hidden or not
+                raise
             try:
                 if id_.ticks <= now:
                     await self.session.tell("head_forget", (self._times.delete(), *partition), write)

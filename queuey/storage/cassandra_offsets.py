@@ -16,7 +16,7 @@ from typing import Any, NamedTuple
 from uuid import UUID, uuid4
 
 from queuey.clock import Clock
-from queuey.errors import Conflict, OutcomeUnknown, QueueNotFound, QueueyError, StorageUnavailable
+from queuey.errors import BadRequest, Conflict, OutcomeUnknown, QueueNotFound, QueueyError, StorageUnavailable
 from queuey.ids import MessageId
 from queuey.model import Offset, OffsetChange, OffsetMove
 from queuey.promise import Promise, begin
@@ -69,7 +69,7 @@ class CassandraOffsets(OffsetStore):
         attempt = _Attempt(self, (queue, group), change)
         try:
             return await attempt.repeat()
-        except (Conflict, QueueNotFound, StorageUnavailable) as refused:
+        except (BadRequest, Conflict, QueueNotFound, StorageUnavailable) as refused:
             if attempt.uncertain:
                 raise OutcomeUnknown from refused  # it may have been carried out, and followed by another's
             raise

@@ -8,7 +8,6 @@ import ssl
 import threading
 from collections.abc import Callable, Coroutine, Mapping, Sequence
 from dataclasses import dataclass, field
-from importlib.resources import files
 from time import perf_counter
 from typing import Any, Final, TypeVar
 
@@ -43,6 +42,7 @@ from queuey.model import Consistency
 from queuey.promise import Promise, begin
 from queuey.storage import Observer, Unobserved
 from queuey.storage.cassandra_wire import EncodedBatch, EncodedHandler
+from queuey.storage.statements import load_statements
 
 T = TypeVar("T")
 
@@ -97,22 +97,14 @@ class Options:
     tls_ca: str = ""
     tls_cert: str = ""
     tls_key: str = ""
+    tls_check_host: bool = True
     most_calls: int = 1024
     """Calls of one store under way at once."""
     timeout_seconds: float = 1.5
     """Of one statement; an append that takes longer would be void anyway (G3)."""
 
 
-def _load_statements() -> dict[str, str]:
-    text = (files("queuey.storage") / "cassandra.cql").read_text(encoding="utf-8")
-    found = {}
-    for part in text.split("\n-- ")[1:]:
-        head, _, body = part.partition("\n")
-        found[head.partition(":")[0]] = body.strip()
-    return found
-
-
-CQL = _load_statements()
+CQL = load_statements("cassandra.cql")
 _ADMINISTRATIVE = ("keyspace", "table_")
 _NEVER_TWICE = ("once_claim", "once_change", "once_release", "offset_", "queue_", "key_insert", "key_delete")
 """Lightweight transactions: carried out twice, the second answers otherwise than the first."""
@@ -195,9 +187,15 @@ class CassandraSession:
         batch.is_idempotent = True
         return self._send(name, batch, level, writes=True)
 
-    def tell_encoded(self, name: str, rows: Sequence[bytes], routing_key: bytes, level: int) -> Promise[Rows]:
-        """Write rows of one Cassandra partition, all or none, that are encoded already as those of a batch."""
-        return self._send(name, EncodedBatch(rows, routing_key, self.options.keyspace), level, writes=True)
+    def tell_encoded(
+        self, name: str, rows: Sequence[bytes], routing_key: bytes, level: int, *, seconds: float | None = None
+    ) -> Promise[Rows]:
+        """Write rows of one Cassandra partition, all or none, that are encoded already as those of a batch.
+
+        :param seconds: the time limit, where it is not that of all statements.
+        """
+        batch = EncodedBatch(rows, routing_key, self.options.keyspace)
+        return self._send(name, batch, level, writes=True, seconds=seconds)
 
     def query_id(self, name: str) -> bytes:
         """What the nodes know a statement by."""
@@ -266,7 +264,16 @@ class CassandraSession:
         """Read what lightweight transactions have decided, those under way included."""
         return self._send(name, self._statements[name].bind(values), ConsistencyLevel.SERIAL, writes=False)
 
-    def _send(self, name: str, statement: Any, level: int, *, writes: bool, host: Host | None = None) -> Promise[Rows]:
+    def _send(
+        self,
+        name: str,
+        statement: Any,
+        level: int,
+        *,
+        writes: bool,
+        host: Host | None = None,
+        seconds: float | None = None,
+    ) -> Promise[Rows]:
         promise: Promise[Rows] = Promise()
         began = perf_counter()
         statement.consistency_level = level
@@ -286,7 +293,8 @@ class CassandraSession:
                 promise.keep(rows or ())
 
         try:
-            future = self.driver.execute_async(statement, execution_profile=profile, host=host)
+            limit = self.options.timeout_seconds if seconds is None else seconds
+            future = self.driver.execute_async(statement, execution_profile=profile, host=host, timeout=limit)
         except Exception as error:  # noqa: BLE001 - whatever the driver could not send is told like what it could
             failed(error)
             return promise
@@ -423,7 +431,9 @@ def _tls(options: Options) -> ssl.SSLContext | None:
         return None
     try:
         context = ssl.create_default_context(cafile=options.tls_ca)
-        context.check_hostname = False  # nodes are found by address; it is the CA that says who is one of them
+        context.check_hostname = (
+            options.tls_check_host
+        )  # by the node's address: the driver knows nodes by no other name
         if options.tls_cert:
             context.load_cert_chain(options.tls_cert, options.tls_key or None)
     except OSError as error:

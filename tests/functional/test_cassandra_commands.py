@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from queuey.security.app_keys import digest_of, label_of
 from tests.functional import on_cassandra
 from tests.functional.client import Server
 from tests.functional.commands import done, run_in
@@ -69,21 +70,21 @@ def test_keys_made_and_removed_are_in_force_on_all_servers(delayed: Delayed) -> 
     key = done(run_in(delayed.variables, None, "key", "new", "later")).text.strip()
 
     with Server(delayed.first, "later", key) as first, Server(delayed.second, "later", key) as second:
-        assert eventually(lambda: first.create("made-on-one").status_code == 201, seconds=30)
-        assert eventually(lambda: second.post("made-on-one").status_code == 201, seconds=30)
+        assert eventually(lambda: first.create("made-on-one").status_code == 201, seconds=90)
+        assert eventually(lambda: second.post("made-on-one").status_code == 201, seconds=90)
         listed = done(run_in(delayed.variables, None, "key", "ls", "later")).column("label")
-        done(run_in(delayed.variables, None, "key", "rm", "later", key[:6], "--yes"))
-        assert eventually(lambda: first.post("made-on-one").status_code in (401, 404), seconds=30)
-        assert eventually(lambda: second.post("made-on-one").status_code in (401, 404), seconds=30)
+        done(run_in(delayed.variables, None, "key", "rm", "later", str(listed[0]), "--yes"))
+        assert eventually(lambda: first.post("made-on-one").status_code in (401, 404), seconds=90)
+        assert eventually(lambda: second.post("made-on-one").status_code in (401, 404), seconds=90)
 
-    assert listed == [key[:6]]
+    assert listed == [label_of(digest_of(key))]
     assert done(run_in(delayed.variables, None, "key", "ls", "later")).rows == []
 
 
 def test_a_key_that_is_not_there_is_not_removed(delayed: Delayed) -> None:
     ended = run_in(delayed.variables, None, "key", "rm", "queuey", "000000", "--yes")
 
-    assert (ended.code, ended.err) == (3, "Error: queuey has no key that begins with 000000\n")
+    assert (ended.code, ended.err) == (3, "Error: queuey has no key with the label 000000\n")
 
 
 def test_a_backup_is_left_to_cassandra(delayed: Delayed, tmp_path: Path) -> None:

@@ -12,7 +12,7 @@ from requests import Response
 from tests.functional.client import Server, new_name, refused
 from tests.functional.servers import APPLICATIONS, eventually
 
-FOLLOWED_SECONDS = 30
+FOLLOWED_SECONDS = 90
 """A deadline, for ``cache_ms`` and a slow machine."""
 
 

@@ -18,6 +18,7 @@ from tests.functional.servers import eventually
 from tests.services.cassandra import ROLE, Cassandra, session
 from tests.services.certificates import Authority
 from tests.services.fixtures import Keyspaces, Reached
+from tests.services.proxy import Proxy
 
 
 @contextmanager
@@ -176,7 +177,7 @@ def test_a_cluster_that_asks_who_one_is(tmp_path: Path) -> None:
         unknown = warnings()
         admin.execute("GRANT SELECT ON system_views.settings TO server")
         # Nodes remember for two seconds what a role may.
-        assert eventually(lambda: "survives a crash" in warnings(), seconds=60)
+        assert eventually(lambda: "survives a crash" in warnings(), seconds=90)
         wrong = [run("server", "catfish", *command) for command in (("serve", "--port", "0"), ("init",), ("key", "ls"))]
         nobody = run("", "", "serve", "--port", "0")
 
@@ -193,7 +194,7 @@ def test_a_cluster_that_asks_who_one_is(tmp_path: Path) -> None:
 
 @pytest.mark.drawn
 def test_a_cluster_that_is_reached_by_tls(tmp_path: Path) -> None:
-    """Each side has to be known to the other's authority."""
+    """Each side has to be known to the other's authority, and a node has to be where its certificate says."""
     authority, stranger = Authority(tmp_path / "known"), Authority(tmp_path / "strange")
     nodes, server = authority.identity("nodes", "127.0.0.1"), authority.identity("server")
     with Cassandra(tmp_path / "cassandra", brittle=True, shows=nodes.both, trusts=authority.file) as cassandra:
@@ -211,3 +212,19 @@ def test_a_cluster_that_is_reached_by_tls(tmp_path: Path) -> None:
             ended = run_in(environment, tmp_path, "serve", "--port", "0", QUEUEY_LOG_LEVEL="error")
             assert (ended.code, ended.text) == (2, "")
             assert f"[cassandra] hosts: no node of {node.address} answers" in ended.err
+
+        with Proxy(lambda: (node.address, node.port), listen=("127.0.0.2", 0)) as elsewhere:
+            other = Reached(*elsewhere.address)
+            ended = run_in(
+                on_cassandra.variables(other, "closed", **closed),
+                tmp_path,
+                "serve",
+                "--port",
+                "0",
+                QUEUEY_LOG_LEVEL="error",
+            )
+            assert (ended.code, ended.text) == (2, "")
+            assert "IP address mismatch" in ended.err
+            unchecked = AT_ONCE + lines + "tls_check_host = false\n"
+            with serving(tmp_path, on_cassandra.settings(other, "closed", unchecked)) as asked:
+                everything_works(asked)

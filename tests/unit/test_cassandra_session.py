@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import ssl
 import threading
 from collections.abc import Coroutine
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -39,6 +41,7 @@ from queuey.storage.cassandra_session import (
     connect,
     why_none,
 )
+from tests.services.certificates import Authority
 
 CAS_WRITE_UNKNOWN = ErrorMessage(code=0x1700, message="CAS operation result is unknown", info=None)
 """A lightweight transaction of which nobody knows how it ended: the driver has no class of its own for it."""
@@ -202,6 +205,16 @@ def test_nodes_that_refuse_the_credentials_are_told_apart_from_nodes_that_are_aw
 def test_a_file_of_tls_that_cannot_be_used_is_named() -> None:
     with pytest.raises(ConfigurationError, match=r"\[cassandra\] tls_ca, tls_cert, tls_key: "):
         connect(Options(tls_ca="/no/such/file"))
+
+
+def test_a_certificate_must_name_its_node_unless_that_is_switched_off(tmp_path: Path) -> None:
+    ca = str(Authority(tmp_path).file)
+
+    usual = connect(Options(tls_ca=ca)).ssl_context
+    lax = connect(Options(tls_ca=ca, tls_check_host=False)).ssl_context
+
+    assert (usual.check_hostname, usual.verify_mode) == (True, ssl.CERT_REQUIRED)
+    assert (lax.check_hostname, lax.verify_mode) == (False, ssl.CERT_REQUIRED)
 
 
 def test_the_password_is_not_told() -> None:

@@ -16,6 +16,8 @@ from tests.services.proxy import BOTH, Proxy, Way
 STEPS = (-5.0, -1.0, -0.2, 0.2, 1.0, 5.0)
 """Seconds by which one server's wall clock is off for a while: some that it may be, some that it must not."""
 
+LONG_WAY_SECONDS = 0.3
+
 
 @dataclass
 class Mishaps:
@@ -36,6 +38,14 @@ class Mishaps:
         """Wherever it is just then: also between an append's stamp and its sending, or its sending and its answer."""
         with self.chance.choice(self.fleet.nodes).stopped():
             yield
+
+    @contextmanager
+    def server_stopped_as_it_sends(self) -> Iterator[None]:
+        """The way to all nodes is long, so most of its appends have an id and wait: for their keys, or for an answer."""
+        with self._network(self.cassandra.proxies, lambda proxy: proxy.delay(LONG_WAY_SECONDS, (Way.THERE,))):
+            time.sleep(4 * LONG_WAY_SECONDS)
+            with self.chance.choice(self.fleet.nodes).stopped():
+                yield
 
     @contextmanager
     def server_stopped_and_stepped(self) -> Iterator[None]:
@@ -95,6 +105,7 @@ class Mishaps:
 
 ALL = (
     "server_stopped",
+    "server_stopped_as_it_sends",
     "server_stopped_and_stepped",
     "clock_stepped",
     "node_stopped",

@@ -60,18 +60,18 @@ def test_a_data_centre_goes_on_alone(tmp_path: Path, figures: Figures) -> None:
             assert [outcome(one, queue, kept[queue]) for one in (east, west)] == [None, None]
 
         with away([in_the_west]):
-            eventually(lambda: outcome(east, "very_strong", []) is StorageUnavailable, seconds=60)
+            eventually(lambda: outcome(east, "very_strong", []) is StorageUnavailable, seconds=90)
             without_west = [outcome(east, queue, kept[queue]) for queue in ("weak", "strong")]
             east.update_queue("strong", partitions=2)
             wait_until_readable(east, "strong", kept["strong"][-1].id)
             read_alone = len(everything(east, "strong"))
         cassandra.wait_until_whole()
-        eventually(lambda: outcome(east, "very_strong", kept["very_strong"]) is None, seconds=60)
+        eventually(lambda: outcome(east, "very_strong", kept["very_strong"]) is None, seconds=90)
 
         with away(in_the_east):
-            eventually(lambda: outcome(west, "strong", []) is StorageUnavailable, seconds=60)
+            eventually(lambda: outcome(west, "strong", []) is StorageUnavailable, seconds=90)
         cassandra.wait_until_whole()
-        eventually(lambda: outcome(west, "strong", kept["strong"]) is None, seconds=60)
+        eventually(lambda: outcome(west, "strong", kept["strong"]) is None, seconds=90)
 
         lost = 0
         for queue, placed in kept.items():

@@ -119,7 +119,7 @@ def certainly(change: Callable[[], object]) -> None:
             pass  # an earlier try, of which nobody could tell, has deleted it
         return True
 
-    eventually(done, seconds=60)
+    eventually(done, seconds=90)
 
 
 def test_a_queue_made_anew_has_its_own_messages_and_no_others(
@@ -135,12 +135,12 @@ def test_a_queue_made_anew_has_its_own_messages_and_no_others(
         judge, clients = Judge(producers), fleet.clients()
         with busy(*(producer.step for producer in producers)):
             for _ in rounds(2):
-                wait_for_more(lambda: len(judge.sent()), 50, seconds=60)
+                wait_for_more(lambda: len(judge.sent()), 50, seconds=90)
                 away = chance.choice(cassandra_cluster.nodes)
                 away.pause()
                 deleted, created = make_anew(chance.choice(clients))
                 away.resume()
-                wait_for_more(lambda: min(len(producer.sent) for producer in producers), 20, seconds=60)
+                wait_for_more(lambda: min(len(producer.sent) for producer in producers), 20, seconds=90)
                 judge.look(chance.choice(clients), deleted=deleted, created=created)
                 judge.look(chance.choice(clients), deleted=deleted, created=created)
 

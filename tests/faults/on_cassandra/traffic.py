@@ -17,9 +17,9 @@ from qdo.wire import appended_from
 from queuey.clock import SystemClock
 from queuey.errors import ClockUnsafe
 from queuey.ids import MessageId
-from tests.faults.effects import Effects, Place, place_of
+from tests.faults.effects import Effects, Place, everything, place_of
 from tests.faults.node import PAUSE_SECONDS, busy
-from tests.faults.on_cassandra.fleet import Fleet, wait_until_readable
+from tests.faults.on_cassandra.fleet import LOOKS, Fleet, wait_until_readable
 from tests.faults.readers import CursorReader, SpanReader
 
 SIZES = (1, 1, 1, 1, 1, 1, 30, 100)
@@ -152,6 +152,14 @@ class Traffic:
             number: [message_id for partition, message_id in places if partition == number]
             for number in self.partitions
         }
+
+    def read_and_gone(self) -> tuple[int, int]:
+        """Messages that some reader was given and that are not in the queue any more; of them those whose body is, at another place."""
+        stored = {place_of(message): message.body for message in everything(self.fleet.client(0, retries=LOOKS), "q")}
+        read = {place: body for follower in self.followers for place, body in follower.reader.bodies.items()}
+        gone = {place: body for place, body in read.items() if place not in stored}
+        bodies = set(stored.values())
+        return len(gone), sum(body in bodies for body in gone.values())
 
     def appends(self) -> int:
         """How many were acknowledged by now."""

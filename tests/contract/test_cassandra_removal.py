@@ -1,0 +1,177 @@
+"""G9 on a real node: an append is not acknowledged once the removal of its queue may have been answered.
+
+One server removes the queue while another still uses what it found before. Time is set by hand, and answers of the
+node are held back by a proxy for as long as the test wants.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import replace
+from uuid import uuid4
+
+import pytest
+
+from queuey.clock import ManualClock
+from queuey.errors import OutcomeUnknown, QueueNotFound
+from queuey.ids import IdGenerator, MessageId
+from queuey.model import AppendRequest, Queue
+from queuey.monitor import Monitor
+from queuey.promise import begin, run
+from queuey.service.live import Live
+from queuey.service.log import Log
+from queuey.service.queues import Queues
+from queuey.settings import load_settings
+from queuey.storage import Stores, cassandra_session
+from queuey.storage.cassandra_messages import CassandraMessages, Timing
+from queuey.storage.cassandra_metadata import CassandraMetadata
+from queuey.storage.cassandra_session import CassandraSession
+from queuey.storage.contract.common import done, draft
+from tests.functional.servers import eventually
+from tests.services.proxy import Proxy, Way
+
+TRUSTED, BUDGET = 0.1, 0.15
+SETTLE = TRUSTED + BUDGET
+STEP = 0.05
+"""Seconds by which the clock goes on while a removal waits for it."""
+
+
+class Server:
+    """What one server has above its stores, by a clock that only the test moves."""
+
+    def __init__(self, session: CassandraSession, metadata: CassandraSession, clock: ManualClock) -> None:
+        self.clock = clock
+        self.messages = CassandraMessages(
+            session, clock, IdGenerator(clock), timing=Timing(write_budget_seconds=BUDGET), guard=None
+        )
+        self.metadata = CassandraMetadata(metadata, clock, trusted_seconds=TRUSTED, settle_seconds=SETTLE)
+        monitor = Monitor("cassandra")
+        live = Live(self.messages, clock, monitor, load_settings(None, {}, {}), by_hand=True)
+        self.queues = Queues(Stores(self.messages, self.metadata), clock, monitor, live)
+        self.log = Log(self.messages, self.queues, clock, monitor, live)
+
+    def append(self, queue: Queue) -> None:
+        run(self.log.append(AppendRequest(queue, [draft()])))
+
+    def put(self, queue: Queue) -> None:
+        id_ = MessageId(self.clock.now_ticks(), 1)
+        run(self.log.put(queue, [(1, id_)], body=b"x", content_type=None, key=None, ttl_seconds=60))
+
+    def find(self, queue: Queue) -> Queue | None:
+        return run(self.queues.find(queue.application, queue.name))
+
+    def remove(self, queue: Queue) -> None:
+        """Remove a queue; time goes on meanwhile."""
+        removal = begin(self.queues.delete(queue))
+
+        def is_answered() -> bool:
+            self.clock.advance(STEP)
+            return removal.kept
+
+        assert eventually(is_answered, seconds=90)
+        removal.result()
+
+
+WRITES = [Server.append, Server.put]
+
+
+@pytest.fixture
+def clock() -> ManualClock:
+    return ManualClock()
+
+
+@pytest.fixture
+def queue(other: Server) -> Queue:
+    made = Queue("app", uuid4().hex, uuid4(), other.clock.now_ticks())
+    done(other.metadata.create_queue(made))
+    return made
+
+
+@pytest.fixture
+def other(session: CassandraSession, clock: ManualClock) -> Server:
+    """The server that removes the queue."""
+    return Server(session, session, clock)
+
+
+@pytest.fixture
+def proxy(session: CassandraSession) -> Iterator[Proxy]:
+    """Between a server and the node, for what it asks about queues."""
+    with Proxy(lambda: (session.options.hosts[0], session.options.port)) as proxy:
+        yield proxy
+
+
+@pytest.fixture
+def server(
+    session: CassandraSession, proxy: Proxy, clock: ManualClock, monkeypatch: pytest.MonkeyPatch
+) -> Iterator[Server]:
+    # With signs of life the driver would end a connection whose answers are held back.
+    monkeypatch.setattr(cassandra_session, "_HEARTBEAT_SECONDS", 0)
+    host, port = proxy.address
+    slow = CassandraSession(replace(session.options, hosts=[host], port=port))
+    yield Server(session, slow, clock)
+    slow.close()
+
+
+@contextmanager
+def held_back(proxy: Proxy) -> Iterator[Callable[[], bool]]:
+    """The node's answers stay on their way while the block runs; gives a function that tells whether there is one."""
+    proxy.drop([Way.BACK])
+    try:
+        yield lambda: proxy.under_way(Way.BACK) > 0
+    finally:
+        proxy.heal()
+
+
+@pytest.mark.parametrize("write", WRITES)
+def test_a_look_up_that_took_long_counts(
+    server: Server, other: Server, queue: Queue, proxy: Proxy, write: Callable[[Server, Queue], None]
+) -> None:
+    """It was answered before the removal was decided, and the answer came after the removal was answered."""
+    with held_back(proxy) as has_answered:
+        look_up = begin(server.queues.find(queue.application, queue.name))
+        assert eventually(has_answered, seconds=90)
+        other.remove(queue)
+    found = look_up.wait(30)
+    assert found is not None
+
+    with pytest.raises(QueueNotFound):
+        write(server, found)
+
+
+@pytest.mark.parametrize("write", WRITES)
+def test_a_request_whose_body_takes_long_counts_from_the_look_up(
+    server: Server, other: Server, queue: Queue, write: Callable[[Server, Queue], None]
+) -> None:
+    found = server.find(queue)
+    assert found is not None
+    other.remove(queue)
+
+    with pytest.raises(QueueNotFound):
+        write(server, found)
+
+
+def test_a_last_look_that_takes_too_long_proves_nothing(
+    server: Server, queue: Queue, proxy: Proxy, clock: ManualClock
+) -> None:
+    found = server.find(queue)
+    assert found is not None
+    clock.advance(SETTLE)
+    with held_back(proxy) as has_answered:
+        append = begin(server.log.append(AppendRequest(found, [draft()])))
+        assert eventually(has_answered, seconds=90)
+        clock.advance(SETTLE)
+
+    with pytest.raises(OutcomeUnknown):
+        append.wait(30)
+
+
+def test_nobody_is_asked_while_a_look_up_is_recent(server: Server, queue: Queue, proxy: Proxy) -> None:
+    found = server.find(queue)
+    assert found is not None
+
+    with held_back(proxy) as has_asked:
+        server.append(found)
+        server.clock.advance(SETTLE - STEP)
+        server.append(found)
+        assert not has_asked()
