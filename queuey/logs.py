@@ -12,10 +12,19 @@ from typing import Any
 
 import orjson
 
+from queuey.tracebacks import bounded
+
 _STANDARD = frozenset(vars(logging.makeLogRecord({}))) | {"message", "asctime", "taskName"}
 
 
-class JsonFormatter(logging.Formatter):
+class TextFormatter(logging.Formatter):
+    """A record as a line, with a bounded traceback behind it."""
+
+    def formatException(self, ei: Any) -> str:  # noqa: N802 - logging's name
+        return bounded(super().formatException(ei))
+
+
+class JsonFormatter(TextFormatter):
     """A record as one JSON object: time, level, logger, event, and whatever ``extra`` brought."""
 
     def format(self, record: logging.LogRecord) -> str:
@@ -47,7 +56,7 @@ def set_up(level: str, form: str) -> None:
     if form == "json" or (form == "auto" and not sys.stderr.isatty()):
         handler.setFormatter(JsonFormatter())
     else:
-        handler.setFormatter(logging.Formatter("%(asctime)s %(levelname)-7s %(name)s: %(message)s"))
+        handler.setFormatter(TextFormatter("%(asctime)s %(levelname)-7s %(name)s: %(message)s"))
     if level != "debug":
         handler.addFilter(_without_drivers_stack)
     logging.basicConfig(level=level.upper(), handlers=[handler], force=True)

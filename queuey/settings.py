@@ -30,7 +30,7 @@ SETTINGS: tuple[Setting, ...] = (
     Setting("server", "host", str, "127.0.0.1", "Address to listen on."),
     Setting("server", "port", int, 5000, "Port to listen on; 0 takes a free one and prints it.", 0, 65535),
     Setting("server", "data", str, "./queuey-data", "Folder of the embedded store; made if it is missing."),
-    Setting("server", "threads", int, 4, "Threads for everything that the event loop hands to Pyramid.", 1, 64),
+    Setting("server", "threads", int, 4, "Threads for what the event loop does not serve itself.", 1, 64),
     Setting("server", "connections", int, 25_000, "Connections open at once; more get 503 with Retry-After.", 16, 1_000_000),
     Setting(
         "server",
@@ -47,8 +47,9 @@ SETTINGS: tuple[Setting, ...] = (
     Setting("storage", "backend", str, "sqlite", "Where messages are kept: sqlite (durable, one server), cassandra (any number of servers) or memory (lost at stop).", words=("sqlite", "cassandra", "memory")),
     Setting("storage", "path", str, "", "File of the sqlite store; empty means queuey.db in the data folder."),
     Setting("storage", "synchronous", str, "full", "full: acknowledged survives power loss; normal: it survives kill -9 only.", words=("full", "normal")),
-    Setting("storage", "reserve_mb", int, 64, "Free space in MiB below which appends are refused, so that deletes still work.", 0, 1_000_000),
+    Setting("storage", "reserve_mb", int, 64, "Free space in MiB below which appends are refused, so that deletes still work. With 0 nothing is kept free, and a full disk refuses deletes and commits as well.", 0, 1_000_000),
     Setting("storage", "cache_mb", int, 4, "SQLite page cache of the writer, MiB; the event loop's reader may take twice as much, each other a quarter.", 1, 65_536),
+    Setting("storage", "scrub_percent", int, 5, "Share of one core's time that the search for damage in the sqlite store's indexes may take; 0 turns it off.", 0, 100),
     Setting("storage", "wal_mb", int, 64, "Size in MiB that the write-ahead log is kept under.", 4, 65_536),
     Setting("storage", "segments_mb", int, 1024, "Disk in MiB for copies of what is read in bulk more than once, beside the sqlite store's file; 0 keeps none.", 0, 1_000_000),
     Setting("metadata", "backend", str, "", "Where queues and keys are kept; empty means with the messages.", words=("", "sqlite", "cassandra", "memory")),
@@ -65,6 +66,7 @@ SETTINGS: tuple[Setting, ...] = (
     Setting("cassandra", "tls_ca", str, "", "File of the CA that signed the nodes' certificates; turns TLS on."),
     Setting("cassandra", "tls_cert", str, "", "File of this server's certificate, where nodes ask for one."),
     Setting("cassandra", "tls_key", str, "", "File of its key."),
+    Setting("cassandra", "tls_check_host", bool, True, "A node's certificate must name the address that the node is reached at; false takes any certificate of the CA."),
     Setting("cassandra", "write_budget_ms", int, 1500, "How long an append may take from its id to its acknowledgement (W); 0 switches the check off, and readers may skip messages.", 0, 60_000),
     Setting("cassandra", "clock_error_ms", int, 250, "How far this server's clock may be off those of the nodes (E); beyond it appends and reads are refused.", 1, 60_000),
     Setting("cassandra", "read_delay_ms", int, 2000, "How far behind the clock readers stay (D): at least the write budget and twice the clock error.", 0, 600_000),
@@ -74,7 +76,7 @@ SETTINGS: tuple[Setting, ...] = (
     Setting("cassandra", "strict_durability", bool, False, "Do not start on a cluster that is weaker than a strong queue promises; otherwise readiness says so."),
     Setting("limits", "max_body_bytes", int, 1 << 20, "Largest message body, bytes.", 1, 64 << 20),
     Setting("limits", "max_request_bytes", int, 8 << 20, "Largest request body, a batch included, bytes.", 1, 256 << 20),
-    Setting("limits", "max_answer_bytes", int, 4 << 20, "Bodies in one JSON answer, bytes; the answer ends early and says so.", 1 << 10, 256 << 20),
+    Setting("limits", "max_answer_bytes", int, 4 << 20, "Messages in one JSON answer, bytes; the answer ends early and says so.", 1 << 10, 256 << 20),
     Setting("limits", "max_batch_messages", int, 10_000, "Messages in one append.", 1, 100_000),
     Setting("limits", "max_in_flight", int, 2_000, "Requests under way at once; more get 429 with Retry-After.", 1, 1_000_000),
     Setting(
@@ -87,7 +89,8 @@ SETTINGS: tuple[Setting, ...] = (
         1_000_000,
     ),
     Setting("limits", "max_waiters", int, 20_000, "Readers that wait for messages at once, long polls and streams; beyond it they are answered at once.", 0, 1_000_000),
-    Setting("limits", "max_waiters_per_application", int, 20_000, "Of these, those of one application's keys, or of readers of its public queues who prove nothing; more get 429 with Retry-After.", 0, 1_000_000),
+    Setting("limits", "max_waiters_per_application", int, 15_000, "Of these, those of one application's keys; more get 429 with Retry-After.", 0, 1_000_000),
+    Setting("limits", "max_waiters_strangers_percent", int, 25, "Percent of max_waiters for all readers of public queues who send no credential, together; more get 429 with Retry-After.", 0, 100),
     Setting("limits", "max_waiters_per_user", int, 100, "Of these, those of one bid: or oidc: principal; more get 429 with Retry-After.", 0, 1_000_000),
     Setting(
         "limits",
@@ -101,9 +104,10 @@ SETTINGS: tuple[Setting, ...] = (
     Setting("tokens", "keys", tuple, (), "Keys of this server's own tokens: the first signs, all verify, without any there are none.", secret=True),
     Setting("tokens", "audience", str, "queuey", "What this server's tokens are for; another server with the same keys but another audience refuses them."),
     Setting("tokens", "life_seconds", int, 3600, "Longest life of a token.", 60, 86_400),
+    Setting("metrics", "token", str, "", "What /metrics asks for, as Authorization: Bearer TOKEN; without it only requests from this machine itself are answered, if no proxy passed them on.", secret=True),
     Setting("log", "level", str, "info", "Least level that is logged.", words=("debug", "info", "warning", "error")),
     Setting("log", "format", str, "auto", "json, text, or auto: text on a terminal, else json.", words=("auto", "json", "text")),
-    Setting("log", "requests", bool, False, "Log a line for every request; refusals of the server's own making are always logged."),
+    Setting("log", "requests", bool, False, "Log a line for every request. Refusals of the server's own making are always logged, those of a full server once a second with their number."),
 )
 # fmt: on
 """Every setting there is, in the order of the docs."""
@@ -187,6 +191,8 @@ class _Loader:
         self._keys: dict[str, tuple[str, ...]] = {}
         self._issuers: tuple[Issuer, ...] = ()
         self._notices: list[str] = []
+        self._had_no_read_delay = False
+        """The file is one of the first Queuey's, for messages in Cassandra."""
 
     def take_file(self, path: Path) -> None:
         sections = read_ini(path, self._environ)
@@ -233,10 +239,12 @@ class _Loader:
             raise ConfigurationError(
                 f"{origin}: [limits] max_body_bytes is over max_request_bytes: expected a request to hold a body"
             )
+        self._tell_of_read_delay()
         self._check_keyspaces()
         self._check_read_delay()
         self._check_token_keys()
         self._check_origins()
+        self._check_metrics_token()
         return Settings(self._values, self._origins, self._keys, self._issuers, tuple(self._notices))
 
     def _check_origins(self) -> None:
@@ -244,6 +252,14 @@ class _Loader:
             if not _ORIGIN.fullmatch(origin):
                 where = f"{self._origins['cors_origins']}: [server] cors_origins: {origin!r}"
                 raise ConfigurationError(f"{where}: expected an origin such as https://app.example.org:8080, or *")
+
+    def _check_metrics_token(self) -> None:
+        token = self._values["metrics_token"]
+        if token and not is_key(token):
+            raise ConfigurationError(
+                f"{self._origins['metrics_token']}: [metrics] token: expected at least {MIN_KEY_CHARACTERS} visible "
+                "ASCII characters without ';'; 'queuey token key' makes a good one"
+            )
 
     def _check_token_keys(self) -> None:
         keys = self._values["tokens_keys"]
@@ -287,6 +303,14 @@ class _Loader:
                 text = entries[key].text(self._environ, f"[server:main] {key}")
                 self._take(_BY_NAME["server", key], text, f"{entries[key].path} [server:main]")
 
+    def _tell_of_read_delay(self) -> None:
+        delay = self._values["cassandra_read_delay_ms"]
+        if self._had_no_read_delay and "cassandra_read_delay_ms" not in self._origins:
+            self._notices.append(
+                f"messages are read {delay} ms after they were stored, [cassandra] read_delay_ms; the first Queuey had no delay "
+                "on one host. For one server write_budget_ms = 300, clock_error_ms = 50, read_delay_ms = 400 will do"
+            )
+
     def _take_moved(self, found: Iterable[Moved]) -> set[tuple[str, str]]:
         """What [cassandra] says now, unless the file has that section say otherwise: the keys that need no other notice."""
         moved = set()
@@ -314,6 +338,7 @@ class _Loader:
         name = OLD_BACKENDS.get(text, text)
         if name != text:
             self._notices.append(f"[{section}] backend = {text} means {name} now")
+            self._had_no_read_delay |= (section, name) == ("storage", "cassandra")
         return name
 
     def _take_keys(self, entries: Mapping[str, Entry]) -> Iterator[tuple[str, tuple[str, ...]]]:

@@ -1,4 +1,4 @@
-"""``queuey backup``, ``config``, ``errors``, ``version`` and ``completion``."""
+"""``queuey config``, ``errors``, ``version`` and ``completion``."""
 
 from __future__ import annotations
 
@@ -9,38 +9,12 @@ from typing import Any
 
 import click
 
-from queuey.cli.options import config_option, settings_from, store_files, with_settings
-from queuey.cli.output import NothingFound, Progress, form_for, output_option, say, write_one, write_rows
-from queuey.errors import ConfigurationError, QueueyError, error_classes
-from queuey.settings import SETTINGS, Settings, describe, sample_ini
+from queuey.cli.options import config_option, settings_from
+from queuey.cli.output import NothingFound, form_for, output_option, say, write_one, write_rows
+from queuey.errors import QueueyError, error_classes
+from queuey.settings import SETTINGS, describe, sample_ini
 
 SHELLS = ("bash", "zsh", "fish")
-
-
-@click.command("backup")
-@click.argument("dest", type=click.Path(path_type=Path))
-@click.option("--force", is_flag=True, help="Take the place of a file that is there, once the copy is whole.")
-@with_settings
-def backup_command(settings: Settings, dest: Path, force: bool) -> None:
-    """Copy the store while its server runs.
-
-    The new file DEST is the store as it was at one moment. Metadata in a file of its own goes to DEST.metadata. To restore, stop the server and put the file in the
-    place of the store's, whose -wal and -shm files must go.
-    """
-    from queuey.storage.sqlite_backup import backup
-
-    files = store_files(settings)
-    targets = [dest, dest.with_name(f"{dest.name}.metadata")][: len(files)]
-    for target in targets:
-        if target.is_dir() or (target.exists() and not force):
-            raise ConfigurationError(f"{target} exists already: choose another name, or say --force")
-    for source, target in zip(files, targets, strict=True):
-        whole = target.with_name(f"{target.name}.new") if target.exists() else target
-        with Progress(f"copying {source.name}", 0) as progress:
-            backup(source, whole, progress.reach)
-        if whole != target:
-            whole.replace(target)
-        say(f"copied {source} to {target}")
 
 
 @click.group("config")

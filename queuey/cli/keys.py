@@ -33,6 +33,7 @@ def key_command() -> None:
 def new_key(settings: Settings, application: str, output: str | None) -> None:
     """Make a key for APPLICATION, which begins to exist with its first, and print it this once."""
     from queuey.promise import run
+    from queuey.security.app_keys import digest_of, label_of
     from queuey.service.keys import Keys
 
     with _metadata(settings) as metadata:
@@ -40,7 +41,7 @@ def new_key(settings: Settings, application: str, output: str | None) -> None:
     if output is None:
         click.echo(key)
     else:
-        write_one({"application": application, "label": key[:6], "key": key}, output)
+        write_one({"application": application, "label": label_of(digest_of(key)), "key": key}, output)
     say("It is not shown again.")
 
 
@@ -49,7 +50,7 @@ def new_key(settings: Settings, application: str, output: str | None) -> None:
 @output_option
 @with_settings
 def list_keys(settings: Settings, application: str | None, output: str | None) -> None:
-    """Keys by their first six characters, of APPLICATION or of all; those of the ini file are not here."""
+    """Keys by their labels, of APPLICATION or of all; those of the ini file are not here."""
     with _metadata(settings, must_exist=True) as metadata:
         keys = metadata.keys().wait()
     rows = (
@@ -66,12 +67,15 @@ def list_keys(settings: Settings, application: str | None, output: str | None) -
 @yes_option
 @with_settings
 def remove_key(settings: Settings, application: str, label: str, yes: bool) -> None:
-    """Remove the key of APPLICATION that begins with LABEL, as 'key ls' shows it."""
-    confirm(f"Remove key {label} of {application}? Whoever uses it is refused within a second.", yes=yes)
+    """Remove the key of APPLICATION with this LABEL, as 'key ls' shows it, and the tokens that were got with it."""
+    confirm(
+        f"Remove key {label} of {application}? Whoever uses it, or a token that was got with it, is refused within a second.",
+        yes=yes,
+    )
     with _metadata(settings, must_exist=True) as metadata:
         removed = metadata.remove_key(application, label).wait()
     if not removed:
-        raise NothingFound(f"{application} has no key that begins with {label}")
+        raise NothingFound(f"{application} has no key with the label {label}")
     say(f"removed {removed} key" if removed == 1 else f"removed {removed} keys")
 
 

@@ -124,13 +124,14 @@ def config_option(command: Command) -> Command:
     )
 
 
-def settings_from(config: str | None, **overrides: Any) -> Settings:
+def settings_from(config: str | None, *, tell: bool = True, **overrides: Any) -> Settings:
     """Settings from all sources.
 
+    :param tell: show their notices; a server logs them itself.
     :param overrides: values of options by attribute; None is not given.
     """
     settings = load_settings(config or None, os.environ, overrides)
-    for notice in settings.notices:
+    for notice in settings.notices if tell else ():
         say(f"notice: {notice}")
     return settings
 

@@ -20,6 +20,13 @@ if TYPE_CHECKING:
 COLUMNS = ("queue_name", "partitions", "type", "consistency", "principals", "created")
 
 
+def _given(ctx: click.Context, option: click.Parameter, principals: Sequence[str]) -> Sequence[str]:
+    """An empty principal is a variable of a script that is not set; sent, it would clear the list."""
+    if not all(principals):
+        raise click.BadParameter("it is empty: leave it out, or say --no-principals to clear the list.")
+    return principals
+
+
 def _settings_options(command: Callable[..., None]) -> Callable[..., None]:
     """The settings of a queue; what is not given is not named."""
     for option in reversed(
@@ -35,6 +42,7 @@ def _settings_options(command: Callable[..., None]) -> Callable[..., None]:
                 "--principal",
                 "principals",
                 multiple=True,
+                callback=_given,
                 help="Who may read and delete: app:NAME, bid:ADDRESS. Repeatable.",
             ),
         ]

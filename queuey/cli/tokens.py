@@ -27,7 +27,17 @@ ISSUER_FOLDER = "issuer"
 REFUSED = 4
 """Exit code."""
 
-_queues_option = click.option("--queue", "queues", multiple=True, help="Only for this queue. Repeatable.")
+
+def _given(ctx: click.Context, option: click.Parameter, queues: Sequence[str]) -> Sequence[str]:
+    """An empty name is a variable of a script that is not set; in a form it could be taken for no restriction."""
+    if not all(queues):
+        raise click.BadParameter("it is empty: leave it out for all queues.")
+    return queues
+
+
+_queues_option = click.option(
+    "--queue", "queues", multiple=True, callback=_given, help="Only for this queue. Repeatable."
+)
 _verbs_option = click.option(
     "--verb", "verbs", multiple=True, type=click.Choice(VERBS), help="Only for this. Repeatable."
 )
@@ -147,12 +157,14 @@ def _own(
 ) -> str:
     from queuey.security.principals import parse_principal
     from queuey.security.schemes import Trust
+    from queuey.service.keys import check_application
 
     tokens = Trust(settings, SystemClock()).tokens
     if tokens is None:
         raise ConfigurationError("there is no [tokens] keys in the settings: 'queuey token key' makes one")
     if life is not None and not 1 <= life <= tokens.life_seconds:
         raise click.UsageError(f"--life: expected 1 to {tokens.life_seconds} seconds.")
+    check_application(application)
     try:
         who = parse_principal(principal)
     except ValueError as error:

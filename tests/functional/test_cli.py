@@ -110,15 +110,10 @@ def test_a_program_that_is_none_is_wrong_usage(queuey: Run, program: str, told: 
 
 def test_a_put_that_is_stopped_says_how_many_messages_are_stored(queuey: Run, environment: dict[str, str]) -> None:
     name = new_name()
-    running = subprocess.Popen(
-        command("put", name, "x", "--count", "100000000", "--quiet"),
-        env={**os.environ, **environment},
-        stderr=subprocess.PIPE,
-        text=True,
-    )
-    assert eventually(lambda: queuey("get", name, "--last", "1").text != "")
-    running.send_signal(signal.SIGINT)
-    told = running.communicate(timeout=30)[1]
+    with started(environment, "put", name, "x", "--count", "100000000", "--quiet") as running:
+        assert eventually(lambda: queuey("get", name, "--last", "1").text != "")
+        running.send_signal(signal.SIGINT)
+        told = running.communicate(timeout=90)[1].decode()
 
     stored = done(queuey("queue", "info", name)).rows[0]["depth"]
     assert isinstance(stored, int)
@@ -145,11 +140,11 @@ def test_lines_are_sent_as_they_come(environment: dict[str, str], seen: Server) 
         process.stdin.write(b"first\n")
         process.stdin.flush()
         # Only the first request makes the queue; until then there is none to read.
-        eventually(lambda: seen.get(name).status_code == 200 and seen.bodies(name) == ["first"], seconds=30)
+        eventually(lambda: seen.get(name).status_code == 200 and seen.bodies(name) == ["first"], seconds=90)
         process.stdin.write(b"second\nrest")
         process.stdin.close()
         process.stdin = None
-        assert process.wait(30) == 0
+        assert process.wait(90) == 0
     assert seen.bodies(name) == ["first", "second", "rest"]
 
 
@@ -279,7 +274,10 @@ def started(
     finally:
         if process.poll() is None:
             process.kill()
-        process.communicate()
+            process.communicate()
+        for pipe in (process.stdin, process.stdout, process.stderr):
+            if pipe is not None:
+                pipe.close()
 
 
 @pytest.mark.parametrize(("options", "before"), [((), ["0", "1"]), (("--last", "1"), ["1"])])
@@ -295,7 +293,7 @@ def test_follow_goes_on_until_it_is_stopped(
         seen.add(name, "2")
         came = process.stdout.readline().decode().strip()
         process.send_signal(signal.SIGINT)
-        code = process.wait(30)
+        code = process.wait(90)
 
     assert (there, came, code) == (before, "2", 0)
 
@@ -345,6 +343,16 @@ def test_an_empty_name_is_no_random_one(queuey: Run) -> None:
 
     assert refused.code == 2
     assert "it is empty: leave it out for a random name" in refused.err
+
+
+def test_an_empty_principal_does_not_clear_the_list(queuey: Run, seen: Server) -> None:
+    name = seen.queue(principles="bid:joe@example.org")
+
+    refused = queuey("queue", "edit", name, "--principal", "")
+
+    assert refused.code == 2
+    assert "--no-principals" in refused.err
+    assert seen.settings(name)["principles"] == "bid:joe@example.org"
 
 
 def test_a_queue_is_made_listed_changed_and_removed(queuey: Run, fresh_environment: dict[str, str]) -> None:
@@ -440,11 +448,11 @@ def serving(folder: Path, *options: str, **variables: str) -> Iterator[tuple[sub
             env=os.environ | variables,
         )
     try:
-        eventually(lambda: process.poll() is not None or b"--follow" in said.read_bytes(), seconds=30)
+        eventually(lambda: process.poll() is not None or b"--follow" in said.read_bytes(), seconds=90)
         yield process, said
     finally:
         process.send_signal(signal.SIGTERM)
-        assert process.wait(30) == 0
+        assert process.wait(90) == 0
 
 
 def exports(said: Path) -> dict[str, str]:
@@ -485,10 +493,11 @@ def test_keys_are_made_and_removed_while_the_server_runs(tmp_path: Path) -> None
         key = done(run_in({}, tmp_path, "key", "new", "later")).text.strip()
         environment = {"QUEUEY_URL": url, "QUEUEY_APPLICATION": "later", "QUEUEY_KEY": key}
 
-        eventually(lambda: run_in(environment, tmp_path, "put", "q", "x").code == 0, seconds=30)
+        eventually(lambda: run_in(environment, tmp_path, "put", "q", "x").code == 0, seconds=90)
         listed = done(run_in({}, tmp_path, "key", "ls")).column("application")
-        done(run_in({}, tmp_path, "key", "rm", "later", key[:6], "--yes"))
-        eventually(lambda: run_in(environment, tmp_path, "get", "q").code in (3, 4), seconds=30)
+        (label,) = done(run_in({}, tmp_path, "key", "ls", "later")).column("label")
+        done(run_in({}, tmp_path, "key", "rm", "later", str(label), "--yes"))
+        eventually(lambda: run_in(environment, tmp_path, "get", "q").code in (3, 4), seconds=90)
 
     assert listed == ["demo", "later"]
 
@@ -512,13 +521,45 @@ def test_a_backup_of_a_running_server_is_a_store(tmp_path: Path) -> None:
             command("serve", "--port", "0", "--data", "."), stdout=output, stderr=output, cwd=other
         )
     try:
-        eventually(lambda: b"http://" in told.read_bytes(), seconds=30)
+        eventually(lambda: b"http://" in told.read_bytes(), seconds=90)
         url = told.read_text().split("listens on ")[1].split(",")[0]
         got = done(run_in({**environment, "QUEUEY_URL": url}, tmp_path, "get", "q"))
     finally:
         process.send_signal(signal.SIGTERM)
-        assert process.wait(30) == 0
+        assert process.wait(90) == 0
     assert got.column("body") == ["a", "b", "c"]
+
+
+OLD = """\
+[app:main]
+use = egg:queuey
+
+[server:main]
+use = egg:Paste#http
+host = 0.0.0.0
+port = 0
+
+[storage]
+backend = queuey.storage.memory.MemoryQueueBackend
+
+[metadata]
+backend = queuey.storage.memory.MemoryMetadata
+
+[metlog]
+backend = mozsvc.metrics.MetlogPlugin
+
+[application_keys]
+queuey = f25bfb8fe200475c8a0532a9cbe7651e
+"""
+
+
+def test_a_file_of_the_first_queuey_is_served_and_each_notice_told_once(tmp_path: Path) -> None:
+    (tmp_path / "old.ini").write_text(OLD)
+    with serving(tmp_path, "-c", "old.ini", QUEUEY_KEY="0123456789abcdef" * 2) as (_, said):
+        told = said.read_text()
+
+    for notice in ("[metlog] has no meaning any more", "MemoryMetadata means memory now", "0.0.0.0 without TLS"):
+        assert told.count(notice) == 1, told
 
 
 def test_serve_refuses_wrong_settings_in_a_sentence(tmp_path: Path) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import io
 import json
+import sqlite3
 import subprocess
 import sys
 from collections.abc import Iterator, Mapping, Sequence
@@ -29,6 +30,7 @@ from queuey.cli.serve import first_words
 from queuey.cli.times import parse_duration, parse_moment, rfc3339
 from queuey.errors import error_classes
 from queuey.ids import EPOCH_TICKS, MessageId, parse_timestamp
+from queuey.security.app_keys import digest_of, label_of
 from queuey.settings import SETTINGS, load_settings
 
 KEY = "0123456789abcdef" * 4
@@ -392,11 +394,12 @@ def test_keys_are_made_listed_and_removed_without_a_server(tmp_path: Path) -> No
     run("key", "new", "other", *data)
     key = made.stdout.strip()
     listed = [json.loads(line) for line in run("key", "ls", "app", *data).stdout.splitlines()]
-    removed = run("key", "rm", "app", key[:6], "--yes", *data)
-    again = run("key", "rm", "app", key[:6], "--yes", *data)
+    label = label_of(digest_of(key))
+    removed = run("key", "rm", "app", label, "--yes", *data)
+    again = run("key", "rm", "app", label, "--yes", *data)
 
     assert len(key) == 64
-    assert [(row["application"], row["label"]) for row in listed] == [("app", key[:6])]
+    assert [(row["application"], row["label"]) for row in listed] == [("app", label)]
     assert (removed.exit_code, again.exit_code) == (0, 3)
     assert [json.loads(line)["application"] for line in run("key", "ls", *data).stdout.splitlines()] == ["other"]
 
@@ -406,7 +409,7 @@ def test_a_key_can_be_had_as_json_and_a_name_is_checked(tmp_path: Path) -> None:
 
     made = json.loads(run("key", "new", "app", "-o", "json", *data).stdout)
 
-    assert (made["application"], made["label"]) == ("app", made["key"][:6])
+    assert (made["application"], made["label"]) == ("app", label_of(digest_of(made["key"])))
     assert run("key", "new", "a/b", *data).exit_code == 2
 
 
@@ -425,6 +428,48 @@ def test_a_backup_never_takes_the_place_of_a_file_unless_told(tmp_path: Path) ->
     assert before == kept
     assert copy.read_bytes() != kept
     assert sorted(path.name for path in tmp_path.iterdir()) == ["copy.db", "data"]
+
+
+def damage(store: Path) -> None:
+    """A message whose checksum is not its own."""
+    file = sqlite3.connect(store)
+    file.execute(
+        "insert into messages (seq, place, ticks, tail, expires, seal, body) values (1, x'00', 1, 1, 1, 1, '')"
+    )
+    file.commit()
+    file.close()
+
+
+def test_verify_tells_a_sound_store_from_a_damaged_one(tmp_path: Path) -> None:
+    data, copy = ("--data", str(tmp_path / "data")), tmp_path / "copy.db"
+    run("key", "new", "app", *data)
+    run("backup", str(copy), *data)
+    sound = [run("verify", *data), run("verify", str(copy), *data), run("verify", "--repair", *data)]
+    damage(copy)
+
+    damaged = run("verify", str(copy), "-o", "json", *data)
+
+    assert [result.exit_code for result in sound] == [0, 0, 0], [result.stderr for result in sound]
+    assert damaged.exit_code == 1
+    assert json.loads(damaged.stdout)[0]["what"] == "messages that do not match their checksum"
+    assert run("verify", str(tmp_path / "none.db"), *data).exit_code == 2
+
+
+def test_a_backup_is_restored_unless_it_is_damaged(tmp_path: Path) -> None:
+    data, copy = ("--data", str(tmp_path / "data")), tmp_path / "copy.db"
+    run("key", "new", "app", *data)
+    run("backup", str(copy), *data)
+    run("key", "new", "other", *data)
+
+    restored = run("restore", str(copy), *data)
+
+    assert restored.exit_code == 0, restored.stderr
+    assert "queuey.db.before-restore" in restored.stderr
+    assert "other" not in run("key", "ls", *data).stdout
+    damage(copy)
+    assert run("restore", str(copy), *data).exit_code == 2
+    assert run("restore", "--force", str(copy), *data).exit_code == 0
+    assert run("restore", str(tmp_path / "none.db"), *data).exit_code == 2
 
 
 def test_metadata_of_its_own_is_copied_beside(tmp_path: Path) -> None:

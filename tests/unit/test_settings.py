@@ -320,7 +320,20 @@ def test_an_old_file_for_cassandra_means_the_same_in_the_words_of_today(ini: Wri
         "[storage] create_schema has no meaning any more: 'queuey init' makes the tables",
         "[storage] base_delay has no meaning any more: [cassandra] read_delay_ms takes its place",
         "[metadata] backend = queuey.storage.cassandra.CassandraMetadata means cassandra now",
+        (
+            "messages are read 2000 ms after they were stored, [cassandra] read_delay_ms; the first Queuey had no delay on "
+            "one host. For one server write_budget_ms = 300, clock_error_ms = 50, read_delay_ms = 400 will do"
+        ),
     )
+
+
+def test_the_delay_that_the_notice_offers_is_taken_and_ends_it(ini: Write) -> None:
+    path = ini(f"[cassandra]\nwrite_budget_ms = 300\nclock_error_ms = 50\nread_delay_ms = 400\n{OLD_CASSANDRA}")
+
+    settings = load_settings(path, {}, None)
+
+    assert settings.cassandra_read_delay_ms == 400
+    assert not any("read_delay_ms;" in notice for notice in settings.notices)
 
 
 def test_what_cassandra_says_counts_more_than_what_an_old_section_says(ini: Write) -> None:
@@ -440,10 +453,19 @@ def values_of(setting: Setting) -> st.SearchStrategy[Any]:
         return st.lists(st.from_regex(r"https?://[a-z.]{1,20}(:[0-9]{1,5})?", fullmatch=True), unique=True).map(tuple)
     if setting.kind is tuple:
         return st.lists(st.text("abc0-=/", min_size=32, max_size=40), max_size=3, unique=True).map(tuple)
+    if setting.attribute == "metrics_token":
+        return st.text("abc0-=/", min_size=16, max_size=40)
     if setting.key.endswith("keyspace"):
         return st.from_regex(r"[a-z][a-z0-9_]{0,47}", fullmatch=True)
     visible = st.characters(categories=("L", "N", "P", "S", "Zs"), exclude_characters="$%")
     return st.text(visible, min_size=1, max_size=40)
+
+
+@pytest.mark.parametrize("token", ["short", "with a blank in the middle", "x" * 20 + ";"])
+def test_a_token_for_metrics_is_hard_to_guess_and_not_repeated(token: str) -> None:
+    with pytest.raises(ConfigurationError, match=r"\[metrics\] token: expected at least 16") as caught:
+        load_settings(None, {"QUEUEY_METRICS_TOKEN": token}, None)
+    assert token not in str(caught.value)
 
 
 @given(st.data())
