@@ -13,14 +13,15 @@ import os
 import signal
 import threading
 from collections.abc import Iterator
-from concurrent.futures import Future, ProcessPoolExecutor
+from concurrent.futures import CancelledError, Future, ProcessPoolExecutor
 from concurrent.futures.process import BrokenProcessPool
 from contextlib import contextmanager
 from multiprocessing import get_context, parent_process
 from multiprocessing.connection import wait
+from queue import SimpleQueue
 from typing import Any
 
-from qdo.job import Context, Job
+from qdo.job import Context, Job, StopWorker
 
 __all__ = ["Awaited", "Direct", "InProcesses", "JobEnded", "caller_of", "is_async"]
 
@@ -47,8 +48,7 @@ class Direct:
 
     def call(self, what: Any, context: Context) -> None:
         """:raises Exception: whatever the job raises."""
-        with _ending_nothing():
-            self._job(what, context)
+        _run(self._job, what, context)
 
     def close(self) -> None:
         """Nothing was begun."""
@@ -84,60 +84,70 @@ class Awaited:
 
 
 class InProcesses:
-    """In a pool of processes, for jobs that compute; job, messages and what it raises must be picklable."""
+    """In other processes, for jobs that compute; job, messages and what it raises must be picklable.
+
+    Each process is a pool of its own: of a pool that lost one of several nobody can tell whose job ended it, and all jobs
+    under way would have failed.
+    """
 
     def __init__(self, job: Job, processes: int) -> None:
         self._job = job
-        self._processes = processes
         self._lock = threading.Lock()
         self._closed = False
+        self._pools = {number: _new_pool() for number in range(processes)}
+        self._free: SimpleQueue[int] = SimpleQueue()
+        for number in self._pools:
+            self._free.put(number)
         self._under_way = 0
-        self._pool = self._new_pool()
-
-    def _new_pool(self) -> ProcessPoolExecutor:
-        return ProcessPoolExecutor(self._processes, mp_context=get_context("spawn"), initializer=_begin_there)
 
     def call(self, what: Any, context: Context) -> None:
         """:raises Exception: whatever the job raises.
-        :raises JobEnded: one of the processes died, of this job or of another: which one, nobody can tell.
+        :raises JobEnded: its process died.
+        :raises StopWorker: :meth:`close` came before the job began, or its process was ended after that.
         """
-        with self._counted():
-            pool, future = self._begun(what, context)
+        with self._one() as number:
+            future = self._begun(number, what, context)
             try:
                 future.result()
+            except CancelledError as error:
+                raise StopWorker from error
             except BrokenProcessPool as error:
-                self._mend(pool)
-                raise JobEnded(
-                    "its process died, or that of a job beside it: was one killed, or out of memory?"
-                ) from error
+                if self._closed:
+                    raise StopWorker from error
+                self._mend(number)
+                raise JobEnded("its process died: was it killed, or out of memory?") from error
 
     @contextmanager
-    def _counted(self) -> Iterator[None]:
+    def _one(self) -> Iterator[int]:
+        """A process that is free, waited for."""
+        number = self._free.get()
         with self._lock:
             self._under_way += 1
         try:
-            yield
+            yield number
         finally:
             with self._lock:
                 self._under_way -= 1
+            self._free.put(number)
 
-    def _begun(self, what: Any, context: Context) -> tuple[ProcessPoolExecutor, Future[None]]:
+    def _begun(self, number: int, what: Any, context: Context) -> Future[None]:
         while True:
-            pool = self._pool
             try:
-                return pool, pool.submit(_there, self._job, what, context.plain())
-            except BrokenProcessPool:
+                return self._pools[number].submit(_there, self._job, what, context.plain())
+            except RuntimeError as error:  # the process died while it had nothing to do, or the pool is shut
                 if self._closed:
+                    raise StopWorker from error
+                if not isinstance(error, BrokenProcessPool):
                     raise
-                self._mend(pool)
+                self._mend(number)
 
-    def _mend(self, broken: ProcessPoolExecutor) -> None:
-        """A pool that lost a process takes no more jobs: another one takes its place."""
+    def _mend(self, number: int) -> None:
+        """A pool that lost its process takes no more jobs: another one takes its place."""
         with self._lock:
-            if self._pool is broken and not self._closed:
-                log.error("a process of the jobs died: all of them are started anew")
-                self._pool = self._new_pool()
-                broken.shutdown(wait=False, cancel_futures=True)
+            if not self._closed:
+                log.error("a process of the jobs died: another one takes its place")
+                self._pools[number].shutdown(wait=False, cancel_futures=True)
+                self._pools[number] = _new_pool()
 
     def close(self) -> None:
         """Begin no more calls; those under way are not waited for. Without any the processes have ended afterwards.
@@ -147,7 +157,12 @@ class InProcesses:
         with self._lock:
             self._closed = True
             is_idle = not self._under_way
-        self._pool.shutdown(wait=is_idle, cancel_futures=True)
+        for pool in self._pools.values():
+            pool.shutdown(wait=is_idle, cancel_futures=True)
+
+
+def _new_pool() -> ProcessPoolExecutor:
+    return ProcessPoolExecutor(1, mp_context=get_context("spawn"), initializer=_begin_there)
 
 
 Caller = Direct | Awaited | InProcesses
@@ -180,5 +195,13 @@ def _end_with_the_worker() -> None:
 
 def _there(job: Job, what: Any, context: Context) -> None:
     """What a process of the pool does; what a job returns stays there."""
+    _run(job, what, context)
+
+
+def _run(job: Job, what: Any, context: Context) -> None:
+    """:raises TypeError: it did nothing but make a coroutine, which nobody would await."""
     with _ending_nothing():
-        job(what, context)
+        result = job(what, context)
+    if inspect.iscoroutine(result):
+        result.close()
+        raise TypeError("the job returned a coroutine that nobody awaits: declare the job itself 'async def'")

@@ -6,11 +6,11 @@ is raised here as there.
 
 from __future__ import annotations
 
-import json
 import time
 import uuid
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
+from json import dumps
 from typing import Any, Self
 
 import requests
@@ -49,7 +49,7 @@ from qdo.wire import (
     read_params,
     token_fields,
 )
-from queuey.errors import QueueNotFound
+from queuey.errors import InvalidParameter, QueueNotFound
 from queuey.ids import EPOCH_TICKS, MessageId, format_timestamp, parse_timestamp
 
 __all__ = [
@@ -72,6 +72,14 @@ __all__ = [
     "Survey",
     "SurveyedSpan",
 ]
+
+
+_ABSENT: Any = object()
+"""No value of JSON: ``null`` is one."""
+
+
+def _new(message: NewMessage | bytes | str) -> NewMessage:
+    return message if isinstance(message, NewMessage) else NewMessage(message)
 
 
 class Client(OffsetCalls):
@@ -194,15 +202,24 @@ class Client(OffsetCalls):
     # Writing.
 
     def append(
-        self, queue: str, message: NewMessage | bytes | str, *, headers: Mapping[str, str] | None = None
+        self,
+        queue: str,
+        message: NewMessage | bytes | str | None = None,
+        *,
+        json: Any = _ABSENT,
+        headers: Mapping[str, str] | None = None,
     ) -> Appended:
         """Store one message.
 
         Has an idempotency key, made here if the message brings none, so a repeat stores nothing twice (G7).
 
+        :param json: in place of a message: this value is stored as JSON, with its content type.
         :param headers: more headers for the request, such as ``traceparent``.
+        :raises InvalidParameter: the body is neither text nor bytes, or JSON has no form for the value; nothing is sent.
         """
-        new = message if isinstance(message, NewMessage) else NewMessage(message)
+        if (message is None) == (json is _ABSENT):
+            raise InvalidParameter(problems={"message": "give a message or json, one of them"})
+        new = NewMessage.of_json(json) if message is None else _new(message)
         once = new.idempotency_key or uuid.uuid4().hex
         if not can_go_raw(new):
             return self.append_batch(
@@ -223,14 +240,21 @@ class Client(OffsetCalls):
     ) -> list[Appended]:
         """Store all of these messages or none; ids rise in their order.
 
+        :param messages: of JSON values, :meth:`NewMessage.of_json`.
         :param idempotency_key: of the whole request; made here if None.
+        :raises InvalidParameter: one of them is neither text nor bytes, or all of it is one text or one mapping; nothing is sent.
         """
-        entries = [(m if isinstance(m, NewMessage) else NewMessage(m)).to_wire() for m in messages]
+        if isinstance(messages, str | bytes | bytearray | memoryview | Mapping | NewMessage):
+            kind = type(messages).__name__
+            raise InvalidParameter(
+                problems={"messages": f"a {kind} is no list of messages: give a list, or use append"}
+            )
+        entries = [_new(message).to_wire() for message in messages]
         once = {"Idempotency-Key": idempotency_key or uuid.uuid4().hex, "Content-Type": "application/json"}
         answer = self._transport.send(
             "POST",
             *self._queue(queue),
-            data=json.dumps({"messages": entries}).encode(),
+            data=dumps({"messages": entries}).encode(),
             headers={**(headers or {}), **once},
         )
         return appended_from(answer)
@@ -272,7 +296,7 @@ class Client(OffsetCalls):
         headers = {"X-TTL": str(ttl_seconds)} if ttl_seconds is not None else {}
         if content_type is not None:
             headers["Content-Type"] = content_type
-        data = body.encode() if isinstance(body, str) else body
+        data = NewMessage(body).raw
         params = None if key is None else {"key": key}
         answer = self._transport.send(
             "PUT", *self._queue(queue), addresses(where), params=params, data=data, headers=headers

@@ -170,7 +170,7 @@ class Coordinator(ABC):
         When it has changed, :meth:`claim` gives other claims for those partitions than before.
         """
 
-    # For whoever looks from outside; no membership is needed.
+    # For whoever looks from outside; no membership is needed, and a look at a group that is not there makes nothing.
 
     @abstractmethod
     def owners(self) -> Mapping[Partition, tuple[str, int]]:
@@ -183,6 +183,13 @@ class Coordinator(ABC):
     @abstractmethod
     def known(self) -> Collection[Partition]:
         """All partitions that were ever claimed or reset in this group, also those that no plan has any more."""
+
+    @abstractmethod
+    def begin(self, offsets: Mapping[Partition, Offset]) -> Collection[Partition]:
+        """Give partitions their first offset, those that have neither an offset nor an owner: of several who try, one does.
+
+        :returns: those that got it from this call.
+        """
 
     @abstractmethod
     def reset(self, offsets: Mapping[Partition, Offset | None]) -> None:

@@ -1,24 +1,31 @@
-"""Dead letters: what failed again and again, kept with its reason and its history until somebody looks."""
+r"""Dead letters: what failed again and again, kept with its story until somebody looks.
+
+A letter is one line of JSON, the story, then a line end, then the message's body, byte for byte. Where both
+together are more than the server takes, the story goes alone: it has the body's size and digest, and the
+message itself stays in its queue until its TTL.
+"""
 
 from __future__ import annotations
 
-import base64
+import hashlib
 import json
 import logging
+import re
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, fields, replace
 from typing import Any
 
 from qdo.client import Client, Message, NewMessage
 from qdo.job import Failed
-from queuey.errors import ConfigurationError, QueueNotFound
+from queuey.errors import ConfigurationError, KeyReused, MessageNotFound, MessageTooLarge, QueueNotFound
 
-__all__ = ["DEFAULT_DEAD_LETTERS", "DeadLetter", "DeadLetters"]
+__all__ = ["CONTENT_TYPE", "DEFAULT_DEAD_LETTERS", "DeadLetter", "DeadLetters", "letters", "once_of"]
 
+CONTENT_TYPE = "application/vnd.queuey.dead-letter"
 TTL_SECONDS = 30 * 86_400
 """Of a dead letter, as qdo 0.1 had it."""
 DEFAULT_DEAD_LETTERS = "{queue}.dead"
-_MOST_NAME = 50
+_QUEUE_NAME = re.compile(r"[A-Za-z0-9_.-]{1,50}")
 
 log = logging.getLogger(__name__)
 
@@ -28,7 +35,7 @@ class DeadLetters:
 
     def __init__(self, name: str, group: str) -> None:
         """:param name: of the queue; ``{queue}`` stands for the one that a message came from.
-        :raises ConfigurationError: another word stands in braces.
+        :raises ConfigurationError: another word stands in braces, or no queue can have such a name.
         """
         try:
             name.format(queue="q")
@@ -36,14 +43,19 @@ class DeadLetters:
             raise ConfigurationError(f"dead letters' queue {name!r}: only {{queue}} may stand in braces") from error
         self._name = name
         self._group = group
-        self._made: set[str] = set()
+        self.queue_for("q")
+
+    def name_for(self, queue: str) -> str:
+        """The name, whether or not a queue may have it; also of a pattern."""
+        return self._name.format(queue=queue)
 
     def queue_for(self, queue: str) -> str:
-        """:raises ConfigurationError: the name would be too long for a queue."""
-        name = self._name.format(queue=queue)
-        if len(name) > _MOST_NAME:
+        """:raises ConfigurationError: no queue may have this name."""
+        name = self.name_for(queue)
+        if not _QUEUE_NAME.fullmatch(name):
             raise ConfigurationError(
-                f"the dead letters of {queue} cannot be kept in {name}: over {_MOST_NAME} characters"
+                f"the dead letters of queue {queue} cannot be kept in {name!r}: a name has 1 to 50 letters, digits, "
+                "_ . -; name another queue with --dead-letters NAME"
             )
         return name
 
@@ -55,26 +67,46 @@ class DeadLetters:
     def write(self, client: Client, failed: Failed) -> None:
         """Store a letter for each message; a repeat stores nothing twice (G7).
 
-        :raises QueueyError: it is not known to be stored; try again.
+        :raises QueueyError: it is not known to be stored.
         """
         name = self.queue_for(failed.queue)
-        if name not in self._made:
-            client.create_queue(name)
-            self._made.add(name)
         for message in failed.messages:
-            letter = DeadLetter.of(message, failed, self._group)
-            once = f"dead-{message.id.hex}-{message.partition}-{self._group}"
-            new = NewMessage(
-                json.dumps(letter.to_wire()),
-                ttl_seconds=TTL_SECONDS,
-                content_type="application/json",
-                idempotency_key=once[:128],
-            )
-            try:
-                client.append(name, new)
-            except QueueNotFound:  # it was deleted, with what was in it
-                self._made.discard(name)
+            _store(client, name, DeadLetter.of(message, failed, self._group))
+
+
+def _store(client: Client, queue: str, letter: DeadLetter) -> None:
+    """Store as much of a letter as the server takes.
+
+    :raises MessageTooLarge: not even the shortest story.
+    """
+    forms = [letter, replace(letter, body=None), replace(letter, body=None, traceback="")]
+    for number, form in enumerate(forms, 1):
+        try:
+            _append(client, queue, form)
+        except KeyReused:
+            return  # the letter is there; this attempt failed in other words than the one before
+        except MessageTooLarge:
+            if number == len(forms):
                 raise
+        else:
+            return
+
+
+def _append(client: Client, queue: str, letter: DeadLetter) -> None:
+    """Append a letter to its queue, which is made if it is not there."""
+    new = NewMessage(
+        letter.to_body(), ttl_seconds=TTL_SECONDS, content_type=CONTENT_TYPE, idempotency_key=letter.idempotency_key
+    )
+    try:
+        client.append(queue, new)
+    except QueueNotFound:
+        client.create_queue(queue)
+        client.append(queue, new)
+
+
+def once_of(purpose: str, *parts: Any) -> str:
+    """An idempotency key for what these parts name, of the same length whatever theirs is."""
+    return f"{purpose}-{hashlib.sha256(json.dumps(parts).encode()).hexdigest()}"
 
 
 @dataclass(frozen=True)
@@ -87,9 +119,15 @@ class DeadLetter:
     group: str
     attempts: int
     reason: str
-    body: bytes
+    size: int
+    """Bytes of the body."""
+    sha256: str
+    """Of the body, hexadecimal."""
+    traceback: str = ""
     content_type: str | None = None
     key: str | None = None
+    body: bytes | None = None
+    """None if it was too large to be kept here."""
 
     @classmethod
     def of(cls, message: Message, failed: Failed, group: str) -> DeadLetter:
@@ -100,48 +138,62 @@ class DeadLetter:
             group,
             failed.attempts,
             failed.reason,
-            message.body,
+            len(message.body),
+            hashlib.sha256(message.body).hexdigest(),
+            failed.traceback,
             message.content_type,
             message.key,
+            message.body,
         )
 
-    def to_wire(self) -> dict[str, Any]:
-        """As JSON has it: bytes that are not UTF-8 travel as base64."""
-        entry = {
-            "queue": self.queue,
-            "partition": self.partition,
-            "message_id": self.message_id,
-            "group": self.group,
-            "attempts": self.attempts,
-            "reason": self.reason,
-            "content_type": self.content_type,
-            "key": self.key,
-        }
-        try:
-            return entry | {"body": self.body.decode()}
-        except UnicodeDecodeError:
-            return entry | {"body": base64.b64encode(self.body).decode(), "encoding": "base64"}
+    @property
+    def idempotency_key(self) -> str:
+        """One message has one letter of each group."""
+        return once_of("dead", self.queue, self.partition, self.message_id, self.group)
+
+    def to_body(self) -> bytes:
+        """The story in one line, then the message's body if it is kept."""
+        story = {name: value for name in _STORY if (value := getattr(self, name)) not in (None, "")}
+        line = json.dumps(story, ensure_ascii=False).encode()
+        return line if self.body is None else line + b"\n" + self.body
 
     @classmethod
     def from_message(cls, message: Message) -> DeadLetter:
-        """:raises ValueError, KeyError: the message is no dead letter."""
-        entry = json.loads(message.body)
-        coded = entry.pop("encoding", None) == "base64"
-        body = base64.b64decode(entry["body"]) if coded else entry["body"].encode()
-        return cls(**{**entry, "body": body})
+        """:raises ValueError, KeyError, TypeError: the message is no dead letter."""
+        line, end, body = message.body.partition(b"\n")
+        story = json.loads(line)
+        return cls(**{name: story[name] for name in _STORY if name in story}, body=body if end else None)
 
-    def retry(self, client: Client, letter: Message) -> None:
+    def retry(self, client: Client, letter: Message, dead_letters: str) -> None:
         """Append the message to its queue again, as a new one in the same partition; whoever calls removes the letter.
 
         :param letter: the message that this was read from; a repeat for the same one stores nothing twice (G7).
+        :param dead_letters: the queue that it lies in.
+        :raises MessageNotFound: the letter has no body, and the message is no more in its queue.
         """
         new = NewMessage(
-            self.body,
-            partition=self.partition,
+            self.whole_body(client),
+            partition=None if self.key is not None else self.partition,
+            key=self.key,
             content_type=self.content_type,
-            idempotency_key=f"retry-{letter.id.hex}-{letter.partition}",
+            idempotency_key=once_of("retry", dead_letters, letter.partition, letter.id.hex),
         )
         client.append(self.queue, new)
+
+    def whole_body(self, client: Client) -> bytes:
+        """The message's body, from its queue if it was too large for the letter.
+
+        :raises MessageNotFound: it is in neither.
+        """
+        if self.body is not None:
+            return self.body
+        found = client.get_raw(self.queue, f"{self.partition}:{self.message_id}").body
+        if hashlib.sha256(found).hexdigest() != self.sha256:
+            raise MessageNotFound(f"message {self.message_id} in {self.queue} was overwritten since its job failed")
+        return found
+
+
+_STORY = tuple(field.name for field in fields(DeadLetter) if field.name != "body")
 
 
 def letters(client: Client, queue: str) -> Iterator[tuple[Message, DeadLetter]]:

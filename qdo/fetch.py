@@ -33,6 +33,8 @@ LIMIT_WAITING = 100
 """In an answer that was held back; more is asked for at once."""
 FULL_SECONDS = 0.01
 """Until lanes without room are looked at again."""
+HELD_SECONDS = 5.0
+"""Between two looks whether a queue of which all lanes stand still was made anew."""
 FIRST_TROUBLE_SECONDS, MOST_TROUBLE_SECONDS = 0.4, 30.0
 """Until a queue that cannot be read is asked for again; pauses double."""
 
@@ -54,8 +56,8 @@ class Fetcher:
         self._due: list[tuple[float, str]] = []
         self._known: set[str] = set()
         self._incarnations: dict[str, tuple[str, MessageId]] = {}
-        self._trouble: dict[str, float] = {}
-        """The latest pause of queues that cannot be read."""
+        self._trouble: dict[str, tuple[float, str]] = {}
+        """The latest pause of queues that cannot be read, and why."""
         self._threads: list[threading.Thread] = []
         self._over = False
         self.requests = 0
@@ -91,6 +93,7 @@ class Fetcher:
                 pause = self._look(client, queue)
                 with self._lock:
                     if pause is None and queue not in self._lanes.queues():  # it may have got some meanwhile
+                        self._trouble.pop(queue, None)
                         self._known.discard(queue)
                         self._incarnations.pop(queue, None)
                     else:
@@ -124,24 +127,36 @@ class Fetcher:
             self._incarnations.pop(queue, None)
             return 0.0
         except QueueyError as error:
-            pause = self._trouble_pause(queue)
+            pause = self._trouble_pause(queue, f"{error.code}: {error}")
             log.warning("queue %s cannot be read, again in %.1f s: %s", queue, pause, error)
             return pause
         except Exception:
             log.exception("queue %s cannot be read: what answered is not what Queuey says", queue)
-            return self._trouble_pause(queue)  # a thread that ended here would never ask for the queue again
+            # A thread that ended here would never ask for the queue again.
+            return self._trouble_pause(queue, "what answered is not what Queuey says")
         self._trouble.pop(queue, None)
         return pause
 
-    def _trouble_pause(self, queue: str) -> float:
-        before = self._trouble.get(queue, FIRST_TROUBLE_SECONDS / 2)
-        self._trouble[queue] = pause = min(before * 2, MOST_TROUBLE_SECONDS)
+    def troubles(self) -> dict[str, str]:
+        """Queues that cannot be read at the moment, and why."""
+        return {queue: f"it cannot be read: {why}"[:500] for queue, (_, why) in list(self._trouble.items())}
+
+    def _trouble_pause(self, queue: str, why: str) -> float:
+        before, _ = self._trouble.get(queue, (FIRST_TROUBLE_SECONDS / 2, ""))
+        pause = min(before * 2, MOST_TROUBLE_SECONDS)
+        self._trouble[queue] = pause, why
         return pause * random.uniform(0.5, 1)  # noqa: S311 - no secret
 
     def _ask(self, client: Client, queue: str) -> float | None:
         wanting, everyone = self._lanes.hungry(queue)
         if not wanting:
-            return FULL_SECONDS if queue in self._lanes.queues() else None
+            if queue not in self._lanes.queues():
+                return None
+            if not self._lanes.all_held(queue):
+                return FULL_SECONDS
+            self._learn(client, queue)  # what holds them may have gone with a queue of the same name
+            self._lanes.start_over(queue, *self._incarnations[queue])
+            return HELD_SECONDS
         if queue not in self._incarnations or any(not lane.incarnation for lane in wanting):
             self._learn(client, queue)
         incarnation, start = self._incarnations[queue]

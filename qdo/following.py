@@ -27,6 +27,8 @@ SILENCE_SECONDS = 40.0
 """A server says something every 30 seconds at least; one that says nothing for so long is given up."""
 FIRST_PAUSE_SECONDS, LAST_PAUSE_SECONDS = 0.2, 10.0
 """Before another connection; pauses grow from the one to the other, each by chance up to half shorter."""
+UNREADABLE_TIMES = 5
+"""At one place, and what comes there is no accident of one connection."""
 
 _PIECE_BYTES = 1 << 16
 
@@ -53,10 +55,15 @@ class Following:
         self._pause_seconds = FIRST_PAUSE_SECONDS
         self._watermark = ""
         self._cursor = ""
+        self._stuck_at = ""
+        """Behind this cursor came something that is no line."""
+        self._unread = 0
+        """So many times."""
 
     def pages(self) -> Iterator[Page]:
         """Messages as they come, those that came together in one page.
 
+        :raises BrokenStream: at one place something comes again and again that is no line of a stream.
         :raises QueueyError: what no waiting mends; before the first line, anything but a connection that breaks.
         """
         while True:
@@ -64,14 +71,24 @@ class Following:
                 with self._connect() as response:
                     yield from self._read(response)
                 trouble: Exception = BrokenStream("the answer ended without its end mark")
+            except BrokenStream as error:
+                if not self._cursor or self._is_stuck():
+                    raise
+                trouble = error
             except QueueyError as error:
-                if not self._cursor or not (error.retriable or isinstance(error, BrokenStream)):
+                if not self._cursor or not error.retriable:
                     raise
                 trouble = error
             except (HTTPError, OSError) as error:  # of an answer that had begun: no line of it is where it began
                 trouble = error
             log.warning("still following %s: %s", self._path[-1], trouble)
             self._rest()
+
+    def _is_stuck(self) -> bool:
+        """Whether there is a line behind this cursor that cannot be read, however often it is sent."""
+        self._unread = self._unread + 1 if self._cursor == self._stuck_at else 1
+        self._stuck_at = self._cursor
+        return self._unread >= UNREADABLE_TIMES
 
     def _connect(self) -> requests.Response:
         params = {"columns": self._params["columns"]} if "columns" in self._params else {}

@@ -66,7 +66,9 @@ class OffsetCalls:
         if isinstance(to, Mapping):
             asked["offsets"] = _entries(to)
         else:
-            asked |= {"to": moment_to_wire(to), "partitions": None if partitions is None else list(partitions)}
+            asked["to"] = moment_to_wire(to)
+            if partitions is not None:
+                asked["partitions"] = list(partitions)
         return self._change(queue, group, asked, repeatable=preview)  # a second one would tell another former id
 
     def offset_groups(self, queue: str, *, start: str = "", page_size: int = 1000) -> Iterator[str]:

@@ -5,15 +5,17 @@ from __future__ import annotations
 import json
 import logging
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from typing import Any
 
 from qdo.client import Client, NewMessage
 from qdo.dead import TTL_SECONDS
+from queuey.errors import KeyReused, MessageTooLarge
 
 __all__ = ["ERROR_QUEUE", "dict_context", "log_failure", "save_failed_message"]
 
 ERROR_QUEUE = "qdo_error"
+_BODY = ("body", "encoding")
 
 log = logging.getLogger(__name__)
 
@@ -37,8 +39,18 @@ def save_failed_message(
 ) -> None:
     """A ``job_failure``: the message, with the queue it was in, as JSON in :data:`ERROR_QUEUE` for 30 days.
 
+    Without its body where the server takes no JSON as large; the message stays in its queue until its TTL.
+
     :param queue: ``<queue>-<partition>``.
     """
-    saved = json.dumps({**message, "queue": queue})
+    entry = {**message, "queue": queue}
     once = f"error-{message['message_id']}-{queue}"
-    queuey_conn.append(ERROR_QUEUE, NewMessage(saved, ttl_seconds=TTL_SECONDS, idempotency_key=once))
+    try:
+        _save(queuey_conn, entry, once)
+    except MessageTooLarge:
+        _save(queuey_conn, {name: value for name, value in entry.items() if name not in _BODY}, once)
+
+
+def _save(client: Client, entry: Mapping[str, Any], once: str) -> None:
+    with suppress(KeyReused):  # then it is there
+        client.append(ERROR_QUEUE, NewMessage(json.dumps(entry), ttl_seconds=TTL_SECONDS, idempotency_key=once))

@@ -3,19 +3,25 @@
 from __future__ import annotations
 
 import importlib
+import inspect
 import random
 import sys
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from types import TracebackType
 from typing import Any
 
 from qdo.values import Message
+from queuey import tracebacks
 from queuey.clock import Clock
 from queuey.errors import ConfigurationError
 from queuey.ids import TICKS_PER_SECOND
 
-__all__ = ["Context", "Failed", "Job", "RetryPolicy", "StopWorker", "load_hook"]
+__all__ = ["Context", "Failed", "Job", "RetryPolicy", "StopWorker", "check_job", "load_hook"]
+
+_MOST_REASON = 500
+"""Characters."""
 
 Job = Callable[[Any, "Context"], Any]
 """Called with a message, or with a list of them, and its context. What it returns is ignored; a coroutine is awaited."""
@@ -110,8 +116,21 @@ class Failed:
     @property
     def reason(self) -> str:
         """For people and for grouping: the error's class and the first line of its text."""
-        text = str(self.error).partition("\n")[0][:500]
+        try:
+            text = tracebacks.bounded(str(self.error).partition("\n")[0][:_MOST_REASON])
+        except Exception:  # noqa: BLE001 - a user's class may say nothing of itself
+            text = "its text cannot be made"
         return f"{type(self.error).__name__}: {text}" if text else type(self.error).__name__
+
+    @property
+    def job_traceback(self) -> TracebackType | None:
+        """From the job's own lines on."""
+        return tracebacks.without(Path(__file__).parent, self.error)
+
+    @property
+    def traceback(self) -> str:
+        """What Python prints of the error, from the job's own lines on; bounded."""
+        return tracebacks.text_of(self.error, self.job_traceback)
 
 
 def load_hook(text: str) -> Any:
@@ -137,3 +156,29 @@ def load_hook(text: str) -> Any:
     if not callable(found):
         raise ConfigurationError(f"{text!r}: module {module} has no function {name}")
     return found
+
+
+def check_job(function: Any, *arguments: str) -> None:
+    """See that a function can be called with these arguments, and does its work when it is.
+
+    >>> check_job(lambda message: None, "message", "context")
+    Traceback (most recent call last):
+    queuey.errors.ConfigurationError: the job <lambda>(message) cannot be called with (message, context): too many positional arguments
+
+    :raises ConfigurationError: it takes other arguments, or is a generator, of which a call runs nothing.
+    """
+    name = getattr(function, "__qualname__", None) or type(function).__qualname__
+    if any(kind(function) for kind in (inspect.isgeneratorfunction, inspect.isasyncgenfunction)):
+        raise ConfigurationError(
+            f"the job {name} is a generator, whose lines run only when somebody iterates: no yield"
+        )
+    try:
+        takes = inspect.signature(function)
+    except (ValueError, TypeError):
+        return  # of some functions in C nobody can tell
+    try:
+        takes.bind(*arguments)
+    except TypeError as error:
+        raise ConfigurationError(
+            f"the job {name}{takes} cannot be called with ({', '.join(arguments)}): {error}"
+        ) from error

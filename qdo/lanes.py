@@ -36,10 +36,13 @@ class Strand:
         "context",
         "failed",
         "freed_bytes",
+        "held",
         "lane",
         "queued",
         "resume_at",
         "running",
+        "trouble",
+        "untold",
     )
 
     def __init__(self, lane: Lane, context: Context) -> None:
@@ -56,12 +59,20 @@ class Strand:
         """Of the first message in the buffer."""
         self.failed: Failed | None = None
         """The first messages of the buffer, when they are given up and that is not told yet."""
+        self.untold = 0
+        """Times that this could not be told."""
+        self.trouble: str | None = None
+        """Why not."""
+        self.held = False
+        """It can never be told: nothing begins any more until somebody claims the partition anew."""
         self.resume_at = -inf
 
     def begin_anew(self) -> None:
         """What comes next in the buffer was not tried before."""
         self.attempt = 1
-        self.failed = None
+        self.failed = self.trouble = None
+        self.untold = 0
+        self.held = False
         self.resume_at = -inf
 
 
@@ -129,11 +140,32 @@ class Lane:
         """Nothing fetched, nothing under way, all committed."""
         return not self.running and not any(strand.buffer for strand in self.strands) and not self.dirty
 
-    def take(self, message: Message) -> None:
-        """Put a message that was fetched behind those before it."""
+    @property
+    def held(self) -> bool:
+        """Nothing begins here any more."""
+        return all(strand.held for strand in self.strands)
+
+    def is_over(self, most: int) -> bool:
+        """Nothing is left to do here, as far as the last look knew, but for what is held.
+
+        :param most: messages that are fetched and not finished; behind this many that are held back no others are fetched.
+        """
+        if self.running or self.dirty or any(strand.buffer and not strand.held for strand in self.strands):
+            return False
+        return self.at_end or self.held or self.unfinished >= most
+
+    def take(self, message: Message) -> int:
+        """Put a message that was fetched behind those before it.
+
+        :returns: bytes that are kept of it: none behind one that is held.
+        """
         if len(self.strands) > 1:
             self._order.append(message.id)
-        self.strand_of(message).buffer.append(message)
+        strand = self.strand_of(message)
+        if strand.held:
+            return 0
+        strand.buffer.append(message)
+        return len(message.body)
 
     def strand_of(self, message: Message) -> Strand:
         """Messages of one key share a strand; those without a key are spread."""
@@ -231,7 +263,7 @@ class Lanes:
     def hungry(self, queue: str) -> tuple[list[Lane], bool]:
         """Lanes of a queue that want messages, and whether these are all of its lanes."""
         with self.lock:
-            lanes = [lane for lane in self._by_queue.get(queue, {}).values() if lane.open]
+            lanes = [lane for lane in self._by_queue.get(queue, {}).values() if lane.open and not lane.held]
             if self.bytes >= self._most_bytes:
                 return [], False
             wanting = [lane for lane in lanes if lane.unfinished < self._most]
@@ -251,8 +283,7 @@ class Lanes:
                 lane = lanes[message.partition]
                 lane.fetched = message.id
                 if lane.open:
-                    lane.take(message)
-                    self.bytes += len(message.body)
+                    self.bytes += lane.take(message)
             for lane in lanes.values():
                 for strand in lane.strands:
                     self._enqueue(strand)
@@ -325,6 +356,18 @@ class Lanes:
             self._enqueue(strand)
             self.lock.notify_all()
 
+    def hold(self, strand: Strand, count: int) -> None:
+        """Begin nothing behind the first ``count`` messages of the buffer, and let go of it: it would take the room of others."""
+        with self.lock:
+            strand.held = True
+            while len(strand.buffer) > count:
+                self.bytes -= len(strand.buffer.pop().body)
+
+    def all_held(self, queue: str) -> bool:
+        """Whether nothing more of a queue is wanted, for as long as its lanes are these."""
+        with self.lock:
+            return all(lane.held for lane in self._by_queue.get(queue, {}).values())
+
     def close(self) -> None:
         with self.lock:
             self.closed = True
@@ -332,7 +375,7 @@ class Lanes:
 
     def at_end(self) -> bool:
         """Whether nothing is left to do, as far as the last look knew."""
-        return all(lane.at_end and lane.idle for lane in self.all())
+        return all(lane.is_over(self._most) for lane in self.all())
 
     def waiting(self) -> list[tuple[int, MessageId | None]]:
         """Of each lane: how many messages are fetched and not finished, and the first of them."""

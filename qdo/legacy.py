@@ -21,7 +21,7 @@ from qdo.assign import Partition
 from qdo.client import Client, Message
 from qdo.coordination import Coordinator, Member, Plan
 from qdo.hooks import ERROR_QUEUE
-from qdo.job import Context, Failed, RetryPolicy, load_hook
+from qdo.job import Context, Failed, RetryPolicy, check_job, load_hook
 from qdo.local import LocalCoordinator
 from qdo.positions import STATUS_QUEUE, parse_old_partition, positions, to_offsets
 from qdo.worker import Worker
@@ -167,9 +167,11 @@ class OldWorker(Worker):
     def __init__(self, settings: OldSettings, coordinator: Coordinator, context: Any, client: Client) -> None:
         """:param context: what ``job_context`` gave.
         :param client: for ``job_failure``, which only the one job thread calls.
-        :raises ConfigurationError: a hook names no function.
+        :raises ConfigurationError: a hook names no function, or one that takes other arguments.
         """
         job, job_failure = load_hook(settings.job), load_hook(settings.job_failure)
+        check_job(job, "message", "context")
+        check_job(job_failure, "message", "context", "queue", "exc", "queuey_conn")
         self._wanted = settings.partitions
 
         def run(message: Message, here: Context) -> None:
@@ -213,7 +215,9 @@ def as_dict(message: Message) -> Mapping[str, Any]:
 
 
 def prepare(client: Client, coordinator: Coordinator) -> int:
-    """Make the queue of errors, and take over the positions of qdo 0.1 where the group has no offset.
+    """Make the queue of errors, and take over the positions of qdo 0.1 where the group has neither offset nor owner.
+
+    Of several workers that start at once, one moves a position; one that is slow finds it moved, and moves nothing back.
 
     :returns: how many were taken over.
     """
@@ -222,11 +226,7 @@ def prepare(client: Client, coordinator: Coordinator) -> int:
         found, _ = to_offsets(client, positions(client))
     except QueueNotFound:
         return 0
-    known = coordinator.offsets()
-    new = {partition: offset for partition, offset in found.items() if partition not in known}
-    if new:
-        coordinator.reset(new)
-    return len(new)
+    return len(coordinator.begin(found)) if found else 0
 
 
 def hook_context(settings: OldSettings) -> Any:

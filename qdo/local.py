@@ -22,6 +22,7 @@ from qdo.assign import Partition
 from qdo.coordination import TRUSTED_SHARE, Claim, Coordinator, Member, Offset, Plan, plan_from_text, plan_to_text
 from queuey.clock import Clock, SystemClock
 from queuey.errors import ConfigurationError, CoordinatorUnavailable, SessionLost
+from queuey.file_system import network_file_system_of
 
 __all__ = ["LocalCoordinator", "default_folder"]
 
@@ -86,9 +87,12 @@ class LocalCoordinator(Coordinator):
         folder = folder or default_folder()
         try:
             folder.mkdir(parents=True, exist_ok=True)
+            if (kind := network_file_system_of(folder)) is not None:
+                raise ConfigurationError(
+                    f"{folder} is on a network file system ({kind}), whose locks do not keep two workers from one "
+                    "partition: choose a local folder with --state or QDO_STATE, or let workers meet in ZooKeeper"
+                )
             self._connection = _opened(folder)
-            with self._changing(told=False):
-                self._ask("INSERT OR IGNORE INTO groups (name) VALUES (?)", group)
         except (OSError, apsw.Error, CoordinatorUnavailable) as error:
             raise ConfigurationError(f"the groups of this machine cannot be kept in {folder}: {error}") from error
 
@@ -158,8 +162,8 @@ class LocalCoordinator(Coordinator):
 
     def plan(self) -> Plan:
         with self._reading():
-            ((generation, text),) = self._ask("SELECT generation, plan FROM groups WHERE name = ?", self._group)
-        return plan_from_text(generation, text)
+            rows = self._ask("SELECT generation, plan FROM groups WHERE name = ?", self._group)
+        return plan_from_text(*rows[0]) if rows else Plan()
 
     def propose(self, plan: Plan) -> bool:
         with self._changing():
@@ -230,6 +234,18 @@ class LocalCoordinator(Coordinator):
                 Partition.parse(part) for (part,) in self._ask("SELECT part FROM claims WHERE grp = ?", self._group)
             ]
 
+    def begin(self, offsets: Mapping[Partition, Offset]) -> Collection[Partition]:
+        with self._changing():
+            return [
+                partition
+                for partition, offset in offsets.items()
+                if self._ask(
+                    "INSERT INTO claims (grp, part, generation, offset) VALUES (?, ?, 1, ?) ON CONFLICT DO UPDATE"
+                    " SET offset = excluded.offset WHERE offset IS NULL AND member IS NULL RETURNING 1",
+                    *(self._group, str(partition), str(offset)),
+                )
+            ]
+
     def reset(self, offsets: Mapping[Partition, Offset | None]) -> None:
         with self._changing():
             self._ask(
@@ -275,7 +291,10 @@ class LocalCoordinator(Coordinator):
                 self._connection.execute("BEGIN IMMEDIATE")
                 try:
                     if self._bury(self._dead()) or told:
-                        self._ask("UPDATE groups SET changes = changes + 1 WHERE name = ?", self._group)
+                        self._ask(
+                            "INSERT INTO groups (name) VALUES (?) ON CONFLICT DO UPDATE SET changes = changes + 1",
+                            self._group,
+                        )
                     yield
                     self._connection.execute("COMMIT")
                 except BaseException:
@@ -311,7 +330,7 @@ class LocalCoordinator(Coordinator):
                         pass
                 except CoordinatorUnavailable:
                     return
-            ((changes,),) = self._ask("SELECT changes FROM groups WHERE name = ?", self._group)
+            changes = sum(count for (count,) in self._ask("SELECT changes FROM groups WHERE name = ?", self._group))
         if changes != self._seen:
             self._seen = changes
             self.changed()

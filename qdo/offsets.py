@@ -18,7 +18,16 @@ from qdo.assign import Partition
 from qdo.client import Client, GroupOffset
 from qdo.coordination import Claim, Coordinator, Member, Offset, Plan
 from qdo.slots import ALL, is_slot, moment_of, slot_of
-from queuey.errors import CoordinatorUnavailable, QueueNotFound, QueueyError, StaleGeneration
+from qdo.transport import may_pass
+from queuey.errors import (
+    Conflict,
+    CoordinatorUnavailable,
+    InvalidParameter,
+    OffsetMovesBack,
+    QueueNotFound,
+    QueueyError,
+    StaleGeneration,
+)
 from queuey.ids import MessageId
 
 __all__ = ["OffsetsInQueuey", "offset_of"]
@@ -112,13 +121,13 @@ class OffsetsInQueuey(Coordinator):
         return refused
 
     def _commit(self, queue: str, generation: int, claims: Sequence[Claim], offsets: Mapping[Claim, Offset]) -> bool:
-        """:returns: False if one of them has a newer owner; then nothing was recorded."""
+        """:returns: False if one of them has a newer owner, or a later offset; then nothing was recorded."""
         ids = {claim.partition.number: offsets[claim].message_id for claim in claims}
         with self._asking() as client:
             try:
                 client.commit_offsets(queue, self._group, ids, generation)
-            except StaleGeneration:
-                return False
+            except (StaleGeneration, OffsetMovesBack, InvalidParameter):
+                return False  # somebody committed by hand, or the queue has fewer partitions by now
             except QueueNotFound:
                 return True  # its offsets went with it
         return True
@@ -146,6 +155,20 @@ class OffsetsInQueuey(Coordinator):
                 if (at := offset_of(offset)) is not None:
                     found[Partition(queue, offset.partition)] = at
         return found
+
+    def begin(self, offsets: Mapping[Partition, Offset]) -> Collection[Partition]:
+        return [part for part, offset in offsets.items() if self._begin(part.queue, part.number, offset.message_id)]
+
+    def _begin(self, queue: str, number: int, message_id: MessageId) -> bool:
+        with self._asking() as client:
+            try:
+                known = {each.partition: each for each in client.offsets(queue, self._group)}
+                if number not in known or known[number].generation or known[number].timestamp is not None:
+                    return False
+                client.commit_offsets(queue, self._group, {number: message_id})
+            except (StaleGeneration, OffsetMovesBack, QueueNotFound):
+                return False  # somebody was there in between
+        return True
 
     def reset(self, offsets: Mapping[Partition, Offset | None]) -> None:
         ids: dict[str, dict[int, MessageId | str | None]] = defaultdict(dict)
@@ -188,10 +211,13 @@ class OffsetsInQueuey(Coordinator):
 
     @contextmanager
     def _asking(self) -> Iterator[Client]:
+        """:raises CoordinatorUnavailable: it may go better later; what never will is raised as it is."""
         with self._lock:
             try:
                 yield self._client
             except QueueyError as error:
+                if not (may_pass(error) or isinstance(error, Conflict)):
+                    raise
                 raise CoordinatorUnavailable(f"offsets in Queuey: {error}") from error
 
 

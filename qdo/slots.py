@@ -27,8 +27,10 @@ from qdo.client import Client, GroupOffset, QueueSettings
 from qdo.coordination import Claim, Coordinator, Offset, last_id_of
 from qdo.fetch import Fetcher
 from qdo.lanes import Lane, Lanes
+from qdo.transport import may_pass
 from queuey.clock import Clock
 from queuey.errors import (
+    Conflict,
     CoordinatorUnavailable,
     InvalidParameter,
     OffsetMovesBack,
@@ -281,7 +283,12 @@ class Slots:
             return offsets
         except QueueNotFound:
             return ()  # its offsets went with it
+        except InvalidParameter:  # so did those of a partition: the queue was made anew with fewer
+            alone = [{claim: offset} for claim, offset in offsets.items()] if len(offsets) > 1 else []
+            return [claim for one in alone for claim in self._record(client, queue, generation, one)]
         except QueueyError as error:
+            if not (may_pass(error) or isinstance(error, Conflict)):
+                raise
             raise CoordinatorUnavailable(f"offsets in Queuey: {error}") from error
         return ()
 

@@ -27,6 +27,7 @@ from queuey.errors import (
     InvalidApplicationKey,
     InvalidParameter,
     InvalidToken,
+    MessageTooLarge,
     NotFound,
     OutcomeUnknown,
     QueueyError,
@@ -46,6 +47,7 @@ _FAMILIES: Mapping[int, type[QueueyError]] = {
     403: Forbidden,
     404: NotFound,
     409: Conflict,
+    413: MessageTooLarge,
     429: Throttled,
     502: OutcomeUnknown,
     503: StorageUnavailable,
@@ -224,6 +226,16 @@ def error_from(response: requests.Response) -> QueueyError:
     if issubclass(found, InvalidParameter):
         return found(problems=texts)
     return found(said, headers=headers)
+
+
+def may_pass(error: QueueyError) -> bool:
+    """Whether the same request may succeed later although nobody has changed it: all else is not worth a repeat.
+
+    >>> may_pass(Throttled()), may_pass(OutcomeUnknown()), may_pass(Forbidden())
+    (True, True, False)
+    """
+    # What is of no known class is a fault of the server, or of something before it.
+    return error.retriable or isinstance(error, OutcomeUnknown | InProgress) or type(error) is QueueyError
 
 
 def _family(status: int) -> type[QueueyError]:

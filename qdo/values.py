@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import base64
+import json
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any, Protocol
 
+from queuey.errors import InvalidParameter
 from queuey.ids import EPOCH_TICKS, TICKS_PER_SECOND, MessageId, format_timestamp
 
 __all__ = [
@@ -28,6 +30,7 @@ __all__ = [
     "SurveyedSpan",
 ]
 
+JSON_TYPE = "application/json"
 Json = Mapping[str, Any]
 Moment = MessageId | datetime | str
 """A place in time: an id; a moment with its time zone; or text as the wire has it, id or decimal seconds since 1970."""
@@ -43,6 +46,27 @@ class Located(Protocol):
 
     @property
     def id(self) -> MessageId: ...
+
+
+def check_body(body: Any) -> bytes | str:
+    """A body as it is sent: the HTTP library would turn other things into something else without a word.
+
+    >>> check_body({"a": 1})
+    Traceback (most recent call last):
+    queuey.errors.InvalidParameter: body: a dict is no body: give text or bytes; for JSON there are append(json=) and NewMessage.of_json
+
+    :raises InvalidParameter: it is neither bytes nor text.
+    """
+    if isinstance(body, str | bytes):
+        return body
+    if isinstance(body, bytearray | memoryview):
+        return bytes(body)
+    kind = type(body).__name__
+    raise InvalidParameter(
+        problems={
+            "body": f"a {kind} is no body: give text or bytes; for JSON there are append(json=) and NewMessage.of_json"
+        }
+    )
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,6 +85,23 @@ class NewMessage:
     """When it becomes readable. Not together with ``delay_seconds``."""
     content_type: str | None = None
     idempotency_key: str | None = None
+
+    def __post_init__(self) -> None:
+        """:raises InvalidParameter: the body is neither bytes nor text."""
+        object.__setattr__(self, "body", check_body(self.body))
+
+    @classmethod
+    def of_json(cls, value: Any, **more: Any) -> NewMessage:
+        """A message whose body is this value as JSON.
+
+        :param more: the other fields; ``content_type`` is ``application/json`` unless it is among them.
+        :raises InvalidParameter: JSON has no form for the value.
+        """
+        try:
+            body = json.dumps(value, ensure_ascii=False, allow_nan=False).encode()
+        except (TypeError, ValueError, RecursionError) as error:
+            raise InvalidParameter(problems={"json": f"cannot be written as JSON: {error}"}) from error
+        return cls(body, **{"content_type": JSON_TYPE, **more})
 
     def to_wire(self) -> dict[str, Any]:
         """Its entry in a JSON batch; a body that is not UTF-8 travels as base64."""

@@ -9,7 +9,7 @@ import requests
 
 from qdo.transport import json_of
 from qdo.values import Appended, Located, Moment, NewMessage, address, moment_to_wire
-from queuey.errors import QueueNotFound
+from queuey.errors import InvalidParameter, QueueNotFound
 from queuey.ids import MessageId
 
 Partitions = Sequence[int] | Literal["all"]
@@ -30,12 +30,15 @@ def queue_path(application: str, name: str) -> tuple[str, str, str]:
 def queue_fields(
     partitions: int | None, kind: str | None, consistency: str | None, principals: Sequence[str] | None
 ) -> dict[str, str]:
-    """Form fields of what is named; an empty list of principals clears them."""
+    """Form fields of what is named; an empty list of principals clears them.
+
+    :raises InvalidParameter: an empty principal, which would clear them too.
+    """
     fields = {
         "partitions": None if partitions is None else str(partitions),
         "type": kind,
         "consistency": consistency,
-        "principles": None if principals is None else ",".join(principals),
+        "principles": None if principals is None else _joined("principals", principals),
     }
     return {name: text for name, text in fields.items() if text is not None}
 
@@ -43,14 +46,27 @@ def queue_fields(
 def token_fields(
     principal: str | None, queues: Sequence[str] | None, verbs: Sequence[str] | None, life_seconds: int | None
 ) -> dict[str, str]:
-    """Form fields of what is named."""
+    """Form fields of what is named.
+
+    :raises InvalidParameter: an empty list: a server could take it for no restriction.
+    """
+    for name, given in (("queues", queues), ("verbs", verbs)):
+        if given is not None and not given:
+            raise InvalidParameter(problems={name: "empty: give None for no restriction"})
     fields = {
         "principal": principal,
-        "queues": None if queues is None else ",".join(queues),
-        "verbs": None if verbs is None else ",".join(verbs),
+        "queues": None if queues is None else _joined("queues", queues),
+        "verbs": None if verbs is None else _joined("verbs", verbs),
         "life": None if life_seconds is None else str(life_seconds),
     }
     return {name: text for name, text in fields.items() if text is not None}
+
+
+def _joined(name: str, entries: Sequence[str]) -> str:
+    """A comma list; none of its entries may be empty, and a text is not a list."""
+    if isinstance(entries, str) or not all(entries):
+        raise InvalidParameter(problems={name: "expected a list of texts, none of them empty"})
+    return ",".join(entries)
 
 
 def can_go_raw(new: NewMessage) -> bool:

@@ -20,6 +20,7 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from itertools import islice
+from math import inf
 from typing import Any
 
 from qdo.assign import STRATEGIES, Partition
@@ -30,11 +31,13 @@ from qdo.dead import DEFAULT_DEAD_LETTERS, DeadLetters
 from qdo.fetch import Fetcher
 from qdo.group import Group
 from qdo.hooks import dict_context, log_failure, save_failed_message
-from qdo.job import Context, Failed, Job, RetryPolicy, StopWorker
+from qdo.job import Context, Failed, Job, RetryPolicy, StopWorker, check_job
 from qdo.lanes import Lane, Lanes, Strand
 from qdo.slots import Slots, every_slot, is_slot
-from qdo.subscription import each_queue, is_meant, matching
+from qdo.subscription import each_queue, is_meant, is_pattern, matching
+from qdo.transport import may_pass
 from qdo.values import Message
+from qdo.waking import Waker
 from queuey.clock import Clock, SystemClock
 from queuey.errors import ConfigurationError, CoordinatorUnavailable, QueueyError
 from queuey.ids import MessageId, format_timestamp
@@ -55,6 +58,8 @@ MOST_QUEUES_IN_A_COMMIT = 200
 """With slots each queue's offsets are a request: others wait for the next round."""
 TELL_SECONDS = 2.0
 """Between two times that a member says how it does."""
+MOST_TROUBLES_TOLD = 20
+"""Of one member: what it says of itself is held by all others."""
 
 
 @dataclass
@@ -69,6 +74,8 @@ class Counts:
     commits: int = 0
     refused: int = 0
     """Commits that were too late: somebody else has the partition (G14)."""
+    held: int = 0
+    """Partitions that stand still since their dead letter can never be written."""
 
 
 class Worker:
@@ -120,8 +127,12 @@ class Worker:
         :param drain_seconds: for jobs under way at the end, or when their partition goes to somebody else.
         :param hung_seconds: a job that takes longer is reported; others go on.
         :param on_failure: called in place of writing a dead letter, with the failure and the context value.
-        :raises ConfigurationError: an argument is out of range.
+        :raises ConfigurationError: an argument is out of range, the job takes other arguments, or the dead letters of a
+            queue that is named would need a name that no queue can have.
         """
+        check_job(job, "message" if batch == 1 else "messages", "context")
+        if on_failure is not None:
+            check_job(on_failure, "failed", "context_value")
         if strategy not in STRATEGIES:
             raise ConfigurationError(f"strategy {strategy!r}: expected one of {', '.join(STRATEGIES)}")
         for what, value in (
@@ -142,6 +153,12 @@ class Worker:
         self._make_client = make_client
         self._retry = retry or RetryPolicy()
         self._dead = None if dead_letters is None else DeadLetters(dead_letters, group)
+        self._left_out: dict[str, str] = {}
+        """Queues that a pattern means and that cannot be worked on, and why."""
+        if self._dead is not None:
+            for queue in queues:
+                if not is_pattern(queue):
+                    self._dead.queue_for(queue)
         self._on_failure = on_failure
         self._at_most_once = at_most_once
         self._batch = batch
@@ -181,8 +198,8 @@ class Worker:
         if slots:
             self._slots = Slots(
                 *(coordinator, self._lanes, self._fetcher, make_client, group),
-                list_queues=lambda client: each_queue(client, self._patterns, self._is_dead_letters),
-                is_meant=lambda name: is_meant(name, self._patterns, self._is_dead_letters),
+                list_queues=lambda client: each_queue(client, self._patterns, self._leaves_out),
+                is_meant=lambda name: is_meant(name, self._patterns, self._leaves_out),
                 make_lane=self._make_lane,
                 clock=self._clock,
                 from_end=from_end,
@@ -193,16 +210,22 @@ class Worker:
         self.took: Callable[[float], None] | None = None
         """Told the seconds of each call of the job, by whatever thread made it. Set it before :meth:`run`."""
         self._subscribed: Collection[Partition] | None = every_slot() if slots else None
-        self._wake = threading.Event()
+        self._waker = Waker()
+        self._stopped = self._stopped_at_once = False
+        """What :meth:`stop` was told; :meth:`run` tells the other threads by ``_stopping``, which takes a lock."""
         self._stopping = threading.Event()
-        self._stopped_at_once = False
+        self._error: QueueyError | None = None
+        """What ended a job's thread, and with it the worker."""
         self._reported: set[Claim] = set()
-        coordinator.changed = self._wake.set
+        coordinator.changed = self._waker.wake
 
     # Life
 
     def run(self) -> Counts:
-        """Work until :meth:`stop`, a job's :class:`~qdo.job.StopWorker`, or the end that ``exit_at_end`` asks for."""
+        """Work until :meth:`stop`, a job's :class:`~qdo.job.StopWorker`, or the end that ``exit_at_end`` asks for.
+
+        :raises QueueyError: offsets are refused for good, such as Forbidden: what is done could not be recorded.
+        """
         if self.took is not None:
             self._call = partial(self._timed, self.took)
         look = self._list if self._slots is None else partial(self._slots.run, self._stopping)
@@ -213,38 +236,42 @@ class Worker:
         for thread in threads:
             thread.start()
         try:
-            while not self._stopping.is_set():
+            while not self._stopped:
                 rest = min(self.group.step(), self._commit_seconds)
                 self._commit()
                 self._report_hung()
                 self._tell()
                 if self._exit_at_end and self._is_at_end():
                     break
-                self._wake.wait(rest)
-                self._wake.clear()
-            self._stopping.set()
+                self._waker.wait(rest)
+            self._end_threads()
             while not self._stopped_at_once and (left := self.group.leave()) is not None:
                 self._commit()
-                self._wake.wait(min(left, 0.05))
-                self._wake.clear()
+                self._waker.wait(min(left, 0.05))
         finally:
-            self._stopping.set()
+            self._end_threads()
             self._fetcher.stop()
             self._lanes.close()
             self._coordinator.close()
             self._caller.close()
+        if self._error is not None:
+            raise self._error
         return self.counts
 
     def stop(self, *, at_once: bool = False) -> None:
         """Let :meth:`run` end: jobs under way are waited for, what they did is committed, partitions are given back.
 
-        May be called in a signal handler.
+        May be called in a signal handler: it takes no lock.
 
         :param at_once: wait for nothing; what is not committed will be done again.
         """
         self._stopped_at_once = self._stopped_at_once or at_once
+        self._stopped = True
+        self._waker.wake()
+
+    def _end_threads(self) -> None:
+        self._stopped = True
         self._stopping.set()
-        self._wake.set()
 
     @property
     def requests(self) -> int:
@@ -278,16 +305,28 @@ class Worker:
                     else:
                         if self._at_first is None:
                             self._at_first = frozenset(self._subscribed)
-                        self._wake.set()
+                        self._waker.wake()
                 is_known = self.group.leads and self._subscribed is not None
                 self._stopping.wait(LIST_SECONDS if is_known else LED_SECONDS)
 
     def _matching(self, client: Client) -> list[Partition]:
         """A pattern never means the group's own dead letters; who wants these names their queue."""
-        return matching(client, self._patterns, self._is_dead_letters)
+        return matching(client, self._patterns, self._leaves_out)
 
-    def _is_dead_letters(self, name: str) -> bool:
-        return self._dead is not None and self._dead.is_one(name)
+    def _leaves_out(self, name: str) -> bool:
+        """Whether no pattern means this queue: it has dead letters, or could not get rid of its own."""
+        if self._dead is None:
+            return False
+        if self._dead.is_one(name):
+            return True
+        try:
+            self._dead.queue_for(name)
+        except ConfigurationError as error:
+            if name not in self._left_out and len(self._left_out) < MOST_TROUBLES_TOLD:
+                self._left_out[name] = f"it is left out: {error}"
+                log.error("queue %s is left out: %s", name, error)  # noqa: TRY400 - the text says all
+            return True
+        return False
 
     # What the group says
 
@@ -344,7 +383,7 @@ class Worker:
             refused = self._record(offsets) if offsets else ()
             if self._slots is not None and (gone := self._slots.record_moments()):
                 self.group.fenced(gone)
-                self._wake.set()
+                self._waker.wake()
         except CoordinatorUnavailable as error:
             log.warning("offsets are not committed yet: %s", error)
             return
@@ -362,7 +401,7 @@ class Worker:
         self._lanes.committed({claim: offset for claim, offset in offsets.items() if claim not in refused})
         if refused:
             (self.group if self._slots is None else self._slots).fenced(refused)
-            self._wake.set()
+            self._waker.wake()
         return refused
 
     def _tell(self) -> None:
@@ -371,10 +410,27 @@ class Worker:
         if now - before < TELL_SECONDS or self.group.name is None:
             return
         self._told = now, done
+        troubles = self.troubles()[:MOST_TROUBLES_TOLD]
         rate = round((done - done_before) / (now - before), 1)
         counts = {"done": done, "failed": self.counts.failed, "dead": self.counts.dead, "per_second": rate}
         with contextlib.suppress(CoordinatorUnavailable):  # it is only news
-            self._coordinator.tell({**self._about, **counts, "committed": self._committed_at})
+            self._coordinator.tell({**self._about, **counts, "committed": self._committed_at, "troubles": troubles})
+
+    def troubles(self) -> list[dict[str, Any]]:
+        """What stands still and why: ``queue``, ``why``, and of a single partition ``partition`` and ``message_id``."""
+        found: list[dict[str, Any]] = [
+            {
+                "queue": lane.claim.partition.queue,
+                "partition": lane.claim.partition.number,
+                "message_id": strand.failed.messages[0].id.hex if strand.failed else None,
+                "why": strand.trouble,
+            }
+            for lane in self._lanes.all()
+            for strand in lane.strands
+            if strand.trouble is not None
+        ]
+        queues = {**self._left_out, **self._fetcher.troubles()}
+        return found + [{"queue": queue, "why": why} for queue, why in sorted(queues.items())]
 
     def _report_hung(self) -> None:
         now = self._clock.elapsed()
@@ -395,6 +451,9 @@ class Worker:
                     resume_at = self._turn(strand, client)
                 except StopWorker:
                     self.stop()
+                except QueueyError as error:  # what is done cannot be recorded, and never will be
+                    self._error = error
+                    self.stop()
                 except Exception:
                     log.exception("a worker's thread failed in %s", strand.lane.claim.partition)
                 finally:
@@ -405,10 +464,10 @@ class Worker:
 
         :returns: the elapsed time before which it is not to go on.
         """
-        elapsed, trusted, stopping = self._clock.elapsed, self._coordinator.trusted, self._stopping.is_set
+        elapsed, trusted = self._clock.elapsed, self._coordinator.trusted
         until = elapsed() + TURN_SECONDS
         lane = strand.lane
-        while lane.open and not stopping():
+        while lane.open and not self._stopped:
             if not trusted():
                 return elapsed() + UNTRUSTED_SECONDS
             failed = strand.failed
@@ -433,12 +492,13 @@ class Worker:
             self._call(messages[0] if self._batch == 1 else list(messages), context)
         except StopWorker:
             raise
-        except Exception as error:  # noqa: BLE001 - whatever a job raises
+        except Exception as error:
             self.counts.failed += 1
             failed = Failed(context.queue, messages, strand.attempt, error)
             log.warning(
                 "attempt %d at %s in %s failed: %s",
                 *(failed.attempts, messages[0].id.hex, strand.lane.claim.partition, failed.reason),
+                exc_info=(type(error), error, failed.job_traceback),
             )
             pause = None if self._at_most_once else self._retry.pause(strand.attempt)
             if pause is None:
@@ -456,7 +516,7 @@ class Worker:
             took(self._clock.elapsed() - began)
 
     def _give_up(self, strand: Strand, failed: Failed, client: Client) -> float | None:
-        """:returns: None when it is told, else seconds until it is tried again; the job is not."""
+        """:returns: None when the failure is dealt with, else seconds until that is tried again; the job is not."""
         strand.failed = failed
         try:
             if self._on_failure is not None:
@@ -465,12 +525,34 @@ class Worker:
                 self._dead.write(client, failed)
             else:
                 log.error("given up after %d attempts: %s", failed.attempts, failed.reason)
-        except QueueyError as error:
-            log.warning("a dead letter could not be written yet: %s", error)
-            return self._retry.most_seconds / 10
-        strand.failed = None
+        except StopWorker:
+            raise
+        except Exception as error:  # noqa: BLE001 - on_failure is a user's
+            return self._not_told(strand, failed, error)
+        strand.failed = strand.trouble = None
+        strand.untold = 0
         self.counts.dead += len(failed.messages)
         return None
+
+    def _not_told(self, strand: Strand, failed: Failed, error: Exception) -> float:
+        """:returns: seconds until it is tried again; infinite where the server would refuse it again."""
+        what = "on_failure" if self._on_failure is not None else "the dead letter"
+        said = f"{error.code}: {error}" if isinstance(error, QueueyError) else Failed("", (), 0, error).reason
+        strand.trouble = f"{what} of message {failed.messages[0].id.hex} failed: {said}"[:500]
+        place = strand.lane.claim.partition
+        if isinstance(error, QueueyError) and not may_pass(error):
+            self._lanes.hold(strand, len(failed.messages))
+            self.counts.held += 1
+            log.error(
+                "%s stands still: %s; mend that and restart the worker, or pass the message over with "
+                "'qdo offsets set'",
+                *(place, strand.trouble),
+            )
+            return inf
+        strand.untold += 1
+        pause = RetryPolicy(strand.untold + 1, most_seconds=self._retry.most_seconds).pause(strand.untold) or 0.0
+        log.warning("%s waits %.1f s: %s", place, pause, strand.trouble)
+        return pause
 
     def _committed_first(self, lane: Lane, message: Message) -> bool:
         """At most once: nobody will see these messages again."""

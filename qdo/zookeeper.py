@@ -27,7 +27,7 @@ import ssl
 import threading
 import uuid
 import zlib
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
@@ -65,6 +65,8 @@ TLS_SECONDS = 5.0
 _NAME = re.compile(r"[A-Za-z0-9_.-]{1,100}")
 _PASSING = (ConnectionLoss, SessionExpiredError, KazooTimeoutError)
 """Answers that did not come, and may come when asked again."""
+_RESETS = 10
+"""Attempts to set offsets by hand, while claims change."""
 _FOLDERS = ("members", "claims", "owners", "offsets")
 
 
@@ -126,7 +128,10 @@ class ZooKeeperCoordinator(Coordinator):
             self._client.close()
             said = f"no ZooKeeper answers at {servers} within {connect_seconds:g} s"
             raise CoordinatorUnavailable(f"{said}: {why}" if why else said) from error
-        self._make_all(until=self._clock.elapsed() + connect_seconds)
+        self._connect_seconds = connect_seconds
+        self._is_there = False
+        """The group's nodes are: its first member makes them, and who only looks makes none."""
+        self._insist(self._look)
 
     def _check_tls(self, servers: str) -> None:
         """:raises ConfigurationError: ZooKeeper does not prove who it is."""
@@ -134,21 +139,37 @@ class ZooKeeperCoordinator(Coordinator):
             self._client.close()
             raise ConfigurationError(f"no TLS with ZooKeeper at {servers}: {trouble}")
 
-    def _make_all(self, until: float) -> None:
-        """Make what is missing. Answers may be lost on the way: all of it may be repeated."""
+    def _insist(self, ask: Callable[[], None]) -> None:
+        """Ask when the session is new, and the first answers may be lost on the way: all of it may be repeated."""
+        until = self._clock.elapsed() + self._connect_seconds
         while True:
             try:
                 with self._asking():
-                    for name in (*_FOLDERS, "resets"):
-                        self._result(self._client.ensure_path_async(f"{self._root}/{name}"))
-                    if not self._result(self._client.exists_async(f"{self._root}/plan")):
-                        self._make_plan()
+                    ask()
                 return
             except CoordinatorUnavailable as error:
                 if self._clock.elapsed() >= until or not isinstance(error.__cause__, _PASSING):
                     self._client.stop()
                     self._client.close()
                     raise
+
+    def _look(self) -> None:
+        """What is made last is there when all is."""
+        try:
+            self._result(self._client.get_async(f"{self._root}/plan"))  # which needs the right to read
+        except NoNodeError:
+            self._is_there = False
+        else:
+            self._is_there = True
+
+    def _make_all(self) -> None:
+        """Make what is missing. May be repeated."""
+        if self._is_there:
+            return
+        for name in (*_FOLDERS, "resets"):
+            self._result(self._client.ensure_path_async(f"{self._root}/{name}"))
+        self._make_plan()
+        self._is_there = True
 
     def _make_plan(self) -> None:
         try:
@@ -161,6 +182,7 @@ class ZooKeeperCoordinator(Coordinator):
     def join(self, about: Mapping[str, Any]) -> str:
         name = f"{about.get('name', 'worker')}-{self._mark}.{next(self._joins)}"
         with self._asking():
+            self._make_all()
             sent = self._clock.elapsed()
             session = self._session_now()
             self._remove_members()
@@ -242,6 +264,8 @@ class ZooKeeperCoordinator(Coordinator):
         if self._name is None:  # who looks from outside wants to know what they say now
             self._abouts = {}
             self._watched.discard(path)
+        if self._is_missing():
+            return []
         if self._watch(path):
             with self._asking():
                 nodes = self._result(self._client.get_children_async(path, watch=self._fired))
@@ -257,6 +281,8 @@ class ZooKeeperCoordinator(Coordinator):
 
     def plan(self) -> Plan:
         path = f"{self._root}/plan"
+        if self._is_missing():
+            return Plan()
         if self._watch(path):
             with self._asking():
                 data, stat = self._result(self._client.get_async(path, watch=self._fired))
@@ -384,6 +410,8 @@ class ZooKeeperCoordinator(Coordinator):
         return self._resets
 
     def owners(self) -> Mapping[Partition, tuple[str, int]]:
+        if self._is_missing():
+            return {}
         with self._asking():
             parts = list(map(Partition.parse, self._children("owners")))
             claims = self._get([self._node("claims", part) for part in parts])
@@ -394,31 +422,67 @@ class ZooKeeperCoordinator(Coordinator):
             }
 
     def offsets(self) -> Mapping[Partition, Offset]:
+        if self._is_missing():
+            return {}
         with self._asking():
             parts = list(map(Partition.parse, self._children("offsets")))
             found = zip(parts, map(_offset, self._get([self._node("offsets", part) for part in parts])), strict=True)
             return {part: offset for part, offset in found if offset is not None}
 
     def known(self) -> Collection[Partition]:
+        if self._is_missing():
+            return []
         with self._asking():
             return list(map(Partition.parse, self._children("claims")))
 
+    def begin(self, offsets: Mapping[Partition, Offset]) -> Collection[Partition]:
+        with self._asking():
+            self._make_all()
+            return [part for some in _in_parts(list(offsets), AT_ONCE) for part in self._begin(some, offsets)]
+
+    def _begin(self, partitions: Sequence[Partition], offsets: Mapping[Partition, Offset]) -> list[Partition]:
+        """Each by a transaction that fails if somebody was there in between."""
+        claims, places, owners = (
+            self._get([self._node(folder, part) for part in partitions]) for folder in ("claims", "offsets", "owners")
+        )
+        steps = []
+        for part, claim, place, owner in zip(partitions, claims, places, owners, strict=True):
+            if owner is not None or (place is not None and place[0]):
+                continue
+            step: TransactionRequest = self._client.transaction()
+            if claim is None or place is None:
+                step.create(self._node("claims", part))
+                step.create(self._node("offsets", part), str(offsets[part]).encode())
+            else:
+                step.check(self._node("claims", part), claim[1].version)
+                step.set_data(self._node("offsets", part), str(offsets[part]).encode(), version=place[1].version)
+            steps.append((part, step.commit_async()))
+        return [part for part, step in steps if _went_well(self._result(step))]
+
     def reset(self, offsets: Mapping[Partition, Offset | None]) -> None:
         with self._asking():
+            self._make_all()
             for some in _in_parts(list(offsets), IN_ONE_COMMIT):
-                known = self._get([self._node("claims", part) for part in some])
-                step: TransactionRequest = self._client.transaction()
-                for part, found in zip(some, known, strict=True):
-                    value = b"" if (offset := offsets[part]) is None else str(offset).encode()
-                    if found is None:
-                        step.create(self._node("claims", part))
-                        step.create(self._node("offsets", part), value)
-                    else:
-                        step.set_data(self._node("claims", part), b"", version=found[1].version)
-                        step.set_data(self._node("offsets", part), value)
-                step.set_data(f"{self._root}/resets", b"")
-                if not _went_well(self._result(step.commit_async())):
+                for _ in range(_RESETS):
+                    if self._reset({part: offsets[part] for part in some}):
+                        break
+                else:
                     raise CoordinatorUnavailable("the claims of these partitions change just now: try again")
+
+    def _reset(self, offsets: Mapping[Partition, Offset | None]) -> bool:
+        """:returns: False if claims have changed since they were looked at; then nothing was set."""
+        known = self._get([self._node("claims", part) for part in offsets])
+        step: TransactionRequest = self._client.transaction()
+        for (part, offset), found in zip(offsets.items(), known, strict=True):
+            value = b"" if offset is None else str(offset).encode()
+            if found is None:
+                step.create(self._node("claims", part))
+                step.create(self._node("offsets", part), value)
+            else:
+                step.set_data(self._node("claims", part), b"", version=found[1].version)
+                step.set_data(self._node("offsets", part), value)
+        step.set_data(f"{self._root}/resets", b"")
+        return _went_well(self._result(step.commit_async()))
 
     def close(self) -> None:
         self.leave()
@@ -433,6 +497,13 @@ class ZooKeeperCoordinator(Coordinator):
 
     def _node(self, folder: str, part: Partition) -> str:
         return f"{self._root}/{folder}/{part}"
+
+    def _is_missing(self) -> bool:
+        """Whether the group has never had a member or an offset; asked until it has."""
+        if not self._is_there:
+            with self._asking():
+                self._look()
+        return not self._is_there
 
     def _watch(self, path: str) -> bool:
         """Note that a node is about to be watched.

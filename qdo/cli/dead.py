@@ -16,6 +16,7 @@ from qdo.dead import DeadLetter, DeadLetters, letters
 from queuey.cli.options import confirm, with_client, yes_option
 from queuey.cli.output import NothingFound, Progress, body_members, output_option, say, write_one, write_rows
 from queuey.cli.times import rfc3339
+from queuey.errors import MessageNotFound
 
 COLUMNS = ("letter", "time", "partition", "message_id", "group", "attempts", "reason")
 
@@ -68,10 +69,9 @@ def show(client: Client, queue: str, letter: str, dead_letters: str, raw: bool, 
     for message, found in letters(client, DeadLetters(dead_letters, "").queue_for(queue)):
         if letter in (message.id.hex, found.message_id):
             if raw:
-                sys.stdout.buffer.write(found.body)
+                sys.stdout.buffer.write(found.whole_body(client))
             else:
-                more = {"content_type": found.content_type, "key": found.key, **body_members(found.body)}
-                write_one(row(message, found) | more, output)
+                write_one(row(message, found) | details(found), output)
             return
     raise NothingFound(f"no dead letter {letter} of {queue}")
 
@@ -113,12 +113,32 @@ def retry(
         raise NothingFound(f"no dead letter {min(missing, default='')} of {queue}".replace("letter  of", "letter of"))
     confirm(f"Append {len(found)} messages to {queue} again?", yes=yes)
     dead = DeadLetters(dead_letters, "").queue_for(queue)
+    gone = 0
     with Progress("retry", len(found)) as progress:
         for done, (message, letter) in enumerate(_at(found, rate), 1):
-            letter.retry(client, message)
-            client.delete(dead, message)
+            try:
+                letter.retry(client, message, dead)
+            except MessageNotFound as error:
+                gone += 1
+                say(f"letter {message.id.hex} stays, it has no body: {error}")
+            else:
+                client.delete(dead, message)
             progress.reach(done)
-    say(f"{len(found)} appended again")
+    say(f"{len(found) - gone} appended again")
+    if gone:
+        raise NothingFound(f"{gone} messages are no more in {queue}, and were too large for their letters")
+
+
+def details(letter: DeadLetter) -> dict[str, Any]:
+    """What is shown of one letter alone."""
+    story = {
+        "content_type": letter.content_type,
+        "key": letter.key,
+        "size": letter.size,
+        "sha256": letter.sha256,
+        "traceback": letter.traceback,
+    }
+    return story | ({} if letter.body is None else body_members(letter.body))
 
 
 def _found(

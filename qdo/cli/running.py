@@ -1,7 +1,7 @@
-"""Work as a process: the main thread hears signals, and what they end runs in a thread of its own.
+"""Work as a process: the main thread waits for signals, and what they end runs in a thread of its own.
 
-A handler that runs in the middle of a worker's loop could wait for a lock that the loop holds, and one in the middle of a call
-to another program could leave an answer that nobody takes.
+A handler only notes the signal's number: it may interrupt its own thread while that holds any lock, and would wait for it
+for ever. The main thread does what the signal asks for, outside of the handler.
 """
 
 from __future__ import annotations
@@ -13,6 +13,7 @@ import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from multiprocessing import active_children
+from queue import SimpleQueue
 from typing import TYPE_CHECKING
 
 from queuey.cli.output import say
@@ -25,12 +26,17 @@ AT_SIGNAL = 128
 """Exit code of what a signal ended: this and the signal's number, as shells have it."""
 
 
+Heard = SimpleQueue[int | None]
+"""Numbers of signals as they come, and None when the work is over: what a handler may put somewhere without a lock."""
+
+
 @contextmanager
-def hearing(tell: Callable[[int], None]) -> Iterator[None]:
+def hearing() -> Iterator[Heard]:
     """Have signals told by their number, in place of what they did before."""
-    before = {number: signal.signal(number, lambda told, _: tell(told)) for number in SIGNALS}
+    heard: Heard = SimpleQueue()
+    before = {number: signal.signal(number, lambda told, _: heard.put(told)) for number in SIGNALS}
     try:
-        yield
+        yield heard
     finally:
         for number, handler in before.items():
             signal.signal(number, handler)
@@ -39,10 +45,10 @@ def hearing(tell: Callable[[int], None]) -> Iterator[None]:
 class Apart:
     """Work in a thread of its own, which has begun."""
 
-    def __init__(self, work: Callable[[], object], name: str, over: threading.Event) -> None:
-        """:param over: set at its end; who sets it before lets it run alone."""
+    def __init__(self, work: Callable[[], object], name: str, heard: Heard) -> None:
+        """:param heard: gets None at the end of the work."""
         self._work = work
-        self._over = over
+        self._heard = heard
         self._raised: BaseException | None = None
         threading.Thread(target=self._run, name=name, daemon=True).start()
 
@@ -52,12 +58,12 @@ class Apart:
         except BaseException as error:  # noqa: BLE001 - the main thread raises it again
             self._raised = error
         finally:
-            self._over.set()
+            self._heard.put(None)
 
-    def wait(self) -> None:
-        """Until it is over; signals are heard meanwhile."""
-        while not self._over.wait(0.5):
-            pass
+    def signals(self) -> Iterator[int]:
+        """Signals as they are heard, until the work is over."""
+        while (number := self._heard.get()) is not None:
+            yield number
 
     def check(self) -> None:
         """:raises BaseException: whatever it raised."""
@@ -71,16 +77,13 @@ def run_until_told(worker: Worker) -> None:
     :raises BaseException: whatever the worker raised.
     """
     told: list[int] = []
-
-    def tell(number: int) -> None:
-        told.append(number)
-        worker.stop(at_once=len(told) > 1)
-        if len(told) == 1:
-            say("qdo: ends when the jobs under way are done; once more to end at once")
-
-    with hearing(tell):
-        run = Apart(worker.run, "worker", threading.Event())
-        run.wait()
+    with hearing() as heard:
+        run = Apart(worker.run, "worker", heard)
+        for number in run.signals():
+            told.append(number)
+            worker.stop(at_once=len(told) > 1)
+            if len(told) == 1:
+                say("qdo: ends when the jobs under way are done; once more to end at once")
     for child in active_children():
         child.terminate()  # a job in a process that was not waited for
     if len(told) > 1:

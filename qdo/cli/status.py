@@ -70,6 +70,8 @@ def write_status(workplace: Workplace, seen: Seen, most: int) -> None:
         click.echo()
         write_rows(member_rows(seen), MEMBER_COLUMNS, "table")
     shown_ones = seen.found if seen.queues is None else most_lag_first(seen.found)[:most]
+    for line in troubles(seen):
+        click.echo(line)
     if shown_ones:
         click.echo()
         rows = [row(standing) for standing in shown_ones]
@@ -163,6 +165,17 @@ def _counted(found: dict[str, Any]) -> str:
     return shown(Lag(found["lag_messages"], exact=found["lag_exact"]))
 
 
+def troubles(seen: Seen) -> list[str]:
+    """What stands still, as the members say."""
+    found = [(member.name, each) for member in seen.members for each in member.about.get("troubles") or ()]
+    return [f"{_place(each)} stands still: {each['why']} ({name})" for name, each in found]
+
+
+def _place(trouble: dict[str, Any]) -> str:
+    number = trouble.get("partition")
+    return str(trouble["queue"]) if number is None else f"{trouble['queue']}:{number}"
+
+
 def summary(workplace: Workplace, seen: Seen) -> dict[str, Any]:
     """For programs."""
     lag = total(seen.found)
@@ -170,6 +183,9 @@ def summary(workplace: Workplace, seen: Seen) -> dict[str, Any]:
         "group": workplace.group,
         "application": workplace.server.application,
         "members": member_rows(seen),
+        "troubles": [
+            {"member": member.name, **each} for member in seen.members for each in member.about.get("troubles") or ()
+        ],
         "partitions": [row(standing) for standing in seen.found],
         "lag_messages": lag.messages,
         "lag_exact": lag.exact,
@@ -199,9 +215,9 @@ def check_command(
     max_lag: int | None,
     max_lag_seconds: float | None,
 ) -> None:
-    """Exit with 1 if a partition of the group lags by more than it may, and say which.
+    """Exit with 1 if a partition of the group stands still or lags by more than it may, and say which.
 
-    Each partition is looked at by itself. Needs --max-lag, --max-lag-seconds or both.
+    A partition stands still where a dead letter can never be written, or its queue cannot be read. Each partition is looked at by itself. Needs --max-lag, --max-lag-seconds or both.
     """
     if max_lag is None and max_lag_seconds is None:
         raise click.UsageError("say how much may be left: --max-lag, --max-lag-seconds or both.")
@@ -217,7 +233,10 @@ def check_command(
     among = "" if seen.queues is None else f" in {_many(seen.queues, 'queue')}"
     say(f"{len(over)} of {_many(len(seen.found), 'partition')}{among} over")
     say_if_cut(seen)
-    ctx.exit(1 if over else 0)
+    still = troubles(seen)
+    for line in still:
+        click.echo(line)
+    ctx.exit(1 if over or still else 0)
 
 
 def is_over(lag: Lag | None, max_lag: int | None, max_lag_seconds: float | None) -> bool:

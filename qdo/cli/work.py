@@ -20,6 +20,8 @@ from queuey.errors import QueueNotFound, ServerUnreachable
 if TYPE_CHECKING:
     from qdo.client import Client
 
+GIVEN_UP = 7
+"""Exit code of --exit-at-end where the end was reached, and some messages were not done."""
 CLIENT_RETRIES = 5
 """Of one request: a worker has patience, and tries again after that."""
 
@@ -109,7 +111,8 @@ def work_command(workplace: Workplace, job: str, queues: tuple[str, ...], log_js
     as many workers as there is work for, on any number of machines with --zookeeper.
 
     SIGTERM or Ctrl-C ends in order: jobs under way are finished and recorded, partitions given back, exit
-    code 0. Once more ends at once: what is not recorded will be done again, exit code 143 or 130.
+    code 0. Once more ends at once: what is not recorded will be done again, exit code 143 or 130. With
+    --exit-at-end the exit code is 7 if a message was given up: 'qdo dead ls QUEUE' shows which.
     """
     from queuey.logs import set_up
 
@@ -170,6 +173,10 @@ def _work(
         run_until_told(worker)
     counts = worker.counts
     say(f"qdo: {counts.done} done, {counts.failed} attempts failed, {counts.dead} given up")
+    for trouble in worker.troubles():
+        say(f"qdo: {trouble['queue']}: {trouble['why']}")
+    if exit_at_end and (counts.dead or counts.held):
+        click.get_current_context().exit(GIVEN_UP)
 
 
 def first_words(workplace: Workplace, job: str, queues: Sequence[str]) -> str:

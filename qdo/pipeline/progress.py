@@ -53,7 +53,9 @@ class Lag:
 class LagListener(StreamingQueryListener):
     """Keeps the lag of each query that reads the format ``queuey``.
 
-    >>> spark.streams.addListener(LagListener(url=..., application=..., token=...))  # doctest: +SKIP
+    ::
+
+        spark.streams.addListener(LagListener(url=..., application=..., token=...))
     """
 
     def __init__(

@@ -236,6 +236,41 @@ class CoordinatorContract:
 
         assert {claim.partition: offset for claim, offset in found.items()} == {ONE: party.place(3), TWO: None}
 
+    def test_a_first_offset_is_given_once_and_never_set_back(self, party: Party) -> None:
+        """Several may try at once; one that is slow comes when the group has gone on."""
+        first, second = party.coordinator(), party.coordinator()
+
+        assert first.begin({ONE: party.place(1), TWO: party.place(1)}) == [ONE, TWO]
+        assert second.begin({ONE: party.place(1), THREE: party.place(3)}) == [THREE]
+
+        owner = party.member()
+        claim = owner.claim_one(ONE)
+        assert owner.commit(claim, party.place(5))
+        owner.coordinator.release([claim])
+        assert second.begin({ONE: party.place(1)}) == []
+        assert second.offsets() == {ONE: party.place(5), TWO: party.place(1), THREE: party.place(3)}
+
+    def test_who_owns_a_partition_is_given_no_offset_by_others(self, party: Party) -> None:
+        owner, late = party.member(), party.coordinator()
+        claim = owner.claim_one(ONE)
+
+        assert late.begin({ONE: party.place(4)}) == []
+
+        assert owner.commit(claim, party.place(1))
+        assert late.offsets() == {ONE: party.place(1)}
+
+    def test_a_look_at_a_group_that_is_not_there_makes_nothing(self, party: Party) -> None:
+        before = party.everything()
+        outside = party.coordinator()
+
+        assert (outside.members(), outside.plan(), outside.resets()) == ([], Plan(), 0)
+        assert (outside.owners(), outside.offsets(), list(outside.known())) == ({}, {}, [])
+
+        assert party.everything() == before
+        party.member()
+        assert len(outside.members()) == 1
+        assert party.everything() != before
+
     def test_a_queue_made_anew_begins_lower(self, party: Party) -> None:
         member = party.member()
         claim = member.claim_one(ONE)

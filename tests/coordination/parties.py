@@ -115,6 +115,10 @@ class Party(ABC):
     def make(self) -> Coordinator: ...
 
     @abstractmethod
+    def everything(self) -> object:
+        """All that is kept of this group."""
+
+    @abstractmethod
     def end_session(self, member: Member) -> None:
         """The others hold it for dead, once this returns; nobody has told it."""
 
@@ -134,6 +138,6 @@ def partitions_of(claims: Collection[Claim]) -> list[Partition]:
 def end_session(hosts: str, coordinator: ZooKeeperCoordinator) -> None:
     """Close it from another connection, as ZooKeeper does when time is up."""
     thief = KazooClient(hosts, client_id=coordinator._client.client_id, timeout=SESSION_SECONDS)
-    thief.start(timeout=10)
+    thief.start(timeout=60)
     thief.stop()
     thief.close()

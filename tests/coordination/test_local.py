@@ -9,10 +9,12 @@ from contextlib import closing
 from itertools import repeat
 from pathlib import Path
 
+import apsw
 import pytest
 
 from qdo.coordination import Coordinator
 from qdo.local import LocalCoordinator, default_folder
+from queuey import file_system
 from queuey.clock import ManualClock, SystemClock
 from queuey.errors import ConfigurationError, SessionLost
 from tests.coordination.contract import CoordinatorContract
@@ -35,6 +37,19 @@ class LocalParty(Party):
         )
         self._made_local.append(made)
         return made
+
+    def everything(self) -> object:
+        path = self.folder / "groups.db"
+        if not path.exists():
+            return []
+        with closing(apsw.Connection(str(path))) as connection:
+            asked = (
+                "SELECT name FROM groups WHERE name = ?",
+                "SELECT grp FROM members WHERE grp = ?",
+                "SELECT grp FROM claims WHERE grp = ?",
+                "SELECT grp FROM resets WHERE grp = ?",
+            )
+            return [row for sql in asked for row in connection.execute(sql, (self.group,))]
 
     def end_session(self, member: Member) -> None:
         self.fall_silent(member.coordinator)
@@ -152,3 +167,19 @@ def test_members_that_come_at_one_moment_to_a_folder_that_is_new_all_join(tmp_pa
             folder, all_there = tmp_path / str(turn), threading.Barrier(together)
             names = {*threads.map(come, repeat(folder, together), repeat(all_there))}
             assert len(names) == together
+
+
+@pytest.mark.parametrize(("kind", "name"), [("nfs4", "far"), ("cifs", "été"), ("9p", "far away")])
+def test_a_folder_on_the_network_is_refused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, kind: str, name: str
+) -> None:
+    """Two machines would each take the file's locks, and own the same partition."""
+    mounts = tmp_path / "mountinfo"
+    there = f"{tmp_path}/{name}".replace(" ", r"\040")
+    mounts.write_text(f"1 0 8:1 / / rw - ext4 /dev/x rw\n2 1 0:9 / {there} rw - {kind} host:/far rw\n")
+    monkeypatch.setattr(file_system, "MOUNTS", mounts)
+
+    with pytest.raises(ConfigurationError, match=rf"on a network file system \({kind}\).*QDO_STATE"):
+        LocalCoordinator("g", tmp_path / name / "groups")
+
+    LocalCoordinator("g", tmp_path / "near").close()

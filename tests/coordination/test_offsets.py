@@ -12,7 +12,7 @@ from qdo.client import Client, GroupOffset
 from qdo.coordination import Claim, Coordinator
 from qdo.local import LocalCoordinator
 from qdo.offsets import OffsetsInQueuey
-from queuey.errors import SessionLost
+from queuey.errors import InvalidApplicationKey, SessionLost
 from tests.coordination.contract import CoordinatorContract
 from tests.coordination.parties import Member, Party, parts
 from tests.coordination.test_local import LocalParty
@@ -46,6 +46,9 @@ class QueueyParty(Party):
 
     def make(self) -> OffsetsInQueuey:
         return OffsetsInQueuey(self.owners.make(), self.connect(), self.group)
+
+    def everything(self) -> object:
+        return self.owners.everything()
 
     def make_anew(self, queue: str) -> None:
         self._client.delete_queue(queue)
@@ -135,6 +138,32 @@ class TestOffsetsInQueuey(CoordinatorContract):
         assert elsewhere.commit({claim: party.place(8)}) == []
         assert not member.commit(before, party.place(9))
         elsewhere.close()
+
+    def test_a_commit_by_hand_of_the_same_generation_holds_up_its_own_partition_alone(self, party: QueueyParty) -> None:
+        """Then the owner's own commit would move back: it is refused, and the owner goes on from there."""
+        member = party.member()
+        (first,), second = parts(1), parts(2)[0]
+        claims = member.claim(first, second)
+        with party.connect() as client:
+            client.commit_offsets("q", party.group, {1: party.place(9).message_id}, claims[first].generation)
+
+        refused = member.coordinator.commit({claims[first]: party.place(5), claims[second]: party.place(5)})
+
+        assert refused == [claims[first]]
+        assert member.coordinator.offsets() == {first: party.place(9), second: party.place(5)}
+        assert party.place(9) in member.coordinator.claim([first]).values()
+
+    def test_what_can_never_be_recorded_is_not_taken_for_an_outage(self, party: QueueyParty) -> None:
+        """A worker would try again for ever."""
+        url, application, _ = party._reached
+        wrong = Client(url, application, "f" * 32)
+        outside = OffsetsInQueuey(party.owners.make(), wrong, party.group)
+        outside.join({})
+        try:
+            with pytest.raises(InvalidApplicationKey):
+                outside.claim([ONE])
+        finally:
+            outside.close()
 
     def test_a_queue_that_is_gone_or_has_fewer_partitions_gives_no_claim(self, party: QueueyParty) -> None:
         member = party.member()

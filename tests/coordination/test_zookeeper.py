@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from kazoo.client import KazooClient
 from kazoo.exceptions import NoAuthError
 
 from qdo.coordination import Claim, Coordinator, Offset, Plan
@@ -49,6 +50,15 @@ class ZooKeeperParty(Party):
             self.hosts, "app", self.group, session_seconds=SESSION_SECONDS, clock=self.clock, **self._given
         )
 
+    def everything(self) -> object:
+        client = KazooClient(self.hosts.partition("/")[0])
+        client.start(timeout=30)
+        try:
+            return _tree(client, f"/app/{self.group}")
+        finally:
+            client.stop()
+            client.close()
+
     def end_session(self, member: Member) -> None:
         """Close it from a connection of its own, as a server does when time is up."""
         coordinator = member.coordinator
@@ -60,7 +70,13 @@ class ZooKeeperParty(Party):
         self.clock.seconds += seconds
 
     def until(self, look: Callable[[], object]) -> None:
-        eventually(look, seconds=30)
+        eventually(look, seconds=90)
+
+
+def _tree(client: KazooClient, path: str) -> list[str]:
+    if not client.exists(path):
+        return []
+    return [path, *(node for child in client.get_children(path) for node in _tree(client, f"{path}/{child}"))]
 
 
 @pytest.fixture
@@ -145,13 +161,13 @@ def test_a_pause_takes_the_trust_and_maybe_the_session(brittle: ZooKeeper) -> No
         (node,) = brittle.nodes
 
         node.pause()
-        eventually(lambda: not member.coordinator.trusted(), seconds=30)
+        eventually(lambda: not member.coordinator.trusted(), seconds=90)
         with pytest.raises(CoordinatorUnavailable):
             member.commit(claim, place(1))
         node.resume()
         brittle.wait_until_up(0)
 
-        eventually(lambda: member.coordinator.trusted() or member.is_lost(), seconds=30)
+        eventually(lambda: member.coordinator.trusted() or member.is_lost(), seconds=90)
 
 
 def test_without_a_server_each_question_has_an_end(brittle: ZooKeeper) -> None:
@@ -161,7 +177,7 @@ def test_without_a_server_each_question_has_an_end(brittle: ZooKeeper) -> None:
         claim, coordinator = member.claim_one(ONE), member.coordinator
         (node,) = brittle.nodes
         node.kill()
-        eventually(lambda: not coordinator.trusted(), seconds=30)
+        eventually(lambda: not coordinator.trusted(), seconds=90)
         questions: list[Callable[[], object]] = [
             lambda: coordinator.join({}),
             lambda: coordinator.tell({}),
@@ -181,7 +197,7 @@ def test_without_a_server_each_question_has_an_end(brittle: ZooKeeper) -> None:
         with ThreadPoolExecutor(len(questions)) as threads:
             asked = [threads.submit(question) for question in questions]
             try:
-                eventually(lambda: all(one.done() for one in asked), seconds=30)
+                eventually(lambda: all(one.done() for one in asked), seconds=90)
             finally:
                 node.start()
         assert [type(one.exception()) for one in asked] == [CoordinatorUnavailable] * len(asked)
@@ -191,12 +207,12 @@ def test_a_member_ends_though_there_is_no_server(brittle: ZooKeeper) -> None:
     with ZooKeeperParty(brittle.hosts) as party:
         member = party.member()
         brittle.kill()
-        eventually(lambda: not member.coordinator.trusted(), seconds=30)
+        eventually(lambda: not member.coordinator.trusted(), seconds=90)
 
         with ThreadPoolExecutor(1) as threads:
             closing = threads.submit(member.coordinator.close)
             try:
-                eventually(closing.done, seconds=60)
+                eventually(closing.done, seconds=90)
             finally:
                 brittle.start()
 
@@ -206,6 +222,7 @@ def test_who_joins_again_because_no_answer_came_is_one_member(tmp_path: Path) ->
     with ZooKeeper(tmp_path / "zookeeper", proxied=True) as zookeeper, ZooKeeperParty(zookeeper.hosts) as party:
         (proxy,) = zookeeper.proxies
         outside, coordinator = party.coordinator(), party.make()
+        coordinator.begin({})  # the group's nodes are there
         create, session = coordinator._client.create_async, coordinator._session_now()
 
         def unanswered(*given: Any, **named: Any) -> Any:
@@ -254,17 +271,17 @@ def test_a_claim_whose_answer_was_lost_is_given_back_when_the_plan_has_it_no_mor
             return transaction()
 
         coordinator._client.transaction = unanswered
-        eventually(lambda: group.step() and proxy.lost(Way.BACK), seconds=30)
+        eventually(lambda: group.step() and proxy.lost(Way.BACK), seconds=90)
         coordinator._client.transaction = transaction
         proxy.heal()
         assert list(party.again(outside.owners)) == [ONE]
         assert list(group.held) == []
         subscribed.clear()
 
-        eventually(lambda: group.step() and group.name and not group.plan.partitions(), seconds=30)
+        eventually(lambda: group.step() and group.name and not group.plan.partitions(), seconds=90)
 
         assert coordinator._session_now() == session
-        eventually(lambda: group.step() and not party.again(outside.owners), seconds=30)
+        eventually(lambda: group.step() and not party.again(outside.owners), seconds=90)
 
 
 def test_what_is_released_is_free_though_its_offset_is_set_by_hand_meanwhile(party: ZooKeeperParty) -> None:
@@ -298,7 +315,7 @@ def test_killed_and_started_again_it_has_claims_plan_and_offsets(brittle: ZooKee
         node.start()
         brittle.wait_until_up(0)
 
-        eventually(member.coordinator.trusted, seconds=30)
+        eventually(member.coordinator.trusted, seconds=90)
         assert member.coordinator.plan() == Plan(1, {member.name: [ONE]})
         assert member.coordinator.owners() == {ONE: (member.name, claim.generation)}
         assert member.commit(claim, place(8))
@@ -317,8 +334,8 @@ def test_three_go_on_without_their_leader(tmp_path: Path) -> None:
 
         leader.kill()
 
-        assert eventually(lambda: commits(owner, claim, place(8)), seconds=30)
-        eventually(former.coordinator.trusted, seconds=30)
+        assert eventually(lambda: commits(owner, claim, place(8)), seconds=90)
+        eventually(former.coordinator.trusted, seconds=90)
         assert not commits(former, claims[ONE], place(1))
         assert party.coordinator().offsets() == {ONE: place(8)}
 

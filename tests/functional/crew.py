@@ -37,6 +37,9 @@ def fail(message, context):
     if message.text.startswith("bad") and not os.path.exists("mended"):
         raise ValueError("this one is bad\\nand has a second line")
 
+def refuse(message, context):
+    raise ValueError("refused")
+
 def exit(message, context):
     _note(context.attempt, message.text)
     if message.text == "exit":
@@ -57,12 +60,24 @@ def many(messages, context):
     for message in messages:
         note(message, context)
 
+def kill(message, context):
+    _note(context.attempt, message.text)
+    if message.text == "kill":
+        os.kill(os.getpid(), 9)
+    time.sleep(0.05)
+
+def alone(message):
+    _note(message.text)
+
+def lazy(message, context):
+    yield message
+
 def stop(message, context):
     if message.text == "stop":
         raise qdo.StopWorker
     note(message, context)
 """
-WAIT_SECONDS = 30
+WAIT_SECONDS = 90
 
 
 class Crew:
@@ -82,7 +97,10 @@ class Crew:
 
     def run(self, *arguments: str, module: str = "qdo.cli", **variables: str) -> Ended:
         """A command, to its end."""
-        return run_in(self.environment | variables, self.folder, *arguments, module=module)
+        runs_jobs = arguments[0] == "work" or module != "qdo.cli"
+        return run_in(
+            self.environment | variables, self.folder, *arguments, module=module, may_log_tracebacks=runs_jobs
+        )
 
     def work(self, job: str, queue: str, *options: str) -> Ended:
         """A worker that does what is there."""

@@ -77,7 +77,7 @@ def nodes_below(zookeeper: KazooClient, path: str) -> int:
     [
         ("shipped", 1500),
         ("delayed", 300),
-        pytest.param("shipped", 20_000, marks=[pytest.mark.long, pytest.mark.timeout(400)]),
+        pytest.param("shipped", 20_000, marks=[pytest.mark.long, pytest.mark.timeout(900)]),
     ],
     indirect=["server"],
 )
@@ -94,7 +94,7 @@ def test_small_queues_are_all_worked_on_though_a_worker_dies(
         workers = [
             crew.start("work", "jobs:note", "--queue", "u*", "--slots", "--session-seconds", "2") for _ in range(3)
         ]
-        eventually(lambda: len(crew.notes) > len(names) // 20, seconds=60)
+        eventually(lambda: len(crew.notes) > len(names) // 20, seconds=90)
         workers.pop().kill()
         for name in names[5::10]:
             client.append(name, f"{name} later")
@@ -148,7 +148,7 @@ def run(tmp_path: Path, make_client: Callable[[], Client]) -> Iterator[Callable[
     yield start
     for worker, thread in started:
         worker.stop(at_once=True)
-        thread.join(30)
+        thread.join(90)
 
 
 @pytest.fixture
@@ -190,7 +190,7 @@ def test_a_moment_never_passes_what_is_not_finished(
     def hangs(message: Message, context: Context) -> None:
         if context.queue == names[0]:
             begun.set()
-            go.wait(60)
+            go.wait(120)
 
     with make_client() as client:
         held = client.append(names[0], "held").id
@@ -219,7 +219,7 @@ def test_a_moment_that_runs_ahead_is_found(
     go = threading.Event()
     with make_client() as client:
         held = client.append(name, "held").id
-    first = run(lambda _message, _context: go.wait(60))
+    first = run(lambda _message, _context: go.wait(120))
     eventually(lambda: moment(outside, name) > held.ticks, seconds=WAIT_SECONDS)
 
     first.stop(at_once=True)
@@ -322,7 +322,7 @@ def test_who_takes_over_is_told_what_came_lately_and_waits_for_no_sweep(
     def hangs(message: Message, context: Context) -> None:
         if context.queue == left:
             begun.set()
-            go.wait(60)
+            go.wait(120)
 
     first = run(hangs)
     eventually(lambda: first._slots and first._slots._slots and first._slots.at_end(), seconds=WAIT_SECONDS)
@@ -398,7 +398,7 @@ def test_a_commit_that_was_overtaken_is_refused_and_the_queue_taken_over_anew(
     def job(message: Message, context: Context) -> None:
         texts.append(message.text)
         begun.set()
-        go.wait(60)
+        go.wait(120)
 
     worker = run(job)
     with make_client() as client:
@@ -423,7 +423,7 @@ def test_a_group_divides_slots_or_partitions_but_not_both(
     with pytest.raises(ConfigurationError, match="all of them work with --slots, or none"):
         other.run()
 
-    assert first.group.settled
+    eventually(lambda: first.group.settled, seconds=WAIT_SECONDS)  # a stall may have ended its session
 
 
 def test_slots_may_begin_at_the_end_and_whoever_comes_next_begins_there(
@@ -439,7 +439,7 @@ def test_slots_may_begin_at_the_end_and_whoever_comes_next_begins_there(
 
         def hangs(message: Message, context: Context) -> None:
             begun.set()
-            go.wait(60)
+            go.wait(120)
             seen(message, context)
 
         worker = run(hangs, from_end=True)
@@ -545,7 +545,7 @@ def test_what_is_looked_at_is_bounded_and_said_to_be(
 ) -> None:
     names = make_queues(make_client, 6)
     go = threading.Event()
-    worker = run(lambda _message, _context: go.wait(60))
+    worker = run(lambda _message, _context: go.wait(120))
     with make_client() as client:
         for name in names:
             client.append(name, "x")

@@ -90,6 +90,62 @@ def test_an_append_is_repeated_under_one_idempotency_key(client: Client, script:
     }
 
 
+@pytest.mark.parametrize(
+    "body", [{"a": 1, "b": {"c": 2}}, ["a", "b"], ("a", "b"), iter("ab"), 1, 1.5, None, io.BytesIO(b"x")]
+)
+def test_what_is_neither_text_nor_bytes_is_refused_before_it_is_sent(client: Client, script: Script, body: Any) -> None:
+    """The HTTP library makes a form of a dict, and a chunked body of whatever can be iterated."""
+    for call in (
+        lambda: client.append("q", body),
+        lambda: client.append("q", NewMessage(body)),
+        lambda: client.append_batch("q", ["good", body]),
+        lambda: client.put("q", HEX, body),
+    ):
+        with pytest.raises(InvalidParameter):
+            call()
+
+    assert script.asked == []
+
+
+@pytest.mark.parametrize("messages", ["text", b"bytes", bytearray(b"x"), {"a": 1}, NewMessage("one")])
+def test_one_message_is_no_batch(client: Client, script: Script, messages: Any) -> None:
+    """A text would be stored letter by letter, and a mapping key by key."""
+    with pytest.raises(InvalidParameter, match="is no list of messages"):
+        client.append_batch("q", messages)
+
+    assert script.asked == []
+
+
+@pytest.mark.parametrize("value", [{"a": 1, "b": {"c": "ü"}}, [], None, "text", 1.5])
+def test_a_json_value_is_stored_with_its_content_type(client: Client, script: Script, value: Any) -> None:
+    script.say(ADDED, ADDED)
+
+    client.append("q", json=value)
+    client.append_batch("q", (NewMessage.of_json(each, key="k") for each in [value]))
+
+    for asked in script.asked:
+        (entry,) = json.loads(asked.body)["messages"]
+        assert json.loads(entry["body"]) == value
+        assert entry["content_type"] == "application/json"
+
+
+@pytest.mark.parametrize("wrong", [{"json": float("nan")}, {"json": {1, 2}}, {"json": 1, "message": "x"}, {}])
+def test_a_value_without_a_form_in_json_is_refused(client: Client, script: Script, wrong: dict[str, Any]) -> None:
+    with pytest.raises(InvalidParameter):
+        client.append("q", **wrong)
+
+    assert script.asked == []
+
+
+def test_bytes_of_other_types_are_bytes(client: Client, script: Script) -> None:
+    script.say(ADDED, ADDED)
+
+    client.append("q", bytearray(b"a"))  # type: ignore[arg-type]
+    client.append("q", memoryview(b"b"))  # type: ignore[arg-type]
+
+    assert [asked.body for asked in script.asked] == [b"a", b"b"]
+
+
 def test_two_appends_have_two_keys(client: Client, script: Script) -> None:
     script.say(ADDED, ADDED)
 
@@ -326,6 +382,21 @@ def test_a_key_that_cannot_be_sent_is_refused(key: str) -> None:
 def test_headers_that_cannot_be_sent_are_refused(client: Client, script: Script, value: str) -> None:
     with pytest.raises(BadRequest, match="cannot be sent"):
         client.append("q", "hello", headers={"traceparent": value})
+    assert script.asked == []
+
+
+@pytest.mark.parametrize("given", [{"queues": []}, {"verbs": ()}, {"queues": [""]}, {"verbs": "read"}])
+def test_an_empty_restriction_of_a_token_is_refused_here(client: Client, script: Script, given: dict[str, Any]) -> None:
+    """In a form it could be taken for none."""
+    with pytest.raises(InvalidParameter, match=next(iter(given))):
+        client.new_token(**given)
+    assert script.asked == []
+
+
+def test_an_empty_principal_is_refused_here(client: Client, script: Script) -> None:
+    """It would clear the list."""
+    with pytest.raises(InvalidParameter, match="principals"):
+        client.update_queue("q", principals=[""])
     assert script.asked == []
 
 
@@ -610,6 +681,16 @@ def test_a_follower_ends_with_what_no_waiting_mends(client: Client, script: Scri
 
     with pytest.raises(error_classes()[code], match="because"):
         next(pages)
+
+
+def test_a_line_that_can_never_be_read_is_not_asked_for_for_ever(client: Client, script: Script) -> None:
+    poison = Say(200, lines(OPEN, came("a", "c1")).body + b"no line\n", {"Content-Type": "application/x-ndjson"})
+    script.say(*[poison] * 50)
+
+    with pytest.raises(BrokenStream, match="no line of a stream"):
+        list(client.follow("q"))
+
+    assert len(script.asked) == 5
 
 
 def test_what_is_no_stream_of_lines_is_not_followed(client: Client, script: Script) -> None:

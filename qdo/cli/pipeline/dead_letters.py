@@ -39,7 +39,7 @@ def dead_letters_command(
     from qdo.pipeline.jobs.messages import pattern_of, read_messages
 
     where = DeadLetters(dead_letters, "")
-    pattern = pattern_of([where.queue_for(queue) for queue in queues] or [where.queue_for("*")])
+    pattern = pattern_of([where.name_for(queue) for queue in queues] or [where.name_for("*")])
     ask(server)
     spark = place.session("dead-letters")
     results.check(spark)

@@ -10,8 +10,9 @@ import os
 import sys
 import threading
 from collections.abc import Callable
+from typing import NoReturn
 
-from qdo.cli.running import AT_SIGNAL, Apart, hearing
+from qdo.cli.running import AT_SIGNAL, Apart, Heard, hearing
 from queuey.cli.output import say
 
 _END_SECONDS = 10.0
@@ -24,25 +25,16 @@ def run_until_told(job: Callable[[], None], left: Callable[[], str]) -> None:
     :param left: the sentence about what a job that is ended leaves behind, and how to go on.
     :raises BaseException: whatever the job raised.
     """
-    told: list[int] = []
-    over = threading.Event()
-
-    def tell(number: int) -> None:
-        if told:
-            os._exit(AT_SIGNAL + number)
-        told.append(number)
-        over.set()
-
-    with hearing(tell):
-        run = Apart(job, "job", over)
-        run.wait()
-        if told:
-            _end(AT_SIGNAL + told[0], left)
+    with hearing() as heard:
+        run = Apart(job, "job", heard)
+        for number in run.signals():
+            _end(AT_SIGNAL + number, left, heard)
     run.check()
 
 
-def _end(code: int, left: Callable[[], str]) -> None:
-    """End the process, and Spark with it."""
+def _end(code: int, left: Callable[[], str], heard: Heard) -> NoReturn:
+    """End the process, and Spark with it; at another signal, without waiting for Spark."""
+    threading.Thread(target=_end_at_once, args=(heard,), daemon=True).start()
     from qdo.pipeline.jobs.session import end
 
     logging.disable()  # what py4j says of calls that have no answer any more
@@ -50,6 +42,13 @@ def _end(code: int, left: Callable[[], str]) -> None:
     say(_below_the_bar() + left())
     sys.stdout.flush()
     os._exit(code)
+
+
+def _end_at_once(heard: Heard) -> None:
+    """The job's own end says None, and is waited for no more."""
+    while (number := heard.get()) is None:
+        continue
+    os._exit(AT_SIGNAL + number)
 
 
 def _below_the_bar() -> str:

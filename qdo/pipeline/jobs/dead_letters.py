@@ -17,7 +17,7 @@ __all__ = ["COLUMNS", "DeadLetterReport", "dead_letters", "page"]
 
 READ = ("queue", "message_id", "timestamp", "body")
 """The columns of a queue of dead letters that the report stands on."""
-_LETTER = "queue string, partition int, message_id string, group string, attempts int, reason string, body string, encoding string"
+_STORY = "queue string, partition int, message_id string, group string, attempts int, reason string"
 _GROUP = ("queue", "dead_letters", "group", "error")
 COLUMNS = {
     "queue": "where the messages came from",
@@ -70,12 +70,16 @@ def dead_letters(messages: DataFrame, *, samples: int = 3) -> DeadLetterReport:
     """
     from pyspark.sql import functions as F  # noqa: N812 - as everybody calls them
 
+    text = F.col("body").cast("string")
+    line = F.substring_index(text, "\n", 1)
     read = messages.select(
         F.col("queue").alias("dead_letters"),
         F.col("message_id").alias("letter"),
         F.col("timestamp").alias("seen"),
-        F.from_json(F.col("body").cast("string"), _LETTER).alias("letter_of"),
-    ).select("dead_letters", "letter", "seen", "letter_of.*")
+        F.from_json(line, _STORY).alias("story"),
+        F.substring(text, F.length(line) + 2, F.lit(_BODY_CHARACTERS)).alias("beginning"),
+        F.is_valid_utf8(text).alias("is_text"),
+    ).select("dead_letters", "letter", "seen", "beginning", "is_text", "story.*")
     found = read.withColumn("error", _error_of(F.col("reason"))).persist()
     is_letter = F.col("queue").isNotNull() & F.col("reason").isNotNull() & F.col("group").isNotNull()
     letters = found.where(is_letter)
@@ -104,7 +108,7 @@ def _groups(letters: DataFrame, samples: int) -> DataFrame:
     from pyspark.sql import functions as F  # noqa: N812
 
     newest = Window.partitionBy(*_GROUP).orderBy(F.desc("seen"), F.desc("letter"))
-    text = F.when(F.col("encoding").isNull(), F.substring("body", 1, _BODY_CHARACTERS))
+    text = F.when(F.col("is_text"), F.col("beginning"))
     sample = F.struct("letter", "message_id", "attempts", "reason", text.alias("body"))
     ranked = letters.withColumn("place", F.row_number().over(newest)).withColumn("sample", sample)
     grouped = ranked.groupBy(*_GROUP).agg(

@@ -1,0 +1,340 @@
+"""Dead letters: every message that fails for good gets one, and no partition waits for what cannot be written."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import logging
+import threading
+from collections.abc import Callable
+from contextlib import closing
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from qdo import Client, Context, Message, NewMessage, RetryPolicy, Worker
+from qdo.assign import Partition
+from qdo.dead import CONTENT_TYPE, DeadLetter, DeadLetters, letters
+from qdo.hooks import ERROR_QUEUE, save_failed_message
+from qdo.job import Failed
+from qdo.legacy import as_dict
+from qdo.local import LocalCoordinator
+from queuey.errors import ConfigurationError, Forbidden, MessageNotFound
+from tests.functional.client import Server, new_name
+from tests.functional.servers import Door, eventually
+
+ONCE = RetryPolicy(attempts=1, most_seconds=0.1)
+MOST = 1 << 20
+"""A message's body at most, as the server under test is set."""
+
+
+@pytest.fixture
+def make_client(shipped_door: Door) -> Callable[[], Client]:
+    server = Server(shipped_door)
+    return lambda: Client(server.url, server.application, server.key)
+
+
+def fails(message: Message, context: Context) -> None:
+    if message.text != "good":
+        raise ValueError("no")
+
+
+def raises(message: Message, context: Context) -> None:
+    raise ValueError("no")
+
+
+def work(make_client: Callable[[], Client], folder: Path, job: Any, *queues: str, **more: Any) -> Worker:
+    """A worker that has done what is there."""
+    coordinator = LocalCoordinator("g", folder)
+    worker = Worker(job, list(queues), coordinator, make_client, retry=ONCE, exit_at_end=True, **more)
+    worker.run()
+    return worker
+
+
+def test_a_letter_that_is_there_already_is_written_whatever_the_job_says_now(
+    tmp_path: Path, make_client: Callable[[], Client]
+) -> None:
+    """The worker died between its letter and its commit; the next attempt fails with another text."""
+    name = new_name()
+    with make_client() as client:
+        client.create_queue(name)
+        client.append(name, "x")
+        (message,) = client.iterate(name)
+        DeadLetters("{queue}.dead", "default").write(client, Failed(name, [message], 5, ValueError("at 10:00:01")))
+
+        worker = work(make_client, tmp_path, raises, name)
+
+        ((_, letter),) = letters(client, f"{name}.dead")
+    assert (worker.counts.dead, worker.counts.held) == (1, 0)
+    assert letter.reason == "ValueError: at 10:00:01"
+
+
+@pytest.mark.parametrize(
+    "body",
+    [b"\xff" * 900_000, b'"' * 600_000, b"\x00" * (MOST - 20_000), b"\xff\n\x00 two lines\n"],
+    ids=["bytes", "quotes", "nearly the most", "line ends"],
+)
+def test_a_letter_has_the_body_byte_for_byte(tmp_path: Path, make_client: Callable[[], Client], body: bytes) -> None:
+    name = new_name()
+    with make_client() as client:
+        client.create_queue(name)
+        client.append(name, NewMessage(body, key="customer 7", content_type="image/png"))
+
+        worker = work(make_client, tmp_path, raises, name)
+
+        ((message, letter),) = letters(client, f"{name}.dead")
+    assert worker.counts.dead == 1
+    assert message.content_type == CONTENT_TYPE
+    assert letter.body == body
+    assert (letter.key, letter.content_type, letter.size) == ("customer 7", "image/png", len(body))
+
+
+def test_a_body_that_is_too_large_for_its_letter_is_retried_from_its_queue(
+    tmp_path: Path, make_client: Callable[[], Client]
+) -> None:
+    name, body = new_name(), b"\xff" * MOST
+    with make_client() as client:
+        client.create_queue(name)
+        sent = client.append(name, NewMessage(body, key="k"))
+
+        worker = work(make_client, tmp_path, raises, name)
+
+        ((message, letter),) = letters(client, f"{name}.dead")
+        assert (worker.counts.dead, letter.body, letter.size) == (1, None, MOST)
+        assert (letter.sha256, letter.message_id) == (hashlib.sha256(body).hexdigest(), sent.id.hex)
+        assert "ValueError: no" in letter.traceback
+
+        letter.retry(client, message, f"{name}.dead")
+        again = list(client.iterate(name))[-1]
+        client.delete(name, sent)
+        with pytest.raises(MessageNotFound):
+            letter.retry(client, message, f"{name}.dead")
+
+    assert (again.body, again.key) == (body, "k")
+
+
+def test_a_retry_keeps_the_key_and_repeats_nothing(tmp_path: Path, make_client: Callable[[], Client]) -> None:
+    name = new_name()
+    with make_client() as client:
+        client.create_queue(name, partitions=4)
+        sent = client.append(name, NewMessage("x", key="customer 7"))
+        work(make_client, tmp_path, raises, name)
+        ((message, letter),) = letters(client, f"{name}.dead")
+
+        for _ in range(2):
+            letter.retry(client, message, f"{name}.dead")
+
+        first, again = client.iterate(name)
+    assert (first.key, again.key) == ("customer 7", "customer 7")
+    assert (first.partition, again.partition) == (sent.partition, sent.partition)
+
+
+def test_messages_of_one_id_in_two_queues_have_two_letters(tmp_path: Path, make_client: Callable[[], Client]) -> None:
+    """They share a queue for their letters, and the group's name is as long as one may be."""
+    names, kept = [new_name(), new_name()], new_name()
+    with make_client() as client:
+        client.create_queue(names[0])
+        client.create_queue(names[1])
+        sent = client.append(names[0], "x")
+        client.put(names[1], f"1:{sent.id.hex}", "y")
+
+        for group in ("g" * 99 + "1", "g" * 99 + "2"):
+            work(make_client, tmp_path / group, raises, *names, dead_letters=kept, group=group)
+
+        found = sorted((letter.queue, letter.group) for _, letter in letters(client, kept))
+    assert len(set(found)) == 4
+    assert len({letter_key(queue, sent.id.hex, group) for queue, group in found}) == 4
+
+
+def letter_key(queue: str, message_id: str, group: str) -> str:
+    return DeadLetter(queue, 1, message_id, group, 1, "", 1, "").idempotency_key
+
+
+def test_what_the_server_refuses_for_good_holds_its_partition_and_says_so(
+    tmp_path: Path, make_client: Callable[[], Client], caplog: pytest.LogCaptureFixture
+) -> None:
+    name, told = new_name(), list[str]()
+    with make_client() as client:
+        client.create_queue(name, partitions=2)
+        client.append_batch(name, [NewMessage(text, partition=1) for text in ("bad", "good", "good")])
+
+    def refuse(failed: Failed, value: Any) -> None:
+        told.append(failed.messages[0].text)
+        raise Forbidden("append is not among the verbs of this token")
+
+    with closing(LocalCoordinator("g", tmp_path)) as outside:
+        worker = Worker(
+            fails,
+            [name],
+            LocalCoordinator("g", tmp_path),
+            make_client,
+            retry=ONCE,
+            on_failure=refuse,
+            commit_seconds=0.05,
+        )
+        thread = threading.Thread(target=worker.run)
+        thread.start()
+        eventually(lambda: any(member.about.get("troubles") for member in outside.members()))
+        (member,) = outside.members()
+        with make_client() as client:
+            client.append(name, NewMessage("good", partition=2))
+        eventually(lambda: worker.counts.done == 1)
+        worker.stop()
+        thread.join()
+
+        assert outside.offsets().get(Partition(name, 1)) is None
+
+    assert told == ["bad"]
+    (trouble,) = member.about["troubles"]
+    assert (trouble["queue"], trouble["partition"]) == (name, 1)
+    assert "Forbidden: append is not among the verbs" in trouble["why"]
+    assert f"{name}:1 stands still" in caplog.text
+    assert "restart the worker, or pass the message over with 'qdo offsets set'" in caplog.text
+
+
+def test_a_partition_that_is_held_does_not_keep_a_worker_from_its_end(
+    tmp_path: Path, make_client: Callable[[], Client]
+) -> None:
+    """Nor does it take the room for messages of others: they are larger than that together."""
+    name = new_name()
+    with make_client() as client:
+        client.create_queue(name, partitions=2)
+        client.append(name, NewMessage("bad", partition=1))
+        for partition in (1, 2):
+            client.append_batch(name, [NewMessage("x" * 1000, partition=partition) for _ in range(40)])
+
+    def job(message: Message, context: Context) -> None:
+        if message.text == "bad":
+            raise ValueError("no")
+
+    def refuse(failed: Failed, value: Any) -> None:
+        raise Forbidden
+
+    worker = work(make_client, tmp_path, job, name, on_failure=refuse, prefetch_messages=20, prefetch_bytes=10_000)
+
+    assert (worker.counts.done, worker.counts.dead, worker.counts.held) == (40, 0, 1)
+
+
+def test_a_partition_that_stands_still_goes_on_when_its_queue_is_made_anew(
+    tmp_path: Path, make_client: Callable[[], Client]
+) -> None:
+    name, done = new_name(), list[str]()
+    with make_client() as client:
+        client.create_queue(name)
+        client.append(name, "bad")
+
+    def job(message: Message, context: Context) -> None:
+        if message.text == "bad":
+            raise ValueError("no")
+        done.append(message.text)
+
+    def refuse(failed: Failed, value: Any) -> None:
+        raise Forbidden
+
+    coordinator = LocalCoordinator("g", tmp_path)
+    worker = Worker(job, [name], coordinator, make_client, retry=ONCE, on_failure=refuse, commit_seconds=0.05)
+    thread = threading.Thread(target=worker.run)
+    thread.start()
+    try:
+        eventually(lambda: worker.counts.held)
+        with make_client() as client:
+            client.delete_queue(name)
+            client.create_queue(name)
+            client.append(name, "of the new queue")
+        eventually(lambda: done)
+        assert worker.troubles() == []
+    finally:
+        worker.stop()
+        thread.join()
+
+    assert done == ["of the new queue"]
+
+
+@pytest.mark.parametrize("names", [["q" * 46], ["ok", "q" * 46]])
+def test_a_queue_whose_dead_letters_have_no_name_is_refused_at_start(
+    tmp_path: Path, make_client: Callable[[], Client], names: list[str]
+) -> None:
+    with pytest.raises(ConfigurationError, match="name another queue with --dead-letters NAME"):
+        Worker(raises, names, LocalCoordinator("g", tmp_path), make_client)
+
+
+def test_a_pattern_leaves_out_a_queue_whose_dead_letters_have_no_name(
+    tmp_path: Path, make_client: Callable[[], Client]
+) -> None:
+    prefix = new_name()
+    long = prefix.ljust(47, "x")
+    with make_client() as client:
+        for name in (prefix, long):
+            client.create_queue(name)
+            client.append(name, "good")
+
+    worker = work(make_client, tmp_path, fails, f"{prefix}*")
+
+    assert worker.counts.done == 1
+    (trouble,) = worker.troubles()
+    assert trouble["queue"] == long
+    assert "name another queue with --dead-letters NAME" in trouble["why"]
+
+
+def test_an_error_that_cannot_say_what_it_is_becomes_a_letter(
+    tmp_path: Path, make_client: Callable[[], Client], caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.CRITICAL, "qdo.worker")  # not every runner of tests passes a lone surrogate on
+
+    class Silent(Exception):
+        def __str__(self) -> str:
+            raise RuntimeError
+
+    name, errors = new_name(), [Silent(), ValueError("\udcff is no character"), ValueError("x" * 3_000_000)]
+    with make_client() as client:
+        client.create_queue(name)
+        client.append_batch(name, ["0", "1", "2"])
+
+    def job(message: Message, context: Context) -> None:
+        raise errors[int(message.text)]
+
+    worker = work(make_client, tmp_path, job, name)
+
+    with make_client() as client:
+        reasons = [letter.reason for _, letter in letters(client, f"{name}.dead")]
+    assert worker.counts.dead == 3
+    assert reasons[:2] == ["Silent: its text cannot be made", r"ValueError: \udcff is no character"]
+    assert len(reasons[2]) < 1000
+
+
+def test_a_failed_job_shows_where_it_failed(
+    tmp_path: Path, make_client: Callable[[], Client], caplog: pytest.LogCaptureFixture
+) -> None:
+    name = new_name()
+    with make_client() as client:
+        client.create_queue(name)
+        client.append(name, "x")
+
+    def divide(message: Message, context: Context) -> float:
+        return 1 / len(message.text[1:])
+
+    work(make_client, tmp_path, divide, name)
+
+    with make_client() as client:
+        ((_, letter),) = letters(client, f"{name}.dead")
+    assert "return 1 / len(message.text[1:])" in letter.traceback
+    assert letter.traceback.endswith("ZeroDivisionError: division by zero")
+    assert "worker.py" not in letter.traceback
+    assert "return 1 / len(message.text[1:])" in caplog.text
+
+
+def test_the_hook_of_2012_saves_a_message_that_is_too_large_without_its_body(make_client: Callable[[], Client]) -> None:
+    name = new_name()
+    with make_client() as client:
+        client.create_queue(name)
+        client.create_queue(ERROR_QUEUE)
+        client.append(name, b"\xff" * 900_000)
+        (message,) = client.iterate(name)
+
+        for _ in range(2):
+            save_failed_message(as_dict(message), None, f"{name}-1", ValueError("no"), client)
+
+        told = [json.loads(saved.text) for saved in client.iterate(ERROR_QUEUE)]
+    (entry,) = [each for each in told if each["queue"] == f"{name}-1"]
+    assert (entry["message_id"], "body" in entry) == (message.id.hex, False)
