@@ -16,6 +16,7 @@ from decimal import Decimal
 import pytest
 import requests
 from prometheus_client.parser import text_string_to_metric_families
+from pyspark.logger import PySparkLogger
 from pyspark.sql import SparkSession
 
 import qdo.pipeline
@@ -29,10 +30,13 @@ from tests.services.fixtures import Keyspaces, Reached
 APPLICATION = "queuey"
 KEY = APPLICATIONS[APPLICATION][0]
 MASTER = "local[2,4]"
-SHOWN_SECONDS = 30
+SHOWN_SECONDS = 90
 """A deadline: a message is shown after the read delay, unless the machine is slow."""
 BEHIND = "write_budget_ms = 500\nclock_error_ms = 200\nread_delay_ms = 900\ncache_ms = 100\n"
 """Lines of ``[cassandra]``: every promise as with the usual delay of two seconds, and less to wait for."""
+
+# PySpark's loggers give each handler a JSON format, pytest's handler for all later tests among them.
+del PySparkLogger.addHandler
 
 on_both_stores = pytest.mark.parametrize("door", ["embedded", "cassandra"], indirect=True)
 """For what may differ with the store: how it counts and cuts spans, what expires, how far readers stay behind the clock."""
@@ -130,6 +134,6 @@ def fill(client: Client, *, partitions: int = 2, messages: int = 10, size: int =
 
 def counted(door: Door, name: str, **labels: str) -> float:
     """A server's metric, summed over all labels but these."""
-    text = requests.get(f"{door.url}/metrics", timeout=10).text
+    text = requests.get(f"{door.url}/metrics", timeout=60).text
     samples = [sample for family in text_string_to_metric_families(text) for sample in family.samples]
     return sum(each.value for each in samples if each.name == name and labels.items() <= each.labels.items())

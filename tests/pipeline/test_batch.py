@@ -215,7 +215,7 @@ def test_workers_that_are_killed_while_they_read_are_replaced(spark: SparkSessio
     before = sent()
 
     def kill() -> None:
-        eventually(lambda: sent() > before, seconds=60)  # and it takes seconds to arrive
+        eventually(lambda: sent() > before, seconds=90)  # and it takes seconds to arrive
         for pid in python_workers():
             with suppress(ProcessLookupError):
                 os.kill(pid, signal.SIGKILL)

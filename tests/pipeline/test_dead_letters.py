@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 import shlex
 from collections.abc import Iterator
@@ -25,7 +26,8 @@ T0 = datetime(2026, 11, 21, 10, 0)  # noqa: DTZ001 - Spark gives UTC without say
 
 
 def letter(queue: str, reason: str, *, group: str = "mail", attempts: int = 3, body: bytes = b"body") -> bytes:
-    return json.dumps(DeadLetter(queue, 1, f"{attempts:032x}", group, attempts, reason, body).to_wire()).encode()
+    size, digest = len(body), hashlib.sha256(body).hexdigest()
+    return DeadLetter(queue, 1, f"{attempts:032x}", group, attempts, reason, size, digest, body=body).to_body()
 
 
 @pytest.fixture(scope="module")

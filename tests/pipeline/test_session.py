@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import os
 import subprocess
 import sys
@@ -12,6 +13,7 @@ import pytest
 from click.testing import CliRunner
 from hypothesis import given
 from hypothesis import strategies as st
+from pyspark.logger import PySparkLogger
 from pyspark.sql import SparkSession
 
 from qdo.cli import main
@@ -164,6 +166,14 @@ def test_no_server_and_a_wrong_key_are_told_before_spark_starts(
 
     assert (unreachable.exit_code, "no server answers" in unreachable.stderr) == (5, True)
     assert stranger.exit_code == 4
+
+
+def test_a_logger_of_sparks_changes_no_line_of_later_tests(caplog: pytest.LogCaptureFixture) -> None:
+    logger = PySparkLogger.getLogger("a logger of Spark's")
+    logger.addHandler(caplog.handler)
+    logger.removeHandler(caplog.handler)
+    logging.getLogger("a logger of ours").warning("plain")
+    assert caplog.text.endswith("plain\n")
 
 
 def test_an_error_of_ours_comes_out_of_a_task_as_itself(spark: SparkSession) -> None:

@@ -111,12 +111,12 @@ def test_a_queue_that_grows_and_one_that_comes_are_read_from_their_beginning(
     drain = Drain(spark, door, tmp_path, subscribePattern=rf"{stem}\..*")
     query = drain.start(processingTime="200 milliseconds")
     try:
-        eventually(lambda: sum(p["numInputRows"] for p in query.recentProgress) == 1, seconds=60)
+        eventually(lambda: sum(p["numInputRows"] for p in query.recentProgress) == 1, seconds=90)
         client.update_queue(f"{stem}.a", partitions=3)
         client.append(f"{stem}.a", NewMessage("grown", partition=3))
         client.create_queue(f"{stem}.b", partitions=2)
         client.append(f"{stem}.b", NewMessage("new", partition=2))
-        eventually(lambda: sum(p["numInputRows"] for p in query.recentProgress) == 3, seconds=60)
+        eventually(lambda: sum(p["numInputRows"] for p in query.recentProgress) == 3, seconds=90)
     finally:
         query.stop()
 
@@ -124,7 +124,7 @@ def test_a_queue_that_grows_and_one_that_comes_are_read_from_their_beginning(
 
 
 def progress(query: StreamingQuery) -> Any:
-    return eventually(lambda: query.lastProgress, seconds=60)
+    return eventually(lambda: query.lastProgress, seconds=90)
 
 
 def test_nothing_new_makes_no_batch(spark: SparkSession, door: Door, client: Client, tmp_path: Path) -> None:
@@ -463,7 +463,7 @@ def test_a_span_whose_end_has_expired_is_told(door: Door, client: Client) -> Non
 
     end = eventually(ended, seconds=120)
     assert end is not None
-    eventually(lambda: not list(client.iterate(queue)), seconds=20)
+    eventually(lambda: not list(client.iterate(queue)), seconds=90)
 
     with pytest.raises(DataLost, match="expired or were deleted"):
         Stream(door, subscribe=queue).read(start, end)

@@ -17,13 +17,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
-from pyspark.sql.functions import col, lit
+from pyspark.sql.functions import col, lit, lpad
 
 from qdo.client import Client
 from qdo.pipeline.sink import Chunks
 from queuey.ids import TICKS_PER_SECOND
 from tests.functional import servers
 from tests.functional.client import new_name
+from tests.functional.raw import begin_upload
 from tests.functional.servers import Door
 from tests.pipeline.conftest import APPLICATION, KEY, counted, fill, on_both_stores, settle
 
@@ -155,26 +156,30 @@ HELD_SECONDS = 6.0
 
 @pytest.fixture(scope="module")
 def narrow_door(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Door]:
-    """A server for one request at a time, on sixteen connections."""
-    settings = "connections = 16\n\n[limits]\nmax_in_flight = 1\n"
+    """A server for one large request at a time, on sixteen connections."""
+    settings = "connections = 16\n\n[limits]\nmax_in_flight_mb = 1\n"
     with servers.shipped(tmp_path_factory.mktemp("narrow"), settings=settings, name="narrow") as door:
         yield door
 
 
 @pytest.mark.parametrize("limit", ["in_flight", "connections"])
 def test_a_server_without_room_is_waited_for(spark: SparkSession, narrow_door: Door, limit: str) -> None:
-    """It answers 429 where a request is under way that takes its time, 503 where all connections are taken."""
+    """It answers 429 where an upload holds all the bytes there are, 503 where all connections are taken."""
     with Client(narrow_door.url, APPLICATION, KEY) as client:
         queue = made(client)
     before = counted(narrow_door, "queuey_throttled_total", limit=limit)
-    held = [socket.create_connection(("127.0.0.1", narrow_door.port)) for _ in range(1 if limit == "in_flight" else 16)]
     if limit == "in_flight":
-        held[0].sendall(f"POST /v1/{APPLICATION}/{queue} HTTP/1.1\r\nHost: q\r\nContent-Length: 9\r\n".encode())
-        held[0].sendall(f"Authorization: Application {KEY}\r\n\r\nhello".encode())
+        held = [begin_upload(narrow_door.port, f"/v1/{APPLICATION}/{queue}", KEY, b"x" * ((1 << 20) - 1))]
+    else:
+        held = [socket.create_connection(("127.0.0.1", narrow_door.port)) for _ in range(16)]
     ending = threading.Timer(HELD_SECONDS, close_all, [held])
     ending.start()
     try:
-        write(spark.range(0, 4_000, 1, 2).select(col("id").cast("string").alias("body")), narrow_door, queue=queue)
+        write(
+            spark.range(0, 4_000, 1, 2).select(lpad(col("id").cast("string"), 100, "0").alias("body")),
+            narrow_door,
+            queue=queue,
+        )
     finally:
         ending.join()
 
