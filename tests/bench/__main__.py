@@ -6,6 +6,7 @@ import sys
 import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any, TypeVar, get_args
@@ -20,14 +21,18 @@ from tests.bench import (
     inside,
     live,
     memory,
+    overload,
     queues,
     reads,
+    scrub,
     segments,
     spark,
     stored,
     traps,
     users,
+    versions,
     workers,
+    worst,
 )
 from tests.bench import report as delivery_report
 from tests.bench.measure import BenchFailed
@@ -43,11 +48,13 @@ Topics = dict[str, Callable[[Plan], Iterator[Row]]]
 
 TOPICS: Topics = {
     "append": appends.single,
+    "keyed": appends.keyed,
     "forgotten": appends.forgotten,
     "batch": appends.hundreds,
     "read": reads.json_pages,
     "arrow": reads.arrow,
     "segments": segments.measure,
+    "scrub": scrub.measure,
     "arrival": arrival.measure,
     "live": live.measure,
     "queues": queues.measure,
@@ -55,6 +62,8 @@ TOPICS: Topics = {
     "stored": stored.measure,
     "identity": identity.measure,
     "memory": memory.measure,
+    "worst": worst.measure,
+    "overload": overload.measure,
     "workers": workers.measure,
     "groups": groups.measure,
     "report": delivery_report.measure,
@@ -153,6 +162,7 @@ def bench(
         python -m tests.bench --quick --seconds 2 --rounds 3      first impressions, five minutes
         python -m tests.bench --only append --only batch
         python -m tests.bench --out table.md                      everything, some twenty minutes
+        python -m tests.bench against HEAD~1                      this tree beside another commit
         python -m tests.bench profile append                      where the time goes
         python -m tests.bench --backend cassandra                 on nodes of its own, some twenty minutes
         python -m tests.bench pipeline                            the pipeline on Spark, beside Kafka
@@ -229,6 +239,31 @@ def pipeline(
         )
         with spark.staged(plan) as stage:
             run({name: spark.TOPICS[name] for name in only or spark.TOPICS}, stage, conditions, out)
+
+
+@bench.command()
+@click.argument("revision")
+@click.option("--seconds", default=4.0, show_default=True, help="Of each measurement.")
+@click.option("--rounds", default=5, show_default=True, help="How often both are measured in turn.")
+@_out
+@_quick
+@_folder
+def against(revision: str, seconds: float, rounds: int, out: Path | None, quick: bool, folder: str) -> None:
+    """Whether this tree is as fast as the commit REVISION of it.
+
+    The server of each runs on this environment, and both are asked the same in turn; a ratio over 1 means that
+    this tree is faster, or needs less memory.
+
+    \b
+        python -m tests.bench against HEAD~1
+        python -m tests.bench against --quick --seconds 2 --rounds 3 main      two minutes
+    """
+    with planned(folder, seconds, rounds, quick=quick) as plan:
+        conditions = (
+            f"{time.strftime('%Y-%m-%d')}: {machine(plan.folder)}. {seconds:g} s a measurement, {rounds} rounds. "
+            f"Baseline: {revision}."
+        )
+        run({"against": partial(versions.measure, revision=revision)}, plan, conditions, out)
 
 
 @bench.command()

@@ -95,7 +95,7 @@ def measure(plan: Plan) -> Iterator[Row]:
     """200 appends a second, one reader that never rests."""
     with queuey(plan.fresh("arrival")) as server:
         server.create(QUEUE)
-        took, asked = _follow_a_writer(server, round(RATE * plan.seconds * plan.rounds))
+        took, asked = follow_a_writer(server, round(RATE * plan.seconds * plan.rounds))
     yield times(
         f"append to arrival at a reader that asks again and again, {RATE} appends/s",
         took,
@@ -105,7 +105,8 @@ def measure(plan: Plan) -> Iterator[Row]:
     )
 
 
-def _follow_a_writer(server: Server, count: int) -> tuple[list[float], int]:
+def follow_a_writer(server: Server, count: int) -> tuple[list[float], int]:
+    """As :func:`follow`, of a queue that is empty so far, beside a writer of its own."""
     port = int(server.url.rpartition(":")[2])
     command = [sys.executable, "-m", "tests.bench.arrival", str(port), str(count)]
     with subprocess.Popen(command, cwd=ROOT) as writer:

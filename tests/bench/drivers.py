@@ -169,6 +169,13 @@ def append_one(queue: str) -> str:
     return request("POST", path, BODY, Content_Type="application/x-www-form-urlencoded", X_TTL=str(TTL_SECONDS))
 
 
+def append_keyed(queue: str) -> str:
+    """As :func:`append_one`, with an idempotency key that ends with :data:`NUMBER`; our client sends one of 32 characters."""
+    path, form = f"/v1/{APPLICATION}/{queue}", "application/x-www-form-urlencoded"
+    key = NUMBER.rjust(32, "k")
+    return request("POST", path, BODY, Content_Type=form, X_TTL=str(TTL_SECONDS), Idempotency_Key=key)
+
+
 def append_batch(queue: str) -> str:
     """A hundred messages of 256 bytes, each with a TTL."""
     body = json.dumps({"messages": [{"body": BODY, "ttl": TTL_SECONDS}] * BATCH})

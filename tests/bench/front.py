@@ -1,7 +1,8 @@
 """The least that could answer: a server's process without Queuey in it.
 
 ``python -m tests.bench.front rsgi`` is granian with its own interface, RSGI: it reads each request's body,
-looks at the headers an append has, and gives an append's answer; it checks nobody and stores nothing.
+looks at the headers an append has, and gives an append's answer; it checks nobody and stores nothing. ``asgi`` is the same
+on uvicorn, with uvloop and httptools.
 ``own`` is the shipped server's front, which does the same behind its connections. ``forgetful`` is the shipped server
 with all that it asks and looks at, but for a store: what it appends it forgets.
 """
@@ -11,7 +12,8 @@ from __future__ import annotations
 import asyncio
 import socket
 import sys
-from collections.abc import Mapping
+from collections.abc import Callable, Coroutine, Mapping
+from functools import partial
 from itertools import count
 from time import time_ns
 from typing import Any
@@ -50,6 +52,24 @@ class RsgiFront:
             protocol.response_empty(400, [])
         else:
             protocol.response_bytes(201, _JSON, _placed())
+
+
+async def _asgi_front(scope: Any, receive: Any, send: Any) -> None:
+    """One ASGI application, which serves one request."""
+    headers = {name.decode(): value.decode() for name, value in scope["headers"]}
+    body, more = b"", True
+    while more:
+        event = await receive()
+        body, more = body + event.get("body", b""), event.get("more_body", False)
+    status, answer = 200, b""
+    if _is_append(scope["method"], scope["path"], headers):
+        whole = len(body) == int(headers.get("content-length", "0"))
+        status, answer = (201, _placed()) if whole else (400, b"")
+    length = (b"content-length", b"%d" % len(answer))
+    await send(
+        {"type": "http.response.start", "status": status, "headers": [(b"content-type", b"application/json"), length]}
+    )
+    await send({"type": "http.response.body", "body": answer})
 
 
 class FrontDesk(Desk):
@@ -99,6 +119,25 @@ async def _rsgi(listener: socket.socket) -> None:
     await server.serve()
 
 
+async def _asgi(listener: socket.socket) -> None:
+    import uvicorn
+
+    settings = uvicorn.Config(
+        _asgi_front,
+        loop="uvloop",
+        http="httptools",
+        ws="none",
+        lifespan="off",
+        backlog=BACKLOG,
+        access_log=False,
+        log_config=None,
+        h11_max_incomplete_event_size=MAX_HEADER_BYTES,
+    )
+    listener.listen(BACKLOG)
+    print(f"http://127.0.0.1:{listener.getsockname()[1]}", flush=True)
+    await uvicorn.Server(settings).serve(sockets=[listener])
+
+
 def _forget(service: Service) -> None:
     """From here on an append draws its ids, and that is all."""
     ids = IdGenerator(service.clock)
@@ -109,7 +148,7 @@ def _forget(service: Service) -> None:
     service.log.append = append  # type: ignore[method-assign]
 
 
-async def _own(listener: socket.socket, *, forgetful: bool) -> None:
+async def _own(listener: socket.socket, *, forgetful: bool = False) -> None:
     service = Service.open(load_settings(None, {}, {"storage_backend": "memory"}))
     if forgetful:
         run(service.start(KEY))
@@ -125,7 +164,13 @@ def main() -> None:
     listener = socket.socket()
     listener.bind(("127.0.0.1", 0))
     name = sys.argv[1]
-    uvloop.run(_rsgi(listener) if name == "rsgi" else _own(listener, forgetful=name == "forgetful"))
+    fronts: dict[str, Callable[[socket.socket], Coroutine[Any, Any, None]]] = {
+        "rsgi": _rsgi,
+        "asgi": _asgi,
+        "own": _own,
+        "forgetful": partial(_own, forgetful=True),
+    }
+    uvloop.run(fronts[name](listener))
 
 
 if __name__ == "__main__":

@@ -88,27 +88,34 @@ class Server:
 
 @contextmanager
 def queuey(
-    folder: Path, variables: Mapping[str, str] = MappingProxyType({}), *, program: Sequence[str] = PYTHON
+    folder: Path,
+    variables: Mapping[str, str] = MappingProxyType({}),
+    *,
+    program: Sequence[str] = PYTHON,
+    root: Path = ROOT,
 ) -> Iterator[Server]:
     """``queuey serve`` with nothing but its defaults: authentication, metrics and FULL are on.
 
     :param variables: what leads it to another store.
     :param program: what runs it.
+    :param root: the tree that it is run from.
     """
     command = ["-m", "queuey.cli", "serve", "--port", "0", "--data", str(folder)]
-    with _running(command, folder, {"QUEUEY_KEY": KEY, **variables}, program) as server:
+    with _running(command, folder, {"QUEUEY_KEY": KEY, **variables}, program, root) as server:
         yield server
 
 
 @contextmanager
-def twins(one: Path, other: Path) -> Iterator[tuple[Server, Server]]:
+def twins(one: Path, other: Path, *, root: Path = ROOT) -> Iterator[tuple[Server, Server]]:
     """Two servers to be compared with each other.
 
     Where their memory lies and how their strings are hashed is not left to chance: by that alone two processes of one
     program differ by up to a fifth, as long as they live.
+
+    :param root: the tree that the first one is run from.
     """
     alike, seed = ("setarch", "-R", *PYTHON), {"PYTHONHASHSEED": "0"}
-    with queuey(one, seed, program=alike) as first, queuey(other, seed, program=alike) as second:
+    with queuey(one, seed, program=alike, root=root) as first, queuey(other, seed, program=alike) as second:
         yield first, second
 
 
@@ -132,7 +139,11 @@ def pyramid(folder: Path, threads: int) -> Iterator[Server]:
 
 @contextmanager
 def _running(
-    command: Sequence[str], folder: Path, variables: Mapping[str, str], program: Sequence[str] = PYTHON
+    command: Sequence[str],
+    folder: Path,
+    variables: Mapping[str, str],
+    program: Sequence[str] = PYTHON,
+    root: Path = ROOT,
 ) -> Iterator[Server]:
     outside = {name: value for name, value in os.environ.items() if not name.startswith("QUEUEY_")}
     folder.mkdir(exist_ok=True)
@@ -140,7 +151,7 @@ def _running(
         began = time.perf_counter()
         process = subprocess.Popen(
             [*program, *command],
-            cwd=ROOT,
+            cwd=root,
             stdout=said,
             stderr=subprocess.STDOUT,
             stdin=subprocess.DEVNULL,

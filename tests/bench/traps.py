@@ -107,18 +107,19 @@ def threads(plan: Plan) -> Iterator[Row]:
 
 
 def parser(plan: Plan) -> Iterator[Row]:
-    """The shipped server's front, whose parser runs on the loop, beside granian's, which runs in a thread of its own."""
+    """The shipped server's front, whose parser runs on the loop, beside granian's, which runs in a thread of its own, and uvicorn's."""
     script = in_turn([append_one(QUEUE)])
-    with front("rsgi") as other, front("own") as ours:
-        for connections in (1, CONNECTIONS):
-            below, above = alternate(
-                partial(lambda count: drive(other, script, count, plan.seconds).rate, connections),
-                partial(lambda count: drive(ours, script, count, plan.seconds).rate, connections),
-                plan.rounds,
-            )
-            yield Row(
-                f"the shipped server's front with nothing behind it, {connections} connection{'s'[: connections - 1]}",
-                f"{number(median(below))} answers/s by granian",
-                f"{number(median(above))} answers/s",
-                ratios(above, below),
-            )
+    for name, interface in (("granian", "rsgi"), ("uvicorn", "asgi")):
+        with front(interface) as other, front("own") as ours:
+            for connections in (1, CONNECTIONS):
+                below, above = alternate(
+                    partial(lambda server, count: drive(server, script, count, plan.seconds).rate, other, connections),
+                    partial(lambda server, count: drive(server, script, count, plan.seconds).rate, ours, connections),
+                    plan.rounds,
+                )
+                yield Row(
+                    f"the shipped server's front with nothing behind it, {connections} connection{'s'[: connections - 1]}",
+                    f"{number(median(below))} answers/s by {name}",
+                    f"{number(median(above))} answers/s",
+                    ratios(above, below),
+                )
