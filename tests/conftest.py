@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import random
+import signal
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -14,7 +15,7 @@ from xdist.scheduler import LoadScopeScheduling
 from qdo.measure import report_line
 from tests.services.java import BRIEF
 
-pytest_plugins = ["tests.services.fixtures"]
+pytest_plugins = ["tests.alone", "tests.unskipped", "tests.services.fixtures"]
 
 Figures = Callable[..., None]
 """Called with a guarantee and its figures; the line is printed when the run is over, also if the test fails."""
@@ -42,6 +43,10 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 
 def pytest_configure(config: pytest.Config) -> None:
+    # A script's job in the background begins with Ctrl-C ignored, and so would every command that a test starts.
+    for number, handler in ((signal.SIGINT, signal.default_int_handler), (signal.SIGQUIT, signal.SIG_DFL)):
+        if signal.getsignal(number) is signal.SIG_IGN:
+            signal.signal(number, handler)
     # How long an example takes is no property of the code.
     settings.register_profile("queuey", deadline=None)
     settings.load_profile("queuey")

@@ -19,7 +19,20 @@ SHIPPED_PACKAGES = ("queuey", "qdo", "pyspark_queuey")
 PACKAGES = (*SHIPPED_PACKAGES, "examples")
 LEAVES = tuple(
     f"queuey.{name}"
-    for name in ("errors", "ids", "clock", "ini", "issuers", "model", "old_ini", "promise", "setting", "settings")
+    for name in (
+        "errors",
+        "ids",
+        "clock",
+        "file_system",
+        "ini",
+        "issuers",
+        "model",
+        "old_ini",
+        "promise",
+        "setting",
+        "settings",
+        "tracebacks",
+    )
 )
 
 
@@ -41,19 +54,17 @@ LAYERS = {
     "queuey.wsgi": Layer(ours=("queuey", "queuey.settings")),
     "queuey.storage": Layer(ours=LEAVES, others=("apsw", "cassandra", "google_crc32c")),
     "queuey.storage.contract": Layer(ours=(*LEAVES, "queuey.storage"), others=("hypothesis", "pytest")),
-    "queuey.logs": Layer(others=("orjson",)),
+    "queuey.logs": Layer(ours=("queuey.tracebacks",), others=("orjson",)),
     "queuey.monitor": Layer(ours=("queuey",), others=("prometheus_client",)),
     "queuey.service": Layer(
         ours=(*LEAVES, "queuey.storage", "queuey.storage.open", "queuey.security.", "queuey.monitor"),
         others=("google_crc32c",),
         not_standard=("asyncio",),
     ),
-    "queuey.security": Layer(
-        ours=LEAVES, others=("browserid", "cryptography", "jwt", "urllib3"), not_standard=("asyncio",)
-    ),
+    "queuey.security": Layer(ours=LEAVES, others=("cryptography", "jwt", "urllib3"), not_standard=("asyncio",)),
     "queuey.api": Layer(
         ours=(*LEAVES, "queuey", "queuey.service.", "queuey.security."),
-        others=("google_crc32c", "numpy", "orjson", "pyarrow"),
+        others=("google_crc32c", "multipart", "numpy", "orjson", "pyarrow"),
         not_standard=("asyncio", "threading"),
     ),
     "queuey.doors": Layer(

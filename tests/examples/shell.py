@@ -23,7 +23,7 @@ def commands_of(readme: Path) -> list[str]:
 
 def answers(url: str) -> bool:
     try:
-        return requests.get(url, timeout=10).ok
+        return requests.get(url, timeout=60).ok
     except requests.RequestException:
         return False
 

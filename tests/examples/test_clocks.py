@@ -18,7 +18,7 @@ KEY = "c" * 32
 
 
 @pytest.mark.long
-@pytest.mark.timeout(400)
+@pytest.mark.timeout(900)
 def test_all_roads_bring_the_same_total(tmp_path: Path) -> None:
     key, serve, publish, work, stream, totals = commands_of(ROOT / "examples" / "clocks" / "README.md")
     assert key.startswith("export QUEUEY_KEY=")
@@ -28,7 +28,7 @@ def test_all_roads_bring_the_same_total(tmp_path: Path) -> None:
     shell = Shell(tmp_path, HOME="/root", **variables)
     try:
         shell.type(serve)
-        eventually(lambda: answers(f"{url}/__lbheartbeat__"), seconds=30)
+        eventually(lambda: answers(f"{url}/__lbheartbeat__"), seconds=90)
         shell.type(work, publish, stream)
         eventually(lambda: " UTC: the clocks of " in shell.said, seconds=300)
         shell.type("wait %2 %3", totals)

@@ -28,7 +28,7 @@ def processed(client: Client) -> list[dict[str, str]]:
         return []
 
 
-@pytest.mark.timeout(180)
+@pytest.mark.timeout(600)
 def test_every_report_is_processed_though_a_worker_is_killed(tmp_path: Path, figures: Figures) -> None:
     key, serve, send, work, watch = commands_of(ROOT / "examples" / "crashes" / "README.md")
     assert key.startswith("export QUEUEY_KEY=")
@@ -39,18 +39,18 @@ def test_every_report_is_processed_though_a_worker_is_killed(tmp_path: Path, fig
     )
     try:
         shell.type(serve)
-        eventually(lambda: answers(f"{url}/__lbheartbeat__"), seconds=30)
+        eventually(lambda: answers(f"{url}/__lbheartbeat__"), seconds=90)
         shell.type(send.replace("20000", f"{REPORTS} --broken {BROKEN}"))
         client = Client(url, "demo", KEY)
-        eventually(lambda: "crashes" in [queue.name for queue in client.queues()], seconds=30)
+        eventually(lambda: "crashes" in [queue.name for queue in client.queues()], seconds=90)
         shell.type(work.replace("--group", "--session-seconds 3 --retries 1 --group"))
-        eventually(lambda: len(processed(client)) > REPORTS / 20, seconds=60)
+        eventually(lambda: len(processed(client)) > REPORTS / 20, seconds=90)
         shell.type("kill -9 %2")
         eventually(lambda: len(processed(client)) == REPORTS - BROKEN, seconds=90)
-        eventually(lambda: len(list(letters(client, "crashes.dead"))) == BROKEN, seconds=60)
+        eventually(lambda: len(list(letters(client, "crashes.dead"))) == BROKEN, seconds=90)
         dead = list(letters(client, "crashes.dead"))
         shell.type(watch)
-        eventually(lambda: " | " in shell.said, seconds=60)
+        eventually(lambda: " | " in shell.said, seconds=90)
         results = processed(client)
     finally:
         shell.close()

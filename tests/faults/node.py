@@ -72,7 +72,7 @@ class Node:
     def kill_in_commit(self) -> None:
         """kill -9 as soon as the write-ahead log is being written to."""
         log = self.database.with_name("queuey.db-wal")
-        before, deadline = log.stat().st_mtime_ns, time.monotonic() + 10
+        before, deadline = log.stat().st_mtime_ns, time.monotonic() + 90
         while log.stat().st_mtime_ns == before:
             assert time.monotonic() < deadline, "nothing is written"
         self.kill()
@@ -147,7 +147,7 @@ class Loop:
         return self._failure
 
 
-def wait_for_more(count: Callable[[], int], more: int, *, seconds: float = 30) -> None:
+def wait_for_more(count: Callable[[], int], more: int, *, seconds: float = 90) -> None:
     """Wait until a number has grown by this much."""
     enough = count() + more
     eventually(lambda: count() >= enough, seconds=seconds)

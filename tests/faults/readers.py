@@ -20,6 +20,8 @@ class Reader:
     partitions: range
     served: list[Served] = field(default_factory=list)
     watermarks: list[int] = field(default_factory=list)
+    bodies: dict[tuple[int, MessageId], bytes] = field(default_factory=dict)
+    """What was served, by its place."""
 
     @property
     def fell(self) -> int:
@@ -31,6 +33,7 @@ class Reader:
         found: dict[int, list[MessageId]] = {number: [] for number in self.partitions}
         for message in messages:
             found[message.partition].append(message.id)
+            self.bodies[message.partition, message.id] = message.body
         for number, ids in found.items():
             if upto is not None:
                 self.served.append(Served(number, MessageId.last_of(upto), ids))

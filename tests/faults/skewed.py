@@ -9,6 +9,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Callable, Mapping
 from pathlib import Path
+from typing import Any
 
 import queuey.service
 from queuey.cli import main
@@ -16,6 +17,8 @@ from queuey.clock import SystemClock
 from queuey.ids import IdGenerator
 from queuey.storage.sqlite_file import SqliteFile
 from tests.faults.wall import Offset
+
+UNLIMITED_SECONDS = 600.0
 
 
 class SkewedClock(SystemClock):
@@ -45,7 +48,29 @@ def _forgetful() -> None:
     setattr(SqliteFile, "_raise_floor", lambda _self: None)  # noqa: B010 - mypy knows that this is wrong
 
 
-FAULTS: Mapping[str, Callable[[], None]] = {"none": lambda: None, "naive": _naive, "forgetful": _forgetful}
+def _unmeasured() -> None:
+    """Appends to Cassandra may take as long as they like: nothing measures them, and the driver gives none of them up.
+
+    ``write_budget_ms = 0`` alone leaves the driver's own time limit, which ends most of those that take too long.
+    """
+    from queuey.storage.cassandra_messages import CassandraMessages
+    from queuey.storage.cassandra_session import CassandraSession
+
+    send = CassandraSession._send
+
+    def patient(session: CassandraSession, *what: Any, **how: Any) -> Any:
+        return send(session, *what, **how | {"seconds": UNLIMITED_SECONDS})
+
+    setattr(CassandraSession, "_send", patient)  # noqa: B010 - mypy knows that this is wrong
+    setattr(CassandraMessages, "_is_late", lambda _self, _stamped: False)  # noqa: B010 - and this
+
+
+FAULTS: Mapping[str, Callable[[], None]] = {
+    "none": lambda: None,
+    "naive": _naive,
+    "forgetful": _forgetful,
+    "unmeasured": _unmeasured,
+}
 
 
 def program(offset: Offset, fault: str = "none") -> tuple[str, ...]:

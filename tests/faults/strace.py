@@ -2,11 +2,17 @@
 
 from __future__ import annotations
 
+import os
 import re
-from collections.abc import Iterable, Sequence
+import subprocess
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 
+import pytest
+
 from queuey.storage.sqlite_file import PAGE_BYTES
+from tests.functional.servers import eventually
 
 _SHOWN = str(PAGE_BYTES + 1000)
 """Bytes of a call that are shown: a page of the log, and what is written around it."""
@@ -20,6 +26,38 @@ _SYNCS = ("fsync", "fdatasync")
 def traced(output: Path, program: Sequence[str]) -> tuple[str, ...]:
     """``program`` under strace."""
     return (*PROGRAM, "-o", str(output), *program)
+
+
+@contextmanager
+def failing(pid: int, file: Path, calls: str, error: str) -> Iterator[None]:
+    """Let these calls of the system fail for a process, on one file, while the block runs.
+
+    Where no process may be traced, the test is skipped on a laptop, and fails where all must run.
+
+    :param calls: such as ``fsync,fdatasync``.
+    :param error: such as ``EIO``.
+    """
+    wanted = ["-e", f"trace={calls}", "-e", f"inject={calls}:error={error}", "-P", str(file)]
+    tracer = subprocess.Popen(
+        ["strace", "-f", "-qq", "-o", "/dev/null", *wanted, "-p", str(pid)], stderr=subprocess.PIPE, text=True
+    )
+    try:
+        eventually(lambda: tracer.poll() is not None or all(_is_traced(pid)))
+        if tracer.poll() is not None:
+            said = f"strace cannot attach: run as root ({tracer.communicate()[1]})"
+            if os.environ.get("CI"):
+                pytest.fail(said)
+            pytest.skip(said)
+        yield
+    finally:
+        tracer.terminate()
+        tracer.communicate()
+
+
+def _is_traced(pid: int) -> list[bool]:
+    """Of each thread."""
+    texts = [(task / "status").read_text() for task in Path(f"/proc/{pid}/task").iterdir()]
+    return ["TracerPid:\t0\n" not in text for text in texts]
 
 
 def answered_early(trace: Iterable[str], markers: Sequence[str]) -> list[str]:

@@ -40,6 +40,7 @@ def move_folder(file: Path) -> None:
     file.parent.rename(file.parent.with_name("elsewhere"))
 
 
+DEADLINE_SECONDS = 90
 ACCIDENTS = {"unlinked": unlink, "replaced": replace, "folder moved": move_folder}
 
 
@@ -49,32 +50,30 @@ def test_a_file_taken_away_is_noticed_within_a_second(
     tmp_path: Path, figures: Figures, accident: str, suffix: str
 ) -> None:
     """What was acknowledged before the server could notice is told here, not hidden."""
-    taken, last, longest = 0, 0.0, 0.0
+    taken, last_taken, sent = 0, 0.0, 0.0
     with Node(tmp_path) as node:
         client = node.client()
         client.create_queue("q")
         client.append("q", b"before")
         ACCIDENTS[accident](node.database.with_name(node.database.name + suffix))
         began = time.monotonic()
-        while last < 3:
-            last = time.monotonic() - began
+        while sent < DEADLINE_SECONDS:
+            sent = time.monotonic() - began
             try:
                 client.append("q", b"after")
-                taken += 1
             except OutcomeUnknown:
                 continue
             except StorageUnavailable:
                 break
-            finally:
-                longest = max(longest, time.monotonic() - began - last)
+            taken, last_taken = taken + 1, sent
         with pytest.raises(StorageUnavailable):
             client.delete("q", client.read("q").messages[0])
         assert eventually(lambda: node.get("/__heartbeat__").status_code == 503)
         assert node.get("/__lbheartbeat__").status_code == 200
 
     name = f"queuey.db{suffix}_{accident}".replace(" ", "_")
-    figures("G18", taken_away=name, unlink_noticed_s=last, acked_meanwhile=taken)
-    assert last - longest < 1, "it is looked for as a commit begins; one may take long, for the disk's sake"
+    figures("G18", taken_away=name, unlink_noticed_s=sent, acked_meanwhile=taken)
+    assert last_taken < 1, "it is looked for as a commit begins: what is sent later is refused, however long that takes"
 
 
 def test_a_second_process_is_refused_and_the_first_goes_on(tmp_path: Path, figures: Figures) -> None:
@@ -82,7 +81,7 @@ def test_a_second_process_is_refused_and_the_first_goes_on(tmp_path: Path, figur
         client = node.client()
         client.create_queue("q")
         command = [*QUEUEY, "serve", "--port", "0", "--data", str(node.database.parent)]
-        second = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
+        second = subprocess.run(command, capture_output=True, text=True, timeout=120, check=False)
         client.append("q", b"still here")
         assert [message.body for message in everything(client, "q")] == [b"still here"]
 
@@ -109,7 +108,7 @@ def test_sigterm_finishes_the_requests_under_way(
         for number in rounds(2):
             body = b"late %d" % number
             steps = [partial(append_one, one) for one in effects]
-            with socket.create_connection(("127.0.0.1", node.door.port), timeout=30) as upload, node.busy(*steps):
+            with socket.create_connection(("127.0.0.1", node.door.port), timeout=90) as upload, node.busy(*steps):
                 upload.sendall(head(b"POST", b"/q", b"Content-Length: %d" % len(body)) + body[:3])
                 wait_for_more(lambda: sum(one.ok for one in effects), 50)
                 node.terminate()
@@ -144,7 +143,7 @@ def append_one(effects: Effects, client: Client) -> None:
 
 def accepts_connections(port: int) -> bool:
     try:
-        socket.create_connection(("127.0.0.1", port), timeout=5).close()
+        socket.create_connection(("127.0.0.1", port), timeout=60).close()
     except ConnectionError:
         return False
     return True

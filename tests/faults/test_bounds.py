@@ -150,13 +150,13 @@ class Measured:
 
     def wait_for(self, requests: int) -> None:
         """Let so many normal requests be answered."""
-        wait_for_more(lambda: len(self.normal[0].took), requests, seconds=60)
+        wait_for_more(lambda: len(self.normal[0].took), requests, seconds=90)
         self.threads = max(self.threads, self.costs.threads)
         self.files = max(self.files, self.costs.files)
 
     def wait_for_calm(self) -> None:
         """Nothing of the others is left."""
-        eventually(lambda: self.costs.files <= self.start[2] + OWN_FILES, seconds=30)
+        eventually(lambda: self.costs.files <= self.start[2] + OWN_FILES, seconds=90)
 
     def figures(self) -> dict[str, object]:
         took = [seconds * 1000 for one in self.normal for seconds in one.took]
@@ -184,7 +184,7 @@ def test_a_thousand_slow_clients_hold_nobody_up(
                 connection.send(head(b"POST", b"/one", b"Content-Length: %d" % MIB))
             with measured.going_on(lambda: trickle([*heads, *bodies], b"x")):
                 measured.wait_for(len(rounds(300)))
-                eventually(lambda: not any(map(open_still, [*heads, *bodies])), seconds=30)
+                eventually(lambda: not any(map(open_still, [*heads, *bodies])), seconds=90)
         measured.wait_for_calm()
         told = measured.figures()
         depth = node.client().queue_info("one").depth

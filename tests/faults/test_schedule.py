@@ -82,7 +82,7 @@ def test_scheduled_messages_come_in_time_and_none_is_lost(
                 node.kill()
             node.start()
         with node.busy(reader.follow):
-            eventually(lambda: not loss(scheduler.acknowledged, reader.seen), seconds=30)
+            eventually(lambda: not loss(scheduler.acknowledged, reader.seen), seconds=90)
 
     early = too_early(scheduler.wanted, reader.seen)
     lost = loss(scheduler.acknowledged, reader.seen)

@@ -44,7 +44,7 @@ def come_and_go(node: Node, client: Client) -> None:
         for turn, reader in enumerate(readers):
             reader.setblocking(True)
             reader.sendall(asking(queue, turn))
-        eventually(lambda: waiters(node) == AT_ONCE, seconds=60)
+        eventually(lambda: waiters(node) == AT_ONCE, seconds=90)
         client.append(queue, b"x")
         for turn, reader in enumerate(readers):
             assert b"200 OK" in reader.recv(1 << 16)
@@ -54,7 +54,7 @@ def come_and_go(node: Node, client: Client) -> None:
                 reader.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, b"\1\0\0\0\0\0\0\0")
             if turn % 4 == 1:
                 reader.shutdown(socket.SHUT_WR)
-    eventually(lambda: waiters(node) == 0, seconds=60)
+    eventually(lambda: waiters(node) == 0, seconds=90)
     client.delete_queue(queue)
 
 

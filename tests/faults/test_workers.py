@@ -75,7 +75,7 @@ def test_who_counts_the_dead_by_the_wall_clock_is_found(tmp_path: Path, chance: 
             crew.wait_until_owned()
             before = crew.outside.owners()
             crew.step_clock(STEPS[0])
-            eventually(lambda: crew.outside.owners() != before, seconds=30)
+            eventually(lambda: crew.outside.owners() != before, seconds=90)
 
 
 def test_at_most_once_nothing_is_begun_again(

@@ -113,7 +113,7 @@ def test_zookeeper_answers_late_or_never(
                 lost = proxy.lost(Way.BACK)
                 proxy.lose(LOST_SHARE, [Way.BACK])
                 crew.storm()
-                eventually(lambda: proxy.lost(Way.BACK) > lost + MOST_LOST, seconds=30)  # noqa: B023 - called at once
+                eventually(lambda: proxy.lost(Way.BACK) > lost + MOST_LOST, seconds=90)  # noqa: B023 - called at once
                 proxy.heal()
                 crew.wait_until_owned()
                 crew.relieve()
@@ -149,8 +149,8 @@ def test_a_late_write_that_nobody_checks_is_found(tmp_path: Path, chance: random
         with crew.under_load():
             crew.wait_until_owned()
             crew.start()
-            eventually(lambda: crew.log().accepted_stale(), seconds=30)
-            eventually(lambda: crew.watcher.regressions, seconds=30)
+            eventually(lambda: crew.log().accepted_stale(), seconds=90)
+            eventually(lambda: crew.watcher.regressions, seconds=90)
 
 
 @pytest.mark.long

@@ -12,7 +12,7 @@ import requests
 
 from tests.functional.servers import APPLICATIONS, Door
 
-TIMEOUT_SECONDS = 30
+TIMEOUT_SECONDS = 90
 Json = dict[str, Any]
 
 

@@ -37,6 +37,7 @@ class WsgiAdapter(BaseAdapter):
         asked = Request.blank(
             str(request.path_url),
             method=request.method,
+            environ={"REMOTE_ADDR": "127.0.0.1"},
             headers=dict(request.headers),
             body=body.encode() if isinstance(body, str) else body,
         )

@@ -18,7 +18,7 @@ from tests.services.proxy import RESET_WHEN_CLOSED
 
 EVENTS = "text/event-stream"
 LINES = "application/x-ndjson"
-SILENCE_SECONDS = 30
+SILENCE_SECONDS = 90
 
 
 class Event(NamedTuple):
@@ -127,4 +127,4 @@ def waiters(server: Server) -> int:
 
 def until_waiting(server: Server, count: int) -> None:
     """Until so many readers wait, and no more."""
-    eventually(lambda: waiters(server) == count, seconds=20)
+    eventually(lambda: waiters(server) == count, seconds=90)

@@ -141,11 +141,11 @@ class PushClient:
         self.session.close()
 
     def new_queue(self, token: str | None = None) -> str:
-        answer = self.session.post(self._url, data={"queue_name": token} if token else b"", timeout=30)
+        answer = self.session.post(self._url, data={"queue_name": token} if token else b"", timeout=90)
         return str(self._json(answer)["queue_name"])
 
     def new_message(self, queue: str, message: Entry) -> Entry:
-        answer = self.session.post(f"{self._url}/{queue}", data=json.dumps(message), timeout=30)
+        answer = self.session.post(f"{self._url}/{queue}", data=json.dumps(message), timeout=90)
         (told,) = self._json(answer)["messages"]
         return {"key": told["key"], "timestamp": told["timestamp"], **message}
 
@@ -153,7 +153,7 @@ class PushClient:
         params: Entry = {"limit": limit, "order": "ascending"}
         if since is not None:
             params["since"] = since
-        answer = self.session.get(f"{self._url}/{queue}", params=params, timeout=30)
+        answer = self.session.get(f"{self._url}/{queue}", params=params, timeout=90)
         return [
             {"key": found["message_id"], "timestamp": found["timestamp"], **json.loads(found["body"])}
             for found in self._json(answer)["messages"]

@@ -17,8 +17,10 @@ from typing import TypeVar
 import requests
 
 T = TypeVar("T")
-START_SECONDS = 30
-STOP_SECONDS = 30
+START_SECONDS = 120
+STOP_SECONDS = 120
+ANSWER_SECONDS = 60
+"""Deadlines are for what hangs: on a machine that has other things to do, a start or an answer may take very long."""
 QUEUEY = (sys.executable, "-m", "queuey.cli")
 _ADDRESS = re.compile(r"http://127\.0\.0\.1:[1-9][0-9]*")
 
@@ -59,11 +61,11 @@ class Door:
 
     def beats(self) -> bool:
         """Does the heartbeat answer on a new connection?"""
-        answer = requests.get(self.url + "/__heartbeat__", timeout=10)
+        answer = requests.get(self.url + "/__heartbeat__", timeout=ANSWER_SECONDS)
         return (answer.status_code, answer.text.strip()) == (200, "OK")
 
 
-def eventually(look: Callable[[], T], *, seconds: float = 30) -> T:
+def eventually(look: Callable[[], T], *, seconds: float = 90) -> T:
     """The first true value that ``look`` gives, within a deadline."""
     deadline = time.monotonic() + seconds
     while not (found := look()):
@@ -144,6 +146,6 @@ def _announced(process: subprocess.Popen[bytes], said: Path) -> str | None:
 def _answers(door: Door) -> bool:
     """Whether the process serves, in whatever state its store is."""
     try:
-        return requests.get(door.url + "/__lbheartbeat__", timeout=10).ok
+        return requests.get(door.url + "/__lbheartbeat__", timeout=ANSWER_SECONDS).ok
     except requests.RequestException:
         return False

@@ -146,6 +146,38 @@ def test_each_method_on_each_path(everywhere: Everywhere, method: str) -> None:
         everywhere.request(method, "/openapi.json", **given)
 
 
+def test_head_has_the_headers_of_get(everywhere: Everywhere) -> None:
+    name = everywhere.queue(partitions=2)
+    (ids,) = everywhere.fill(name, "a")
+    lines = {"Accept": "application/x-ndjson"}
+    asked: list[tuple[tuple[Any, ...], dict[str, str], dict[str, str]]] = [
+        ((name, ids), {}, {}),
+        ((name, ids), {"raw": "true"}, {}),
+        ((name, "absent"), {}, {}),
+        ((name,), {}, {}),
+        ((name,), {"info": "true"}, {}),
+        ((name,), {"survey": "true"}, {}),
+        ((name,), {}, lines),
+        ((name, "offsets"), {}, {}),
+        ((name, "offsets", "mail"), {}, {}),
+        ((), {}, {}),
+    ]
+    for below, params, headers in asked:
+        got = everywhere.call("GET", *below, params=params, headers={**FIXED, **headers})
+        head = everywhere.call("HEAD", *below, params=params, headers={**FIXED, **headers})
+        for one, other in zip(got, head, strict=True):
+            assert framing(other) == framing(one), (below, params)
+    for path in ("/__heartbeat__", "/__lbheartbeat__", "/__version__", "/openapi.json"):
+        for one, other in zip(
+            everywhere.request("GET", path, headers=FIXED), everywhere.request("HEAD", path, headers=FIXED), strict=True
+        ):
+            assert framing(other) == framing(one), path
+
+
+def framing(answer: Any) -> tuple[int, Any, Any]:
+    return answer.status_code, answer.headers.get("Content-Length"), answer.headers.get("Transfer-Encoding")
+
+
 @pytest.mark.parametrize(
     "fields",
     [
@@ -212,6 +244,7 @@ def test_messages_by_id(everywhere: Everywhere) -> None:
         {"reset": True, "to": "beginning"},
         {"reset": True, "to": "end", "preview": True},
         {"reset": True, "to": "middle", "partitions": [0], "preview": "yes"},
+        {"these": 1, "members": 2, "nobody": 3, "knows": 4, "here": 5},
         {},
         [],
     ],

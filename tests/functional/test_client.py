@@ -223,7 +223,7 @@ def test_a_follower_sees_what_is_there_and_what_comes(server: Server, client: Cl
     with Client(server.url, server.application, server.key) as producer:
         for number in range(50):
             producer.append(queue, str(number))
-    thread.join(60)
+    thread.join(90)
 
     assert first == ["there"]
     assert sorted(seen, key=int) == [str(number) for number in range(50)]
@@ -259,7 +259,7 @@ def breaking_off_once(server: Server) -> Iterator[str]:
             for away in there:
                 with suppress(OSError):
                     away.shutdown(socket.SHUT_RDWR)
-            thread.join(60)
+            thread.join(90)
 
 
 def test_a_follower_whose_first_answer_breaks_before_a_line_begins_again(

@@ -35,7 +35,7 @@ def surroundings(shipped_door: Door) -> dict[str, str]:
 
 def run(program: list[str], text: str, folder: Path, environment: dict[str, str]) -> str:
     done = subprocess.run(
-        program, input=text, cwd=folder, env=environment, capture_output=True, text=True, timeout=60, check=False
+        program, input=text, cwd=folder, env=environment, capture_output=True, text=True, timeout=120, check=False
     )
     assert done.returncode == 0, done.stderr
     return done.stdout

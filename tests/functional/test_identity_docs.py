@@ -32,7 +32,7 @@ def free_port() -> int:
 
 def answers(url: str) -> bool:
     try:
-        return requests.get(f"{url}/__heartbeat__", timeout=10).ok
+        return requests.get(f"{url}/__heartbeat__", timeout=60).ok
     except requests.RequestException:
         return False
 
@@ -67,9 +67,11 @@ def test_five_commands_from_an_empty_directory_to_a_users_own_queue(tmp_path: Pa
     shell.stdin.write("\n".join(commands[:2]) + "\n")
     shell.stdin.flush()
     try:
-        eventually(lambda: answers(url) or shell.poll() is not None, seconds=60)
+        eventually(lambda: answers(url) or shell.poll() is not None, seconds=90)
         more = block("bash").replace("http://127.0.0.1:5000", url)
-        said, complained = shell.communicate("\n".join([*commands[2:], "echo then", more, "kill %1; wait"]), timeout=60)
+        said, complained = shell.communicate(
+            "\n".join([*commands[2:], "echo then", more, "kill %1; wait"]), timeout=120
+        )
     finally:
         with contextlib.suppress(ProcessLookupError):
             os.killpg(shell.pid, signal.SIGKILL)  # the server too, if a command before it failed

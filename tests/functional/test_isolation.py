@@ -12,7 +12,7 @@ import pytest
 import requests
 
 from tests.conftest import Figures
-from tests.functional.client import Server, authorization, new_name
+from tests.functional.client import Server, authorization, new_name, refused
 from tests.functional.servers import APPLICATIONS, Door
 from tests.functional.trusting import TrustingDoor, login, own, people, token_key_name
 from tests.functional.trusting import asking as asking_with
@@ -386,6 +386,30 @@ def test_an_unknown_application_is_404_whoever_asks(asking: dict[str, Server], i
             assert answer.status_code in {404, 405}
             if answer.status_code == 404:
                 assert "ApplicationNotFound" in answer.json()["error_msg"]
+
+
+@pytest.mark.parametrize("identity", ["none", "another"])
+def test_a_refusal_costs_one_look_up_whether_or_not_there_is_such_a_queue(
+    asking: dict[str, Server], identity: str
+) -> None:
+    """Without it the time of an answer tells: a queue that is in use is at hand, an absent one never is."""
+    asking["own"].fill(used := asking["own"].queue(), "mine")
+    unused, absent = asking["own"].queue(), new_name()
+
+    def looked_up() -> float:
+        text = asking["own"].request("GET", "/metrics").text
+        (line,) = [line for line in text.splitlines() if line.startswith("queuey_queue_cache_total")]
+        return float(line.rpartition(" ")[2])
+
+    costs: dict[str, list[float]] = {}
+    for name in (used, unused, absent):
+        costs[name] = []
+        for _ in range(3):
+            before = looked_up()
+            refused(asking[identity].get(name), 403, "Forbidden")
+            costs[name].append(looked_up() - before)
+
+    assert costs == {name: [1, 1, 1] for name in (used, unused, absent)}
 
 
 def test_the_metrics_tell_no_queue(asking: dict[str, Server], anonymous: Server) -> None:

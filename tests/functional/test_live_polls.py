@@ -59,6 +59,19 @@ def test_an_append_wakes_who_waits(server: Server, aside: ThreadPoolExecutor) ->
     assert server.bodies(name, cursor=answer.headers["Queuey-Cursor"]) == []
 
 
+def test_a_poll_that_names_no_partitions_reads_all_of_them(server: Server, aside: ThreadPoolExecutor) -> None:
+    name = server.queue(partitions=4)
+    for number in range(8):
+        server.fill(name, str(number), partition=number % 4 + 1)
+
+    there = server.get(name, wait=20)
+    poll = polling(aside, server, name, cursor=there.headers["Queuey-Cursor"])
+    server.fill(name, "comes", partition=3)
+
+    assert sorted(message["body"] for message in there.json()["messages"]) == [str(number) for number in range(8)]
+    assert [message["body"] for message in poll.result().json()["messages"]] == ["comes"]
+
+
 def test_an_append_elsewhere_wakes_nobody(server: Server, aside: ThreadPoolExecutor) -> None:
     name, other = server.queue(partitions=2), server.queue()
 
@@ -184,7 +197,7 @@ def test_an_overwritten_or_deleted_message_changes_the_tag(server: Server) -> No
 def test_a_poll_waits_for_something_else_than_the_reader_has(server: Server, aside: ThreadPoolExecutor) -> None:
     name = server.queue()
     server.fill(name, "a")
-    tag = server.get(name).headers["ETag"]
+    tag = server.get(name, wait=0).headers["ETag"]
 
     def poll() -> requests.Response:
         with Server(server.door, server.application, server.key) as own:

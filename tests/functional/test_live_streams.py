@@ -39,6 +39,26 @@ def test_a_stream_gives_what_is_there_then_what_comes(server: Server, accept: st
     until_waiting(server, 0)
 
 
+@FORMS
+def test_a_stream_that_names_no_partitions_reads_all_of_them(server: Server, accept: str) -> None:
+    name = server.queue(partitions=4)
+    sent = {str(number) for number in range(8)}
+    for body in sorted(sent):
+        server.fill(name, body, partition=int(body) % 4 + 1)
+
+    with live(server, name, accept=accept) as stream:
+        stream.next("open")
+        found = [stream.next() for _ in sent]
+        server.fill(name, "comes", partition=3)
+        assert stream.next().body == "comes"
+    assert {event.body for event in found} == sent
+
+    assert found[-1].cursor is not None
+    server.call("PUT", name, data={"partitions": "5"})
+    server.fill(name, "in the new one", partition=5)
+    assert set(server.bodies(name, cursor=found[-1].cursor)) == {"comes", "in the new one"}
+
+
 def test_an_event_has_the_entry_of_a_read_as_its_data(server: Server) -> None:
     name = server.queue(partitions=2)
     server.post_batch(name, {"body": "zwei\nZeilen ü", "key": "k", "content_type": "text/plain"})
@@ -310,7 +330,7 @@ def test_a_stop_ends_streams_in_order(tmp_path: Path, accept: str) -> None:
 def test_a_stop_answers_long_polls(tmp_path: Path) -> None:
     with servers.shipped(tmp_path) as door, Server(door) as server:
         name = server.queue()
-        with socket.create_connection(("127.0.0.1", door.port), timeout=20) as client:
+        with socket.create_connection(("127.0.0.1", door.port), timeout=90) as client:
             key = APPLICATIONS["queuey"][0]
             client.sendall(
                 f"GET /v1/queuey/{name}?wait=20 HTTP/1.1\r\nHost: q\r\nAuthorization: Application {key}\r\n\r\n".encode()

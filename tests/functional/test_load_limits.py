@@ -8,10 +8,9 @@ from collections.abc import Iterator
 from contextlib import ExitStack
 
 import pytest
-import requests
 
 from tests.functional import raw, servers
-from tests.functional.client import Server, refused
+from tests.functional.client import Server
 from tests.functional.servers import APPLICATIONS, Door, eventually
 
 KEY = APPLICATIONS["queuey"][0].encode()
@@ -34,7 +33,8 @@ def narrow(narrow_door: Door) -> Iterator[Server]:
 
 
 def is_idle(server: Server) -> bool:
-    return b"queuey_http_requests_in_progress 0.0" in server.request("GET", "/metrics").content
+    said = server.request("GET", "/metrics").content
+    return b"queuey_http_requests_in_progress 0.0" in said and b"queuey_http_in_flight_bytes 0.0" in said
 
 
 def begin_upload(server: Server, queue: str) -> socket.socket:
@@ -43,24 +43,38 @@ def begin_upload(server: Server, queue: str) -> socket.socket:
 
 
 def test_a_full_server_refuses_at_once_and_serves_when_there_is_room(narrow: Server) -> None:
+    """Twelve times as many requests at one moment as there are places."""
     name = narrow.queue()
-    with ExitStack() as stack:
+    request = raw_append(narrow, name)
+    taken = 0
 
-        def fill_and_ask() -> list[requests.Response]:
-            for _ in range(PLACES):
-                stack.enter_context(begin_upload(narrow, name))
-            answer = narrow.get(name)
-            return [answer] if answer.status_code == 429 else []
+    def refusals() -> list[raw.Reply]:
+        nonlocal taken
+        with ExitStack() as stack:
+            crowd = [stack.enter_context(connected(narrow)) for _ in range(PLACES * 12)]
+            for connection in crowd:
+                connection.sendall(request)
+            found = [reply for connection in crowd for reply in raw.replies(raw.drain(connection))]
+        taken += sum(reply.status == 201 for reply in found)
+        assert {reply.status for reply in found} <= {201, 429}
+        return [reply for reply in found if reply.status == 429]
 
-        (answer,) = eventually(fill_and_ask)
+    refused_ones = eventually(refusals)
 
-        refused(answer, 429, "Throttled")
-        assert answer.json()["retriable"] is True
-        assert int(answer.headers["Retry-After"]) >= 1
-        for path in ("/__heartbeat__", "/__lbheartbeat__", "/metrics"):
-            assert narrow.request("GET", path).status_code == 200
-    assert eventually(lambda: narrow.get(name).status_code == 200)
-    assert narrow.everything(name) == []
+    said = json.loads(refused_ones[0].body)
+    assert (set(said["error_msg"]), said["retriable"]) == ({"Throttled"}, True)
+    assert int(refused_ones[0].headers["retry-after"]) >= 1
+    assert len(narrow.everything(name)) == taken
+
+
+def connected(server: Server) -> socket.socket:
+    return socket.create_connection(("127.0.0.1", server.door.port), timeout=raw.TIMEOUT_SECONDS)
+
+
+def raw_append(server: Server, queue: str) -> bytes:
+    path = f"/v1/{server.application}/{queue}".encode()
+    headers = b"Host: q\r\nConnection: close\r\nContent-Length: 5\r\nAuthorization: Application " + KEY
+    return b"POST " + path + b" HTTP/1.1\r\n" + headers + b"\r\n\r\nhello"
 
 
 def test_a_body_that_does_not_come_is_given_up_and_nothing_of_it_stored(narrow: Server) -> None:
@@ -85,7 +99,7 @@ def test_readers_that_do_not_read_are_given_up(narrow: Server) -> None:
         b"GET " + path + b" HTTP/1.1\r\nHost: q\r\nAccept: application/x-ndjson\r\nAuthorization: Application " + KEY
     )
     with ExitStack() as stack:
-        for _ in range(PLACES):
+        for _ in range(PLACES + 1):
             lazy = stack.enter_context(socket.create_connection(("127.0.0.1", narrow.door.port)))
             lazy.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
             lazy.sendall(request + b"\r\n\r\n")

@@ -30,7 +30,7 @@ RING_DELAY_MS = 2000
 """How long a joining node listens to the others: with 500 the third one sometimes does not get in. A single node has none."""
 WRITERS, TUNED_WRITERS = 16, 128
 """Writes at once on one node: with ``group`` each waits for the next window, so 16 make 1,600 a second and no more."""
-CONNECT_SECONDS = 30
+CONNECT_SECONDS = 60
 ANSWER_SECONDS = 8
 """A node that takes longer to let somebody in is asked again: see :meth:`CassandraNode.answers`."""
 ROLE = "cassandra"

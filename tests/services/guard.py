@@ -15,7 +15,7 @@ import shutil
 import subprocess
 import sys
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import TextIO
 
@@ -32,8 +32,7 @@ def held(folder: Path) -> Iterator[None]:
 
     If its guard is just clearing up after earlier users, this waits until that is done.
     """
-    users = _join(folder)
-    try:
+    with join(folder):
         if _unguarded(folder):
             guard = [sys.executable, "-m", "tests.services.guard", str(folder)]
             # setsid -f: a session of its own, and no child of ours that would have to be waited for.
@@ -43,18 +42,21 @@ def held(folder: Path) -> Iterator[None]:
                 ["setsid", "-f", *guard], cwd=ROOT, stdin=nowhere, stdout=nowhere, stderr=nowhere, check=True
             )
         yield
-    finally:
-        users.close()
 
 
-def _join(folder: Path) -> TextIO:
+def join(folder: Path) -> TextIO:
+    """The folder with a shared lock on it, made if need be: until the file is closed, nobody clears it up."""
     while True:
-        folder.mkdir(parents=True, exist_ok=True)
-        users = (folder / USERS).open("a")
+        with suppress(FileExistsError):  # exist_ok would look at the folder a second time, when it may be gone
+            folder.mkdir(parents=True)
+        try:
+            users = (folder / USERS).open("a")
+        except FileNotFoundError:
+            continue  # the guard removed the folder in between
         fcntl.flock(users, fcntl.LOCK_SH)
         if _is(users, folder / USERS):
             return users
-        users.close()  # it was removed while we waited for it
+        users.close()  # the guard removed the file while we waited for the lock
 
 
 def _is(file: TextIO, path: Path) -> bool:
@@ -79,9 +81,14 @@ def guard(folder: Path) -> None:
         with (folder / GUARDED).open("a") as only, (folder / USERS).open("a") as users:
             fcntl.flock(only, fcntl.LOCK_EX | fcntl.LOCK_NB)
             fcntl.flock(users, fcntl.LOCK_EX)
+            if not _is(users, folder / USERS):
+                return  # another guard was quicker; the folder of this name is a later one
             for pid_file in folder.glob("*/pid"):
                 Process(pid_file.parent, []).kill()
-            shutil.rmtree(folder, ignore_errors=True)
+            # Renamed first: who joins now makes a new folder, of which nothing is removed.
+            going = folder.with_name(f"{folder.name}.{os.getpid()}.gone")
+            folder.rename(going)
+            shutil.rmtree(going, ignore_errors=True)
     except (FileNotFoundError, BlockingIOError):
         return  # gone already, or guarded already
 

@@ -15,7 +15,7 @@ from tests.services.service import Node, Service, free_ports_for
 
 RECIPE = RECIPES / "kafka"
 ANSWER_SECONDS = 2
-TOOL_SECONDS = 60
+TOOL_SECONDS = 180
 CLUSTER = "cXVldWV5LXRlc3RzLWthZg"
 """16 bytes as Kafka wants them, in base64 without its end."""
 _API_VERSIONS = struct.pack(">ihhih", 10, 18, 0, 1, -1)

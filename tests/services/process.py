@@ -8,7 +8,7 @@ import time
 from contextlib import suppress
 from pathlib import Path
 
-STOP_SECONDS = 60
+STOP_SECONDS = 120
 LOOK_SECONDS = 0.01
 
 

@@ -50,6 +50,7 @@ class Conditions:
     def __init__(self) -> None:
         self.passes = asyncio.Event()
         self.lost = 0
+        self.under_way = 0
         self.heal()
 
     def heal(self) -> None:
@@ -116,6 +117,10 @@ class Proxy:
     def lost(self, way: Way) -> int:
         """How many pieces have broken their connection since the proxy began."""
         return self._ways[way].lost
+
+    def under_way(self, way: Way) -> int:
+        """How many pieces are held back now; only right as long as no connection has broken meanwhile."""
+        return self._ways[way].under_way
 
     def delay(self, seconds: float, ways: Iterable[Way] = BOTH) -> None:
         self._change(ways, lambda way: setattr(way, "delay_seconds", seconds))
@@ -202,6 +207,7 @@ class Proxy:
                 piece = await source.read(PIECE)
             except OSError:
                 piece = None
+            way.under_way += 1
             await line.put((self._loop.time() + way.delay_seconds, piece))
             if piece is None:
                 return
@@ -211,6 +217,7 @@ class Proxy:
             due, piece = await line.get()
             await asyncio.sleep(due - self._loop.time())
             await way.passes.wait()
+            way.under_way -= 1
             if piece is None:
                 raise ConnectionResetError
             if not piece:

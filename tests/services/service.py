@@ -17,7 +17,7 @@ from tests.services.ports import free_ports
 from tests.services.process import Process, ServiceError
 from tests.services.proxy import Proxy
 
-UP_SECONDS = 90
+UP_SECONDS = 240
 LOOK_SECONDS = 0.1
 SETTINGS = "service.json"
 

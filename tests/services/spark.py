@@ -80,8 +80,8 @@ class SparkCluster:
             if process.pid is None:
                 raise ServiceError(f"{process.folder.name} of Spark ended and said:\n{process.log_end()}")
         try:
-            state = requests.get(f"{self._web}/json/", timeout=5).json()
-        except (requests.ConnectionError, requests.JSONDecodeError):
+            state = requests.get(f"{self._web}/json/", timeout=30).json()
+        except requests.RequestException:
             return False  # its pages come one after the other
         return bool(state["aliveworkers"] == WORKERS)
 

@@ -4,9 +4,14 @@ from __future__ import annotations
 
 import subprocess
 import sys
+import threading
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
 from pathlib import Path
 
 from tests.functional.servers import eventually
+from tests.services.guard import guard, join
 from tests.services.jars import ROOT
 from tests.services.process import Process
 
@@ -26,14 +31,15 @@ with held(folder):
 """
 
 
-def user(folder: Path) -> subprocess.Popen[bytes]:
-    """A process that uses what runs in the folder, and starts it if need be."""
-    process = subprocess.Popen(
+@contextmanager
+def user(folder: Path) -> Iterator[subprocess.Popen[bytes]]:
+    """A process that uses what runs in the folder, and starts it if need be. It ends with the block, however that ends."""
+    with subprocess.Popen(
         [sys.executable, "-c", USER, str(folder)], cwd=ROOT, stdin=subprocess.PIPE, stdout=subprocess.PIPE
-    )
-    assert process.stdout is not None
-    assert process.stdout.readline() == b"holding\n"
-    return process
+    ) as process:
+        assert process.stdout is not None
+        assert process.stdout.readline() == b"holding\n"
+        yield process
 
 
 def test_a_service_ends_with_its_user_however_that_ends(tmp_path: Path) -> None:
@@ -72,3 +78,31 @@ def test_who_comes_while_it_is_cleared_up_gets_it_anew(tmp_path: Path) -> None:
             assert Process(folder / "service", []).pid is not None
             one.kill()
     eventually(lambda: not folder.exists())
+
+
+def test_who_joins_keeps_the_folder_whoever_clears_it_up_at_that_moment(tmp_path: Path) -> None:
+    folder = tmp_path / "held"
+    over = threading.Event()
+
+    def clear_up() -> None:
+        while not over.is_set():
+            guard(folder)
+
+    def use(number: int) -> int:
+        kept = 0
+        for turn in range(100):
+            with join(folder):
+                mine = folder / f"{number}-{turn}"
+                mine.touch()
+                kept += mine.exists()
+        return kept
+
+    with ThreadPoolExecutor() as threads:
+        clearing = threads.submit(clear_up)
+        try:
+            kept = list(threads.map(use, range(3)))
+        finally:
+            over.set()
+        clearing.result()
+
+    assert kept == [100, 100, 100]

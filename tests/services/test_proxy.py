@@ -109,6 +109,19 @@ def test_a_fine_network_passes_everything_and_the_end(client: Client) -> None:
     assert client.receive(1) == b""
 
 
+def test_what_is_dropped_is_counted_until_it_passes(proxy: Proxy, client: Client) -> None:
+    proxy.drop([Way.BACK])
+    client.send(b"held")
+    deadline = time.monotonic() + 90
+    while not proxy.under_way(Way.BACK) and time.monotonic() < deadline:
+        time.sleep(0.01)
+
+    assert (proxy.under_way(Way.THERE), proxy.under_way(Way.BACK)) == (0, 1)
+    proxy.heal()
+    assert client.receive(4) == b"held"
+    assert proxy.under_way(Way.BACK) == 0
+
+
 @pytest.mark.parametrize(("ways", "least"), [(BOTH, 0.4), ([Way.THERE], 0.2), ([Way.BACK], 0.2)])
 def test_delay_makes_an_open_connection_slower_until_it_heals(
     proxy: Proxy, client: Client, ways: list[Way], least: float

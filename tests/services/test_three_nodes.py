@@ -19,7 +19,7 @@ from tests.services.cassandra import PROTOCOL, Cassandra, session
 from tests.services.fixtures import Reached
 from tests.services.test_cassandra import make_table
 
-pytestmark = [pytest.mark.long, pytest.mark.timeout(300)]
+pytestmark = [pytest.mark.long, pytest.mark.timeout(900)]
 
 
 @pytest.fixture
@@ -66,21 +66,21 @@ def test_clients_find_all_nodes_and_only_their_proxies(three: Cassandra) -> None
         assert all(node.answers() for node in three.nodes)
         for proxy in three.proxies:
             proxy.heal()
-        eventually(lambda: writes(through, 1), seconds=60)
+        eventually(lambda: writes(through, 1), seconds=90)
 
 
 def test_one_contact_point_leads_to_the_others(three: Cassandra) -> None:
     with client(three) as through:
         three.proxies[0].cut()
 
-        eventually(lambda: writes(through, 1), seconds=60)
+        eventually(lambda: writes(through, 1), seconds=90)
 
 
 def test_two_of_three_are_enough_while_one_is_dead(three: Cassandra) -> None:
     dead = three.nodes[2]
     with client(three) as through:
         dead.kill()
-        eventually(lambda: writes(through, 1), seconds=60)
+        eventually(lambda: writes(through, 1), seconds=90)
 
     three.mend()
 
@@ -134,9 +134,9 @@ def test_a_queuey_server_needs_one_contact_point_and_keeps_to_the_proxies(three:
         for proxy in three.proxies:
             proxy.cut()
 
-        eventually(lambda: not door.beats(), seconds=60)
+        eventually(lambda: not door.beats(), seconds=90)
         assert all(node.answers() for node in three.nodes)
         for proxy in three.proxies:
             proxy.heal()
-        eventually(door.beats, seconds=60)
+        eventually(door.beats, seconds=90)
         eventually(lambda: [message.text for message in queuey.read("q").messages] == ["through the others"])

@@ -20,7 +20,7 @@ from tests.services.zookeeper import ZooKeeper, ZooKeeperNode
 def client(hosts: str) -> Iterator[Any]:
     client = KazooClient(hosts)
     try:
-        client.start(timeout=10)
+        client.start(timeout=60)
         yield client
     finally:
         client.stop()
@@ -110,7 +110,7 @@ def test_without_most_of_them_nobody_serves(three: ZooKeeper) -> None:
     one.kill()
     two.kill()
 
-    eventually(lambda: not three_.answers(), seconds=30)
+    eventually(lambda: not three_.answers(), seconds=90)
     three.start()
 
     assert sorted(str(node.mode) for node in three.nodes) == ["follower", "follower", "leader"]

@@ -1,0 +1,70 @@
+"""Access to the metrics, which name all applications and say how busy each is."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+
+from queuey.api.calls import Call
+from queuey.api.site import _is_from_here
+from tests.functional import servers
+from tests.functional.client import Server, refused
+from tests.functional.servers import APPLICATIONS, Door
+
+TOKEN = "0123456789abcdef" * 2
+
+
+@pytest.fixture(scope="module")
+def door_with_a_token(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Door]:
+    text = f"[metrics]\ntoken = {TOKEN}\n"
+    with servers.shipped(tmp_path_factory.mktemp("metrics"), settings=text) as door:
+        yield door
+
+
+def test_this_machine_is_told_without_a_token(anonymous: Server) -> None:
+    for path in ("/metrics", "/metrics/", "/metrics%2f"):
+        assert anonymous.request("GET", path).status_code == 200
+
+
+@pytest.mark.parametrize("header", ["X-Forwarded-For", "Forwarded", "X-Real-IP", "Via"])
+def test_what_a_proxy_passes_on_is_not_this_machine(shipped_door: Door, header: str) -> None:
+    """Of the shipped server: waitress takes such headers away before Queuey sees them."""
+    with Server(shipped_door, key=None) as anonymous:
+        for method in ("GET", "HEAD"):
+            assert anonymous.request(method, "/metrics", headers={header: "127.0.0.1"}).status_code == 403
+
+
+@pytest.mark.parametrize(
+    ("peer", "here"),
+    [
+        ("127.0.0.1", True),
+        ("127.8.9.1", True),
+        ("::1", True),
+        ("::ffff:127.0.0.1", True),
+        ("10.0.0.7", False),
+        ("::ffff:10.0.0.7", False),
+        ("fe80::1%eth0", False),
+        ("", False),
+        ("/run/queuey.sock", False),
+    ],
+)
+def test_which_addresses_are_of_this_machine(peer: str, here: bool) -> None:
+    call = Call("GET", "/metrics", "", {})
+    call.peer = peer
+
+    assert _is_from_here(call) is here
+
+
+def test_with_a_token_it_is_told_from_anywhere_and_nobody_else(door_with_a_token: Door) -> None:
+    def answer(authorization: str | None) -> int:
+        headers = {"X-Forwarded-For": "10.0.0.7"} | ({"Authorization": authorization} if authorization else {})
+        return server.request("GET", "/metrics", headers=headers).status_code
+
+    with Server(door_with_a_token, key=None) as server:
+        assert answer(f"Bearer {TOKEN}") == answer(f"bearer  {TOKEN}") == 200
+        for wrong in (None, TOKEN, f"Bearer {TOKEN[1:]}", "Bearer", f"Application {APPLICATIONS['queuey'][0]}"):
+            assert answer(wrong) == 403
+        said = refused(server.request("GET", "/metrics"), 403, "Forbidden")
+        assert "[metrics] token" in said["Forbidden"]
+        assert TOKEN not in said["Forbidden"]
