@@ -14,7 +14,7 @@ import threading
 from collections import deque
 from collections.abc import Callable, Coroutine, Generator
 from functools import partial
-from typing import Any, Generic, TypeVar, cast
+from typing import Any, Generic, Protocol, TypeVar, cast
 
 T = TypeVar("T")
 
@@ -180,6 +180,13 @@ async def others_turn() -> None:
     await turn
 
 
+class Inbox(Protocol):
+    """Where a coroutine goes on when what it awaited is kept."""
+
+    def arrives(self, go_on: Callable[[], object]) -> None:
+        """From any thread: let ``go_on`` be called soon."""
+
+
 class LoopInbox:
     """Carries what other threads have done to one event loop, one wake-up for as much as has gathered.
 
@@ -212,18 +219,19 @@ class LoopInbox:
 
 
 class Errand(Generic[T]):
-    """A coroutine driven to its end on a loop, which does other work wherever it must wait; no task, no future."""
+    """A coroutine driven to its end on a loop, or in threads, which do other work wherever it must wait; no task, no future."""
 
     __slots__ = ("_done", "_failed", "_inbox", "_work")
 
     def __init__(
         self,
         work: Waiting[T],
-        inbox: LoopInbox,
+        inbox: Inbox,
         done: Callable[[T], object],
         failed: Callable[[BaseException], object],
     ) -> None:
-        """:param done: called once, on the loop, with what ``work`` returns.
+        """:param inbox: where ``work`` goes on after each wait; begin there as well.
+        :param done: called once, where ``work`` ends, with what it returns.
         :param failed: called instead with what it raises.
         """
         self._work = work
@@ -232,7 +240,7 @@ class Errand(Generic[T]):
         self._failed = failed
 
     def go_on(self) -> None:
-        """On the loop: begin, or go on now that what was awaited is kept."""
+        """Begin, or go on now that what was awaited is kept."""
         send = self._work.send
         try:
             promise = send(None)
@@ -249,7 +257,7 @@ class Errand(Generic[T]):
         self._inbox.arrives(self.go_on)
 
     def give_up(self) -> None:
-        """On the loop: end the coroutine where it waits, so that what it holds is given back at once."""
+        """Where it would go on: end the coroutine while it waits, so that what it holds is given back at once."""
         self._done = self._failed = _nobody
         self._work.close()
 

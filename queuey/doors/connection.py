@@ -21,7 +21,6 @@ import asyncio
 import logging
 from collections.abc import Callable
 from enum import Enum
-from functools import partial
 from io import BytesIO
 from typing import TYPE_CHECKING, Any
 
@@ -391,10 +390,15 @@ class Connection(asyncio.Protocol):
             self._errand = Errand(door.desk.answer(operation, call), door.inbox, self._send, self.failed)
             self._errand.go_on()
         else:
-            self.in_thread(partial(door.serve_in_thread, call, operation), self._send)
+            door.serve_in_thread(call, operation, door.desk.payer(call), self._away_until(self._send), self.failed)
 
     def in_thread(self, work: Callable[[], Any], done: Callable[[Any], None]) -> None:
         """Let a thread do ``work`` while nobody waits for the client, then go on with ``done`` if it is still there."""
+        payer = STRANGERS if self._call is None else self._door.desk.payer(self._call)
+        self._door.in_thread(payer, work, self._away_until(done), self.failed)
+
+    def _away_until(self, done: Callable[[Any], None]) -> Callable[[Any], None]:
+        """From now on nobody waits for the client; what is returned ends that, and goes on with ``done`` if it is still there."""
         self._away = True
         self.deadline = NEVER
 
@@ -405,8 +409,7 @@ class Connection(asyncio.Protocol):
             else:
                 done(made)
 
-        payer = STRANGERS if self._call is None else self._door.desk.payer(self._call)
-        self._door.in_thread(payer, work, back, self.failed)
+        return back
 
     def failed(self, error: BaseException) -> None:
         """What the client waits for cannot be made."""

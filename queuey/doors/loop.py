@@ -10,7 +10,6 @@ import asyncio
 import logging
 from collections import deque
 from collections.abc import Callable
-from concurrent.futures import ThreadPoolExecutor
 from email.utils import formatdate
 from functools import partial
 from typing import Any
@@ -25,8 +24,8 @@ from queuey.api.serve import ANY_ID, Desk
 from queuey.doors.connection import Connection
 from queuey.doors.delivery import PIECE
 from queuey.doors.http import Head, answer_head
-from queuey.doors.turns import Turns
-from queuey.promise import LoopInbox, run
+from queuey.doors.turns import Line, SharedThreads
+from queuey.promise import Errand, LoopInbox, run
 
 log = logging.getLogger(__name__)
 
@@ -86,8 +85,8 @@ class LoopDoor:
         self.inbox: LoopInbox
         self.soon: Callable[[Callable[[], object]], object]
         """Call back in the loop's next turn."""
-        self._threads = ThreadPoolExecutor(settings.threads, thread_name_prefix="call")
-        self._turns = Turns(settings.threads)
+        self._threads = SharedThreads(settings.threads, "call")
+        self._batches = SharedThreads(1, "batch")
         self._most: int = settings.connections
         self._connections: set[Connection] = set()
         self._paused: deque[tuple[float, Connection]] = deque()
@@ -129,7 +128,8 @@ class LoopDoor:
     def close(self) -> None:
         """Serve no more; calls under way in threads end first."""
         self._timer.cancel()
-        self._threads.shutdown(wait=True)
+        self._threads.close()
+        self._batches.close()
 
     def _end_resting(self) -> None:
         for connection in list(self._connections):
@@ -238,7 +238,7 @@ class LoopDoor:
         if not operation.hot:
             return False
         if call.method == "POST":
-            return call.length <= LARGE_BATCH_BYTES or call.media_type != JSON
+            return call.length <= LARGE_BATCH_BYTES or not _is_json_append(operation, call)
         if is_live(call):
             return True
         if call.accepts(ARROW) or call.accepts(NDJSON):
@@ -266,9 +266,31 @@ class LoopDoor:
             else:
                 self.inbox.arrives(partial(done, made))
 
-        self._turns.add(payer, carry)
-        self._threads.submit(self._turns.work)
+        self._threads.add(payer, carry)
 
-    def serve_in_thread(self, call: Call, operation: Operation) -> Answer:
-        """Serve a call in a thread that may wait."""
-        return run(self.desk.answer(operation, call))
+    def serve_in_thread(
+        self,
+        call: Call,
+        operation: Operation,
+        payer: str,
+        done: Callable[[Any], object],
+        failed: Callable[[BaseException], object],
+    ) -> None:
+        """Serve a call away from the loop; as :meth:`in_thread`.
+
+        Batches as JSON are taken apart by one thread, which does not wait with them for their commit: several such threads
+        would keep the interpreter from the loop for as long as all of their turns take.
+        """
+        if not _is_json_append(operation, call):
+            self.in_thread(payer, lambda: run(self.desk.answer(operation, call)), done, failed)
+            return
+
+        def back(go_on: Callable[[Any], object], made: Any) -> None:
+            self.inbox.arrives(partial(go_on, made))
+
+        line = Line(self._batches, payer)
+        line.arrives(Errand(self.desk.answer(operation, call), line, partial(back, done), partial(back, failed)).go_on)
+
+
+def _is_json_append(operation: Operation, call: Call) -> bool:
+    return operation.hot and call.method == "POST" and call.media_type == JSON

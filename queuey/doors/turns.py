@@ -5,6 +5,8 @@ from __future__ import annotations
 import threading
 from collections import Counter, deque
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 
 Work = Callable[[], object]
 
@@ -54,3 +56,31 @@ class Turns:
             if line:
                 self._lines[payer] = line  # behind all others
             return payer, work
+
+
+class SharedThreads:
+    """A few threads, and the turns that payers take in them."""
+
+    def __init__(self, count: int, name: str) -> None:
+        self._turns = Turns(count)
+        self._threads = ThreadPoolExecutor(count, thread_name_prefix=name)
+
+    def add(self, payer: str, work: Work) -> None:
+        """Let a thread do ``work``, which raises nothing, when it is the payer's turn; never, once they are closed."""
+        self._turns.add(payer, work)
+        with suppress(RuntimeError):  # closed
+            self._threads.submit(self._turns.work)
+
+    def close(self) -> None:
+        """Return once what is under way has ended."""
+        self._threads.shutdown(wait=True)
+
+
+class Line:
+    """The line of one payer: an :class:`~queuey.promise.Inbox` whose work threads do."""
+
+    def __init__(self, threads: SharedThreads, payer: str) -> None:
+        self._threads, self._payer = threads, payer
+
+    def arrives(self, go_on: Work) -> None:
+        self._threads.add(self._payer, go_on)

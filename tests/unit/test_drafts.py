@@ -17,7 +17,7 @@ from queuey.settings import load_settings
 
 QUEUE = Queue("app", "q", uuid.UUID(int=1), 7)
 SETTINGS = load_settings(None, {}, {})
-_TEXT = st.text(':q"\\{}é', min_size=1, max_size=4)
+_TEXT = st.text(':q"\\{}[],é', min_size=1, max_size=4)
 _VALUES = st.one_of(
     _TEXT,
     st.integers(),

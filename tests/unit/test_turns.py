@@ -8,7 +8,8 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from functools import partial
 
-from queuey.doors.turns import Turns
+from queuey.doors.turns import Line, SharedThreads, Turns
+from queuey.promise import Errand, Promise
 
 WAIT_SECONDS = 30
 
@@ -60,3 +61,28 @@ def test_all_work_is_done_when_its_payer_had_as_many_threads_as_it_may() -> None
                 pool.submit(turns.work)
 
     assert sorted(done) == [*range(100)]
+
+
+def test_who_waits_for_a_commit_holds_no_thread() -> None:
+    threads, commit, outcome, other = SharedThreads(1, "one"), Promise[int](), Promise[int](), threading.Event()
+
+    async def append() -> int:
+        return await commit + 1
+
+    greedy = Line(threads, "greedy")
+    greedy.arrives(Errand(append(), greedy, outcome.keep, outcome.fail).go_on)
+    threads.add("modest", other.set)
+    assert other.wait(WAIT_SECONDS)
+    commit.keep(1)
+
+    assert outcome.wait(WAIT_SECONDS) == 2
+    threads.close()
+
+
+def test_work_that_comes_after_the_end_is_not_begun_and_harms_nobody() -> None:
+    threads, done = SharedThreads(1, "one"), list[int]()
+    threads.close()
+
+    threads.add("late", partial(done.append, 1))
+
+    assert not done
