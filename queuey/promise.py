@@ -173,10 +173,25 @@ def at_turns_end(work: Callable[[], object]) -> None:
         loop.call_soon(work)
 
 
+_of_thread = threading.local()
+
+
+def give_way_to(inbox: LoopInbox) -> None:
+    """From now on :func:`others_turn` in this thread lets that loop have a turn."""
+    _of_thread.loop = inbox
+
+
 async def others_turn() -> None:
-    """Go on in a later turn of the event loop, so that long work does not hold up all others; at once in a thread."""
+    """Go on in a later turn of the event loop, so that long work does not hold up all others.
+
+    In a thread that gives way to a loop, this is once that loop has done what waits for it. In any other thread it is at once.
+    """
     turn: Promise[None] = Promise()
-    at_turns_end(partial(turn.keep, None))
+    inbox: LoopInbox | None = getattr(_of_thread, "loop", None)
+    if inbox is None:
+        at_turns_end(partial(turn.keep, None))
+    else:
+        inbox.arrives(partial(turn.keep, None))
     await turn
 
 

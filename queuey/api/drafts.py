@@ -14,9 +14,14 @@ from queuey.api.calls import JSON, Call
 from queuey.api.params import Problems, due, integer, once_key, quoted
 from queuey.errors import InvalidParameter, MessageTooLarge
 from queuey.model import MAX_TTL_SECONDS, Draft, Once, Queue
+from queuey.promise import others_turn
 from queuey.service.log import partition_for
 from queuey.settings import Settings
 
+LARGE_BYTES = 128 << 10
+"""A batch as JSON that is larger is no work for the event loop: to parse it takes more than some milliseconds."""
+_TOGETHER = 500
+"""Messages of a batch that are looked at before others have their turn, in a millisecond or two."""
 DEFAULT_TTL_SECONDS = 259_200
 """Three days."""
 MAX_KEY = 256
@@ -119,20 +124,29 @@ def request_once(call: Call) -> Once | None:
 _ASKED = ("content-type", "x-ttl", "x-partition", "x-key", "x-delay", "x-deliver-at")
 
 
-def batch_drafts(call: Call, queue: Queue, settings: Settings, now_ticks: int) -> list[Draft]:
-    """A JSON object with a list ``messages``; any bad entry refuses the whole."""
-    entries = _entries(call.body, settings.limits_max_batch_messages)
+async def batch_drafts(call: Call, queue: Queue, settings: Settings, now_ticks: int) -> list[Draft]:
+    """A JSON object with a list ``messages``; any bad entry refuses the whole. Others have their turn between the steps."""
+    entries = await _entries(call.body, settings.limits_max_batch_messages)
     problems = Problems(MAX_BATCH_PROBLEMS)
-    drafts = [_entry_draft(entry, index, queue, now_ticks, problems) for index, entry in enumerate(entries)]
+    drafts: list[Draft] = []
+    for index, entry in enumerate(entries):
+        if index and not index % _TOGETHER:
+            await others_turn()
+        drafts.append(_entry_draft(entry, index, queue, now_ticks, problems))
     problems.check()
     for draft in drafts:
         check_body_size(len(draft.body), settings)
     return drafts
 
 
-def _entries(raw: bytes, limit: int) -> list[Any]:
+async def _entries(raw: bytes, limit: int) -> list[Any]:
+    large = len(raw) > LARGE_BYTES
     structure = _structure(raw, min(max(limit, _FEW) * PARTS_PER_MESSAGE, _FEW + len(raw) // BYTES_PER_PART))
+    if large:
+        await others_turn()
     document = _parsed(raw)
+    if large:
+        await others_turn()
     messages = document.get("messages") if isinstance(document, dict) else None
     if not isinstance(messages, list):
         raise InvalidParameter('the body must be a JSON object with a list "messages"')

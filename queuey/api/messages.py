@@ -37,7 +37,7 @@ async def append(service: Service, call: Call, target: Target) -> Answer:
     queue, now = target.queue, service.clock.now_ticks()
     batch = is_batch(call)
     if batch:
-        drafts = batch_drafts(call, queue, service.settings, now)
+        drafts = await batch_drafts(call, queue, service.settings, now)
     else:
         drafts = [raw_draft(call, queue, service.settings, now)]
     placed, headers = await _store(service, call, queue, drafts, batch=batch)

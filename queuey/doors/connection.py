@@ -157,8 +157,10 @@ class Connection(asyncio.Protocol):
             self._take_head(data)
         elif state is _BODY:
             self._take_body(data)
+            self._wait_turn(data)
         elif state is _SKIP:
             self._skip(data)
+            self._wait_turn(data)
         elif state is not _OVER:
             self._put_by(self._rest + data)
             if not self._flows():
@@ -551,6 +553,17 @@ class Connection(asyncio.Protocol):
         if self._reading and self._transport is not None:
             self._reading = False
             self._transport.pause_reading()
+
+    def _wait_turn(self, data: bytes) -> None:
+        """After a large piece of a body others are read first: of a fast client the loop would read megabytes at a time."""
+        if len(data) >= PIECE and self._reading and self._state in (_BODY, _SKIP):
+            self._stop_reading()
+            self._door.next_upload(self)
+
+    def read_next_piece(self) -> None:
+        """It is this upload's turn again."""
+        if self._state in (_BODY, _SKIP):
+            self._resume_reading()
 
     def _read_on(self) -> None:
         """Wait for more, unless the client said that there is none."""

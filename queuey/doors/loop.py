@@ -17,6 +17,7 @@ from typing import Any
 import orjson
 
 from queuey.api.calls import ARROW, JSON, NDJSON, Answer, Call
+from queuey.api.drafts import LARGE_BYTES
 from queuey.api.live import is_live
 from queuey.api.refusals import RETRY_AFTER_SECONDS
 from queuey.api.routes import Operation
@@ -25,7 +26,7 @@ from queuey.doors.connection import Connection
 from queuey.doors.delivery import PIECE
 from queuey.doors.http import Head, answer_head
 from queuey.doors.turns import Line, SharedThreads
-from queuey.promise import Errand, LoopInbox, run
+from queuey.promise import Errand, LoopInbox, give_way_to, run
 
 log = logging.getLogger(__name__)
 
@@ -38,9 +39,6 @@ LAST_REQUESTS_SECONDS = 0.1
 """Between the beginning of a stop and the end of connections at rest: what was on its way by then gets its answer."""
 SPARE_CONNECTIONS = 1000
 """Over the limit, to tell clients so; still more are closed without a word."""
-
-LARGE_BATCH_BYTES = 128 << 10
-"""Of a batch as JSON that a thread takes apart: to parse it takes the loop more than some milliseconds."""
 
 
 class RefusedAlike:
@@ -86,11 +84,13 @@ class LoopDoor:
         self.soon: Callable[[Callable[[], object]], object]
         """Call back in the loop's next turn."""
         self._threads = SharedThreads(settings.threads, "call")
-        self._batches = SharedThreads(1, "batch")
+        self._batches = SharedThreads(1, "batch", lambda: give_way_to(self.inbox))
         self._most: int = settings.connections
         self._connections: set[Connection] = set()
         self._paused: deque[tuple[float, Connection]] = deque()
         """Those that were refused a place, the first one first, each with the loop's time at which its pause ends."""
+        self._uploads: deque[Connection] = deque()
+        """Those that wait to be read from again, the one whose turn it is first."""
         self._alike = RefusedAlike.made_by(desk)
         self._refused = 0
         """Calls that were refused at once since the log last said so."""
@@ -229,6 +229,19 @@ class LoopDoor:
             self._paused.popleft()[1].go_on_after_pause()
         self._time_pauses()
 
+    # When clients send much
+
+    def next_upload(self, connection: Connection) -> None:
+        """Read the next piece of this client's body when the uploads before it have had theirs: one in each turn of the loop."""
+        self._uploads.append(connection)
+        if len(self._uploads) == 1:
+            self.soon(self._read_upload)
+
+    def _read_upload(self) -> None:
+        self._uploads.popleft().read_next_piece()
+        if self._uploads:
+            self.soon(self._read_upload)
+
     # Calls
 
     def answers_here(self, operation: Operation, call: Call) -> bool:
@@ -238,7 +251,7 @@ class LoopDoor:
         if not operation.hot:
             return False
         if call.method == "POST":
-            return call.length <= LARGE_BATCH_BYTES or not _is_json_append(operation, call)
+            return call.length <= LARGE_BYTES or not _is_json_append(operation, call)
         if is_live(call):
             return True
         if call.accepts(ARROW) or call.accepts(NDJSON):
@@ -278,8 +291,8 @@ class LoopDoor:
     ) -> None:
         """Serve a call away from the loop; as :meth:`in_thread`.
 
-        Batches as JSON are taken apart by one thread, which does not wait with them for their commit: several such threads
-        would keep the interpreter from the loop for as long as all of their turns take.
+        Batches as JSON are taken apart by one thread, which gives way to the loop between its steps, and does not wait with
+        a batch for its commit. Several such threads would keep the interpreter from the loop for all of their turns.
         """
         if not _is_json_append(operation, call):
             self.in_thread(payer, lambda: run(self.desk.answer(operation, call)), done, failed)

@@ -61,9 +61,10 @@ class Turns:
 class SharedThreads:
     """A few threads, and the turns that payers take in them."""
 
-    def __init__(self, count: int, name: str) -> None:
+    def __init__(self, count: int, name: str, begin: Callable[[], object] | None = None) -> None:
+        """:param begin: called first in each thread."""
         self._turns = Turns(count)
-        self._threads = ThreadPoolExecutor(count, thread_name_prefix=name)
+        self._threads = ThreadPoolExecutor(count, thread_name_prefix=name, initializer=begin)
 
     def add(self, payer: str, work: Work) -> None:
         """Let a thread do ``work``, which raises nothing, when it is the payer's turn; never, once they are closed."""

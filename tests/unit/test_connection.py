@@ -13,6 +13,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from queuey.api.drafts import LARGE_BYTES
 from queuey.api.serve import SMALL, Desk
 from queuey.doors.connection import Connection
 from queuey.doors.delivery import PIECE
@@ -247,6 +248,50 @@ def test_others_have_their_turn_while_many_partitions_are_read(asked: bytes) -> 
         (reply,) = replies(wire.received)
         assert len(json.loads(reply.body)["messages"]) == 4000
         assert turns >= 10
+
+    at_home(test)
+
+
+def test_uploads_take_turns_piece_by_piece() -> None:
+    """A fast client's body was read to its end before anything else happened, and 32 of them kept the loop for 150 ms."""
+
+    async def test(house: House) -> None:
+        wires = [house.wire() for _ in range(3)]
+        for wire in wires:
+            wire.connection.data_received(request(b"POST", PATH, b"Content-Length: %d" % (3 * PIECE)))
+            wire.connection.data_received(b"x" * PIECE)
+        assert [wire.reading for wire in wires] == [False, False, False]
+        for turn in range(3):
+            await asyncio.sleep(0)
+            assert [wire.reading for wire in wires] == [number <= turn for number in range(3)]
+        wires[1].connection.data_received(b"x" * PIECE)
+        wires[1].close()
+        for _ in range(3):
+            await asyncio.sleep(0)
+        wires[0].connection.data_received(b"x" * 2 * PIECE)
+        await until(lambda: bool(wires[0].received))
+        assert [reply.status for reply in replies(wires[0].received)] == [201]
+        assert wires[0].reading
+
+    at_home(test)
+
+
+def test_a_large_batch_as_json_gives_way_to_others_between_its_steps() -> None:
+    async def test(house: House) -> None:
+        body = json.dumps({"messages": [{"body": "x" * 100} for _ in range(3000)]}).encode()
+        assert len(body) > LARGE_BYTES
+        wire, beats = house.wire(), 0
+        head = request(b"POST", PATH, b"Content-Type: application/json", b"Content-Length: %d" % len(body))
+        wire.connection.data_received(head + body)
+        while not wire.received:
+            other = house.wire()
+            other.connection.data_received(request(b"GET", b"/__heartbeat__", b"Connection: close"))
+            assert [reply.status for reply in replies(other.received)] == [200]
+            beats += 1
+            await asyncio.sleep(0)
+        assert beats >= 3
+        (reply,) = replies(wire.received)
+        assert len(json.loads(reply.body)["messages"]) == 3000
 
     at_home(test)
 

@@ -13,6 +13,7 @@ from queuey.api.calls import Call
 from queuey.api.drafts import batch_drafts
 from queuey.errors import InvalidParameter
 from queuey.model import Queue
+from queuey.promise import run
 from queuey.settings import load_settings
 
 QUEUE = Queue("app", "q", uuid.UUID(int=1), 7)
@@ -33,7 +34,7 @@ def drafted(document: str) -> list[bytes]:
     """Bodies of the drafts made of a request's body."""
     call = Call("POST", "/v1/app/q", "", {"content-type": "application/json"})
     call.body = document.encode()
-    return [draft.body for draft in batch_drafts(call, QUEUE, SETTINGS, 8)]
+    return [draft.body for draft in run(batch_drafts(call, QUEUE, SETTINGS, 8))]
 
 
 @given(_ENTRIES, st.booleans())
@@ -65,4 +66,4 @@ def test_a_text_without_an_end_is_looked_at_once(end: bytes) -> None:
     call.body = b'{"messages":[{"body":"' + b'\\"' * (1 << 20) + end
 
     with pytest.raises(InvalidParameter, match="is not JSON"):
-        batch_drafts(call, QUEUE, SETTINGS, 8)
+        run(batch_drafts(call, QUEUE, SETTINGS, 8))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import threading
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -9,7 +10,7 @@ from contextlib import contextmanager
 from functools import partial
 
 from queuey.doors.turns import Line, SharedThreads, Turns
-from queuey.promise import Errand, Promise
+from queuey.promise import Errand, LoopInbox, Promise, give_way_to, others_turn
 
 WAIT_SECONDS = 30
 
@@ -77,6 +78,26 @@ def test_who_waits_for_a_commit_holds_no_thread() -> None:
 
     assert outcome.wait(WAIT_SECONDS) == 2
     threads.close()
+
+
+def test_a_thread_that_gives_way_goes_on_when_the_loop_has_had_its_turn() -> None:
+    async def main() -> list[str]:
+        loop, did = asyncio.get_running_loop(), list[str]()
+        inbox, done = LoopInbox(loop), asyncio.Event()
+        threads = SharedThreads(1, "one", partial(give_way_to, inbox))
+
+        async def steps() -> None:
+            loop.call_soon_threadsafe(did.append, "the loop")
+            await others_turn()
+            did.append("the thread")
+
+        line = Line(threads, "payer")
+        line.arrives(Errand(steps(), line, lambda _: inbox.arrives(done.set), print).go_on)
+        await asyncio.wait_for(done.wait(), WAIT_SECONDS)
+        threads.close()
+        return did
+
+    assert asyncio.run(main()) == ["the loop", "the thread"]
 
 
 def test_work_that_comes_after_the_end_is_not_begun_and_harms_nobody() -> None:
