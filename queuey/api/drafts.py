@@ -6,6 +6,7 @@ import base64
 import binascii
 import hashlib
 import json
+import re
 from typing import Any
 
 import orjson
@@ -14,7 +15,7 @@ from queuey.api.calls import JSON, Call
 from queuey.api.params import Problems, due, integer, once_key, quoted
 from queuey.errors import InvalidParameter, MessageTooLarge
 from queuey.model import MAX_TTL_SECONDS, Draft, Once, Queue
-from queuey.promise import others_turn
+from queuey.promise import others_turn, run
 from queuey.service.log import partition_for
 from queuey.settings import Settings
 
@@ -141,12 +142,8 @@ async def batch_drafts(call: Call, queue: Queue, settings: Settings, now_ticks: 
 
 async def _entries(raw: bytes, limit: int) -> list[Any]:
     large = len(raw) > LARGE_BYTES
-    structure = _structure(raw, min(max(limit, _FEW) * PARTS_PER_MESSAGE, _FEW + len(raw) // BYTES_PER_PART))
-    if large:
-        await others_turn()
-    document = _parsed(raw)
-    if large:
-        await others_turn()
+    structure = await _structure(raw, min(max(limit, _FEW) * PARTS_PER_MESSAGE, _FEW + len(raw) // BYTES_PER_PART))
+    document = await _parsed_in_pieces(raw) if large else _parsed(raw)
     messages = document.get("messages") if isinstance(document, dict) else None
     if not isinstance(messages, list):
         raise InvalidParameter('the body must be a JSON object with a list "messages"')
@@ -172,26 +169,41 @@ _FEW = 1000
 _OBJECTS = frozenset({dict})
 
 
-def _structure(raw: bytes, most: int) -> bytes:
-    """The JSON without its texts. A few passes in C, none of which keeps other threads waiting for long.
+async def _structure(raw: bytes, most: int) -> bytes:
+    """The JSON without its texts; others have their turn between passes over a large one, each of some milliseconds.
 
     What has far more parts than a batch of messages has is refused before they are made: some bytes become a hundred
     times as much memory, and a body of 8 MiB may hold three million empty objects.
 
     :raises InvalidParameter: more than ``most`` texts, objects, lists and commas, those inside of texts left out.
     """
+    pause = others_turn if len(raw) > LARGE_BYTES else _no_pause
     if b"\\" in raw:
-        raw = raw.replace(rb"\\", b"").replace(rb"\"", b"")  # from here on each quote begins or ends a text
-    texts = raw.count(b'"') // 2
-    if texts <= most:
+        for escaped in (rb"\\", rb"\""):
+            raw = raw.replace(escaped, b"")  # after both each quote begins or ends a text
+            await pause()
+    parts = raw.count(b'"') // 2
+    if parts <= most:
+        await pause()
         raw = b"".join(raw.split(b'"')[::2])
-        if texts + sum(map(raw.count, (b"{", b"[", b","))) <= most:
-            return raw
-    raise InvalidParameter(f"the body has more than {most} texts, objects and lists: more than its messages can have")
+    for mark in (b"{", b"[", b","):
+        if parts > most:
+            break
+        await pause()
+        parts += raw.count(mark)
+    if parts > most:
+        raise InvalidParameter(
+            f"the body has more than {most} texts, objects and lists: more than its messages can have"
+        )
+    return raw
+
+
+async def _no_pause() -> None:
+    """In a few microseconds there is nothing to wait for."""
 
 
 def json_object(raw: bytes) -> dict[str, Any]:
-    """A whole body that is one JSON object.
+    """A whole body that is one JSON object, and no message: at most 64 KiB.
 
     :raises InvalidParameter: it is not, a key stands twice, or the nesting is too deep.
     """
@@ -200,15 +212,47 @@ def json_object(raw: bytes) -> dict[str, Any]:
     document = _parsed(raw)
     if not isinstance(document, dict):
         raise InvalidParameter("the body must be a JSON object")
-    _check_tree(_structure(raw, len(raw)), document)
+    _check_tree(run(_structure(raw, len(raw))), document)
     return document
 
 
-def _parsed(raw: bytes) -> Any:
+def _parsed(raw: bytes, size: int | None = None) -> Any:
+    """:param size: of the whole body, if ``raw`` has only its end."""
     try:
         return orjson.loads(raw)
     except orjson.JSONDecodeError as error:
-        raise InvalidParameter(f"the body is not JSON: {error}") from error
+        size = size or len(raw)
+        where = f", at byte {size - len(error.doc[error.pos :].encode())} of {size}" if error.doc else ""
+        raise InvalidParameter(f"the body is not JSON: {error.msg}{where}") from error
+
+
+_PIECE = 1 << 20
+"""Bytes of JSON that are parsed in some milliseconds."""
+_BEFORE = re.compile(rb'[ \t\r\n]*\{[ \t\r\n]*"messages"[ \t\r\n]*:[ \t\r\n]*\[')
+_JOINT = re.compile(rb"\}[ \t\r\n]*(,)[ \t\r\n]*\{")
+
+
+async def _parsed_in_pieces(raw: bytes) -> Any:
+    """As :func:`_parsed`; others have their turn between pieces of a batch, each of which begins and ends between two messages.
+
+    What looks like the joint of two messages may lie in a text. Then the piece before it, which begins right, ends in the
+    midst of that text and is no JSON. So a piece that is JSON ends right, and the next one begins right.
+    """
+    before = _BEFORE.match(raw)
+    start = begin = before.end() if before else 0
+    messages: list[Any] = []
+    while before and (joint := _JOINT.search(raw, start + _PIECE)):
+        try:
+            messages += orjson.loads(b"[%b]" % raw[start : joint.start(1)])
+        except orjson.JSONDecodeError:
+            break
+        start = joint.end(1)
+        await others_turn()
+    document = _parsed(raw[:begin] + raw[start:], len(raw))
+    await others_turn()
+    if messages and isinstance(document["messages"], list):
+        document["messages"][:0] = messages
+    return document
 
 
 def _check_tree(structure: bytes, document: Any) -> None:

@@ -67,3 +67,35 @@ def test_a_text_without_an_end_is_looked_at_once(end: bytes) -> None:
 
     with pytest.raises(InvalidParameter, match="is not JSON"):
         run(batch_drafts(call, QUEUE, SETTINGS, 8))
+
+
+@pytest.mark.parametrize("text", ["x", "},{", '"},{\\"body\\":\\"', "é\n}, {"])
+@pytest.mark.parametrize("spaces", [None, 2])
+def test_a_large_batch_is_parsed_in_pieces_as_if_in_one(text: str, spaces: int | None) -> None:
+    """Where one message ends and the next begins is found, whatever texts look like."""
+    bodies = [f"{number}{text * 300}" for number in range(4000)]
+    document = json.dumps({"messages": [{"body": body} for body in bodies]}, indent=spaces, ensure_ascii=False)
+
+    assert drafted(document) == [body.encode() for body in bodies]
+
+
+@pytest.mark.parametrize("place", [100, 1_500_000])
+@pytest.mark.parametrize(
+    ("planted", "reason"),
+    [
+        ('{"body": tru}', "is not JSON: invalid literal"),
+        ('{"body": "x"},', "is not JSON"),
+        ('{"body": "x", "body": "y"}', "twice"),
+        ('{"body": "x"}], "messages": [{"body": "y"}', "twice"),
+        ('{"body": "x"}, 3', "must be a JSON object"),
+    ],
+)
+def test_what_is_wrong_in_a_large_batch_is_found_wherever_it_is(place: int, planted: str, reason: str) -> None:
+    document = json.dumps({"messages": [{"body": "é" * 200} for _ in range(9000)]}, ensure_ascii=False)
+    joint = document.index("}, {", place) + 2
+    with pytest.raises(InvalidParameter, match=reason) as refused:
+        drafted(document[:joint] + planted + "," + document[joint:])
+    if "not JSON" in reason and "at byte" in str(refused.value):
+        byte = int(str(refused.value).split("at byte ")[1].split()[0])
+        wrong = len(document[:joint].encode())
+        assert wrong <= byte <= wrong + len(planted) + 2
