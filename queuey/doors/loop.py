@@ -135,6 +135,7 @@ class LoopDoor:
         self._timer.cancel()
         self._threads.close()
         self._batches.close()
+        sys.setswitchinterval(self._switch_seconds)
 
     def _end_resting(self) -> None:
         for connection in list(self._connections):
