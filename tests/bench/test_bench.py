@@ -118,7 +118,6 @@ def test_a_row_is_measured_against_the_shipped_server(tmp_path: Path) -> None:
 
 
 @pytest.mark.long
-@pytest.mark.timeout(600)
 def test_rows_of_the_pipeline_are_measured_beside_kafka(tmp_path: Path) -> None:
     """A message that one of the two lacks, or has twice, would fail the run."""
     plan = SparkPlan(tmp_path, rounds=1, messages=4000, few=400, in_a_batch=1000, triggers=2, tell=lambda text: None)

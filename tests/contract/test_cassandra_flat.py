@@ -153,7 +153,6 @@ def test_the_head_costs_no_more_after_many_were_read_and_deleted(session: Cassan
 
 
 @pytest.mark.long
-@pytest.mark.timeout(900)
 def test_the_head_costs_no_more_after_a_million(session: CassandraSession) -> None:
     check(session, 1_000_000)
 

@@ -18,7 +18,6 @@ KEY = "c" * 32
 
 
 @pytest.mark.long
-@pytest.mark.timeout(900)
 def test_all_roads_bring_the_same_total(tmp_path: Path) -> None:
     key, serve, publish, work, stream, totals = commands_of(ROOT / "examples" / "clocks" / "README.md")
     assert key.startswith("export QUEUEY_KEY=")

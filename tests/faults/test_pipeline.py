@@ -29,7 +29,6 @@ FEED_SECONDS = 0.1
 """Between two appends: what comes while Spark starts is all read at the end."""
 
 
-@pytest.mark.timeout(900)
 @pytest.mark.drawn
 def test_killed_queries_lose_nothing_and_store_nothing_twice(
     tmp_path: Path, rounds: Callable[[int], range], chance: random.Random, figures: Figures

@@ -23,7 +23,6 @@ def stage(tmp_path_factory: pytest.TempPathFactory) -> Iterator[worst.Stage]:
         yield stage
 
 
-@pytest.mark.timeout(600)
 @pytest.mark.parametrize(("route", "method"), worst.ASKED)
 def test_the_worst_of_an_operation_hinders_nobody_else(
     stage: worst.Stage, figures: Figures, route: str, method: str

@@ -77,7 +77,7 @@ def nodes_below(zookeeper: KazooClient, path: str) -> int:
     [
         ("shipped", 1500),
         ("delayed", 300),
-        pytest.param("shipped", 20_000, marks=[pytest.mark.long, pytest.mark.timeout(900)]),
+        pytest.param("shipped", 20_000, marks=pytest.mark.long),
     ],
     indirect=["server"],
 )

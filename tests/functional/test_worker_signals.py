@@ -53,7 +53,7 @@ def goes_round_again(places: list[Place]) -> bool:
     return waited > ROUNDS
 
 
-@pytest.mark.timeout(90)
+@pytest.mark.timeout(300)
 def test_a_signal_ends_a_worker_whichever_of_its_lines_it_interrupts(tmp_path: Path, shipped_door: Door) -> None:
     """The handler calls ``stop`` in the thread that runs the worker, which may hold any lock there is."""
     server = Server(shipped_door)

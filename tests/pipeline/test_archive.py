@@ -166,7 +166,6 @@ def forget_the_end(folder: Path) -> None:
 
 
 @pytest.mark.long
-@pytest.mark.timeout(900)
 @pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGINT], ids=["killed", "stopped by hand"])
 def test_runs_that_are_ended_at_any_moment_leave_nothing_out_and_nothing_twice(
     spark: SparkSession, door: Door, client: Client, tmp_path: Path, number: signal.Signals

@@ -21,7 +21,7 @@ from tests.pipeline.conftest import APPLICATION, KEY, fill
 from tests.services.spark import SparkCluster
 from tests.test_packaging import build_wheel
 
-pytestmark = [pytest.mark.long, pytest.mark.timeout(900)]
+pytestmark = pytest.mark.long
 
 PARTITIONS = 4
 MESSAGES = 500

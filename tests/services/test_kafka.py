@@ -9,7 +9,7 @@ import pytest
 from tests.services.kafka import Kafka, KafkaNode
 from tests.services.process import ServiceError
 
-pytestmark = [pytest.mark.long, pytest.mark.timeout(900)]
+pytestmark = pytest.mark.long
 
 TOPIC = "kept"
 MESSAGES = [f"message {number}" for number in range(100)]

@@ -19,7 +19,7 @@ from tests.services.cassandra import PROTOCOL, Cassandra, session
 from tests.services.fixtures import Reached
 from tests.services.test_cassandra import make_table
 
-pytestmark = [pytest.mark.long, pytest.mark.timeout(900)]
+pytestmark = pytest.mark.long
 
 
 @pytest.fixture
