@@ -184,15 +184,22 @@ def give_way_to(inbox: LoopInbox) -> None:
 async def others_turn() -> None:
     """Go on in a later turn of the event loop, so that long work does not hold up all others.
 
-    In a thread that gives way to a loop, this is once that loop has done what waits for it. In any other thread it is at once.
+    A thread that gives way to a loop waits here until that loop has done what is waiting. In any other thread this is at once.
     """
     turn: Promise[None] = Promise()
     inbox: LoopInbox | None = getattr(_of_thread, "loop", None)
     if inbox is None:
         at_turns_end(partial(turn.keep, None))
-    else:
-        inbox.arrives(partial(turn.keep, None))
-    await turn
+        await turn
+        return
+    inbox.arrives(partial(turn.keep, None))
+    while not (turn.kept or inbox.closed):
+        with contextlib.suppress(TimeoutError):
+            turn.wait(_LOOK_SECONDS)
+
+
+_LOOK_SECONDS = 1
+"""Between two looks whether the loop that is waited for has ended."""
 
 
 class Inbox(Protocol):
@@ -213,6 +220,8 @@ class LoopInbox:
         self._loop = loop
         self._arrived: deque[Callable[[], object]] = deque()
         self._woken = False
+        self.closed = False
+        """The loop has no more turns: nobody waits for one. Whoever ends it sets this."""
 
     def arrives(self, go_on: Callable[[], object]) -> None:
         """From any thread: let ``go_on`` be called on the loop soon."""

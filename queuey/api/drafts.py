@@ -163,14 +163,14 @@ async def _entries(raw: bytes, limit: int) -> list[Any]:
 PARTS_PER_MESSAGE = 32
 """Texts, objects, lists and commas of a batch, for each message that one may have: an entry of all members has 28."""
 BYTES_PER_PART = 3
-"""Fewer have the parts of no batch: in the shortest entry each has three."""
+"""No batch has fewer bytes for each part: in the shortest entry each part has three."""
 _FEW = 1000
 """A batch may always have as many messages, or parts."""
 _OBJECTS = frozenset({dict})
 
 
 async def _structure(raw: bytes, most: int) -> bytes:
-    """The JSON without its texts; others have their turn between passes over a large one, each of some milliseconds.
+    """The JSON without its texts; others have their turn between passes over a large one, each of up to 40 ms for 8 MiB.
 
     What has far more parts than a batch of messages has is refused before they are made: some bytes become a hundred
     times as much memory, and a body of 8 MiB may hold three million empty objects.
@@ -229,19 +229,23 @@ def _parsed(raw: bytes, size: int | None = None) -> Any:
 _PIECE = 1 << 20
 """Bytes of JSON that are parsed in some milliseconds."""
 _BEFORE = re.compile(rb'[ \t\r\n]*\{[ \t\r\n]*"messages"[ \t\r\n]*:[ \t\r\n]*\[')
-_JOINT = re.compile(rb"\}[ \t\r\n]*(,)[ \t\r\n]*\{")
+_JOINT = re.compile(rb'\}[ \t\r\n]*(,)[ \t\r\n]*\{[ \t\r\n]*"')
+"""Between two messages. In a text that is itself JSON a backslash stands before the quote."""
+_WINDOW = 256 << 10
+"""Bytes that are searched for a joint at a time."""
 
 
 async def _parsed_in_pieces(raw: bytes) -> Any:
     """As :func:`_parsed`; others have their turn between pieces of a batch, each of which begins and ends between two messages.
 
     What looks like the joint of two messages may lie in a text. Then the piece before it, which begins right, ends in the
-    midst of that text and is no JSON. So a piece that is JSON ends right, and the next one begins right.
+    midst of that text and is no JSON. So a piece that is JSON ends right, and the next one begins right. After a piece that is
+    none the rest is parsed at once.
     """
     before = _BEFORE.match(raw)
     start = begin = before.end() if before else 0
     messages: list[Any] = []
-    while before and (joint := _JOINT.search(raw, start + _PIECE)):
+    while before and (joint := await _next_joint(raw, start + _PIECE)):
         try:
             messages += orjson.loads(b"[%b]" % raw[start : joint.start(1)])
         except orjson.JSONDecodeError:
@@ -253,6 +257,16 @@ async def _parsed_in_pieces(raw: bytes) -> Any:
     if messages and isinstance(document["messages"], list):
         document["messages"][:0] = messages
     return document
+
+
+async def _next_joint(raw: bytes, start: int) -> re.Match[bytes] | None:
+    """The next place that looks like the joint of two messages; one on the edge of two windows is passed over."""
+    for begin in range(start, len(raw), _WINDOW):
+        joint = _JOINT.search(raw, begin, begin + _WINDOW)
+        if joint:
+            return joint
+        await others_turn()
+    return None
 
 
 def _check_tree(structure: bytes, document: Any) -> None:

@@ -39,7 +39,9 @@ _PAUSE_STEP_SECONDS = 0.1
 LAST_REQUESTS_SECONDS = 0.1
 """Between the beginning of a stop and the end of connections at rest: what was on its way by then gets its answer."""
 HURRIED_SECONDS = 0.0005
-"""How long the loop waits for a thread at work, for each event on a socket, while large batches are under way. Else it is ten times that."""
+"""How long the loop waits for a thread at work, at each event on a socket, while large batches are under way. Else it is ten times that."""
+UPLOADS_A_TURN = 4
+"""Of each a piece of at most 256 KiB is read. A turn may take 20 to 40 ms while threads are at work, and uploads have a deadline."""
 SPARE_CONNECTIONS = 1000
 """Over the limit, to tell clients so; still more are closed without a word."""
 
@@ -133,6 +135,7 @@ class LoopDoor:
     def close(self) -> None:
         """Serve no more; calls under way in threads end first."""
         self._timer.cancel()
+        self.inbox.closed = True
         self._threads.close()
         self._batches.close()
         sys.setswitchinterval(self._switch_seconds)
@@ -238,15 +241,16 @@ class LoopDoor:
     # When clients send much
 
     def next_upload(self, connection: Connection) -> None:
-        """Read the next piece of this client's body when the uploads before it have had theirs: one in each turn of the loop."""
+        """Read the next piece of this client's body when the uploads before it have had theirs, a few in each turn of the loop."""
         self._uploads.append(connection)
         if len(self._uploads) == 1:
-            self.soon(self._read_upload)
+            self.soon(self._read_uploads)
 
-    def _read_upload(self) -> None:
-        self._uploads.popleft().read_next_piece()
+    def _read_uploads(self) -> None:
+        for _ in range(min(UPLOADS_A_TURN, len(self._uploads))):
+            self._uploads.popleft().read_next_piece()
         if self._uploads:
-            self.soon(self._read_upload)
+            self.soon(self._read_uploads)
 
     # Calls
 
@@ -297,8 +301,8 @@ class LoopDoor:
     ) -> None:
         """Serve a call away from the loop; as :meth:`in_thread`.
 
-        Batches as JSON are taken apart by one thread, which gives way to the loop between its steps, and does not wait with
-        a batch for its commit. Several such threads would keep the interpreter from the loop for all of their turns.
+        Batches as JSON are taken apart by one thread, which gives way to the loop between its steps, and takes the next batch
+        while a commit is under way. Several such threads would keep the interpreter from the loop for all of their turns.
         """
         if not _is_json_append(operation, call):
             self.in_thread(payer, lambda: run(self.desk.answer(operation, call)), done, failed)
@@ -315,7 +319,8 @@ class LoopDoor:
     def _large_batches(self, more: int) -> None:
         """While there are any, threads at work let the loop have its turn sooner, which costs all of them a few percent."""
         self._batches_under_way += more
-        sys.setswitchinterval(HURRIED_SECONDS if self._batches_under_way else self._switch_seconds)
+        if not self.inbox.closed:
+            sys.setswitchinterval(HURRIED_SECONDS if self._batches_under_way else self._switch_seconds)
 
 
 def _is_json_append(operation: Operation, call: Call) -> bool:

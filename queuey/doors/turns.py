@@ -1,4 +1,4 @@
-"""Threads shared among payers: a payer with much work waits behind its own work, and delays no other (G17)."""
+"""Threads shared among payers: a payer with much work waits behind its own work, and delays others by one piece of it at most (G17)."""
 
 from __future__ import annotations
 
@@ -6,7 +6,6 @@ import threading
 from collections import Counter, deque
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import suppress
 
 Work = Callable[[], object]
 
@@ -14,7 +13,7 @@ Work = Callable[[], object]
 class Turns:
     """Work that waits for threads: one line for each payer, and the lines take turns.
 
-    No payer has all threads at once, so the others find a free one, or get the next.
+    No payer has all threads at once, so the others find a free one; a single thread they get when its work is done.
     """
 
     def __init__(self, threads: int) -> None:
@@ -25,10 +24,14 @@ class Turns:
         self._running: Counter[str] = Counter()
         self._lock = threading.Lock()
 
-    def add(self, payer: str, work: Work) -> None:
-        """Let a thread do ``work``, which raises nothing. Call :meth:`work` in a thread once for each."""
+    def add(self, payer: str, work: Work, *, first: bool = False) -> None:
+        """Let a thread do ``work``, which raises nothing. Call :meth:`work` in a thread once for each.
+
+        :param first: before all other work of the payer.
+        """
         with self._lock:
-            self._lines.setdefault(payer, deque()).append(work)
+            line = self._lines.setdefault(payer, deque())
+            (line.appendleft if first else line.append)(work)
 
     def work(self) -> None:
         """Do the work whose turn it is, until there is none for this thread."""
@@ -65,23 +68,32 @@ class SharedThreads:
         """:param begin: called first in each thread."""
         self._turns = Turns(count)
         self._threads = ThreadPoolExecutor(count, thread_name_prefix=name, initializer=begin)
+        self._closed = False
 
-    def add(self, payer: str, work: Work) -> None:
-        """Let a thread do ``work``, which raises nothing, when it is the payer's turn; never, once they are closed."""
-        self._turns.add(payer, work)
-        with suppress(RuntimeError):  # closed
+    def add(self, payer: str, work: Work, *, first: bool = False) -> None:
+        """As :meth:`Turns.add`; once they are closed, ``work`` is not done."""
+        self._turns.add(payer, work, first=first)
+        try:
             self._threads.submit(self._turns.work)
+        except RuntimeError:
+            if not self._closed:
+                raise
 
     def close(self) -> None:
-        """Return once what is under way has ended."""
+        """Return once all that came before is done."""
+        self._closed = True
         self._threads.shutdown(wait=True)
 
 
 class Line:
-    """The line of one payer: an :class:`~queuey.promise.Inbox` whose work threads do."""
+    """The line of one coroutine's payer: an :class:`~queuey.promise.Inbox` whose work threads do.
+
+    A coroutine begins behind all other work of its payer, and goes on before it: what is nearly done ends first.
+    """
 
     def __init__(self, threads: SharedThreads, payer: str) -> None:
-        self._threads, self._payer = threads, payer
+        self._threads, self._payer, self._begun = threads, payer, False
 
     def arrives(self, go_on: Work) -> None:
-        self._threads.add(self._payer, go_on)
+        self._threads.add(self._payer, go_on, first=self._begun)
+        self._begun = True

@@ -9,8 +9,11 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from functools import partial
 
+import uvloop
+
 from queuey.doors.turns import Line, SharedThreads, Turns
 from queuey.promise import Errand, LoopInbox, Promise, give_way_to, others_turn
+from tests.functional.servers import eventually
 
 WAIT_SECONDS = 30
 
@@ -32,6 +35,21 @@ def busy_with(payer: str, turns: Turns, pool: ThreadPoolExecutor, count: int) ->
         yield
     finally:
         go_on.set()
+
+
+@contextmanager
+def threads_stopped(threads: SharedThreads) -> Iterator[None]:
+    """The only thread does nothing while the block runs."""
+    go_on, stopped = threading.Event(), threading.Event()
+
+    def stop() -> None:
+        stopped.set()
+        go_on.wait(WAIT_SECONDS)
+
+    threads.add("nobody", stop)
+    assert stopped.wait(WAIT_SECONDS)
+    yield
+    go_on.set()
 
 
 def test_payers_take_turns_however_much_one_of_them_has() -> None:
@@ -98,6 +116,64 @@ def test_a_thread_that_gives_way_goes_on_when_the_loop_has_had_its_turn() -> Non
         return did
 
     assert asyncio.run(main()) == ["the loop", "the thread"]
+
+
+def test_the_next_coroutine_begins_when_the_one_before_ends_or_waits_for_a_commit() -> None:
+    """Otherwise all batches that came would be under way at once, and in memory."""
+    did, commits = list[str](), [Promise[None]() for _ in range(3)]
+
+    async def main() -> None:
+        inbox = LoopInbox(asyncio.get_running_loop())
+        ended = threading.Semaphore(0)
+        threads = SharedThreads(1, "one", partial(give_way_to, inbox))
+
+        async def batch(number: int) -> None:
+            for step in range(3):
+                did.append(f"{number}.{step}")
+                await others_turn()
+            await commits[number]
+            did.append(f"{number} answers")
+
+        def begin(number: int) -> None:
+            line = Line(threads, "payer")
+            line.arrives(Errand(batch(number), line, lambda _: ended.release(), print).go_on)
+
+        begin(0)
+        begin(1)
+        await asyncio.to_thread(eventually, lambda: did[-1:] == ["1.2"])
+        with threads_stopped(threads):
+            begin(2)
+            commits[0].keep(None)
+        commits[1].keep(None)
+        commits[2].keep(None)
+        for _ in range(3):
+            assert await asyncio.to_thread(ended.acquire, timeout=WAIT_SECONDS)
+        threads.close()
+
+    uvloop.run(main())
+
+    assert did[:6] == ["0.0", "0.1", "0.2", "1.0", "1.1", "1.2"]
+    assert did.index("0 answers") < did.index("2.0")
+
+
+def test_a_thread_waits_for_no_turn_of_a_loop_that_has_ended() -> None:
+    async def main() -> list[str]:
+        loop, did = asyncio.get_running_loop(), list[str]()
+        inbox = LoopInbox(loop)
+        threads = SharedThreads(1, "one", partial(give_way_to, inbox))
+
+        async def steps() -> None:
+            did.append("begun")
+            await others_turn()
+            did.append("ended")
+
+        line = Line(threads, "payer")
+        line.arrives(Errand(steps(), line, print, print).go_on)
+        inbox.closed = True
+        threads.close()  # keeps the loop from having a turn
+        return did
+
+    assert asyncio.run(main()) == ["begun", "ended"]
 
 
 def test_work_that_comes_after_the_end_is_not_begun_and_harms_nobody() -> None:
