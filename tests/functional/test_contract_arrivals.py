@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import time
+
 import pytest
 from requests import Response
 
@@ -65,12 +67,13 @@ def test_a_queue_is_told_when_its_message_is_due_and_of_writes_by_id(fresh: Serv
     later, by_id, gone = (fresh.queue() for _ in range(3))
     place = fresh.add(by_id, b"x")["key"]
     cursor = arrivals(fresh).headers["Queuey-Cursor"]
-    fresh.add(later, b"x", x_delay=2)
+    due = float(fresh.add(later, b"x", x_delay=2)["timestamp"])
     fresh.add(gone, b"x")
     fresh.call("DELETE", gone)
     fresh.call("PUT", by_id, place, data=b"anew")
 
-    assert later not in names(fresh, cursor)
+    told = names(fresh, cursor)
+    assert later not in told or time.time() >= due  # a busy machine comes to ask when it is due
     eventually(lambda: set(names(fresh, cursor)) == {by_id, later})
 
 
