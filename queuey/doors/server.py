@@ -27,7 +27,7 @@ from queuey.settings import Settings
 
 log = logging.getLogger(__name__)
 
-LARGE_BLOCK_BYTES = 1 << 20
+LARGE_BLOCK_BYTES = 4 << 20
 _M_MMAP_THRESHOLD = -3
 """Of glibc's ``malloc.h``."""
 
