@@ -79,8 +79,8 @@ def verify_command(ctx: click.Context, settings: Settings, file: Path | None, re
     """Search the store, or a backup, for damage.
 
     Compares indexes with tables, packs with their messages and messages with their checksums, and lists what is wrong by queue and partition. FILE is a backup; without
-    it the settings name the store, whose server may run meanwhile. Exit code 1: there is damage. With --repair the indexes are built anew, a copy of the file as it was
-    stays beside it, and what is listed then could not be repaired.
+    it the settings name the store, whose server may run meanwhile. Exit code 1: there is damage. --repair rebuilds the indexes, keeps a copy of the damaged file beside it, and lists what it could not
+    repair.
     """
     from queuey.storage import sqlite_verify
 

@@ -110,6 +110,8 @@ class SqliteFile(ABC):
         self._ids = ids
         self._cache_kib = cache_mb * 1024
         self._wal_bytes = wal_mb << 20
+        self._connections: weakref.WeakSet[apsw.Connection] = weakref.WeakSet()
+        """All that were opened here, whichever object holds them."""
         self._readers = Readers(self._open_reader)
         self._lookups = Lookups(self._find_all)
         self._loose: dict[bytes, MessageId] = {}
@@ -226,6 +228,7 @@ class SqliteFile(ABC):
                 connection.execute(SQL["no_packs"])
         else:
             connection = apsw.Connection(str(self._path))
+        self._connections.add(connection)
         # Else SQLite plans a statement anew whenever a value bound to it changes: 28 of the 32 µs that the index of a page took.
         connection.config(apsw.SQLITE_DBCONFIG_ENABLE_QPSG, 1)
         connection.set_busy_timeout(_BUSY_MS)
@@ -273,15 +276,18 @@ class SqliteFile(ABC):
         self._release()
 
     def forsake(self) -> None:
-        """After a fork, in the child: the threads are not there, and SQLite's connections must not be touched, nor closed.
+        """After a fork, in the child: the threads are not there, and SQLite must not be entered, not even to close a connection.
 
-        The lock stays the parent's alone.
+        A thread of the parent may have held one of SQLite's own locks, which is then held for ever here. The end of the process would
+        wait for it: it frees connections, and apsw, when it is freed itself, closes all that it knows of. So none of them is ever
+        freed. The lock of the folder stays the parent's alone.
         """
         self._closed = True
         self._guard.refuse(StorageUnavailable(_FORKED))
         self._committer.forsake(_FORKED)
         self._lookups.forsake(_FORKED)
-        for kept in (self._writer, *self._readers.forsake(_FORKED)):
+        self._readers.forsake(_FORKED)
+        for kept in (apsw, *self._connections):
             ctypes.pythonapi.Py_IncRef(ctypes.py_object(kept))
         self._release()
 

@@ -101,14 +101,10 @@ class Readers:
                 self._all.append(reader)
         return reader
 
-    def forsake(self, why: str) -> list[Reader]:
-        """After a fork, in the child: these connections are the parent's.
-
-        :returns: them, never to be closed or freed here.
-        """
+    def forsake(self, why: str) -> None:
+        """After a fork, in the child: these connections are the parent's."""
         self._lock, self._local = threading.Lock(), threading.local()
         self._closed, self._why_closed = True, why
-        return self._all
 
     def close(self) -> None:
         with self._lock:
