@@ -343,8 +343,8 @@ create temp table packs (
     seq, place, first_ticks, first_tail, last_ticks, last_tail, messages, earliest, latest, head_crc, rest_crc, head, rest
 )
 
--- scrub_rows: messages after a row that the index does not lead to, among the next few
-select place, seq from (
+-- scrub_rows: messages after a row that the index does not lead to, among the next few. Each search casts: a flipped bit makes text of a number or a blob, and apsw raises where text is no UTF-8
+select cast(place as blob), seq from (
     select seq, place, ticks, tail, expires from messages not indexed where seq > ?1 order by seq limit ?2
 ) as it where not exists (
     select 1 from messages as other indexed by messages_in_order
@@ -355,7 +355,7 @@ select place, seq from (
 select seq from messages not indexed where seq > ?1 order by seq limit 1 offset ?2 - 1
 
 -- scrub_entries: entries of the index after an id that lead to no such message, among the next few
-select place, seq from (
+select cast(place as blob), seq from (
     select place, ticks, tail, expires, seq from messages indexed by messages_in_order
     where (place, ticks, tail) > (?1, ?2, ?3) order by place, ticks, tail limit ?4
 ) as it where not exists (
@@ -364,11 +364,11 @@ select place, seq from (
 )
 
 -- scrub_entries_next: where that ends
-select place, ticks, tail from messages indexed by messages_in_order
+select cast(place as blob), cast(ticks as integer), cast(tail as integer) from messages indexed by messages_in_order
 where (place, ticks, tail) > (?1, ?2, ?3) order by place, ticks, tail limit 1 offset ?4 - 1
 
 -- scrub_packs: packs after a row that the index does not lead to, among the next few
-select place, seq from (
+select cast(place as blob), seq from (
     select seq, place, last_ticks, last_tail, first_ticks, first_tail, messages, earliest, latest
     from packs not indexed where seq > ?1 order by seq limit ?2
 ) as it where not exists (
@@ -382,7 +382,7 @@ select place, seq from (
 select seq from packs not indexed where seq > ?1 order by seq limit 1 offset ?2 - 1
 
 -- scrub_pack_entries: entries of the packs' index after an id that lead to no such pack, among the next few
-select place, seq from (
+select cast(place as blob), seq from (
     select place, last_ticks, last_tail, first_ticks, first_tail, messages, earliest, latest, seq from packs indexed by packs_in_order
     where (place, last_ticks, last_tail) > (?1, ?2, ?3) order by place, last_ticks, last_tail limit ?4
 ) as it where not exists (
@@ -393,11 +393,13 @@ select place, seq from (
 )
 
 -- scrub_pack_entries_next: where that ends
-select place, last_ticks, last_tail from packs indexed by packs_in_order
+select cast(place as blob), cast(last_ticks as integer), cast(last_tail as integer) from packs indexed by packs_in_order
 where (place, last_ticks, last_tail) > (?1, ?2, ?3) order by place, last_ticks, last_tail limit 1 offset ?4 - 1
 
--- scrub_heads: what the packs after a row say about themselves, and their heads
-select seq, place, first_ticks, first_tail, last_ticks, last_tail, messages, earliest, latest, head_crc, head
+-- scrub_heads: what the packs after a row say about themselves, and their heads. max() makes an empty blob of what is no blob
+select seq, cast(place as blob), cast(first_ticks as integer), cast(first_tail as integer), cast(last_ticks as integer),
+    cast(last_tail as integer), cast(messages as integer), cast(earliest as integer), cast(latest as integer), cast(head_crc as integer),
+    max(head, x'')
 from packs not indexed where seq > ?1 order by seq limit ?2
 
 -- scrub_inside: whether a message in no pack, or the end of another pack, lies between the ends of a pack
@@ -408,10 +410,12 @@ select exists (
 )
 
 -- verify_rows: messages in no pack after a row, with what their checksum covers
-select seq, place, ticks, tail, content_type, key, body, seal from messages not indexed where seq > ?1 order by seq limit ?2
+select seq, cast(place as blob), cast(ticks as integer), cast(tail as integer), max(content_type, x''), max(key, x''), max(body, x''),
+    cast(seal as integer)
+from messages not indexed where seq > ?1 order by seq limit ?2
 
 -- verify_packs: packs after a row
-select seq, place, head, head_crc, rest, rest_crc from packs not indexed where seq > ?1 order by seq limit ?2
+select seq, cast(place as blob), max(head, x''), cast(head_crc as integer), max(rest, x''), cast(rest_crc as integer) from packs not indexed where seq > ?1 order by seq limit ?2
 
 -- verify_size: about how many rows there are
 select ifnull((select max(seq) from messages), 0), ifnull((select max(seq) from packs), 0)

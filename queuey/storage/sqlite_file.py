@@ -34,7 +34,7 @@ from queuey.storage.sqlite_guard import FolderLock, Guard, make_private
 from queuey.storage.sqlite_keeper import Keeper
 from queuey.storage.sqlite_mark import give_mark, refuse_foreign_log
 from queuey.storage.sqlite_reader import Lookups, Reader, Readers
-from queuey.storage.sqlite_scrub import Scrub, described
+from queuey.storage.sqlite_scrub import DAMAGE, Scrub, described
 from queuey.storage.sqlite_statements import SQL
 
 log = logging.getLogger(__name__)
@@ -315,7 +315,7 @@ class SqliteFile(ABC):
         if isinstance(error, QueueyError):
             self._observer.failed("read", error.code)
             return error
-        if isinstance(error, (apsw.CorruptError, apsw.NotADBError)):
+        if isinstance(error, DAMAGE):
             self._guard.found_damage(str(error))
         elif not isinstance(error, apsw.Error):
             log.error("the store holds what makes no sense", exc_info=error)
@@ -364,9 +364,9 @@ class SqliteFile(ABC):
         else:
             self._guard.copy_failed(error)
 
-    def searched(self, error: apsw.Error | None = None) -> None:
-        """The keeper searched the file for damage, or could not read it."""
-        self._guard.search_error = "" if error is None else str(error)
+    def searched(self, error: Exception | None = None) -> None:
+        """The keeper searched the file for damage, or could not."""
+        self._guard.search_error = "" if error is None else str(error) or type(error).__name__
 
     def finish_checkpoint(self, mode: int) -> Promise[None]:
         """Let the committer copy what the keeper's checkpoint left, so that the log can start over with its next commit."""

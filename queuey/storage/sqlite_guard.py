@@ -164,7 +164,7 @@ class Guard:
         """Times in a row that the log could not be copied into the file."""
         self._copy_error = ""
         self.search_error = ""
-        """Why the last search for damage could not read the file, if so."""
+        """Why the last search for damage failed, if so."""
         self._was_full = False
 
     def _look_at_files(self) -> list[tuple[int, int]]:
@@ -287,7 +287,8 @@ class Guard:
             )
         if self.search_error:
             problems.append(
-                f"the search for damage cannot read the store's file: {self.search_error}: see the kernel's log (dmesg)"
+                f"the search for damage cannot read the store's file, and tries again each minute: {self.search_error}: see the server's "
+                "log and the kernel's (dmesg)"
             )
         return problems
 

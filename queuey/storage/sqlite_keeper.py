@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING
 import apsw
 
 from queuey.errors import QueueyError
-from queuey.storage.sqlite_scrub import Scrub, own_check
+from queuey.storage.sqlite_scrub import DAMAGE, Scrub, own_check
 
 if TYPE_CHECKING:
     from queuey.storage.sqlite_file import SqliteFile
@@ -33,8 +33,6 @@ _LITTLE_BYTES = 1 << 20
 """Of the log, that may be left for the committer to copy."""
 SCRUB_PAUSE_SECONDS = 60.0
 """Between two searches for damage: of a small store each takes a moment."""
-_PASSING = (apsw.IOError, apsw.CantOpenError, apsw.BusyError, apsw.FullError)
-"""Errors of a search that say nothing of what is stored."""
 _PASSES = 8
 """Most that the keeper makes to leave no more, in one turn's time: it has the moment to note as well."""
 
@@ -91,17 +89,17 @@ class Keeper:
             self._wake.set()
 
     def _check(self) -> None:
-        """Look for damage beside the requests. A read that fails is tried again a minute later: it is no damage yet."""
+        """Look for damage beside the requests. What fails is tried again a minute later: of errors only those of damage are damage."""
         while not self._stopping:
             try:
                 return self._search()
             except apsw.InterruptError:
                 return None
-            except _PASSING as error:
-                log.warning("the search for damage could not read the store: %s", error)
+            except DAMAGE as error:
+                self._store.found_damage(str(error))
+            except Exception as error:  # also one that nobody foresaw: the search goes on
+                log.warning("the search for damage failed: %s", error, exc_info=True)
                 self._store.searched(error)
-            except apsw.Error as error:
-                return self._store.found_damage(str(error))
             self._ending.wait(SCRUB_PAUSE_SECONDS)
         return None
 
@@ -148,7 +146,7 @@ class Keeper:
                 self._checkpoint(connection)
                 self._note_moment()
                 more, said = self._tidy(), ""
-            except (apsw.CorruptError, apsw.NotADBError) as error:
+            except DAMAGE as error:
                 more = False
                 self._store.found_damage(str(error))
             except (apsw.Error, QueueyError, OSError) as error:

@@ -67,7 +67,8 @@ class Reader:
             try:
                 yield
             finally:
-                self._connection.execute("commit")
+                if self._connection.in_transaction:  # SQLite ends it itself when a read fails
+                    self._connection.execute("commit")
 
     def close(self) -> None:
         """Close the connection, once its thread does not use it."""

@@ -13,15 +13,16 @@ import re
 import uuid
 from collections import Counter
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from typing import Any, NamedTuple
 
 import apsw
 
 from queuey.storage.packs import Head, Piece, read_head
+from queuey.storage.seals import NONSENSE
 from queuey.storage.sqlite_statements import SQL
 
-__all__ = ["Finding", "Scrub", "described", "own_check"]
+__all__ = ["DAMAGE", "Finding", "Scrub", "described", "own_check"]
 
 ROWS = 256
 """Compared in one step: about a millisecond."""
@@ -40,18 +41,20 @@ _WALKS: tuple[tuple[str, str, tuple[Any, ...]], ...] = (
 """A statement, what it finds, and the key before the first."""
 
 
+DAMAGE = (apsw.CorruptError, apsw.NotADBError)
+"""What SQLite raises of a damaged file. Its other errors say nothing of what is stored."""
 _UNREAD = re.compile(r"error code=(\d+)")
 
 
 def own_check(connection: apsw.Connection, name: str) -> list[str]:
     """What a check of SQLite's own says.
 
-    :raises apsw.IOError: a page could not be read, which the check would list like damage.
+    :raises apsw.Error: a page could not be read just now, which the check would list like damage.
     """
     told = [str(text) for (text,) in connection.execute(f"pragma {name}")]
     for text in told:
-        if (found := _UNREAD.search(text)) and int(found[1]) & 0xFF == apsw.SQLITE_IOERR:
-            raise apsw.IOError(text)
+        if (found := _UNREAD.search(text)) and not isinstance(error := apsw.exception_for(int(found[1])), DAMAGE):
+            raise type(error)(text)
     return told
 
 
@@ -66,10 +69,10 @@ class Finding(NamedTuple):
 class Scrub:
     """One pass over a file.
 
-    A read that fails raises ``apsw.IOError`` out of :meth:`steps`: it may succeed the next time.
+    A read that fails raises another ``apsw.Error`` out of :meth:`steps`: it may succeed the next time.
     """
 
-    unreadable: tuple[type[apsw.Error], ...] = (apsw.CorruptError,)
+    unreadable: tuple[type[Exception], ...] = (*DAMAGE, *NONSENSE)
     """What counts as damage."""
 
     def __init__(self, connection: apsw.Connection) -> None:
@@ -187,9 +190,7 @@ def described(connection: apsw.Connection, finding: Finding, count: int) -> str:
 def queue_at(connection: apsw.Connection, place: bytes) -> str:
     """The name of a queue, if its metadata is in this file and sound."""
     key = place[:16]
-    try:
+    with suppress(apsw.Error, *NONSENSE):
         for application, name in connection.execute(SQL["queue_of"], (key,)):
             return f"queue {application}/{name}"
-    except apsw.Error:
-        pass
     return f"queue {uuid.UUID(bytes=key).hex}"

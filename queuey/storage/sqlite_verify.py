@@ -39,7 +39,7 @@ class Damage(NamedTuple):
 class _Whole(Scrub):
     """Looks at pages and bodies as well."""
 
-    unreadable = (apsw.CorruptError, apsw.IOError)
+    unreadable = (*Scrub.unreadable, apsw.IOError)
 
     def steps(self) -> Iterator[None]:
         self._check_pages()

@@ -1,4 +1,4 @@
-"""What a flipped bit in an embedded store's indexes does: an error, or the search for damage finds it. Never a message less and nobody told."""
+"""What a flipped bit in an embedded store does: an error, or the search for damage finds it. Never a message less and nobody told."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ import pytest
 
 from queuey.clock import ManualClock
 from queuey.errors import ConfigurationError, CorruptMessage, QueueyError, StorageUnavailable, StoreInUse
-from queuey.ids import IdGenerator
+from queuey.ids import MAX_ID, IdGenerator
 from queuey.storage import sqlite_verify
 from queuey.storage.contract.common import Log, done, draft
 from queuey.storage.sqlite import SqliteStore
@@ -27,6 +27,8 @@ from tests.functional.servers import eventually
 
 INDEX_PAGES = (0x02, 0x0A)
 """First bytes of pages of an index: between its leaves, and a leaf."""
+TABLE_PAGES = (0x05, 0x0D)
+"""The same of a table."""
 
 TOLD = (CorruptMessage, StorageUnavailable, ConfigurationError)
 """What may be said of damage; the last at start."""
@@ -77,8 +79,8 @@ def outcome(path: Path, clock: ManualClock, log: Log, whole: dict[int, list[byte
     try:
         with opened(path, clock, serve=False) as store:
             log.store = store
-            read = {number: log.bodies(number) for number in whole}
-            pages = {number: log.bodies(number, limit=10) for number in whole}
+            read = {number: log.bodies(number, upto=MAX_ID) for number in whole}
+            pages = {number: log.bodies(number, upto=MAX_ID, limit=10) for number in whole}
     except QueueyError as error:
         return "error" if isinstance(error, TOLD) else f"not foreseen: {error!r}"
     if read == whole and pages == {number: bodies[:10] for number, bodies in whole.items()}:
@@ -90,16 +92,17 @@ def test_a_sound_file_has_nothing_to_find(tmp_path: Path, sound: tuple[bytes, Lo
     assert searched(tmp_path / "queuey.db") == {}
 
 
-def test_a_flipped_bit_in_an_index_hides_nothing_unnoticed(
-    tmp_path: Path, clock: ManualClock, sound: tuple[bytes, Log], chance: random.Random
+@pytest.mark.parametrize("kind", [INDEX_PAGES, TABLE_PAGES], ids=["indexes", "tables"])
+def test_a_flipped_bit_hides_nothing_unnoticed(
+    tmp_path: Path, clock: ManualClock, sound: tuple[bytes, Log], chance: random.Random, kind: tuple[int, int]
 ) -> None:
-    """G2 of a store: 14 of 60 such flips hid up to 229 messages each, in answers of 200."""
+    """G2 of a store: 14 of 60 such flips in indexes hid up to 229 messages each, in answers of 200."""
     content, log = sound
     path = tmp_path / "queuey.db"
     with opened(path, clock, serve=False) as log.store:
         whole = {number: log.bodies(number) for number in (1, 2, 3)}
     assert [len(bodies) for bodies in whole.values()] == [420] * 3
-    pages = [at for at in range(PAGE_BYTES, len(content), PAGE_BYTES) if content[at] in INDEX_PAGES]
+    pages = [at for at in range(PAGE_BYTES, len(content), PAGE_BYTES) if content[at] in kind]
     told: Counter[str] = Counter()
     for _ in range(100):
         damaged = bytearray(content)
@@ -108,7 +111,53 @@ def test_a_flipped_bit_in_an_index_hides_nothing_unnoticed(
         told[outcome(path, clock, log, whole)] += 1
 
     assert told.keys() <= {"harmless", "error", "found"}
-    assert told["found"]
+    assert told["found"] or told["error"]
+
+
+ROW = bytes((10, 0, 46, 6, 6, 6, 5, 0, 0, 92))
+"""Before the place of a row of ``messages`` with a body of 40 bytes: the header's length, and the types of the columns."""
+PLACE, TICKS, SEAL, BODY = 2, 3, 6, 9
+
+
+def make_text(path: Path, place: bytes, column: int) -> None:
+    """Of a column of the oldest row of ``messages``."""
+    content = bytearray(path.read_bytes())
+    at = content.rindex(ROW + place) + column
+    content[at] = {46: 47, 6: 29, 5: 25, 92: 93}[content[at]]
+    path.write_bytes(content)
+
+
+@pytest.mark.parametrize(
+    ("column", "not_led_to", "not_matching"), [(PLACE, 2, 0), (TICKS, 2, 1), (SEAL, 1, 1), (BODY, 1, 1)]
+)
+def test_text_that_is_none_is_found_and_the_search_goes_on_behind_it(
+    tmp_path: Path, clock: ManualClock, column: int, not_led_to: int, not_matching: int
+) -> None:
+    """Fetching it raises, which ended the search and ``queuey verify``, and nobody was told."""
+    path = tmp_path / "queuey.db"
+    with opened(path, clock) as store:
+        log = Log(store, clock)
+        for _ in range(3):
+            log.add(b"\xff" * 40)
+    hide(path, 3)
+    make_text(path, log.queue.uuid.bytes + b"\1", column)
+
+    assert searched(path)["messages that the index does not lead to"] == not_led_to
+    found = {damage.what: damage.found for damage in verify(path) if damage.partition == 1}
+    assert found["messages that the index does not lead to"] == not_led_to
+    assert found.get("messages that do not match their checksum", 0) == not_matching
+
+
+def test_a_queue_whose_name_is_damaged_is_named_by_its_id(tmp_path: Path, sound: tuple[bytes, Log]) -> None:
+    key = sound[1].queue.uuid
+    with beside(tmp_path / "queuey.db") as file:
+        damaged_name = (
+            "insert into queues (application, name, uuid, created, partitions, kind, consistency, principals) "
+            "values ('app', cast(x'ff' as text), ?, 0, 1, '', '', '[]')"
+        )
+        file.execute(damaged_name, (key.bytes,))
+
+        assert queue_at(file, key.bytes + b"\1") == f"queue {key.hex}"
 
 
 def hide(path: Path, *seqs: int) -> None:

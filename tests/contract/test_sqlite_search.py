@@ -1,4 +1,4 @@
-"""The search for damage when the disk fails to read for a while."""
+"""The search for damage when what it needs fails for a while."""
 
 from __future__ import annotations
 
@@ -18,10 +18,11 @@ from tests.functional.servers import eventually
 
 
 class Disk(apsw.VFS):
-    """Reads of the search fail while ``broken`` is set."""
+    """Reads of the search fail with ``error`` while ``broken`` is set."""
 
     def __init__(self) -> None:
         self.broken = threading.Event()
+        self.error: Exception = apsw.IOError("disk I/O error")
         super().__init__("breaking", "unix", makedefault=True)
 
     def xOpen(self, name: str | apsw.URIFilename | None, flags: list[int]) -> DiskFile:  # noqa: N802 - SQLite's name
@@ -30,12 +31,12 @@ class Disk(apsw.VFS):
 
 class DiskFile(apsw.VFSFile):
     def __init__(self, disk: Disk, name: str | apsw.URIFilename | None, flags: list[int]) -> None:
-        self._broken = disk.broken
+        self._disk = disk
         super().__init__("unix", name, flags)
 
     def xRead(self, amount: int, offset: int) -> bytes:  # noqa: N802
-        if self._broken.is_set() and threading.current_thread().name == "store-check":
-            raise apsw.IOError("disk I/O error")
+        if self._disk.broken.is_set() and threading.current_thread().name == "store-check":
+            raise self._disk.error
         return super().xRead(amount, offset)
 
 
@@ -47,10 +48,12 @@ def disk() -> Iterator[Disk]:
 
 
 @pytest.mark.parametrize("at_start", [True, False])
+@pytest.mark.parametrize("error", [apsw.IOError, apsw.NoMemError, apsw.ProtocolError, apsw.LockedError, RuntimeError])
 def test_a_read_that_fails_for_a_while_is_told_and_stops_no_writing(
-    tmp_path: Path, disk: Disk, monkeypatch: pytest.MonkeyPatch, at_start: bool
+    tmp_path: Path, disk: Disk, monkeypatch: pytest.MonkeyPatch, error: type[Exception], at_start: bool
 ) -> None:
-    """G18: a fault that passes leaves nothing behind."""
+    """G18: a fault that passes leaves nothing behind, and no error but that of damage counts as damage."""
+    disk.error = error("it fails")
     monkeypatch.setattr(sqlite_keeper, "SCRUB_PAUSE_SECONDS", 0.05)
     clock = ManualClock()
     store = SqliteStore(tmp_path / "queuey.db", clock, IdGenerator(clock))
