@@ -6,7 +6,7 @@ from queuey.api.calls import Call
 from queuey.api.params import is_queue_name
 from queuey.errors import Forbidden, QueueNotFound
 from queuey.model import Queue
-from queuey.security.permissions import Identity, Permission, permits
+from queuey.security.permissions import ANONYMOUS, Identity, Permission, permits
 from queuey.service import Service
 
 _RECENT = 1000
@@ -33,6 +33,14 @@ def identify(service: Service, header: str) -> Identity:
         if identity.principals and identity.is_lasting and len(service.recent) < _RECENT:
             service.recent[header] = identity
     return identity
+
+
+def at_hand(service: Service, call: Call) -> Identity:
+    """What is known of a call's sender now, checked or not yet: it says who pays, and permits nothing."""
+    if call.identity is not ANONYMOUS:
+        return call.identity
+    header = call.headers.get("authorization", "")
+    return service.recent.get(header) or service.identifier.recall(header)
 
 
 def is_known_to_be_allowed(service: Service, call: Call, permission: Permission) -> bool:

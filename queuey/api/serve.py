@@ -9,11 +9,11 @@ from __future__ import annotations
 import logging
 import re
 import secrets
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from itertools import count
 from time import perf_counter
 
-from queuey.api.access import allowed, identify, is_known_to_be_allowed, refresh_keys
+from queuey.api.access import allowed, at_hand, identify, is_known_to_be_allowed, refresh_keys
 from queuey.api.calls import JSON, Answer, Call, Target
 from queuey.api.cors import open_to, preflight
 from queuey.api.holding import hold
@@ -208,10 +208,12 @@ class Desk:
         ticket.give_up_place()
         return not small or ticket.hold(size, payers(call.identity.principals), owed=call.method not in ("GET", "HEAD"))
 
-    def payer(self, call: Call) -> str:
-        """The payer of a call's time: an application whose key is known, or all others together."""
-        identity = self.service.recent.get(call.headers.get("authorization", ""), call.identity)
-        return payers(identity.principals)[-1]
+    def payers(self, call: Call) -> Sequence[str]:
+        """Whose share a call counts against; the strangers' while a signature has to be checked to know.
+
+        The last of them pays for its time: an application, or all others together.
+        """
+        return payers(at_hand(self.service, call).principals)
 
     def leave(self, call: Call) -> None:
         """A call's answer is sent, or nobody waits for it any more. May be repeated."""

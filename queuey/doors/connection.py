@@ -42,7 +42,7 @@ HEADER_SECONDS = 10
 """For the head of a request, from its first byte; and for the first one, from the connection's beginning."""
 NEVER = float("inf")
 EARLY_BYTES = 2 << 10
-"""Of what a client sends before its turn, so much is free; more counts, for nobody knows yet who sends it."""
+"""Of what a client sends before its turn, so much is free; more counts, against whose call it follows if there is one."""
 
 
 class State(Enum):
@@ -245,7 +245,8 @@ class Connection(asyncio.Protocol):
         if len(data) > EARLY_BYTES:
             self._early = self._early or Ticket(self._door.gate)
             self._early.give_back()
-            if not self._early.hold(len(data), (UNREAD,)):
+            by = (UNREAD,) if self._call is None else self._door.desk.payers(self._call)
+            if not self._early.hold(len(data), by):
                 self._rest = b""
                 return False
         self._rest = data
@@ -392,11 +393,11 @@ class Connection(asyncio.Protocol):
             self._errand = Errand(door.desk.answer(operation, call), door.inbox, self._send, self.failed)
             self._errand.go_on()
         else:
-            door.serve_in_thread(call, operation, door.desk.payer(call), self._away_until(self._send), self.failed)
+            door.serve_in_thread(call, operation, door.desk.payers(call)[-1], self._away_until(self._send), self.failed)
 
     def in_thread(self, work: Callable[[], Any], done: Callable[[Any], None]) -> None:
         """Let a thread do ``work`` while nobody waits for the client, then go on with ``done`` if it is still there."""
-        payer = STRANGERS if self._call is None else self._door.desk.payer(self._call)
+        payer = STRANGERS if self._call is None else self._door.desk.payers(self._call)[-1]
         self._door.in_thread(payer, work, self._away_until(done), self.failed)
 
     def _away_until(self, done: Callable[[Any], None]) -> Callable[[Any], None]:
@@ -496,9 +497,8 @@ class Connection(asyncio.Protocol):
             self._unread -= len(data)
             self._read_on()
         else:
-            data, self._unread = data[self._unread :], 0
-            if data:
-                self._put_by(data)
+            self._put_by(data[self._unread :])
+            self._unread = 0
             self._next()
 
     def _next(self) -> None:

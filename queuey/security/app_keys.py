@@ -47,8 +47,15 @@ class ApplicationKeys:
 
     def identify(self, credential: str) -> Grant:
         """:raises InvalidApplicationKey: nobody has this key."""
+        grant = self.recall(credential)
+        if grant is None:
+            raise InvalidApplicationKey
+        return grant
+
+    def recall(self, credential: str) -> Grant | None:
+        """What it proves; None if nobody has this key."""
         digest = digest_of(credential)
         key = self._find(digest)
         if key is None or not hmac.compare_digest(key.digest, digest):
-            raise InvalidApplicationKey
+            return None
         return Grant(key.principal, key=key.digest)

@@ -10,18 +10,21 @@ from __future__ import annotations
 
 import threading
 from collections import OrderedDict
-from collections.abc import Callable, Sequence
-from hashlib import sha256
+from collections.abc import Callable, Iterator, Sequence
+from itertools import islice
 from typing import Protocol
 
 from queuey.clock import Clock
 from queuey.errors import Throttled, Unauthenticated
+from queuey.security.app_keys import digest_of
 from queuey.security.permissions import ANONYMOUS, Grant, Identity
 
 MAX_HEADER = 8192
 """Characters of an Authorization header that are looked at."""
 REMEMBERED = 10_000
 """Credentials known by their hash, of each scheme: about 4 MB."""
+MOST_RECALLED = 8
+"""Credentials of one header that :meth:`Identifier.recall` looks at, on the event loop: callers have one or two."""
 
 
 class Scheme(Protocol):
@@ -42,11 +45,18 @@ class Scheme(Protocol):
         """
 
 
+class RecallingScheme(Scheme, Protocol):
+    """A scheme that also tells at hardly any cost what it knows already."""
+
+    def recall(self, credential: str) -> Grant | None:
+        """What a credential proves, where one look-up by its hash tells; else None, and it may prove something all the same."""
+
+
 class Identifier:
     """Asks the schemes."""
 
     def __init__(
-        self, schemes: Sequence[Scheme], count: Callable[[str, str], None] = lambda kind, result: None
+        self, schemes: Sequence[RecallingScheme], count: Callable[[str, str], None] = lambda kind, result: None
     ) -> None:
         """:param count: told of each credential that was looked at: its scheme in lower case, and ``accepted``,
         ``refused`` or ``throttled``.
@@ -64,13 +74,28 @@ class Identifier:
         """
         if not header:
             return ANONYMOUS
-        grants = []
+        too_long = len(header) > MAX_HEADER
+        grants = [self._ask(scheme, credential, too_long=too_long) for scheme, credential in self._credentials(header)]
+        return Identity(grants) if grants else ANONYMOUS
+
+    def recall(self, header: str) -> Identity:
+        """What is known of a caller before anything is checked: good to choose who pays, and for no permission.
+
+        It checks no signature, refuses nothing and counts nothing.
+        """
+        if not header or len(header) > MAX_HEADER:
+            return ANONYMOUS
+        some = islice(self._credentials(header), MOST_RECALLED)
+        grants = [grant for scheme, credential in some if (grant := scheme.recall(credential)) is not None]
+        return Identity(grants) if grants else ANONYMOUS
+
+    def _credentials(self, header: str) -> Iterator[tuple[RecallingScheme, str]]:
+        """The credentials of known schemes."""
         for part in header[: MAX_HEADER + 1].split(";"):
             word, _, credential = part.strip().partition(" ")
             scheme = self._schemes.get(word.lower())
             if scheme is not None:
-                grants.append(self._ask(scheme, credential.strip(), too_long=len(header) > MAX_HEADER))
-        return Identity(grants) if grants else ANONYMOUS
+                yield scheme, credential.strip()
 
     def _ask(self, scheme: Scheme, credential: str, *, too_long: bool) -> Grant:
         result = "refused"
@@ -134,7 +159,7 @@ class Remembering:
 
         :raises Throttled: see above.
         """
-        digest = sha256(credential.encode("utf-8", "surrogateescape")).digest()
+        digest = digest_of(credential)
         grant = self._recall(digest)
         if grant is not None:
             return grant
@@ -158,6 +183,10 @@ class Remembering:
         with self._lock:
             self._trust += 1
             self._known.clear()
+
+    def recall(self, credential: str) -> Grant | None:
+        """What it proved before and still proves."""
+        return self._recall(digest_of(credential))
 
     def _recall(self, digest: bytes) -> Grant | None:
         with self._lock:

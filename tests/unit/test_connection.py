@@ -22,7 +22,7 @@ from queuey.model import AppendRequest, ApplicationKey, Draft, Queue
 from queuey.promise import Promise, run
 from queuey.security.app_keys import digest_of
 from queuey.service import Service
-from queuey.service.gate import Gate, Ticket, payers
+from queuey.service.gate import STRANGERS, UNREAD, Gate, Ticket, payers
 from queuey.service.keys import Keys
 from queuey.service.queues import QueueSettings
 from queuey.settings import Settings, load_settings
@@ -317,6 +317,61 @@ def test_the_server_tells_about_itself_while_all_threads_are_busy(method: bytes)
             released.set()
 
     at_home(test, threads=1)
+
+
+def occupy(house: House, payer: str) -> threading.Event:
+    """All threads that one payer may have are at work for it, and more of its work waits, until the event is set."""
+    released = threading.Event()
+    for _ in range(10):
+        house.door.in_thread(payer, released.wait, lambda _: None, lambda _: None)
+    return released
+
+
+@pytest.mark.parametrize("form", [b"Accept: application/x-ndjson", b"Accept: application/vnd.apache.arrow.stream"])
+def test_an_application_that_only_makes_calls_for_threads_never_stands_behind_strangers(form: bytes) -> None:
+    async def test(house: House) -> None:
+        released = occupy(house, STRANGERS)
+        try:
+            for _ in range(3):
+                house.service.recent.clear()  # as each second
+                wire = house.wire()
+                wire.connection.data_received(request(b"GET", PATH, form, b"Connection: close"))
+                await until(wire.is_ending)
+                assert [reply.status for reply in replies(wire.received)] == [200]
+        finally:
+            released.set()
+
+    at_home(test, threads=2)
+
+
+def test_an_upload_of_an_application_begins_beside_heads_that_fill_their_share() -> None:
+    async def test(house: House) -> None:
+        assert Ticket(house.door.gate).hold(256 << 10, (UNREAD,))
+        house.service.keys._looked = float("-inf")  # an answer about its sender waits for the store
+        wire = house.wire()
+
+        wire.connection.data_received(request(b"POST", PATH, b"Content-Length: %d" % (64 << 10)) + b"x" * (32 << 10))
+        wire.connection.data_received(b"x" * (32 << 10))
+
+        assert await answered(wire) == [201]
+
+    at_home(test, limits_max_in_flight_mb=1)
+
+
+def test_what_an_application_sends_behind_a_request_under_way_is_its_own() -> None:
+    async def test(house: House) -> None:
+        assert Ticket(house.door.gate).hold(256 << 10, (UNREAD,))
+        released = occupy(house, "app:demo")
+        wire = house.wire()
+        wire.connection.data_received(request(b"GET", PATH, b"Accept: application/x-ndjson"))
+
+        wire.connection.data_received(request(b"POST", PATH, b"Content-Length: %d" % (8 << 10)) + b"x" * (8 << 10))
+
+        assert not wire.is_over()
+        released.set()
+        await until(lambda: len(replies(wire.received)) == 2)
+
+    at_home(test, threads=2, limits_max_in_flight_mb=1)
 
 
 @pytest.mark.parametrize("accept", [b"application/json", b"application/x-ndjson"])

@@ -43,6 +43,9 @@ class Words:
         except KeyError:
             raise InvalidToken from None
 
+    def recall(self, credential: str) -> Grant | None:
+        return None
+
 
 def application_keys(**applications: str) -> ApplicationKeys:
     known = {
@@ -248,6 +251,53 @@ def _outcome(scheme: Remembering, credential: str) -> str:
         return scheme.identify(credential).principal
     except (Unauthenticated, Throttled) as error:
         return error.code
+
+
+# What is known before anything is checked.
+
+
+def test_an_application_is_known_beside_credentials_that_are_bad_or_not_checked_yet(clock: ManualClock) -> None:
+    words = Words({"good": lasting(clock, 10)})
+    counted: list[tuple[str, str]] = []
+    bearer = Remembering(words, clock, Allowance(10, clock))
+    identifier = Identifier([application_keys(a=KEY), bearer], lambda kind, result: counted.append((kind, result)))
+
+    for header in (f"Application {KEY}", f"Bearer good; Application {KEY}", f"Application {KEY}; Bearer bad"):
+        assert identifier.recall(header).principals == {"app:a"}
+    for header in ("", "Basic x", "Application bad", "Bearer good", f"Application {KEY};{'x' * 9000}"):
+        assert identifier.recall(header) is ANONYMOUS
+    assert (words.asked, counted) == ([], [])
+
+
+def test_a_token_is_known_from_when_it_was_verified_until_it_ends(clock: ManualClock) -> None:
+    words = Words({"good": lasting(clock, 10, "app:a")})
+    identifier = Identifier([Remembering(words, clock, Allowance(10, clock))])
+
+    assert identifier.recall("Bearer good") is ANONYMOUS
+    identifier.identify("Bearer good")
+    assert identifier.recall("Bearer good").principals == {"app:a"}
+    clock.advance(11)
+    assert identifier.recall("Bearer good") is ANONYMOUS
+
+
+def test_no_bad_credential_is_remembered(clock: ManualClock) -> None:
+    """Or strangers could have those of others forgotten."""
+    scheme = Remembering(Words({"good": lasting(clock, 10)}), clock, Allowance(10_000, clock))
+    scheme.identify("good")
+
+    for number in range(2000):
+        assert scheme.recall(f"bad{number}") is None
+        assert _outcome(scheme, f"bad{number}") == "InvalidToken"
+
+    assert len(scheme._known) == 1
+
+
+def test_of_one_header_a_few_credentials_are_looked_up_before_its_turn() -> None:
+    found: list[bytes] = []
+    identifier = Identifier([ApplicationKeys(found.append)])
+
+    assert identifier.recall("Application x;" * 500) is ANONYMOUS
+    assert len(found) == identity_module.MOST_RECALLED
 
 
 # What a credential carries.
