@@ -10,7 +10,7 @@ import json
 import re
 import socket
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass, field
@@ -44,6 +44,7 @@ _STATUS_BYTES = len("HTTP/1.1 200")
 FORM = "application/x-www-form-urlencoded"
 JSON = "application/json"
 ARROW = "application/vnd.apache.arrow.stream"
+NDJSON = "application/x-ndjson"
 
 
 @dataclass(frozen=True)
@@ -57,6 +58,8 @@ class Request:
     kind: str = ""
     body: bytes = b""
     accept: str = "*/*"
+    fields: Mapping[str, str] = field(default_factory=dict)
+    """Other headers."""
     endless: bool = False
     """Its answer has no end."""
 
@@ -66,6 +69,7 @@ class Request:
     def head(self, credential: str, *, announced: int) -> bytes:
         """The request's head; the connection ends with the answer."""
         lines = [f"{self.method} {self.path} HTTP/1.1", "Host: q", f"Accept: {self.accept}", "Connection: close"]
+        lines += [f"{name}: {value}" for name, value in self.fields.items()]
         if credential:
             lines.append(f"Authorization: {credential}")
         if self.kind:
@@ -118,6 +122,24 @@ def _documents() -> dict[str, bytes]:
     }
 
 
+def _heads(queue: str) -> Iterator[Request]:
+    """Heads that cost the most to take apart, which is done before it is known who asks."""
+    full = 30_000
+    refused = "".join(f"{kind};q=0," for kind in ("text/event-stream", NDJSON, ARROW, "application/problem+json"))
+    yield Request("queue", "GET", "Accept", queue, accept=_padded(refused, ",", full))
+    yield Request("queue", "GET", "Connection", queue, fields={"Connection": _padded("", "a,", full)})
+    yield Request("queue", "GET", "Authorization", queue, fields={"Authorization": _padded("", "a b;", full)})
+    yield Request("queue", "GET", "If-None-Match", queue, fields={"If-None-Match": _padded("", 'W/"0,', full)})
+    yield Request("queue", "GET", "broken escapes in the path", _padded(f"{queue}/", "%", 15_000))
+    yield Request("queue", "GET", "broken escapes", _padded(f"{queue}?a=", "%", 15_000))
+    yield Request("queue", "GET", "escapes", _padded(f"{queue}?a=", "%41", 15_000))
+    yield Request("queue", "GET", "cursor", _padded(f"{queue}?cursor={'0' * 32}", "~1-200." + "0" * 31, 15_000))
+
+
+def _padded(begin: str, piece: str, size: int) -> str:
+    return begin + piece * ((size - len(begin)) // len(piece))
+
+
 def _arrow(table: pa.Table, rows: int) -> bytes:
     sink = pa.BufferOutputStream()
     with pa.ipc.new_stream(sink, table.schema) as writer:
@@ -155,12 +177,13 @@ def requests_of(ids: Sequence[str]) -> list[Request]:
     wanted += [Request("queue", "GET", name, queue + query) for name, query in pages]
     wanted += [
         Request("queue", "GET", "large", f"{large}?limit=1000"),
-        Request("queue", "GET", "lines", queue + "?partitions=all", accept="application/x-ndjson"),
+        Request("queue", "GET", "lines", queue + "?partitions=all", accept=NDJSON),
         Request("queue", "GET", "Arrow", queue + "?partitions=all", accept=ARROW),
         Request("queue", "GET", "events", queue + "?partitions=all&since=0", accept="text/event-stream", endless=True),
         Request("queue", "POST", "message", queue, "text/plain", b"x" * MIB),
         *(Request("queue", "POST", f"JSON, {name}", queue, JSON, body) for name, body in documents.items()),
         *(Request("queue", "POST", f"Arrow, {name}", queue + "?batch=true", ARROW, body) for name, body in _tables()),
+        *_heads(queue),
         *_forms("application", "POST", app),
         *_forms("queue", "PUT", queue, most=2),
         *_forms("tokens", "POST", f"/tokens/{ATTACKER}", most=2),

@@ -28,13 +28,17 @@ NOT_ASCII = "\ufffd"
 
 
 MAX_PARAMETERS = 100
+MAX_ESCAPES = 2000
+"""Percent signs of a path, and of a query: each is looked at alone, before anybody knows who asks."""
+MAX_ACCEPT = 1024
+"""Characters of an Accept header; a longer one counts as none. It is taken apart before anybody knows who asks."""
 
 
 def parse_query(text: str) -> dict[str, str]:
     """Query parameters; the last of equal names counts, an empty value is an absent one, but for ``partitions``.
 
     :raises BadPath: bytes that are not UTF-8.
-    :raises InvalidParameter: more than 100 parameters; they are taken apart before anybody knows who asks.
+    :raises InvalidParameter: more than 100 parameters, or 2000 escapes; they are taken apart before anybody knows who asks.
 
     >>> parse_query("limit=5&since=&partitions=")
     {'limit': '5', 'partitions': ''}
@@ -45,6 +49,8 @@ def parse_query(text: str) -> dict[str, str]:
         raise InvalidParameter(
             problems={"query": f"has more than {MAX_PARAMETERS} parameters: no request needs as many"}
         )
+    if text.count("%") > MAX_ESCAPES:
+        raise InvalidParameter(problems={"query": f"has more than {MAX_ESCAPES} escapes: no request needs as many"})
     if "%" not in text and "+" not in text:
         pairs = [pair.partition("=")[::2] for pair in text.split("&")]
     else:
@@ -59,6 +65,7 @@ class Call:
     """One request, whichever door it came through."""
 
     __slots__ = (
+        "_accepted",
         "_media_type",
         "_query",
         "application",
@@ -105,6 +112,7 @@ class Call:
         """How long it did so."""
         self._query: dict[str, str] | None = None
         self._media_type: str | None = None
+        self._accepted: Mapping[str, float] | None = None
 
     @property
     def media_type(self) -> str:
@@ -127,10 +135,12 @@ class Call:
     def accepts(self, media_type: str) -> bool:
         """Whether Accept names this very media type, and names JSON with no higher quality; wildcards mean JSON."""
         accept = self.headers.get("accept")
-        if accept is None or media_type not in accept:
+        if accept is None or len(accept) > MAX_ACCEPT or media_type not in accept:
             return False
-        quality = _qualities(accept)
-        return quality.get(media_type, 0.0) > 0 and quality[media_type] >= quality.get(JSON, 0.0)
+        if self._accepted is None:
+            self._accepted = _qualities(accept)
+        quality = self._accepted.get(media_type, 0.0)
+        return quality > 0 and quality >= self._accepted.get(JSON, 0.0)
 
 
 def _qualities(accept: str) -> dict[str, float]:

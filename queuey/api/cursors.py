@@ -23,6 +23,8 @@ _NO_CURSOR = "is not the value of an earlier Queuey-Cursor"
 _U64 = (1 << 64) - 1
 _ALL = ".all"
 _PLACE = re.compile(r"([0-9]{1,3})(?:-([0-9]{1,3}))?\.([0-9a-f]{15})([0-9a-f]{16})")
+_MOST_PLACES = 2 * MAX_PARTITIONS
+"""In a cursor of several queues: of all of their partitions once, and of those apart from the others."""
 _SEVERAL = re.compile(r"several~([0-9a-f]{31})((?:~[0-9a-f]{32}\.[0-9]{1,3}(?:-[0-9]{1,3})?\.[0-9a-f]{31})*)")
 
 
@@ -106,7 +108,7 @@ def parse_several(text: str, queues: Sequence[Queue]) -> Progress:
     if match is None:
         raise InvalidParameter(problems={"cursor": _NO_CURSOR})
     progress = Progress(_place_of(match[1]))
-    known = {queue.uuid.hex: queue for queue in queues}
+    known, places = {queue.uuid.hex: queue for queue in queues}, 0
     for queue in queues:
         for number in range(2, queue.partitions + 1):
             progress.set(queue.partition(number), ZERO_ID)
@@ -115,6 +117,10 @@ def parse_several(text: str, queues: Sequence[Queue]) -> Progress:
         named = known.get(incarnation)
         if named is not None:
             first, _, last = numbers.partition("-")
-            for number in _numbers(first, last):
-                progress.set(named.partition(number), _place_of(place))
+            named_numbers, at = _numbers(first, last), _place_of(place)
+            places += len(named_numbers)
+            if places > _MOST_PLACES:
+                raise InvalidParameter(problems={"cursor": _NO_CURSOR})
+            for number in named_numbers:
+                progress.set(named.partition(number), at)
     return progress

@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 from urllib.parse import unquote_to_bytes
 
 from queuey.api import live, messages, offsets, queues, site, survey, tokens
-from queuey.api.calls import Answer, Call, Target
+from queuey.api.calls import MAX_ESCAPES, Answer, Call, Target
 from queuey.api.params import boolean
 from queuey.errors import BadPath, MethodNotAllowed, NotFound, PathTooLong
 from queuey.security.permissions import Permission
@@ -104,7 +104,12 @@ _OFFSETS = "offsets"
 
 
 def decode_path(raw: str) -> str:
-    """Percent-escapes decoded: what is no escape stays, bytes that are not UTF-8 become U+FFFD."""
+    """Percent-escapes decoded: what is no escape stays, bytes that are not UTF-8 become U+FFFD.
+
+    A path of more than 2000 escapes stays as it is, and is refused for them.
+    """
+    if raw.count("%") > MAX_ESCAPES:
+        return raw
     return unquote_to_bytes(raw.encode("latin-1", "replace")).decode("utf-8", "replace")
 
 

@@ -31,6 +31,7 @@ MAX_HEADERS = 100
 
 _METHODS = {name.encode(): name for name in ("GET", "HEAD", "POST", "PUT", "DELETE", "OPTIONS", "PATCH")}
 _METHOD = re.compile(rb"[!#$%&'*+.^_`|~0-9A-Za-z-]{1,32}")
+_CLOSE = re.compile(r"(?:^|,)[ \t]*close[ \t]*(?:,|$)", re.IGNORECASE | re.ASCII)
 _LONE = re.compile(rb"(?<!\r)\n|\r(?!\n|\Z)")
 """A line feed without its carriage return, or the other way round."""
 _KNOWN = (
@@ -216,7 +217,7 @@ def _origin(target: str) -> str:
 
 
 def _says_close(connection: str) -> bool:
-    return "close" in [word.strip().lower() for word in connection.split(",")]
+    return _CLOSE.search(connection) is not None
 
 
 def check_beginning(raw: bytes, looked: int) -> None:
