@@ -33,7 +33,7 @@ from queuey.errors import OutcomeUnknown, QueueyError, StorageFull, StorageUnava
 from queuey.ids import IdGenerator
 from queuey.promise import Promise
 from queuey.storage import Observer, Unobserved
-from queuey.storage.sqlite_guard import Guard
+from queuey.storage.sqlite_guard import LOCKED, Guard
 
 log = logging.getLogger(__name__)
 
@@ -45,6 +45,8 @@ _GROUP = 4096
 """Jobs of one transaction at most: bounds the memory and the wait of the first."""
 _LARGE = 64 << 10
 """Bytes from which on a job is large."""
+_OF_THE_FILE = (*LOCKED, apsw.ReadOnlyError, apsw.CantOpenError)
+"""Errors that every job of a group would meet. Others may come of what one job stores, or of a page that no other reads."""
 _LARGE_AT_ONCE = 4 << 20
 """Bytes of large jobs in one transaction, unless one has more: small ones wait for one such transaction."""
 
@@ -100,9 +102,9 @@ class Transaction:
             self._values.clear()
             self.inserted = inserted
             self.execute("rollback to whole")
-            raise
-        finally:
             self.execute("release whole")
+            raise
+        self.execute("release whole")  # any other error ends the group's transaction
 
     def _begin(self) -> None:
         if not self._begun:
@@ -280,8 +282,8 @@ class Committer:
         for work, promise in asides:
             try:
                 work()
-            except apsw.Error as error:
-                log.warning("work between commits failed: %s", error)
+            except Exception as error:  # the loop must survive faulty work, too
+                log.warning("work between commits failed: %s", error, exc_info=not isinstance(error, apsw.Error))
             promise.keep(None)
 
     def _commit(self, group: Group) -> None:
@@ -292,23 +294,21 @@ class Committer:
             outcomes = self._transact(group, self._guard.refusal_to_grow(self._free_inside))
         except apsw.FullError as error:
             self._guard.was_full()
-            self._after_failure(group, StorageFull(), error)
-            return None
+            return self._fail_alone(group, StorageFull(), error)
         except (apsw.CorruptError, apsw.NotADBError) as error:
-            self._after_failure([], StorageUnavailable(), error)
-            return self._fail(group, self._guard.found_damage(str(error)))
+            return self._fail_together(group, self._guard.found_damage(str(error)), error)
+        except _OF_THE_FILE as error:
+            return self._fail_together(group, self._write_failed(error), error)
+        except apsw.IOError as error:
+            return self._fail_alone(group, self._write_failed(error), error)
         except apsw.Error as error:
-            if isinstance(error, (apsw.IOError, apsw.ReadOnlyError, apsw.CantOpenError)):
-                self._guard.write_failed(error, self._connection.system_errno)
-            self._after_failure(group, StorageUnavailable(f"the store refused the write: {error}"), error)
-            return None
+            return self._fail_alone(group, StorageUnavailable(f"the store refused the write: {error}"), error)
         except CommitFailed as failed:
-            self._guard.write_failed(failed, self._connection.system_errno)
-            self._after_failure([], OutcomeUnknown(), failed)
-            return self._fail(group, OutcomeUnknown(f"the commit failed and may or may not be on disk: {failed}"))
+            self._write_failed(failed)
+            unknown = OutcomeUnknown(f"the commit failed and may or may not be on disk: {failed}")
+            return self._fail_together(group, unknown, failed)
         except Exception as error:  # noqa: BLE001 - the loop must survive a faulty job
-            self._after_failure(group, QueueyError("a write failed inside the store; nothing was stored"), error)
-            return None
+            return self._fail_alone(group, QueueyError("a write failed inside the store; nothing was stored"), error)
         finally:
             self._ids.close_group()
         for write, (value, error_of_job) in zip(group, outcomes, strict=True):
@@ -342,8 +342,23 @@ class Committer:
         self._observer.committed(transaction.inserted, time.perf_counter() - began)
         return outcomes
 
-    def _after_failure(self, group: Group, refusal: QueueyError, error: Exception) -> None:
-        """Roll back; then try the jobs one by one, so that one that cannot be stored takes no other with it."""
+    def _write_failed(self, error: Exception) -> QueueyError:
+        return self._guard.write_failed(error, self._connection.system_errno)
+
+    def _fail_together(self, group: Group, refusal: QueueyError, error: Exception) -> None:
+        self._roll_back(group, error)
+        self._fail(group, refusal)
+
+    def _fail_alone(self, group: Group, refusal: QueueyError, error: Exception) -> None:
+        """Try the jobs one by one, so that one that cannot be stored takes no other with it."""
+        self._roll_back(group, error)
+        if len(group) > 1:
+            for job in group:
+                self._commit([job])
+        else:
+            self._fail(group, refusal)
+
+    def _roll_back(self, group: Group, error: Exception) -> None:
         log.error("a group of writes failed", extra={"error": str(error), "jobs": len(group)})
         try:
             if self._connection.in_transaction:
@@ -351,11 +366,6 @@ class Committer:
         except apsw.Error as failed:
             log.error("a group of writes could not be rolled back", extra={"error": str(failed)})  # noqa: TRY400 - the error is SQLite's
         self._ids.close_group()
-        if len(group) > 1:
-            for job in group:
-                self._commit([job])
-        else:
-            self._fail(group, refusal)
 
     def _fail(self, group: Group, error: QueueyError) -> None:
         for write in group:

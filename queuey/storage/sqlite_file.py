@@ -16,7 +16,8 @@ import threading
 import time
 import weakref
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -47,8 +48,8 @@ _CLOSED = "closed"
 """In place of the boot's name: the process closed the store, and was not past the moment noted."""
 _BUSY_MS = 5000
 """How long a write waits for another process that writes, such as ``queuey key new``."""
-_CHECKPOINT_PATIENCE_MS = 50
-"""How long the committer, and all who wait for it, wait for readers of an old snapshot, such as a backup."""
+_PATIENCE_MS = 50
+"""How long the committer, and all who wait for it, wait for readers of an old snapshot, such as a backup, and in a probe."""
 _FORMAT = 1
 """Of the file; files from before there were packs have 0."""
 _PACK_ROWS = 100
@@ -350,12 +351,22 @@ class SqliteFile(ABC):
         def write() -> None:
             anchor = self._ids.anchor()
             try:
-                self._writer.execute(SQL["moment_keep"], (self._clock.boot(), anchor.elapsed, anchor.ticks))
+                with self._impatience():
+                    self._writer.execute(SQL["moment_keep"], (self._clock.boot(), anchor.elapsed, anchor.ticks))
             except apsw.Error as error:
                 self._guard.write_failed(error, self._writer.system_errno)
 
         if self._guard.failing is not None:
             self._committer.run_between(write).wait()
+
+    @contextmanager
+    def _impatience(self) -> Iterator[None]:
+        """Inside, the committer waits for others for a moment only."""
+        self._writer.set_busy_timeout(_PATIENCE_MS)
+        try:
+            yield
+        finally:
+            self._writer.set_busy_timeout(_BUSY_MS)
 
     def copied(self, error: apsw.Error | None = None) -> None:
         """The keeper copied the log into the file, or could not."""
@@ -372,17 +383,15 @@ class SqliteFile(ABC):
         """Let the committer copy what the keeper's checkpoint left, so that the log can start over with its next commit."""
 
         def copy() -> None:
-            self._writer.set_busy_timeout(_CHECKPOINT_PATIENCE_MS)
             try:
-                self._writer.wal_checkpoint(mode=mode)
+                with self._impatience():
+                    self._writer.wal_checkpoint(mode=mode)
                 if mode == apsw.SQLITE_CHECKPOINT_TRUNCATE:
                     self._note_log(0)
             except apsw.BusyError:
                 return  # somebody reads an old snapshot: the log goes on for now
             except apsw.IOError as error:
                 self.copied(error)
-            finally:
-                self._writer.set_busy_timeout(_BUSY_MS)
 
         return self._committer.run_between(copy)
 

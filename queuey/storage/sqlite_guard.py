@@ -132,6 +132,8 @@ _FAILURES = 3
 """Writes that fail one after the other before no more are tried: one may be an accident, and each costs its caller an unknown outcome."""
 _ROOM_AGAIN_BYTES = 16 << 20
 """Free disk from which on a disk that was full no longer counts as full."""
+LOCKED = (apsw.BusyError, apsw.LockedError, apsw.ProtocolError)
+"""What SQLite raises when it waited in vain for another process that writes. Nothing was stored."""
 LOOK_SECONDS = 0.25
 """How old what the guard knows may be when a group of writes begins."""
 _PLENTY_BYTES = 256 << 20
@@ -143,6 +145,7 @@ class Guard:
 
     def __init__(self, database: Path, *, reserve_bytes: int, read_only: bool) -> None:
         log = database.with_name(database.name + "-wal")
+        self._name = database.name
         self._folder = database.parent
         self._files = [file for file in (database, log) if file.exists()]
         self._identity = self._look_at_files()
@@ -186,16 +189,22 @@ class Guard:
         """From here on nothing is written, for this reason."""
         self._for_good = self.refusal = error
 
-    def write_failed(self, error: Exception, number: int) -> None:
-        """A commit or a probe could not be written. Where that goes on, no more are tried: each would end with an unknown outcome.
+    def write_failed(self, error: Exception, number: int) -> QueueyError:
+        """A write or a probe failed. Where that goes on, no more are tried: each would end with an unknown outcome, or wait for a lock in vain.
 
         :param number: the system's, such as EROFS; 0 if there is none.
+        :returns: what those who wanted to write get, if nothing was stored.
         """
         self._failures += 1
         if number == errno.EROFS or isinstance(error, apsw.ReadOnlyError) or self._is_mounted_read_only():
             self.failing = StorageReadOnly(
                 "the file system of the store has become read-only; nothing was stored: see the kernel's log (dmesg); "
                 "writing goes on by itself once it is writable"
+            )
+        elif isinstance(error, LOCKED):
+            self.failing = StorageUnavailable(
+                f"another process holds the write lock of the store's file {self._name}; nothing was stored: end its transaction "
+                "('fuser' with the file's path lists the processes that have it open); writing goes on by itself"
             )
         elif self._failures >= _FAILURES:
             reason = os.strerror(number) if number else str(error)
@@ -204,6 +213,7 @@ class Guard:
                 "writing goes on by itself once a write succeeds"
             )
         self.refusal = self.refusal or self.failing
+        return self.failing or StorageUnavailable(f"the store refused the write: {error}")
 
     def write_succeeded(self) -> None:
         """A commit is on disk."""

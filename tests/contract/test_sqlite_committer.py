@@ -7,12 +7,16 @@ from collections.abc import Callable, Iterator
 from functools import partial
 from pathlib import Path
 
+import apsw
 import pytest
 
 from queuey.clock import ManualClock
+from queuey.errors import StorageFull, StorageUnavailable
 from queuey.ids import IdGenerator
+from queuey.storage import sqlite_file
 from queuey.storage.sqlite import SqliteStore
 from queuey.storage.sqlite_committer import Committer, Transaction
+from tests.contract.sqlite_beside import beside
 from tests.functional.servers import eventually
 
 MIB = 1 << 20
@@ -20,11 +24,16 @@ WAIT_SECONDS = 30
 
 
 @pytest.fixture
-def committer(tmp_path: Path) -> Iterator[Committer]:
+def store(tmp_path: Path) -> Iterator[SqliteStore]:
     clock = ManualClock()
     store = SqliteStore(tmp_path / "queuey.db", clock, IdGenerator(clock))
-    yield store._committer
+    yield store
     store.close()
+
+
+@pytest.fixture
+def committer(store: SqliteStore) -> Committer:
+    return store._committer
 
 
 class Line:
@@ -50,8 +59,11 @@ class Line:
     def _take(self, name: str, transaction: Transaction) -> None:
         self._taken.append((transaction, name))
 
-    def groups(self) -> list[list[str]]:
+    def go_on(self) -> None:
         self._go_on.set()
+
+    def groups(self) -> list[list[str]]:
+        self.go_on()
         for outcome in self._outcomes:
             outcome()
         found: dict[Transaction, list[str]] = {}
@@ -105,3 +117,93 @@ def test_the_moment_that_is_noted_at_the_close_is_behind_large_writes(tmp_path: 
     ids = IdGenerator(clock)
     SqliteStore(tmp_path / "queuey.db", clock, ids).close()
     assert ids.last_ticks >= stamped.wait() + 999
+
+
+class Job:
+    """Writes; how often it was tried."""
+
+    def __init__(self) -> None:
+        self.tried = 0
+        self.begun = threading.Event()
+
+    def __call__(self, transaction: Transaction) -> None:
+        self.tried += 1
+        self.begun.set()
+        transaction.execute("delete from removed")
+
+
+def test_a_group_fails_at_once_while_another_process_has_the_write_lock(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Each job waited by itself: 4096 of them kept the committer for hours, and readiness said nothing."""
+    monkeypatch.setattr(sqlite_file, "_BUSY_MS", 50)
+    clock = ManualClock()
+    store = SqliteStore(tmp_path / "queuey.db", clock, IdGenerator(clock))
+    line, jobs = Line(store._committer), [Job() for _ in range(12)]
+    with beside(tmp_path / "queuey.db") as other:
+        other.execute("begin immediate")
+        promises = [store._committer.submit(job, grows=False) for job in jobs]
+        line.go_on()
+        for promise in promises:
+            with pytest.raises(StorageUnavailable, match=r"another process holds the write lock .* queuey\.db"):
+                promise.wait(WAIT_SECONDS)
+        assert sum(job.tried for job in jobs) <= 1
+        assert "another process" in str(store.problems())
+        late = Job()
+        with pytest.raises(StorageUnavailable, match="another process"):
+            store._committer.submit(late, grows=False).wait(WAIT_SECONDS)
+        assert not late.tried
+        other.execute("rollback")
+
+    eventually(lambda: not store.problems())
+    store._committer.submit(Job(), grows=False).wait(WAIT_SECONDS)
+    store.close()
+
+
+def test_a_write_waits_for_another_process_that_writes_for_a_moment(tmp_path: Path, store: SqliteStore) -> None:
+    """Such as ``queuey key new``."""
+    job = Job()
+    with beside(tmp_path / "queuey.db") as other:
+        other.execute("begin immediate")
+        promise = store._committer.submit(job, grows=False)
+        assert job.begun.wait(WAIT_SECONDS)
+        other.execute("rollback")
+
+        promise.wait(WAIT_SECONDS)
+        assert job.tried == 1
+        assert not store.problems()
+
+
+@pytest.mark.parametrize("error", [apsw.TooBigError, apsw.ConstraintError, apsw.IOError, ZeroDivisionError])
+def test_a_job_that_fails_by_itself_takes_no_other_with_it(committer: Committer, error: type[Exception]) -> None:
+    def fail(_: Transaction) -> None:
+        raise error("only here")
+
+    line, job = Line(committer), Job()
+    promises = [committer.submit(one, grows=False) for one in (job, fail, job)]
+    line.go_on()
+
+    with pytest.raises(Exception, match=r"nothing was stored|refused the write"):
+        promises[1].wait(WAIT_SECONDS)
+    for promise in (promises[0], promises[2]):
+        promise.wait(WAIT_SECONDS)
+
+
+def test_an_error_for_which_sqlite_ends_the_transaction_is_told_as_what_it_is(committer: Committer) -> None:
+    """The end of a savepoint that was gone with it stood for it."""
+
+    def fill(transaction: Transaction) -> None:
+        with transaction.whole():
+            transaction.connection.execute("rollback")
+            raise apsw.FullError("database or disk is full")
+
+    with pytest.raises(StorageFull):
+        committer.submit(fill, grows=False).wait(WAIT_SECONDS)
+
+
+def test_work_between_commits_that_fails_ends_no_committer(committer: Committer) -> None:
+    def fail() -> None:
+        raise RuntimeError
+
+    committer.run_between(fail).wait(WAIT_SECONDS)
+    committer.submit(Job(), grows=False).wait(WAIT_SECONDS)
