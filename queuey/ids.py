@@ -15,10 +15,12 @@ import os
 import re
 import secrets
 import struct
-import threading
 import uuid
+import weakref
 from functools import lru_cache
 from typing import NamedTuple, Protocol
+
+from queuey.locks import new_lock
 
 EPOCH_TICKS = 0x01B21DD213814000
 """Ticks at 1970-01-01 UTC."""
@@ -217,6 +219,17 @@ _AT_ONCE_TICKS = round(ANCHOR_SLACK_SECONDS * TICKS_PER_SECOND) // 2
 """Ids that may be stamped in one moment, ahead of it: half of the slack is theirs, or they would pass the bound of an anchor."""
 
 
+_generators: weakref.WeakSet[IdGenerator] = weakref.WeakSet()
+
+
+def _draw_all() -> None:
+    for ids in [*_generators]:
+        ids._draw_tail()  # noqa: SLF001 - of this module
+
+
+os.register_at_fork(after_in_child=_draw_all)
+
+
 class IdGenerator:
     """Rising ids of one process, and the exact watermark of what it is still writing (G3, G4).
 
@@ -238,9 +251,9 @@ class IdGenerator:
         self._last = floor_ticks
         self._group_floor: int | None = None
         self._base: int | None = None
-        self._lock = threading.Lock()
+        self._lock = new_lock()
         self._draw_tail()
-        os.register_at_fork(after_in_child=self._draw_tail)
+        _generators.add(self)
 
     def _draw_tail(self) -> None:
         node = secrets.randbits(48) | 1 << 40

@@ -8,7 +8,6 @@ when it is asked for: the library's own counters took a fifth of an append's tim
 
 from __future__ import annotations
 
-import threading
 from bisect import bisect_left
 from collections.abc import Callable, Iterator
 
@@ -16,6 +15,7 @@ from prometheus_client import CollectorRegistry, Gauge, generate_latest
 from prometheus_client.core import CounterMetricFamily, HistogramMetricFamily, Metric
 
 from queuey import __version__
+from queuey.locks import new_lock
 
 COUNTERS = {
     "queuey_messages_appended": ("Messages acknowledged", ("app",)),
@@ -51,7 +51,7 @@ class Monitor:
     """All metrics there are; docs/metrics names each. Thread-safe."""
 
     def __init__(self, backend: str) -> None:
-        self._lock = threading.Lock()
+        self._lock = new_lock()
         self._counts: dict[tuple[str, ...], int] = {}
         self._slots: dict[tuple[str, ...], list[float]] = {}
         self._requests: dict[tuple[str, str, int], list[float]] = {}

@@ -16,11 +16,13 @@ from collections.abc import Callable, Coroutine, Generator
 from functools import partial
 from typing import Any, Generic, Protocol, TypeVar, cast
 
+from queuey.locks import new_lock
+
 T = TypeVar("T")
 
 log = logging.getLogger(__name__)
 
-_lock = threading.Lock()
+_lock = new_lock()
 """Guards the moment between 'is it kept?' and 'then tell me', for all promises: it is held for nanoseconds."""
 
 

@@ -26,6 +26,7 @@ LEAVES = tuple(
         "file_system",
         "ini",
         "issuers",
+        "locks",
         "model",
         "old_ini",
         "promise",
@@ -55,7 +56,7 @@ LAYERS = {
     "queuey.storage": Layer(ours=LEAVES, others=("apsw", "cassandra", "google_crc32c")),
     "queuey.storage.contract": Layer(ours=(*LEAVES, "queuey.storage"), others=("hypothesis", "pytest")),
     "queuey.logs": Layer(ours=("queuey.tracebacks",), others=("orjson",)),
-    "queuey.monitor": Layer(ours=("queuey",), others=("prometheus_client",)),
+    "queuey.monitor": Layer(ours=("queuey", "queuey.locks"), others=("prometheus_client",)),
     "queuey.service": Layer(
         ours=(*LEAVES, "queuey.storage", "queuey.storage.open", "queuey.security.", "queuey.monitor"),
         others=("google_crc32c",),

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-import threading
 from collections import Counter, deque
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
+
+from queuey.locks import new_lock
 
 Work = Callable[[], object]
 
@@ -22,7 +23,7 @@ class Turns:
         self._lines: dict[str, deque[Work]] = {}
         """Never empty ones; the payer whose turn it is comes first."""
         self._running: Counter[str] = Counter()
-        self._lock = threading.Lock()
+        self._lock = new_lock()
 
     def add(self, payer: str, work: Work, *, first: bool = False) -> None:
         """Let a thread do ``work``, which raises nothing. Call :meth:`work` in a thread once for each.

@@ -8,7 +8,6 @@ further :class:`Scheme`, nothing else.
 
 from __future__ import annotations
 
-import threading
 from collections import OrderedDict
 from collections.abc import Callable, Iterator, Sequence
 from itertools import islice
@@ -16,6 +15,7 @@ from typing import Protocol
 
 from queuey.clock import Clock
 from queuey.errors import Throttled, Unauthenticated
+from queuey.locks import new_lock
 from queuey.security.app_keys import digest_of
 from queuey.security.permissions import ANONYMOUS, Grant, Identity
 
@@ -120,7 +120,7 @@ class Allowance:
         self._clock = clock
         self._left = float(per_second)
         self._looked = clock.elapsed()
-        self._lock = threading.Lock()
+        self._lock = new_lock()
 
     def is_used_up(self) -> bool:
         """Whether there is none left now."""
@@ -152,7 +152,7 @@ class Remembering:
         self._allowance = allowance
         self._known: OrderedDict[bytes, Grant] = OrderedDict()
         self._trust = 0
-        self._lock = threading.Lock()
+        self._lock = new_lock()
 
     def identify(self, credential: str) -> Grant:
         """As :meth:`Scheme.identify`.

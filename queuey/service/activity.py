@@ -7,13 +7,13 @@ and only when there is something to tell. Who has waiting readers looks at these
 from __future__ import annotations
 
 import logging
-import threading
 from collections.abc import Callable, Sequence
 from math import inf
 from uuid import UUID
 
 from queuey.clock import Clock
 from queuey.errors import QueueyError
+from queuey.locks import new_lock
 from queuey.model import PartitionId, Placed
 from queuey.promise import Promise
 from queuey.storage import Activity, Told
@@ -36,7 +36,7 @@ class Activities:
     def __init__(self, activity: Activity, clock: Clock) -> None:
         self._activity = activity
         self._clock = clock
-        self._lock = threading.Lock()
+        self._lock = new_lock()
         self._partitions: set[PartitionId] = set()
         self._too_many = False
         self._newest = 0

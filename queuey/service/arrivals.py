@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import heapq
 import re
-import threading
 from collections import OrderedDict
 from collections.abc import Callable, Iterable
 from itertools import takewhile
@@ -19,6 +18,7 @@ from typing import NamedTuple
 from queuey.clock import Clock
 from queuey.errors import InvalidParameter
 from queuey.ids import TICKS_PER_SECOND
+from queuey.locks import new_lock
 from queuey.model import Placed, Queue
 
 FORGET_SECONDS = 60.0
@@ -56,7 +56,7 @@ class Arrivals:
         self._alone = alone
         self._journals: OrderedDict[str, _Journal] = OrderedDict()
         """By application; the one that was asked about last comes last."""
-        self._lock = threading.Lock()
+        self._lock = new_lock()
 
     def note(self, queue: Queue, placed: Iterable[Placed]) -> None:
         """Messages are stored, and will be acknowledged."""

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Sequence
 from functools import lru_cache
+
+from queuey.locks import new_lock
 
 STRANGERS = "strangers"
 """The payer for the bytes of every caller that is not an application, users included."""
@@ -51,7 +52,7 @@ class Gate:
         self.most_calls = most_calls
         self.by_payer: dict[str, int] = {}
         """Bytes that each payer holds."""
-        self.lock = threading.Lock()
+        self.lock = new_lock()
         self._most_bytes = most_bytes
 
     @property

@@ -21,6 +21,7 @@ from uuid import UUID
 from queuey.clock import Clock
 from queuey.errors import ClockUnsafe, QueueyError, TooManyWaiters
 from queuey.ids import TICKS_PER_SECOND, MessageId
+from queuey.locks import new_lock
 from queuey.model import Consistency, PartitionId, Placed, Queue, Span
 from queuey.monitor import Monitor
 from queuey.promise import Promise
@@ -64,7 +65,7 @@ class Live:
         self._waiters = 0
         self._in_threads = 0
         self._by_reader: Counter[str] = Counter()
-        self._lock = threading.Lock()
+        self._lock = new_lock()
         self._timers: list[tuple[float, int, Watch]] = []
         self._due: list[tuple[float, PartitionId]] = []
         self._serial = count()

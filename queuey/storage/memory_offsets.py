@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import threading
 from bisect import bisect_left
 from collections.abc import Mapping, Sequence
 from uuid import UUID
 
 from queuey.clock import Clock
 from queuey.errors import BadRequest, Conflict, QueueNotFound
+from queuey.locks import new_lock
 from queuey.model import Offset, OffsetChange, OffsetMove
 from queuey.promise import Promise
 from queuey.storage import OffsetStore
@@ -19,7 +19,7 @@ class MemoryOffsets(OffsetStore):
 
     def __init__(self, clock: Clock) -> None:
         self._clock = clock
-        self._lock = threading.Lock()
+        self._lock = new_lock()
         """Makes every call of the store a single step."""
         self._dropped: set[UUID] = set()
         self._offsets: dict[UUID, dict[str, dict[int, Offset]]] = {}

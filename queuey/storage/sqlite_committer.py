@@ -31,6 +31,7 @@ import apsw
 
 from queuey.errors import OutcomeUnknown, QueueyError, StorageFull, StorageUnavailable
 from queuey.ids import IdGenerator
+from queuey.locks import new_lock
 from queuey.promise import Promise
 from queuey.storage import Observer, Unobserved
 from queuey.storage.sqlite_guard import LOCKED, Guard
@@ -196,7 +197,7 @@ class Committer:
         self._closed = False
         self._last: Job | None = None
         self._why_closed = "the store is closing; nothing was stored"
-        self._close_lock = threading.Lock()
+        self._close_lock = new_lock()
         self._thread = threading.Thread(target=self._work, name="committer", daemon=True)
         self._thread.start()
 

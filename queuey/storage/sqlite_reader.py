@@ -15,6 +15,7 @@ from typing import Any, Generic, TypeVar
 import apsw
 
 from queuey.errors import StorageUnavailable
+from queuey.locks import new_lock
 from queuey.promise import Promise
 
 K = TypeVar("K")
@@ -33,7 +34,7 @@ class Reader:
 
     def __init__(self, connection: apsw.Connection) -> None:
         self._connection = connection
-        self._lock = threading.Lock()
+        self._lock = new_lock()
 
     def ask(self, sql: str, bindings: tuple[Any, ...], shape: Callable[[Any], T]) -> T:
         """What ``shape`` makes of a statement's rows, of which it need not take all.
@@ -83,7 +84,7 @@ class Readers:
         self._connect = connect
         self._local = threading.local()
         self._all: list[Reader] = []
-        self._lock = threading.Lock()
+        self._lock = new_lock()
         self._closed = False
         self._why_closed = "the store is closed"
 
@@ -104,7 +105,7 @@ class Readers:
 
     def forsake(self, why: str) -> None:
         """After a fork, in the child: these connections are the parent's."""
-        self._lock, self._local = threading.Lock(), threading.local()
+        self._local = threading.local()
         self._closed, self._why_closed = True, why
 
     def close(self) -> None:
@@ -126,7 +127,7 @@ class Lookups(Generic[K, T]):
         self._find_all = find_all
         self._asked: SimpleQueue[tuple[K, Promise[T]] | None] = SimpleQueue()
         self._thread: threading.Thread | None = None
-        self._lock = threading.Lock()
+        self._lock = new_lock()
         self._closed = False
         self._why_closed = "the store is closed"
 
@@ -143,7 +144,6 @@ class Lookups(Generic[K, T]):
 
     def forsake(self, why: str) -> None:
         """After a fork, in the child: the thread is not there."""
-        self._lock = threading.Lock()
         self._closed, self._why_closed = True, why
 
     def close(self) -> None:

@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import contextlib
 import os
-import threading
 from collections.abc import Sequence
 from functools import partial
 from itertools import islice
@@ -18,6 +17,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from queuey.ids import TICKS_PER_SECOND, MessageId
+from queuey.locks import new_lock
 from queuey.model import Columns, Span
 from queuey.storage import sqlite_pages
 from queuey.storage.packs import Piece, packed, read_head
@@ -68,7 +68,7 @@ class _Folder:
     def __init__(self, path: Path) -> None:
         self._path = path
         self._files: dict[int, _File] = {}
-        self._lock = threading.Lock()
+        self._lock = new_lock()
         files = [file for file in sorted(path.glob("*.segments")) if file.stem.isdecimal()]
         self.sizes = {int(file.stem): file.stat().st_size for file in files}
         """Bytes of each file, by its number; the oldest first."""
@@ -139,7 +139,7 @@ class _Ranges:
 
     def __init__(self) -> None:
         self._spans: dict[bytes, list[Span]] = {}
-        self._lock = threading.Lock()
+        self._lock = new_lock()
 
     def add(self, place: bytes, span: Span) -> bool:
         """:returns: whether all of it was there before."""

@@ -26,7 +26,7 @@ from queuey.clock import SystemClock
 from queuey.errors import StorageUnavailable
 from queuey.ids import MAX_ID, IdGenerator
 from queuey.model import AppendRequest
-from queuey.storage.contract.common import Log, done, draft
+from queuey.storage.contract.common import STRONG, Log, done, draft
 from queuey.storage.sqlite import SqliteStore
 
 clock = SystemClock()
@@ -37,6 +37,7 @@ for turn in range(int(sys.argv[2])):
     writes = [store.append(AppendRequest(log.queue, [draft()])) for _ in range(turn % 5)]
     child = os.fork()  # while other threads write, look for damage, and open connections of their own
     if not child:
+        store.watermark(STRONG)  # as each read begins
         for ask in (lambda: log.add(b"child"), lambda: log.bodies(upto=MAX_ID), lambda: done(store.find_queue("app", "q"))):
             try:
                 ask()
@@ -57,6 +58,39 @@ for turn in range(int(sys.argv[2])):
     store.close()
 """
 
+HELD = """
+import gc, os, signal, sys
+from queuey import locks, promise
+from queuey.clock import SystemClock
+from queuey.ids import IdGenerator
+from queuey.monitor import Monitor
+from queuey.security.identity import Allowance
+from queuey.service.gate import Gate
+
+clock = SystemClock()
+ids, monitor, gate, allowance = IdGenerator(clock), Monitor("sqlite"), Gate(1, 1), Allowance(1, clock)
+tail = ids.tail
+held = [*locks._made]
+assert len(held) == 5, held
+for lock in held:
+    lock.acquire()  # as a thread of the parent
+child = os.fork()
+if not child:
+    signal.alarm(60)
+    ids.watermark()
+    promise.Promise().keep(None)
+    monitor.request("log", "GET", 503, 0.1)
+    with gate.lock:
+        allowance.use()
+    assert ids.tail != tail
+    sys.exit(7)
+assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 7
+assert all(lock.locked() for lock in held)
+del ids, held, lock
+gc.collect()
+assert len(locks._made) == 4, "a generator that is gone leaves nothing"
+"""
+
 
 @contextmanager
 def opened(path: Path, **how: Any) -> Iterator[SqliteStore]:
@@ -66,6 +100,13 @@ def opened(path: Path, **how: Any) -> Iterator[SqliteStore]:
         yield store
     finally:
         store.close()
+
+
+def ran(script: str, *arguments: str) -> None:
+    """As a process of its own."""
+    command = [sys.executable, "-W", "error", "-c", script, *arguments]
+    ended = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
+    assert ended.returncode == 0, ended.stderr
 
 
 def test_a_second_server_does_not_come_in_by_a_symbolic_link(tmp_path: Path) -> None:
@@ -127,7 +168,9 @@ def test_files_that_others_may_read_are_made_private(tmp_path: Path) -> None:
 
 def test_a_process_that_is_forked_from_a_server_refuses_and_harms_nothing(tmp_path: Path) -> None:
     """Whatever SQLite was doing in another thread at that moment: committing, searching for damage, copying the log."""
-    command = [sys.executable, "-W", "error", "-c", FORKED, str(tmp_path / "queuey.db"), "50"]
-    ended = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
+    ran(FORKED, str(tmp_path / "queuey.db"), "50")
 
-    assert ended.returncode == 0, ended.stderr
+
+def test_locks_that_a_thread_held_at_a_fork_are_free_in_the_child() -> None:
+    """Those that are taken before the store refuses."""
+    ran(HELD)
