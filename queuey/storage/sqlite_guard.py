@@ -51,6 +51,15 @@ def beside(file: Path) -> tuple[Path, Path]:
     return file.with_name(f"{file.name}-wal"), file.with_name(f"{file.name}-shm")
 
 
+def refuse_second_name(file: Path) -> None:
+    """:raises ConfigurationError: it has one: what is beside it under the other name nobody would see."""
+    if file.stat().st_nlink > 1:
+        raise ConfigurationError(
+            f"{file} has another name (a hard link), under which another server would not see its write-ahead log: "
+            "remove one of the names, or copy the file"
+        )
+
+
 class FolderLock:
     """One server process per store: exclusive flocks on ``<file>.lock`` and on the file, released by the kernel when the process dies.
 
@@ -75,7 +84,7 @@ class FolderLock:
             self._lock(database)
             self._files.append(self._open_database(database))
             self._lock(database)
-            self._refuse_second_name(database)
+            refuse_second_name(database)
         except QueueyError:
             self.close()
             raise
@@ -103,13 +112,6 @@ class FolderLock:
             return os.open(database, os.O_RDONLY | os.O_CLOEXEC | (0 if self.read_only else os.O_CREAT), PRIVATE)
         except OSError as error:
             raise ConfigurationError(f"cannot open the store {database}: {error.strerror}") from error
-
-    def _refuse_second_name(self, database: Path) -> None:
-        if os.fstat(self._files[-1]).st_nlink > 1:
-            raise ConfigurationError(
-                f"{database} has another name (a hard link), under which another server would not see its write-ahead log: "
-                "remove one of the names, or copy the file"
-            )
 
     def _open(self) -> int:
         try:

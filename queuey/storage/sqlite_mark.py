@@ -15,10 +15,15 @@ from pathlib import Path
 import apsw
 
 from queuey.errors import ConfigurationError
-from queuey.storage.sqlite_guard import FolderLock, beside
+from queuey.storage.sqlite_guard import FolderLock, beside, refuse_second_name
 
-__all__ = ["give_mark", "new_mark", "refuse_foreign_log"]
+__all__ = ["give_mark", "new_mark", "refuse_foreign_log", "refuse_log_elsewhere"]
 
+_HEADER_BYTES = 100
+_FORMAT_AT = 18
+"""Where a file's header tells whether there may be a log beside it,"""
+_WITH_LOG = 2
+"""and what it says if so."""
 _AT = 68
 """Where ``application_id`` stands in a file's header, in four bytes."""
 _FORMER = 4
@@ -34,8 +39,9 @@ def new_mark() -> int:
 def refuse_foreign_log(path: Path) -> None:
     """To be called before SQLite opens the file.
 
-    :raises ConfigurationError: the log beside it belongs to another file.
+    :raises ConfigurationError: the log beside it belongs to another file, or its own may lie elsewhere.
     """
+    refuse_log_elsewhere(path)
     log, _ = beside(path)
     if not log.exists() or log.stat().st_size <= _LOG_HEADER_BYTES:
         return
@@ -45,6 +51,19 @@ def refuse_foreign_log(path: Path) -> None:
             f"{log} is the write-ahead log of another file than {path}: opening them together would damage both. If the file is a "
             f"backup, move it elsewhere and run 'queuey restore FILE'; else put back the file that the log belongs to"
         )
+
+
+def refuse_log_elsewhere(path: Path) -> None:
+    """:raises ConfigurationError: a store with a second name, where its log may lie. A backup has no log, and any number of names."""
+    with suppress(FileNotFoundError):
+        if path.stat().st_nlink > 1 and _header(path)[_FORMAT_AT] == _WITH_LOG:
+            refuse_second_name(path)
+
+
+def _header(path: Path) -> bytes:
+    """The file is closed behind it, which ends all locks that connections of this process have on it: so there may be none."""
+    with path.open("rb") as file:
+        return file.read(_HEADER_BYTES).ljust(_HEADER_BYTES, b"\0")
 
 
 def give_mark(connection: apsw.Connection, lock: FolderLock) -> None:
@@ -68,13 +87,9 @@ def _confirm(lock: FolderLock, mark: int) -> None:
 
 
 def _mark_of(path: Path) -> int:
-    """0 of a file that has none, or is not there.
-
-    The file is closed behind it, which ends all locks that connections of this process have on it: so there may be none.
-    """
+    """0 of a file that has none, or is not there."""
     try:
-        with path.open("rb") as file:
-            return _read_mark(file.fileno())
+        return int.from_bytes(_header(path)[_AT : _AT + 4], "big")
     except OSError:
         return 0
 

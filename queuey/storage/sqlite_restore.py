@@ -10,6 +10,7 @@ from pathlib import Path
 from queuey.errors import ConfigurationError
 from queuey.storage.sqlite_backup import sync_folder
 from queuey.storage.sqlite_guard import PRIVATE, PRIVATE_FOLDER, FolderLock, beside
+from queuey.storage.sqlite_mark import refuse_log_elsewhere
 
 __all__ = ["restore"]
 
@@ -28,6 +29,8 @@ def restore(source: Path, target: Path, progress: Callable[[int, int], None] | N
     :raises StoreInUse: a server runs on ``target``.
     :raises ConfigurationError: ``source`` is no backup, or cannot be copied; ``target`` is as it was.
     """
+    source = source.resolve()
+    refuse_log_elsewhere(source)
     log, _ = beside(source)
     if log.exists() and log.stat().st_size:
         raise ConfigurationError(

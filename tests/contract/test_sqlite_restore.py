@@ -15,6 +15,7 @@ from queuey.storage.contract.common import Log
 from queuey.storage.sqlite import SqliteStore
 from queuey.storage.sqlite_backup import backup
 from queuey.storage.sqlite_restore import restore
+from queuey.storage.sqlite_verify import verify
 
 
 def served(path: Path, clock: ManualClock) -> SqliteStore:
@@ -139,6 +140,35 @@ def test_a_restore_makes_a_store_where_there_was_none(
     assert bodies(path, log, clock) == [b"old"]
 
 
+def test_a_store_is_not_copied_by_a_second_name_which_lacks_its_log(
+    tmp_path: Path, left: tuple[Path, Log], clock: ManualClock
+) -> None:
+    path, log = left
+    other, target = tmp_path / "other.db", tmp_path / "target.db"
+    other.hardlink_to(path)
+
+    for copy in (backup, restore):
+        with pytest.raises(ConfigurationError, match="hard link"):
+            copy(other, target)
+    with pytest.raises(ConfigurationError, match="hard link"):
+        verify(other)
+
+    other.unlink()
+    assert not target.exists()
+    assert bodies(path, log, clock) == [b"old", b"new"]
+
+
+def test_a_backup_may_have_two_names(tmp_path: Path, left: tuple[Path, Log], clock: ManualClock) -> None:
+    _, log = left
+    other = tmp_path / "other.db"
+    other.hardlink_to(tmp_path / "backup.db")
+
+    assert not verify(other)
+    restore(other, tmp_path / "target.db")
+
+    assert bodies(tmp_path / "target.db", log, clock) == [b"old"]
+
+
 def test_a_restore_is_refused_while_a_server_runs_and_from_what_is_no_backup(
     tmp_path: Path, left: tuple[Path, Log], clock: ManualClock
 ) -> None:
@@ -151,6 +181,11 @@ def test_a_restore_is_refused_while_a_server_runs_and_from_what_is_no_backup(
     log.add(b"in its log")
     with pytest.raises(ConfigurationError, match="write-ahead log"):
         restore(tmp_path / "other.db", path)
+    link = tmp_path / "link" / "other.db"
+    link.parent.mkdir()
+    link.symlink_to(tmp_path / "other.db")
+    with pytest.raises(ConfigurationError, match="write-ahead log"):
+        restore(link, path)
     other.close()
     with pytest.raises(ConfigurationError, match="itself"):
         restore(path, path)
