@@ -38,6 +38,8 @@ def _ending_nothing() -> Iterator[None]:
         yield
     except SystemExit as error:
         raise JobEnded(f"it called sys.exit({error.code!r}): to end the worker, raise qdo.StopWorker") from error
+    except (CancelledError, asyncio.CancelledError, KeyboardInterrupt) as error:
+        raise JobEnded(f"it raised {type(error).__name__}: to end the worker, raise qdo.StopWorker") from error
 
 
 class Direct:

@@ -121,7 +121,7 @@ class Worker:
             None passes it over with an error in the log.
         :param at_most_once: commit before the job begins: a crash loses the message under way instead of repeating it.
         :param from_end: a group that is new begins with messages to come; of queues and partitions that come later it gets all.
-        :param exit_at_end: end when everything that is there is done.
+        :param exit_at_end: end when everything that is there is done; :attr:`all_done` says whether it is.
         :param slots: divide queues by hash slots instead of partitions: for very many of them. Their offsets are in Queuey.
         :param commit_seconds: between two commits, each for all partitions that moved.
         :param drain_seconds: for jobs under way at the end, or when their partition goes to somebody else.
@@ -135,12 +135,8 @@ class Worker:
             check_job(on_failure, "failed", "context_value")
         if strategy not in STRATEGIES:
             raise ConfigurationError(f"strategy {strategy!r}: expected one of {', '.join(STRATEGIES)}")
-        for what, value in (
-            ("threads", threads),
-            ("batch", batch),
-            ("by_key", by_key),
-            ("prefetch_messages", prefetch_messages),
-        ):
+        numbers = {"threads": threads, "batch": batch, "by_key": by_key, "prefetch_messages": prefetch_messages}
+        for what, value in numbers.items():
             if value < 1:
                 raise ConfigurationError(f"{what} is {value}: expected 1 or more")
         if at_most_once and by_key > 1:
@@ -205,6 +201,8 @@ class Worker:
                 from_end=from_end,
             )
         self.counts = Counts()
+        self.all_done = False
+        """The end that ``exit_at_end`` asks for was reached, and nothing was given up, stood still or was left out."""
         self._told = (self._clock.elapsed(), 0)
         self._committed_at: str | None = None
         self.took: Callable[[float], None] | None = None
@@ -242,6 +240,7 @@ class Worker:
                 self._report_hung()
                 self._tell()
                 if self._exit_at_end and self._is_at_end():
+                    self.all_done = not (self.counts.dead or self.counts.held or self.troubles())
                     break
                 self._waker.wait(rest)
             self._end_threads()
@@ -283,9 +282,9 @@ class Worker:
         return self._lanes.waiting()
 
     def _is_at_end(self) -> bool:
-        """Everything that there is for this member is done: only then may it go."""
-        slots_at_end = self._slots is None or self._slots.at_end()
-        return self.group.settled and slots_at_end and self._lanes.at_end()
+        """Everything that there is for this member is done, as far as it can be: only then may it go."""
+        looked = self._at_first is not None if self._slots is None else self._slots.at_end()
+        return self.group.settled and looked and self._lanes.at_end()
 
     # Which queues there are
 

@@ -20,8 +20,8 @@ from queuey.errors import QueueNotFound, ServerUnreachable
 if TYPE_CHECKING:
     from qdo.client import Client
 
-GIVEN_UP = 7
-"""Exit code of --exit-at-end where the end was reached, and some messages were not done."""
+NOT_ALL_DONE = 7
+"""Exit code of --exit-at-end where something that was there is not done."""
 CLIENT_RETRIES = 5
 """Of one request: a worker has patience, and tries again after that."""
 
@@ -71,7 +71,11 @@ CLIENT_RETRIES = 5
 @dead_letters_option
 @click.option("--at-most-once", is_flag=True, help="Record before the job begins: a crash loses instead of repeating.")
 @click.option("--from-end", is_flag=True, help="A group that is new begins with messages to come.")
-@click.option("--exit-at-end", is_flag=True, help="End when everything that is there is done.")
+@click.option(
+    "--exit-at-end",
+    is_flag=True,
+    help="End when everything that is there is done; exit code 7 if it cannot all be done.",
+)
 @click.option(
     "--strategy",
     type=click.Choice(list(STRATEGIES)),
@@ -112,7 +116,8 @@ def work_command(workplace: Workplace, job: str, queues: tuple[str, ...], log_js
 
     SIGTERM or Ctrl-C ends in order: jobs under way are finished and recorded, partitions given back, exit
     code 0. Once more ends at once: what is not recorded will be done again, exit code 143 or 130. With
-    --exit-at-end the exit code is 7 if a message was given up: 'qdo dead ls QUEUE' shows which.
+    --exit-at-end the exit code is 7 if something that was there is not done: a message was given up ('qdo dead ls QUEUE'
+    shows which), a partition stands still, a pattern left a queue out, or the worker was told to end before.
     """
     from queuey.logs import set_up
 
@@ -171,12 +176,14 @@ def _work(
             total = partial(backlog, workplace, queues, dead_letters)
             stack.enter_context(progress("done here", total, lambda: worker.counts.done + worker.counts.dead))
         run_until_told(worker)
+    if left := exit_at_end and not worker.all_done:
+        say("qdo: not everything that was there is done")
     counts = worker.counts
     say(f"qdo: {counts.done} done, {counts.failed} attempts failed, {counts.dead} given up")
     for trouble in worker.troubles():
         say(f"qdo: {trouble['queue']}: {trouble['why']}")
-    if exit_at_end and (counts.dead or counts.held):
-        click.get_current_context().exit(GIVEN_UP)
+    if left:
+        click.get_current_context().exit(NOT_ALL_DONE)
 
 
 def first_words(workplace: Workplace, job: str, queues: Sequence[str]) -> str:

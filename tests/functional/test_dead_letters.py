@@ -214,6 +214,7 @@ def test_a_partition_that_is_held_does_not_keep_a_worker_from_its_end(
     worker = work(make_client, tmp_path, job, name, on_failure=refuse, prefetch_messages=20, prefetch_bytes=10_000)
 
     assert (worker.counts.done, worker.counts.dead, worker.counts.held) == (40, 0, 1)
+    assert not worker.all_done
 
 
 def test_a_partition_that_stands_still_goes_on_when_its_queue_is_made_anew(
@@ -271,10 +272,43 @@ def test_a_pattern_leaves_out_a_queue_whose_dead_letters_have_no_name(
 
     worker = work(make_client, tmp_path, fails, f"{prefix}*")
 
-    assert worker.counts.done == 1
+    assert (worker.counts.done, worker.all_done) == (1, False)
     (trouble,) = worker.troubles()
     assert trouble["queue"] == long
     assert "name another queue with --dead-letters NAME" in trouble["why"]
+
+
+def test_a_worker_that_joins_others_knows_what_is_left_out_before_it_ends(
+    tmp_path: Path, make_client: Callable[[], Client], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    prefix, listed = new_name(), threading.Event()
+    with make_client() as client:
+        client.create_queue(prefix, partitions=2)
+        client.create_queue(prefix.ljust(47, "x"))
+
+    def make_slow() -> Client:
+        client = make_client()
+        every = client.queues
+        monkeypatch.setattr(client, "queues", lambda **given: listed.wait() and every(**given))
+        return client
+
+    leader = Worker(fails, [f"{prefix}*"], LocalCoordinator("g", tmp_path), make_client)
+    worker = Worker(fails, [f"{prefix}*"], LocalCoordinator("g", tmp_path), make_slow, exit_at_end=True)
+    threads = [threading.Thread(target=each.run) for each in (leader, worker)]
+    try:
+        threads[0].start()
+        eventually(lambda: leader.group.held)
+        threads[1].start()
+        eventually(lambda: worker.group.settled and worker._lanes.at_end())
+        listed.set()
+        threads[1].join()
+    finally:
+        listed.set()
+        leader.stop()
+        threads[0].join()
+
+    assert not worker.all_done
+    assert worker.troubles()
 
 
 def test_an_error_that_cannot_say_what_it_is_becomes_a_letter(

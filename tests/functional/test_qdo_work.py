@@ -299,6 +299,40 @@ def test_a_message_too_large_for_its_letter_is_shown_and_retried_from_its_queue(
     assert len(crew.run("dead", "ls", queue).rows) == 1
 
 
+def test_a_queue_that_a_pattern_leaves_out_is_not_done_at_the_end(crew: Crew) -> None:
+    queue, long = crew.server.queue(partitions=1), "q-long".ljust(47, "x")
+    crew.server.create(long)
+    for name in (queue, long):
+        crew.server.fill(name, "a")
+
+    ended = crew.work("note", "q-*")
+
+    assert (ended.code, crew.notes) == (7, ["1 a"])
+    assert f"qdo: {long}: it is left out" in ended.err
+
+
+@pytest.mark.parametrize("options", [(), ("--processes", "1")])
+def test_a_job_that_ends_its_worker_before_the_end_has_left_messages(crew: Crew, options: tuple[str, ...]) -> None:
+    queue = crew.server.queue(partitions=1)
+    crew.server.fill(queue, "a", "stop", "b")
+
+    ended = crew.work("stop", queue, *options)
+
+    assert (ended.code, crew.notes) == (7, ["1 a"])
+    assert "not everything that was there is done" in ended.err
+
+
+def test_a_signal_before_the_end_leaves_messages(crew: Crew) -> None:
+    queue, _ = fill(crew, 8, partitions=2)
+    worker = crew.start("work", "jobs:wait", "--queue", queue, "--exit-at-end")
+    crew.until_noted("begun 1-0", "begun 2-0")
+    worker.send_signal(signal.SIGTERM)
+    eventually(lambda: "once more to end at once" in crew.said(worker), seconds=WAIT_SECONDS)
+    (crew.folder / "go").touch()
+
+    assert worker.wait(WAIT_SECONDS) == 7
+
+
 def test_what_stands_still_is_told_by_status_and_check(crew: Crew) -> None:
     """Here a queue whose dead letters no queue can take."""
     queue, long = crew.server.queue(partitions=1), "q-long".ljust(47, "x")

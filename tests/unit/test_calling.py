@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from concurrent.futures import Future, ThreadPoolExecutor
+import asyncio
+from concurrent.futures import CancelledError, Future, ThreadPoolExecutor
 from multiprocessing import active_children
 from pathlib import Path
 from typing import Any
@@ -10,7 +11,7 @@ from typing import Any
 import pytest
 
 from qdo import Context, StopWorker
-from qdo.calling import InProcesses
+from qdo.calling import Awaited, Direct, InProcesses, JobEnded
 from queuey.clock import ManualClock
 from tests.functional.servers import eventually
 
@@ -21,6 +22,14 @@ def until_it_is_there(folder: Path, context: Context) -> None:
     """A job that says that it has begun, and goes on when it may."""
     (folder / "begun").touch()
     eventually((folder / "go on").exists)
+
+
+def raises(error: type[BaseException], context: Context) -> None:
+    raise error
+
+
+async def raises_in_a_loop(error: type[BaseException], context: Context) -> None:
+    raise error
 
 
 @pytest.fixture
@@ -48,3 +57,14 @@ def test_a_job_that_a_closed_pool_does_not_run_to_its_end_has_not_failed(
     assert ends[1] is StopWorker
     assert killed or ends[0] is type(None)
     assert ends[0] in (StopWorker, type(None))
+
+
+@pytest.mark.parametrize("error", [CancelledError, asyncio.CancelledError, KeyboardInterrupt])
+def test_what_a_job_raises_ends_neither_its_thread_nor_the_worker(context: Context, error: type[BaseException]) -> None:
+    """In a process it would have said that the job never began, and the worker would have ended as if it had been told to."""
+    for caller in (Direct(raises), InProcesses(raises, 1), Awaited(raises_in_a_loop)):
+        try:
+            with pytest.raises(JobEnded, match=f"raised {error.__name__}"):
+                caller.call(error, context)
+        finally:
+            caller.close()
