@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import threading
 from dataclasses import dataclass
 from math import inf
 from statistics import median
@@ -10,6 +9,7 @@ from statistics import median
 from queuey.clock import Clock
 from queuey.errors import ClockUnsafe
 from queuey.ids import EPOCH_TICKS, TICKS_PER_SECOND
+from queuey.locks import new_lock
 
 SAMPLE_SECONDS = 5.0
 """Between two looks at the nodes' clocks."""
@@ -46,7 +46,7 @@ class ClockGuard:
     def __init__(self, clock: Clock, bound_seconds: float) -> None:
         self._clock = clock
         self._bound = bound_seconds
-        self._lock = threading.Lock()
+        self._lock = new_lock()
         self._samples: dict[object, _Sample] = {}
         self._reference: _Sample | None = None
         self.refused = 0
@@ -127,7 +127,7 @@ class WriteTimes:
     def __init__(self, clock: Clock, bound_seconds: float) -> None:
         self._clock = clock
         self._apart = round(2 * bound_seconds * 1_000_000)
-        self._lock = threading.Lock()
+        self._lock = new_lock()
         self._appended = self._put = self._deleted = 0
 
     def _now(self) -> int:

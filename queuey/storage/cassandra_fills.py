@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import threading
 from collections import OrderedDict
 from collections.abc import Callable
 
+from queuey.locks import new_lock
 from queuey.model import PartitionId
 from queuey.storage.cassandra_buckets import WIDTHS, Bucket, Mark
 from queuey.storage.cassandra_rows import Place
@@ -64,7 +64,7 @@ class Fills:
     def __init__(self, place_of: Callable[[PartitionId, Bucket], Place], most: int = KNOWN_PARTITIONS) -> None:
         self._place_of = place_of
         self._most = most
-        self._lock = threading.Lock()
+        self._lock = new_lock()
         self._partitions: OrderedDict[tuple[int, int], _Known] = OrderedDict()
 
     def choose(self, partition: PartitionId, ticks: int) -> Fill:

@@ -11,7 +11,6 @@ for later, has writes of its own.
 
 from __future__ import annotations
 
-import threading
 from collections import deque
 from collections.abc import Awaitable, Callable, Sequence
 from time import perf_counter
@@ -19,6 +18,7 @@ from typing import NamedTuple
 
 from queuey.clock import Clock
 from queuey.errors import StorageUnavailable
+from queuey.locks import new_lock
 from queuey.model import Consistency, Draft, Placed, Queue
 from queuey.promise import Promise, at_turns_end, begin
 from queuey.storage import Observer
@@ -75,7 +75,7 @@ class Groups:
         self._clock = clock
         self._observer = observer
         self._patience = patience_seconds
-        self._lock = threading.Lock()
+        self._lock = new_lock()
         self._lines: dict[_Partition, _Line] = {}
         self._starting: list[_Partition] = []
 

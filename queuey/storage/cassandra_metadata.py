@@ -307,7 +307,7 @@ class CassandraMetadata(MetadataStore):
     # The store
 
     def problems(self) -> Sequence[str]:
-        return ()
+        return self.session.problems()
 
     def close(self) -> None:
         self._underway.finish(_CLOSE_SECONDS)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import os
 import socket
 import ssl
 import threading
@@ -38,6 +39,7 @@ from cassandra.protocol import OverloadedErrorMessage, SyntaxException
 from cassandra.query import BatchStatement, BatchType, BoundStatement, PreparedStatement, tuple_factory
 
 from queuey.errors import ConfigurationError, OutcomeUnknown, QueueyError, StorageUnavailable
+from queuey.locks import new_lock
 from queuey.model import Consistency
 from queuey.promise import Promise, begin
 from queuey.storage import Observer, Unobserved
@@ -104,6 +106,10 @@ class Options:
     """Of one statement; an append that takes longer would be void anyway (G3)."""
 
 
+_FORKED = (
+    "this process was forked from one that is connected to Cassandra, and cannot use its connections; nothing was stored: start "
+    "server processes that connect themselves, such as gunicorn without --preload"
+)
 CQL = load_statements("cassandra.cql")
 _ADMINISTRATIVE = ("keyspace", "table_")
 _NEVER_TWICE = ("once_claim", "once_change", "once_release", "offset_", "queue_", "key_insert", "key_delete")
@@ -118,6 +124,7 @@ class CassandraSession:
 
     def __init__(self, options: Options, observer: Observer | None = None) -> None:
         self.options = options
+        self._process = os.getpid()
         self.cluster = connect(options)
         self._observer = observer or Unobserved()
         self._levels = _SEVERAL_CENTRES if options.multi_dc else _ONE_CENTRE
@@ -274,6 +281,8 @@ class CassandraSession:
         host: Host | None = None,
         seconds: float | None = None,
     ) -> Promise[Rows]:
+        if self.problems():
+            return Promise.failed(StorageUnavailable(_FORKED))
         promise: Promise[Rows] = Promise()
         began = perf_counter()
         statement.consistency_level = level
@@ -311,11 +320,16 @@ class CassandraSession:
         """The nodes that are thought to be up."""
         return [host for host in self.cluster.metadata.all_hosts() if host.is_up]
 
+    def problems(self) -> Sequence[str]:
+        """As of a store: after a fork, in the child, the driver's threads are not there, and its sockets are the parent's."""
+        return () if self._process == os.getpid() else (_FORKED,)
+
     def close(self) -> None:
         """End the connections. May be repeated."""
         if not self._closed:
             self._closed = True
-            self.cluster.shutdown()
+            if not self.problems():
+                self.cluster.shutdown()
 
 
 class Underway:
@@ -325,7 +339,7 @@ class Underway:
         self._most = most
         self._count = 0
         self._closed = False
-        self._changed = threading.Condition()
+        self._changed = threading.Condition(new_lock())
 
     def begin(self, work: Coroutine[Promise[Any], None, T]) -> Promise[T]:
         """Start a call.

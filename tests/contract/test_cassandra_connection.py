@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import json
 import re
 import socket
+import subprocess
+import sys
 from uuid import uuid4
 
 from cassandra.cluster import EXEC_PROFILE_DEFAULT
@@ -60,3 +63,47 @@ def test_a_statement_of_one_row_is_sent_to_a_copy_of_it(session: CassandraSessio
     bound = [session.bind("message_find", (queue, part, 7, MessageId(1, 1).uuid)) for part in places]
 
     assert len({bytes(one.routing_key) for one in bound}) == len(places)
+
+
+FORKED = """
+import json, os, sys
+from queuey.clock import SystemClock
+from queuey.errors import StorageUnavailable
+from queuey.ids import IdGenerator
+from queuey.storage import Stores
+from queuey.storage.cassandra import Options, Timing, open_messages, open_metadata
+
+options, clock = Options(**json.loads(sys.argv[1])), SystemClock()
+stores = Stores(
+    open_messages(options, Timing(), clock, IdGenerator(clock)), open_metadata(options, Timing(), clock, trusted_seconds=1)
+)
+child = os.fork()
+if not child:
+    try:
+        stores.metadata.keys().wait(20)
+    except StorageUnavailable as error:
+        assert "forked" in str(error)
+    else:
+        os._exit(1)
+    (problem,) = stores.problems()
+    assert "forked" in problem
+    stores.close()
+    sys.exit(7)
+assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 7
+assert stores.metadata.keys().wait(20) == []
+assert not stores.problems()
+stores.close()
+"""
+
+
+def test_a_process_that_is_forked_from_a_server_refuses_and_takes_no_connection_along(
+    session: CassandraSession,
+) -> None:
+    """Its requests hung: the threads that would hear the answers are the parent's."""
+    given = session.options
+    options = {"hosts": list(given.hosts), "port": given.port, "keyspace": given.keyspace, "timeout_seconds": 10}
+    command = [sys.executable, "-c", FORKED, json.dumps(options)]
+
+    ended = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
+
+    assert ended.returncode == 0, ended.stderr
