@@ -33,7 +33,7 @@ from queuey.storage.seals import NONSENSE
 from queuey.storage.sqlite_committer import Committer, Row, Transaction
 from queuey.storage.sqlite_guard import FolderLock, Guard, make_private
 from queuey.storage.sqlite_keeper import Keeper
-from queuey.storage.sqlite_mark import give_mark, refuse_foreign_log
+from queuey.storage.sqlite_mark import Mark, give_mark, refuse_foreign_log
 from queuey.storage.sqlite_reader import Lookups, Reader, Readers
 from queuey.storage.sqlite_scrub import DAMAGE, Scrub, described
 from queuey.storage.sqlite_statements import SQL
@@ -120,6 +120,7 @@ class SqliteFile(ABC):
         self._closed = False
         self._lock = FolderLock(path) if serve else None
         self._read_only = self._lock is not None and self._lock.read_only
+        mark: Mark | None = None
         try:
             refuse_foreign_log(path)
             make_private(path)
@@ -127,7 +128,7 @@ class SqliteFile(ABC):
             dropped = self._writer.execute(SQL["dropped_all"]).fetchall()
             self._raise_floor()
             if self._lock is not None and not self._read_only:
-                give_mark(self._writer, self._lock)
+                mark = give_mark(self._writer, self._lock)
                 self._begin_moment()
         except ConfigurationError:
             self._release()
@@ -142,8 +143,8 @@ class SqliteFile(ABC):
         self._open_readers()
         self._committer = Committer(self._writer, ids, self._guard, self._observer)
         self._keeper: Keeper | None = None
-        if serve and not self._read_only:
-            self._keeper = Keeper(self, lambda: self._connect(read_only=False), self._wal_bytes, scrub_percent)
+        if mark is not None:
+            self._keeper = Keeper(self, mark, lambda: self._connect(read_only=False), self._wal_bytes, scrub_percent)
             self._writer.set_wal_hook(self._wal_grew)
             self._keeper.start()
         _OPEN.add(self)
@@ -379,17 +380,17 @@ class SqliteFile(ABC):
         """The keeper searched the file for damage, or could not."""
         self._guard.search_error = "" if error is None else str(error) or type(error).__name__
 
-    def finish_checkpoint(self, mode: int) -> Promise[None]:
-        """Let the committer copy what the keeper's checkpoint left, so that the log can start over with its next commit."""
+    def finish_checkpoint(self, mode: int, mark: Mark) -> Promise[None]:
+        """Let the committer copy what the keeper's checkpoint left, and the mark, so that the log can start over with its next commit."""
 
         def copy() -> None:
             try:
                 with self._impatience():
-                    self._writer.wal_checkpoint(mode=mode)
+                    mark.write_last(self._writer, mode, may_write=self._guard.refusal is None)
                 if mode == apsw.SQLITE_CHECKPOINT_TRUNCATE:
                     self._note_log(0)
             except apsw.BusyError:
-                return  # somebody reads an old snapshot: the log goes on for now
+                return  # somebody reads an old snapshot, or writes: the log goes on for now
             except apsw.IOError as error:
                 self.copied(error)
 

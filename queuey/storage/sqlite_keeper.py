@@ -20,6 +20,7 @@ from queuey.storage.sqlite_scrub import DAMAGE, Scrub, own_check
 
 if TYPE_CHECKING:
     from queuey.storage.sqlite_file import SqliteFile
+    from queuey.storage.sqlite_mark import Mark
 
 log = logging.getLogger(__name__)
 
@@ -41,10 +42,16 @@ class Keeper:
     """One thread per served store."""
 
     def __init__(
-        self, store: SqliteFile, connect: Callable[[], apsw.Connection], log_bytes_cap: int, scrub_percent: int
+        self,
+        store: SqliteFile,
+        mark: Mark,
+        connect: Callable[[], apsw.Connection],
+        log_bytes_cap: int,
+        scrub_percent: int,
     ) -> None:
         """:param scrub_percent: share of one core's time for the search for damage; 0 is none."""
         self._store = store
+        self._mark = mark
         self._connect = connect
         self._cap = log_bytes_cap
         self._log_bytes = 0
@@ -166,19 +173,21 @@ class Keeper:
         return not self._stopping
 
     def _checkpoint(self, connection: apsw.Connection) -> None:
-        """Copy the log into the file; the committer copies the rest and starts the log over.
+        """Copy the log into the file; the committer copies the rest and starts the log over, with a new mark in the file.
 
         Past the cap the committer waits for readers too, so that the log cannot grow for ever. When the
         disk is short, the log's own room is given back.
         """
         short = self._store.is_short_of_room()
-        if self._log_bytes < self._due and not short:
+        if self._log_bytes < self._due and not short and not self._mark.is_due:
             return
+        self._mark.announce()
         self._copy(connection)
         finish = apsw.SQLITE_CHECKPOINT_PASSIVE
         if short or self._log_bytes > self._cap:
             finish = apsw.SQLITE_CHECKPOINT_TRUNCATE if short else apsw.SQLITE_CHECKPOINT_RESTART
-        self._store.finish_checkpoint(finish).wait()
+        self._store.finish_checkpoint(finish, self._mark).wait()
+        self._mark.confirm()
         self._due = self._log_bytes + self._step
 
     def _copy(self, connection: apsw.Connection) -> None:

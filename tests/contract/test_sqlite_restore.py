@@ -3,24 +3,51 @@
 from __future__ import annotations
 
 import shutil
-from collections.abc import Callable
+import subprocess
+import sys
+from collections.abc import Callable, Sequence
 from pathlib import Path
+from typing import Any
 
+import apsw
 import pytest
 
 from queuey.clock import ManualClock
 from queuey.errors import ConfigurationError, StoreInUse
 from queuey.ids import IdGenerator
+from queuey.storage import sqlite_mark
 from queuey.storage.contract.common import Log
 from queuey.storage.sqlite import SqliteStore
 from queuey.storage.sqlite_backup import backup
+from queuey.storage.sqlite_guard import FolderLock
 from queuey.storage.sqlite_restore import restore
 from queuey.storage.sqlite_verify import verify
+from tests.contract.sqlite_beside import beside
+
+WRITING = """
+import sys
+from pathlib import Path
+from queuey.clock import SystemClock
+from queuey.ids import IdGenerator
+from queuey.storage.contract.common import Log
+from queuey.storage.sqlite import SqliteStore
+
+clock = SystemClock()
+log = Log(SqliteStore(Path(sys.argv[1]), clock, IdGenerator(clock), wal_mb=1), clock)
+while True:
+    log.add(bytes(60_000))
+    print("acknowledged", flush=True)
+"""
 
 
-def served(path: Path, clock: ManualClock) -> SqliteStore:
+def served(path: Path, clock: ManualClock, **how: Any) -> SqliteStore:
     path.parent.mkdir(exist_ok=True)
-    return SqliteStore(path, clock, IdGenerator(clock))
+    return SqliteStore(path, clock, IdGenerator(clock), **how)
+
+
+def noted(path: Path) -> Sequence[str]:
+    """Marks that are good."""
+    return path.with_name(f"{path.name}.lock").read_text().split()
 
 
 @pytest.fixture
@@ -92,6 +119,87 @@ def test_a_file_beside_the_log_of_another_is_refused(
 
     path.write_bytes(own)
     assert bodies(path, log, clock) == [b"old", b"new"]
+
+
+@pytest.mark.parametrize("how", [moved, copied])
+def test_a_copy_of_the_same_run_is_refused_once_the_log_has_started_over(
+    tmp_path: Path, clock: ManualClock, how: Callable[[Path, Path], None]
+) -> None:
+    path, cp = tmp_path / "first" / "queuey.db", tmp_path / "cp.db"
+    store = served(path, clock, wal_mb=1)
+    log = Log(store, clock)
+    log.add(b"old")
+    shutil.copyfile(path, cp)
+    before = noted(path)
+    while noted(path) == before or len(noted(path)) > 1:
+        log.add(bytes(60_000))
+    log.add(b"new")
+    killed = tmp_path / "killed" / "queuey.db"
+    shutil.copytree(path.parent, killed.parent)
+    there = log.bodies()
+    store.close()
+    own = killed.read_bytes()
+    how(cp, killed)
+
+    with pytest.raises(ConfigurationError, match="log of another file"):
+        served(killed, clock)
+
+    killed.write_bytes(own)
+    assert bodies(killed, log, clock) == there
+
+
+def test_a_store_that_is_killed_at_any_step_to_a_new_mark_is_not_refused(
+    tmp_path: Path, left: tuple[Path, Log], clock: ManualClock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path, log = left
+    steps: list[Path] = []
+
+    def killed_here() -> None:
+        steps.append(tmp_path / f"step-{len(steps)}" / path.name)
+        shutil.copytree(path.parent, steps[-1].parent)
+
+    def noting(file: int, *marks: int) -> None:
+        note(file, *marks)
+        killed_here()
+
+    note = sqlite_mark._note
+    monkeypatch.setattr(sqlite_mark, "_note", noting)
+    lock, connection = FolderLock(path), apsw.Connection(str(path))
+    connection.set_profile(lambda *_: killed_here())
+    mark = sqlite_mark.Mark(lock)
+    for _ in range(2):
+        mark.announce()
+        mark.write_last(connection, apsw.SQLITE_CHECKPOINT_PASSIVE)
+        killed_here()
+        mark.confirm()
+        connection.execute("create table if not exists written_since (number)")
+        assert not mark.is_due
+    connection.close()
+    lock.close()
+    monkeypatch.undo()
+
+    assert len(steps) >= 10
+    for step in steps:
+        assert bodies(step, log, clock) == [b"old", b"new"]
+
+
+def test_a_store_that_is_killed_while_its_log_starts_over_keeps_all(tmp_path: Path, clock: ManualClock) -> None:
+    """Half of the time between the two notes of a new mark."""
+    path = tmp_path / "queuey.db"
+    acknowledged = 0
+    for turn in range(8):
+        with subprocess.Popen([sys.executable, "-c", WRITING, str(path)], stdout=subprocess.PIPE) as writer:
+            assert writer.stdout is not None
+            ended = False
+            for number, _ in enumerate(writer.stdout):
+                acknowledged += 1
+                if not ended and number >= 11 * turn and (turn % 2 or len(noted(path)) > 1):
+                    writer.kill()  # and read on what it said before
+                    ended = True
+        served(path, clock).close()
+        with beside(path) as connection:
+            rows: list[Any] = connection.execute("select 1 from messages").fetchall()
+        assert len(rows) >= acknowledged
 
 
 def test_a_restore_serves_the_backup_and_keeps_what_was(
