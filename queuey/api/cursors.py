@@ -11,7 +11,7 @@ first partition, the others are of those apart from it. A cursor says where, nev
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import NamedTuple
 
 from queuey.errors import CursorLost, InvalidParameter
@@ -23,8 +23,9 @@ _NO_CURSOR = "is not the value of an earlier Queuey-Cursor"
 _U64 = (1 << 64) - 1
 _ALL = ".all"
 _PLACE = re.compile(r"([0-9]{1,3})(?:-([0-9]{1,3}))?\.([0-9a-f]{15})([0-9a-f]{16})")
+_NAMED = re.compile(r"~(?:([0-9a-f]{32})\.)?(?:[0-9]{1,3}-)?([0-9]{1,3})(?=\.)")
 _MOST_PLACES = 2 * MAX_PARTITIONS
-"""In a cursor of several queues: of all of their partitions once, and of those apart from the others."""
+"""In a cursor: of all partitions once, and of those apart from the others."""
 _SEVERAL = re.compile(r"several~([0-9a-f]{31})((?:~[0-9a-f]{32}\.[0-9]{1,3}(?:-[0-9]{1,3})?\.[0-9a-f]{31})*)")
 
 
@@ -55,6 +56,8 @@ def _place_of(text: str) -> MessageId:
 def parse_cursor(queue: Queue, text: str) -> Cursor:
     """The inverse; partitions that a cursor of all does not name yet are at their beginning.
 
+    Those that the queue does not have are left out: see :func:`highest_named`.
+
     :raises InvalidParameter: not a cursor.
     :raises CursorLost: a cursor of another queue or of a former one of this name.
     """
@@ -65,17 +68,39 @@ def parse_cursor(queue: Queue, text: str) -> Cursor:
         raise InvalidParameter(problems={"cursor": _NO_CURSOR})
     if incarnation != queue.uuid.hex:
         raise CursorLost
+    named = [
+        (_numbers(queue, first, last), _place_of(ticks + tail))
+        for first, last, ticks, tail in [match.groups() for match in matches if match is not None]
+    ]
+    _check_few([numbers for numbers, _ in named])
     found = dict.fromkeys(range(1, queue.partitions + 1), ZERO_ID) if every else {}
-    for match in matches:
-        if match is not None:
-            first, last, ticks, tail = match.groups()
-            found |= dict.fromkeys(_numbers(first, last), _place_of(ticks + tail))
+    for numbers, place in named:
+        found |= dict.fromkeys(numbers, place)
     return Cursor(found, every)
 
 
-def _numbers(first: str, last: str | None) -> range:
-    """The partitions that a place is for, none beyond those that a queue can have."""
-    return range(int(first), min(int(last or first), MAX_PARTITIONS) + 1)
+def _numbers(queue: Queue, first: str, last: str | None = None) -> range:
+    """The partitions that a place is for, as far as the queue has them."""
+    return range(max(int(first), 1), min(int(last or first), queue.partitions) + 1)
+
+
+def _check_few(named: Iterable[Collection[int]]) -> None:
+    """:raises InvalidParameter: these are more places than any cursor has that was given out."""
+    if sum([len(numbers) for numbers in named]) > _MOST_PLACES:
+        raise InvalidParameter(problems={"cursor": _NO_CURSOR})
+
+
+def highest_named(text: str) -> Mapping[str, int]:
+    """The highest partition that a cursor names of each incarnation; any other text names none, or what it likes.
+
+    A cursor is read for the partitions that a queue has, so the queue must be known with all that the cursor names
+    (:meth:`queuey.service.queues.Queues.with_partitions`): its reader would skip the others.
+    """
+    highest: dict[str, int] = {}
+    for incarnation, number in _NAMED.findall(text):
+        of = incarnation or text[:32]
+        highest[of] = max(highest.get(of, 0), int(number))
+    return highest
 
 
 def format_progress(queue: Queue, numbers: Sequence[int] | None, progress: Progress) -> str:
@@ -102,25 +127,26 @@ def format_several(queues: Iterable[Queue], progress: Progress) -> str:
 def parse_several(text: str, queues: Sequence[Queue]) -> Progress:
     """The inverse, for these queues: one that was not read before begins where the others were, or with itself.
 
+    Partitions that they do not have are left out: see :func:`highest_named`.
+
     :raises InvalidParameter: not a cursor of several queues.
     """
     match = _SEVERAL.fullmatch(text)
     if match is None:
         raise InvalidParameter(problems={"cursor": _NO_CURSOR})
     progress = Progress(_place_of(match[1]))
-    known, places = {queue.uuid.hex: queue for queue in queues}, 0
+    known = {queue.uuid.hex: queue for queue in queues}
     for queue in queues:
         for number in range(2, queue.partitions + 1):
             progress.set(queue.partition(number), ZERO_ID)
-    for part in match[2].split("~")[1:]:
-        incarnation, numbers, place = part.split(".")
-        named = known.get(incarnation)
-        if named is not None:
-            first, _, last = numbers.partition("-")
-            named_numbers, at = _numbers(first, last), _place_of(place)
-            places += len(named_numbers)
-            if places > _MOST_PLACES:
-                raise InvalidParameter(problems={"cursor": _NO_CURSOR})
-            for number in named_numbers:
-                progress.set(named.partition(number), at)
+    parts = [part.split(".") for part in match[2].split("~")[1:]]
+    named = [
+        (known[incarnation], _numbers(known[incarnation], *numbers.split("-")), _place_of(place))
+        for incarnation, numbers, place in parts
+        if incarnation in known
+    ]
+    _check_few([numbers for _, numbers, _ in named])
+    for queue, numbers, place in named:
+        for number in numbers:
+            progress.set(queue.partition(number), place)
     return progress

@@ -10,7 +10,7 @@ import orjson
 
 from queuey.api.access import allowed
 from queuey.api.calls import ARROW, EVENTS, NDJSON, Answer, Call, Headers, Target
-from queuey.api.cursors import Cursor, format_several, parse_cursor, parse_several
+from queuey.api.cursors import Cursor, format_several, highest_named, parse_cursor, parse_several
 from queuey.api.forms import COLUMNS, entries_of
 from queuey.api.live_forms import EventForm, LineForm, LiveForm
 from queuey.api.live_stream import LiveStream, identify_again, queue_again
@@ -19,12 +19,12 @@ from queuey.api.reading import DEFAULT_LIMIT, MAX_LIMIT, ReadParams, answer_page
 from queuey.errors import CursorLost, Forbidden, InvalidParameter, NotAcceptable, QueueNotFound, TooManyWaiters
 from queuey.ids import ZERO_ID, MessageId
 from queuey.model import PartitionId, Queue, Span
-from queuey.promise import others_turn
 from queuey.security.permissions import Permission
 from queuey.service import Service
 from queuey.service.follow import Follower, Progress
 from queuey.service.gate import STRANGERS
-from queuey.service.log import ROW_BYTES, TURN_ROWS, ReadRequest
+from queuey.service.log import ROW_BYTES, ReadRequest
+from queuey.service.turns import LOOK_ROWS, Turns
 from queuey.service.watch import Watch
 
 MAX_WAIT_SECONDS = 20
@@ -61,7 +61,9 @@ async def read_live(service: Service, call: Call, queue: Queue) -> Answer:
         follower.progress = _progress(queue, cursor)
     else:
         params = ReadParams.parse(call, queue, max_limit=MAX_LIMIT, with_cursor=False, partitions="all")
-        numbers = None if params.every else [number for number, _ in params.spans if 1 <= number <= queue.partitions]
+        numbers = (
+            None if params.every else list(dict.fromkeys([n for n, _ in params.spans if 1 <= n <= queue.partitions]))
+        )
         follower.progress = Progress(low(asked.since))
     if numbers is not None and not numbers:
         raise InvalidParameter(problems={"partitions": "names none that the queue has: there is nothing to wait for"})
@@ -74,13 +76,17 @@ async def read_several(service: Service, call: Call, target: Target) -> Answer:
     asked = Asked.parse(call, several=True)
     found: list[Queue] = []
     refused: list[dict[str, Any]] = []
+    named, turns = highest_named(asked.cursor or ""), Turns()
     for name in asked.queues:
+        await turns.give()
+        turns.count(LOOK_ROWS)
         try:
             queue = await allowed(service, call.identity, Permission.VIEW, target.application, name)
         except (Forbidden, QueueNotFound) as error:
             refused.append({"queue": name, "code": error.code, "detail": str(error)})
         else:
-            found += [queue] if queue is not None else []
+            if queue is not None:
+                found.append(await service.queues.with_partitions(queue, named.get(queue.uuid.hex, 0)))
     if sum(queue.partitions for queue in found) > MAX_PARTITIONS_OF_ALL:
         raise InvalidParameter(problems={"queues": f"have more than {MAX_PARTITIONS_OF_ALL} partitions together"})
     progress = Progress(low(asked.since)) if asked.cursor is None else parse_several(asked.cursor, found)
@@ -312,7 +318,7 @@ async def _page_of_several(
     progress = Progress(since.base, since.apart)
     room, more, watermark = service.settings.limits_max_answer_bytes, False, 0
     shown: list[dict[str, Any]] = []
-    told = 0
+    turns = Turns()
     columns = None if asked.columns is None else (*asked.columns, "queue")
     for queue in queues:
         if room <= 0:
@@ -322,16 +328,15 @@ async def _page_of_several(
         request = ReadRequest(
             spans, asked.limit, max_bytes=room, with_bodies=wants_bodies(asked.columns), skip_corrupt=asked.skip_corrupt
         )
-        answer = await service.log.read(queue, request)
+        answer = await service.log.read(queue, request, turns)
         room -= answer.size + ROW_BYTES * sum([len(found.messages) for _, found in answer.pages])
         watermark = min(watermark or answer.watermark, answer.watermark)
         present = entries_of(columns, queue.name)
         for number, found in answer.pages:
-            if len(shown) - told > TURN_ROWS:
-                await others_turn()
-                told = len(shown)
+            await turns.give()
             more = more or found.more
             shown += [{"queue": queue.name, **entry} for entry in present(found.messages, number)]
+            turns.count(len(found.messages))
             if found.messages:
                 progress.set(PartitionId(queue.uuid, number), found.messages[-1].id)
         service.monitor.delivered(queue.application, "json", sum(len(p.messages) for _, p in answer.pages), answer.size)

@@ -23,7 +23,7 @@ from queuey.api.forms import append_answer, entries, json_page
 from queuey.api.holding import hold, holding
 from queuey.api.live import is_live, read_live
 from queuey.api.params import Problems, boolean, latest_due, message_ids
-from queuey.api.reading import read
+from queuey.api.reading import known_to_cursor, read
 from queuey.errors import InvalidMessageId, InvalidParameter, MessageNotFound, MessageTooLarge
 from queuey.model import AppendRequest, Draft, Drafts, Placed, Queue
 from queuey.service import Service
@@ -90,9 +90,10 @@ def _check_ttls(ttls: Sequence[int], least: int, *, batch: bool) -> None:
 
 async def read_messages(service: Service, call: Call, target: Target) -> Answer:
     """Messages of one queue by span, and those still to come if they are asked for."""
+    queue = await known_to_cursor(service, call, target.queue)
     if is_live(call):
-        return await read_live(service, call, target.queue)
-    return await read(service, call, target.queue)
+        return await read_live(service, call, queue)
+    return await read(service, call, queue)
 
 
 async def fetch(service: Service, call: Call, target: Target) -> Answer:

@@ -10,15 +10,16 @@ from google_crc32c import value as crc32c
 
 from queuey.api.arrow import ARROW_COLUMNS, ArrowForm
 from queuey.api.calls import ARROW, JSON, NDJSON, Answer, Call, Chunk, Headers
-from queuey.api.cursors import Cursor, format_cursor, parse_cursor
+from queuey.api.cursors import Cursor, format_cursor, highest_named, parse_cursor
 from queuey.api.forms import COLUMNS, EndMark, NdjsonForm, entries_of, json_page
 from queuey.api.params import Problems, boolean, integer, moment, one_of, partition_list, words
 from queuey.errors import NotAcceptable
 from queuey.ids import MAX_ID, ZERO_ID, MessageId, format_timestamp
 from queuey.model import Queue, Span
-from queuey.promise import Promise, begin, others_turn
+from queuey.promise import Promise, begin
 from queuey.service import Service
-from queuey.service.log import TURN_ROWS, ReadAnswer, ReadRequest
+from queuey.service.log import ReadAnswer, ReadRequest
+from queuey.service.turns import Turns
 
 DEFAULT_LIMIT = 100
 MAX_LIMIT = 1000
@@ -92,6 +93,14 @@ class ReadParams(NamedTuple):
 _PLAIN = ReadParams([(1, Span())], None, False, None, False)
 
 
+async def known_to_cursor(service: Service, call: Call, queue: Queue) -> Queue:
+    """The queue with all partitions that the call's cursor names."""
+    cursor = call.query.get("cursor") or call.header("last-event-id")
+    if cursor is None:
+        return queue
+    return await service.queues.with_partitions(queue, highest_named(cursor).get(queue.uuid.hex, 0))
+
+
 def low(point: MessageId | int | None) -> MessageId:
     """The ``after`` of a span that begins with this moment."""
     if point is None:
@@ -157,6 +166,7 @@ async def read(service: Service, call: Call, queue: Queue) -> Answer:
 
 async def page(service: Service, call: Call, queue: Queue, params: ReadParams) -> tuple[Answer, int]:
     """One page as JSON, and how many messages it tells that the reader does not have."""
+    turns = Turns()
     answer = await service.log.read(
         queue,
         ReadRequest(
@@ -167,15 +177,14 @@ async def page(service: Service, call: Call, queue: Queue, params: ReadParams) -
             wants_bodies(params.columns),
             params.skip_corrupt,
         ),
+        turns,
     )
     present = entries_of(params.columns, queue.name)
     shown: list[dict[str, Any]] = []
-    told = 0
     for number, found in answer.pages:
-        if len(shown) - told > TURN_ROWS:
-            await others_turn()
-            told = len(shown)
+        await turns.give()
         shown += present(found.messages, number)
+        turns.count(len(found.messages))
     service.monitor.delivered(queue.application, "json", len(shown), answer.size)
     more = any(found.more for _, found in answer.pages)
     corrupt = sum([found.corrupt for _, found in answer.pages])

@@ -7,7 +7,7 @@ from typing import Any
 from queuey.api.calls import Answer, Call, Target, json_answer
 from queuey.api.cursors import Cursor, format_cursor
 from queuey.api.params import Problems, integer
-from queuey.api.reading import ReadParams
+from queuey.api.reading import ReadParams, known_to_cursor
 from queuey.ids import ZERO_ID, format_timestamp
 from queuey.model import Survey
 from queuey.service import Service
@@ -20,7 +20,7 @@ MAX_MARKS = 10_000
 
 async def survey(service: Service, call: Call, target: Target) -> Answer:
     """The last id of each span; if asked, how many messages it has and where to cut it."""
-    queue, problems = target.queue, Problems()
+    queue, problems = await known_to_cursor(service, call, target.queue), Problems()
     limit = problems.take("count", integer(0, MAX_COUNT), call.query.get("count"), 0)
     every = problems.take("every", integer(1, MAX_COUNT), call.query.get("every"), 0)
     if every and limit > every * MAX_MARKS:

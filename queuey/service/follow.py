@@ -8,6 +8,7 @@ from typing import NamedTuple
 from queuey.ids import ZERO_ID, MessageId
 from queuey.model import Message, PartitionId, Queue, Span
 from queuey.service.log import Log, ReadRequest
+from queuey.service.turns import Turns
 
 PAGE_ROWS = 100
 PAGE_BYTES = 32 << 10
@@ -53,7 +54,18 @@ class Found(NamedTuple):
 class Follower:
     """Reads in rounds: a round ends where the watermark was when it began."""
 
-    __slots__ = ("_columns", "_left", "_log", "_upto", "_whole", "partitions", "progress", "queues", "watermark")
+    __slots__ = (
+        "_columns",
+        "_left",
+        "_log",
+        "_turns",
+        "_upto",
+        "_whole",
+        "partitions",
+        "progress",
+        "queues",
+        "watermark",
+    )
 
     def __init__(self, log: Log, progress: Progress, *, with_bodies: bool = True, skip_corrupt: bool = False) -> None:
         self.progress = progress
@@ -64,6 +76,7 @@ class Follower:
         """Of the last round."""
         self._log = log
         self._columns = with_bodies, skip_corrupt
+        self._turns = Turns()
         self._left: list[PartitionId] = []
         self._upto = ZERO_ID
         self._whole = False
@@ -113,7 +126,7 @@ class Follower:
                 with_bodies=with_bodies,
                 skip_corrupt=skip_corrupt,
             )
-            answer = await self._log.read(queue, request)
+            answer = await self._log.read(queue, request, self._turns)
             ((_, page),) = answer.pages
             if not page.more and self._left and self._left[-1] == partition:
                 self._left.pop()

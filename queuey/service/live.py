@@ -28,6 +28,7 @@ from queuey.promise import Promise
 from queuey.service.activity import TELL_SECONDS, Activities
 from queuey.service.arrivals import Arrivals
 from queuey.service.gate import STRANGERS
+from queuey.service.turns import LOOK_ROWS, Turns
 from queuey.service.watch import Place, Watch
 from queuey.settings import Settings
 from queuey.storage import MessageStore
@@ -304,20 +305,29 @@ class Live:
 
         :returns: False if the store could not be asked: look again soon.
         """
+        turns = Turns()
         for partition in list(watch.unlooked):
+            await turns.give()
             place = watch.partitions.get(partition)
             if place is not None and not place.known:
-                fired = place.fired
+                turns.count(LOOK_ROWS)
                 try:
-                    found = await self._next_in(partition, place.consistency)
+                    await self._look(partition, place)
                 except QueueyError:
                     return False
-                with self._lock:
-                    if place.fired == fired:
-                        place.known = True
-                        self._expect(partition, place, found)
-            watch.unlooked.discard(partition)
+            with self._lock:
+                if place is None or place.known:  # and not if it fell due meanwhile: then there may be more behind it
+                    watch.unlooked.discard(partition)
         return True
+
+    async def _look(self, partition: PartitionId, place: Place) -> None:
+        """:raises QueueyError: the store could not be asked."""
+        fired = place.fired
+        found = await self._next_in(partition, place.consistency)
+        with self._lock:
+            if place.fired == fired:
+                place.known = True
+                self._expect(partition, place, found)
 
     async def _next_in(self, partition: PartitionId, consistency: Consistency) -> float:
         after = MessageId.last_of(self._messages.watermark(consistency))

@@ -14,9 +14,10 @@ from queuey.errors import OutcomeUnknown, QueueNotFound, StorageUnavailable
 from queuey.ids import MessageId
 from queuey.model import Appended, AppendRequest, Message, Page, Placed, Queue, Span, Survey
 from queuey.monitor import Monitor
-from queuey.promise import Promise, begin, others_turn
+from queuey.promise import Promise, begin
 from queuey.service.live import Live
 from queuey.service.queues import Queues
+from queuey.service.turns import LOOK_ROWS, Turns
 from queuey.storage import MessageStore
 
 T = TypeVar("T")
@@ -27,12 +28,6 @@ PlacedId = tuple[int, MessageId]
 
 ROW_BYTES = 128
 """What a message takes in an answer beside its body: its id, its time and names of members."""
-
-
-TURN_ROWS = 500
-"""Messages that a reader of many partitions reads before others have their turn on the event loop."""
-LOOK_ROWS = 10
-"""What a look into one more partition costs, in messages."""
 SURVEY_SECONDS = 2.0
 """How long a survey counts: those of strangers must not hold all threads."""
 SURVEY_TOGETHER = 100_000
@@ -114,24 +109,23 @@ class Log:
         """Ticks up to which the queue is complete for readers."""
         return self._messages.watermark(queue.consistency)
 
-    async def read(self, queue: Queue, request: ReadRequest) -> ReadAnswer:
+    async def read(self, queue: Queue, request: ReadRequest, turns: Turns | None = None) -> ReadAnswer:
         """One page of each partition asked for, none past the watermark (G3, G5).
 
+        :param turns: of a caller that reads more than this.
         :raises CorruptMessage: unless ``skip_corrupt``.
         """
         watermark = self.watermark(queue)
         end, now = MessageId.last_of(watermark), self._clock.now_ticks()
         pages: list[PartitionPage] = []
-        room, total, rows = request.max_bytes, 0, 0
+        room, total, turns = request.max_bytes, 0, turns or Turns()
         for number, (after, upto) in request.spans:
             if not 1 <= number <= queue.partitions:
                 continue
             if pages and room <= 0:
                 pages.append(PartitionPage(number, Page([], True)))
                 continue
-            if rows > TURN_ROWS:
-                await others_turn()
-                rows = 0
+            await turns.give()
             page = await self._messages.read(
                 queue.partition(number),
                 Span(after, min(upto, end)),
@@ -146,7 +140,7 @@ class Log:
             size, count = page.size, len(page.messages)
             room -= size + count * ROW_BYTES
             total += size
-            rows += count + LOOK_ROWS
+            turns.count(count + LOOK_ROWS)
             pages.append(PartitionPage(number, page))
         return ReadAnswer(pages, watermark, total)
 

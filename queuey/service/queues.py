@@ -10,7 +10,7 @@ from math import inf
 
 from queuey.clock import Clock
 from queuey.errors import OutcomeUnknown, PartitionsCannotShrink, QueueExists, QueueNotFound, StorageUnavailable
-from queuey.model import Consistency, PartitionState, Queue, QueueKind
+from queuey.model import MAX_PARTITIONS, Consistency, PartitionState, Queue, QueueKind
 from queuey.monitor import Monitor
 from queuey.service.live import Live
 from queuey.storage import Stores
@@ -96,6 +96,16 @@ class Queues:
             known.asked = True
         self._monitor.count("queuey_queue_cache", 1, "miss")
         return await self._look_up(application, name)
+
+    async def with_partitions(self, queue: Queue, named: int) -> Queue:
+        """The queue, looked up anew if it has fewer partitions here than a reader names: another server may have added them.
+
+        :param named: the highest one, from 1; beyond :data:`~queuey.model.MAX_PARTITIONS` nobody has added any.
+        """
+        if self.hears_of_changes or not queue.partitions < named <= MAX_PARTITIONS:
+            return queue
+        found = await self.look_anew(queue.application, queue.name)
+        return found if found is not None and found.uuid == queue.uuid else queue
 
     async def _look_up(self, application: str, name: str) -> Queue | None:
         changes, since = self._changes, self._clock.elapsed()

@@ -9,7 +9,7 @@ import pytest
 
 from queuey.api import calls
 from queuey.api.calls import ARROW, EVENTS, MAX_ACCEPT, MAX_ESCAPES, NDJSON, PROBLEM, Call, parse_query
-from queuey.api.cursors import parse_several
+from queuey.api.cursors import highest_named, parse_cursor, parse_several
 from queuey.api.routes import check_path, decode_path
 from queuey.doors.http import parse_head
 from queuey.errors import BadPath, InvalidParameter, PathTooLong
@@ -60,6 +60,49 @@ def test_a_cursor_of_several_queues_names_few_places() -> None:
     assert len(parse_several("several~" + "0" * 31 + place * 2, [queue]).apart) == MAX_PARTITIONS
     with pytest.raises(InvalidParameter, match="cursor"):
         parse_several("several~" + "0" * 31 + place * 3, [queue])
+
+
+FAR = "f" * 15 + "0" * 16
+"""A place that no watermark comes to."""
+
+
+@pytest.mark.parametrize("named", ["1-200", "0-999", "1-2", "3-200", "1", "2", "0", "3", "999"])
+def test_a_cursor_stands_for_partitions_that_the_queue_has(named: str) -> None:
+    queue = Queue("demo", "q", UUID(int=1), 0, partitions=2)
+    first, _, last = named.partition("-")
+    wanted = [number for number in (1, 2) if int(first) <= number <= int(last or first)]
+
+    places = parse_cursor(queue, f"{queue.uuid.hex}~{named}.{FAR}").places
+    apart = parse_several(f"several~{'0' * 31}~{queue.uuid.hex}.{named}.{FAR}", [queue]).apart
+
+    assert list(places) == wanted
+    assert {partition.number for partition in apart} == {2, *wanted}
+
+
+def test_a_cursor_of_many_narrow_queues_has_few_places() -> None:
+    """7 KB of cursor became 20,000 places, and those went back with each message."""
+    queues = [Queue("demo", f"q{number}", UUID(int=number), 0) for number in range(5)]
+    text = f"several~{'0' * 31}" + "".join(f"~{queue.uuid.hex}.1-200.{FAR}" for queue in queues)
+
+    assert len(parse_several(text, queues).apart) == len(queues)
+
+
+def test_a_cursor_of_one_queue_names_few_places() -> None:
+    queue = Queue("demo", "q", UUID(int=1), 0, partitions=MAX_PARTITIONS)
+    place = f"~1-{MAX_PARTITIONS}." + "0" * 31
+
+    assert len(parse_cursor(queue, queue.uuid.hex + place * 2).places) == MAX_PARTITIONS
+    with pytest.raises(InvalidParameter, match="cursor"):
+        parse_cursor(queue, queue.uuid.hex + place * 3)
+
+
+def test_the_partitions_that_a_cursor_names_are_known_before_it_is_read() -> None:
+    one, two = UUID(int=1).hex, UUID(int=2).hex
+
+    assert highest_named(f"{one}.all~1-3.{FAR}~2.{FAR}") == {one: 3}
+    assert highest_named(f"{one}~7.{FAR}") == {one: 7}
+    assert highest_named(f"several~{FAR}~{one}.1-4.{FAR}~{two}.12.{FAR}~{one}.2.{FAR}") == {one: 4, two: 12}
+    assert highest_named("no cursor") == highest_named("") == {}
 
 
 @pytest.mark.parametrize(

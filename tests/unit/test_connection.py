@@ -252,6 +252,66 @@ def test_others_have_their_turn_while_many_partitions_are_read(asked: bytes) -> 
     at_home(test)
 
 
+SEVERAL = b"?queues=" + b",".join(b"n%d" % n for n in range(100))
+LINES = b"Accept: application/x-ndjson"
+WAITS = [
+    request(b"GET", b"/v1/demo/wide?wait=20"),
+    request(b"GET", b"/v1/demo/wide?follow=true", LINES),
+    request(b"GET", b"/v1/demo" + SEVERAL + b"&wait=20"),
+    request(b"GET", b"/v1/demo" + SEVERAL + b"&follow=true", LINES),
+]
+"""Long polls and streams: of a queue of 200 partitions, and of 100 queues of two."""
+
+
+def waits(house: House) -> bool:
+    """Whether somebody waits for messages, and looks for none."""
+    return any(watch.promise is not None for place in house.service.live._places.values() for watch in place.watches)
+
+
+def wide_house() -> House:
+    house = House()
+    run(house.service.queues.create("demo", "wide", QueueSettings(partitions=200)))
+    for number in range(100):
+        run(house.service.queues.create("demo", f"n{number}", QueueSettings(partitions=2)))
+    return house
+
+
+@pytest.mark.parametrize(("asked", "least"), [*zip(WAITS, (15, 10, 15, 10), strict=True)])
+def test_others_have_their_turn_on_the_way_into_a_wait(asked: bytes, least: int) -> None:
+    """200 partitions were looked at in one turn of the loop, for each reader that began to wait."""
+
+    async def test(_: House) -> None:
+        house, turns = wide_house(), 0
+        house.wire().connection.data_received(asked)
+        while not waits(house):
+            await asyncio.sleep(0)
+            turns += 1
+        assert turns >= least
+        house.close()
+
+    at_home(test)
+
+
+@pytest.mark.parametrize("asked", WAITS)
+def test_what_comes_between_two_looks_ends_the_wait(asked: bytes) -> None:
+    async def test(_: House) -> None:
+        for turns in range(16):
+            house = wide_house()
+            name = "wide" if b"wide" in asked else "n7"
+            queue = run(house.service.queues.find("demo", name))
+            assert queue is not None
+            wire = house.wire()
+            wire.connection.data_received(asked)
+            for _turn in range(turns):
+                await asyncio.sleep(0)
+            run(house.service.log.append(AppendRequest(queue, [Draft(2, b"it came", 3600)])))
+            while b"it came" not in wire.received:  # noqa: ASYNC110 - whatever thread it takes
+                await asyncio.sleep(0.001)
+            house.close()
+
+    at_home(test)
+
+
 def test_uploads_take_turns_piece_by_piece() -> None:
     """A fast client's body was read to its end before anything else happened, and 32 of them kept the loop for 150 ms."""
 

@@ -86,6 +86,30 @@ def test_an_append_wakes_those_who_watch_its_partition(house: House) -> None:
     assert (first.heed()[0], second.heed()[0]) == ({queue.partition(1)}, {queue.partition(1)})
 
 
+def test_what_lies_behind_a_message_that_falls_due_while_it_is_looked_for_is_not_missed(
+    house: House, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    queue, look = house.queue(), house.live._look
+    for seconds in (1, 2):  # not heard of: they were there before the server
+        due = house.clock.now_ticks() + seconds * TICKS_PER_SECOND
+        house.store.append(AppendRequest(queue, [Draft(1, b"x", 1000, due_ticks=due)])).wait()
+    watch = house.watch(queue, 1)
+
+    async def late(*asked: Any) -> None:
+        await look(*asked)
+        house.pass_time(1.1)
+
+    monkeypatch.setattr(house.live, "_look", late)
+    assert house.wait(watch).kept
+    monkeypatch.undo()
+    watch.heed()
+
+    wait = house.wait(watch)
+    assert kept(wait) == [False]
+    house.pass_time(1)
+    assert kept(wait) == [True]
+
+
 def test_what_came_between_a_read_and_its_wait_ends_the_wait_at_once(house: House) -> None:
     queue = house.queue()
     watch = house.watch(queue, 1)

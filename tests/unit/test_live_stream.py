@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -159,6 +160,51 @@ def test_a_reader_that_goes_on_at_any_cursor_gets_each_message_once(
     got += [line["body"] for line in reader.take().messages]
 
     assert sorted(got, key=int) == [str(number) for number in range(count)]
+
+
+@pytest.mark.parametrize("several", [False, True])
+def test_a_cursor_from_a_server_that_knows_more_partitions_skips_and_repeats_nothing(
+    house: House, several: bool
+) -> None:
+    house.service.queues._trusted = 60  # as where other servers change queues
+    house.queue("q", 2)
+    before = run(house.service.queues.find("demo", "q"))
+    assert before is not None
+    path, asked = ("/v1/demo", "follow=true&queues=q") if several else ("/v1/demo/q", "follow=true&partitions=1,3")
+    house.service.queues._metadata.replace_queue(before, replace(before, partitions=3)).wait()
+    house.service.queues._forget(before)
+    house.append("q", "first", 3)
+    told = house.reader(asked, path).cursors[-1]
+    house.service.queues._remember(before, house.clock.elapsed())
+
+    reader = house.reader(f"{asked.removesuffix('&partitions=1,3')}&cursor={told}", path)
+    house.append("q", "second", 3)
+
+    assert [line["body"] for line in reader.take().messages] == ["second"]
+
+
+@pytest.mark.parametrize("path", ["/v1/demo", "/v1/demo/q"])
+def test_a_cursor_that_names_what_is_not_there_is_told_without_it(house: House, path: str) -> None:
+    house.queue("q")
+    queue = run(house.service.queues.find("demo", "q"))
+    assert queue is not None
+    place, far = "0" * 31, "f" * 15 + "0" * 16
+    head = f"several~{place}~{queue.uuid.hex}." if path == "/v1/demo" else f"{queue.uuid.hex}~1.{place}~"
+    asked = "follow=true" + ("&queues=q" if path == "/v1/demo" else "")
+
+    reader = house.reader(f"{asked}&cursor={head}2-200.{far}", path)
+    house.append("q", "a")
+
+    assert [line["body"] for line in reader.take().messages] == ["a"]
+    assert all(len(cursor) < 120 for cursor in reader.cursors)
+
+
+def test_a_partition_that_is_named_often_is_told_once(house: House) -> None:
+    house.queue("q")
+
+    reader = house.reader("follow=true&partitions=" + ",".join("1" * 200), "/v1/demo/q")
+
+    assert all(len(cursor) < 120 for cursor in reader.cursors)
 
 
 def test_a_reader_who_waits_hears_that_the_server_is_there(house: House) -> None:

@@ -1,0 +1,29 @@
+"""Turns: who reads much on the event loop lets all others go on in between."""
+
+from __future__ import annotations
+
+from queuey.promise import others_turn
+
+TURN_ROWS = 500
+"""Messages that a reader of many partitions reads before others have their turn on the event loop."""
+LOOK_ROWS = 10
+"""What a look into one more partition costs, in messages."""
+
+
+class Turns:
+    """Counts what one call reads, in however many steps."""
+
+    __slots__ = ("_rows",)
+
+    def __init__(self) -> None:
+        self._rows = 0
+
+    def count(self, rows: int) -> None:
+        """Note messages that were read, or :data:`LOOK_ROWS` for a look that costs as much."""
+        self._rows += rows
+
+    async def give(self) -> None:
+        """Before reading more: go on in a later turn of the event loop, if more than :data:`TURN_ROWS` were counted."""
+        if self._rows > TURN_ROWS:
+            self._rows = 0
+            await others_turn()
