@@ -7,6 +7,7 @@ import binascii
 import hashlib
 import json
 import re
+from collections.abc import Iterable
 from typing import Any
 
 import orjson
@@ -87,6 +88,7 @@ def raw_draft(call: Call, queue: Queue, settings: Settings, now_ticks: int) -> D
     if not call.body:
         problems.add("body", "Required")
     check_body_size(len(call.body), settings)
+    _check_no_key_in_query(call, problems)
     partition, key, due_ticks = 0, None, None
     if not _PLACING.isdisjoint(call.headers):
         partition, key, due_ticks = _placing(call, queue, now_ticks, problems)
@@ -106,6 +108,57 @@ def _placing(call: Call, queue: Queue, now_ticks: int, problems: Problems) -> tu
         problems.add("key", "give a partition or a key, not both")
     number = problems.take("partition", integer(1, queue.partitions), partition, 0)
     return number, key, due(call.header("x-delay"), call.header("x-deliver-at"), now_ticks, problems)
+
+
+def key_of_put(call: Call, problems: Problems) -> str | None:
+    """The key of what is written by id: from the parameter, which takes any characters, or from X-Key."""
+    header = problems.take("key", _ascii_key, call.header("x-key"), None)
+    parameter = problems.take("key", check_key, call.query.get("key"), header)
+    if header is not None and parameter != header:
+        problems.add("key", "the header X-Key and the parameter key differ: give one of them")
+    return parameter
+
+
+def check_put(call: Call, numbers: Iterable[int], problems: Problems) -> None:
+    """Note each header that places an append, where the path places the message already."""
+    check_partition(call, numbers, problems)
+    for field in _DUE:
+        if call.header(_header(field)) is not None:
+            problems.add(field, "is for an append: what is written by id is due at the moment of its id")
+
+
+def check_partition(call: Call, numbers: Iterable[int], problems: Problems) -> None:
+    """Note an X-Partition that is not where all of these ids are."""
+    named = call.header("x-partition")
+    if named is not None and any(str(number) != named for number in numbers):
+        problems.add(
+            "partition", "differs from the path, which says where a message is: name it <partition>:<id> there"
+        )
+
+
+def check_batch(call: Call) -> None:
+    """Refuse headers that would place one message; X-TTL and X-Partition the first clients send with a batch, without effect.
+
+    :raises InvalidParameter: there are some.
+    """
+    problems = Problems()
+    _check_no_key_in_query(call, problems)
+    for field in ("key", *_DUE):
+        if call.header(_header(field)) is not None:
+            problems.add(field, f"{_header(field)} is for one message: give it with each message of the batch")
+    problems.check()
+
+
+def _check_no_key_in_query(call: Call, problems: Problems) -> None:
+    if call.query_string and "key" in call.query:
+        problems.add("key", "in the query string, where it has no effect on an append: send X-Key, or a batch")
+
+
+_DUE = ("delay", "deliver_at")
+
+
+def _header(field: str) -> str:
+    return "x-" + field.replace("_", "-")
 
 
 def request_once(call: Call) -> Once | None:

@@ -37,11 +37,14 @@ def check_names(pairs: Sequence[tuple[str, str]], known: Sequence[str], problems
         seen.add(name)
 
 
-def check_query(call: Call, fields: Collection[str], problems: Problems) -> None:
-    """Note each field that is in the address, where it has no effect."""
+def check_query(call: Call, fields: Collection[str], problems: Problems, kind: str = "form field") -> None:
+    """Note each field that is in the address, where it has no effect.
+
+    :param kind: what it is to be sent as.
+    """
     for name in call.query:
         if name in fields:
-            problems.add(name, "in the query string, where it has no effect: send it as a form field")
+            problems.add(name, f"in the query string, where it has no effect: send it as a {kind}")
 
 
 def check_nothing(call: Call, what: str) -> None:

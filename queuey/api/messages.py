@@ -11,10 +11,13 @@ from queuey.api.arrow_drafts import arrow_drafts
 from queuey.api.calls import JSON, OCTETS, Answer, Call, Headers, Target, json_answer
 from queuey.api.drafts import (
     batch_drafts,
+    check_batch,
     check_body_size,
-    check_key,
+    check_partition,
+    check_put,
     content_type_of,
     is_batch,
+    key_of_put,
     raw_draft,
     request_once,
     ttl_of,
@@ -37,6 +40,7 @@ async def append(service: Service, call: Call, target: Target) -> Answer:
     queue, now = target.queue, service.clock.now_ticks()
     batch = is_batch(call)
     if batch:
+        check_batch(call)
         drafts = await batch_drafts(call, queue, service.settings, now)
     else:
         drafts = [raw_draft(call, queue, service.settings, now)]
@@ -46,6 +50,7 @@ async def append(service: Service, call: Call, target: Target) -> Answer:
 
 async def append_arrow(service: Service, call: Call, target: Target) -> Answer:
     """Store a batch that came as Arrow; ``Prefer: return=minimal`` answers how many in place of where each is."""
+    check_batch(call)
     drafts = arrow_drafts(call, target.queue, service.settings, service.clock.now_ticks())
     placed, headers = await _store(service, call, target.queue, drafts, batch=True)
     if _MINIMAL.search(call.headers.get("prefer", "")):
@@ -138,7 +143,8 @@ async def put(service: Service, call: Call, target: Target) -> Answer:
     check_body_size(len(call.body), service.settings)
     _check_copies(len(call.body), len(wanted), service.settings)
     ttl, content_type = ttl_of(call, problems), content_type_of(call, problems)
-    key = problems.take("key", check_key, call.query.get("key"), None)
+    key = key_of_put(call, problems)
+    check_put(call, [number for number, _ in wanted], problems)
     problems.check()
     _check_ttls([ttl], service.log.least_ttl_seconds, batch=False)
     late = await service.log.put(queue, wanted, body=call.body, content_type=content_type, key=key, ttl_seconds=ttl)
@@ -157,5 +163,8 @@ def _check_copies(size: int, count: int, settings: Settings) -> None:
 
 async def delete(service: Service, call: Call, target: Target) -> Answer:
     """Remove messages by id, there or not; a scheduled one is cancelled."""
-    await service.log.delete(target.queue, message_ids(call.below))
+    wanted, problems = message_ids(call.below), Problems()
+    check_partition(call, [number for number, _ in wanted], problems)
+    problems.check()
+    await service.log.delete(target.queue, wanted)
     return json_answer({"status": "ok"})

@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 from queuey.api.calls import Answer, Call, Target, json_answer
 from queuey.api.cursors import Cursor, format_cursor
 from queuey.api.drafts import json_object
-from queuey.api.fields import check_nothing
+from queuey.api.fields import check_nothing, check_query
 from queuey.api.params import Problems, group_name, in_range, integer, moment
 from queuey.api.queues import next_link
 from queuey.ids import ZERO_ID, MessageId, format_timestamp
@@ -43,7 +43,7 @@ async def show(service: Service, call: Call, target: Target) -> Answer:
 async def change(service: Service, call: Call, target: Target) -> Answer:
     """Commit, take over, or reset; all the partitions of a request, or none."""
     queue, group = target.queue, _group(call)
-    asked = _asked(call.body, queue)
+    asked = _asked(call, queue)
     ids = asked.ids
     if asked.to is not None:
         ids = await service.offsets.places(queue, list(ids), asked.to)
@@ -116,9 +116,10 @@ class _Asked(NamedTuple):
     to: Place | None
 
 
-def _asked(body: bytes, queue: Queue) -> _Asked:
+def _asked(call: Call, queue: Queue) -> _Asked:
     """:raises InvalidParameter: naming every member that is wrong; those of an entry as ``<index>.<member>``."""
-    members = _Members(json_object(body), queue, Problems())
+    members = _Members(json_object(call.body), queue, Problems())
+    check_query(call, MEMBERS, members.problems, "member of the body")
     resets, preview = members.flag("reset"), members.flag("preview")
     generation, to = members.generation(resets=resets), members.to()
     if not resets:

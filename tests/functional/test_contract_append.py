@@ -7,6 +7,7 @@ import re
 import time
 import uuid
 from decimal import Decimal
+from typing import Any
 
 import pytest
 import requests
@@ -277,3 +278,27 @@ def test_all_failing_fields_of_a_batch_are_told_together(server: Server) -> None
 
 def test_what_one_bad_header_of_two_refuses_is_told_together(server: Server) -> None:
     refused(server.post(server.queue(), x_ttl="x", x_partition="y"), 400, "ttl", "partition")
+
+
+@pytest.mark.parametrize("header", ["x_key", "x_delay", "x_deliver_at"])
+def test_a_batch_refuses_headers_that_would_place_one_message(server: Server, header: str) -> None:
+    name = server.queue()
+
+    refused(server.post_batch(name, {"body": "a"}, **{header: "5"}), 400, header.removeprefix("x_"))
+    assert server.everything(name) == []
+
+
+def test_a_batch_passes_over_the_headers_that_the_first_clients_send(server: Server) -> None:
+    name = server.queue(partitions=2)
+
+    answer = server.post_batch(name, {"body": "a", "partition": 1}, x_partition="2", x_ttl="1")
+
+    assert [message["partition"] for message in answer.json()["messages"]] == [1]
+
+
+@pytest.mark.parametrize("sent", [{"data": b"a"}, {"json": {"messages": [{"body": "a"}]}}])
+def test_a_key_in_the_address_of_an_append_is_refused(server: Server, sent: dict[str, Any]) -> None:
+    name = server.queue()
+
+    refused(server.call("POST", name, params={"key": "k"}, **sent), 400, "key")
+    assert server.everything(name) == []

@@ -242,6 +242,43 @@ def test_put_with_a_bad_key_is_refused(server: Server, wanted: str) -> None:
     assert server.bodies(name) == ["a"]
 
 
+def test_put_takes_the_key_from_the_header_as_an_append_does(server: Server) -> None:
+    name = server.queue()
+    (key,) = server.fill(name, "a")
+
+    for params in ({}, {"key": "k 1"}):
+        answer = server.call("PUT", name, key, data=b"b", params=params, headers={"X-Key": "k 1"})
+        assert answer.status_code == 200, answer.text
+        assert server.fetch(name, key)[0]["key"] == "k 1"
+    assert server.call("PUT", name, f"1:{key}", data=b"c", headers={"X-Partition": "1"}).status_code == 200
+
+
+@pytest.mark.parametrize(
+    ("headers", "field"),
+    [
+        ({"X-Key": "another"}, "key"),
+        ({"X-Key": "x" * 257}, "key"),
+        ({"X-Delay": "5"}, "delay"),
+        ({"X-Deliver-At": "0"}, "deliver_at"),
+        ({"X-Partition": "2"}, "partition"),
+    ],
+)
+def test_put_refuses_what_it_cannot_heed(server: Server, headers: dict[str, str], field: str) -> None:
+    name = server.queue(partitions=2)
+    (key,) = server.fill(name, "a")
+
+    refused(server.call("PUT", name, key, data=b"x", params={"key": "k"}, headers=headers), 400, field)
+    assert server.bodies(name) == ["a"]
+
+
+def test_delete_refuses_another_partition_than_that_of_the_path(server: Server) -> None:
+    name = server.queue(partitions=2)
+    (key,) = server.fill(name, "a")
+
+    refused(server.call("DELETE", name, key, headers={"X-Partition": "2"}), 400, "partition")
+    assert server.bodies(name) == ["a"]
+
+
 def test_put_with_an_empty_body_is_refused(server: Server) -> None:
     name = server.queue()
     (key,) = server.fill(name, "a")

@@ -55,6 +55,18 @@ def groups(server: Server, queue: str, **params: Any) -> list[str]:
     return [entry["group"] for entry in answer.json()["groups"]]
 
 
+@pytest.mark.parametrize("name", ["preview", "generation", "partitions"])
+def test_a_member_in_the_address_is_refused(server: Server, name: str) -> None:
+    """A reset with ``?preview=true`` was carried out."""
+    queue = server.queue()
+    server.fill(queue, "a")
+
+    answer = server.call("PUT", queue, "offsets", "mail", params={name: "1"}, json={"reset": True, "to": "end"})
+
+    refused(answer, 400, name)
+    assert ids(show(server, queue)) == {1: None}
+
+
 # Reading and committing
 
 
