@@ -157,11 +157,11 @@ class Bodies(Sequence[bytes]):
 
         :raises UnicodeDecodeError: one is not UTF-8.
         """
-        whole = bytes(memoryview(self.data)[self.start : self.start + self.ends[-1]])
+        whole = bytes(self.whole())
         if not whole.isascii():
             return list(map(bytes.decode, self))
         text = whole.decode("ascii")
-        return [text[begin:end] for begin, end in pairwise(self.ends)]
+        return [text[begin:end] for begin, end in pairwise(self.places())]
 
     @property
     def size(self) -> int:

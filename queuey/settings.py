@@ -76,7 +76,7 @@ SETTINGS: tuple[Setting, ...] = (
     Setting("cassandra", "strict_durability", bool, False, "Do not start on a cluster that is weaker than a strong queue promises; otherwise readiness says so."),
     Setting("limits", "max_body_bytes", int, 1 << 20, "Largest message body, bytes.", 1, 64 << 20),
     Setting("limits", "max_request_bytes", int, 8 << 20, "Largest request body, a batch included, bytes.", 1, 256 << 20),
-    Setting("limits", "max_answer_bytes", int, 4 << 20, "Messages in one JSON answer, bytes; the answer ends early and says so.", 1 << 10, 256 << 20),
+    Setting("limits", "max_answer_bytes", int, 4 << 20, "Messages in one JSON answer, bytes as they are sent, escapes and base64 included; the answer ends early and says so. One message always comes.", 1 << 10, 256 << 20),
     Setting("limits", "max_batch_messages", int, 10_000, "Messages in one append.", 1, 100_000),
     Setting("limits", "max_in_flight", int, 2_000, "Requests under way at once; more get 429 with Retry-After.", 1, 1_000_000),
     Setting(

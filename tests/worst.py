@@ -29,13 +29,15 @@ from tests.functional.servers import APPLICATIONS, Door
 ASKED = sorted({(operation.route, operation.method) for operation in OPERATIONS})
 AT_ONCE = 32
 ATTACKER, OTHER = "queuey", "other"
-QUEUE, LARGE_QUEUE = "worst", "large"
+QUEUE, LARGE_QUEUE, ESCAPED_QUEUE = "worst", "large", "escaped"
 USER = "bid:joe@example.org"
 PARTITIONS = 200
 SETTINGS = "[tokens]\nkeys = " + "worst-token-key-" * 3 + "\n"
 MIB = 1 << 20
 LARGE = 100
 """Messages of 1 MiB; one request may ask for this many by their ids."""
+ESCAPED = 8
+"""Messages of 1 MiB that JSON makes six times as large, in a queue of their own."""
 SMALL = 5_000
 """Messages of 100 bytes, in another queue."""
 QUEUES = 200
@@ -158,10 +160,11 @@ def _tables() -> Iterator[tuple[str, bytes]]:
     yield "wrong rows", _arrow(pa.table(keyed), 10_000)
 
 
-def requests_of(ids: Sequence[str]) -> list[Request]:
+def requests_of(ids: Sequence[str], escaped: Sequence[str]) -> list[Request]:
     """At least one request for every operation there is.
 
     :param ids: of large messages in the first partition.
+    :param escaped: of those that are larger as JSON.
     """
     app, queue = f"/v1/{ATTACKER}", f"/v1/{ATTACKER}/{QUEUE}"
     offsets, large = f"{queue}/offsets/group", f"{app}/{LARGE_QUEUE}"
@@ -177,6 +180,11 @@ def requests_of(ids: Sequence[str]) -> list[Request]:
     wanted += [Request("queue", "GET", name, queue + query) for name, query in pages]
     wanted += [
         Request("queue", "GET", "large", f"{large}?limit=1000"),
+        Request("queue", "GET", "escapes in bodies", f"{app}/{ESCAPED_QUEUE}"),
+        Request("queue", "GET", "escapes in bodies, a large page", f"{app}/{ESCAPED_QUEUE}?limit=1000"),
+        Request("queue", "GET", "escapes in bodies as lines", f"{app}/{ESCAPED_QUEUE}", accept=NDJSON),
+        Request("application", "GET", "escapes in bodies", f"{app}?queues={ESCAPED_QUEUE},{LARGE_QUEUE}"),
+        Request("messages", "GET", "escapes in bodies", f"{app}/{ESCAPED_QUEUE}/" + ",".join(escaped)),
         Request("queue", "GET", "lines", queue + "?partitions=all", accept=NDJSON),
         Request("queue", "GET", "Arrow", queue + "?partitions=all", accept=ARROW),
         Request("queue", "GET", "events", queue + "?partitions=all&since=0", accept="text/event-stream", endless=True),
@@ -292,8 +300,9 @@ class Stage:
         self._session = requests.Session()
         self._session.trust_env = False
         self._session.headers.update(authorization(APPLICATIONS[ATTACKER][0]))
-        self._ids = self._fill()
-        self.requests = {str(request): request for request in requests_of(self._ids)}
+        self._fill()
+        ids, escaped = self._large(LARGE_QUEUE, LARGE, b"x"), self._large(ESCAPED_QUEUE, ESCAPED, b"\x01")
+        self.requests = {str(request): request for request in requests_of(ids, escaped)}
         key = authorization(APPLICATIONS[ATTACKER][0])["Authorization"]
         token = self._made("POST", f"/tokens/{ATTACKER}", data={"principal": USER}).json()["token"]
         self.callers = {"stranger": "", "application": key, "user": f"Bearer {token}"}
@@ -309,27 +318,25 @@ class Stage:
         assert answer.ok, f"{method} {path}: {answer.status_code} {answer.text[:200]}"
         return answer
 
-    def _fill(self) -> list[str]:
-        """Large and small messages, many partitions and queues.
-
-        :returns: the ids of the large messages.
-        """
+    def _fill(self) -> None:
+        """Many partitions, queues and small messages."""
         app, queue = f"/v1/{ATTACKER}", f"/v1/{ATTACKER}/{QUEUE}"
         named = {"type": "public", "principles": f"{USER},app:{ATTACKER}", "partitions": PARTITIONS}
         for name in (QUEUE, LARGE_QUEUE):
             self._made("POST", app, data={"queue_name": name, **named})
-        for number in range(QUEUES):
-            self._made("POST", app, data={"queue_name": f"q{number:03d}", "type": "public"})
-        ids = []
-        for _ in range(LARGE):
-            sent = {"data": b"x" * MIB, "headers": {"X-Partition": "1", "Content-Type": "text/plain"}}
-            ids.append(self._made("POST", f"{app}/{LARGE_QUEUE}", **sent).json()["messages"][0]["key"])
+        for name in (ESCAPED_QUEUE, *[f"q{number:03d}" for number in range(QUEUES)]):
+            self._made("POST", app, data={"queue_name": name, "type": "public"})
         body = json.dumps({"messages": [{"body": "x" * 100} for _ in range(SMALL)]})
         self._made("POST", queue, data=body, headers={"Content-Type": JSON})
         with requests.Session() as other:
             other.headers.update(authorization(APPLICATIONS[OTHER][0]))
             other.post(f"{self.door.url}/v1/{OTHER}", data={"queue_name": "calm"}, timeout=PATIENCE_SECONDS)
-        return ids
+
+    def _large(self, queue: str, count: int, character: bytes) -> list[str]:
+        """Messages of 1 MiB; their ids."""
+        sent = {"data": character * MIB, "headers": {"X-Partition": "1", "Content-Type": "text/plain"}}
+        path = f"/v1/{ATTACKER}/{queue}"
+        return [self._made("POST", path, **sent).json()["messages"][0]["key"] for _ in range(count)]
 
     def attacks(self, route: str, method: str) -> Iterator[tuple[Request, str]]:
         """What each caller asks of an operation: all that is bad, where the answer is no refusal for its head alone."""

@@ -7,7 +7,7 @@ keeps together goes out as it lies there.
 from __future__ import annotations
 
 from array import array
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 from queuey.api.calls import Chunk
@@ -52,11 +52,12 @@ class ArrowForm:
     def start(self) -> Chunk:
         return self._out.take()
 
-    def rows(self, messages: Sequence[Message], partition: int) -> Chunk:
+    def rows(self, messages: Sequence[Message], partition: int) -> Iterator[Chunk]:
+        """One batch."""
         columns = Columns.of(messages)
         arrays = [self._array(name, kind, columns, partition) for name, kind in self._kinds()]
         self._writer.write_batch(self._pa.RecordBatch.from_arrays(arrays, schema=self._schema))
-        return self._out.take()
+        yield self._out.take()
 
     def _kinds(self) -> list[tuple[str, Any]]:
         return [(field.name, field.type) for field in self._schema]

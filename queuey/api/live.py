@@ -6,12 +6,11 @@ from collections.abc import Sequence
 from types import TracebackType
 from typing import Any, NamedTuple, Self
 
-import orjson
-
 from queuey.api.access import allowed
 from queuey.api.calls import ARROW, EVENTS, NDJSON, Answer, Call, Headers, Target
 from queuey.api.cursors import Cursor, format_several, highest_named, parse_cursor, parse_several
-from queuey.api.forms import COLUMNS, entries_of
+from queuey.api.forms import COLUMNS, Presenter, entries_of
+from queuey.api.json_pages import JsonPage
 from queuey.api.live_forms import EventForm, LineForm, LiveForm
 from queuey.api.live_stream import LiveStream, identify_again, queue_again
 from queuey.api.params import Problems, boolean, integer, moment, queue_name, words
@@ -23,7 +22,7 @@ from queuey.security.permissions import Permission
 from queuey.service import Service
 from queuey.service.follow import Follower, Progress
 from queuey.service.gate import STRANGERS
-from queuey.service.log import ROW_BYTES, ReadRequest
+from queuey.service.log import ReadRequest
 from queuey.service.turns import LOOK_ROWS, Turns
 from queuey.service.watch import Watch
 
@@ -316,31 +315,36 @@ async def _page_of_several(
 ) -> tuple[Answer, int]:
     """A page of each partition, as far as there is room for it."""
     progress = Progress(since.base, since.apart)
-    room, more, watermark = service.settings.limits_max_answer_bytes, False, 0
-    shown: list[dict[str, Any]] = []
-    turns = Turns()
+    more, watermark = False, 0
     columns = None if asked.columns is None else (*asked.columns, "queue")
-    for queue in queues:
-        if room <= 0:
-            more = True
-            break
-        spans = [(number, Span(progress.at(queue.partition(number)))) for number in range(1, queue.partitions + 1)]
-        request = ReadRequest(
-            spans, asked.limit, max_bytes=room, with_bodies=wants_bodies(asked.columns), skip_corrupt=asked.skip_corrupt
-        )
-        answer = await service.log.read(queue, request, turns)
-        room -= answer.size + ROW_BYTES * sum([len(found.messages) for _, found in answer.pages])
-        watermark = min(watermark or answer.watermark, answer.watermark)
-        present = entries_of(columns, queue.name)
-        for number, found in answer.pages:
-            await turns.give()
-            more = more or found.more
-            shown += [{"queue": queue.name, **entry} for entry in present(found.messages, number)]
-            turns.count(len(found.messages))
-            if found.messages:
-                progress.set(PartitionId(queue.uuid, number), found.messages[-1].id)
-        service.monitor.delivered(queue.application, "json", sum(len(p.messages) for _, p in answer.pages), answer.size)
+    with JsonPage(service, call, service.settings.limits_max_answer_bytes) as made:
+        for queue in queues:
+            if made.room <= 0:
+                more = True
+                break
+            spans = [(number, Span(progress.at(queue.partition(number)))) for number in range(1, queue.partitions + 1)]
+            request = ReadRequest(
+                spans,
+                asked.limit,
+                max_bytes=made.room,
+                with_bodies=wants_bodies(asked.columns),
+                skip_corrupt=asked.skip_corrupt,
+            )
+            answer = await made.add(await service.log.read(queue, request, made), _named(queue, columns))
+            watermark = min(watermark or answer.watermark, answer.watermark)
+            for number, found in answer.pages:
+                more = more or found.more
+                if found.messages:
+                    progress.set(PartitionId(queue.uuid, number), found.messages[-1].id)
+            rows = sum([len(found.messages) for _, found in answer.pages])
+            service.monitor.delivered(queue.application, "json", rows, answer.size)
+        body = made.body(refused=list(refused))
     if queues and not more:
         progress.complete(MessageId.last_of(watermark))
-    content = {"status": "ok", "messages": shown, "refused": list(refused)}
-    return answer_page(call, orjson.dumps(content), len(shown), format_several(queues, progress), watermark, more=more)
+    return answer_page(call, body, made.rows, format_several(queues, progress), watermark, more=more)
+
+
+def _named(queue: Queue, columns: Sequence[str] | None) -> Presenter:
+    """Entries that name their queue."""
+    present = entries_of(columns, queue.name)
+    return lambda messages, number: [{"queue": queue.name, **entry} for entry in present(messages, number)]

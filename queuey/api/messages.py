@@ -22,14 +22,16 @@ from queuey.api.drafts import (
     request_once,
     ttl_of,
 )
-from queuey.api.forms import append_answer, entries, json_page
+from queuey.api.forms import append_answer, entries
 from queuey.api.holding import hold, holding
+from queuey.api.json_pages import JsonPage
 from queuey.api.live import is_live, read_live
 from queuey.api.params import Problems, boolean, latest_due, message_ids
 from queuey.api.reading import known_to_cursor, read
 from queuey.errors import InvalidMessageId, InvalidParameter, MessageNotFound, MessageTooLarge
-from queuey.model import AppendRequest, Draft, Drafts, Placed, Queue
+from queuey.model import AppendRequest, Draft, Drafts, Message, Page, Placed, Queue
 from queuey.service import Service
+from queuey.service.log import PartitionPage, ReadAnswer
 from queuey.settings import Settings
 
 _CREATED: Headers = [("content-type", "application/json")]
@@ -111,14 +113,12 @@ async def fetch(service: Service, call: Call, target: Target) -> Answer:
     most, largest = limits.limits_max_answer_bytes, limits.limits_max_body_bytes
     with holding(service, call, min(len(wanted) * largest, 2 * most)):
         found, more = await service.log.fetch(queue, wanted, max_bytes=most, largest=largest)
-        size = sum([len(message.body) for _, message in found])
-        service.monitor.delivered(queue.application, "raw" if raw else "id", len(found), size)
-        if not raw:
-            shown = [entry for number, message in found for entry in entries([message], number)]
-            return Answer(200, json_page(shown), [("content-type", JSON), ("queuey-more", "true" if more else "false")])
+    if not raw:
+        return await _by_id(service, call, queue, found, more=more)
     if not found:
         raise MessageNotFound
     number, message = found[0]
+    service.monitor.delivered(queue.application, "raw", 1, len(message.body))
     headers: Headers = [
         ("content-type", message.content_type or OCTETS),
         ("content-disposition", "attachment"),
@@ -127,6 +127,19 @@ async def fetch(service: Service, call: Call, target: Target) -> Answer:
         ("queuey-timestamp", message.id.timestamp),
     ]
     return Answer(200, message.body, headers)
+
+
+async def _by_id(
+    service: Service, call: Call, queue: Queue, found: Sequence[tuple[int, Message]], *, more: bool
+) -> Answer:
+    pages = [PartitionPage(number, Page([message], False)) for number, message in found]
+    size = sum([len(message.body) for _, message in found])
+    with JsonPage(service, call, service.settings.limits_max_answer_bytes) as made:
+        told = await made.add(ReadAnswer(pages, 0, size), entries)
+        body = made.body()
+    service.monitor.delivered(queue.application, "id", made.rows, told.size)
+    more = more or made.rows < len(found)
+    return Answer(200, body, [("content-type", JSON), ("queuey-more", "true" if more else "false")])
 
 
 async def put(service: Service, call: Call, target: Target) -> Answer:

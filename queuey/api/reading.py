@@ -4,14 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from itertools import chain
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from google_crc32c import value as crc32c
 
 from queuey.api.arrow import ARROW_COLUMNS, ArrowForm
 from queuey.api.calls import ARROW, JSON, NDJSON, Answer, Call, Chunk, Headers
 from queuey.api.cursors import Cursor, format_cursor, highest_named, parse_cursor
-from queuey.api.forms import COLUMNS, EndMark, NdjsonForm, entries_of, json_page
+from queuey.api.forms import COLUMNS, EndMark, NdjsonForm, entries_of
+from queuey.api.json_pages import JsonPage
 from queuey.api.params import Problems, boolean, integer, moment, one_of, partition_list, words
 from queuey.errors import NotAcceptable
 from queuey.ids import MAX_ID, ZERO_ID, MessageId, format_timestamp
@@ -19,7 +20,6 @@ from queuey.model import Queue, Span
 from queuey.promise import Promise, begin
 from queuey.service import Service
 from queuey.service.log import ReadAnswer, ReadRequest
-from queuey.service.turns import Turns
 
 DEFAULT_LIMIT = 100
 MAX_LIMIT = 1000
@@ -28,8 +28,8 @@ STREAM_ROWS = 4000
 """Rows of one page, and one Arrow batch, of a stream: to hand over a page to the event loop costs as much as a thousand ids."""
 STREAM_BYTES = 1 << 20
 """Bodies of one page of a stream."""
-STREAM_HELD_BYTES = 3 << 20
-"""What a stream holds in memory, however long it is: what became of a page, which may be one large body, and the next."""
+STREAM_HELD_BYTES = 7 << 19
+"""What a stream holds in memory, however long it is: a page, a piece of what becomes of it, and the next page."""
 
 
 class ReadParams(NamedTuple):
@@ -166,30 +166,23 @@ async def read(service: Service, call: Call, queue: Queue) -> Answer:
 
 async def page(service: Service, call: Call, queue: Queue, params: ReadParams) -> tuple[Answer, int]:
     """One page as JSON, and how many messages it tells that the reader does not have."""
-    turns = Turns()
-    answer = await service.log.read(
-        queue,
-        ReadRequest(
-            params.spans,
-            params.limit or DEFAULT_LIMIT,
-            params.newest_first,
-            service.settings.limits_max_answer_bytes,
-            wants_bodies(params.columns),
-            params.skip_corrupt,
-        ),
-        turns,
+    wanted = ReadRequest(
+        params.spans,
+        params.limit or DEFAULT_LIMIT,
+        params.newest_first,
+        service.settings.limits_max_answer_bytes,
+        wants_bodies(params.columns),
+        params.skip_corrupt,
     )
-    present = entries_of(params.columns, queue.name)
-    shown: list[dict[str, Any]] = []
-    for number, found in answer.pages:
-        await turns.give()
-        shown += present(found.messages, number)
-        turns.count(len(found.messages))
-    service.monitor.delivered(queue.application, "json", len(shown), answer.size)
+    with JsonPage(service, call, service.settings.limits_max_answer_bytes) as made:
+        read = await service.log.read(queue, wanted, made)
+        answer = await made.add(read, entries_of(params.columns, queue.name))
+        body = made.body()
+    service.monitor.delivered(queue.application, "json", made.rows, answer.size)
     more = any(found.more for _, found in answer.pages)
     corrupt = sum([found.corrupt for _, found in answer.pages])
     cursor = _cursor(queue, params, answer)
-    return answer_page(call, json_page(shown), len(shown), cursor, answer.watermark, more=more, corrupt=corrupt)
+    return answer_page(call, body, made.rows, cursor, answer.watermark, more=more, corrupt=corrupt)
 
 
 def answer_page(
@@ -264,9 +257,9 @@ def _chunks(
                 service.monitor.delivered(queue.application, form.media_type, len(page.messages), answer.size)
                 if service.log.reads_elsewhere and page_more and left:
                     ahead = _begin_page(service, queue, params, number, span, left)
-                rows = form.rows(page.messages, number)
+                rows: Iterator[Chunk] = form.rows(page.messages, number)
                 del answer, page  # while the client takes its time, its rows are held once
-                yield rows
+                yield from rows
         more = more or page_more
         places[number] = _place(wanted, last, more=page_more, newest_first=params.newest_first)
     yield form.end(EndMark(sent, format_cursor(queue, Cursor(places, params.every)), more, format_timestamp(watermark)))

@@ -9,12 +9,13 @@ from typing import Any
 
 import orjson
 import pyarrow as pa
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from queuey.api.arrow import ARROW_COLUMNS, ArrowForm
 from queuey.api.calls import joined
-from queuey.api.forms import EndMark, append_answer, entries, id_texts, timestamps
+from queuey.api.forms import LINES_BYTES, EndMark, NdjsonForm, append_answer, entries, id_texts, timestamps
 from queuey.ids import EPOCH_TICKS, MAX_TICKS, TICKS_PER_SECOND, MessageId, format_timestamp, tail_from_low
 from queuey.model import Bodies, Columns, Message, Placed
 
@@ -66,10 +67,27 @@ def test_an_answer_to_an_append_names_each_place(places: list[tuple[MessageId, i
     ]
 
 
+@pytest.mark.parametrize("character", [b"x", b"\x01", b"\xff", "é".encode()])
+@pytest.mark.parametrize("count", [1, 2, 1000])
+def test_lines_come_in_pieces_that_are_not_large(character: bytes, count: int) -> None:
+    body = character * ((1 << 20) // count // len(character))
+    messages = [Message(EPOCH_TICKS + 7, n, 1, None, '"body":"', body) for n in range(count)]
+    pieces = list(NdjsonForm(None, "q").rows(messages, 2))
+
+    assert max(map(len, pieces)) <= LINES_BYTES
+    assert [(line["key"], line["body"]) for line in map(orjson.loads, b"".join(pieces).splitlines())] == [
+        ('"body":"', entry["body"]) for entry in entries(messages, 2)
+    ]
+
+
 @given(st.lists(_MESSAGES.filter(bool), max_size=3))
 def test_an_arrow_stream_has_each_message_and_the_end_mark(pages: list[list[Message]]) -> None:
     form = ArrowForm(ARROW_COLUMNS, "q")
-    pieces = [form.start(), *(form.rows(page, 2) for page in pages), form.end(EndMark(9, "cursor", True, "1.0"))]
+    pieces = [
+        form.start(),
+        *(piece for page in pages for piece in form.rows(page, 2)),
+        form.end(EndMark(9, "cursor", True, "1.0")),
+    ]
     batches: list[tuple[pa.RecordBatch, Any]] = []
     with pa.ipc.open_stream(b"".join(map(joined, pieces))) as reader:
         batches += [reader.read_next_batch_with_custom_metadata() for _ in range(len(pages) + 1)]
