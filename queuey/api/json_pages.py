@@ -33,7 +33,7 @@ class JsonPage(Turns):
     The context gives it back, for whole answers are counted where they are sent.
     """
 
-    __slots__ = ("_call", "_held", "_pieces", "_service", "_since", "_unheld", "room", "rows")
+    __slots__ = ("_call", "_held", "_pieces", "_service", "_unheld", "room", "rows")
 
     def __init__(self, service: Service, call: Call, room: int) -> None:
         """:param room: bytes of JSON that the messages may take."""
@@ -44,7 +44,7 @@ class JsonPage(Turns):
         self._service, self._call = service, call
         self._pieces: list[bytes] = []
         """Each would be an answer of its own, and often there is only one."""
-        self._held = self._unheld = self._since = 0
+        self._held = self._unheld = 0
 
     def __enter__(self) -> Self:
         return self
@@ -56,12 +56,11 @@ class JsonPage(Turns):
             self._call.ticket.give_back(self._held)
 
     async def add(self, answer: ReadAnswer, present: Presenter) -> ReadAnswer:
-        """Add messages.
+        """Add messages whose bodies were counted.
 
         :returns: what was added, with ``more`` true of each partition of which something was left out.
         :raises Throttled: there is no room for their bytes in the server.
         """
-        self._unheld += answer.size
         pages = [PartitionPage(number, await self._add(number, found, present)) for number, found in answer.pages]
         if self.room:
             return answer
@@ -90,16 +89,20 @@ class JsonPage(Turns):
             kept += self._keep(entries, escaped)
         return found if kept == len(found.messages) else Page(found.messages[:kept], True, found.corrupt if kept else 0)
 
+    def count(self, rows: int, size: int = 0) -> None:
+        super().count(rows)
+        self._unheld += size
+
     async def give(self) -> None:
-        """As of :class:`Turns`, and after each 256 KiB of JSON."""
-        if self._rows > TURN_ROWS or self._since > PIECE:
+        """As of :class:`Turns`, and after each 256 KiB of bodies and of JSON."""
+        if self._rows > TURN_ROWS or self._unheld > PIECE:
             await self._turn()
 
     async def _turn(self) -> None:
         if self._unheld:
             hold(self._service, self._call, self._unheld)
         self._held += self._unheld
-        self._unheld = self._since = self._rows = 0
+        self._unheld = self._rows = 0
         await others_turn()
 
     async def _escape(self, entry: dict[str, Any]) -> int:
@@ -129,9 +132,7 @@ class JsonPage(Turns):
         self._pieces.append(piece)
         self.rows += len(entries)
         self.room = max(self.room - len(piece), 0)
-        self._unheld += len(piece) - counted
-        self._since += len(piece)
-        self.count(len(entries))
+        self.count(len(entries), len(piece) - counted)
         return len(entries)
 
 

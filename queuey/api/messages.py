@@ -135,6 +135,7 @@ async def _by_id(
     pages = [PartitionPage(number, Page([message], False)) for number, message in found]
     size = sum([len(message.body) for _, message in found])
     with JsonPage(service, call, service.settings.limits_max_answer_bytes) as made:
+        made.count(0, size)
         told = await made.add(ReadAnswer(pages, 0, size), entries)
         body = made.body()
     service.monitor.delivered(queue.application, "id", made.rows, told.size)

@@ -140,7 +140,7 @@ class Log:
             size, count = page.size, len(page.messages)
             room -= size + count * ROW_BYTES
             total += size
-            turns.count(count + LOOK_ROWS)
+            turns.count(count + LOOK_ROWS, size)
             pages.append(PartitionPage(number, page))
         return ReadAnswer(pages, watermark, total)
 

@@ -18,8 +18,11 @@ class Turns:
     def __init__(self) -> None:
         self._rows = 0
 
-    def count(self, rows: int) -> None:
-        """Note messages that were read, or :data:`LOOK_ROWS` for a look that costs as much."""
+    def count(self, rows: int, size: int = 0) -> None:
+        """Note messages that were read, or :data:`LOOK_ROWS` for a look that costs as much.
+
+        :param size: bytes of their bodies, which the reader keeps.
+        """
         self._rows += rows
 
     async def give(self) -> None:

@@ -8,6 +8,7 @@ import threading
 from collections.abc import Callable, Coroutine
 from pathlib import Path
 from typing import Any, TypeVar
+from unittest.mock import patch
 
 import pytest
 from hypothesis import given, settings
@@ -26,6 +27,7 @@ from queuey.service.gate import STRANGERS, UNREAD, Gate, Ticket, payers
 from queuey.service.keys import Keys
 from queuey.service.queues import QueueSettings
 from queuey.settings import Settings, load_settings
+from queuey.storage.memory import MemoryStore
 from tests.functional.raw import Reply, replies
 
 T = TypeVar("T")
@@ -250,6 +252,26 @@ def test_others_have_their_turn_while_many_partitions_are_read(asked: bytes) -> 
         assert turns >= 10
 
     at_home(test)
+
+
+@pytest.mark.parametrize("asked", [b"/q?partitions=all", b"?queues=q&wait=0"])
+def test_what_is_read_counts_while_others_have_their_turn(asked: bytes) -> None:
+    """Forty readers of 4 MiB each had all of it in memory at once, and nothing of it was counted."""
+
+    async def test(house: House) -> None:
+        queue = run(house.service.queues.update(house.find("q"), QueueSettings(partitions=8)))
+        for number in range(1, 9):
+            run(house.service.log.append(AppendRequest(queue, [Draft(number, b"x" * 6000, 3600)] * 100)))
+        wires = [house.wire() for _ in range(40)]
+        with patch.object(MemoryStore, "read", autospec=True, side_effect=MemoryStore.read) as read:
+            for wire in wires:
+                wire.connection.data_received(request(b"GET", b"/v1/demo" + asked))
+            while not all(wire.received for wire in wires):  # noqa: ASYNC110 - the loop has turns
+                await asyncio.sleep(0)
+        assert {status_of(wire) for wire in wires} == {200, 429}
+        assert read.call_count < 8 * len(wires) / 2
+
+    at_home(test, limits_max_in_flight_mb=16)
 
 
 SEVERAL = b"?queues=" + b",".join(b"n%d" % n for n in range(100))

@@ -40,6 +40,7 @@ class Made:
         call = Call("GET", "/", "", {})
         call.ticket = Ticket(self.gate)
         with JsonPage(Mock(), call, room) as made:
+            made.count(0, answer.size)
             return await made.add(answer, entries), made.body()
 
     async def _turn(self) -> None:
