@@ -188,6 +188,8 @@ def requests_of(ids: Sequence[str], escaped: Sequence[str]) -> list[Request]:
         Request("queue", "GET", "lines", queue + "?partitions=all", accept=NDJSON),
         Request("queue", "GET", "Arrow", queue + "?partitions=all", accept=ARROW),
         Request("queue", "GET", "events", queue + "?partitions=all&since=0", accept="text/event-stream", endless=True),
+        Request("queue", "GET", "large events", f"{large}?since=0", accept="text/event-stream", endless=True),
+        Request("queue", "GET", "large lines", f"{large}?follow=true", accept=NDJSON, endless=True),
         Request("queue", "POST", "message", queue, "text/plain", b"x" * MIB),
         *(Request("queue", "POST", f"JSON, {name}", queue, JSON, body) for name, body in documents.items()),
         *(Request("queue", "POST", f"Arrow, {name}", queue + "?batch=true", ARROW, body) for name, body in _tables()),

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Iterator, Sequence
+from functools import partial
 from math import inf
 from random import random
 
@@ -16,8 +17,8 @@ from queuey.ids import TICKS_PER_SECOND, MessageId, format_timestamp
 from queuey.model import Columns, PartitionId, Queue
 from queuey.security.permissions import Permission
 from queuey.service import Service
-from queuey.service.follow import Follower, Found
-from queuey.service.gate import Ticket, payers
+from queuey.service.follow import PAGE_BYTES, PAGE_ROWS, Follower, Found
+from queuey.service.gate import PatientTicket, payers
 from queuey.service.live import LOOK_AGAIN_SECONDS
 from queuey.service.watch import Watch
 
@@ -28,8 +29,12 @@ KEEPALIVE_IN_THREAD_SECONDS = 0.5
 """Where a thread waits: it learns that its reader has gone when it sends something, and threads are few."""
 _AGAIN_SECONDS = 1.0
 """After trouble of the store."""
-_ROOM_SECONDS = 0.25
-"""Between two looks whether there is room for a piece (G17)."""
+_WORTH = 6
+"""Bytes that one of a body takes at most while it becomes a piece: as many has the longest escape of JSON."""
+_ROW_BYTES = 512
+"""What a message takes beside its body and its cursor."""
+_PAGE_ROOM = _WORTH * PAGE_BYTES + PAGE_ROWS * (_ROW_BYTES + 128)
+"""For a page, unless it is one large message."""
 
 
 class LiveStream:
@@ -42,6 +47,7 @@ class LiveStream:
         "_follower",
         "_form",
         "_last_look",
+        "_least_room",
         "_missed",
         "_notes",
         "_numbers",
@@ -83,23 +89,24 @@ class LiveStream:
         self._notes = notes
         self._opened = self._over = self._missed = self._last_look = False
         self._rows = 0
-        self._ticket = Ticket(service.gate)
+        live = service.live
+        self._ticket = PatientTicket(service.gate, payers(call.identity.principals), partial(live.wake, watch))
+        # A store that reads elsewhere may have brought a page for every reader before the first one is looked at.
+        largest = service.settings.limits_max_body_bytes if service.log.reads_elsewhere else 0
+        self._least_room = max(_PAGE_ROOM, largest)
         self._check_at = self._next_check((1 + random()) / 2)  # noqa: S311 - who came together does not stay together
 
     async def more(self) -> bytes | None:
         """See :class:`queuey.api.calls.Stream`."""
-        self._ticket.give_back()
+        self._ticket.taken()
         piece = await self._next()
-        if piece is not None:
-            live, by = self._service.live, payers(self._call.identity.principals)
-            while not self._ticket.hold(len(piece), by, owed=live.ended):
-                await live.wait(self._watch, live.clock.elapsed() + _ROOM_SECONDS, whatever_comes=True)
+        self._ticket.made(len(piece or b""))
         return piece
 
     def close(self) -> None:
         """See :class:`queuey.api.calls.Stream`."""
         self._over = True
-        self._ticket.give_back()
+        self._ticket.close()
         self._watch.close()
 
     async def _next(self) -> bytes | None:
@@ -108,6 +115,7 @@ class LiveStream:
             try:
                 piece = await self._step()
             except QueueyError as error:
+                self._ticket.made(0)
                 if not error.retriable or live.ended or self._until is not None:
                     return self._end(error)
                 self._missed = True
@@ -130,9 +138,12 @@ class LiveStream:
         if self._missed:
             follower.begin(None)
             self._missed = False
+        if follower.reads and not self._ticket.wait_for(self._least_room):
+            return await self._wait_for_room()
         found = await follower.read()
         if found is not None:
-            return self._present(found)
+            return self._page(found)
+        self._ticket.made(0)
         if live.ended:
             return self._end(ServerStopping())
         if self._until is not None and (self._rows or self._time_is_over(self._until)):
@@ -147,6 +158,33 @@ class LiveStream:
         if not news:
             await self._watch.wait(min(self._check_at, inf if self._until is None else self._until))
         return None
+
+    async def _wait_for_room(self) -> bytes | None:
+        """Wait for the turn of this stream, or for what else happens to it; what it is to read is not read before (G17).
+
+        :raises ServerStopping, Throttled: it is over with the waiting; the reader goes on by its cursor.
+        """
+        live, watch, until = self._service.live, self._watch, inf if self._until is None else self._until
+        if live.ended:
+            raise ServerStopping
+        if live.clock.elapsed() >= until:
+            raise Throttled
+        if watch.touched:
+            news, _ = watch.heed()
+            self._missed = self._missed or bool(news)
+            return await self._look_up()
+        woken = live.wait(watch, min(self._check_at, until), whatever_comes=True)
+        if not self._ticket.room:  # it may have come in between
+            await woken
+        return None
+
+    def _page(self, found: Found) -> bytes | None:
+        """A page of messages; None if there is no room to make it: it is read again when there is."""
+        room = _WORTH * found.size + len(found.messages) * (_ROW_BYTES + len(self._cursor))
+        if not self._ticket.widen(room):
+            self._follower.put_back(found)
+            return None
+        return self._present(found)
 
     def _time_is_over(self, until: float) -> bool:
         """Whether a stream with an end has come to it: after one last look where not all may have been heard of."""

@@ -112,6 +112,17 @@ class Follower:
         self._whole = some is None or len(self.partitions) <= FEW or len(self.progress.apart) > MOST_APART
         self._left = list(self.partitions) if self._whole or some is None else some
 
+    @property
+    def reads(self) -> bool:
+        """Whether something of the round may be left to read."""
+        return bool(self._left)
+
+    def put_back(self, found: Found) -> None:
+        """A page was not handed on: it is read again."""
+        partition = found.queue.partition(found.number)
+        if partition not in self._left[-1:]:
+            self._left.append(partition)
+
     async def read(self) -> Found | None:
         """The next page of the round, or None when it is over. :attr:`progress` is moved by who hands the page on."""
         with_bodies, skip_corrupt = self._columns

@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from bisect import bisect_left, insort
+from collections import deque
+from collections.abc import Callable, Sequence
 from functools import lru_cache
+from itertools import count
+from operator import attrgetter
 
 from queuey.locks import new_lock
 
@@ -11,6 +15,8 @@ STRANGERS = "strangers"
 """The payer for the bytes of every caller that is not an application, users included."""
 UNREAD = "unread"
 """The payer for bytes that arrive before the caller can be known."""
+_WHOLE = "whole"
+"""Stands for the bytes of all payers together."""
 _APPLICATION = "app:"
 _HALF, _QUARTER, _SIXTEENTH = 2, 4, 16
 
@@ -52,6 +58,9 @@ class Gate:
         self.most_calls = most_calls
         self.by_payer: dict[str, int] = {}
         """Bytes that each payer holds."""
+        self.lines: dict[Sequence[str], list[PatientTicket]] = {}
+        """Those that wait for room, by who pays for them; both in the order of their turns."""
+        self.turns = count(1)
         self.lock = new_lock()
         self._most_bytes = most_bytes
 
@@ -60,19 +69,55 @@ class Gate:
         """How many more calls may come in."""
         return self.most_calls - self.calls
 
-    def fits(self, size: int, by: Sequence[str], held: int) -> bool:
-        """With the lock held: whether there is room for ``size`` more bytes.
+    def lacks(self, size: int, by: Sequence[str], held: int) -> str | None:
+        """With the lock held: the payer that has no room for ``size`` more bytes, or ``whole``; None if there is room.
 
         A call that holds all that is held finds room, or it could never be served.
         """
         most, found = self._most_bytes, self.by_payer
         if self.bytes + size > most and self.bytes > held:
-            return False
+            return _WHOLE
         for payer in by:
             before = found.get(payer, 0)
             if before > held and before + size > most // _part(payer):
-                return False
-        return True
+                return payer
+        return None
+
+    def count(self, size: int, by: Sequence[str]) -> None:
+        """With the lock held: so many bytes more are held; fewer if it is negative."""
+        self.bytes += size
+        for payer in by:
+            left = self.by_payer[payer] = self.by_payer.get(payer, 0) + size
+            if not left:
+                del self.by_payer[payer]
+
+    def serve(self) -> Sequence[PatientTicket]:
+        """With the lock held: give room to those that wait: of one payer in the order they came, and payers take turns.
+
+        Nobody passes one that waits for the same payer's room, so that the room for a large piece comes together.
+
+        :returns: those that have it now and are to be told, without the lock.
+        """
+        if not self.lines:
+            return ()
+        served: list[PatientTicket] = []
+        full: set[str] = set()
+        turns = deque(self.lines)
+        while turns and _WHOLE not in full:
+            by = turns.popleft()
+            if not full.isdisjoint(by):
+                continue
+            line = self.lines[by]
+            lacking = line[0].take()
+            if lacking is not None:
+                full.add(lacking)
+                continue
+            served.append(line.pop(0))
+            del self.lines[by]
+            if line:
+                self.lines[by] = line
+                turns.append(by)
+        return served
 
 
 class Ticket:
@@ -103,28 +148,26 @@ class Ticket:
         :param owed: room or not, for what the call asked for is done.
         """
         gate = self._gate
-        by = self._by = self._by if self._held else by
         with gate.lock:
-            if not owed and not gate.fits(size, by, self._held):
+            by = self._by = self._by if self._held else by
+            if not owed and gate.lacks(size, by, self._held) is not None:
                 return False
-            gate.bytes += size
-            for payer in by:
-                gate.by_payer[payer] = gate.by_payer.get(payer, 0) + size
-        self._held += size
+            gate.count(size, by)
+            self._held += size
         return True
 
     def give_back(self, size: int | None = None) -> None:
-        """Hold ``size`` bytes less; None for all."""
-        gate, size = self._gate, self._held if size is None else min(size, self._held)
-        if not size:
+        """Hold ``size`` bytes less; None for all. Those who wait for room get it."""
+        if not self._held or size == 0:
             return
-        self._held -= size
+        gate = self._gate
         with gate.lock:
-            gate.bytes -= size
-            for payer in self._by:
-                left = gate.by_payer[payer] = gate.by_payer[payer] - size
-                if not left:
-                    del gate.by_payer[payer]
+            size = self._held if size is None else min(size, self._held)
+            self._held -= size
+            gate.count(-size, self._by)
+            served = gate.serve()
+        for ticket in served:
+            ticket.told()
 
     def come_back(self) -> None:
         """Take a place again after a wait, room or not: it is owed."""
@@ -145,3 +188,108 @@ class Ticket:
             self._inside = False
             with self._gate.lock:
                 self._gate.calls -= 1
+
+
+class PatientTicket(Ticket):
+    """What a stream takes: it waits for room, makes a piece in it, and holds the piece until its client has taken it.
+
+    Used by one coroutine; room may be given in any thread.
+    """
+
+    __slots__ = ("_sent", "_wanted", "room", "told", "turn")
+
+    def __init__(self, gate: Gate, by: Sequence[str], told: Callable[[], object]) -> None:
+        """:param by: whose share its bytes count against.
+        :param told: called when its turn has come, in the thread that gave room back.
+        """
+        super().__init__(gate)
+        self._by = by
+        self._wanted = 0
+        self._sent = 0
+        self.room = 0
+        """Bytes that are held for the next piece."""
+        self.turn = 0
+        """Those with a lower one come first; 0 where nothing is waited for."""
+        self.told = told
+
+    def wait_for(self, size: int) -> bool:
+        """Take room for the next piece, after those that wait for the same payer's.
+
+        :returns: whether there is room; if not, its turn comes, however often this is called.
+        """
+        if not (self._wanted or self.room):  # in this order: another thread may be giving it its room
+            self._stand_in_line(size)
+        return self.room > 0
+
+    def widen(self, size: int) -> bool:
+        """Have room for that much, now that its turn has come, and let the turn end.
+
+        :returns: whether there is room; if not, it gives back what it has, and waits for all of it with the turn that it had.
+        """
+        missing = max(size - self.room, 0)
+        if self.hold(missing, self._by):
+            self.room += missing
+            self.turn = 0
+            return True
+        self.made(0)
+        self._stand_in_line(size)
+        return False
+
+    def _stand_in_line(self, size: int) -> None:
+        gate = self._gate
+        with gate.lock:
+            self._wanted = size
+            self.turn = self.turn or next(gate.turns)
+            insort(gate.lines.setdefault(self._by, []), self, key=attrgetter("turn"))
+            served = gate.serve()
+        for ticket in served:
+            ticket.told()
+
+    def made(self, size: int) -> None:
+        """A piece was made: hold it, room or not, and give back what of the room it does not need."""
+        if not (size or self.room):
+            return
+        with self._gate.lock:
+            change = size - self.room
+            self.room = 0
+            self._sent += size
+            self._held += change
+            self._gate.count(change, self._by)
+            served = self._gate.serve() if change < 0 else ()
+        for ticket in served:
+            ticket.told()
+
+    def taken(self) -> None:
+        """The client has taken all that was made."""
+        sent, self._sent = self._sent, 0
+        self.give_back(sent)
+
+    def take(self) -> str | None:
+        """With the lock held: its turn has come.
+
+        :returns: the payer that has no room for it, or ``whole``; None if it has its room now.
+        """
+        lacking = self._gate.lacks(self._wanted, self._by, self._held)
+        if lacking is None:
+            self._gate.count(self._wanted, self._by)
+            self._held += self._wanted
+            self.room = self._wanted
+            self._wanted = 0
+        return lacking
+
+    def close(self) -> None:
+        """Wait no longer, and give back everything. May be repeated."""
+        gate = self._gate
+        served: Sequence[PatientTicket] = ()
+        with gate.lock:
+            if self._wanted:
+                self._wanted = 0
+                line = gate.lines[self._by]
+                del line[bisect_left(line, self.turn, key=attrgetter("turn"))]
+                if not line:
+                    del gate.lines[self._by]
+                served = gate.serve()  # those behind it may need less
+        for ticket in served:
+            ticket.told()
+        self.room = self._sent = 0
+        super().close()

@@ -254,6 +254,13 @@ class Live:
             woken = [promise for partition in found for promise in self._note(partition, [ticks], readable)]
         _keep_all(woken)
 
+    def wake(self, watch: Watch) -> None:
+        """Let a wait end: there is something to look at that the watch does not hear of."""
+        with self._lock:
+            promise, watch.promise = watch.promise, None
+        if promise is not None:
+            promise.keep(None)
+
     def stop(self) -> None:
         """Let all waits end, now and later."""
         with self._lock:

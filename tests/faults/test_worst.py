@@ -11,6 +11,8 @@ from tests.conftest import Figures
 from tests.functional import servers
 
 UPLOADS = ("queue-POST-message", "queue-POST-JSON, messages", "application-POST-form, fields")
+SLOW = ("queue-GET-large", "queue-GET-large events", "queue-GET-large lines")
+"""Answers of 4 MiB, and streams whose pieces are 1 MiB each."""
 READERS = 1000
 MEMORY_MIB = 256 + 16 + 4 * 3 * 8 + 80
 """What docs/operations.md allows beside the process itself, with the settings as they are shipped: requests in flight, the
@@ -50,12 +52,13 @@ def test_uploads_that_do_not_end_hinder_nobody_else(stage: worst.Stage, upload: 
         assert not other.refused, caller
 
 
-def test_answers_that_nobody_takes_cost_what_may_be_in_flight(stage: worst.Stage, figures: Figures) -> None:
+@pytest.mark.parametrize("slow", SLOW)
+def test_answers_that_nobody_takes_cost_what_may_be_in_flight(stage: worst.Stage, figures: Figures, slow: str) -> None:
     stage.costs.forget_peak()
-    with stage.readers(stage.requests["queue-GET-large"], READERS), stage.bystander() as other:
+    with stage.readers(stage.requests[slow], READERS), stage.bystander() as other:
         pass
     peak = stage.costs.peak
 
-    figures("G17", readers=READERS, answer_mib=4, rss_start=round(stage.start_mib), rss_peak=round(peak))
+    figures("G17", asked=slow, readers=READERS, rss_start=round(stage.start_mib), rss_peak=round(peak))
     assert not other.refused
     assert peak < stage.start_mib + MEMORY_MIB
