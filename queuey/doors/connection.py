@@ -1,18 +1,9 @@
 """One client's connection: requests in, answers out, one at a time and in order.
 
-::
-
-    HEAD ──► ASK ──► BODY ──► WORK ──► SEND ──► HEAD ...     the next request
-      ├──── the body is here ──►│        ├────► SKIP ─► HEAD  past a body that nobody reads
-      └──────── refused ────────────────►├────► PAUSE ► HEAD  the server was full
-                                         └────► OVER          the connection ends
-
-and TURN in place of HEAD when the next request has come already.
-
 Nothing here waits: each step is a call by the loop and leaves what the next one needs. So a
 connection at rest is an object and a socket, without a task, a parser or a buffer; and a request
 whose answer is at hand, or on its way from a commit, costs no task either. Who takes too long is
-told by :attr:`Connection.deadline`.
+told by :attr:`Connection.deadline`. :mod:`queuey.doors.states` shows the way of a request.
 """
 
 from __future__ import annotations
@@ -20,7 +11,6 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Callable
-from enum import Enum
 from io import BytesIO
 from typing import TYPE_CHECKING, Any
 
@@ -29,6 +19,7 @@ from queuey.api.routes import Operation
 from queuey.api.serve import SMALL
 from queuey.doors.delivery import LEFT_OVER, PIECE, Delivery, Feed
 from queuey.doors.http import CONTINUE, END_OF_HEAD, Head, answer_head, check_beginning, parse_head
+from queuey.doors.states import State
 from queuey.errors import QueueyError, Throttled, TooManyConnections
 from queuey.promise import Errand
 from queuey.service.gate import STRANGERS, UNREAD, Ticket
@@ -43,20 +34,6 @@ HEADER_SECONDS = 10
 NEVER = float("inf")
 EARLY_BYTES = 2 << 10
 """Of what a client sends before its turn, so much is free; more counts, against whose call it follows if there is one."""
-
-
-class State(Enum):
-    """What a connection waits for."""
-
-    HEAD = "a request, or the rest of its head"
-    TURN = "the others to have had their turn: there is something of its next request"
-    ASK = "whether its sender may send a body"
-    BODY = "the rest of a body"
-    WORK = "its answer to be made"
-    SEND = "the client to take the answer"
-    SKIP = "the rest of a body that nobody reads"
-    PAUSE = "room for its next request, which is not read meanwhile"
-    OVER = "the client to close, or to take the last answer"
 
 
 _HEAD, _TURN, _ASK, _BODY, _WORK, _SEND, _SKIP, _PAUSE, _OVER = State
@@ -115,8 +92,8 @@ class Connection(asyncio.Protocol):
         """The client may send another request after this one."""
         self._framed = False
         """The client knows chunks."""
-        self._unread = 0
-        """Bytes of a body that nobody reads."""
+        self._unread: float = 0
+        """Bytes of a body that nobody reads, still to come; endless where nobody knows."""
         self._call: Call | None = None
         self._operation: Operation | None = None
         self._body: BytesIO | None = None
@@ -157,16 +134,18 @@ class Connection(asyncio.Protocol):
             self._take_head(data)
         elif state is _BODY:
             self._take_body(data)
-            self._wait_turn(data)
         elif state is _SKIP:
             self._skip(data)
-            self._wait_turn(data)
-        elif state is not _OVER:
+        elif state is _OVER:
+            self._drop(data)
+        else:
             self._put_by(self._rest + data)
             if not self._flows():
                 self._stop_reading()  # further requests can wait where they are
             elif len(self._rest) > EARLY_BYTES:
                 self.abort()  # nothing of it will be answered
+        if len(data) >= PIECE:
+            self._wait_turn()
 
     def eof_received(self) -> bool:
         """The client sends nothing more, and may still take answers."""
@@ -284,7 +263,7 @@ class Connection(asyncio.Protocol):
     def _pass_over(self, head: Head, rest: bytes) -> None:
         """Nobody reads this request's body."""
         if head.length is None:
-            self._unread, self._lasting = 1, False  # nobody can tell where it ends
+            self._unread, self._lasting = NEVER, False  # nobody can tell where it ends
             return
         self._unread = max(head.length - len(rest), 0)
         if len(rest) > head.length:
@@ -373,7 +352,7 @@ class Connection(asyncio.Protocol):
         """Refuse what is no request, or not all of one: nor is what follows."""
         self._operation = self._body = None
         self._lasting = False
-        self._unread = 1
+        self._unread = NEVER
         self._send(answer)
 
     # Its answer
@@ -497,7 +476,7 @@ class Connection(asyncio.Protocol):
             self._unread -= len(data)
             self._read_on()
         else:
-            self._put_by(data[self._unread :])
+            self._put_by(data[int(self._unread) :])
             self._unread = 0
             self._next()
 
@@ -549,21 +528,32 @@ class Connection(asyncio.Protocol):
         else:
             self._transport.close()
 
+    def _drop(self, data: bytes) -> None:
+        """A client that has to be left to send all that it announced, and a little more, takes the answer for sure."""
+        self._unread -= len(data)
+        if self._unread < -PIECE:
+            self.abort()
+
     def _stop_reading(self) -> None:
         if self._reading and self._transport is not None:
             self._reading = False
             self._transport.pause_reading()
 
-    def _wait_turn(self, data: bytes) -> None:
+    def _wait_turn(self) -> None:
         """After a large piece of a body others are read first: of a fast client the loop would read megabytes at a time."""
-        if len(data) >= PIECE and self._reading and self._state in (_BODY, _SKIP):
+        if self._reading and self._state in (_BODY, _SKIP, _OVER):
             self._stop_reading()
-            self._door.next_upload(self)
+            self._door.next_upload(self, refused=self._state is not _BODY)
 
-    def read_next_piece(self) -> None:
-        """It is this upload's turn again."""
-        if self._state in (_BODY, _SKIP):
+    def read_next_piece(self) -> bool:
+        """It is this upload's turn again.
+
+        :returns: whether there is any upload left.
+        """
+        takes = self._transport is not None and self._state in (_BODY, _SKIP, _OVER)
+        if takes:
             self._resume_reading()
+        return takes
 
     def _read_on(self) -> None:
         """Wait for more, unless the client said that there is none."""

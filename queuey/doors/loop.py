@@ -42,6 +42,8 @@ HURRIED_SECONDS = 0.0005
 """How long the loop waits for a thread at work, at each event on a socket, while large batches are under way. Else it is ten times that."""
 UPLOADS_A_TURN = 4
 """Of each a piece of at most 256 KiB is read. A turn may take 20 to 40 ms while threads are at work, and uploads have a deadline."""
+REFUSED_UPLOADS_A_TURN = 1
+"""Beside those: anybody can send a body that is refused, and it slows down no other."""
 SPARE_CONNECTIONS = 1000
 """Over the limit, to tell clients so; still more are closed without a word."""
 
@@ -98,6 +100,10 @@ class LoopDoor:
         """Those that were refused a place, the first one first, each with the loop's time at which its pause ends."""
         self._uploads: deque[Connection] = deque()
         """Those that wait to be read from again, the one whose turn it is first."""
+        self._refused_uploads: deque[Connection] = deque()
+        """In the same way, those whose body nobody reads."""
+        self._reads_uploads = False
+        """:meth:`_read_uploads` will be called."""
         self._alike = RefusedAlike.made_by(desk)
         self._refused = 0
         """Calls that were refused at once since the log last said so."""
@@ -142,13 +148,13 @@ class LoopDoor:
 
     def _end_resting(self) -> None:
         for connection in list(self._connections):
-            connection.stop()
+            _tell(connection, connection.stop)
 
     # Time, in whole seconds of the server's being awake
 
     def _watch(self) -> None:
+        self._timer = self._loop.call_later(1, self._watch)  # first: whatever happens now, the next second comes
         self.tick()
-        self._timer = self._loop.call_later(1, self._watch)
 
     def tick(self) -> None:
         """A second has passed: give up on clients that take too long. One timer for all of them."""
@@ -158,7 +164,7 @@ class LoopDoor:
             self._refused = 0
         self.date = f"date: {formatdate(usegmt=True)}\r\n"
         for late in [one for one in self._connections if one.deadline <= self._ticks]:
-            late.late()
+            _tell(late, late.late)
 
     def after(self, seconds: int) -> int:
         """A deadline that is so far away, and less than a second more."""
@@ -229,27 +235,36 @@ class LoopDoor:
     def _fill_room(self) -> None:
         self._looks_for_room = False
         for _ in range(min(self.gate.room, len(self._paused))):
-            self._paused.popleft()[1].go_on_after_pause()
+            self._end_pause()
 
     def _end_pauses(self) -> None:
         self._times_pauses = False
         now = self._loop.time()
         while self._paused and self._paused[0][0] <= now:
-            self._paused.popleft()[1].go_on_after_pause()
+            self._end_pause()
         self._time_pauses()
+
+    def _end_pause(self) -> None:
+        _, connection = self._paused.popleft()
+        _tell(connection, connection.go_on_after_pause)
 
     # When clients send much
 
-    def next_upload(self, connection: Connection) -> None:
-        """Read the next piece of this client's body when the uploads before it have had theirs, a few in each turn of the loop."""
-        self._uploads.append(connection)
-        if len(self._uploads) == 1:
+    def next_upload(self, connection: Connection, *, refused: bool) -> None:
+        """Read the next piece of this client's body when the uploads before it have had theirs, a few in each turn of the loop.
+
+        :param refused: nobody reads that body. Such uploads have a line of their own.
+        """
+        (self._refused_uploads if refused else self._uploads).append(connection)
+        if not self._reads_uploads:
+            self._reads_uploads = True
             self.soon(self._read_uploads)
 
     def _read_uploads(self) -> None:
-        for _ in range(min(UPLOADS_A_TURN, len(self._uploads))):
-            self._uploads.popleft().read_next_piece()
-        if self._uploads:
+        _read(self._uploads, UPLOADS_A_TURN)
+        _read(self._refused_uploads, REFUSED_UPLOADS_A_TURN)
+        self._reads_uploads = bool(self._uploads or self._refused_uploads)
+        if self._reads_uploads:
             self.soon(self._read_uploads)
 
     # Calls
@@ -321,6 +336,26 @@ class LoopDoor:
         self._batches_under_way += more
         if not self.inbox.closed:
             sys.setswitchinterval(HURRIED_SECONDS if self._batches_under_way else self._switch_seconds)
+
+
+def _tell(connection: Connection, what: Callable[[], object]) -> object:
+    """Let a connection do something. Should it fail it is ended, and the others have their turn.
+
+    :returns: what it returned, None if it failed.
+    """
+    try:
+        return what()
+    except Exception:
+        log.exception("a connection failed, and is ended")
+        connection.abort()
+        return None
+
+
+def _read(line: deque[Connection], most: int) -> None:
+    """Read the next piece of so many uploads; those that have ended take no turn."""
+    while line and most:
+        connection = line.popleft()
+        most -= bool(_tell(connection, connection.read_next_piece))
 
 
 def _is_json_append(operation: Operation, call: Call) -> bool:
