@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import fcntl
 import json
+import logging
 import os
 import threading
 import uuid
@@ -25,6 +26,8 @@ from queuey.errors import ConfigurationError, CoordinatorUnavailable, SessionLos
 from queuey.file_system import network_file_system_of
 
 __all__ = ["LocalCoordinator", "default_folder"]
+
+log = logging.getLogger(__name__)
 
 BUSY_MS = 5000
 LOOK_SECONDS = 0.05
@@ -347,3 +350,5 @@ class LocalCoordinator(Coordinator):
                 self.changed()
             except CoordinatorUnavailable:
                 continue  # trust runs out by itself
+            except Exception:  # a thread that ended here would leave this member dead for the others, and unaware of it
+                log.exception("the groups' file cannot be looked at, and is looked at again")

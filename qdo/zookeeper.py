@@ -249,6 +249,11 @@ class ZooKeeperCoordinator(Coordinator):
                 gone = self._session_now() != self._session
             except (KazooException, KazooTimeoutError, CoordinatorUnavailable):
                 continue  # trust runs out by itself
+            except (
+                Exception
+            ):  # a thread that ended here would leave the session, and all partitions, to a member that does nothing
+                log.exception("ZooKeeper's leader cannot be asked, and is asked again")
+                continue
             if gone:
                 self._lose(name)
             elif self._name == name:

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import logging
 from collections import Counter, deque
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 
 from queuey.locks import new_lock
+
+log = logging.getLogger(__name__)
 
 Work = Callable[[], object]
 
@@ -26,7 +29,7 @@ class Turns:
         self._lock = new_lock()
 
     def add(self, payer: str, work: Work, *, first: bool = False) -> None:
-        """Let a thread do ``work``, which raises nothing. Call :meth:`work` in a thread once for each.
+        """Let a thread do ``work``; what it raises is logged. Call :meth:`work` in a thread once for each.
 
         :param first: before all other work of the payer.
         """
@@ -39,7 +42,10 @@ class Turns:
         payer = ""
         while found := self._next(payer):
             payer, work = found
-            work()
+            try:
+                work()
+            except Exception:
+                log.exception("work of %s failed", payer)  # its payer would have lost this thread for ever
 
     def _next(self, done: str) -> tuple[str, Work] | None:
         """The next piece of work and its payer.

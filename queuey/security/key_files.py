@@ -122,6 +122,8 @@ class Refresher:
                 self._changed()
         except KeyFileError as error:
             log.warning("[issuer:%s] keys: %s", source.issuer.name, error)
+        except Exception:  # a thread that ended here would never look again
+            log.exception("[issuer:%s] keys cannot be looked at", source.issuer.name)
 
 
 def _from_disk(path: Path) -> bytes:

@@ -12,7 +12,6 @@ from math import inf
 from uuid import UUID
 
 from queuey.clock import Clock
-from queuey.errors import QueueyError
 from queuey.locks import new_lock
 from queuey.model import PartitionId, Placed
 from queuey.promise import Promise
@@ -97,7 +96,7 @@ class Activities:
             self._telling = False
             try:
                 promise.result()
-            except QueueyError as error:
+            except Exception as error:  # noqa: BLE001 - whatever it is, nobody was told
                 log.warning("other servers could not be told of new messages, and will be: %s", error)
                 with self._lock:
                     self._partitions |= partitions
@@ -114,7 +113,7 @@ class Activities:
             try:
                 for partitions, newest_ticks in promise.result():
                     hear(partitions, newest_ticks)
-            except QueueyError as error:
+            except Exception as error:  # noqa: BLE001 - who called has more to do
                 log.warning("what other servers tell could not be read, and will be: %s", error)
 
         self._activity.listen().when_kept(listened)

@@ -11,6 +11,7 @@ time: a waiter costs no thread, no task and no timer of its own.
 from __future__ import annotations
 
 import heapq
+import logging
 import threading
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -29,9 +30,11 @@ from queuey.service.activity import TELL_SECONDS, Activities
 from queuey.service.arrivals import Arrivals
 from queuey.service.gate import STRANGERS
 from queuey.service.turns import LOOK_ROWS, Turns
-from queuey.service.watch import Place, Watch
+from queuey.service.watch import FAILED_LOOK_SECONDS, Place, Watch
 from queuey.settings import Settings
 from queuey.storage import MessageStore
+
+log = logging.getLogger(__name__)
 
 STEP_SECONDS = 0.05
 """What is due by time within so long is done together."""
@@ -403,11 +406,19 @@ class Live:
 
     def _run(self) -> None:
         while not self.ended:
-            rest = self.tick()
-            if self._activities is not None:
-                rest = min(rest, self._activities.work(self.heard, somebody_waits=bool(self._places)))
+            try:
+                rest = self._work()
+            except Exception:
+                log.exception("it is not known what waiting readers are to be told, and will be looked for again")
+                rest = FAILED_LOOK_SECONDS
             self._sooner.wait(max(rest, STEP_SECONDS) if rest < inf else None)
             self._sooner.clear()
+
+    def _work(self) -> float:
+        rest = self.tick()
+        if self._activities is not None:
+            rest = min(rest, self._activities.work(self.heard, somebody_waits=bool(self._places)))
+        return rest
 
 
 def _kind(reader: str) -> str:

@@ -126,7 +126,10 @@ class NodeClocks:
 
     def _run(self) -> None:
         while not self._stopped.wait(SAMPLE_SECONDS):
-            self._look()
+            try:
+                self._look()
+            except Exception:  # a thread that ended here would leave every later append refused
+                log.exception("the clocks of the nodes are not known, and are asked for again")
 
     def _look(self) -> None:
         for host in self._session.hosts():
@@ -143,11 +146,11 @@ class NodeClocks:
         def answered(answer: Promise[Rows]) -> None:
             try:
                 node = MessageId.from_uuid(answer.result()[0][0])
-            except QueueyError as error:
+                self._guard.learn(host.endpoint, node.ticks, asked, self._clock.elapsed())
+            except Exception as error:  # noqa: BLE001 - it belongs to who waits
                 told.fail(error)
-                return
-            self._guard.learn(host.endpoint, node.ticks, asked, self._clock.elapsed())
-            told.keep(())
+            else:
+                told.keep(())
 
         promise.when_kept(answered)
         return told

@@ -115,21 +115,24 @@ class Groups:
     async def _carry(self, partition: _Partition) -> None:
         """Store one group after the other, until nobody waits."""
         while group := self._next(partition):
-            drafts = group[0].drafts if len(group) == 1 else [draft for one in group for draft in one.drafts]
-            began = perf_counter()
             try:
-                placed = await self._store(group[-1].queue, drafts)
-            except Exception as error:  # noqa: BLE001 - whatever it is, it belongs to those who wait
+                await self._store_together(group)
+            except Exception as error:  # noqa: BLE001 - whatever it is, it belongs to those who wait, and more come behind them
                 for one in group:
-                    one.placed.fail(error)
-                continue
-            now, first = perf_counter(), 0
-            self._observer.committed(len(drafts), now - began)
-            for one in group:
-                last = first + len(one.drafts)
-                self._observer.took("append", now - one.since)
-                one.placed.keep(placed[first:last])
-                first = last
+                    if not one.placed.kept:
+                        one.placed.fail(error)
+
+    async def _store_together(self, group: Sequence[_Waiting]) -> None:
+        drafts = group[0].drafts if len(group) == 1 else [draft for one in group for draft in one.drafts]
+        began = perf_counter()
+        placed = await self._store(group[-1].queue, drafts)
+        now, first = perf_counter(), 0
+        self._observer.committed(len(drafts), now - began)
+        for one in group:
+            last = first + len(one.drafts)
+            self._observer.took("append", now - one.since)
+            one.placed.keep(placed[first:last])
+            first = last
 
     def _next(self, partition: _Partition) -> list[_Waiting]:
         """Who goes next; nobody ends a group's turn."""

@@ -170,9 +170,9 @@ class Lookups(Generic[K, T]):
     def _answer(self, asked: Sequence[tuple[K, Promise[T]]]) -> None:
         try:
             found = self._find_all([question for question, _ in asked])
-        except Exception as error:  # noqa: BLE001 - whoever asked is told, and the next are answered
-            for _, promise in asked:
-                promise.fail(error)
-        else:
             for (_, promise), answer in zip(asked, found, strict=True):
                 promise.keep(answer)
+        except Exception as error:  # noqa: BLE001 - whoever asked is told, and the next are answered
+            for _, promise in asked:
+                if not promise.kept:
+                    promise.fail(error)

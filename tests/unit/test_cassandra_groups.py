@@ -177,6 +177,16 @@ def test_a_mistake_of_the_store_leaves_nobody_waiting(groups: Groups, store: Sto
     assert store.bodies == [["b"]]
 
 
+def test_an_answer_of_the_store_that_makes_no_sense_leaves_nobody_waiting(groups: Groups, store: Store) -> None:
+    """Its group counted as under way for ever: after four of them nothing was stored in that partition."""
+    for body in "abcde":
+        placed = groups.append(QUEUE, drafts(body))
+        store.under_way.pop()[1].keep(None)  # type: ignore[arg-type]
+
+        with pytest.raises(TypeError):
+            placed.result()
+
+
 def test_who_has_waited_too_long_is_refused_and_not_stored(groups: Groups, store: Store, clock: ManualClock) -> None:
     busy(groups, store)
     late = groups.append(QUEUE, drafts("late"))

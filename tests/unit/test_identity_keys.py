@@ -235,3 +235,29 @@ def test_keys_are_looked_at_once_a_minute_at_most(site: Site, clock: ManualClock
 
 def _values(issuer: Issuer) -> dict[str, Any]:
     return {name: getattr(issuer, name) for name in Issuer.__slots__}
+
+
+def test_looks_go_on_after_a_failure_of_any_kind(
+    clock: ManualClock, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr(key_files, "LEAST_PAUSE_SECONDS", 0.01)
+    (tmp_path / "keys").write_text('"one"')
+    keys = source(str(tmp_path / "keys"), clock)
+    quick = KeySource(Issuer(**{**_values(keys.issuer), "refresh_seconds": 0}), _text, clock)
+    failed, changed = threading.Event(), threading.Event()
+
+    def note() -> None:
+        if not failed.is_set():
+            failed.set()
+            raise RuntimeError("planted")
+        changed.set()
+
+    refresher = Refresher([quick], note)
+    refresher.start()
+    (tmp_path / "keys").write_text('"two"')
+    assert failed.wait(10)
+    (tmp_path / "keys").write_text('"three"')
+
+    assert changed.wait(10)
+    refresher.stop()
+    assert "planted" in caplog.text

@@ -17,6 +17,7 @@ from queuey.ids import TICKS_PER_SECOND, IdGenerator, MessageId
 from queuey.model import AppendRequest, Draft, PartitionId, Placed, Queue
 from queuey.monitor import Monitor
 from queuey.promise import Promise, begin, run
+from queuey.service import live as live_module
 from queuey.service.activity import LISTEN_SECONDS, MOST_TOLD, TELL_SECONDS, Activities
 from queuey.service.gate import STRANGERS
 from queuey.service.live import Live
@@ -329,11 +330,11 @@ class Telephone(Activity):
 
     def __init__(self) -> None:
         self.said: list[Told] = []
-        self.broken = False
+        self.broken: Exception | None = None
 
     def tell(self, told: Told) -> Promise[None]:
         if self.broken:
-            return Promise.failed(StorageUnavailable())
+            return Promise.failed(self.broken)
         self.said.append(told)
         return Promise.of(None)
 
@@ -380,11 +381,11 @@ def test_much_is_told_in_one_row_and_nothing_in_none(told: tuple[Activities, Man
 
 def test_what_could_not_be_told_is_told_again(told: tuple[Activities, ManualClock], line: Telephone) -> None:
     activities, clock = told
-    line.broken = True
+    line.broken = StorageUnavailable()
     activities.note(A.uuid, PLACED)
     activities.work(nobody, somebody_waits=False)
     activities.note(A.uuid, [Placed(MessageId(6, 6), 1)])
-    line.broken = False
+    line.broken = None
     clock.advance(TELL_SECONDS)
 
     activities.work(nobody, somebody_waits=False)
@@ -446,3 +447,40 @@ def test_the_thread_wakes_by_itself() -> None:
         assert ended.wait(30)
     finally:
         live.close()
+
+
+def test_the_thread_outlives_a_failure(caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch) -> None:
+    """No reader was told of anything by time any more, and no other server of messages here."""
+    monkeypatch.setattr(live_module, "FAILED_LOOK_SECONDS", 0.0)
+    house, failures, tick = House(), [ZeroDivisionError], Live.tick
+
+    def fail_once(self: Live) -> float:
+        if failures:
+            raise failures.pop()
+        return tick(self)
+
+    monkeypatch.setattr(Live, "tick", fail_once)
+    live = Live(house.store, house.clock, house.monitor, load_settings(None, {}, {}))
+    try:
+        watch = live.watch([(house.queue(), 1)], [USER], in_thread=False)
+        wait, ended = begin(watch.wait(house.clock.elapsed())), threading.Event()
+        wait.when_kept(lambda _: ended.set())
+
+        assert ended.wait(30)
+        assert "ZeroDivisionError" in caplog.text
+    finally:
+        live.close()
+
+
+def test_what_could_not_be_told_for_any_reason_is_told_again(
+    told: tuple[Activities, ManualClock], line: Telephone
+) -> None:
+    activities, clock = told
+    activities.note(A.uuid, PLACED)
+    line.broken = ValueError("unheard of")
+    activities.work(nobody, somebody_waits=False)
+    line.broken = None
+    clock.advance(TELL_SECONDS)
+    activities.work(nobody, somebody_waits=False)
+
+    assert [partitions for partitions, _ in line.said] == [(PartitionId(A.uuid, 3),)]

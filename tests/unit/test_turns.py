@@ -9,6 +9,7 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from functools import partial
 
+import pytest
 import uvloop
 
 from queuey.doors.turns import Line, SharedThreads, Turns
@@ -183,3 +184,15 @@ def test_work_that_comes_after_the_end_is_not_begun_and_harms_nobody() -> None:
     threads.add("late", partial(done.append, 1))
 
     assert not done
+
+
+def test_a_payer_whose_work_fails_keeps_its_threads(caplog: pytest.LogCaptureFixture) -> None:
+    """Each failure had taken one of them for ever."""
+    turns, done = Turns(2), list[str]()
+    for work in (lambda: 1 / 0, partial(done.append, "next")):
+        turns.add("payer", work)
+
+    turns.work()
+
+    assert done == ["next"]
+    assert "ZeroDivisionError" in caplog.text
