@@ -44,6 +44,7 @@ HISTOGRAMS = {
 }
 """Name: help, labels, upper bounds."""
 _BYTES = "queuey_message_bytes"
+_IN_FLIGHT = ("queuey_throttled", "in_flight")
 _METHODS = frozenset({"GET", "HEAD", "POST", "PUT", "DELETE", "OPTIONS", "PATCH"})
 
 
@@ -110,6 +111,15 @@ class Monitor:
         with self._lock:
             slots[slot] += 1
             slots[-1] += seconds
+
+    def refused(self, method: str, status: int) -> None:
+        """One request found no place, and was answered before it was looked at."""
+        known = method if method in _METHODS else "other"
+        slots = self._requests.get(("none", known, status)) or self._new_requests("none", known, status)
+        counts = self._counts
+        with self._lock:
+            counts[_IN_FLIGHT] = counts.get(_IN_FLIGHT, 0) + 1
+            slots[0] += 1
 
     def _new_requests(self, route: str, method: str, status: int) -> list[float]:
         key = ("queuey_http_request_duration_seconds", route, method, str(status))

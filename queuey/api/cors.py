@@ -23,10 +23,12 @@ _SEEN = (
 )
 
 
-def allowed_origin(call: Call, origins: Collection[str]) -> str | None:
-    """What to answer a browser that asks for a page of another origin; None if the page may not see the answer."""
-    origin = call.header("origin")
-    if origin is None or not origins:
+def allowed_origin(origin: str | None, origins: Collection[str]) -> str | None:
+    """What to answer a browser that asks for a page of another origin; None if the page may not see the answer.
+
+    :param origin: that header of the request.
+    """
+    if not origin or not origins:
         return None
     return ANY if ANY in origins else origin if origin in origins else None
 
@@ -34,7 +36,7 @@ def allowed_origin(call: Call, origins: Collection[str]) -> str | None:
 def preflight(call: Call, origins: Collection[str]) -> Answer | None:
     """The answer to a browser's question whether it may ask; None if this is none, or not from an allowed page."""
     asks = call.method == "OPTIONS" and call.header("access-control-request-method") is not None
-    if not asks or allowed_origin(call, origins) is None:
+    if not asks or allowed_origin(call.header("origin"), origins) is None:
         return None
     headers: Headers = [
         ("access-control-allow-methods", _METHODS),
@@ -46,7 +48,7 @@ def preflight(call: Call, origins: Collection[str]) -> Answer | None:
 
 def open_to(answer: Answer, call: Call, origins: Collection[str]) -> None:
     """Let a browser show an answer to an allowed page."""
-    origin = allowed_origin(call, origins)
+    origin = allowed_origin(call.header("origin"), origins)
     if origin is not None:
         answer.headers.append(("access-control-allow-origin", origin))
         answer.headers.append(("access-control-expose-headers", _SEEN))

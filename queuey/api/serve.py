@@ -14,8 +14,8 @@ from itertools import count
 from time import perf_counter
 
 from queuey.api.access import allowed, at_hand, identify, is_known_to_be_allowed, refresh_keys
-from queuey.api.calls import JSON, Answer, Call, Target
-from queuey.api.cors import open_to, preflight
+from queuey.api.calls import JSON, PROBLEM, Answer, Call, Target
+from queuey.api.cors import allowed_origin, open_to, preflight
 from queuey.api.holding import hold
 from queuey.api.messages import append, append_arrow
 from queuey.api.reading import STREAM_HELD_BYTES
@@ -47,6 +47,8 @@ def _new_request_id() -> str:
 _NOSNIFF = ("x-content-type-options", "nosniff")
 ANY_ID = "{id}"
 """In place of a request's id where one answer is made for many requests."""
+ANY_PATH = "{path}"
+"""As :data:`ANY_ID`."""
 SMALL = 16 << 10
 """Answers, and bodies that come with their head, are not counted up to this size: the number of requests bounds them."""
 
@@ -154,34 +156,34 @@ class Desk:
             return self._finish(call, operation.route, self._failed(operation, call, error), began)
         return None
 
-    def enter(self, call: Call) -> Answer | None:
+    def enter(self, call: Call, *, logged: bool = True) -> Answer | None:
         """Let a call in whose body is here.
 
+        :param logged: log a refusal as other requests; else the door counts it.
         :returns: its refusal, if there is no place.
         """
         if call.ticket is None or call.ticket.enter():
             return None
         self.service.monitor.count("queuey_throttled", 1, "in_flight")
-        return self._finish(call, "none", self._refuse(call, Throttled()), perf_counter())
+        return self._finish(call, "none", self._refuse(call, Throttled()), perf_counter(), logged=logged)
 
-    def refused_alike(self) -> Answer | None:
-        """The refusal of a call that comes while the server is full, made once for all of them.
+    def form_of_refusal(self, headers: Mapping[str, str]) -> tuple[str | None, bool]:
+        """What :meth:`refused_alike` depends on: the origin that its answer names, and whether it has the form of RFC 9457."""
+        origin = allowed_origin(headers.get("origin"), self._origins) if self._origins else None
+        return origin, PROBLEM in headers.get("accept", "") and Call("", "", "", headers).accepts(PROBLEM)
 
-        Its request id is :data:`ANY_ID`. None where each answer says something of its own.
+    def refused_alike(self, headers: Mapping[str, str]) -> Answer:
+        """The refusal of a call that comes while the server is full, made once for all of one :meth:`form_of_refusal`.
+
+        Its request id is :data:`ANY_ID`, its path :data:`ANY_PATH`.
         """
-        if self._origins:
-            return None
-        call = Call("", "", "", {})
+        call = Call("", ANY_PATH, "", headers)
         call.request_id = ANY_ID
-        answer = self._refuse(call, Throttled())
-        answer.headers += (("x-request-id", ANY_ID), _NOSNIFF)
-        return answer
+        return self._complete(call, self._refuse(call, Throttled()))
 
     def refused_at_once(self, method: str, request_id: str | None) -> str:
         """A call was refused by :meth:`refused_alike`; its request id."""
-        monitor = self.service.monitor
-        monitor.count("queuey_throttled", 1, "in_flight")
-        monitor.request("none", method, Throttled.status, 0.0)
+        self.service.monitor.refused(method, Throttled.status)
         return request_id if request_id and _REQUEST_ID.fullmatch(request_id) else _new_request_id()
 
     def receive(self, call: Call, size: int) -> Answer | None:
@@ -265,14 +267,18 @@ class Desk:
             log.warning("refused %s %s: %s", call.method, call.request_id, error)
         return refusal(error, call, self.service.identifier.challenge)
 
-    def _finish(self, call: Call, route: str, answer: Answer, began: float) -> Answer:
+    def _complete(self, call: Call, answer: Answer) -> Answer:
         """What every answer has, whatever it says."""
         if self._origins:
             open_to(answer, call, self._origins)
         answer.headers += (("x-request-id", call.request_id), _NOSNIFF)
+        return answer
+
+    def _finish(self, call: Call, route: str, answer: Answer, began: float, *, logged: bool = True) -> Answer:
+        self._complete(call, answer)
         took = perf_counter() - began - call.waited_seconds
         self.service.monitor.request(route, call.method, answer.status, took)
-        if self._log_requests:
+        if self._log_requests and logged:
             log.info(
                 "%s %s %d",
                 call.method,

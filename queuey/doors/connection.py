@@ -275,14 +275,14 @@ class Connection(asyncio.Protocol):
 
     def _turn_back(self, head: Head, rest: bytes) -> bool:
         """The server is full: refuse a call by what was made for all of them. Its own pages are served."""
-        answer = self._door.refuses(head)
-        transport = self._transport
-        if answer is None or transport is None:
+        door, transport = self._door, self._transport
+        if transport is None or not door.refusals.fits(head):
             return False
         self._refused = True
+        self._lasting = head.lasting and not door.stopping
         self._pass_over(head, rest)
         self._state = _SEND
-        transport.write(answer)
+        transport.write(door.refusals.answer(head, door.date, self._lasting))
         if self.flowing:
             self.delivered()
         else:
@@ -365,7 +365,7 @@ class Connection(asyncio.Protocol):
             raise AssertionError("an answer belongs to a call")
         if isinstance(operation, Answer):
             self._send(operation)
-        elif (full := door.desk.enter(call)) is not None:
+        elif (full := door.refusals.enter(call)) is not None:
             self._refused = True
             self._send(full)
         elif door.answers_here(operation, call):

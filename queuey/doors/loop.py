@@ -15,24 +15,19 @@ from email.utils import formatdate
 from functools import partial
 from typing import Any
 
-import orjson
-
-from queuey.api.calls import ARROW, JSON, NDJSON, Answer, Call
+from queuey.api.calls import ARROW, JSON, NDJSON, Call
 from queuey.api.drafts import LARGE_BYTES
 from queuey.api.live import is_live
 from queuey.api.refusals import RETRY_AFTER_SECONDS
 from queuey.api.routes import Operation
-from queuey.api.serve import ANY_ID, Desk
+from queuey.api.serve import Desk
 from queuey.doors.connection import Connection
-from queuey.doors.delivery import PIECE
-from queuey.doors.http import Head, answer_head
+from queuey.doors.refused import Refusals
 from queuey.doors.turns import Line, SharedThreads
 from queuey.promise import Errand, LoopInbox, give_way_to, run
 
 log = logging.getLogger(__name__)
 
-_TAKES_PLACE = ("/v1/", "/tokens/")
-"""Where paths begin that are not the server's own pages, which are served always."""
 _PAUSE_STEP_SECONDS = 0.1
 """Pauses that end within so long end together."""
 
@@ -46,32 +41,6 @@ REFUSED_UPLOADS_A_TURN = 1
 """Beside those: anybody can send a body that is refused, and it slows down no other."""
 SPARE_CONNECTIONS = 1000
 """Over the limit, to tell clients so; still more are closed without a word."""
-
-
-class RefusedAlike:
-    """An answer that is the same for many requests, but for its date and their ids."""
-
-    def __init__(self, answer: Answer) -> None:
-        head = answer_head(answer.status, "{date}", answer.headers, 0).decode("latin-1")
-        start, named = head.replace("content-length: 0\r\n", "", 1).split("{date}")
-        self._start = start
-        self._named = named.split(ANY_ID)
-        self._body = answer.body.decode().split(orjson.dumps(ANY_ID).decode())
-        self._length = sum(map(len, self._body)) + 2
-
-    @classmethod
-    def made_by(cls, desk: Desk) -> RefusedAlike | None:
-        answer = desk.refused_alike()
-        return None if answer is None else cls(answer)
-
-    def answer(self, date: str, request_id: str) -> bytes:
-        """Head and body.
-
-        :param date: that header, with its line end.
-        """
-        length = self._length + len(request_id)
-        named, body = request_id.join(self._named), f'"{request_id}"'.join(self._body)
-        return f"{self._start}content-length: {length}\r\n{date}{named}{body}".encode("latin-1")
 
 
 class LoopDoor:
@@ -104,9 +73,7 @@ class LoopDoor:
         """In the same way, those whose body nobody reads."""
         self._reads_uploads = False
         """:meth:`_read_uploads` will be called."""
-        self._alike = RefusedAlike.made_by(desk)
-        self._refused = 0
-        """Calls that were refused at once since the log last said so."""
+        self.refusals = Refusals(desk)
         self._looks_for_room = False
         self._times_pauses = False
         """A timer for :meth:`_end_pauses` runs. One is enough, however often pauses begin and end meanwhile."""
@@ -159,9 +126,7 @@ class LoopDoor:
     def tick(self) -> None:
         """A second has passed: give up on clients that take too long. One timer for all of them."""
         self._ticks += 1
-        if self._refused:
-            log.warning("refused %d calls: the server was full", self._refused)
-            self._refused = 0
+        self.refusals.tell()
         self.date = f"date: {formatdate(usegmt=True)}\r\n"
         for late in [one for one in self._connections if one.deadline <= self._ticks]:
             _tell(late, late.late)
@@ -187,19 +152,6 @@ class LoopDoor:
             self._empty.set()
 
     # When the server is full
-
-    def refuses(self, head: Head) -> bytes | None:
-        """The whole answer to a call that is refused at once; None if it has to be looked at first."""
-        if self._alike is None or not head.lasting or head.method == "HEAD" or not head.path.startswith(_TAKES_PLACE):
-            return None
-        headers = head.headers
-        if head.length is None or head.length > PIECE or "problem" in headers.get("accept", ""):
-            return None
-        if self.stopping or "expect" in headers:
-            return None  # the connection may end with the answer, which then has to say so
-        self._refused += 1
-        request_id = self.desk.refused_at_once(head.method, headers.get("x-request-id"))
-        return self._alike.answer(self.date, request_id)
 
     def pause(self, connection: Connection) -> None:
         """Read no more of a client that was refused a place, until there is one or the time of Retry-After is over.
