@@ -8,6 +8,7 @@ from collections.abc import Callable, Sequence
 from functools import lru_cache
 from itertools import count
 from operator import attrgetter
+from typing import Any
 
 from queuey.locks import new_lock
 
@@ -58,8 +59,8 @@ class Gate:
         self.most_calls = most_calls
         self.by_payer: dict[str, int] = {}
         """Bytes that each payer holds."""
-        self.lines: dict[Sequence[str], list[PatientTicket]] = {}
-        """Those that wait for room, by who pays for them; both in the order of their turns."""
+        self.lines: dict[str, dict[Sequence[str], list[PatientTicket]]] = {}
+        """Those that wait for room, by the application or all strangers, and in these by all that pay; all in the order of their turns."""
         self.turns = count(1)
         self.lock = new_lock()
         self._most_bytes = most_bytes
@@ -91,6 +92,13 @@ class Gate:
             if not left:
                 del self.by_payer[payer]
 
+    def patience(self, by: Sequence[str]) -> int:
+        """The most bytes that a call of these payers waits for: half of the smallest share.
+
+        So their other calls rarely keep it waiting for ever, and few users at once can lack room of their own.
+        """
+        return self._most_bytes // (2 * max(map(_part, by)))
+
     def serve(self) -> Sequence[PatientTicket]:
         """With the lock held: give room to those that wait: of one payer in the order they came, and payers take turns.
 
@@ -101,23 +109,41 @@ class Gate:
         if not self.lines:
             return ()
         served: list[PatientTicket] = []
-        full: set[str] = set()
         turns = deque(self.lines)
-        while turns and _WHOLE not in full:
-            by = turns.popleft()
-            if not full.isdisjoint(by):
-                continue
-            line = self.lines[by]
-            lacking = line[0].take()
-            if lacking is not None:
-                full.add(lacking)
-                continue
-            served.append(line.pop(0))
-            del self.lines[by]
-            if line:
-                self.lines[by] = line
-                turns.append(by)
+        while turns:
+            payer = turns.popleft()
+            found = self._serve_one(payer)
+            if found == _WHOLE:
+                break
+            if isinstance(found, PatientTicket):
+                served.append(found)
+                if payer in self.lines:
+                    turns.append(payer)
         return served
+
+    def _serve_one(self, payer: str) -> PatientTicket | str | None:
+        """The next ticket of an application, or of the strangers, if there is room for one; else what has none.
+
+        A user whose own share is full is passed over. They are few, for each holds half of its share.
+        """
+        lines = self.lines[payer]
+        for by, line in lines.items():
+            lacking = line[0].take()
+            if lacking in (_WHOLE, payer):
+                return lacking
+            if lacking is None:
+                ticket = line.pop(0)
+                _to_the_end(lines, by)
+                _to_the_end(self.lines, payer)
+                return ticket
+        return None
+
+
+def _to_the_end(turns: dict[Any, Any], key: Any) -> None:
+    """Its turn was now: it comes last, or goes if nothing is left of it."""
+    left = turns.pop(key)
+    if left:
+        turns[key] = left
 
 
 class Ticket:
@@ -215,6 +241,7 @@ class PatientTicket(Ticket):
     def wait_for(self, size: int) -> bool:
         """Take room for the next piece, after those that wait for the same payer's.
 
+        :param size: of which at most :meth:`Gate.patience` is waited for; what is made is counted as it is.
         :returns: whether there is room; if not, its turn comes, however often this is called.
         """
         if not (self._wanted or self.room):  # in this order: another thread may be giving it its room
@@ -226,7 +253,7 @@ class PatientTicket(Ticket):
 
         :returns: whether there is room; if not, it gives back what it has, and waits for all of it with the turn that it had.
         """
-        missing = max(size - self.room, 0)
+        missing = max(min(size, self._gate.patience(self._by)) - self.room, 0)
         if self.hold(missing, self._by):
             self.room += missing
             self.turn = 0
@@ -238,9 +265,10 @@ class PatientTicket(Ticket):
     def _stand_in_line(self, size: int) -> None:
         gate = self._gate
         with gate.lock:
-            self._wanted = size
+            self._wanted = min(size, gate.patience(self._by))
             self.turn = self.turn or next(gate.turns)
-            insort(gate.lines.setdefault(self._by, []), self, key=attrgetter("turn"))
+            lines = gate.lines.setdefault(self._by[-1], {})
+            insort(lines.setdefault(self._by, []), self, key=attrgetter("turn"))
             served = gate.serve()
         for ticket in served:
             ticket.told()
@@ -284,10 +312,13 @@ class PatientTicket(Ticket):
         with gate.lock:
             if self._wanted:
                 self._wanted = 0
-                line = gate.lines[self._by]
+                lines = gate.lines[self._by[-1]]
+                line = lines[self._by]
                 del line[bisect_left(line, self.turn, key=attrgetter("turn"))]
                 if not line:
-                    del gate.lines[self._by]
+                    del lines[self._by]
+                if not lines:
+                    del gate.lines[self._by[-1]]
                 served = gate.serve()  # those behind it may need less
         for ticket in served:
             ticket.told()
