@@ -35,7 +35,6 @@ NEVER = float("inf")
 EARLY_BYTES = 2 << 10
 """Of what a client sends before its turn, so much is free; more counts, against whose call it follows if there is one."""
 
-
 _HEAD, _TURN, _ASK, _BODY, _WORK, _SEND, _SKIP, _PAUSE, _OVER = State
 
 
@@ -66,9 +65,9 @@ class Connection(asyncio.Protocol):
         "_state",
         "_stripped",
         "_transport",
-        "_unread",
         "deadline",
         "flowing",
+        "unread",
     )
 
     def __init__(self, door: LoopDoor) -> None:
@@ -92,7 +91,7 @@ class Connection(asyncio.Protocol):
         """The client may send another request after this one."""
         self._framed = False
         """The client knows chunks."""
-        self._unread: float = 0
+        self.unread: float = 0
         """Bytes of a body that nobody reads, still to come; endless where nobody knows."""
         self._call: Call | None = None
         self._operation: Operation | None = None
@@ -263,9 +262,9 @@ class Connection(asyncio.Protocol):
     def _pass_over(self, head: Head, rest: bytes) -> None:
         """Nobody reads this request's body."""
         if head.length is None:
-            self._unread, self._lasting = NEVER, False  # nobody can tell where it ends
+            self.unread, self._lasting = NEVER, False  # nobody can tell where it ends
             return
-        self._unread = max(head.length - len(rest), 0)
+        self.unread = max(head.length - len(rest), 0)
         if len(rest) > head.length:
             self._put_by(rest[head.length :])
         if head.length > PIECE:
@@ -297,7 +296,8 @@ class Connection(asyncio.Protocol):
             self._wait_for_body(operation, rest, expected=_expects(head))
             return
         if rest and not self._keep(rest):
-            raise Throttled
+            self._break_off(self._door.desk.turn_away(Throttled()), call.length - len(rest))
+            return
 
         def asked(refused: Answer | None) -> None:
             self._errand = None
@@ -335,7 +335,7 @@ class Connection(asyncio.Protocol):
             data = data[:missing]
         refused = self._door.desk.receive(call, len(data))
         if refused is not None:
-            self._break_off(refused)
+            self._break_off(refused, missing - len(data))
             return
         body.write(data)
         if len(data) == missing:
@@ -348,11 +348,11 @@ class Connection(asyncio.Protocol):
         if self._call is not None and self._body is not None:
             self._break_off(self._door.desk.cut_short(self._call, self._body.tell()))
 
-    def _break_off(self, answer: Answer) -> None:
-        """Refuse what is no request, or not all of one: nor is what follows."""
+    def _break_off(self, answer: Answer, unread: float = NEVER) -> None:
+        """Refuse what is no request, or not all of one: nor is what follows, after ``unread`` bytes."""
         self._operation = self._body = None
         self._lasting = False
-        self._unread = NEVER
+        self.unread = unread
         self._send(answer)
 
     # Its answer
@@ -464,7 +464,7 @@ class Connection(asyncio.Protocol):
         self._leave()
         if not self._lasting or self._door.stopping:
             self._end()
-        elif self._unread:
+        elif self.unread:
             self._state = _SKIP
             self.expects_client()
             self._skip(self._take_up())
@@ -472,12 +472,12 @@ class Connection(asyncio.Protocol):
             self._next()
 
     def _skip(self, data: bytes) -> None:
-        if len(data) < self._unread:
-            self._unread -= len(data)
+        if len(data) < self.unread:
+            self.unread -= len(data)
             self._read_on()
         else:
-            self._put_by(data[int(self._unread) :])
-            self._unread = 0
+            self._put_by(data[int(self.unread) :])
+            self.unread = 0
             self._next()
 
     def _next(self) -> None:
@@ -522,7 +522,7 @@ class Connection(asyncio.Protocol):
         self.expects_client()
         if self._transport is None:
             return
-        if (self._take_up() or self._unread) and not self._ended:
+        if (self._take_up() or self.unread) and not self._ended:
             self._transport.write_eof()
             self._read_on()
         else:
@@ -530,8 +530,8 @@ class Connection(asyncio.Protocol):
 
     def _drop(self, data: bytes) -> None:
         """A client that has to be left to send all that it announced, and a little more, takes the answer for sure."""
-        self._unread -= len(data)
-        if self._unread < -PIECE:
+        self.unread -= len(data)
+        if self.unread < -PIECE:
             self.abort()
 
     def _stop_reading(self) -> None:

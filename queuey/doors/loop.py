@@ -36,7 +36,7 @@ LAST_REQUESTS_SECONDS = 0.1
 HURRIED_SECONDS = 0.0005
 """How long the loop waits for a thread at work, at each event on a socket, while large batches are under way. Else it is ten times that."""
 UPLOADS_A_TURN = 4
-"""Of each a piece of at most 256 KiB is read. A turn may take 20 to 40 ms while threads are at work, and uploads have a deadline."""
+"""Of each a piece of at most 256 KiB is read. A turn may take 20 to 40 ms while threads are at work."""
 REFUSED_UPLOADS_A_TURN = 1
 """Beside those: anybody can send a body that is refused, and it slows down no other."""
 SPARE_CONNECTIONS = 1000
@@ -51,7 +51,7 @@ class LoopDoor:
         self.desk = desk
         self.gate = desk.service.gate
         self.patience: int = settings.client_timeout_seconds
-        """Seconds that a client may take for a body, or for the next piece of an answer."""
+        """Seconds that a client may take for a body, besides its waits for its turns, or for the next piece of an answer."""
         self.rest_seconds: int = settings.idle_timeout_seconds
         self.stopping = False
         self.date = ""
@@ -73,6 +73,7 @@ class LoopDoor:
         """In the same way, those whose body nobody reads."""
         self._reads_uploads = False
         """:meth:`_read_uploads` will be called."""
+        self._longest_body: int = settings.limits_max_request_bytes
         self.refusals = Refusals(desk)
         self._looks_for_room = False
         self._times_pauses = False
@@ -128,8 +129,18 @@ class LoopDoor:
         self._ticks += 1
         self.refusals.tell()
         self.date = f"date: {formatdate(usegmt=True)}\r\n"
+        self._excuse_waits()
         for late in [one for one in self._connections if one.deadline <= self._ticks]:
             _tell(late, late.late)
+
+    def _excuse_waits(self) -> None:
+        """The second was not the client's where it waited for its turn.
+
+        It was where more is still to come than any request may have: else a body without an end would have no deadline.
+        """
+        for waiting in (*self._uploads, *self._refused_uploads):
+            if waiting.unread <= self._longest_body:
+                waiting.deadline += 1
 
     def after(self, seconds: int) -> int:
         """A deadline that is so far away, and less than a second more."""

@@ -11,9 +11,9 @@ import pytest
 from queuey.doors.connection import Connection
 from queuey.doors.delivery import PIECE
 from queuey.doors.loop import REFUSED_UPLOADS_A_TURN, UPLOADS_A_TURN, LoopDoor
-from queuey.service.gate import Ticket
+from queuey.service.gate import STRANGERS, Ticket
 from tests.functional.raw import replies
-from tests.unit.test_connection import PATH, WHOLE, House, Wire, answered, at_home, request
+from tests.unit.test_connection import MIB, PATH, WHOLE, House, Wire, answered, at_home, request
 
 STRANGER = b"POST /v1/demo/q HTTP/1.1\r\nHost: q\r\nContent-Length: %d\r\n\r\n"
 
@@ -154,5 +154,94 @@ def test_a_client_that_sends_more_than_it_announced_is_not_read_on() -> None:
         wire.connection.data_received(b"x" * PIECE)
         assert wire.is_over()
         assert [reply.status for reply in replies(wire.received)] == [403]
+
+    at_home(test)
+
+
+# Bodies in a crowd
+
+TURNS_A_SECOND = 30
+"""Of a server that is busy."""
+STRANGERS_BATCH = STRANGER.replace(b"Host: q", b"Host: q\r\nContent-Type: application/json")
+BATCH = request(b"POST", PATH, b"Content-Type: application/json", b"Content-Length: %d")
+MESSAGE = request(b"POST", PATH, b"Content-Type: text/plain", b"Content-Length: %d")
+
+
+async def send_all(house: House, wires: list[Wire], size: int) -> None:
+    """All send so many bytes, as fast as the server reads them, until they are cut off."""
+    house.door._timer.cancel()
+    left, turn = dict.fromkeys(wires, size), 0
+    while left:
+        for wire in [one for one in left if one.reading and not one.is_over()]:
+            piece = min(PIECE, left[wire])
+            left[wire] -= piece
+            wire.connection.data_received(b"x" * piece)
+        left = {wire: more for wire, more in left.items() if more and not wire.is_over()}
+        turn += 1
+        if turn % TURNS_A_SECOND == 0:
+            house.door.tick()
+        await asyncio.sleep(0)
+
+
+@pytest.mark.parametrize(
+    ("head", "size", "status"),
+    [
+        (BATCH, 8 * MIB, 429),
+        (STRANGERS_BATCH, 8 * MIB, 429),
+        (STRANGERS_BATCH, 8 * MIB, 403),
+        (BATCH, 9 * MIB, 413),
+        (MESSAGE, MIB, 201),
+    ],
+    ids=["no room", "no room to ask", "not allowed", "too large", "wanted"],
+)
+def test_clients_that_wait_for_their_turn_are_not_late(head: bytes, size: int, status: int) -> None:
+    """Those at the end of the line were reset after 15 s, which can overtake the answer, or were told that they had been too slow."""
+
+    async def test(house: House) -> None:
+        if status == 429:
+            assert Ticket(house.door.gate).hold(500 * MIB, (STRANGERS,))
+        wires = [house.wire() for _ in range(200 if status == 201 else 20)]
+        for wire in wires:
+            wire.connection.data_received(head % size + b"x" * PIECE)
+        await send_all(house, wires, size - PIECE)
+        assert [await answered(wire) for wire in wires] == [[status]] * len(wires)
+        assert not any(wire.is_over() for wire in wires)
+
+    at_home(test, limits_max_in_flight_mb=500)
+
+
+@pytest.mark.parametrize(
+    ("sent", "said"),
+    [(b"no request\r\n\r\n", 400), (STRANGER % 10**15, 413)],
+    ids=["nobody knows its length", "endless"],
+)
+def test_a_body_beyond_all_bounds_has_its_time_whether_it_waits_or_not(sent: bytes, said: int) -> None:
+    """Else a stranger could keep its connection for ever."""
+
+    async def test(house: House) -> None:
+        wires = [house.wire() for _ in range(20)]
+        for wire in wires:
+            wire.connection.data_received(sent)
+            assert await answered(wire) == [said]
+        await send_all(house, wires, 10**15)
+        assert all(wire.is_over() for wire in wires)
+
+    at_home(test)
+
+
+def test_a_client_that_pauses_gains_nothing_by_its_turns() -> None:
+    async def test(house: House) -> None:
+        house.door._timer.cancel()
+        wire = house.wire()
+        wire.connection.data_received(STRANGERS_BATCH % (8 * MIB))
+        assert await answered(wire) == [403]
+        for _ in range(15):
+            house.door.tick()
+            wire.connection.data_received(b"x" * PIECE)
+            await asyncio.sleep(0)
+            assert wire.reading
+        assert not wire.is_over()
+        house.door.tick()
+        assert wire.is_over()
 
     at_home(test)
