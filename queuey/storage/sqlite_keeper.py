@@ -57,6 +57,8 @@ class Keeper:
         self._log_bytes = 0
         self._step = min(CHECKPOINT_BYTES, log_bytes_cap)
         self._due = self._step
+        self._again = 0.0
+        """From this moment on the log may be copied without having grown by a step."""
         self._noted, self._looked = 0, 0.0
         self._wake = threading.Event()
         self._stopping = False
@@ -175,20 +177,26 @@ class Keeper:
     def _checkpoint(self, connection: apsw.Connection) -> None:
         """Copy the log into the file; the committer copies the rest and starts the log over, with a new mark in the file.
 
-        Past the cap the committer waits for readers too, so that the log cannot grow for ever. When the
-        disk is short, the log's own room is given back.
+        That is done after each step that the log has grown by. Past the cap the committer waits for readers too, so that
+        the log cannot grow for ever. In between, a mark that is due is tried again, and on a disk that is short the log's own
+        room is given back: once in a turn's time, since the committer may wait in vain.
         """
-        short = self._store.is_short_of_room()
-        if self._log_bytes < self._due and not short and not self._mark.is_due:
+        short, now = self._store.is_short_of_room(), time.monotonic()
+        has_grown = self._log_bytes >= self._due
+        if not has_grown and (now < self._again or not (short or self._mark.is_due)):
             return
+        self._again = now + TURN_SECONDS
         self._mark.announce()
         self._copy(connection)
         finish = apsw.SQLITE_CHECKPOINT_PASSIVE
-        if short or self._log_bytes > self._cap:
-            finish = apsw.SQLITE_CHECKPOINT_TRUNCATE if short else apsw.SQLITE_CHECKPOINT_RESTART
+        if short:
+            finish = apsw.SQLITE_CHECKPOINT_TRUNCATE
+        elif has_grown and self._log_bytes > self._cap:
+            finish = apsw.SQLITE_CHECKPOINT_RESTART
         self._store.finish_checkpoint(finish, self._mark).wait()
         self._mark.confirm()
-        self._due = self._log_bytes + self._step
+        if has_grown:
+            self._due = self._log_bytes + self._step
 
     def _copy(self, connection: apsw.Connection) -> None:
         """Copy the log, and what came meanwhile, until that is little: for what is left the committer keeps all who append waiting."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import cast
+from typing import Any, cast
 
 import apsw
 import pytest
@@ -30,6 +30,7 @@ from queuey.storage.contract.offsets import Group
 from queuey.storage.sqlite import SqliteStore
 from queuey.storage.sqlite_statements import SQL
 from tests.contract.sqlite_beside import beside
+from tests.functional.servers import eventually
 
 Reopen = Callable[[], SqliteStore]
 
@@ -89,6 +90,62 @@ def test_the_log_is_copied_until_little_is_left_for_the_committer(
         store._keeper._copy(cast("apsw.Connection", busy))
 
     assert busy.passes == passes
+    store.close()
+
+
+class _Counting:
+    """A connection that notes the modes of its checkpoints."""
+
+    def __init__(self, connection: apsw.Connection) -> None:
+        self._connection = connection
+        self.modes: list[int] = []
+
+    def wal_checkpoint(self, mode: int) -> tuple[int, int]:
+        self.modes.append(mode)
+        return self._connection.wal_checkpoint(mode=mode)
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._connection, name)
+
+
+@pytest.mark.parametrize(("turn", "short"), [(3600.0, False), (3600.0, True), (0.0, False)])
+def test_the_committer_waits_for_readers_of_an_old_snapshot_once_in_a_step_of_the_log(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, turn: float, short: bool
+) -> None:
+    """However many turns tidying takes. In between it copies once in a turn's time, and waits for nobody unless the disk is short."""
+    monkeypatch.setattr(sqlite_keeper, "TURN_SECONDS", turn)
+    clock = ManualClock()
+    store = SqliteStore(tmp_path / "queuey.db", clock, IdGenerator(clock), wal_mb=1)
+    log, keeper, counting = Log(store, clock), store._keeper, _Counting(store._writer)
+    turns: list[bool] = []
+
+    def tidy() -> bool:
+        turns.append(True)
+        return True
+
+    def until_more_turns() -> None:
+        enough = len(turns) + 20
+        eventually(lambda: len(turns) >= enough)
+
+    assert keeper is not None
+    monkeypatch.setattr(keeper, "_cap", 700_000)
+    monkeypatch.setattr(store, "_writer", counting)
+    log.add(b"first")
+
+    with store._reader().snapshot():
+        list(store._reader().beside(SQL["dropped_all"], ()))  # as long as this is read, the log cannot start over
+        monkeypatch.setattr(store, "is_short_of_room", lambda: short)
+        monkeypatch.setattr(store, "tidy_some", tidy)
+        for _ in range(3):
+            step_ends = keeper._due
+            while keeper._log_bytes < step_ends:
+                log.add(bytes(60_000))
+            until_more_turns()
+        modes = list(counting.modes)
+
+    waiting = [mode for mode in modes if mode != apsw.SQLITE_CHECKPOINT_PASSIVE]
+    assert waiting == [apsw.SQLITE_CHECKPOINT_TRUNCATE if short else apsw.SQLITE_CHECKPOINT_RESTART] * 3
+    assert (len(modes) > len(waiting)) == (turn == 0)
     store.close()
 
 
