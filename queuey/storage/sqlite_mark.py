@@ -44,6 +44,8 @@ _FORMER = 4
 """Marks that are remembered of starts whose own never came from the log into the file."""
 _LOG_HEADER_BYTES = 32
 """A log that is no longer has nothing in it."""
+_LOOKS = 8
+"""Most at a file while the marks noted change: a server changes them some times a second at most."""
 
 
 def new_mark() -> int:
@@ -57,14 +59,34 @@ def refuse_foreign_log(path: Path) -> None:
     """
     refuse_log_elsewhere(path)
     log, _ = beside(path)
-    if not log.exists() or log.stat().st_size <= _LOG_HEADER_BYTES:
-        return
-    noted = _noted(path.with_name(f"{path.name}.lock"))
-    if noted and _mark_of(path) not in noted:
+    if _has_content(log) and _has_other_mark(path):
         raise ConfigurationError(
             f"{log} is the write-ahead log of another file than {path}: opening them together would damage both. If the file is a "
             f"backup, move it elsewhere and run 'queuey restore FILE'; else put back the file that the log belongs to"
         )
+
+
+def _has_content(log: Path) -> bool:
+    try:
+        return log.stat().st_size > _LOG_HEADER_BYTES
+    except OSError:
+        return False
+
+
+def _has_other_mark(path: Path) -> bool:
+    """Whether the file has none of the marks noted, as long as these stay the same.
+
+    A server that runs meanwhile notes others. It looked itself before it started.
+    """
+    lock_file = path.with_name(f"{path.name}.lock")
+    noted = _noted(lock_file)
+    for _ in range(_LOOKS):
+        before, mark, noted = noted, _mark_of(path), _noted(lock_file)
+        if not before or mark in (*before, *noted):
+            return False
+        if before == noted:
+            return True
+    return False
 
 
 def refuse_log_elsewhere(path: Path) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import shutil
 import subprocess
 import sys
@@ -15,7 +16,7 @@ import pytest
 from queuey.clock import ManualClock
 from queuey.errors import ConfigurationError, StoreInUse
 from queuey.ids import IdGenerator
-from queuey.storage import sqlite_mark
+from queuey.storage import sqlite_guard, sqlite_mark
 from queuey.storage.contract.common import Log
 from queuey.storage.sqlite import SqliteStore
 from queuey.storage.sqlite_backup import backup
@@ -181,6 +182,63 @@ def test_a_store_that_is_killed_at_any_step_to_a_new_mark_is_not_refused(
     assert len(steps) >= 10
     for step in steps:
         assert bodies(step, log, clock) == [b"old", b"new"]
+
+
+@pytest.mark.parametrize("changes", [1, 5, 1000])
+def test_a_command_is_not_refused_while_the_server_beside_it_changes_the_mark(
+    left: tuple[Path, Log], clock: ManualClock, monkeypatch: pytest.MonkeyPatch, changes: int
+) -> None:
+    """Before and after each look of the command at the file: once, a few times, or without end."""
+    path, log = left
+    lock, connection = FolderLock(path), apsw.Connection(str(path))
+    mark = sqlite_mark.give_mark(connection, lock)
+    given = {*noted(path)}
+
+    def change() -> None:
+        if len(given) <= changes:
+            connection.execute("create table if not exists written_since (number)")
+            mark.announce()
+            mark.write_last(connection, apsw.SQLITE_CHECKPOINT_PASSIVE)
+            mark.confirm()
+            assert len(noted(path)) == 1
+            given.update(noted(path))
+
+    def between(file: Path) -> int:
+        change()
+        found = read(file)
+        change()
+        return found
+
+    read = sqlite_mark._mark_of
+    monkeypatch.setattr(sqlite_mark, "_mark_of", between)
+    sqlite_mark.refuse_foreign_log(path)
+    monkeypatch.undo()
+
+    assert len(given) > 1
+    connection.close()
+    lock.close()
+    assert bodies(path, log, clock) == [b"old", b"new"]
+
+
+def test_a_command_is_not_refused_when_the_server_beside_it_ends_meanwhile(
+    left: tuple[Path, Log], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """And removes its log after the command saw it."""
+    path, _ = left
+    log, _ = sqlite_guard.beside(path)
+
+    def last(file: Any, **how: Any) -> os.stat_result:
+        found = stat(file, **how)
+        if file == log:
+            log.unlink()
+        return found
+
+    stat = os.stat
+    monkeypatch.setattr(os, "stat", last)
+
+    sqlite_mark.refuse_foreign_log(path)
+
+    assert not log.exists()
 
 
 def test_a_store_that_is_killed_while_its_log_starts_over_keeps_all(tmp_path: Path, clock: ManualClock) -> None:
