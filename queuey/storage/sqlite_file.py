@@ -370,7 +370,10 @@ class SqliteFile(ABC):
             self._writer.set_busy_timeout(_BUSY_MS)
 
     def copied(self, error: apsw.Error | None = None) -> None:
-        """The keeper copied the log into the file, or could not."""
+        """The whole log is in the file, or could not be copied.
+
+        A part that was copied says nothing: SQLite syncs the file once the last page of the log is in it.
+        """
         if error is None:
             self._guard.copy_succeeded()
         else:
@@ -386,7 +389,8 @@ class SqliteFile(ABC):
         def copy() -> None:
             try:
                 with self._impatience():
-                    mark.write_last(self._writer, mode, may_write=self._guard.refusal is None)
+                    if mark.write_last(self._writer, mode, may_write=self._guard.refusal is None):
+                        self.copied()
                 if mode == apsw.SQLITE_CHECKPOINT_TRUNCATE:
                     self._note_log(0)
             except apsw.BusyError:

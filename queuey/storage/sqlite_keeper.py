@@ -208,7 +208,6 @@ class Keeper:
             except (apsw.IOError, apsw.FullError) as error:
                 self._store.copied(error)
                 raise
-            self._store.copied()
             is_little = self._log_bytes - before < _LITTLE_BYTES
             if is_little or self._log_bytes > self._cap or self._stopping or time.monotonic() >= ends:
                 return

@@ -124,18 +124,21 @@ class Mark:
             _note(self._lock.file, *former, mark)
             self._next = mark
 
-    def write_last(self, connection: apsw.Connection, mode: int, *, may_write: bool = True) -> None:
+    def write_last(self, connection: apsw.Connection, mode: int, *, may_write: bool = True) -> bool:
         """Copy the whole log into the file, and then the mark by itself. The mark is left out while somebody reads an old snapshot.
 
         :param connection: the one that writes, outside of any transaction.
         :param mode: of the checkpoint.
         :param may_write: else the log is copied, and no mark written.
+        :returns: whether the whole log is in the file, and on disk.
         :raises apsw.Error: what is left out can be done later.
         """
         logged, copied = connection.wal_checkpoint(mode=mode)
-        if self._next and may_write and logged == copied:
+        is_whole = logged == copied
+        if self._next and may_write and is_whole:
             connection.execute(f"pragma application_id = {self._next}")
             connection.wal_checkpoint(mode=mode)
+        return is_whole
 
     def confirm(self) -> None:
         """Forget the former marks once the new one is on disk in the file."""

@@ -93,6 +93,27 @@ def test_the_log_is_copied_until_little_is_left_for_the_committer(
     store.close()
 
 
+def test_a_part_of_the_log_that_was_copied_ends_no_trouble(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """SQLite syncs the file when the whole log is in it. So beside appends a file that cannot be synced takes one part after another."""
+    monkeypatch.setattr(sqlite_keeper, "TURN_SECONDS", 3600.0)
+    clock = ManualClock()
+    store = SqliteStore(tmp_path / "queuey.db", clock, IdGenerator(clock))
+    log = Log(store, clock)
+    busy = _Busy(store._connect(read_only=False), lambda: log.add(b"meanwhile"), 1)
+    assert store._keeper is not None
+    log.add(b"first")
+    for _ in range(3):
+        store.copied(apsw.IOError("cannot be synced"))
+
+    store._keeper._copy(cast("apsw.Connection", busy))
+    after_a_part = store.problems()
+    store.finish_checkpoint(apsw.SQLITE_CHECKPOINT_PASSIVE, store._keeper._mark).wait()
+
+    assert [problem for problem in after_a_part if "cannot be synced" in problem]
+    assert store.problems() == []
+    store.close()
+
+
 class _Counting:
     """A connection that notes the modes of its checkpoints."""
 
