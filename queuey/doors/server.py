@@ -28,7 +28,7 @@ from queuey.settings import Settings
 log = logging.getLogger(__name__)
 
 LARGE_BLOCK_BYTES = 4 << 20
-_M_MMAP_THRESHOLD = -3
+_M_TRIM_THRESHOLD, _M_MMAP_THRESHOLD = -1, -3
 """Of glibc's ``malloc.h``."""
 
 GC_THRESHOLDS = (50_000, 20, 50)
@@ -86,10 +86,14 @@ def _give_back_large_blocks() -> None:
     """Let glibc give blocks of :data:`LARGE_BLOCK_BYTES` back to the system when they are freed.
 
     By default it keeps up to 32 MiB of them in each thread's heap, between smaller ones: after the largest uploads 190 MiB
-    stayed (``pytest tests/faults/test_worst.py``). Other C libraries have no such setting.
+    stayed (``pytest tests/faults/test_worst.py``). With that set, glibc no longer raises what it keeps free at the end of a
+    heap above 128 KiB: chunks of streams then cost page faults, a sixth of their rate (``python -m tests.bench against``).
+    So that is set too. Other C libraries have no such settings.
     """
     with contextlib.suppress(AttributeError):
-        ctypes.CDLL(None).mallopt(_M_MMAP_THRESHOLD, LARGE_BLOCK_BYTES)
+        libc = ctypes.CDLL(None)
+        libc.mallopt(_M_MMAP_THRESHOLD, LARGE_BLOCK_BYTES)
+        libc.mallopt(_M_TRIM_THRESHOLD, 2 * LARGE_BLOCK_BYTES)
 
 
 def without_tls(host: str) -> tuple[str, ...]:
