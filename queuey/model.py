@@ -372,6 +372,13 @@ class Drafts(Sequence[Draft]):
         return self.partitions, self.bodies, self.ttls, self.content_types, self.keys, self.dues, self.onces
 
 
+def bytes_of(drafts: Sequence[Draft]) -> int:
+    """Bytes of the bodies of drafts, however they are kept."""
+    if len(drafts) == 1:
+        return len(drafts[0].body)
+    return drafts.size if isinstance(drafts, Drafts) else sum([len(draft.body) for draft in drafts])
+
+
 class AppendRequest(NamedTuple):
     """Messages of one request, stored whole or not at all in an embedded store (G2)."""
 
@@ -443,7 +450,7 @@ class Page(NamedTuple):
     @property
     def size(self) -> int:
         """Bytes of the bodies."""
-        return Columns.of(self.messages).size
+        return Columns.of(self.messages).size if self.messages else 0
 
 
 class Survey(NamedTuple):

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from queuey.api.calls import Call
+from queuey.api.calls import Call, Target
 from queuey.api.params import is_queue_name
 from queuey.errors import Forbidden, QueueNotFound
 from queuey.model import Queue
@@ -43,15 +43,15 @@ def at_hand(service: Service, call: Call) -> Identity:
     return service.recent.get(header) or service.identifier.recall(header)
 
 
-def is_known_to_be_allowed(service: Service, call: Call, permission: Permission) -> bool:
-    """Whether what is at hand says that this call is allowed, so that nobody need be asked."""
+def target_at_hand(service: Service, call: Call, permission: Permission) -> Target | None:
+    """What a call is about, if what is at hand says that it is allowed, so that nobody need be asked; else None."""
     application, name = call.application, call.queue
     identity = service.recent.get(call.headers.get("authorization", ""))
     queue = service.queues.cached(application, name)
     if identity is None or service.keys.stale or not service.keys.knows(application) or (name and queue is None):
-        return False
+        return None
     call.identity = identity
-    return permits(permission, identity, application, name, queue)
+    return Target(application, queue) if permits(permission, identity, application, name, queue) else None
 
 
 async def allowed(

@@ -114,6 +114,10 @@ class Call:
         self._media_type: str | None = None
         self._accepted: Mapping[str, float] | None = None
 
+    def enters(self) -> bool:
+        """Take a place, now that its body is here; whether there is one. The server's own pages take none."""
+        return self.ticket is None or self.ticket.enter()
+
     @property
     def media_type(self) -> str:
         """The body's media type, in lower case and without parameters; empty if it is not named."""

@@ -14,7 +14,7 @@ import base64
 import sys
 from array import array
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from itertools import chain
+from itertools import accumulate, chain, pairwise
 from operator import add
 from typing import Any, NamedTuple
 
@@ -78,7 +78,8 @@ def timestamps(ticks: Sequence[int]) -> list[str]:
     if (last - EPOCH_TICKS) // TICKS_PER_SECOND == second:  # often so, and then no loop over texts
         before = EPOCH_TICKS + (second - 1) * TICKS_PER_SECOND  # each number has a 1 before its seven digits
         whole = f"{second}."
-        return (whole + str([tick - before for tick in ticks])[2:-1].replace(", 1", " " + whole)).split(" ")
+        numbers = orjson.dumps([tick - before for tick in ticks]).decode()
+        return (whole + numbers[2:-1].replace(",1", " " + whole)).split(" ")
     return [f"{since[:-7]}.{since[-7:]}" for since in [str(tick - EPOCH_TICKS) for tick in ticks]]
 
 
@@ -146,6 +147,48 @@ def json_page(shown: Sequence[dict[str, Any]]) -> bytes:
     return orjson.dumps({"status": "ok", "messages": shown})
 
 
+def plain_page(messages: Sequence[Message], partition: int) -> bytes | None:
+    """The same answer as :func:`json_page` of :func:`entries`, for messages that have no member beside v1's four.
+
+    Most pages are of such messages. Joined from their columns a page takes half the time that a dictionary a message does.
+
+    :returns: None if a message has another member, or a body that JSON has to escape.
+
+    >>> from queuey.ids import MessageId
+    >>> page = [Message(*MessageId.parse("1f9f6640e56711f189bf02fc00000001"), 0, None, None, b"two chairs")] * 2
+    >>> plain_page(page, 1) == json_page(entries(page, 1))
+    True
+    """
+    columns = Columns.of(messages)
+    count = len(columns)
+    if columns.content_types.count(None) + columns.keys.count(None) < 2 * count:
+        return None
+    texts = _unescaped(columns.bodies)
+    if texts is None:
+        return None
+    parts = [f'","partition":{partition},"body":"'] * (6 * count)  # which stays in each fifth place
+    parts[0::6] = ['"},{"message_id":"'] * count
+    parts[1::6] = id_texts(columns.ticks, columns.tails)
+    parts[2::6] = ['","timestamp":"'] * count
+    parts[3::6] = timestamps(columns.ticks)
+    parts[5::6] = texts
+    parts[0] = '{"status":"ok","messages":[{"message_id":"'
+    parts.append('"}]}')
+    return "".join(parts).encode()
+
+
+def _unescaped(bodies: Sequence[bytes]) -> Sequence[str] | None:
+    """Bodies that stand in JSON as they are; None if one does not, or is not ASCII."""
+    whole = bytes(bodies.whole()) if isinstance(bodies, Bodies) else b"".join(bodies)
+    if b'"' in whole or not whole.isascii():
+        return None
+    text = whole.decode("ascii")
+    if len(orjson.dumps(text)) > len(text) + 2:
+        return None
+    ends = bodies.places() if isinstance(bodies, Bodies) else accumulate(map(len, bodies), initial=0)
+    return [text[begin:end] for begin, end in pairwise(ends)]
+
+
 LINES_BYTES = 3 << 19
 """Of one piece of a stream of lines: more than a page takes whose bodies are not escaped."""
 _TEXT_AT_ONCE = 128 << 10
@@ -196,6 +239,10 @@ class NdjsonForm:
 
 def append_answer(placed: Sequence[Placed]) -> bytes:
     """v1's answer to an append, where an id is called ``key``."""
+    if len(placed) == 1:
+        ((message_id, partition),) = placed
+        key, timestamp = message_id.hex, message_id.timestamp
+        return f'{{"status":"ok","messages":[{{"key":"{key}","timestamp":"{timestamp}","partition":{partition}}}]}}'.encode()
     shown: Iterable[tuple[str, str, int]]
     if len(placed) < _MANY:
         shown = [(message_id.hex, message_id.timestamp, partition) for message_id, partition in placed]

@@ -29,7 +29,7 @@ from queuey.api.live import is_live, read_live
 from queuey.api.params import Problems, boolean, latest_due, message_ids
 from queuey.api.reading import known_to_cursor, read
 from queuey.errors import InvalidMessageId, InvalidParameter, MessageNotFound, MessageTooLarge
-from queuey.model import AppendRequest, Draft, Drafts, Message, Page, Placed, Queue
+from queuey.model import AppendRequest, Draft, Message, Page, Placed, Queue, bytes_of
 from queuey.service import Service
 from queuey.service.log import PartitionPage, ReadAnswer
 from queuey.settings import Settings
@@ -82,8 +82,7 @@ async def _store(
     if appended.repeated:
         headers.append(("idempotency-replayed", "true"))
     else:
-        size = drafts.size if isinstance(drafts, Drafts) else sum([len(draft.body) for draft in drafts])
-        service.monitor.appended(queue.application, len(drafts), size)
+        service.monitor.appended(queue.application, len(drafts), bytes_of(drafts))
     return appended.placed, headers
 
 

@@ -63,6 +63,9 @@ class ReadParams(NamedTuple):
         query = call.query
         if not query and partitions == "1":
             return _PLAIN
+        if with_cursor and len(query) == 1 and (cursor := query.get("cursor")):  # what a reader asks that reads on
+            spans, every = _behind(queue, cursor, Span(), newest_first=False)
+            return cls(spans, None, False, None, False, every)
         problems, get = Problems(), query.get
         newest_first = (
             problems.take("order", one_of("ascending", "descending"), get("order"), "ascending") == "descending"
@@ -85,8 +88,7 @@ class ReadParams(NamedTuple):
         every = named == "all"
         spans = [(number, span) for number in numbers]
         if cursor is not None:
-            places, every = parse_cursor(queue, cursor)
-            spans = [(number, _from(place, span, newest_first=newest_first)) for number, place in places.items()]
+            spans, every = _behind(queue, cursor, span, newest_first=newest_first)
         return cls(spans, limit, newest_first, columns, boolean(get("skip_corrupt")), every)
 
 
@@ -96,7 +98,7 @@ _PLAIN = ReadParams([(1, Span())], None, False, None, False)
 async def known_to_cursor(service: Service, call: Call, queue: Queue) -> Queue:
     """The queue with all partitions that the call's cursor names."""
     cursor = call.query.get("cursor") or call.header("last-event-id")
-    if cursor is None:
+    if cursor is None or service.queues.hears_of_changes:
         return queue
     return await service.queues.with_partitions(queue, highest_named(cursor).get(queue.uuid.hex, 0))
 
@@ -118,6 +120,12 @@ def _high(point: MessageId | int | None) -> MessageId:
 def _span(since: MessageId | int | None, until: MessageId | int | None, *, newest_first: bool) -> Span:
     """v1's inclusive ends as a span; newest first, ``since`` is where to start going backwards."""
     return Span(low(until), _high(since)) if newest_first else Span(low(since), _high(until))
+
+
+def _behind(queue: Queue, cursor: str, span: Span, *, newest_first: bool) -> tuple[list[tuple[int, Span]], bool]:
+    """What is left of a span behind a cursor, by partition, and whether the cursor is of all partitions."""
+    places, every = parse_cursor(queue, cursor)
+    return [(number, _from(place, span, newest_first=newest_first)) for number, place in places.items()], every
 
 
 def _from(place: MessageId, span: Span, *, newest_first: bool) -> Span:

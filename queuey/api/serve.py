@@ -13,7 +13,7 @@ from collections.abc import Mapping, Sequence
 from itertools import count
 from time import perf_counter
 
-from queuey.api.access import allowed, at_hand, identify, is_known_to_be_allowed, refresh_keys
+from queuey.api.access import allowed, at_hand, identify, refresh_keys, target_at_hand
 from queuey.api.calls import JSON, PROBLEM, Answer, Call, Target
 from queuey.api.cors import allowed_origin, open_to, preflight
 from queuey.api.holding import hold
@@ -57,6 +57,10 @@ MAX_FORM_BYTES = 64 << 10
 """Of a body that is no message: a form, offsets, or one that nobody asked for. It is parsed on the event loop."""
 
 
+_NO_TARGET = Target()
+"""Of a call about the server itself."""
+
+
 class Desk:
     """Takes calls to their answers, for one service."""
 
@@ -72,7 +76,7 @@ class Desk:
         """Begin a call: find its operation from its head alone.
 
         Then the door calls :meth:`ask` before it waits for a body, :meth:`receive` for what comes of it,
-        :meth:`enter` once the call is whole, and :meth:`answer`. It must end the call with :meth:`leave` once the
+        :meth:`Call.enters` once the call is whole, and :meth:`answer` or :meth:`full`. It must end the call with :meth:`leave` once the
         answer is sent.
 
         :param path: with its escapes decoded, as :func:`~queuey.api.routes.decode_path` does.
@@ -128,8 +132,8 @@ class Desk:
         """Serve a call whose body was read."""
         began = perf_counter()
         try:
-            target = await self._admit(operation, call) if call.application else Target()
-            answer = await operation.function(self.service, call, target)
+            target = target_at_hand(self.service, call, operation.permission) if call.application else _NO_TARGET
+            answer = await operation.function(self.service, call, target or await self._admit(operation, call))
             size = len(answer.body) if answer.chunks is None else STREAM_HELD_BYTES
             if size > SMALL:
                 # A write that was carried out is never answered with a refusal (G10).
@@ -140,7 +144,7 @@ class Desk:
 
     def need_not_ask(self, operation: Operation, call: Call) -> bool:
         """Whether :meth:`ask` would find at once that this call is allowed."""
-        return is_known_to_be_allowed(self.service, call, operation.permission)
+        return target_at_hand(self.service, call, operation.permission) is not None
 
     async def ask(self, operation: Operation, call: Call) -> Answer | None:
         """Find the caller and the caller's permission from the head alone: the body of a refused call is not taken.
@@ -156,14 +160,11 @@ class Desk:
             return self._finish(call, operation.route, self._failed(operation, call, error), began)
         return None
 
-    def enter(self, call: Call, *, logged: bool = True) -> Answer | None:
-        """Let a call in whose body is here.
+    def full(self, call: Call, *, logged: bool = True) -> Answer:
+        """The refusal of a call that found no place: see :meth:`Call.enters`.
 
-        :param logged: log a refusal as other requests; else the door counts it.
-        :returns: its refusal, if there is no place.
+        :param logged: log it as other requests; else the door counts it.
         """
-        if call.ticket is None or call.ticket.enter():
-            return None
         self.service.monitor.count("queuey_throttled", 1, "in_flight")
         return self._finish(call, "none", self._refuse(call, Throttled()), perf_counter(), logged=logged)
 

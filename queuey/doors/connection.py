@@ -249,7 +249,8 @@ class Connection(asyncio.Protocol):
         if not call.application and self._transport is not None:
             call.peer = (self._transport.get_extra_info("peername") or ("",))[0]
         if isinstance(operation, Answer) or length is None or not call.length:
-            self._pass_over(head, rest)
+            if length != 0 or rest:
+                self._pass_over(head, rest)
             self._work(operation)
         elif length <= len(rest) and length <= SMALL:
             call.body = rest[:length]
@@ -365,9 +366,9 @@ class Connection(asyncio.Protocol):
             raise AssertionError("an answer belongs to a call")
         if isinstance(operation, Answer):
             self._send(operation)
-        elif (full := door.refusals.enter(call)) is not None:
+        elif not call.enters():
             self._refused = True
-            self._send(full)
+            self._send(door.refusals.full(call))
         elif door.answers_here(operation, call):
             self._errand = Errand(door.desk.answer(operation, call), door.inbox, self._send, self.failed)
             self._errand.go_on()

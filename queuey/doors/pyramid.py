@@ -59,7 +59,7 @@ def _answer(desk: Desk, call: Call, opened: Operation | Answer, environ: Environ
         call.body = environ["wsgi.input"].read(call.length)
         if len(call.body) < call.length:
             return desk.cut_short(call, len(call.body))
-    return desk.enter(call) or run(desk.answer(opened, call))
+    return run(desk.answer(opened, call)) if call.enters() else desk.full(call)
 
 
 _OWN_KEYS = frozenset({"CONTENT_TYPE", "CONTENT_LENGTH"})

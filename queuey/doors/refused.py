@@ -77,11 +77,10 @@ class Refusals:
         self._untold += 1
         return alike.answer(head, date, desk.refused_at_once(head.method, headers.get("x-request-id")), lasting)
 
-    def enter(self, call: Call) -> Answer | None:
-        """As :meth:`Desk.enter`."""
-        full = self._desk.enter(call, logged=False)
-        self._untold += full is not None
-        return full
+    def full(self, call: Call) -> Answer:
+        """As :meth:`Desk.full`."""
+        self._untold += 1
+        return self._desk.full(call, logged=False)
 
     def tell(self) -> None:
         """Log how many there were since the last time: a line for each would cost more than the refusal."""

@@ -203,8 +203,7 @@ class Ticket:
 
     def close(self) -> None:
         """Give back everything: at the end of a call, or while it waits for something to come. May be repeated."""
-        if self._inside:
-            self.give_up_place()
+        self.give_up_place()
         if self._held:
             self.give_back()
 

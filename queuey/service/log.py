@@ -125,7 +125,8 @@ class Log:
             if pages and room <= 0:
                 pages.append(PartitionPage(number, Page([], True)))
                 continue
-            await turns.give()
+            if turns.over:
+                await turns.give()
             page = await self._messages.read(
                 queue.partition(number),
                 Span(after, min(upto, end)),

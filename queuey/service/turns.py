@@ -25,8 +25,16 @@ class Turns:
         """
         self._rows += rows
 
+    @property
+    def over(self) -> bool:
+        """More than :data:`TURN_ROWS` were counted: it is the others' turn."""
+        return self._rows > TURN_ROWS
+
     async def give(self) -> None:
-        """Before reading more: go on in a later turn of the event loop, if more than :data:`TURN_ROWS` were counted."""
-        if self._rows > TURN_ROWS:
-            self._rows = 0
-            await others_turn()
+        """Before reading more: go on in a later turn of the event loop, if this one is over."""
+        if self.over:
+            await self._end()
+
+    async def _end(self) -> None:
+        self._rows = 0
+        await others_turn()

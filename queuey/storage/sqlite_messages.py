@@ -33,6 +33,7 @@ from queuey.model import (
     Queue,
     Span,
     Survey,
+    bytes_of,
 )
 from queuey.promise import Promise
 from queuey.storage import ONCE_SECONDS, MessageStore, packs
@@ -88,10 +89,13 @@ class SqliteMessages(SqliteFile, MessageStore):
                 segments.folder.remove([*segments.folder.sizes])
 
     def append(self, request: AppendRequest) -> Promise[Appended]:
-        has_time = threading.current_thread() is not threading.main_thread()  # else it is the event loop's
-        ready = _ready(request.drafts) if has_time and not _have_keys(request.drafts) else None
+        drafts, ready = request.drafts, None
+        if (
+            len(drafts) >= packs.LEAST and threading.current_thread() is not threading.main_thread()
+        ):  # else it is the event loop's
+            ready = None if _have_keys(drafts) else _ready(drafts)
         return self._committer.submit(
-            lambda transaction: self._append(transaction, request, ready), grows=True, size=_size(request.drafts)
+            lambda transaction: self._append(transaction, request, ready), grows=True, size=_size(drafts)
         )
 
     def _append(self, transaction: Transaction, request: AppendRequest, ready: Ready | None) -> Appended:
@@ -401,8 +405,7 @@ _ROW_BYTES = 256
 
 
 def _size(drafts: Sequence[Draft]) -> int:
-    bodies = drafts.size if isinstance(drafts, Drafts) else sum([len(draft.body) for draft in drafts])
-    return bodies + len(drafts) * _ROW_BYTES
+    return bytes_of(drafts) + len(drafts) * _ROW_BYTES
 
 
 def _ready(drafts: Sequence[Draft]) -> Ready | None:
@@ -415,7 +418,9 @@ def _ready(drafts: Sequence[Draft]) -> Ready | None:
 
 def _have_keys(drafts: Sequence[Draft]) -> bool:
     """Whether some have an idempotency key of their own."""
-    onces = drafts.onces if isinstance(drafts, Drafts) else [draft[6] for draft in drafts]
+    if len(drafts) == 1:
+        return drafts[0].once is not None
+    onces = drafts.onces if type(drafts) is Drafts else [draft[6] for draft in drafts]
     return onces.count(None) < len(onces)
 
 

@@ -5,6 +5,8 @@ from __future__ import annotations
 import base64
 from array import array
 from collections.abc import Sequence
+from dataclasses import replace
+from itertools import accumulate
 from typing import Any
 
 import orjson
@@ -15,7 +17,17 @@ from hypothesis import strategies as st
 
 from queuey.api.arrow import ARROW_COLUMNS, ArrowForm
 from queuey.api.calls import joined
-from queuey.api.forms import LINES_BYTES, EndMark, NdjsonForm, append_answer, entries, id_texts, timestamps
+from queuey.api.forms import (
+    LINES_BYTES,
+    EndMark,
+    NdjsonForm,
+    append_answer,
+    entries,
+    id_texts,
+    json_page,
+    plain_page,
+    timestamps,
+)
 from queuey.ids import EPOCH_TICKS, MAX_TICKS, TICKS_PER_SECOND, MessageId, format_timestamp, tail_from_low
 from queuey.model import Bodies, Columns, Message, Placed
 
@@ -33,6 +45,38 @@ _MESSAGES = st.lists(
     st.tuples(_IDS, _NAMES, _NAMES, _BODIES).map(lambda made: Message(*made[0], 5, made[1], made[2], made[3])),
     max_size=9,
 )
+
+
+_PLAIN_BODIES = st.one_of(_BODIES, st.text('ab \x1f\x7f\\"é', min_size=1, max_size=8).map(str.encode))
+_PLAIN = st.lists(
+    st.builds(lambda made, body: Message(made.ticks, made.tail, 5, None, None, body), _IDS, _PLAIN_BODIES),
+    min_size=1,
+    max_size=9,
+)
+
+
+@given(_PLAIN, st.integers(1, 200), st.booleans())
+def test_a_plain_page_is_the_page_of_its_entries(messages: list[Message], partition: int, by_column: bool) -> None:
+    expected = json_page(entries(messages, partition))
+    needs_no_escape = all(body.isascii() and len(orjson.dumps(body.decode())) == len(body) + 2 for *_, body in messages)
+
+    page = plain_page(_in_one_piece(messages) if by_column else messages, partition)
+
+    assert page == (expected if needs_no_escape else None)
+
+
+def test_a_page_with_a_key_or_a_content_type_is_not_plain() -> None:
+    plain = Message(_NOW, 1, 5, None, None, b"body")
+
+    for other in (plain._replace(key="k"), plain._replace(content_type="text/plain")):
+        assert plain_page([plain, other], 1) is None
+
+
+def _in_one_piece(messages: list[Message]) -> Columns:
+    """As a pack has them: behind other bytes, and not from its first body on."""
+    columns = Columns.of(messages)
+    ends = array("i", [4, *accumulate(map(len, columns.bodies), initial=6)])
+    return replace(columns, bodies=Bodies(b"??before" + b"".join(columns.bodies), ends, 2)[1:])
 
 
 def alone(message: Message, partition: int) -> dict[str, Any]:

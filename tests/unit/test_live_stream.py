@@ -519,7 +519,7 @@ def test_a_long_poll_takes_no_place_among_requests_under_way(house: House) -> No
     house.queue("q")
     call, operation = house.desk.open("GET", "/v1/demo/q", "wait=20", house.headers)
     assert not isinstance(operation, Answer)
-    assert house.desk.enter(call) is None
+    assert call.enters()
     poll = begin(house.desk.answer(operation, call))
 
     assert (poll.kept, house.service.gate.calls, house.service.monitor.waiters(), call.waits) == (False, 0, 1, True)
@@ -533,7 +533,7 @@ def test_a_wait_is_no_part_of_a_requests_duration(house: House) -> None:
     house.queue("q")
     call, operation = house.desk.open("GET", "/v1/demo/q", "wait=20", house.headers)
     assert not isinstance(operation, Answer)
-    assert house.desk.enter(call) is None
+    assert call.enters()
     poll = begin(house.desk.answer(operation, call))
     house.pass_time(20)
 
@@ -545,7 +545,7 @@ def test_a_call_that_is_given_up_leaves_nothing_behind(house: House) -> None:
     house.queue("q")
     call, operation = house.desk.open("GET", "/v1/demo/q", "wait=20", house.headers)
     assert not isinstance(operation, Answer)
-    assert house.desk.enter(call) is None
+    assert call.enters()
     work = house.desk.answer(operation, call)
     work.send(None)
     assert house.service.monitor.waiters() == 1
