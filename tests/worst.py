@@ -14,6 +14,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass, field
+from functools import partial
 from itertools import cycle
 from pathlib import Path
 from typing import Any, Self
@@ -64,6 +65,8 @@ class Request:
     """Other headers."""
     endless: bool = False
     """Its answer has no end."""
+    by_anybody: bool = False
+    """What is costly is its head, which is taken apart before the caller is known: it is the same whoever asks."""
 
     def __str__(self) -> str:
         return f"{self.route}-{self.method}-{self.name}"
@@ -126,16 +129,16 @@ def _documents() -> dict[str, bytes]:
 
 def _heads(queue: str) -> Iterator[Request]:
     """Heads that cost the most to take apart, which is done before it is known who asks."""
-    full = 30_000
+    ask, full = partial(Request, "queue", "GET", by_anybody=True), 30_000
     refused = "".join(f"{kind};q=0," for kind in ("text/event-stream", NDJSON, ARROW, "application/problem+json"))
-    yield Request("queue", "GET", "Accept", queue, accept=_padded(refused, ",", full))
-    yield Request("queue", "GET", "Connection", queue, fields={"Connection": _padded("", "a,", full)})
-    yield Request("queue", "GET", "Authorization", queue, fields={"Authorization": _padded("", "a b;", full)})
-    yield Request("queue", "GET", "If-None-Match", queue, fields={"If-None-Match": _padded("", 'W/"0,', full)})
-    yield Request("queue", "GET", "broken escapes in the path", _padded(f"{queue}/", "%", 15_000))
-    yield Request("queue", "GET", "broken escapes", _padded(f"{queue}?a=", "%", 15_000))
-    yield Request("queue", "GET", "escapes", _padded(f"{queue}?a=", "%41", 15_000))
-    yield Request("queue", "GET", "cursor", _padded(f"{queue}?cursor={'0' * 32}", "~1-200." + "0" * 31, 15_000))
+    yield ask("Accept", queue, accept=_padded(refused, ",", full))
+    yield ask("Connection", queue, fields={"Connection": _padded("", "a,", full)})
+    yield ask("Authorization", queue, fields={"Authorization": _padded("", "a b;", full)})
+    yield ask("If-None-Match", queue, fields={"If-None-Match": _padded("", 'W/"0,', full)})
+    yield ask("broken escapes in the path", _padded(f"{queue}/", "%", 15_000))
+    yield ask("broken escapes", _padded(f"{queue}?a=", "%", 15_000))
+    yield ask("escapes", _padded(f"{queue}?a=", "%41", 15_000))
+    yield ask("cursor", _padded(f"{queue}?cursor={'0' * 32}", "~1-200." + "0" * 31, 15_000))
 
 
 def _padded(begin: str, piece: str, size: int) -> str:
@@ -344,6 +347,8 @@ class Stage:
         """What each caller asks of an operation: all that is bad, where the answer is no refusal for its head alone."""
         mine = [request for request in self.requests.values() if (request.route, request.method) == (route, method)]
         for caller in self.callers:
+            if caller != "stranger":
+                mine = [request for request in mine if not request.by_anybody]
             refused_at_once = method in ("POST", "PUT") and caller != "application"
             yield from ((request, caller) for request in mine[: 1 if refused_at_once else None])
 
