@@ -21,6 +21,7 @@ from typing import Any, NamedTuple
 import orjson
 
 from queuey.ids import EPOCH_TICKS, TICKS_PER_SECOND, format_timestamp, hex_after
+from queuey.locks import new_lock
 from queuey.model import Bodies, Columns, Message, Placed
 
 PLAIN_COLUMNS = ("queue", "partition", "message_id", "timestamp", "content_type", "key", "body")
@@ -209,6 +210,9 @@ def text_pieces(text: str, size: int) -> Iterator[bytes]:
     return (orjson.dumps(text[begin : begin + size])[1:-1] for begin in range(0, len(text), size))
 
 
+_making_lines = new_lock()
+
+
 class NdjsonForm:
     """One JSON object a line; the last line is the end mark."""
 
@@ -221,7 +225,22 @@ class NdjsonForm:
         return b""
 
     def rows(self, messages: Sequence[Message], partition: int) -> Iterator[bytes]:
-        """Lines, in pieces of at most 1.5 MiB: as JSON a body can take six times its bytes."""
+        """Lines, in pieces of at most 1.5 MiB: as JSON a body can take six times its bytes.
+
+        One thread of the process makes a piece at a time. Three threads that did so kept the interpreter from the event loop
+        for 150 ms; one lets it have its turn every 5 ms (``python -m tests.bench --only worst``).
+        """
+        pieces = self._pieces(messages, partition)
+        del messages
+        while True:
+            with _making_lines:
+                piece = next(pieces, None)
+            if piece is None:
+                return
+            yield piece
+            del piece
+
+    def _pieces(self, messages: Sequence[Message], partition: int) -> Iterator[bytes]:
         shown, made, size = self._entries(messages, partition), list[bytes](), 0
         del messages
         for line in chain.from_iterable(map(_line, shown)):

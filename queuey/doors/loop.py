@@ -59,7 +59,7 @@ class LoopDoor:
         self.inbox: LoopInbox
         self.soon: Callable[[Callable[[], object]], object]
         """Call back in the loop's next turn."""
-        self._threads = SharedThreads(settings.threads, "call")
+        self._threads = SharedThreads(settings.threads, "call", lambda: give_way_to(self.inbox))
         self._batches_under_way = 0
         self._switch_seconds = sys.getswitchinterval()
         self._batches = SharedThreads(1, "batch", lambda: give_way_to(self.inbox))

@@ -20,7 +20,7 @@ from queuey.doors.connection import Connection
 from queuey.doors.delivery import PIECE
 from queuey.doors.loop import UPLOADS_A_TURN, LoopDoor
 from queuey.model import AppendRequest, ApplicationKey, Draft, Queue
-from queuey.promise import Promise, run
+from queuey.promise import Promise, others_turn, run
 from queuey.security.app_keys import digest_of
 from queuey.service import Service
 from queuey.service.gate import STRANGERS, UNREAD, Gate, Ticket, payers
@@ -376,6 +376,25 @@ def test_a_large_batch_as_json_gives_way_to_others_between_its_steps() -> None:
         assert len(json.loads(reply.body)["messages"]) == 3000
 
     at_home(test)
+
+
+def test_a_call_in_a_thread_gives_way_to_the_loop() -> None:
+    did: list[str] = []
+
+    async def test(house: House) -> None:
+        loop, done = asyncio.get_running_loop(), asyncio.Event()
+
+        def work() -> None:
+            loop.call_soon_threadsafe(did.append, "the loop")
+            run(others_turn())
+            did.append("the thread")
+
+        house.door.in_thread("app:demo", work, lambda _: done.set(), print)
+        await asyncio.wait_for(done.wait(), 30)
+
+    at_home(test)
+
+    assert did == ["the loop", "the thread"]
 
 
 @pytest.mark.parametrize("method", [b"GET", b"HEAD", b"POST"])

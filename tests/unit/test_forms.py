@@ -15,6 +15,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from queuey.api import forms
 from queuey.api.arrow import ARROW_COLUMNS, ArrowForm
 from queuey.api.calls import joined
 from queuey.api.forms import (
@@ -195,3 +196,19 @@ def _end_to_end(raw: Sequence[bytes], before: bytes) -> Bodies:
     for body in raw:
         ends.append(ends[-1] + len(body))
     return Bodies(before + b"".join(raw), ends, len(before))
+
+
+def test_one_thread_at_a_time_makes_lines_and_none_waits_for_a_client(monkeypatch: pytest.MonkeyPatch) -> None:
+    made: list[bool] = []
+
+    def line(shown: dict[str, Any]) -> list[bytes]:
+        made.append(forms._making_lines.locked())
+        return [orjson.dumps(shown)]
+
+    monkeypatch.setattr(forms, "_line", line)
+    messages = [Message(_NOW, 1, 5, None, None, b"x" * LINES_BYTES) for _ in range(3)]
+
+    for _ in NdjsonForm(["body"], "q").rows(messages, 1):
+        assert not forms._making_lines.locked()  # while the client takes what was made
+
+    assert made == [True] * 3
