@@ -200,7 +200,7 @@ async def others_turn() -> None:
             turn.wait(_LOOK_SECONDS)
 
 
-_LOOK_SECONDS = 1
+_LOOK_SECONDS = 0.1
 """Between two looks whether the loop that is waited for has ended."""
 
 

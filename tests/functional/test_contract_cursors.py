@@ -57,6 +57,21 @@ def test_a_cursor_is_exclusive_and_sees_what_came_after(server: Server) -> None:
     assert server.bodies(name, cursor=cursor) == ["b", "c"]
 
 
+@pytest.mark.parametrize("partitions", ["1", "2", "1,3", "all"])
+def test_a_cursor_alone_reads_on_as_with_all_that_is_usual(server: Server, partitions: str) -> None:
+    name = server.queue(partitions=3)
+    for partition in (1, 2, 3):
+        server.fill(name, "a", "b", "c", partition=partition)
+    cursor = server.get(name, partitions=partitions, limit=1).headers["Queuey-Cursor"]
+
+    alone, spelt_out = server.get(name, cursor=cursor), server.get(name, cursor=cursor, limit=100, order="ascending")
+
+    assert alone.json() == spelt_out.json()
+    assert [alone.headers[f"Queuey-{kind}"] for kind in ("Cursor", "More")] == [
+        spelt_out.headers[f"Queuey-{kind}"] for kind in ("Cursor", "More")
+    ]
+
+
 def test_a_cursor_of_an_empty_read_sees_the_first_message(server: Server) -> None:
     name = server.queue()
     cursor = server.get(name).headers["Queuey-Cursor"]

@@ -48,7 +48,7 @@ _MESSAGES = st.lists(
 )
 
 
-_PLAIN_BODIES = st.one_of(_BODIES, st.text('ab \x1f\x7f\\"é', min_size=1, max_size=8).map(str.encode))
+_PLAIN_BODIES = st.one_of(st.just(b""), _BODIES, st.text('ab \n\x1f\x7f\\"é', min_size=1, max_size=8).map(str.encode))
 _PLAIN = st.lists(
     st.builds(lambda made, body: Message(made.ticks, made.tail, 5, None, None, body), _IDS, _PLAIN_BODIES),
     min_size=1,

@@ -106,6 +106,16 @@ def test_others_have_turns_while_a_large_answer_is_made(monkeypatch: pytest.Monk
     assert made.held[-1] >= made.raw + len(made.body) - 2 * PIECE
 
 
+def test_others_have_turns_while_many_partitions_are_joined(monkeypatch: pytest.MonkeyPatch) -> None:
+    bodies = [b"x" * 600] * 100
+    made = Made(monkeypatch, *[bodies] * 48)
+
+    assert made.bodies == bodies * 48
+    assert len(made.held) >= 48 * 60_000 // (2 * PIECE)
+    assert made.held == sorted(made.held)
+    assert made.gate.bytes == 0
+
+
 def test_a_small_answer_is_made_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
     made = Made(monkeypatch, [b"x" * 100] * 1000)
 
