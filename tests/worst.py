@@ -134,11 +134,11 @@ def _heads(queue: str) -> Iterator[Request]:
     yield ask("Accept", queue, accept=_padded(refused, ",", full))
     yield ask("Connection", queue, fields={"Connection": _padded("", "a,", full)})
     yield ask("Authorization", queue, fields={"Authorization": _padded("", "a b;", full)})
-    yield ask("If-None-Match", queue, fields={"If-None-Match": _padded("", 'W/"0,', full)})
+    yield Request("queue", "GET", "If-None-Match", queue, fields={"If-None-Match": _padded("", 'W/"0,', full)})
     yield ask("broken escapes in the path", _padded(f"{queue}/", "%", 15_000))
     yield ask("broken escapes", _padded(f"{queue}?a=", "%", 15_000))
     yield ask("escapes", _padded(f"{queue}?a=", "%41", 15_000))
-    yield ask("cursor", _padded(f"{queue}?cursor={'0' * 32}", "~1-200." + "0" * 31, 15_000))
+    yield Request("queue", "GET", "cursor", _padded(f"{queue}?cursor={'0' * 32}", "~1-200." + "0" * 31, 15_000))
 
 
 def _padded(begin: str, piece: str, size: int) -> str:
@@ -345,10 +345,9 @@ class Stage:
 
     def attacks(self, route: str, method: str) -> Iterator[tuple[Request, str]]:
         """What each caller asks of an operation: all that is bad, where the answer is no refusal for its head alone."""
-        mine = [request for request in self.requests.values() if (request.route, request.method) == (route, method)]
+        every = [request for request in self.requests.values() if (request.route, request.method) == (route, method)]
         for caller in self.callers:
-            if caller != "stranger":
-                mine = [request for request in mine if not request.by_anybody]
+            mine = [request for request in every if caller == "stranger" or not request.by_anybody]
             refused_at_once = method in ("POST", "PUT") and caller != "application"
             yield from ((request, caller) for request in mine[: 1 if refused_at_once else None])
 

@@ -27,7 +27,7 @@ def measure(plan: Plan) -> Iterator[Row]:
                 pour(store, (AppendRequest(queue, drafts(1, 1)) for _ in range(plan.rows)))
         took = [_pass(str(folder / "queuey.db")) / plan.rows for _ in range(plan.rounds)]
         microseconds = spread([1e6 * seconds for seconds in took])
-        yield Row(f"search for damage, messages {what}", "", f"{microseconds} us of the processor a message")
+        yield Row(f"search for damage, messages {what}", "", f"{microseconds} µs of the processor a message")
 
 
 def _pass(path: str) -> float:

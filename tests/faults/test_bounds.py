@@ -210,7 +210,7 @@ def test_clients_that_ask_for_much_and_read_nothing_hold_nobody_up(
                 accept = b"application/x-ndjson" if number % 2 else b"application/json"
                 connection.send(head(b"GET", b"/large?limit=1000", b"Accept: " + accept))
             with measured.going_on():
-                measured.wait_for(len(rounds(100)))
+                measured.wait_for(len(rounds(300)))
             measured.wait_for_calm()
         told = measured.figures()
 
