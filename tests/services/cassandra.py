@@ -117,6 +117,11 @@ class CassandraNode(Node):
         return done.stdout
 
 
+PATIENCE_MS = 4500
+"""Less than a server waits for what it asks of queues and keys, so that it is still the node that tells."""
+_TIMEOUTS = f"write_request_timeout: {PATIENCE_MS}ms\ncas_contention_timeout: {PATIENCE_MS}ms"
+
+
 class Cassandra(Service):
     """A cluster. A client on this machine needs ``contact_points`` and ``port``."""
 
@@ -133,6 +138,7 @@ class Cassandra(Service):
         proxied: bool = False,
         tuned: bool = False,
         brittle: bool = False,
+        patient: bool = False,
         roles: bool = False,
         centres: Sequence[str] = (),
         shows: Path | None = None,
@@ -150,6 +156,8 @@ class Cassandra(Service):
         :param proxied: clients reach each node through a proxy, on 127.0.1.1, ...: see ``proxies``.
         :param tuned: Java as production runs it, for benchmarks; otherwise it is set up for quick starts.
         :param brittle: makes tables in a quarter of the time, and may forget them when it is killed.
+        :param patient: a write may take :data:`PATIENCE_MS`, on a machine where several runs of tests starve each other; as
+            shipped it has 2 s.
         :param roles: clients log in, at first as :data:`ROLE` with that as its password, and may what they were granted.
         :param centres: the data centre of each node, where they are not all in one.
         :param shows: a key and its certificate, by which nodes prove who they are to clients that speak TLS; those
@@ -163,6 +171,7 @@ class Cassandra(Service):
         self._heap_mb = heap_mb
         self._tuned = tuned
         self._brittle = brittle
+        self._patient = patient
         self._roles = roles
         self._centres = list(centres)
         self._encryption = _encryption(shows, trusts) if shows and trusts else ""
@@ -175,6 +184,7 @@ class Cassandra(Service):
             heap_mb=heap_mb,
             tuned=tuned,
             brittle=brittle,
+            patient=patient,
             roles=roles,
             storage_port=self._storage_port,
             jmx_port=self._jmx_port,
@@ -234,6 +244,7 @@ class Cassandra(Service):
             authenticator="PasswordAuthenticator" if self._roles else "AllowAllAuthenticator",
             authorizer="CassandraAuthorizer" if self._roles else "AllowAllAuthorizer",
             client_encryption=self._encryption,
+            timeouts=_TIMEOUTS if self._patient else "",
             writers=TUNED_WRITERS if self._tuned else WRITERS,
         )
         (home / "cassandra.yaml").write_text(settings)

@@ -47,8 +47,8 @@ class Reached:
 
 @pytest.fixture(scope="session")
 def cassandra_node(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Reached]:
-    """One Cassandra node, which acknowledges what is on disk (commit log: batch)."""
-    with _reached("cassandra", tmp_path_factory, partial(Cassandra, brittle=True)) as reached:
+    """One Cassandra node, which acknowledges what is on disk (commit log: batch), and takes its time for it."""
+    with _reached("cassandra", tmp_path_factory, partial(Cassandra, brittle=True, patient=True)) as reached:
         yield reached
 
 

@@ -13,18 +13,21 @@ from dataclasses import dataclass, field
 from functools import partial
 from itertools import count
 from pathlib import Path
+from typing import NamedTuple
 
 from qdo.client import Client, NewMessage
 from qdo.measure import duplicates, loss
+from queuey.clock import SystemClock
 from queuey.ids import MessageId, format_timestamp
 from queuey.storage.cassandra_buckets import FINEST, Bucket
 from queuey.storage.cassandra_fills import FULL_ROWS
 from tests.conftest import Figures
 from tests.faults.effects import Place, place_of
-from tests.faults.node import busy, wait_for_more
+from tests.faults.node import busy
 from tests.faults.on_cassandra.fleet import LOOKS, Fleet, wait_until_readable
 from tests.faults.on_cassandra.traffic import plainly
 from tests.faults.test_spans import Pages
+from tests.functional.servers import eventually
 from tests.services.fixtures import Reached
 
 BATCH = 5000
@@ -64,10 +67,13 @@ def buckets_of(producers: Sequence[Producer]) -> set[Bucket]:
 def fill(client: Client) -> MessageId:
     """Append until the server has turned to the finest buckets; the last id."""
     bodies = [NewMessage("x", partition=1)] * BATCH
-    for _ in range(0, FINEST * FULL_ROWS, BATCH):
+    for _ in range(
+        0, 2 * FINEST * FULL_ROWS, BATCH
+    ):  # meanwhile the time of a wider one may end, and another is filled
         last = plainly(client, "q", bodies)[-1].id
-    assert Bucket.of(plainly(client, "q", bodies[:1])[0].id).level == FINEST
-    return last
+        if Bucket.of(last).level == FINEST:
+            return last
+    raise AssertionError("the server did not turn to the finest buckets")
 
 
 def start_of(client: Client, last: MessageId) -> str:
@@ -76,17 +82,48 @@ def start_of(client: Client, last: MessageId) -> str:
     return format_timestamp(last.ticks + 1)
 
 
+class Run(NamedTuple):
+    """Who appended and who read meanwhile."""
+
+    producers: list[Producer]
+    readers: list[Pages]
+
+
+def read_while_appended(fleet: Fleet, chance: random.Random, buckets: int, seconds: float) -> Run | None:
+    """Producers and readers of a queue whose wider buckets are full, until the producers came to so many buckets.
+
+    :returns: None if the ten minutes ended in which they are full, and the servers went on with wider ones.
+    """
+    client = fleet.client(0)
+    client.create_queue("q", partitions=3)
+    filled = fill(client)
+    run = Run(
+        [Producer(each, chance) for each in fleet.clients()],
+        [Pages(limit, newest_first, since=start_of(client, filled)) for limit, newest_first in WAYS],
+    )
+
+    def over() -> bool:
+        return Bucket.at(FINEST - 1, SystemClock().now_ticks()) != Bucket.at(FINEST - 1, filled.ticks)
+
+    steps = [partial(reader.step, chance.choice(fleet.clients())) for reader in run.readers]
+    with busy(*(producer.step for producer in run.producers), *steps):
+        eventually(lambda: len(buckets_of(run.producers)) >= buckets or over(), seconds=seconds)
+    if len(buckets_of(run.producers)) >= buckets:
+        return run
+    client.delete_queue("q")
+    return None
+
+
 def test_pages_join_over_the_edges_of_buckets(
     tmp_path: Path, cassandra_node: Reached, rounds: Callable[[int], range], chance: random.Random, figures: Figures
 ) -> None:
     with Fleet(tmp_path, cassandra_node, servers=2, replication=1) as fleet:
-        fleet.client(0).create_queue("q", partitions=3)
-        since = start_of(fleet.client(0), fill(fleet.client(0)))
-        producers = [Producer(client, chance) for client in fleet.clients()]
-        readers = [Pages(limit, newest_first, since=since) for limit, newest_first in WAYS]
-        steps = [partial(reader.step, chance.choice(fleet.clients())) for reader in readers]
-        with busy(*(producer.step for producer in producers), *steps):
-            wait_for_more(lambda: len(buckets_of(producers)), len(rounds(BUCKETS)), seconds=150 * len(rounds(1)))
+        buckets, seconds = len(rounds(BUCKETS)), 150 * len(rounds(1))
+        run = read_while_appended(fleet, chance, buckets, seconds) or read_while_appended(
+            fleet, chance, buckets, seconds
+        )
+        assert run is not None  # there are not two such ends within the time of a test
+        producers, readers = run
         last = max(place[1] for producer in producers for place in producer.kept)
         client = fleet.client(0, retries=LOOKS)
         wait_until_readable(client, "q", last)
