@@ -128,7 +128,7 @@ def _documents() -> dict[str, bytes]:
 
 
 def _heads(queue: str) -> Iterator[Request]:
-    """Heads that cost the most to take apart, which is done before it is known who asks."""
+    """Heads that cost the most to take apart: all but two of them before it is known who asks."""
     ask, full = partial(Request, "queue", "GET", by_anybody=True), 30_000
     refused = "".join(f"{kind};q=0," for kind in ("text/event-stream", NDJSON, ARROW, "application/problem+json"))
     yield ask("Accept", queue, accept=_padded(refused, ",", full))

@@ -72,7 +72,7 @@ def parse_cursor(queue: Queue, text: str) -> Cursor:
         (_numbers(queue, first, last), _place_of(ticks + tail))
         for first, last, ticks, tail in [match.groups() for match in matches if match is not None]
     ]
-    if len(named) > 1:
+    if len(named) > 1:  # one place names at most all partitions of the queue
         _check_few([numbers for numbers, _ in named])
     found = dict.fromkeys(range(1, queue.partitions + 1), ZERO_ID) if every else {}
     for numbers, place in named:

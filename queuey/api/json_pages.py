@@ -65,9 +65,7 @@ class JsonPage(Turns):
         :raises Throttled: there is no room for their bytes in the server.
         """
         pages = [
-            PartitionPage(number, await self._add(number, found, present))
-            if found.messages
-            else PartitionPage(number, found)
+            PartitionPage(number, await self._add(number, found, present) if found.messages else found)
             for number, found in answer.pages
         ]
         if self.room:
@@ -145,7 +143,11 @@ class JsonPage(Turns):
         return self._take(piece, len(shown), len(piece) - counted)
 
     def _take(self, piece: bytes, rows: int, uncounted: int) -> int:
-        """Add a piece of so many messages, all of which have room."""
+        """Add a piece that has room, and count its messages.
+
+        :param uncounted: bytes of it that are not counted yet.
+        :returns: ``rows``.
+        """
         self._pieces.append(piece)
         self.rows += rows
         self.room = max(self.room - len(piece), 0)

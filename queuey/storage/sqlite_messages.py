@@ -90,9 +90,8 @@ class SqliteMessages(SqliteFile, MessageStore):
 
     def append(self, request: AppendRequest) -> Promise[Appended]:
         drafts, ready = request.drafts, None
-        if (
-            len(drafts) >= packs.LEAST and threading.current_thread() is not threading.main_thread()
-        ):  # else it is the event loop's
+        # Packs are made ready here, but not by the main thread: that one is the event loop's.
+        if len(drafts) >= packs.LEAST and threading.current_thread() is not threading.main_thread():
             ready = None if _have_keys(drafts) else _ready(drafts)
         return self._committer.submit(
             lambda transaction: self._append(transaction, request, ready), grows=True, size=_size(drafts)
@@ -420,7 +419,7 @@ def _have_keys(drafts: Sequence[Draft]) -> bool:
     """Whether some have an idempotency key of their own."""
     if len(drafts) == 1:
         return drafts[0].once is not None
-    onces = drafts.onces if type(drafts) is Drafts else [draft[6] for draft in drafts]
+    onces = drafts.onces if isinstance(drafts, Drafts) else [draft[6] for draft in drafts]
     return onces.count(None) < len(onces)
 
 

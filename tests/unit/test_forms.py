@@ -6,7 +6,6 @@ import base64
 from array import array
 from collections.abc import Sequence
 from dataclasses import replace
-from itertools import accumulate
 from typing import Any
 
 import orjson
@@ -76,8 +75,7 @@ def test_a_page_with_a_key_or_a_content_type_is_not_plain() -> None:
 def _in_one_piece(messages: list[Message]) -> Columns:
     """As a pack has them: behind other bytes, and not from its first body on."""
     columns = Columns.of(messages)
-    ends = array("i", [4, *accumulate(map(len, columns.bodies), initial=6)])
-    return replace(columns, bodies=Bodies(b"??before" + b"".join(columns.bodies), ends, 2)[1:])
+    return replace(columns, bodies=_end_to_end([b"first", *columns.bodies], b"before")[1:])
 
 
 def alone(message: Message, partition: int) -> dict[str, Any]:

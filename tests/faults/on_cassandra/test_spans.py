@@ -67,9 +67,8 @@ def buckets_of(producers: Sequence[Producer]) -> set[Bucket]:
 def fill(client: Client) -> MessageId:
     """Append until the server has turned to the finest buckets; the last id."""
     bodies = [NewMessage("x", partition=1)] * BATCH
-    for _ in range(
-        0, 2 * FINEST * FULL_ROWS, BATCH
-    ):  # meanwhile the time of a wider one may end, and another is filled
+    # Twice what fills them: meanwhile the time of a wider bucket may end, and the next one has to be filled.
+    for _ in range(0, 2 * FINEST * FULL_ROWS, BATCH):
         last = plainly(client, "q", bodies)[-1].id
         if Bucket.of(last).level == FINEST:
             return last
@@ -83,16 +82,16 @@ def start_of(client: Client, last: MessageId) -> str:
 
 
 class Run(NamedTuple):
-    """Who appended and who read meanwhile."""
+    """The producers, and the readers that read meanwhile."""
 
     producers: list[Producer]
     readers: list[Pages]
 
 
 def read_while_appended(fleet: Fleet, chance: random.Random, buckets: int, seconds: float) -> Run | None:
-    """Producers and readers of a queue whose wider buckets are full, until the producers came to so many buckets.
+    """Append to a queue whose wider buckets are full, and read it, until what is kept lies in this number of buckets.
 
-    :returns: None if the ten minutes ended in which they are full, and the servers went on with wider ones.
+    :returns: None if the ten-minute bucket ended before that: then the servers go on with the next one, which has room.
     """
     client = fleet.client(0)
     client.create_queue("q", partitions=3)
