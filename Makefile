@@ -25,7 +25,7 @@ serve: ## Make the environment, then run the server on 127.0.0.1:5000 with its d
 test: ## Everything that must pass: lint, types, and all tests
 	@sh scripts/need.sh chromium curl nginx strace $(JAVA)
 	@sh scripts/env.sh dev
-	@$(BIN)/python -m tests.services fetch
+	@$(BIN)/python -m tests.support.services fetch
 	$(BIN)/ruff check
 	$(BIN)/ruff format --check
 	$(BIN)/mypy
@@ -34,7 +34,7 @@ test: ## Everything that must pass: lint, types, and all tests
 faults: ## The guarantees under kill -9, full disks, dead nodes, cut networks: the long form
 	@sh scripts/need.sh curl nginx strace $(JAVA)
 	@sh scripts/env.sh dev
-	@$(BIN)/python -m tests.services fetch
+	@$(BIN)/python -m tests.support.services fetch
 	@$(BIN)/python -m pytest $(TESTS) -m "faults or drawn or long" --fault-rounds $(ROUNDS)
 
 bench: ## How fast, as a table of ratios within one run
@@ -50,15 +50,15 @@ docs: ## The documentation as HTML in build/html; a warning is an error
 cassandra: ## A real Cassandra on 127.0.0.1:9042 until `make down`; NODES=3 for three
 	@sh scripts/need.sh $(JAVA)
 	@sh scripts/env.sh dev
-	@$(BIN)/python -m tests.services up cassandra --nodes $(NODES)
+	@$(BIN)/python -m tests.support.services up cassandra --nodes $(NODES)
 
 zookeeper: ## A real ZooKeeper on 127.0.0.1:2181 until `make down`; NODES=3 for three
 	@sh scripts/need.sh $(JAVA)
 	@sh scripts/env.sh dev
-	@$(BIN)/python -m tests.services up zookeeper --nodes $(NODES)
+	@$(BIN)/python -m tests.support.services up zookeeper --nodes $(NODES)
 
 down: ## Stop both; their data stay in .services
-	@$(BIN)/python -m tests.services down
+	@$(BIN)/python -m tests.support.services down
 
 clean: ## Remove the environment and everything that was built; data stays
 	rm -rf .venv build *.egg-info .mypy_cache .ruff_cache .pytest_cache .hypothesis

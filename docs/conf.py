@@ -7,7 +7,7 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).parent / "_ext"))
 
-from queuey import __version__
+from queuey._version import __version__
 
 project = "Queuey"
 author = "the Queuey project"

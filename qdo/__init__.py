@@ -20,10 +20,10 @@ from qdo.client import (
     QueueSettings,
     StreamEnd,
 )
-from qdo.job import Context, RetryPolicy, StopWorker
 
 if typing.TYPE_CHECKING:
     from qdo.worker import Worker
+    from qdo.worker.job import Context, RetryPolicy, StopWorker
 
 __all__ = [
     "Appended",
@@ -48,9 +48,9 @@ __all__ = [
 
 
 def __getattr__(name: str) -> object:
-    """The worker is imported when it is asked for: who only talks to a server starts without it."""
-    if name == "Worker":
-        from qdo.worker import Worker
+    """The worker is imported when it is asked for: a program that only talks to a server starts without it."""
+    if name in ("Context", "RetryPolicy", "StopWorker", "Worker"):
+        from qdo import worker
 
-        return Worker
+        return getattr(worker, name)
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -3,7 +3,7 @@
 Pure functions over what was sent and what arrived, shared by tests, load runs and reports. Each
 returns the offenders themselves, so that a failure can name them; how many there are goes to the
 line of its guarantee (:func:`report_line`). A checker is believed once it has found a planted
-fault: ``tests/unit/test_measure.py`` plants one of each.
+fault: ``tests/unit/qdo/test_measure.py`` plants one of each.
 """
 
 from __future__ import annotations

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from queuey._version import __version__
+
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-__version__ = "1.0.0a1"
+__all__ = ["__version__", "main"]
 
 
 def main(global_config: Mapping[str, str], **settings: str) -> Any:
@@ -15,6 +17,6 @@ def main(global_config: Mapping[str, str], **settings: str) -> Any:
 
     Pyramid is imported here and not above, so that the leaves of this package stay cheap to import.
     """
-    from queuey.doors.pyramid import make_wsgi_app
+    from queuey.server.wsgi import make_wsgi_app
 
     return make_wsgi_app(global_config, **settings)

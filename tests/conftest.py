@@ -13,9 +13,9 @@ from hypothesis import settings
 from xdist.scheduler import LoadScopeScheduling
 
 from qdo.measure import report_line
-from tests.services.java import BRIEF
+from tests.support.services.java import BRIEF
 
-pytest_plugins = ["tests.alone", "tests.unskipped", "tests.services.fixtures"]
+pytest_plugins = ["tests.support.alone", "tests.support.unskipped", "tests.support.services.fixtures"]
 
 Figures = Callable[..., None]
 """Called with a guarantee and its figures; the line is printed when the run is over, also if the test fails."""

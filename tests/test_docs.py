@@ -14,14 +14,14 @@ import click
 import pytest
 
 from qdo.cli import main as qdo_main
-from qdo.cli.legacy import main as qdo_worker_main
-from qdo.metrics import Figures, WorkerMetrics
+from qdo.compat.cli import main as qdo_worker_main
+from qdo.worker.metrics import Figures, WorkerMetrics
 from queuey.api.routes import OPERATIONS, ROUTES
 from queuey.cli import main
 from queuey.errors import error_classes
-from queuey.issuers import ISSUER_SETTINGS
-from queuey.monitor import Monitor
+from queuey.monitor.metrics import Monitor
 from queuey.settings import CLIENT_VARIABLES, SETTINGS
+from queuey.settings.issuers import ISSUER_SETTINGS
 
 ROOT = Path(__file__).parent.parent
 PAGES = sorted((ROOT / "docs").rglob("*.md"))

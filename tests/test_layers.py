@@ -20,21 +20,20 @@ PACKAGES = (*SHIPPED_PACKAGES, "examples")
 LEAVES = tuple(
     f"queuey.{name}"
     for name in (
-        "errors",
-        "ids",
+        "_version",
         "clock",
+        "errors",
         "file_system",
-        "ini",
-        "issuers",
+        "future",
+        "ids",
         "locks",
-        "model",
-        "old_ini",
-        "promise",
-        "setting",
-        "settings",
+        "model.",
+        "settings.",
         "tracebacks",
     )
 )
+STORES = ("queuey.storage", "queuey.storage.checksums", "queuey.storage.statements")
+"""What backends share. No backend imports another."""
 
 
 @dataclass(frozen=True)
@@ -50,36 +49,53 @@ class Layer:
 
 
 LAYERS = {
-    **dict.fromkeys(LEAVES, Layer(ours=LEAVES)),
-    "queuey": Layer(ours=("queuey.doors.",)),
+    **{name.removesuffix("."): Layer(ours=LEAVES) for name in LEAVES},
+    "queuey": Layer(ours=("queuey._version", "queuey.server.")),
     "queuey.wsgi": Layer(ours=("queuey", "queuey.settings")),
-    "queuey.storage": Layer(ours=LEAVES, others=("apsw", "cassandra", "google_crc32c")),
+    "queuey.storage": Layer(ours=LEAVES, others=("google_crc32c",)),
+    "queuey.storage.sqlite": Layer(ours=(*LEAVES, *STORES), others=("apsw", "google_crc32c")),
+    "queuey.storage.cassandra": Layer(ours=(*LEAVES, *STORES), others=("cassandra", "google_crc32c")),
     "queuey.storage.contract": Layer(ours=(*LEAVES, "queuey.storage"), others=("hypothesis", "pytest")),
-    "queuey.logs": Layer(ours=("queuey.tracebacks",), others=("orjson",)),
-    "queuey.monitor": Layer(ours=("queuey", "queuey.locks"), others=("prometheus_client",)),
+    "queuey.monitor": Layer(
+        ours=("queuey._version", "queuey.locks", "queuey.tracebacks"), others=("orjson", "prometheus_client")
+    ),
     "queuey.service": Layer(
-        ours=(*LEAVES, "queuey.storage", "queuey.storage.open", "queuey.security.", "queuey.monitor"),
+        ours=(
+            *LEAVES,
+            "queuey.storage",
+            "queuey.storage.opening",
+            "queuey.security.",
+            "queuey.monitor.",
+            "queuey.http.admission",
+        ),
         others=("google_crc32c",),
         not_standard=("asyncio",),
     ),
     "queuey.security": Layer(ours=LEAVES, others=("cryptography", "jwt", "urllib3"), not_standard=("asyncio",)),
+    "queuey.http": Layer(
+        ours=(*LEAVES, "queuey.service.", "queuey.security.", "queuey.api."),
+        others=("orjson",),
+        not_standard=("asyncio", "threading"),
+    ),
     "queuey.api": Layer(
-        ours=(*LEAVES, "queuey", "queuey.service.", "queuey.security."),
+        ours=(*LEAVES, "queuey.service.", "queuey.security.", "queuey.http."),
         others=("google_crc32c", "multipart", "numpy", "orjson", "pyarrow"),
         not_standard=("asyncio", "threading"),
     ),
-    "queuey.doors": Layer(
-        ours=(*LEAVES, "queuey", "queuey.logs", "queuey.service.", "queuey.security.", "queuey.api."),
+    "queuey.server": Layer(
+        ours=(*LEAVES, "queuey.monitor.", "queuey.service.", "queuey.security.", "queuey.http.", "queuey.api."),
         others=("httptools", "orjson", "pyramid", "uvloop", "webob"),
     ),
+    # What both command lines have in common: one look, one set of exit codes.
+    "queuey.terminal": Layer(ours=(*LEAVES, "qdo.client"), others=("apsw", "click")),
     "queuey.cli": Layer(
         ours=(
             *LEAVES,
-            "queuey",
+            "queuey.terminal.",
             "queuey.service.",
             "queuey.security.",
             "queuey.storage.",
-            "queuey.doors.",
+            "queuey.server.",
             "qdo.client",
         ),
         others=("apsw", "click"),
@@ -96,22 +112,9 @@ LAYERS = {
         ),
         others=("click", "pyarrow", "pyspark"),
     ),
-    "qdo.metrics": Layer(ours=(*LEAVES, "qdo."), others=("prometheus_client",)),
-    # What both command lines have in common lies in queuey.cli: one look, one set of exit codes.
-    "qdo.cli": Layer(
-        ours=(
-            *LEAVES,
-            "qdo.",
-            "queuey",
-            "queuey.logs",
-            "queuey.cli.commands",
-            "queuey.cli.options",
-            "queuey.cli.output",
-            "queuey.cli.times",
-        ),
-        others=("click",),
-    ),
-    "qdo": Layer(ours=LEAVES, others=("apsw", "kazoo", "pyarrow", "requests", "urllib3")),
+    "qdo": Layer(ours=LEAVES, others=("apsw", "kazoo", "prometheus_client", "pyarrow", "requests", "urllib3")),
+    "qdo.cli": Layer(ours=(*LEAVES, "qdo.", "queuey.monitor.logs", "queuey.terminal."), others=("click",)),
+    "qdo.compat": Layer(ours=(*LEAVES, "qdo.", "queuey.monitor.logs", "queuey.terminal."), others=("click",)),
     # What runs in Spark's tasks, and the jobs on it.
     "qdo.pipeline": Layer(ours=(*LEAVES, "qdo."), others=("numpy", "pyarrow", "pyspark", "requests", "urllib3")),
     "qdo.pipeline.jobs": Layer(
@@ -190,7 +193,7 @@ def test_every_module_stands_in_a_layer() -> None:
     ("path", "line", "said"),
     [
         ("queuey/ids.py", "import orjson", "queuey.ids imports orjson"),
-        ("queuey/model.py", "import queuey.service", "queuey.model imports queuey.service"),
+        ("queuey/model/__init__.py", "import queuey.service", "queuey.model imports queuey.service"),
         ("queuey/api/read.py", "from queuey.storage import MessageStore", "queuey.api.read imports queuey.storage"),
         ("queuey/api/read.py", "import asyncio", "queuey.api.read imports asyncio"),
         ("queuey/api/read.py", "from webob import Request", "queuey.api.read imports webob"),
@@ -200,22 +203,21 @@ def test_every_module_stands_in_a_layer() -> None:
             "queuey.service.log imports queuey.storage.sqlite",
         ),
         ("queuey/service/log.py", "def f():\n    import queuey.api", "queuey.service.log imports queuey.api"),
-        ("queuey/doors/loop.py", "import queuey.storage", "queuey.doors.loop imports queuey.storage"),
+        ("queuey/server/loop.py", "import queuey.storage", "queuey.server.loop imports queuey.storage"),
         ("queuey/storage/memory.py", "from ..service import log", "queuey.storage.memory imports queuey.service.log"),
         ("queuey/security/app_keys.py", "import pyramid", "queuey.security.app_keys imports pyramid"),
-        ("queuey/doors/loop.py", "import qdo.client", "queuey.doors.loop imports qdo.client"),
-        ("qdo/client.py", "import queuey.service", "qdo.client imports queuey.service"),
-        ("qdo/client.py", "import pyramid", "qdo.client imports pyramid"),
-        ("qdo/worker.py", "import click", "qdo.worker imports click"),
+        ("queuey/server/loop.py", "import qdo.client", "queuey.server.loop imports qdo.client"),
+        ("qdo/client/__init__.py", "import queuey.service", "qdo.client imports queuey.service"),
+        ("qdo/client/__init__.py", "import pyramid", "qdo.client imports pyramid"),
+        ("qdo/worker/__init__.py", "import click", "qdo.worker imports click"),
         ("qdo/cli/work.py", "from queuey.cli.serve import announce", "qdo.cli.work imports queuey.cli.serve"),
-        ("examples/app.py", "from qdo.transport import Transport", "examples.app imports qdo.transport"),
+        ("examples/app.py", "from qdo.client.transport import Transport", "examples.app imports qdo.client.transport"),
     ],
 )
 def test_a_planted_violation_is_found(tmp_path: Path, path: str, line: str, said: str) -> None:
-    for package in ("storage", "service"):
+    for package in ("storage", "storage/sqlite", "service"):
         (tmp_path / "queuey" / package).mkdir(parents=True)
         (tmp_path / "queuey" / package / "__init__.py").touch()
-    (tmp_path / "queuey/storage/sqlite.py").touch()
     (tmp_path / "queuey/service/log.py").touch()
     planted = tmp_path / path
     planted.parent.mkdir(parents=True, exist_ok=True)
@@ -228,12 +230,12 @@ def test_what_the_layers_allow_passes(tmp_path: Path) -> None:
     fine = {
         "queuey/ids.py": "import uuid",
         "queuey/service/log.py": "from queuey.storage import MessageStore\nfrom queuey.ids import MessageId",
-        "queuey/storage/__init__.py": "from queuey.promise import Promise",
-        "queuey/storage/sqlite.py": "import apsw\nfrom queuey.storage import MessageStore",
-        "queuey/service/__init__.py": "def open():\n    from queuey.storage.open import open_stores",
-        "queuey/doors/server.py": "import uvloop\nfrom queuey.doors.loop import LoopDoor",
+        "queuey/storage/__init__.py": "from queuey.future import Promise",
+        "queuey/storage/sqlite/__init__.py": "import apsw\nfrom queuey.storage import MessageStore",
+        "queuey/service/__init__.py": "def open():\n    from queuey.storage.opening import open_stores",
+        "queuey/server/run.py": "import uvloop\nfrom queuey.server.loop import LoopDoor",
         "queuey/cli/messages.py": "import click\nfrom qdo.client import Client",
-        "qdo/client.py": "import requests\nfrom queuey.errors import QueueyError",
+        "qdo/client/__init__.py": "import requests\nfrom queuey.errors import QueueyError",
     }
     for path, text in fine.items():
         (tmp_path / path).parent.mkdir(parents=True, exist_ok=True)

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 from openapi_spec_validator import validate
 
-from queuey import __version__
+from queuey._version import __version__
 from queuey.api import drafts, offsets, params, queues, reading, routes
 from queuey.api.forms import COLUMNS
 from queuey.errors import (

@@ -14,7 +14,7 @@ from pathlib import Path
 
 import pytest
 
-from queuey import __version__
+from queuey._version import __version__
 from tests.test_layers import ROOT, SHIPPED_PACKAGES, imports, modules
 
 SHIPPED = (*SHIPPED_PACKAGES, "setup.cfg", "pyproject.toml", "README.md", "LICENSE")
@@ -92,7 +92,7 @@ def test_the_wheel_holds_every_file_of_the_packages(tmp_path: Path) -> None:
     assert wheel.name.startswith(f"queuey-{__version__}-")
     wanted = {str(path.relative_to(tmp_path)) for name in ("queuey", "qdo") for path in (tmp_path / name).rglob("*.*")}
     assert wanted - held == set()
-    assert {"queuey/storage/sqlite.sql", "queuey/api/openapi.json", "queuey/py.typed"} <= held
+    assert {"queuey/storage/sqlite/statements.sql", "queuey/api/openapi.json", "queuey/py.typed"} <= held
 
 
 class TestNeed:

@@ -77,7 +77,7 @@ def run(folder: Path, *options: str, **variables: str) -> str:
 def test_what_a_failing_test_left_open_fails_no_other(tmp_path: Path, alone: bool) -> None:
     (tmp_path / "test_open.py").write_text(FAILING)
 
-    said = run(tmp_path, *(["-p", "tests.alone"] if alone else []))
+    said = run(tmp_path, *(["-p", "tests.support.alone"] if alone else []))
 
     assert "AssertionError: the fixture fails" in said
     assert "a group fails" in said
@@ -109,11 +109,11 @@ def test_nothing_is_skipped_where_all_must_run(tmp_path: Path) -> None:
     (tmp_path / "test_skips.py").write_text(SKIPPING)
     (tmp_path / "test_import.py").write_text("import pytest\npytest.importorskip('nothing_of_this_name')\n")
 
-    said = run(tmp_path, "-p", "tests.unskipped", "--continue-on-collection-errors", CI="true")
+    said = run(tmp_path, "-p", "tests.support.unskipped", "--continue-on-collection-errors", CI="true")
 
     assert "1 failed, 1 xfailed, 2 errors" in said, said
     assert "only root may do this" in said
-    assert "3 skipped" in run(tmp_path, "-p", "tests.unskipped")
+    assert "3 skipped" in run(tmp_path, "-p", "tests.support.unskipped")
 
 
 def test_what_a_test_starts_hears_ctrl_c_however_the_run_was_started() -> None:

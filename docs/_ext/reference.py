@@ -34,9 +34,9 @@ from queuey.errors import (
     ServerUnreachable,
     error_classes,
 )
-from queuey.issuers import ISSUER_SETTINGS
-from queuey.monitor import Monitor
+from queuey.monitor.metrics import Monitor
 from queuey.settings import SETTINGS
+from queuey.settings.issuers import ISSUER_SETTINGS
 
 _TESTS = Path(__file__).parent.parent.parent / "tests"
 _PLACE = re.compile(
@@ -134,7 +134,7 @@ def literal(text: str) -> str:
 
 def commands() -> str:
     from qdo.cli import main as qdo
-    from qdo.cli.legacy import main as old
+    from qdo.compat.cli import main as old
     from queuey.cli import main as queuey
 
     programs = ((queuey, "queuey"), (qdo, "qdo"), (old, "qdo-worker"))
@@ -147,7 +147,7 @@ def metrics() -> str:
 
 
 def worker_metrics() -> str:
-    from qdo.metrics import Figures, WorkerMetrics
+    from qdo.worker.metrics import Figures, WorkerMetrics
 
     return of_registry(WorkerMetrics(Figures).registry)
 

@@ -7,8 +7,8 @@ from __future__ import annotations
 
 import click
 
-from queuey import __version__
-from queuey.cli.commands import Commands
+from queuey._version import __version__
+from queuey.terminal.commands import Commands
 
 __all__ = ["main"]
 

@@ -12,11 +12,11 @@ import click
 
 from qdo.cli.options import dead_letters_option
 from qdo.client import Client, Message
-from qdo.dead import DeadLetter, DeadLetters, letters
-from queuey.cli.options import confirm, with_client, yes_option
-from queuey.cli.output import NothingFound, Progress, body_members, output_option, say, write_one, write_rows
-from queuey.cli.times import rfc3339
+from qdo.worker.dead_letters import DeadLetter, DeadLetters, letters
 from queuey.errors import MessageNotFound
+from queuey.terminal.options import confirm, with_client, yes_option
+from queuey.terminal.output import NothingFound, Progress, body_members, output_option, say, write_one, write_rows
+from queuey.terminal.times import rfc3339
 
 COLUMNS = ("letter", "time", "partition", "message_id", "group", "attempts", "reason")
 

@@ -8,18 +8,18 @@ from typing import Any
 
 import click
 
-from qdo.assign import Partition
 from qdo.cli.options import Workplace, queues_option, with_workplace
 from qdo.cli.status import id_of, row, say_if_cut, time_of
 from qdo.client import Client
-from qdo.coordination import Coordinator, Offset, last_id_of
-from qdo.lag import Standing, lags
-from qdo.positions import STATUS_QUEUE, positions, to_offsets
-from qdo.seen import see
-from queuey.cli.output import NothingFound, output_option, say, write_rows
-from queuey.cli.times import Moment
+from qdo.compat.positions import STATUS_QUEUE, positions, to_offsets
+from qdo.groups.assign import Partition
+from qdo.groups.coordination import Coordinator, Offset, last_id_of
+from qdo.groups.lag import Standing, lags
+from qdo.groups.view import see
 from queuey.errors import InvalidParameter
 from queuey.ids import ZERO_ID, MessageId, parse_timestamp
+from queuey.terminal.output import NothingFound, output_option, say, write_rows
+from queuey.terminal.times import Moment
 
 COLUMNS = ("queue", "partition", "message_id", "time", "lag_messages", "lag_exact", "lag_seconds")
 PREVIEW_COLUMNS = ("queue", "partition", "old_message_id", "old_time", "message_id", "time", "lag_before", "lag_after")

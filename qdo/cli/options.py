@@ -11,12 +11,12 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from qdo.dead import DEFAULT_DEAD_LETTERS
-from queuey.cli.options import Command, Server, with_server
+from qdo.worker.dead_letters import DEFAULT_DEAD_LETTERS
 from queuey.errors import ConfigurationError
+from queuey.terminal.options import Command, Server, with_server
 
 if TYPE_CHECKING:
-    from qdo.coordination import Coordinator
+    from qdo.groups.coordination import Coordinator
 
 _NAME = re.compile(r"[A-Za-z0-9_.-]{1,100}")
 SESSION_SECONDS = 10.0
@@ -33,7 +33,7 @@ class Workplace:
     offsets: str = "group"
     """Where they are kept: ``group``, with the rest of it, or ``queuey``."""
     security: Mapping[str, str | None] = field(default_factory=dict)
-    """What :func:`qdo.zookeeper.security` takes."""
+    """What :func:`qdo.groups.zookeeper.security` takes."""
 
     def coordinator(self, session_seconds: float = SESSION_SECONDS, *, slots: bool = False) -> Coordinator:
         """A new one; who takes it closes it.
@@ -43,18 +43,18 @@ class Workplace:
         """
         if not _NAME.fullmatch(self.group) or self.group in {".", ".."}:
             raise ConfigurationError(f"group {self.group!r}: expected 1 to 100 letters, digits, _ . -")
-        from qdo.slots import is_slot
+        from qdo.worker.slots import is_slot
 
         found = self._by_zookeeper(session_seconds) if self.zookeeper else self._by_file(session_seconds)
         if slots or (self.offsets == "group" and not any(map(is_slot, found.known()))):
             return found
-        from qdo.offsets import OffsetsInQueuey
+        from qdo.groups.offsets_in_queuey import OffsetsInQueuey
 
         return OffsetsInQueuey(found, self.server.client(), self.group)
 
     def _by_file(self, session_seconds: float) -> Coordinator:
         """Groups of other servers and applications are others: all of them are in the name."""
-        from qdo.local import LocalCoordinator
+        from qdo.groups.local import LocalCoordinator
 
         name = f"{self.server.url.rstrip('/')}/{self.server.application}/{self.group}"
         return LocalCoordinator(name, Path(self.state) if self.state else None, session_seconds=session_seconds)
@@ -62,7 +62,7 @@ class Workplace:
     def _by_zookeeper(self, session_seconds: float) -> Coordinator:
         """The application is a folder; servers that share a ZooKeeper have a chroot each."""
         try:
-            from qdo.zookeeper import ZooKeeperCoordinator, security
+            from qdo.groups.zookeeper import ZooKeeperCoordinator, security
         except ImportError as error:
             raise ConfigurationError(f"ZooKeeper needs more: pip install 'queuey[zookeeper]' ({error})") from error
         hosts = self.zookeeper or ""
@@ -81,7 +81,7 @@ class Workplace:
         """For people."""
         if self.zookeeper:
             return f"ZooKeeper at {self.zookeeper}"
-        from qdo.local import default_folder
+        from qdo.groups.local import default_folder
 
         return f"this machine, in {self.state or default_folder()}"
 

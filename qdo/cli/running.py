@@ -16,7 +16,7 @@ from multiprocessing import active_children
 from queue import SimpleQueue
 from typing import TYPE_CHECKING
 
-from queuey.cli.output import say
+from queuey.terminal.output import say
 
 if TYPE_CHECKING:
     from qdo.worker import Worker

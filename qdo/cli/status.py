@@ -11,11 +11,11 @@ import click
 
 from qdo.cli.options import Workplace, queues_option, with_workplace
 from qdo.client import Client
-from qdo.coordination import Coordinator
-from qdo.lag import MOST_COUNTED, Lag, Standing, total
-from qdo.seen import Seen, most_lag_first, see
-from queuey.cli.output import NothingFound, say, to_json, write_rows
-from queuey.cli.times import rfc3339
+from qdo.groups.coordination import Coordinator
+from qdo.groups.lag import MOST_COUNTED, Lag, Standing, total
+from qdo.groups.view import Seen, most_lag_first, see
+from queuey.terminal.output import NothingFound, say, to_json, write_rows
+from queuey.terminal.times import rfc3339
 
 MEMBER_COLUMNS = ("member", "host", "pid", "partitions", "done", "per_second", "failed", "dead", "committed")
 _TOLD = MEMBER_COLUMNS[4:]

@@ -16,10 +16,10 @@ import click
 
 from qdo.cli.options import Workplace, queues_option, with_workplace
 from qdo.cli.status import headline, member_rows, shown
-from qdo.lag import Lag, Standing, total
-from qdo.seen import most_lag_first, see
-from queuey.cli.output import visible
+from qdo.groups.lag import Lag, Standing, total
+from qdo.groups.view import most_lag_first, see
 from queuey.errors import QueueyError
+from queuey.terminal.output import visible
 
 _BEGIN_ANEW = "\x1b[H"
 _CLEAR_LINE = "\x1b[K"

@@ -10,12 +10,12 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from qdo.assign import STRATEGIES
 from qdo.cli.options import SESSION_SECONDS, Workplace, dead_letters_option, with_workplace
-from qdo.dead import DeadLetters
-from qdo.subscription import is_pattern
-from queuey.cli.output import progress, say
+from qdo.groups.assign import STRATEGIES
+from qdo.worker.dead_letters import DeadLetters
+from qdo.worker.subscription import is_pattern
 from queuey.errors import QueueNotFound, ServerUnreachable
+from queuey.terminal.output import progress, say
 
 if TYPE_CHECKING:
     from qdo.client import Client
@@ -119,7 +119,7 @@ def work_command(workplace: Workplace, job: str, queues: tuple[str, ...], log_js
     --exit-at-end the exit code is 7 if something that was there is not done: a message was given up ('qdo dead ls QUEUE'
     shows which), a partition stands still, a pattern left a queue out, or the worker was told to end before.
     """
-    from queuey.logs import set_up
+    from queuey.monitor.logs import set_up
 
     set_up("info", "json" if log_json else "text")
     logging.getLogger("kazoo").setLevel(logging.WARNING)
@@ -140,10 +140,10 @@ def _work(
     slots: bool,
     **given: Any,
 ) -> None:
-    from qdo.calling import is_async
     from qdo.cli.running import run_until_told
-    from qdo.job import RetryPolicy, load_hook
     from qdo.worker import Worker
+    from qdo.worker.job import RetryPolicy, load_hook
+    from qdo.worker.runners import is_async
 
     function = load_hook(job)
     if processes and is_async(function):
@@ -166,7 +166,7 @@ def _work(
             **given,
         )
         if metrics is not None:
-            from qdo.metrics import WorkerMetrics, figures_of, serve_metrics
+            from qdo.worker.metrics import WorkerMetrics, figures_of, serve_metrics
 
             told = WorkerMetrics(lambda: figures_of(worker, coordinator))
             worker.took = told.took
@@ -220,8 +220,8 @@ def _say_if_missing(client: Client, queue: str) -> None:
 
 def backlog(workplace: Workplace, queues: Sequence[str], dead_letters: str) -> int:
     """Messages that the group has to do now."""
-    from qdo.lag import lags
-    from qdo.subscription import matching
+    from qdo.groups.lag import lags
+    from qdo.worker.subscription import matching
 
     dead = DeadLetters(dead_letters, workplace.group)
     with workplace.server.client() as client, closing(workplace.coordinator()) as coordinator:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING
 
-from qdo.pipeline.reading import fitting, subscribed
+from qdo.pipeline.task_reader import fitting, subscribed
 
 if TYPE_CHECKING:
     from qdo.client import Client

@@ -16,9 +16,9 @@ from typing import TYPE_CHECKING, Any
 
 from pyspark.sql.streaming.listener import StreamingQueryListener
 
-from qdo.pipeline.offsets import QueueOffset, from_json
+from qdo.pipeline.checkpoint import QueueOffset, from_json
 from qdo.pipeline.options import BATCH, Given, Reach
-from qdo.pipeline.reading import connect, survey
+from qdo.pipeline.task_reader import connect, survey
 from queuey.errors import QueueyError
 from queuey.ids import EPOCH_TICKS, TICKS_PER_SECOND
 

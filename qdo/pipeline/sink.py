@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 from pyspark.sql.datasource import DataSourceArrowWriter, DataSourceStreamArrowWriter, WriterCommitMessage
 
 from qdo.pipeline.options import WriteOptions
-from qdo.pipeline.reading import connect
+from qdo.pipeline.task_reader import connect
 from queuey.errors import ConfigurationError, KeyReused
 
 if TYPE_CHECKING:

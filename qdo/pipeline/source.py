@@ -10,15 +10,15 @@ from pyspark.sql.datasource import DataSource, DataSourceReader, InputPartition
 
 from qdo.pipeline import rows
 from qdo.pipeline.options import BATCH, STREAM, ReadOptions, WriteOptions, body_type, words
-from qdo.pipeline.planning import Planner
-from qdo.pipeline.reading import Reader
+from qdo.pipeline.planner import Planner
+from qdo.pipeline.task_reader import Reader
 from queuey.errors import ConfigurationError
 
 if TYPE_CHECKING:
     from pyspark.sql.datasource import DataSourceStreamReader, DataSourceStreamWriter, DataSourceWriter, Filter
     from pyspark.sql.types import StructType
 
-    from qdo.pipeline.plan import Part
+    from qdo.pipeline.spans import Part
     from qdo.pipeline.stream import BatchReader
 
 

@@ -14,12 +14,12 @@ from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadLimit, ReadMa
 
 from qdo.client import Client, Survey
 from qdo.pipeline.candidates import Candidates
-from qdo.pipeline.offsets import Offsets, QueueOffset, from_json, to_json
+from qdo.pipeline.checkpoint import Offsets, QueueOffset, from_json, to_json
 from qdo.pipeline.options import ReadOptions
-from qdo.pipeline.plan import TASK_ROWS, Part, dealt, shares
-from qdo.pipeline.planning import place_of
-from qdo.pipeline.reading import connect, log, subscribed, survey
+from qdo.pipeline.planner import place_of
 from qdo.pipeline.source import Task
+from qdo.pipeline.spans import TASK_ROWS, Part, dealt, shares
+from qdo.pipeline.task_reader import connect, log, subscribed, survey
 from queuey.errors import CursorLost, DataLost, QueueNotFound
 from queuey.ids import ZERO_ID, MessageId
 

@@ -12,11 +12,11 @@ from typing import Any
 
 import orjson
 
-from queuey.api.calls import JSON, Call
 from queuey.api.params import Problems, due, integer, once_key, quoted
 from queuey.errors import InvalidParameter, MessageTooLarge
+from queuey.future import others_turn, run
+from queuey.http.exchange import JSON, Call
 from queuey.model import MAX_TTL_SECONDS, Draft, Once, Queue
-from queuey.promise import others_turn, run
 from queuey.service.log import partition_for
 from queuey.settings import Settings
 

@@ -8,9 +8,9 @@ from __future__ import annotations
 
 from collections.abc import Collection, Sequence
 
-from queuey.api.calls import Call
 from queuey.api.params import Problems, quoted
 from queuey.errors import InvalidParameter
+from queuey.http.exchange import Call
 
 FORMS = ("application/x-www-form-urlencoded", "multipart/form-data")
 

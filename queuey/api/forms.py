@@ -1,4 +1,4 @@
-"""Messages in their wire forms: JSON and NDJSON; Arrow is :mod:`queuey.api.arrow`.
+"""Messages in their wire forms: JSON and NDJSON; Arrow is :mod:`queuey.api.arrow.answers`.
 
 A body that is UTF-8 travels in JSON as text; any other as base64, and the message says
 ``"encoding": "base64"``. Raw answers and Arrow carry the bytes as they are.

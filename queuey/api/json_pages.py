@@ -12,11 +12,11 @@ from typing import Any, Self
 
 import orjson
 
-from queuey.api.calls import Call
 from queuey.api.forms import Presenter, entries, json_page, plain_page, text_pieces
-from queuey.api.holding import hold
+from queuey.future import others_turn
+from queuey.http.exchange import Call
+from queuey.http.holding import hold
 from queuey.model import Columns, Message, Page
-from queuey.promise import others_turn
 from queuey.service import Service
 from queuey.service.log import PartitionPage, ReadAnswer
 from queuey.service.turns import TURN_ROWS, Turns

@@ -7,8 +7,7 @@ from collections.abc import Sequence
 
 import orjson
 
-from queuey.api.arrow_drafts import arrow_drafts
-from queuey.api.calls import JSON, OCTETS, Answer, Call, Headers, Target, json_answer
+from queuey.api.arrow.drafts import arrow_drafts
 from queuey.api.drafts import (
     batch_drafts,
     check_batch,
@@ -23,12 +22,13 @@ from queuey.api.drafts import (
     ttl_of,
 )
 from queuey.api.forms import append_answer, entries
-from queuey.api.holding import hold, holding
 from queuey.api.json_pages import JsonPage
-from queuey.api.live import is_live, read_live
+from queuey.api.live.reading import is_live, read_live
 from queuey.api.params import Problems, boolean, latest_due, message_ids
 from queuey.api.reading import known_to_cursor, read
 from queuey.errors import InvalidMessageId, InvalidParameter, MessageNotFound, MessageTooLarge
+from queuey.http.exchange import JSON, OCTETS, Answer, Call, Headers, Target, json_answer
+from queuey.http.holding import hold, holding
 from queuey.model import AppendRequest, Draft, Message, Page, Placed, Queue, bytes_of
 from queuey.service import Service
 from queuey.service.log import PartitionPage, ReadAnswer

@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
-from queuey.api.calls import Answer, Call, Target, json_answer
 from queuey.api.cursors import Cursor, format_cursor
 from queuey.api.drafts import json_object
 from queuey.api.fields import check_nothing, check_query
 from queuey.api.params import Problems, group_name, in_range, integer, moment
 from queuey.api.queues import next_link
+from queuey.http.exchange import Answer, Call, Target, json_answer
 from queuey.ids import ZERO_ID, MessageId, format_timestamp
 from queuey.model import MAX_GENERATION, Offset, OffsetChange, Queue
 from queuey.service import Service

@@ -9,13 +9,13 @@ from urllib.parse import parse_qsl, urlencode
 
 import orjson
 
-from queuey.api.calls import JSON, Answer, Call, Headers, Target, json_answer
 from queuey.api.fields import check_form, check_names, check_nothing, check_query
 from queuey.api.params import Problems, boolean, integer, one_of, principals, queue_name
 from queuey.errors import InvalidParameter
+from queuey.future import run
+from queuey.http.exchange import JSON, Answer, Call, Headers, Target, json_answer
 from queuey.ids import EPOCH_TICKS, TICKS_PER_SECOND, MessageId, format_timestamp
 from queuey.model import MAX_PARTITIONS, Consistency, Queue, QueueKind
-from queuey.promise import run
 from queuey.security.permissions import Permission
 from queuey.service import Service
 from queuey.service.queues import QueueSettings

@@ -8,16 +8,16 @@ from typing import NamedTuple
 
 from google_crc32c import value as crc32c
 
-from queuey.api.arrow import ARROW_COLUMNS, ArrowForm
-from queuey.api.calls import ARROW, JSON, NDJSON, Answer, Call, Chunk, Headers
+from queuey.api.arrow.answers import ARROW_COLUMNS, ArrowForm
 from queuey.api.cursors import Cursor, format_cursor, highest_named, parse_cursor
 from queuey.api.forms import COLUMNS, EndMark, NdjsonForm, entries_of
 from queuey.api.json_pages import JsonPage
 from queuey.api.params import Problems, boolean, integer, moment, one_of, partition_list, words
 from queuey.errors import NotAcceptable
+from queuey.future import Promise, begin
+from queuey.http.exchange import ARROW, JSON, NDJSON, Answer, Call, Chunk, Headers
 from queuey.ids import MAX_ID, ZERO_ID, MessageId, format_timestamp
 from queuey.model import Queue, Span
-from queuey.promise import Promise, begin
 from queuey.service import Service
 from queuey.service.log import ReadAnswer, ReadRequest
 

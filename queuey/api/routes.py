@@ -7,10 +7,11 @@ from functools import lru_cache
 from typing import Any, NamedTuple
 from urllib.parse import unquote_to_bytes
 
-from queuey.api import live, messages, offsets, queues, site, survey, tokens
-from queuey.api.calls import MAX_ESCAPES, Answer, Call, Target
+from queuey.api import messages, offsets, queues, site, survey, tokens
+from queuey.api.live import reading as live
 from queuey.api.params import boolean
 from queuey.errors import BadPath, MethodNotAllowed, NotFound, PathTooLong
+from queuey.http.exchange import MAX_ESCAPES, Answer, Call, Target
 from queuey.security.permissions import Permission
 from queuey.service import Service
 

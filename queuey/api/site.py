@@ -8,9 +8,9 @@ from importlib.resources import files
 from ipaddress import IPv6Address, ip_address
 from math import nan
 
-from queuey import __version__
-from queuey.api.calls import JSON, Answer, Call, Target, json_answer
+from queuey._version import __version__
 from queuey.errors import ClockUnsafe, Forbidden, StorageUnavailable
+from queuey.http.exchange import JSON, Answer, Call, Target, json_answer
 from queuey.model import Consistency
 from queuey.service import Service
 

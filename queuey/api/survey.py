@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from typing import Any
 
-from queuey.api.calls import Answer, Call, Target, json_answer
 from queuey.api.cursors import Cursor, format_cursor
 from queuey.api.params import Problems, integer
 from queuey.api.reading import ReadParams, known_to_cursor
+from queuey.http.exchange import Answer, Call, Target, json_answer
 from queuey.ids import ZERO_ID, format_timestamp
 from queuey.model import Survey
 from queuey.service import Service

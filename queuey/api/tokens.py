@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from queuey.api.calls import Answer, Call, Target, json_answer
 from queuey.api.fields import check_form, check_names
 from queuey.api.params import Problems, integer, principal, queue_name, words
 from queuey.api.queues import form_pairs
 from queuey.errors import Forbidden, InvalidParameter, NotFound
+from queuey.http.exchange import Answer, Call, Target, json_answer
 from queuey.ids import format_timestamp
 from queuey.security.permissions import VERBS, Permission, key_behind, may_mint
 from queuey.service import Service

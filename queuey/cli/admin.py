@@ -9,10 +9,10 @@ from typing import Any
 
 import click
 
-from queuey.cli.options import config_option, settings_from
-from queuey.cli.output import NothingFound, form_for, output_option, say, write_one, write_rows
 from queuey.errors import QueueyError, error_classes
 from queuey.settings import SETTINGS, describe, sample_ini
+from queuey.terminal.options import config_option, settings_from
+from queuey.terminal.output import NothingFound, form_for, output_option, say, write_one, write_rows
 
 SHELLS = ("bash", "zsh", "fish")
 
@@ -103,7 +103,7 @@ def version_command(output: str | None) -> None:
 
     import apsw
 
-    from queuey import __version__
+    from queuey._version import __version__
 
     row = {"queuey": __version__, "python": platform.python_version(), "sqlite": apsw.sqlite_lib_version()}
     if form_for(output) == "table":

@@ -16,12 +16,12 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from queuey.cli.options import with_client
-from queuey.cli.output import body_members, form_for, message_row, output_option, write_rows
-from queuey.cli.times import Moment, rfc3339
 from queuey.errors import Forbidden, QueueNotFound
 from queuey.ids import format_timestamp, parse_timestamp
 from queuey.model import MAX_PARTITIONS
+from queuey.terminal.options import with_client
+from queuey.terminal.output import body_members, form_for, message_row, output_option, write_rows
+from queuey.terminal.times import Moment, rfc3339
 
 if TYPE_CHECKING:
     from qdo.client import Client, Message

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import click
 
-from queuey.cli.options import with_settings
-from queuey.cli.output import Progress, say
 from queuey.errors import ConfigurationError
 from queuey.settings import Settings
+from queuey.terminal.options import with_settings
+from queuey.terminal.output import Progress, say
 
 
 @click.command("init")
@@ -23,7 +23,7 @@ def init_command(settings: Settings, replication: str | None) -> None:
     Run it once, before the first server, as a role that may make keyspaces; servers then need SELECT and
     MODIFY alone. Running it again changes nothing. The embedded store needs no such step.
     """
-    from queuey.storage.open import cassandra_options
+    from queuey.storage.opening import cassandra_options
 
     wanted = {
         metadata: (settings.metadata_backend or settings.storage_backend if metadata else settings.storage_backend)
@@ -32,7 +32,7 @@ def init_command(settings: Settings, replication: str | None) -> None:
     options = [cassandra_options(settings, metadata=part) for part, backend in wanted.items() if backend == "cassandra"]
     if not options:
         raise ConfigurationError("[storage] backend is not cassandra: other stores make what they need when they start")
-    from queuey.storage.cassandra_schema import make_tables
+    from queuey.storage.cassandra.schema import make_tables
 
     for one in {one.keyspace: one for one in options}.values():
         with Progress(f"keyspace {one.keyspace}", 0) as progress:

@@ -8,12 +8,12 @@ from typing import TYPE_CHECKING
 
 import click
 
-from queuey.cli.options import confirm, store_files, with_settings, yes_option
-from queuey.cli.output import NothingFound, output_option, say, write_one, write_rows
-from queuey.cli.times import rfc3339
 from queuey.clock import SystemClock
 from queuey.errors import ConfigurationError
 from queuey.settings import Settings
+from queuey.terminal.options import confirm, store_files, with_settings, yes_option
+from queuey.terminal.output import NothingFound, output_option, say, write_one, write_rows
+from queuey.terminal.times import rfc3339
 
 if TYPE_CHECKING:
     from queuey.storage import MetadataStore
@@ -32,7 +32,7 @@ def key_command() -> None:
 @with_settings
 def new_key(settings: Settings, application: str, output: str | None) -> None:
     """Make a key for APPLICATION, which begins to exist with its first, and print it this once."""
-    from queuey.promise import run
+    from queuey.future import run
     from queuey.security.app_keys import digest_of, label_of
     from queuey.service.keys import Keys
 
@@ -86,7 +86,7 @@ def _metadata(settings: Settings, *, must_exist: bool = False) -> Iterator[Metad
     :raises ConfigurationError: it is in memory; or is not there although it must be.
     """
     from queuey.ids import IdGenerator
-    from queuey.storage.open import open_stores
+    from queuey.storage.opening import open_stores
 
     backend = settings.metadata_backend or settings.storage_backend
     if backend == "memory":

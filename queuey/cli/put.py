@@ -11,12 +11,12 @@ from typing import TYPE_CHECKING, Any, BinaryIO
 
 import click
 
-from queuey.cli.options import with_client
-from queuey.cli.output import Progress, message_row, output_option, say, write_rows
-from queuey.cli.times import Duration, Moment, rfc3339
 from queuey.clock import SystemClock
 from queuey.errors import QueueNotFound, QueueyError
 from queuey.model import MAX_PARTITIONS
+from queuey.terminal.options import with_client
+from queuey.terminal.output import Progress, message_row, output_option, say, write_rows
+from queuey.terminal.times import Duration, Moment, rfc3339
 
 if TYPE_CHECKING:
     from qdo.client import Appended, Client, NewMessage

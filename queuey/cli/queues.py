@@ -8,11 +8,11 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from queuey.cli.options import confirm, with_client, yes_option
-from queuey.cli.output import form_for, output_option, say, write_one, write_rows
-from queuey.cli.times import rfc3339
 from queuey.ids import EPOCH_TICKS, TICKS_PER_SECOND, parse_timestamp
 from queuey.model import MAX_PARTITIONS, Consistency, QueueKind
+from queuey.terminal.options import confirm, with_client, yes_option
+from queuey.terminal.output import form_for, output_option, say, write_one, write_rows
+from queuey.terminal.times import rfc3339
 
 if TYPE_CHECKING:
     from qdo.client import Client, PartitionInfo, QueueSettings

@@ -9,12 +9,12 @@ from typing import TYPE_CHECKING
 
 import click
 
-from queuey.cli.options import DATA_HELP, DEFAULT_APPLICATION, config_option, settings_from
-from queuey.cli.output import say
 from queuey.errors import ConfigurationError
+from queuey.terminal.options import DATA_HELP, DEFAULT_APPLICATION, config_option, settings_from
+from queuey.terminal.output import say
 
 if TYPE_CHECKING:
-    from queuey.doors.server import Started
+    from queuey.server.run import Started
 
 
 @click.command("serve")
@@ -33,7 +33,7 @@ def serve_command(ctx: click.Context, config: str | None, host: str | None, port
     settings = settings_from(config, tell=False, host=host, port=port, data=data)
     # Pyramid imports pkg_resources, which warns (hence setuptools<81); nobody who reads this can do anything about it.
     warnings.filterwarnings("ignore", "(Deprecated call to .)?pkg_resources", Warning)
-    from queuey.doors.server import serve
+    from queuey.server.run import serve
     from queuey.service.keys import KEY_RULE
     from queuey.settings import is_key
 

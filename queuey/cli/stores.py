@@ -6,10 +6,10 @@ from pathlib import Path
 
 import click
 
-from queuey.cli.options import store_files, with_settings
-from queuey.cli.output import Progress, output_option, say, write_rows
 from queuey.errors import ConfigurationError
 from queuey.settings import Settings
+from queuey.terminal.options import store_files, with_settings
+from queuey.terminal.output import Progress, output_option, say, write_rows
 
 DAMAGED = 1
 """Exit code."""
@@ -25,7 +25,7 @@ def backup_command(settings: Settings, dest: Path, force: bool) -> None:
     The new file DEST is the store as it was at one moment. Metadata in a file of its own goes to DEST.metadata. "queuey restore" puts
     it back.
     """
-    from queuey.storage.sqlite_backup import backup
+    from queuey.storage.sqlite.backup import backup
 
     files = store_files(settings)
     targets = [dest, dest.with_name(f"{dest.name}.metadata")][: len(files)]
@@ -51,8 +51,8 @@ def restore_command(settings: Settings, source: Path, force: bool) -> None:
     SOURCE is a file that "queuey backup" made; metadata in a file of its own comes from SOURCE.metadata. It is searched for damage before. The store as it was is kept beside
     the new one.
     """
-    from queuey.storage.sqlite_restore import restore
-    from queuey.storage.sqlite_verify import verify
+    from queuey.storage.sqlite.restore import restore
+    from queuey.storage.sqlite.verify import verify
 
     files = store_files(settings)
     sources = [source, source.with_name(f"{source.name}.metadata")][: len(files)]
@@ -82,7 +82,7 @@ def verify_command(ctx: click.Context, settings: Settings, file: Path | None, re
     it the settings name the store, whose server may run meanwhile. Exit code 1: there is damage. --repair rebuilds the indexes, keeps a copy of the damaged file beside it, and lists what it could not
     repair.
     """
-    from queuey.storage import sqlite_verify
+    from queuey.storage.sqlite import verify as sqlite_verify
 
     files = [file] if file else store_files(settings)
     names = Path(f"{file}.metadata") if file else files[-1]

@@ -11,13 +11,13 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from queuey.cli.options import DEFAULT_APPLICATION, with_client, with_settings
-from queuey.cli.output import form_for, output_option, say, to_json, write_one
-from queuey.cli.times import Duration, rfc3339
 from queuey.clock import SystemClock
 from queuey.errors import ConfigurationError, Unauthenticated
 from queuey.security.permissions import VERBS, Grant
 from queuey.settings import Settings
+from queuey.terminal.options import DEFAULT_APPLICATION, with_client, with_settings
+from queuey.terminal.output import form_for, output_option, say, to_json, write_one
+from queuey.terminal.times import Duration, rfc3339
 
 if TYPE_CHECKING:
     from qdo.client import Client

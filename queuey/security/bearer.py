@@ -13,7 +13,6 @@ from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 from queuey.clock import Clock
 from queuey.errors import InvalidToken, Unauthenticated
-from queuey.issuers import Issuer
 from queuey.security.claims import (
     DAY_SECONDS,
     MAX_CREDENTIAL,
@@ -29,6 +28,7 @@ from queuey.security.claims import (
 from queuey.security.key_files import KeySource
 from queuey.security.permissions import Grant
 from queuey.security.principals import parse_address, parse_principal
+from queuey.settings.issuers import Issuer
 
 if TYPE_CHECKING:
     from jwt import PyJWS

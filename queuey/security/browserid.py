@@ -20,7 +20,6 @@ from typing import Any
 
 from queuey.clock import Clock
 from queuey.errors import InvalidBrowserID, Unauthenticated
-from queuey.issuers import Issuer
 from queuey.security.claims import (
     DAY_SECONDS,
     MAX_CREDENTIAL,
@@ -35,6 +34,7 @@ from queuey.security.key_files import KeySource
 from queuey.security.permissions import Grant
 from queuey.security.principals import parse_address
 from queuey.security.signed import PublicKey, check_signature, parse_signed, rsa_key
+from queuey.settings.issuers import Issuer
 
 ASSERTION_SECONDS = 300
 _MILLI = 1000

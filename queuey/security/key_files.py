@@ -16,7 +16,7 @@ from typing import Any, Generic, TypeVar
 
 from queuey.clock import Clock
 from queuey.errors import ConfigurationError
-from queuey.issuers import Issuer
+from queuey.settings.issuers import Issuer
 
 log = logging.getLogger(__name__)
 

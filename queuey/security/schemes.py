@@ -9,12 +9,12 @@ from typing import Any
 
 from queuey.clock import Clock
 from queuey.errors import ConfigurationError
-from queuey.issuers import Issuer
 from queuey.security.bearer import Bearer, OidcIssuer, TokenIssuer, parse_key_set
 from queuey.security.identity import Allowance, Remembering, Scheme
 from queuey.security.key_files import KeySource, Refresher
 from queuey.security.tokens import Tokens
 from queuey.settings import Settings
+from queuey.settings.issuers import Issuer
 
 _NEEDED = {"oidc": ("jwt", "cryptography"), "browserid": ("cryptography",)}
 """Modules by kind of issuer; the extra that brings them has the kind's name."""

@@ -19,7 +19,6 @@ from hashlib import sha256
 from typing import Any
 
 from queuey.clock import Clock
-from queuey.issuers import OWN_ISSUER
 from queuey.security.bearer import Header
 from queuey.security.claims import (
     DAY_SECONDS,
@@ -34,6 +33,7 @@ from queuey.security.claims import (
 )
 from queuey.security.permissions import VERBS, Grant
 from queuey.security.principals import parse_principal
+from queuey.settings.issuers import OWN_ISSUER
 
 KIND = "queuey+jwt"
 """``typ``: so that nothing else that is signed with the same secret passes for a token."""

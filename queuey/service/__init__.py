@@ -5,18 +5,18 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from queuey.clock import Clock, SystemClock
+from queuey.http.admission import Gate
 from queuey.ids import IdGenerator
-from queuey.monitor import Monitor
+from queuey.monitor.metrics import Monitor
 from queuey.security.app_keys import ApplicationKeys
 from queuey.security.identity import Identifier
 from queuey.security.permissions import Identity
 from queuey.security.schemes import Trust
-from queuey.service.gate import Gate
 from queuey.service.keys import Keys
-from queuey.service.live import Live
 from queuey.service.log import Log
 from queuey.service.offsets import Offsets
 from queuey.service.queues import Queues
+from queuey.service.waiting.registry import Live
 from queuey.settings import Settings
 from queuey.storage import Stores
 
@@ -55,10 +55,10 @@ class Service:
     def open(cls, settings: Settings, *, clock: Clock | None = None, live_by_hand: bool = False) -> Service:
         """Open the stores that the settings name.
 
-        :param live_by_hand: see :class:`~queuey.service.live.Live`.
+        :param live_by_hand: see :class:`~queuey.service.waiting.registry.Live`.
         :raises ConfigurationError: one cannot be opened; nothing is left open.
         """
-        from queuey.storage.open import open_stores
+        from queuey.storage.opening import open_stores
 
         used = clock or SystemClock()
         monitor = Monitor(settings.storage_backend)

@@ -11,13 +11,13 @@ from google_crc32c import value as crc32c
 
 from queuey.clock import Clock
 from queuey.errors import OutcomeUnknown, QueueNotFound, StorageUnavailable
+from queuey.future import Promise, begin
 from queuey.ids import MessageId
 from queuey.model import Appended, AppendRequest, Message, Page, Placed, Queue, Span, Survey
-from queuey.monitor import Monitor
-from queuey.promise import Promise, begin
-from queuey.service.live import Live
+from queuey.monitor.metrics import Monitor
 from queuey.service.queues import Queues
 from queuey.service.turns import LOOK_ROWS, Turns
+from queuey.service.waiting.registry import Live
 from queuey.storage import MessageStore
 
 T = TypeVar("T")

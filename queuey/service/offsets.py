@@ -6,9 +6,9 @@ from collections.abc import Mapping, Sequence
 from enum import Enum
 
 from queuey.clock import Clock
+from queuey.future import Promise
 from queuey.ids import MAX_ID, MessageId
 from queuey.model import Offset, OffsetChange, OffsetMove, Queue, Span
-from queuey.promise import Promise
 from queuey.service.log import Log, ReadRequest
 from queuey.storage import OffsetStore
 

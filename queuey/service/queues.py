@@ -11,8 +11,8 @@ from math import inf
 from queuey.clock import Clock
 from queuey.errors import OutcomeUnknown, PartitionsCannotShrink, QueueExists, QueueNotFound, StorageUnavailable
 from queuey.model import MAX_PARTITIONS, Consistency, PartitionState, Queue, QueueKind
-from queuey.monitor import Monitor
-from queuey.service.live import Live
+from queuey.monitor.metrics import Monitor
+from queuey.service.waiting.registry import Live
 from queuey.storage import Stores
 
 CACHED_QUEUES = 10_000

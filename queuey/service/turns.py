@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from queuey.promise import others_turn
+from queuey.future import others_turn
 
 TURN_ROWS = 500
 """Messages that a reader of many partitions reads before others have their turn on the event loop."""

@@ -1,7 +1,7 @@
 """What a store must do, and how one is opened.
 
 Messages and metadata are two interfaces, so that they may live in different stores. Everything
-that can take time returns a :class:`~queuey.promise.Promise`: an embedded store often keeps it at
+that can take time returns a :class:`~queuey.future.Promise`: an embedded store often keeps it at
 once, a distributed one later. The contract suite in :mod:`queuey.storage.contract` is the
 definition; a backend is one when it passes.
 
@@ -17,6 +17,7 @@ from math import inf
 from typing import Any, NamedTuple, Protocol
 from uuid import UUID
 
+from queuey.future import Promise, begin
 from queuey.ids import MessageId
 from queuey.model import (
     Appended,
@@ -34,7 +35,6 @@ from queuey.model import (
     Span,
     Survey,
 )
-from queuey.promise import Promise, begin
 
 __all__ = [
     "ONCE_SECONDS",

@@ -13,6 +13,7 @@ from uuid import UUID
 
 from queuey.clock import Clock
 from queuey.errors import KeyReused, QueueNotFound
+from queuey.future import Promise
 from queuey.ids import TICKS_PER_SECOND, IdGenerator, MessageId
 from queuey.model import (
     Appended,
@@ -29,7 +30,6 @@ from queuey.model import (
     Queue,
     Span,
 )
-from queuey.promise import Promise
 from queuey.storage import ONCE_SECONDS, MessageStore, MetadataStore
 from queuey.storage.memory_offsets import MemoryOffsets
 

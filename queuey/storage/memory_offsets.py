@@ -8,9 +8,9 @@ from uuid import UUID
 
 from queuey.clock import Clock
 from queuey.errors import BadRequest, Conflict, QueueNotFound
+from queuey.future import Promise
 from queuey.locks import new_lock
 from queuey.model import Offset, OffsetChange, OffsetMove
-from queuey.promise import Promise
 from queuey.storage import OffsetStore
 
 

@@ -7,11 +7,12 @@ from importlib.resources import files
 __all__ = ["load_statements"]
 
 
-def load_statements(file: str) -> dict[str, str]:
-    """The statements of a file in this package, by name."""
-    text = (files("queuey.storage") / file).read_text(encoding="utf-8")
+def load_statements(package: str, *names: str) -> dict[str, str]:
+    """The statements of these files of a package, by name."""
     found = {}
-    for part in text.split("\n-- ")[1:]:
-        head, _, body = part.partition("\n")
-        found[head.partition(":")[0]] = body.strip()
+    for name in names:
+        text = (files(package) / name).read_text(encoding="utf-8")
+        for part in text.split("\n-- ")[1:]:
+            head, _, body = part.partition("\n")
+            found[head.partition(":")[0]] = body.strip()
     return found

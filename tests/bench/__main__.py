@@ -41,7 +41,7 @@ from tests.bench.on_cassandra.topics import TOPICS as ON_CASSANDRA
 from tests.bench.plan import FULL, QUICK, Plan, machine
 from tests.bench.profile import SCENES, report
 from tests.bench.table import Row, markdown
-from tests.services.cassandra import Commitlog
+from tests.support.services.cassandra import Commitlog
 
 P = TypeVar("P")
 Topics = dict[str, Callable[[Plan], Iterator[Row]]]

@@ -23,14 +23,14 @@ from granian.constants import Interfaces
 from granian.http import HTTP1Settings
 from granian.server.embed import Server
 
-from queuey.api.calls import Answer, Call
 from queuey.api.routes import Operation, resolve
-from queuey.api.serve import Desk
-from queuey.doors.loop import LoopDoor
-from queuey.doors.server import BACKLOG
+from queuey.future import run
+from queuey.http.exchange import Answer, Call
+from queuey.http.pipeline import Desk
 from queuey.ids import IdGenerator
 from queuey.model import Appended, AppendRequest, Placed
-from queuey.promise import run
+from queuey.server.loop import LoopDoor
+from queuey.server.run import BACKLOG
 from queuey.service import Service
 from queuey.settings import load_settings
 from tests.bench.servers import KEY

@@ -16,17 +16,17 @@ from time import perf_counter
 
 from kazoo.client import KazooClient
 
-from qdo.assign import Partition
-from qdo.coordination import Claim, Offset
-from qdo.group import Group
-from qdo.zookeeper import ZooKeeperCoordinator
+from qdo.groups.assign import Partition
+from qdo.groups.coordination import Claim, Offset
+from qdo.groups.member import Group
+from qdo.groups.zookeeper import ZooKeeperCoordinator
 from queuey.clock import SystemClock
 from tests.bench import slots
 from tests.bench.measure import BenchFailed, until
 from tests.bench.plan import Plan
 from tests.bench.servers import ROOT
 from tests.bench.table import Row
-from tests.services.zookeeper import ZooKeeper
+from tests.support.services.zookeeper import ZooKeeper
 
 PARTITIONS = 240
 MEMBERS = 20

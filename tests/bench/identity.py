@@ -12,9 +12,9 @@ from typing import NamedTuple
 from cryptography.hazmat.primitives.asymmetric.padding import PKCS1v15
 from cryptography.hazmat.primitives.hashes import SHA256
 
-from queuey.api.access import identify
 from queuey.clock import SystemClock
-from queuey.promise import run
+from queuey.future import run
+from queuey.http.access import identify
 from queuey.security.dev_issuer import DevIssuer
 from queuey.service import Service
 from queuey.settings import load_settings

@@ -13,9 +13,9 @@ from typing import NamedTuple
 
 import uvloop
 
-from queuey.api.serve import Desk
-from queuey.doors.loop import LoopDoor
-from queuey.promise import run
+from queuey.future import run
+from queuey.http.pipeline import Desk
+from queuey.server.loop import LoopDoor
 from queuey.service import Service
 from queuey.settings import load_settings
 from tests.bench.drivers import append_batch, append_one, read_page

@@ -13,11 +13,11 @@ from urllib.parse import urlsplit
 
 import uvloop
 
-from queuey.api.serve import Desk
-from queuey.doors.loop import LoopDoor
-from queuey.promise import run
+from queuey.future import run
+from queuey.http.admission import Ticket
+from queuey.http.pipeline import Desk
+from queuey.server.loop import LoopDoor
 from queuey.service import Service
-from queuey.service.gate import Ticket
 from queuey.settings import load_settings
 from tests.bench.crowd import QUEUE
 from tests.bench.drivers import append_one

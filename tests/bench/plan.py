@@ -11,7 +11,7 @@ from statistics import median
 from tempfile import mkdtemp
 from time import perf_counter
 
-from tests.services.cassandra import Commitlog
+from tests.support.services.cassandra import Commitlog
 
 CONNECTIONS = 32
 PAGE = 100

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 import apsw
 
 from queuey.model import AppendRequest
-from queuey.storage.sqlite_scrub import Scrub
+from queuey.storage.sqlite.scrub import Scrub
 from tests.bench.measure import BenchFailed, spread
 from tests.bench.plan import Plan
 from tests.bench.store import drafts, fill, make_queue, open_store, pour

@@ -17,13 +17,13 @@ from statistics import median
 from typing import NamedTuple
 
 from qdo import Client, Context, Message, Worker
-from qdo.slots import SLOTS
-from qdo.zookeeper import ZooKeeperCoordinator
+from qdo.groups.zookeeper import ZooKeeperCoordinator
+from qdo.worker.slots import SLOTS
 from tests.bench.measure import until
 from tests.bench.plan import Plan
 from tests.bench.servers import APPLICATION, KEY, ROOT, Server, queuey
 from tests.bench.table import Row, number
-from tests.services.zookeeper import ZooKeeper, ZooKeeperNode
+from tests.support.services.zookeeper import ZooKeeper, ZooKeeperNode
 
 QUEUES = 10_000
 WORKERS = 3

@@ -10,9 +10,9 @@ from pathlib import Path
 from random import Random
 
 from queuey.clock import SystemClock
+from queuey.future import Promise
 from queuey.ids import IdGenerator
 from queuey.model import Appended, AppendRequest, Draft, Queue
-from queuey.promise import Promise
 from queuey.storage.sqlite import SqliteStore
 from tests.bench.plan import BODY, TTL_SECONDS
 from tests.bench.servers import APPLICATION

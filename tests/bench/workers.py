@@ -17,15 +17,15 @@ from statistics import median
 from typing import Any
 
 from qdo import Client, Context, Message, Worker
-from qdo.local import LocalCoordinator
-from qdo.zookeeper import ZooKeeperCoordinator
+from qdo.groups.local import LocalCoordinator
+from qdo.groups.zookeeper import ZooKeeperCoordinator
 from queuey.clock import SystemClock
 from tests.bench.arrival import RATE
 from tests.bench.measure import BenchFailed, alternate, ratios
 from tests.bench.plan import BODY, Plan
 from tests.bench.servers import APPLICATION, KEY, ROOT, Server, queuey
 from tests.bench.table import Row, number, times
-from tests.services.zookeeper import ZooKeeper
+from tests.support.services.zookeeper import ZooKeeper
 
 QUEUE = "work"
 ARRIVAL = "arrival"

@@ -10,8 +10,8 @@ from multiprocessing import get_context
 from tests.bench.measure import BenchFailed, percentile
 from tests.bench.plan import Plan
 from tests.bench.table import Row
-from tests.functional.servers import shipped
-from tests.worst import ASKED, AT_ONCE, SETTINGS, Bystander, Request, Stage, attack
+from tests.support.servers import shipped
+from tests.support.worst import ASKED, AT_ONCE, SETTINGS, Bystander, Request, Stage, attack
 
 _SHARE = 4
 """Of the time of a measurement each request of each caller gets one part in this many: there are some hundred."""

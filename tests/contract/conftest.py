@@ -6,10 +6,10 @@ from collections.abc import Iterator
 
 import pytest
 
-from queuey.storage.cassandra_schema import make_tables
-from queuey.storage.cassandra_session import CassandraSession, Options
-from queuey.storage.sqlite_keeper import Keeper
-from tests.services.fixtures import Reached
+from queuey.storage.cassandra.schema import make_tables
+from queuey.storage.cassandra.session import CassandraSession, Options
+from queuey.storage.sqlite.upkeep import Keeper
+from tests.support.services.fixtures import Reached
 
 TIMEOUT_SECONDS = 60.0
 """Longer than a busy machine takes."""

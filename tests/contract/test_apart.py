@@ -15,7 +15,7 @@ from queuey.storage.contract import MessageStoreContract, MetadataStoreContract
 from queuey.storage.contract.common import STRONG, Log, StoreContract, done
 from queuey.storage.contract.metadata import queue
 from queuey.storage.memory import MemoryStore
-from queuey.storage.open import open_stores
+from queuey.storage.opening import open_stores
 from queuey.storage.sqlite import SqliteStore
 
 

@@ -8,9 +8,9 @@ import pytest
 
 from queuey.clock import ManualClock
 from queuey.ids import IdGenerator
-from queuey.storage.cassandra_messages import CassandraMessages, Timing
-from queuey.storage.cassandra_metadata import CassandraMetadata
-from queuey.storage.cassandra_session import CassandraSession
+from queuey.storage.cassandra.messages import CassandraMessages, Timing
+from queuey.storage.cassandra.metadata import CassandraMetadata
+from queuey.storage.cassandra.session import CassandraSession
 from queuey.storage.contract import MessageStoreContract, MetadataStoreContract
 
 

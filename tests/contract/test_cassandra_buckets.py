@@ -11,14 +11,17 @@ import pytest
 
 from queuey.clock import ManualClock
 from queuey.ids import MAX_ID, TICKS_PER_SECOND, ZERO_ID, IdGenerator, MessageId
-from queuey.storage import MessageStore, cassandra_fills, cassandra_messages, cassandra_walk
-from queuey.storage.cassandra_buckets import FINEST, WIDTHS, Bucket
-from queuey.storage.cassandra_messages import CassandraMessages, Timing
-from queuey.storage.cassandra_session import CassandraSession
+from queuey.storage import MessageStore
+from queuey.storage.cassandra import allocation as cassandra_fills
+from queuey.storage.cassandra import bucket_scan as cassandra_walk
+from queuey.storage.cassandra import messages as cassandra_messages
+from queuey.storage.cassandra.buckets import FINEST, WIDTHS, Bucket
+from queuey.storage.cassandra.messages import CassandraMessages, Timing
+from queuey.storage.cassandra.session import CassandraSession
 from queuey.storage.contract import PartitionHistory
 from queuey.storage.contract.common import Log, done, draft, drive_histories
 from queuey.storage.contract.reading import Reading
-from tests.functional.servers import eventually
+from tests.support.servers import eventually
 
 
 @pytest.fixture

@@ -14,13 +14,13 @@ from cassandra import ConsistencyLevel
 from queuey.clock import ManualClock
 from queuey.ids import MAX_ID, IdGenerator
 from queuey.model import AppendRequest, ApplicationKey, Consistency, Queue, Span
-from queuey.storage.cassandra_messages import CassandraMessages, Timing
-from queuey.storage.cassandra_metadata import CassandraMetadata
-from queuey.storage.cassandra_schema import make_tables
-from queuey.storage.cassandra_session import CassandraSession, Options
+from queuey.storage.cassandra.messages import CassandraMessages, Timing
+from queuey.storage.cassandra.metadata import CassandraMetadata
+from queuey.storage.cassandra.schema import make_tables
+from queuey.storage.cassandra.session import CassandraSession, Options
 from queuey.storage.contract.common import done, draft
 from tests.contract.conftest import TIMEOUT_SECONDS
-from tests.services.fixtures import Reached
+from tests.support.services.fixtures import Reached
 
 CENTRE = "datacenter1"
 """Of a node that was told no other."""

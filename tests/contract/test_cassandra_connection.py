@@ -14,7 +14,7 @@ from cassandra.policies import NoSpeculativeExecutionPolicy, TokenAwarePolicy
 from cassandra.query import PreparedStatement
 
 from queuey.ids import MessageId
-from queuey.storage.cassandra_session import CQL, CassandraSession
+from queuey.storage.cassandra.session import CQL, CassandraSession
 
 _CONDITION = re.compile(r"\bif (not )?(exists|\w+ = )")
 """What makes a lightweight transaction of a statement."""

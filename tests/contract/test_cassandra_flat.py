@@ -20,10 +20,11 @@ import pytest
 from queuey.clock import SystemClock
 from queuey.ids import MAX_ID, ZERO_ID, IdGenerator, MessageId
 from queuey.model import AppendRequest, Queue, Span
-from queuey.storage import cassandra_fills, cassandra_messages
-from queuey.storage.cassandra_buckets import FINEST, Bucket
-from queuey.storage.cassandra_messages import CassandraMessages, Timing
-from queuey.storage.cassandra_session import CassandraSession
+from queuey.storage.cassandra import allocation as cassandra_fills
+from queuey.storage.cassandra import messages as cassandra_messages
+from queuey.storage.cassandra.buckets import FINEST, Bucket
+from queuey.storage.cassandra.messages import CassandraMessages, Timing
+from queuey.storage.cassandra.session import CassandraSession
 from queuey.storage.contract.common import STRONG, done, draft
 
 PAGE = 100

@@ -11,11 +11,11 @@ import pytest
 
 from queuey.clock import ManualClock
 from queuey.errors import OutcomeUnknown, StaleGeneration, StorageUnavailable
+from queuey.future import Promise, begin
 from queuey.ids import IdGenerator
 from queuey.model import OffsetChange
-from queuey.promise import Promise, begin
-from queuey.storage.cassandra_messages import CassandraMessages, Timing
-from queuey.storage.cassandra_session import CassandraSession, Change, Rows
+from queuey.storage.cassandra.messages import CassandraMessages, Timing
+from queuey.storage.cassandra.session import CassandraSession, Change, Rows
 from queuey.storage.contract.common import done
 from queuey.storage.contract.offsets import Group, at
 

@@ -15,21 +15,22 @@ import pytest
 
 from queuey.clock import ManualClock
 from queuey.errors import OutcomeUnknown, QueueNotFound
+from queuey.future import begin, run
 from queuey.ids import IdGenerator, MessageId
 from queuey.model import AppendRequest, Queue
-from queuey.monitor import Monitor
-from queuey.promise import begin, run
-from queuey.service.live import Live
+from queuey.monitor.metrics import Monitor
 from queuey.service.log import Log
 from queuey.service.queues import Queues
+from queuey.service.waiting.registry import Live
 from queuey.settings import load_settings
-from queuey.storage import Stores, cassandra_session
-from queuey.storage.cassandra_messages import CassandraMessages, Timing
-from queuey.storage.cassandra_metadata import CassandraMetadata
-from queuey.storage.cassandra_session import CassandraSession
+from queuey.storage import Stores
+from queuey.storage.cassandra import session as cassandra_session
+from queuey.storage.cassandra.messages import CassandraMessages, Timing
+from queuey.storage.cassandra.metadata import CassandraMetadata
+from queuey.storage.cassandra.session import CassandraSession
 from queuey.storage.contract.common import done, draft
-from tests.functional.servers import eventually
-from tests.services.proxy import Proxy, Way
+from tests.support.servers import eventually
+from tests.support.services.proxy import Proxy, Way
 
 TRUSTED, BUDGET = 0.1, 0.15
 SETTLE = TRUSTED + BUDGET

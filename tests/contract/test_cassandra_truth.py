@@ -14,17 +14,18 @@ import pytest
 
 from queuey.clock import ManualClock
 from queuey.errors import ClockUnsafe, OutcomeUnknown, QueueyError, StorageUnavailable
+from queuey.future import begin
 from queuey.ids import IdGenerator
 from queuey.model import Consistency, Draft, Placed, Queue
-from queuey.promise import begin
-from queuey.storage import Unobserved, cassandra_session
-from queuey.storage.cassandra_buckets import WIDTHS
-from queuey.storage.cassandra_clock import ClockGuard
-from queuey.storage.cassandra_messages import CassandraMessages, Timing
-from queuey.storage.cassandra_session import CassandraSession
+from queuey.storage import Unobserved
+from queuey.storage.cassandra import session as cassandra_session
+from queuey.storage.cassandra.buckets import WIDTHS
+from queuey.storage.cassandra.clock import ClockGuard
+from queuey.storage.cassandra.messages import CassandraMessages, Timing
+from queuey.storage.cassandra.session import CassandraSession
 from queuey.storage.contract.common import draft
-from tests.functional.servers import eventually
-from tests.services.proxy import Proxy, Way
+from tests.support.servers import eventually
+from tests.support.services.proxy import Proxy, Way
 
 TOO_LARGE = 17 << 20
 TIMING = Timing(request_seconds=32.0)

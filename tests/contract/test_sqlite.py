@@ -22,15 +22,15 @@ from queuey.errors import (
 )
 from queuey.ids import IdGenerator, MessageId
 from queuey.model import MAX_GENERATION_STEP, Once
-from queuey.storage import sqlite_keeper
 from queuey.storage.contract import MessageStoreContract, MetadataStoreContract
 from queuey.storage.contract.common import SECOND, STRONG, Log, StoreContract, client_id, done, draft
 from queuey.storage.contract.metadata import key, queue
 from queuey.storage.contract.offsets import Group
 from queuey.storage.sqlite import SqliteStore
-from queuey.storage.sqlite_statements import SQL
-from tests.contract.sqlite_beside import beside
-from tests.functional.servers import eventually
+from queuey.storage.sqlite import upkeep as sqlite_keeper
+from queuey.storage.sqlite.statements import SQL
+from tests.support.servers import eventually
+from tests.support.sqlite_beside import beside
 
 Reopen = Callable[[], SqliteStore]
 

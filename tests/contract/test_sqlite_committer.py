@@ -13,11 +13,11 @@ import pytest
 from queuey.clock import ManualClock
 from queuey.errors import StorageFull, StorageUnavailable
 from queuey.ids import IdGenerator
-from queuey.storage import sqlite_file
 from queuey.storage.sqlite import SqliteStore
-from queuey.storage.sqlite_committer import Committer, Transaction
-from tests.contract.sqlite_beside import beside
-from tests.functional.servers import eventually
+from queuey.storage.sqlite import file as sqlite_file
+from queuey.storage.sqlite.committer import Committer, Transaction
+from tests.support.servers import eventually
+from tests.support.sqlite_beside import beside
 
 MIB = 1 << 20
 WAIT_SECONDS = 30

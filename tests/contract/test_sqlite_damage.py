@@ -16,14 +16,14 @@ import pytest
 from queuey.clock import ManualClock
 from queuey.errors import ConfigurationError, CorruptMessage, QueueyError, StorageUnavailable, StoreInUse
 from queuey.ids import MAX_ID, IdGenerator
-from queuey.storage import sqlite_verify
 from queuey.storage.contract.common import Log, done, draft
 from queuey.storage.sqlite import SqliteStore
-from queuey.storage.sqlite_file import PAGE_BYTES
-from queuey.storage.sqlite_scrub import Scrub, queue_at
-from queuey.storage.sqlite_verify import Damage, repair, verify
-from tests.contract.sqlite_beside import beside
-from tests.functional.servers import eventually
+from queuey.storage.sqlite import verify as sqlite_verify
+from queuey.storage.sqlite.file import PAGE_BYTES
+from queuey.storage.sqlite.scrub import Scrub, queue_at
+from queuey.storage.sqlite.verify import Damage, repair, verify
+from tests.support.servers import eventually
+from tests.support.sqlite_beside import beside
 
 INDEX_PAGES = (0x02, 0x0A)
 """First bytes of pages of an index: between its leaves, and a leaf."""

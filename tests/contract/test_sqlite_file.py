@@ -17,7 +17,7 @@ from queuey.errors import ConfigurationError, StoreInUse
 from queuey.ids import IdGenerator
 from queuey.storage.contract.common import Log
 from queuey.storage.sqlite import SqliteStore
-from queuey.storage.sqlite_backup import backup
+from queuey.storage.sqlite.backup import backup
 
 FORKED = """
 import os, sys
@@ -63,9 +63,9 @@ import gc, os, signal, sys
 from queuey import locks, promise
 from queuey.clock import SystemClock
 from queuey.ids import IdGenerator
-from queuey.monitor import Monitor
+from queuey.monitor.metrics import Monitor
 from queuey.security.identity import Allowance
-from queuey.service.gate import Gate
+from queuey.http.admission import Gate
 
 clock = SystemClock()
 ids, monitor, gate, allowance = IdGenerator(clock), Monitor("sqlite"), Gate(1, 1), Allowance(1, clock)

@@ -15,12 +15,11 @@ from queuey.clock import ManualClock
 from queuey.errors import ConfigurationError, QueueNotFound, StorageReadOnly
 from queuey.ids import ZERO_ID, IdGenerator, MessageId
 from queuey.model import AppendRequest, Draft, Message, Offset, Once, Queue
-from queuey.storage import packs
 from queuey.storage.contract.common import SECOND, Log, client_id, done, draft
-from queuey.storage.sqlite import SqliteStore
-from tests.contract.sqlite_beside import beside
-from tests.faults.disk import small_disk
-from tests.functional.servers import eventually
+from queuey.storage.sqlite import SqliteStore, packs
+from tests.support.disk import small_disk
+from tests.support.servers import eventually
+from tests.support.sqlite_beside import beside
 
 _BEGAN = ManualClock().now_ticks()
 _TAIL = -5025199230942195533

@@ -15,16 +15,16 @@ from queuey.clock import ManualClock
 from queuey.errors import (
     CorruptMessage,
 )
+from queuey.future import Promise, begin
 from queuey.ids import MAX_ID, ZERO_ID, IdGenerator, MessageId
 from queuey.model import Appended, AppendRequest, Columns, Consistency, Page, PartitionId, Span
-from queuey.promise import Promise, begin
-from queuey.storage import packs, sqlite_pages
 from queuey.storage.contract import MessageStoreContract
 from queuey.storage.contract.common import SECOND, Log, StoreContract, done, draft
-from queuey.storage.sqlite import SqliteStore
-from queuey.storage.sqlite_pages import Wanted
-from queuey.storage.sqlite_statements import SQL
-from tests.contract.sqlite_beside import beside
+from queuey.storage.sqlite import SqliteStore, packs
+from queuey.storage.sqlite import pages as sqlite_pages
+from queuey.storage.sqlite.pages import Wanted
+from queuey.storage.sqlite.statements import SQL
+from tests.support.sqlite_beside import beside
 
 Reopen = Callable[[], SqliteStore]
 

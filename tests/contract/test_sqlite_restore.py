@@ -16,14 +16,15 @@ import pytest
 from queuey.clock import ManualClock
 from queuey.errors import ConfigurationError, StoreInUse
 from queuey.ids import IdGenerator
-from queuey.storage import sqlite_guard, sqlite_mark
 from queuey.storage.contract.common import Log
 from queuey.storage.sqlite import SqliteStore
-from queuey.storage.sqlite_backup import backup
-from queuey.storage.sqlite_guard import FolderLock
-from queuey.storage.sqlite_restore import restore
-from queuey.storage.sqlite_verify import verify
-from tests.contract.sqlite_beside import beside
+from queuey.storage.sqlite import health as sqlite_guard
+from queuey.storage.sqlite import mark as sqlite_mark
+from queuey.storage.sqlite.backup import backup
+from queuey.storage.sqlite.health import FolderLock
+from queuey.storage.sqlite.restore import restore
+from queuey.storage.sqlite.verify import verify
+from tests.support.sqlite_beside import beside
 
 WRITING = """
 import sys

@@ -11,10 +11,10 @@ import pytest
 
 from queuey.clock import ManualClock
 from queuey.ids import IdGenerator
-from queuey.storage import sqlite_keeper
 from queuey.storage.contract.common import Log
 from queuey.storage.sqlite import SqliteStore
-from tests.functional.servers import eventually
+from queuey.storage.sqlite import upkeep as sqlite_keeper
+from tests.support.servers import eventually
 
 
 class Disk(apsw.VFS):

@@ -13,12 +13,15 @@ import pytest
 from queuey.clock import ManualClock
 from queuey.ids import MAX_ID, ZERO_ID, IdGenerator, MessageId
 from queuey.model import Message, Span
-from queuey.storage import packs, sqlite_file, sqlite_messages, sqlite_pages, sqlite_segments
 from queuey.storage.contract.common import Log, StoreContract, draft
-from queuey.storage.sqlite import SqliteStore
-from queuey.storage.sqlite_backup import backup
-from queuey.storage.sqlite_pages import PageBuilder
-from tests.contract.sqlite_beside import beside
+from queuey.storage.sqlite import SqliteStore, packs
+from queuey.storage.sqlite import file as sqlite_file
+from queuey.storage.sqlite import messages as sqlite_messages
+from queuey.storage.sqlite import pages as sqlite_pages
+from queuey.storage.sqlite import read_cache as sqlite_segments
+from queuey.storage.sqlite.backup import backup
+from queuey.storage.sqlite.pages import PageBuilder
+from tests.support.sqlite_beside import beside
 
 Read = list[Message]
 

@@ -12,14 +12,14 @@ from pathlib import Path
 import apsw
 import pytest
 
-from qdo.coordination import Coordinator
-from qdo.local import LocalCoordinator, default_folder
+from qdo.groups.coordination import Coordinator
+from qdo.groups.local import LocalCoordinator, default_folder
 from queuey import file_system
 from queuey.clock import ManualClock, SystemClock
 from queuey.errors import ConfigurationError, SessionLost
-from tests.coordination.contract import CoordinatorContract
-from tests.coordination.parties import SESSION_SECONDS, Member, Party, parts
-from tests.functional.servers import eventually
+from tests.support.group_contract import CoordinatorContract
+from tests.support.members import SESSION_SECONDS, Member, Party, parts
+from tests.support.servers import eventually
 
 
 class LocalParty(Party):

@@ -18,13 +18,13 @@ from hypothesis.stateful import (
     run_state_machine_as_test,
 )
 
-from qdo.assign import STRATEGIES, Assignment, Partition, assign_sticky
-from qdo.coordination import Claim, Offset
-from qdo.group import Group
-from qdo.local import LocalCoordinator
+from qdo.groups.assign import STRATEGIES, Assignment, Partition, assign_sticky
+from qdo.groups.coordination import Claim, Offset
+from qdo.groups.local import LocalCoordinator
+from qdo.groups.member import Group
 from queuey.clock import ManualClock
 from queuey.errors import SessionLost
-from tests.coordination.parties import SESSION_SECONDS, parts, place
+from tests.support.members import SESSION_SECONDS, parts, place
 
 HISTORIES = settings(
     max_examples=40,

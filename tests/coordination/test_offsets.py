@@ -9,14 +9,14 @@ from pathlib import Path
 import pytest
 
 from qdo.client import Client, GroupOffset
-from qdo.coordination import Claim, Coordinator
-from qdo.local import LocalCoordinator
-from qdo.offsets import OffsetsInQueuey
+from qdo.groups.coordination import Claim, Coordinator
+from qdo.groups.local import LocalCoordinator
+from qdo.groups.offsets_in_queuey import OffsetsInQueuey
 from queuey.errors import InvalidApplicationKey, SessionLost
-from tests.coordination.contract import CoordinatorContract
-from tests.coordination.parties import Member, Party, parts
 from tests.coordination.test_local import LocalParty
-from tests.functional.servers import APPLICATIONS, Door, shipped
+from tests.support.group_contract import CoordinatorContract
+from tests.support.members import Member, Party, parts
+from tests.support.servers import APPLICATIONS, Door, shipped
 
 MOST_PARTITIONS = 200
 (ONE,) = parts(1)

@@ -8,15 +8,15 @@ from pathlib import Path
 
 import pytest
 
-from qdo import zookeeper as zookeeper_module
-from qdo.zookeeper import ZooKeeperCoordinator, security
+from qdo.groups import zookeeper as zookeeper_module
+from qdo.groups.zookeeper import ZooKeeperCoordinator, security
 from queuey.errors import ConfigurationError, CoordinatorUnavailable
-from tests.coordination.parties import parts, place
-from tests.functional.client import Server
-from tests.functional.crew import crew_in
-from tests.functional.servers import shipped
-from tests.services.certificates import Authority, Identity
-from tests.services.zookeeper import ZooKeeper
+from tests.support.client import Server
+from tests.support.members import parts, place
+from tests.support.servers import shipped
+from tests.support.services.certificates import Authority, Identity
+from tests.support.services.zookeeper import ZooKeeper
+from tests.support.work_processes import crew_in
 
 (ONE,) = parts(1)
 ADDRESS = "127.0.0.1"
@@ -74,7 +74,7 @@ def test_an_authority_that_did_not_sign_for_zookeeper_is_refused_at_once(closed:
 def test_what_the_system_trusts_is_not_trusted(closed: Closed, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Not when it connects anew either, long after it looked at the certificate."""
     monkeypatch.setenv("SSL_CERT_FILE", str(closed.authority.file))
-    monkeypatch.setattr("qdo.zookeeper._tls_trouble", lambda *_, **__: None)
+    monkeypatch.setattr("qdo.groups.zookeeper._tls_trouble", lambda *_, **__: None)
     wrong = Authority(tmp_path, "wrong")
 
     with pytest.raises(CoordinatorUnavailable, match="no ZooKeeper answers"):

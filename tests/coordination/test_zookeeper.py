@@ -11,17 +11,17 @@ import pytest
 from kazoo.client import KazooClient
 from kazoo.exceptions import NoAuthError
 
-from qdo.coordination import Claim, Coordinator, Offset, Plan
-from qdo.group import Group
-from qdo.zookeeper import ZooKeeperCoordinator, security
+from qdo.groups.coordination import Claim, Coordinator, Offset, Plan
+from qdo.groups.member import Group
+from qdo.groups.zookeeper import ZooKeeperCoordinator, security
 from queuey.clock import SystemClock
 from queuey.errors import ConfigurationError, CoordinatorUnavailable
-from tests.coordination.contract import CoordinatorContract
-from tests.coordination.parties import SESSION_SECONDS, Member, Party, end_session, parts, place
-from tests.functional.servers import eventually
-from tests.services.fixtures import Reached
-from tests.services.proxy import Way
-from tests.services.zookeeper import ZooKeeper
+from tests.support.group_contract import CoordinatorContract
+from tests.support.members import SESSION_SECONDS, Member, Party, end_session, parts, place
+from tests.support.servers import eventually
+from tests.support.services.fixtures import Reached
+from tests.support.services.proxy import Way
+from tests.support.services.zookeeper import ZooKeeper
 
 (ONE,) = parts(1)
 

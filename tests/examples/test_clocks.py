@@ -10,9 +10,9 @@ from zoneinfo import ZoneInfo
 import pytest
 
 from examples.clocks.changes import changes, events, zones
-from tests.examples.shell import ROOT, Shell, answers, commands_of
-from tests.functional.servers import eventually
-from tests.services.ports import free_ports
+from tests.support.servers import eventually
+from tests.support.services.ports import free_ports
+from tests.support.shell import ROOT, Shell, answers, commands_of
 
 KEY = "c" * 32
 

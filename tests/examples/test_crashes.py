@@ -7,12 +7,12 @@ from collections import Counter
 from pathlib import Path
 
 from qdo.client import Client
-from qdo.dead import letters
+from qdo.worker.dead_letters import letters
 from queuey.errors import QueueNotFound
 from tests.conftest import Figures
-from tests.examples.shell import ROOT, Shell, answers, commands_of
-from tests.functional.servers import eventually
-from tests.services.ports import free_ports
+from tests.support.servers import eventually
+from tests.support.services.ports import free_ports
+from tests.support.shell import ROOT, Shell, answers, commands_of
 
 REPORTS = 6000
 BROKEN = 3

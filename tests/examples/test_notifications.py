@@ -15,9 +15,9 @@ import pytest
 import requests
 from playwright.sync_api import Browser, Page, expect, sync_playwright
 
-from tests.examples.shell import ROOT, Shell, answers, commands_of
-from tests.functional.servers import eventually
-from tests.services.ports import free_ports
+from tests.support.servers import eventually
+from tests.support.services.ports import free_ports
+from tests.support.shell import ROOT, Shell, answers, commands_of
 
 README = ROOT / "examples/notifications/README.md"
 PICTURE = ROOT / "docs/images/notifications.png"

@@ -17,13 +17,13 @@ import pytest
 from qdo.client import Client
 from qdo.measure import loss
 from queuey.errors import OutcomeUnknown, QueueNotFound, StorageUnavailable
-from queuey.storage.sqlite_backup import backup
+from queuey.storage.sqlite.backup import backup
 from tests.conftest import Figures
-from tests.faults.effects import Effects, Place, everything, place_of
-from tests.faults.node import PAUSE_SECONDS, Node, wait_for_more
 from tests.faults.test_bounds import head
-from tests.functional import raw
-from tests.functional.servers import QUEUEY, eventually
+from tests.support import raw
+from tests.support.effects import Effects, Place, everything, place_of
+from tests.support.node import PAUSE_SECONDS, Node, wait_for_more
+from tests.support.servers import QUEUEY, eventually
 
 
 def unlink(file: Path) -> None:

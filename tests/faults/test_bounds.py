@@ -16,9 +16,9 @@ import pytest
 from qdo.client import Client
 from qdo.measure import percentiles
 from tests.conftest import Figures
-from tests.faults.node import APPLICATION, Node, busy, wait_for_more
-from tests.functional.client import authorization
-from tests.functional.servers import FIRST_KEY, eventually
+from tests.support.client import authorization
+from tests.support.node import APPLICATION, Node, busy, wait_for_more
+from tests.support.servers import FIRST_KEY, eventually
 
 MIB = 1 << 20
 KEY = authorization(FIRST_KEY)["Authorization"].encode()

@@ -13,11 +13,11 @@ from pathlib import Path
 import pytest
 
 from tests.conftest import Figures
-from tests.faults.heads import stream
-from tests.faults.node import APPLICATION, Node
 from tests.faults.test_bounds import Costs
-from tests.functional.raw import TIMEOUT_SECONDS, drain
-from tests.functional.servers import FIRST_KEY, QUEUEY, eventually
+from tests.support.heads import stream
+from tests.support.node import APPLICATION, Node
+from tests.support.raw import TIMEOUT_SECONDS, drain
+from tests.support.servers import FIRST_KEY, QUEUEY, eventually
 
 USUAL = 400
 LINGERING = 20
@@ -132,9 +132,9 @@ def test_whatever_becomes_of_a_connection_it_ends_and_leaves_nothing(
 
 
 SPOILED = """
-from queuey.api.serve import Desk
+from queuey.http.pipeline import Desk
 from queuey.cli import main
-from queuey.doors.connection import Connection
+from queuey.server.connection import Connection
 from queuey.errors import QueueyError
 {fault}
 main()

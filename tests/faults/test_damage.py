@@ -13,10 +13,10 @@ import pytest
 
 from qdo.client import Appended, Client
 from queuey.errors import QueueyError
-from queuey.storage.sqlite_file import PAGE_BYTES
+from queuey.storage.sqlite.file import PAGE_BYTES
 from tests.conftest import Figures
-from tests.faults.node import Node
-from tests.functional.servers import EndedEarly
+from tests.support.node import Node
+from tests.support.servers import EndedEarly
 
 PAGE = PAGE_BYTES
 HEADER = 100

@@ -12,11 +12,11 @@ from qdo.client import Appended, Client
 from qdo.measure import loss
 from queuey.errors import OutcomeUnknown, QueueyError, StorageFull, StorageReadOnly, StorageUnavailable
 from tests.conftest import Figures
-from tests.faults.disk import small_disk
-from tests.faults.effects import everything, place_of
-from tests.faults.node import Node
-from tests.faults.strace import failing
-from tests.functional.servers import eventually
+from tests.support.disk import small_disk
+from tests.support.effects import everything, place_of
+from tests.support.node import Node
+from tests.support.servers import eventually
+from tests.support.strace import failing
 
 SYNCS = "fsync,fdatasync"
 

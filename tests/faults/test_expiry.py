@@ -11,10 +11,10 @@ from queuey.clock import SystemClock
 from queuey.ids import TICKS_PER_SECOND, MessageId
 from queuey.model import MAX_TTL_SECONDS
 from tests.conftest import Figures
-from tests.faults.node import Node
-from tests.faults.skewed import program
-from tests.faults.wall import Offset
-from tests.functional.servers import eventually
+from tests.support.node import Node
+from tests.support.servers import eventually
+from tests.support.skewed import program
+from tests.support.wall_clock import Offset
 
 Road = Callable[[], Iterable[Message]]
 

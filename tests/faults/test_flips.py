@@ -11,11 +11,11 @@ from pathlib import Path
 from qdo.client import Appended, Client, Message, NewMessage
 from queuey.errors import BrokenStream, CorruptMessage
 from tests.conftest import Figures
-from tests.faults.effects import everything
-from tests.faults.node import APPLICATION, Node
-from tests.functional import raw
-from tests.functional.client import authorization
-from tests.functional.servers import FIRST_KEY, eventually
+from tests.support import raw
+from tests.support.client import authorization
+from tests.support.effects import everything
+from tests.support.node import APPLICATION, Node
+from tests.support.servers import FIRST_KEY, eventually
 
 MIB = 1 << 20
 PIECE = 64

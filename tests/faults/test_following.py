@@ -12,13 +12,13 @@ from itertools import count, pairwise
 from pathlib import Path
 
 from qdo.client import Client, NewMessage
-from qdo.values import Page
+from qdo.client.values import Page
 from queuey.errors import OutcomeUnknown, StorageUnavailable
 from queuey.ids import MessageId
 from tests.conftest import Figures
-from tests.faults.node import APPLICATION, PAUSE_SECONDS, Node, wait_for_more
-from tests.functional.servers import FIRST_KEY, eventually
-from tests.services.proxy import Proxy
+from tests.support.node import APPLICATION, PAUSE_SECONDS, Node, wait_for_more
+from tests.support.servers import FIRST_KEY, eventually
+from tests.support.services.proxy import Proxy
 
 PARTITIONS = 6
 LAST = b"last"

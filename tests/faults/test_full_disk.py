@@ -11,10 +11,10 @@ from qdo.client import Appended, Client
 from qdo.measure import loss
 from queuey.errors import StorageFull, StorageReadOnly
 from tests.conftest import Figures
-from tests.faults.disk import small_disk
-from tests.faults.effects import everything, place_of
-from tests.faults.node import Node
-from tests.functional.servers import eventually
+from tests.support.disk import small_disk
+from tests.support.effects import everything, place_of
+from tests.support.node import Node
+from tests.support.servers import eventually
 
 SETTINGS = "[storage]\nreserve_mb = 8\nwal_mb = 4\n"
 BODY = b"x" * (64 << 10)

@@ -10,8 +10,8 @@ from pathlib import Path
 import pytest
 
 from tests.conftest import Figures
-from tests.faults.heads import backend, by_llhttp, by_nginx, differences, queuey, stream
-from tests.services.nginx import nginx
+from tests.support.heads import backend, by_llhttp, by_nginx, differences, queuey, stream
+from tests.support.services.nginx import nginx
 
 HALF_CLOSE = "proxy_ignore_client_abort on;"
 """The tests say by a half-close that nothing more comes, and still want the answers."""

@@ -17,10 +17,10 @@ import pytest
 from qdo.client import Client
 from queuey.errors import BrokenStream, OutcomeUnknown, StorageUnavailable
 from tests.conftest import Figures
-from tests.faults.effects import Effects, everything, place_of
-from tests.faults.node import Node, wait_for_more
-from tests.faults.strace import answered_early, traced
-from tests.functional.servers import QUEUEY, eventually
+from tests.support.effects import Effects, everything, place_of
+from tests.support.node import Node, wait_for_more
+from tests.support.servers import QUEUEY, eventually
+from tests.support.strace import answered_early, traced
 
 
 class Singles:

@@ -13,13 +13,13 @@ from typing import Any
 import pytest
 
 from tests.conftest import Figures
-from tests.faults.misuse import Drawn, drawn
-from tests.functional import servers
-from tests.functional.alike import comparable
-from tests.functional.client import Server, new_name
-from tests.functional.servers import APPLICATIONS, QUEUEY
-from tests.functional.trusting import published, settings
-from tests.key_site import Site, serving
+from tests.support import servers
+from tests.support.alike import comparable
+from tests.support.client import Server, new_name
+from tests.support.key_site import Site, serving
+from tests.support.misuse import Drawn, drawn
+from tests.support.servers import APPLICATIONS, QUEUEY
+from tests.support.trusting import published, settings
 
 USUAL = 200
 
@@ -121,7 +121,7 @@ SPOILED = """
 import itertools
 from queuey.api import serve
 from queuey.cli import main
-from queuey.promise import run
+from queuey.future import run
 from queuey.service.queues import QueueSettings
 
 refusal, begin, numbers, desks = serve.refusal, serve.Desk.__init__, itertools.count(), []

@@ -11,8 +11,8 @@ import pytest
 from qdo.client import Client, GroupOffset
 from queuey.ids import MessageId
 from tests.conftest import Figures
-from tests.faults.node import Node, busy, wait_for_more
-from tests.faults.owners import GROUP, Company, Record, Told, Verdict, Watcher
+from tests.support.node import Node, busy, wait_for_more
+from tests.support.owners import GROUP, Company, Record, Told, Verdict, Watcher
 
 OWNERS = 4
 PARTITIONS = 3

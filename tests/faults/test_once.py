@@ -13,10 +13,10 @@ from pathlib import Path
 from qdo.client import Appended, Client, Message, NewMessage
 from qdo.measure import duplicates, loss
 from tests.conftest import Figures
-from tests.faults.effects import everything, place_of
-from tests.faults.node import APPLICATION, PAUSE_SECONDS, Node, busy, wait_for_more
-from tests.functional.servers import FIRST_KEY
-from tests.services.proxy import Proxy, Way
+from tests.support.effects import everything, place_of
+from tests.support.node import APPLICATION, PAUSE_SECONDS, Node, busy, wait_for_more
+from tests.support.servers import FIRST_KEY
+from tests.support.services.proxy import Proxy, Way
 
 LOSES = 0.1
 RETRIES = 1000

@@ -17,11 +17,11 @@ from qdo.measure import disorder, duplicates, loss
 from queuey.errors import OutcomeUnknown, StorageUnavailable
 from queuey.ids import EPOCH_TICKS, TICKS_PER_SECOND, MessageId, format_timestamp
 from tests.conftest import Figures
-from tests.faults.effects import everything
-from tests.faults.node import PAUSE_SECONDS, Node, busy, wait_for_more
-from tests.faults.skewed import program
-from tests.faults.wall import Offset
-from tests.functional.servers import eventually
+from tests.support.effects import everything
+from tests.support.node import PAUSE_SECONDS, Node, busy, wait_for_more
+from tests.support.servers import eventually
+from tests.support.skewed import program
+from tests.support.wall_clock import Offset
 
 PARTITIONS = 3
 STEPS = (-5.0, -0.001, 0.0, 0.001, 2.0)

@@ -19,9 +19,9 @@ import pytest
 
 from qdo.client import NewMessage
 from tests.conftest import Figures
-from tests.faults.node import Node, busy
-from tests.faults.spark_query import SOURCE, TARGET
-from tests.functional.servers import FIRST_KEY
+from tests.support.node import Node, busy
+from tests.support.servers import FIRST_KEY
+from tests.support.spark_query import SOURCE, TARGET
 
 KILLS = 1
 """Of a round: each is a Spark that starts anew."""
@@ -71,7 +71,7 @@ def query(node: Node, folder: Path, mode: str = "") -> Iterator[subprocess.Popen
         command = [
             sys.executable,
             "-m",
-            "tests.faults.spark_query",
+            "tests.support.spark_query",
             node.door.url,
             str(folder),
             *([mode] if mode else []),

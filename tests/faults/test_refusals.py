@@ -21,10 +21,10 @@ import requests
 
 from qdo.client import Client
 from tests.conftest import Figures
-from tests.faults.effects import Effects, everything
-from tests.faults.node import APPLICATION, Node, wait_for_more
-from tests.functional.raw import begin_upload
-from tests.functional.servers import FIRST_KEY, eventually
+from tests.support.effects import Effects, everything
+from tests.support.node import APPLICATION, Node, wait_for_more
+from tests.support.raw import begin_upload
+from tests.support.servers import FIRST_KEY, eventually
 
 ABSENT_ID = "1f9f6640e56711f189bf02fc00000001"
 TABLES = ("messages", "once", "offsets", "dropped", "removed", "queues", "app_keys")

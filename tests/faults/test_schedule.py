@@ -15,9 +15,9 @@ from queuey.clock import SystemClock
 from queuey.errors import OutcomeUnknown, StorageUnavailable
 from queuey.ids import TICKS_PER_SECOND, MessageId, format_timestamp
 from tests.conftest import Figures
-from tests.faults.node import PAUSE_SECONDS, Node, wait_for_more
-from tests.faults.readers import CursorReader
-from tests.functional.servers import eventually
+from tests.support.node import PAUSE_SECONDS, Node, wait_for_more
+from tests.support.readers import CursorReader
+from tests.support.servers import eventually
 
 PARTITIONS = range(1, 4)
 now_ticks = SystemClock().now_ticks

@@ -18,11 +18,11 @@ from qdo.client import Client, NewMessage
 from qdo.measure import skipped
 from queuey.ids import MessageId
 from tests.conftest import Figures
-from tests.faults.effects import Effects
-from tests.faults.node import Node, wait_for_more
-from tests.faults.readers import CursorReader, Reader, SpanReader
-from tests.faults.skewed import program
-from tests.faults.wall import Offset
+from tests.support.effects import Effects
+from tests.support.node import Node, wait_for_more
+from tests.support.readers import CursorReader, Reader, SpanReader
+from tests.support.skewed import program
+from tests.support.wall_clock import Offset
 
 PARTITIONS = range(1, 3)
 STEPS = (-5.0, -1.0, -0.01, 0.0, 0.01, 1.0, 5.0)

@@ -13,8 +13,8 @@ import pytest
 from qdo.client import Client, Message, NewMessage
 from qdo.measure import duplicates, loss
 from tests.conftest import Figures
-from tests.faults.effects import Place, place_of
-from tests.faults.node import Node, wait_for_more
+from tests.support.effects import Place, place_of
+from tests.support.node import Node, wait_for_more
 
 PARTITIONS = 3
 SETTINGS = "[limits]\nmax_answer_bytes = 2048\n"

@@ -11,8 +11,8 @@ from qdo.client import Client, NewMessage
 from qdo.measure import loss, torn
 from queuey.errors import OutcomeUnknown, StorageUnavailable
 from tests.conftest import Figures
-from tests.faults.effects import everything
-from tests.faults.node import Node, wait_for_more
+from tests.support.effects import everything
+from tests.support.node import Node, wait_for_more
 
 PARTITIONS = 8
 WRITERS = 4

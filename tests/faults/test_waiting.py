@@ -9,9 +9,9 @@ from pathlib import Path
 
 from qdo.client import Client
 from tests.conftest import Figures
-from tests.faults.node import APPLICATION, Node
 from tests.faults.test_bounds import KEY, Costs, connections, open_still
-from tests.functional.servers import eventually
+from tests.support.node import APPLICATION, Node
+from tests.support.servers import eventually
 
 AT_ONCE = 400
 LEFT_MB = 8

@@ -10,10 +10,10 @@ import pytest
 
 from queuey.errors import OutcomeUnknown, ServerUnreachable, StorageUnavailable
 from tests.conftest import Figures
-from tests.faults.crew import Crew, SlotCrew
-from tests.faults.node import Node
-from tests.functional.servers import eventually
-from tests.services.ports import free_ports
+from tests.support.node import Node
+from tests.support.servers import eventually
+from tests.support.services.ports import free_ports
+from tests.support.workers import Crew, SlotCrew
 
 STEPS = (3600.0, -7200.0, 1e8, -2e8)
 """Of a wall clock, one after the other, seconds."""

@@ -10,11 +10,11 @@ from pathlib import Path
 import pytest
 
 from tests.conftest import Figures
-from tests.faults.crew import Crew, SlotCrew
-from tests.faults.node import Node
-from tests.functional.servers import eventually
-from tests.services.proxy import BOTH, Way
-from tests.services.zookeeper import ZooKeeper
+from tests.support.node import Node
+from tests.support.servers import eventually
+from tests.support.services.proxy import BOTH, Way
+from tests.support.services.zookeeper import ZooKeeper
+from tests.support.workers import Crew, SlotCrew
 
 SLOW_SECONDS = 0.15
 """Each way: a claim takes more than a second then, and trust is renewed six times in a session of two."""

@@ -6,9 +6,8 @@ from collections.abc import Iterator
 
 import pytest
 
-from tests import worst
 from tests.conftest import Figures
-from tests.functional import servers
+from tests.support import servers, worst
 
 UPLOADS = ("queue-POST-message", "queue-POST-JSON, messages", "application-POST-form, fields")
 SLOW = {"queue-GET-large": 1000, "queue-GET-large events": 600, "queue-GET-large lines": 600}

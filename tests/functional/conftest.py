@@ -7,15 +7,15 @@ from contextlib import ExitStack
 
 import pytest
 
-from tests.functional import on_cassandra, servers
-from tests.functional.alike import Everywhere
-from tests.functional.client import Server
-from tests.functional.on_cassandra import Delayed
-from tests.functional.servers import APPLICATIONS, Door
-from tests.functional.trusting import TrustingDoor, published, settings, watched
-from tests.functional.ways import WAYS
-from tests.key_site import Site, serving
-from tests.services.fixtures import Keyspaces, Reached
+from tests.support import on_cassandra, servers
+from tests.support.alike import Everywhere
+from tests.support.client import Server
+from tests.support.key_site import Site, serving
+from tests.support.on_cassandra import Delayed
+from tests.support.servers import APPLICATIONS, Door
+from tests.support.services.fixtures import Keyspaces, Reached
+from tests.support.transports import WAYS
+from tests.support.trusting import TrustingDoor, published, settings, watched
 
 
 @pytest.fixture(scope="session")

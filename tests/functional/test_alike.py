@@ -10,9 +10,9 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from tests.functional.alike import Each, Everywhere
-from tests.functional.client import new_name
-from tests.functional.servers import APPLICATIONS
+from tests.support.alike import Each, Everywhere
+from tests.support.client import new_name
+from tests.support.servers import APPLICATIONS
 
 ABSENT_ID = "1f9f6640e56711f189bf02fc00000001"
 FIXED = {"X-Request-Id": "one-request"}

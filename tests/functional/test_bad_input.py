@@ -15,8 +15,8 @@ from typing import Any
 import pytest
 import requests
 
-from tests.functional.client import Server, authorization, refused
-from tests.functional.servers import APPLICATIONS, Door
+from tests.support.client import Server, authorization, refused
+from tests.support.servers import APPLICATIONS, Door
 
 ABSENT_ID = "1f9f6640e56711f189bf02fc00000001"
 OTHER_KEY = APPLICATIONS["other"][0]

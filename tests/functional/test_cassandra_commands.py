@@ -8,13 +8,13 @@ from typing import Any
 import pytest
 
 from queuey.security.app_keys import digest_of, label_of
-from tests.functional import on_cassandra
-from tests.functional.client import Server
-from tests.functional.commands import done, run_in
-from tests.functional.on_cassandra import Delayed
-from tests.functional.servers import eventually
-from tests.services.cassandra import session
-from tests.services.fixtures import Reached
+from tests.support import on_cassandra
+from tests.support.client import Server
+from tests.support.commands import done, run_in
+from tests.support.on_cassandra import Delayed
+from tests.support.servers import eventually
+from tests.support.services.cassandra import session
+from tests.support.services.fixtures import Reached
 
 
 def described(node: Reached, keyspace: str) -> dict[str, Any]:

@@ -11,8 +11,8 @@ from decimal import Decimal
 
 import pytest
 
-from tests.functional.client import Json, Server, refused
-from tests.functional.servers import Door, eventually
+from tests.support.client import Json, Server, refused
+from tests.support.servers import Door, eventually
 
 DELAY = Decimal(2)
 SHOWN_SECONDS = 90

@@ -9,8 +9,8 @@ from functools import partial
 import pytest
 from requests import Response
 
-from tests.functional.client import Server, new_name, refused
-from tests.functional.servers import APPLICATIONS, eventually
+from tests.support.client import Server, new_name, refused
+from tests.support.servers import APPLICATIONS, eventually
 
 FOLLOWED_SECONDS = 90
 """A deadline, for ``cache_ms`` and a slow machine."""

@@ -10,15 +10,15 @@ from typing import Any
 
 import pytest
 
-from tests.functional import on_cassandra, servers
-from tests.functional.client import Server
-from tests.functional.commands import Ended, done, run_in
-from tests.functional.on_cassandra import AT_ONCE
-from tests.functional.servers import eventually
-from tests.services.cassandra import ROLE, Cassandra, session
-from tests.services.certificates import Authority
-from tests.services.fixtures import Keyspaces, Reached
-from tests.services.proxy import Proxy
+from tests.support import on_cassandra, servers
+from tests.support.client import Server
+from tests.support.commands import Ended, done, run_in
+from tests.support.on_cassandra import AT_ONCE
+from tests.support.servers import eventually
+from tests.support.services.cassandra import ROLE, Cassandra, session
+from tests.support.services.certificates import Authority
+from tests.support.services.fixtures import Keyspaces, Reached
+from tests.support.services.proxy import Proxy
 
 
 @contextmanager

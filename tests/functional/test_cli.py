@@ -15,9 +15,9 @@ from pathlib import Path
 
 import pytest
 
-from tests.functional.client import Server, new_name
-from tests.functional.commands import Ended, command, done, run_in
-from tests.functional.servers import Door, eventually
+from tests.support.client import Server, new_name
+from tests.support.commands import Ended, command, done, run_in
+from tests.support.servers import Door, eventually
 
 Run = Callable[..., "Ended"]
 

@@ -26,9 +26,9 @@ from queuey.errors import (
     StaleGeneration,
 )
 from queuey.ids import MessageId
-from tests.functional.client import Server, new_name
-from tests.functional.ways import while_writing
-from tests.services.proxy import RESET_WHEN_CLOSED
+from tests.support.client import Server, new_name
+from tests.support.services.proxy import RESET_WHEN_CLOSED
+from tests.support.transports import while_writing
 
 
 @pytest.fixture

@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from tests.functional import servers
-from tests.functional.client import Server, refused
-from tests.functional.live import live
+from tests.support import servers
+from tests.support.client import Server, refused
+from tests.support.live import live
 
 PAGE = "https://app.example.org"
 OTHER = "https://evil.example.org"

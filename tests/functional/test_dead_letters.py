@@ -14,15 +14,15 @@ from typing import Any
 import pytest
 
 from qdo import Client, Context, Message, NewMessage, RetryPolicy, Worker
-from qdo.assign import Partition
-from qdo.dead import CONTENT_TYPE, DeadLetter, DeadLetters, letters
-from qdo.hooks import ERROR_QUEUE, save_failed_message
-from qdo.job import Failed
-from qdo.legacy import as_dict
-from qdo.local import LocalCoordinator
+from qdo.compat.hooks import ERROR_QUEUE, save_failed_message
+from qdo.compat.qdo_worker import as_dict
+from qdo.groups.assign import Partition
+from qdo.groups.local import LocalCoordinator
+from qdo.worker.dead_letters import CONTENT_TYPE, DeadLetter, DeadLetters, letters
+from qdo.worker.job import Failed
 from queuey.errors import ConfigurationError, Forbidden, MessageNotFound
-from tests.functional.client import Server, new_name
-from tests.functional.servers import Door, eventually
+from tests.support.client import Server, new_name
+from tests.support.servers import Door, eventually
 
 ONCE = RetryPolicy(attempts=1, most_seconds=0.1)
 MOST = 1 << 20

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.functional.servers import FIRST_KEY, Door
+from tests.support.servers import FIRST_KEY, Door
 
 ROOT = Path(__file__).parent.parent.parent
 _FENCE = re.compile(r"^```(\w+)\n(.*?)^```", re.MULTILINE | re.DOTALL)

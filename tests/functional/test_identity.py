@@ -6,12 +6,14 @@ import time
 
 import pytest
 
-from tests.bad_credentials import bad_assertions, bad_own_tokens, bad_tokens
 from tests.conftest import Figures
-from tests.functional import servers
-from tests.functional.client import Server, refused
-from tests.functional.servers import APPLICATIONS
-from tests.functional.trusting import (
+from tests.support import servers
+from tests.support.bad_credentials import bad_assertions, bad_own_tokens, bad_tokens
+from tests.support.client import Server, refused
+from tests.support.key_site import Site
+from tests.support.servers import APPLICATIONS
+from tests.support.signers import OwnTokens
+from tests.support.trusting import (
     FORMER_KEY,
     TOKEN_AUDIENCE,
     TrustingDoor,
@@ -23,8 +25,6 @@ from tests.functional.trusting import (
     subjects,
     token_key_name,
 )
-from tests.key_site import Site
-from tests.signers import OwnTokens
 
 OWN_KEY = APPLICATIONS["queuey"][0]
 JOE = "joe@example.org"

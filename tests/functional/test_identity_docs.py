@@ -13,7 +13,7 @@ from pathlib import Path
 
 import requests
 
-from tests.functional.servers import eventually
+from tests.support.servers import eventually
 
 PAGE = Path(__file__).parent.parent.parent / "docs/identity.md"
 

@@ -12,11 +12,11 @@ import pytest
 import requests
 
 from tests.conftest import Figures
-from tests.functional.client import Server, authorization, new_name, refused
-from tests.functional.servers import APPLICATIONS, Door
-from tests.functional.trusting import TrustingDoor, login, own, people, token_key_name
-from tests.functional.trusting import asking as asking_with
-from tests.signers import rsa_key
+from tests.support.client import Server, authorization, new_name, refused
+from tests.support.servers import APPLICATIONS, Door
+from tests.support.signers import rsa_key
+from tests.support.trusting import TrustingDoor, login, own, people, token_key_name
+from tests.support.trusting import asking as asking_with
 
 ABSENT_ID = "1f9f6640e56711f189bf02fc00000001"
 LISTED = "app:other,bid:joe@example.org,oidc:joe@example.org"

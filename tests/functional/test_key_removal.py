@@ -10,12 +10,12 @@ from functools import partial
 import pytest
 
 from queuey.security.app_keys import digest_of, label_of
-from tests.functional import on_cassandra, servers
-from tests.functional.client import Server, new_name
-from tests.functional.commands import done, run_in
-from tests.functional.servers import Door, eventually
-from tests.functional.trusting import TOKEN_KEY, asking
-from tests.services.fixtures import Keyspaces, Reached
+from tests.support import on_cassandra, servers
+from tests.support.client import Server, new_name
+from tests.support.commands import done, run_in
+from tests.support.servers import Door, eventually
+from tests.support.services.fixtures import Keyspaces, Reached
+from tests.support.trusting import TOKEN_KEY, asking
 
 JOE = "bid:joe@example.org"
 TOKENS = f"[tokens]\nkeys = {TOKEN_KEY}\n"

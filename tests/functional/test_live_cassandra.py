@@ -5,8 +5,8 @@ from __future__ import annotations
 import contextlib
 from collections.abc import Callable
 
-from tests.functional.client import Server
-from tests.functional.live import LINES, Live, live
+from tests.support.client import Server
+from tests.support.live import LINES, Live, live
 
 
 class LookedByItself(Exception):

@@ -8,9 +8,9 @@ from concurrent.futures import Future, ThreadPoolExecutor
 import pytest
 import requests
 
-from tests.functional.client import Server, authorization, refused
-from tests.functional.live import until_waiting, waiters
-from tests.functional.servers import Door
+from tests.support.client import Server, authorization, refused
+from tests.support.live import until_waiting, waiters
+from tests.support.servers import Door
 
 
 @pytest.fixture

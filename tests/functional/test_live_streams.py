@@ -10,10 +10,10 @@ from pathlib import Path
 
 import pytest
 
-from tests.functional import servers
-from tests.functional.client import Server, refused
-from tests.functional.live import EVENTS, LINES, Live, live, until_waiting
-from tests.functional.servers import APPLICATIONS
+from tests.support import servers
+from tests.support.client import Server, refused
+from tests.support.live import EVENTS, LINES, Live, live, until_waiting
+from tests.support.servers import APPLICATIONS
 
 FORMS = pytest.mark.parametrize("accept", [EVENTS, LINES])
 

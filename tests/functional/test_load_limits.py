@@ -9,9 +9,9 @@ from contextlib import ExitStack
 
 import pytest
 
-from tests.functional import raw, servers
-from tests.functional.client import Server
-from tests.functional.servers import APPLICATIONS, Door, eventually
+from tests.support import raw, servers
+from tests.support.client import Server
+from tests.support.servers import APPLICATIONS, Door, eventually
 
 KEY = APPLICATIONS["queuey"][0].encode()
 PLACES = 4

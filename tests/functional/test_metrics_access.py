@@ -6,11 +6,11 @@ from collections.abc import Iterator
 
 import pytest
 
-from queuey.api.calls import Call
 from queuey.api.site import _is_from_here
-from tests.functional import servers
-from tests.functional.client import Server, refused
-from tests.functional.servers import APPLICATIONS, Door
+from queuey.http.exchange import Call
+from tests.support import servers
+from tests.support.client import Server, refused
+from tests.support.servers import APPLICATIONS, Door
 
 TOKEN = "0123456789abcdef" * 2
 

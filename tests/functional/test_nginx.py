@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.functional.servers import Door, eventually
+from tests.support.servers import Door, eventually
 from tests.test_layers import ROOT
 
 SHIPPED = ROOT / "etc" / "nginx.conf"

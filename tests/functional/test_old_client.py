@@ -11,9 +11,9 @@ from contextlib import contextmanager, suppress
 
 import pytest
 
-from tests.functional.client import new_name
-from tests.functional.old_client import HTTPError, OldClient, PushClient
-from tests.functional.servers import APPLICATIONS, Door
+from tests.support.client import new_name
+from tests.support.old_client import HTTPError, OldClient, PushClient
+from tests.support.servers import APPLICATIONS, Door
 
 KEY = APPLICATIONS["queuey"][0]
 

@@ -13,8 +13,8 @@ from schemathesis import checks
 from schemathesis.core.result import Ok
 
 from queuey.api import routes
-from tests.functional.client import Server, authorization
-from tests.functional.trusting import TrustingDoor
+from tests.support.client import Server, authorization
+from tests.support.trusting import TrustingDoor
 
 DESCRIPTION: dict[str, Any] = json.loads((Path(routes.__file__).parent / "openapi.json").read_text())
 OPERATIONS = {

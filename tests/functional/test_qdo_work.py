@@ -17,16 +17,16 @@ from typing import Any
 import pytest
 import requests
 
-from qdo.assign import Partition
 from qdo.client import Client
-from qdo.coordination import Offset
-from qdo.lag import Lag, lags
+from qdo.groups.assign import Partition
+from qdo.groups.coordination import Offset
+from qdo.groups.lag import Lag, lags
 from queuey.ids import MessageId
-from tests.functional.client import Server
-from tests.functional.commands import command
-from tests.functional.crew import WAIT_SECONDS, Crew, crew_in
-from tests.functional.servers import Door, eventually
-from tests.services.fixtures import Reached
+from tests.support.client import Server
+from tests.support.commands import command
+from tests.support.servers import Door, eventually
+from tests.support.services.fixtures import Reached
+from tests.support.work_processes import WAIT_SECONDS, Crew, crew_in
 
 
 @pytest.fixture
@@ -658,7 +658,7 @@ class TestQdoWorker:
         crew.server.fill(queue, "a", "bad", "stop", "never")
         crew.server.fill(queue, "not mine", partition=2)
 
-        ended = crew.run("-c", self.conf(crew, f"{queue}-1"), module="qdo.cli.legacy")
+        ended = crew.run("-c", self.conf(crew, f"{queue}-1"), module="qdo.compat.cli")
 
         assert ended.code == 0, ended.err
         name = crew.server.application
@@ -675,7 +675,7 @@ class TestQdoWorker:
         crew.server.fill("qdo_status", body, partition=6)
 
         path = self.conf(crew, failure="qdo.worker:save_failed_message")
-        worker = crew.start("-c", path, module="qdo.cli.legacy")
+        worker = crew.start("-c", path, module="qdo.compat.cli")
         crew.until_noted("1 c str")
 
         assert crew.end(worker) == 0
@@ -690,7 +690,7 @@ class TestQdoWorker:
         crew.server.fill(queue, "a", "stop")
         path = self.conf(crew, more=f"policy = automatic\n[zookeeper]\nconnection = {zookeeper.hosts}/{queue}\n")
 
-        ended = crew.run("-c", path, module="qdo.cli.legacy")
+        ended = crew.run("-c", path, module="qdo.compat.cli")
 
         assert (ended.code, crew.notes) == (0, ["enter", "1 a str", "leave"])
 
@@ -702,7 +702,7 @@ class TestQdoWorker:
             crew.server.fill("qdo_status", json.dumps({"partition": f"{queue}-{partition}", "processed": first}))
         path = self.conf(crew, more=f"policy = automatic\n[zookeeper]\nconnection = {zookeeper.hosts}/{queue}\n")
 
-        workers = [crew.start("-c", path, module="qdo.cli.legacy") for _ in range(3)]
+        workers = [crew.start("-c", path, module="qdo.compat.cli") for _ in range(3)]
         crew.until_noted(*(f"{partition} new {partition} str" for partition in range(1, 7)))
 
         assert [crew.end(worker) for worker in workers] == [0, 0, 0]
@@ -711,6 +711,6 @@ class TestQdoWorker:
         assert sum(int(found[1]) for found in taken if found) == 6
 
     def test_a_missing_file_is_told(self, crew: Crew) -> None:
-        ended = crew.run("-c", "nowhere.conf", module="qdo.cli.legacy")
+        ended = crew.run("-c", "nowhere.conf", module="qdo.compat.cli")
 
         assert (ended.code, ended.text) == (1, "Configuration file not found: nowhere.conf\n")

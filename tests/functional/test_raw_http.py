@@ -11,9 +11,9 @@ from collections.abc import Iterator
 
 import pytest
 
-from tests.functional import raw
-from tests.functional.client import Server
-from tests.functional.servers import APPLICATIONS, Door, eventually
+from tests.support import raw
+from tests.support.client import Server
+from tests.support.servers import APPLICATIONS, Door, eventually
 
 KEY = APPLICATIONS["queuey"][0].encode()
 END = b"\r\n\r\n"

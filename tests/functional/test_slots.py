@@ -14,17 +14,17 @@ import pytest
 from kazoo.client import KazooClient
 
 from qdo import Arrivals, Client, Context, Message, NewMessage, Worker
-from qdo.assign import Partition
-from qdo.job import Job
-from qdo.local import LocalCoordinator
-from qdo.offsets import OffsetsInQueuey
-from qdo.seen import see
-from qdo.slots import ALL, RESETS, SLOTS, Slots, every_slot, slot_of
+from qdo.groups.assign import Partition
+from qdo.groups.local import LocalCoordinator
+from qdo.groups.offsets_in_queuey import OffsetsInQueuey
+from qdo.groups.view import see
+from qdo.worker.job import Job
+from qdo.worker.slots import ALL, RESETS, SLOTS, Slots, every_slot, slot_of
 from queuey.errors import ConfigurationError
-from tests.functional.client import Server, new_name
-from tests.functional.crew import WAIT_SECONDS, Crew, crew_in
-from tests.functional.servers import Door, eventually
-from tests.services.fixtures import Reached
+from tests.support.client import Server, new_name
+from tests.support.servers import Door, eventually
+from tests.support.services.fixtures import Reached
+from tests.support.work_processes import WAIT_SECONDS, Crew, crew_in
 
 MOST_NODES = 3 * SLOTS + 20
 """Claim, owner and offset of each slot; members, the plan and folders."""
@@ -285,7 +285,7 @@ def test_queues_that_come_grow_go_and_are_made_anew_are_worked_on(run: Run, make
 
 def test_news_need_no_sweep(run: Run, make_client: Callable[[], Client], monkeypatch: pytest.MonkeyPatch) -> None:
     """A million queues are swept for minutes; what the server tells is worked on at once."""
-    monkeypatch.setattr("qdo.slots.LEAST_REST_SECONDS", 3600.0)
+    monkeypatch.setattr("qdo.worker.slots.LEAST_REST_SECONDS", 3600.0)
     cold, grown, gone = make_queues(make_client, 3)
     seen = Seen()
     slots = run(seen)._slots
@@ -551,8 +551,8 @@ def test_what_is_looked_at_is_bounded_and_said_to_be(
             client.append(name, "x")
         eventually(lambda: worker._slots is not None and len(worker._slots._slots) == SLOTS)
         whole = see(client, outside, "g")
-        monkeypatch.setattr("qdo.seen.MOST_QUEUES", 4)
-        monkeypatch.setattr("qdo.seen.MOST_LOOKED_AT", 2)
+        monkeypatch.setattr("qdo.groups.view.MOST_QUEUES", 4)
+        monkeypatch.setattr("qdo.groups.view.MOST_LOOKED_AT", 2)
         part, few = see(client, outside, "g"), see(client, outside, "g", idle_too=True)
         named = see(client, outside, "g", names[5:])
     go.set()

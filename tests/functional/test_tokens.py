@@ -10,10 +10,10 @@ import requests
 
 from qdo import Client
 from queuey.errors import Forbidden, InvalidToken
-from tests.functional import servers
-from tests.functional.client import Json, Server, refused
-from tests.functional.servers import APPLICATIONS
-from tests.functional.trusting import FORMER_KEY, TOKEN_KEY, TrustingDoor, asking, login, people
+from tests.support import servers
+from tests.support.client import Json, Server, refused
+from tests.support.servers import APPLICATIONS
+from tests.support.trusting import FORMER_KEY, TOKEN_KEY, TrustingDoor, asking, login, people
 
 JOE, ANN = "bid:joe@example.org", "oidc:ann@example.org"
 OWN_KEY, OTHER_KEY = APPLICATIONS["queuey"][0], APPLICATIONS["other"][0]

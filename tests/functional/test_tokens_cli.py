@@ -12,9 +12,9 @@ from click.testing import CliRunner, Result
 
 from queuey.cli import main
 from queuey.settings import load_settings
-from tests.functional.client import Server
-from tests.functional.servers import APPLICATIONS
-from tests.functional.trusting import TrustingDoor, login, people
+from tests.support.client import Server
+from tests.support.servers import APPLICATIONS
+from tests.support.trusting import TrustingDoor, login, people
 
 JOE = "joe@example.org"
 

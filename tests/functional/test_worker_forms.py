@@ -12,15 +12,15 @@ from typing import Any
 import pytest
 
 from qdo import Client, Context, Message, NewMessage, RetryPolicy, StopWorker, Worker
-from qdo.assign import Partition
-from qdo.coordination import Coordinator
-from qdo.dead import letters
-from qdo.job import Failed
-from qdo.local import LocalCoordinator
-from qdo.offsets import OffsetsInQueuey
+from qdo.groups.assign import Partition
+from qdo.groups.coordination import Coordinator
+from qdo.groups.local import LocalCoordinator
+from qdo.groups.offsets_in_queuey import OffsetsInQueuey
+from qdo.worker.dead_letters import letters
+from qdo.worker.job import Failed
 from queuey.errors import ConfigurationError, StorageUnavailable
-from tests.functional.client import Server, new_name
-from tests.functional.servers import Door, eventually
+from tests.support.client import Server, new_name
+from tests.support.servers import Door, eventually
 
 Run = Callable[..., Worker]
 

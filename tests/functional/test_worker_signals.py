@@ -13,17 +13,17 @@ from typing import Any
 
 import pytest
 
-import qdo.waking
+import qdo.groups.waking
 import qdo.worker
 from qdo import Client, Worker
 from qdo.cli.running import hearing
-from qdo.local import LocalCoordinator
-from tests.functional.client import Server
-from tests.functional.servers import Door
+from qdo.groups.local import LocalCoordinator
+from tests.support.client import Server
+from tests.support.servers import Door
 
 Place = tuple[str, int]
 ROUNDS = 3
-WATCHED = {qdo.waking.__file__, threading.__file__}
+WATCHED = {qdo.groups.waking.__file__, threading.__file__}
 LOOP = {function.__code__ for function in (Worker.run, Worker.stop, Worker._end_threads)}
 
 
@@ -49,7 +49,7 @@ def seeing(look: Callable[[Place], None]) -> Iterator[None]:
 
 def goes_round_again(places: list[Place]) -> bool:
     """Whether it has waited some times already."""
-    waited = places.count(places[-1]) if places[-1][0] == qdo.waking.__file__ else 0
+    waited = places.count(places[-1]) if places[-1][0] == qdo.groups.waking.__file__ else 0
     return waited > ROUNDS
 
 
@@ -82,7 +82,7 @@ def test_a_signal_ends_a_worker_whichever_of_its_lines_it_interrupts(tmp_path: P
             worker.stop()
 
     work(note)
-    assert {qdo.worker.__file__, qdo.waking.__file__} <= {file for file, _ in places}
+    assert {qdo.worker.__file__, qdo.groups.waking.__file__} <= {file for file, _ in places}
     reached = 0
     for place in sorted(set(places)):
         passed, told = list[Place](), list[Place]()

@@ -22,10 +22,10 @@ from pyspark.sql import SparkSession
 import qdo.pipeline
 from qdo.client import Appended, Client, NewMessage
 from qdo.pipeline.jobs.session import lean_home
-from tests.functional import on_cassandra, servers
-from tests.functional.client import new_name
-from tests.functional.servers import APPLICATIONS, Door, eventually
-from tests.services.fixtures import Keyspaces, Reached
+from tests.support import on_cassandra, servers
+from tests.support.client import new_name
+from tests.support.servers import APPLICATIONS, Door, eventually
+from tests.support.services.fixtures import Keyspaces, Reached
 
 APPLICATION = "queuey"
 KEY = APPLICATIONS[APPLICATION][0]

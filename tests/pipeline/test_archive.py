@@ -25,11 +25,11 @@ from qdo.cli.pipeline.archive import waiting
 from qdo.client import Client, NewMessage
 from qdo.pipeline.jobs.archive import Archive, archive
 from qdo.pipeline.jobs.replay import Chosen, preview, replay, restore
-from queuey.cli.options import Server
 from queuey.errors import ConfigurationError, CorruptMessage
-from tests.functional.client import new_name
-from tests.functional.servers import Door, eventually
+from queuey.terminal.options import Server
 from tests.pipeline.conftest import APPLICATION, KEY, append, fill, on_both_stores, settle
+from tests.support.client import new_name
+from tests.support.servers import Door, eventually
 
 LATER = (datetime.now(UTC) + timedelta(days=2)).date()
 """A day after all those of messages, also where midnight passes meanwhile."""

@@ -18,12 +18,12 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.functions import col
 
 from qdo.client import Client, NewMessage
-from qdo.streams import ARROW
+from qdo.client.streams import ARROW
 from queuey.ids import EPOCH_TICKS, MessageId
-from tests.functional.client import new_name
-from tests.functional.servers import Door, eventually
 from tests.pipeline.conftest import APPLICATION, KEY, append, counted, fill, on_both_stores
-from tests.services.proxy import Proxy
+from tests.support.client import new_name
+from tests.support.servers import Door, eventually
+from tests.support.services.proxy import Proxy
 
 
 def read(spark: SparkSession, door: Door, schema: str = "", **options: Any) -> DataFrame:

@@ -15,10 +15,10 @@ from typing import Any
 import pytest
 
 from qdo.client import Client
-from tests.functional.client import new_name
-from tests.functional.servers import Door
 from tests.pipeline.conftest import APPLICATION, KEY, fill
-from tests.services.spark import SparkCluster
+from tests.support.client import new_name
+from tests.support.servers import Door
+from tests.support.services.spark import SparkCluster
 from tests.test_packaging import build_wheel
 
 pytestmark = pytest.mark.long

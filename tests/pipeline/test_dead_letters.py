@@ -16,11 +16,11 @@ from pyspark.sql import SparkSession
 
 from qdo.cli import main
 from qdo.client import Client, Message, NewMessage
-from qdo.dead import DeadLetter, DeadLetters
-from qdo.job import Failed
 from qdo.pipeline.jobs.dead_letters import COLUMNS, READ, DeadLetterReport, dead_letters, page
-from tests.functional.servers import Door
+from qdo.worker.dead_letters import DeadLetter, DeadLetters
+from qdo.worker.job import Failed
 from tests.pipeline.conftest import APPLICATION, KEY
+from tests.support.servers import Door
 
 T0 = datetime(2026, 11, 21, 10, 0)  # noqa: DTZ001 - Spark gives UTC without saying so
 

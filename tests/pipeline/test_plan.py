@@ -12,8 +12,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from qdo.pipeline.offsets import QueueOffset, from_json, to_json
-from qdo.pipeline.plan import Bounds, Part, folded, packed, shares, until_text
+from qdo.pipeline.checkpoint import QueueOffset, from_json, to_json
+from qdo.pipeline.spans import Bounds, Part, folded, packed, shares, until_text
 from queuey.errors import ConfigurationError
 from queuey.ids import EPOCH_TICKS, MAX_ID, ZERO_ID, MessageId, tail_from_low
 

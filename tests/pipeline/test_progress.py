@@ -10,8 +10,8 @@ from pyspark.sql import SparkSession
 
 from qdo.client import Client, NewMessage
 from qdo.pipeline.progress import Lag, LagListener
-from tests.functional.servers import Door, eventually
 from tests.pipeline.conftest import APPLICATION, KEY, fill
+from tests.support.servers import Door, eventually
 
 
 def test_a_listener_tells_how_far_behind_a_query_is(

@@ -11,13 +11,13 @@ import pytest
 
 from qdo.client import Client
 from qdo.pipeline.options import BATCH, ReadOptions
-from qdo.pipeline.planning import Planner
-from qdo.pipeline.reading import Reader, connect
+from qdo.pipeline.planner import Planner
 from qdo.pipeline.rows import Rows
+from qdo.pipeline.task_reader import Reader, connect
 from queuey.errors import ServerUnreachable
-from tests.functional.servers import Door
 from tests.pipeline.conftest import APPLICATION, KEY, fill
-from tests.services.proxy import Proxy
+from tests.support.servers import Door
+from tests.support.services.proxy import Proxy
 
 MESSAGES = 3_000
 

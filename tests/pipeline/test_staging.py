@@ -21,13 +21,13 @@ from qdo.client import Client
 from qdo.pipeline.jobs import staging
 from qdo.pipeline.jobs.archive import LEFT_SECONDS, Archive, Staged, archive
 from qdo.pipeline.jobs.staging import Stager, StagingSource
-from qdo.pipeline.plan import Part
+from qdo.pipeline.spans import Part
 from queuey.errors import ConfigurationError, CorruptMessage, QueueyError
 from queuey.ids import ZERO_ID
-from tests.functional.client import new_name
-from tests.functional.servers import Door
 from tests.pipeline.conftest import append
 from tests.pipeline.test_archive import archived, filled, options, there
+from tests.support.client import new_name
+from tests.support.servers import Door
 
 BEGIN = datetime(2026, 2, 27, 22, tzinfo=UTC)
 Row = tuple[str, int, datetime]

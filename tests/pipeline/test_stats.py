@@ -18,8 +18,8 @@ from pyspark.sql import SparkSession
 from qdo.cli import main
 from qdo.client import Client, NewMessage
 from qdo.pipeline.jobs.stats import COLUMNS, READ, Stats, page, stats
-from tests.functional.servers import Door
 from tests.pipeline.conftest import APPLICATION, KEY
+from tests.support.servers import Door
 
 START = datetime(2026, 11, 21, 8, 50, tzinfo=UTC)
 NOW = datetime(2026, 11, 21, 13, tzinfo=UTC)

@@ -22,11 +22,11 @@ from pyspark.sql.functions import col, lit, lpad
 from qdo.client import Client
 from qdo.pipeline.sink import Chunks
 from queuey.ids import TICKS_PER_SECOND
-from tests.functional import servers
-from tests.functional.client import new_name
-from tests.functional.raw import begin_upload
-from tests.functional.servers import Door
 from tests.pipeline.conftest import APPLICATION, KEY, counted, fill, on_both_stores, settle
+from tests.support import servers
+from tests.support.client import new_name
+from tests.support.raw import begin_upload
+from tests.support.servers import Door
 
 
 def write(frame: DataFrame, door: Door, **options: Any) -> None:

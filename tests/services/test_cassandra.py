@@ -8,10 +8,10 @@ from typing import Any
 
 import pytest
 
-from tests.services.cassandra import PROTOCOL, Cassandra, session
-from tests.services.fixtures import Keyspaces, Reached
-from tests.services.proxy import Way
-from tests.services.service import NotUp
+from tests.support.services.cassandra import PROTOCOL, Cassandra, session
+from tests.support.services.fixtures import Keyspaces, Reached
+from tests.support.services.proxy import Way
+from tests.support.services.service import NotUp
 
 
 def make_table(node: Any, keyspace: str, replicas: int = 1) -> None:

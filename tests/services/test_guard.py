@@ -10,16 +10,16 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from pathlib import Path
 
-from tests.functional.servers import eventually
-from tests.services.guard import guard, join
-from tests.services.jars import ROOT
-from tests.services.process import Process
+from tests.support.servers import eventually
+from tests.support.services.guard import guard, join
+from tests.support.services.jars import ROOT
+from tests.support.services.process import Process
 
 USER = """
 import sys, time
 from pathlib import Path
-from tests.services.guard import held
-from tests.services.process import Process
+from tests.support.services.guard import held
+from tests.support.services.process import Process
 
 folder = Path(sys.argv[1])
 with held(folder):

@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.services.kafka import Kafka, KafkaNode
-from tests.services.process import ServiceError
+from tests.support.services.kafka import Kafka, KafkaNode
+from tests.support.services.process import ServiceError
 
 pytestmark = pytest.mark.long
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from tests.services import ports
-from tests.services.ports import free_ports
+from tests.support.services import ports
+from tests.support.services.ports import free_ports
 
 
 def test_a_port_is_given_once_whether_it_is_bound_or_not(monkeypatch: pytest.MonkeyPatch) -> None:

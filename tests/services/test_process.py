@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.functional.servers import eventually
-from tests.services.process import Process, ServiceError
+from tests.support.servers import eventually
+from tests.support.services.process import Process, ServiceError
 
 COUNTS = "import itertools, time\nfor n in itertools.count(): print(n, flush=True); time.sleep(0.01)"
 

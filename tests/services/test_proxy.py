@@ -12,8 +12,8 @@ from typing import Self
 
 import pytest
 
-from tests.services.network import Unclear, obey
-from tests.services.proxy import BOTH, Proxy, Way
+from tests.support.services.network import Unclear, obey
+from tests.support.services.proxy import BOTH, Proxy, Way
 
 SILENCE_SECONDS = 0.2
 

@@ -9,18 +9,18 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner, Result
 
-from tests.functional.servers import eventually
-from tests.services.__main__ import services
-from tests.services.jars import ROOT
-from tests.services.ports import free_ports
-from tests.services.shared import found
-from tests.services.zookeeper import ZooKeeper
+from tests.support.servers import eventually
+from tests.support.services.__main__ import services
+from tests.support.services.jars import ROOT
+from tests.support.services.ports import free_ports
+from tests.support.services.shared import found
+from tests.support.services.zookeeper import ZooKeeper
 
 USER = """
 import sys
 from pathlib import Path
-from tests.services.shared import shared
-from tests.services.zookeeper import ZooKeeper
+from tests.support.services.shared import shared
+from tests.support.services.zookeeper import ZooKeeper
 
 with shared(Path(sys.argv[1]), ZooKeeper) as service:
     print(service.port, flush=True)
@@ -59,7 +59,7 @@ def by_hand(tmp_path: Path) -> ByHand:
 
 
 class ByHand:
-    """``python -m tests.services``, with data of its own."""
+    """``python -m tests.support.services``, with data of its own."""
 
     def __init__(self, home: Path) -> None:
         self._home = home
@@ -109,6 +109,6 @@ def test_clients_without_a_proxy_get_none(tmp_path: Path) -> None:
 def test_the_help_teaches(by_hand: ByHand) -> None:
     said = by_hand("--help")
 
-    assert "python -m tests.services up cassandra " in said
+    assert "python -m tests.support.services up cassandra " in said
     for verb in services.commands:
         assert by_hand(verb, "--help").startswith("Usage: ")

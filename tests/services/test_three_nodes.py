@@ -13,11 +13,11 @@ from cassandra.cluster import Cluster, NoHostAvailable
 from cassandra.query import SimpleStatement
 
 from qdo.client import Client
-from tests.functional import on_cassandra, servers
-from tests.functional.servers import FIRST_KEY, eventually
-from tests.services.cassandra import PROTOCOL, Cassandra, session
-from tests.services.fixtures import Reached
 from tests.services.test_cassandra import make_table
+from tests.support import on_cassandra, servers
+from tests.support.servers import FIRST_KEY, eventually
+from tests.support.services.cassandra import PROTOCOL, Cassandra, session
+from tests.support.services.fixtures import Reached
 
 pytestmark = pytest.mark.long
 

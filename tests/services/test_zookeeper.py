@@ -11,9 +11,9 @@ import pytest
 from kazoo.client import KazooClient
 from kazoo.handlers.threading import KazooTimeoutError
 
-from tests.functional.servers import eventually
-from tests.services.fixtures import Reached
-from tests.services.zookeeper import ZooKeeper, ZooKeeperNode
+from tests.support.servers import eventually
+from tests.support.services.fixtures import Reached
+from tests.support.services.zookeeper import ZooKeeper, ZooKeeperNode
 
 
 @contextmanager

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import click
 
-from queuey.cli.commands import Commands
+from queuey.terminal.commands import Commands
 
 _COMMANDS = {
     "archive": "archive",

@@ -13,14 +13,14 @@ import click
 
 from qdo.cli.options import queues_option
 from qdo.cli.pipeline.options import Place, ask, reached, with_spark
-from queuey.cli.options import Server, with_server
-from queuey.cli.output import output_option, progress, say, write_rows
 from queuey.errors import CursorLost, DataLost, QueueNotFound
+from queuey.terminal.options import Server, with_server
+from queuey.terminal.output import output_option, progress, say, write_rows
 
 if TYPE_CHECKING:
     from qdo.client import Client
+    from qdo.pipeline.checkpoint import Offsets, QueueOffset
     from qdo.pipeline.jobs.archive import Archive
-    from qdo.pipeline.offsets import Offsets, QueueOffset
 
 SHOWN = ("queue", "day", "messages", "first", "last", "name")
 
@@ -110,7 +110,7 @@ def waiting(server: Server, pattern: str, reached: Offsets) -> int:
 
 def _behind(client: Client, queue: str, offset: QueueOffset | None) -> int:
     from qdo.pipeline.options import MOST_COUNTED
-    from qdo.pipeline.reading import survey
+    from qdo.pipeline.task_reader import survey
 
     where = {} if offset is None else {"places": offset.ids, "incarnation": offset.incarnation, "every_partition": True}
     try:

@@ -9,9 +9,9 @@ import click
 from qdo.cli.options import dead_letters_option, queues_option
 from qdo.cli.pipeline.options import Place, ask, reached, with_spark
 from qdo.cli.pipeline.results import Results, with_results
-from qdo.dead import DeadLetters
-from queuey.cli.options import Server, with_server
-from queuey.cli.output import say
+from qdo.worker.dead_letters import DeadLetters
+from queuey.terminal.options import Server, with_server
+from queuey.terminal.output import say
 
 
 @click.command("dead-letters")

@@ -13,11 +13,11 @@ from typing import Any
 
 import click
 
-from qdo.subscription import each_queue, is_pattern
-from queuey.cli.options import Command, Server
-from queuey.cli.output import say
-from queuey.cli.times import Moment
+from qdo.worker.subscription import each_queue, is_pattern
 from queuey.errors import Forbidden
+from queuey.terminal.options import Command, Server
+from queuey.terminal.output import say
+from queuey.terminal.times import Moment
 
 _UNIX = datetime(1970, 1, 1, tzinfo=UTC)
 

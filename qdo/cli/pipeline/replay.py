@@ -7,8 +7,8 @@ from datetime import UTC, datetime
 import click
 
 from qdo.cli.pipeline.options import Place, ask, reached, with_spark, with_times
-from queuey.cli.options import Server, confirm, with_server, yes_option
-from queuey.cli.output import say
+from queuey.terminal.options import Server, confirm, with_server, yes_option
+from queuey.terminal.output import say
 
 
 @click.command("replay")

@@ -8,7 +8,7 @@ import click
 
 from qdo.cli.pipeline.options import Place, with_spark
 from qdo.cli.pipeline.results import Results, with_results
-from queuey.cli.output import say
+from queuey.terminal.output import say
 
 
 @click.command("report")

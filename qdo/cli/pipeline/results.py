@@ -11,9 +11,9 @@ from typing import Any
 
 import click
 
-from queuey.cli.options import Command
-from queuey.cli.output import form_for, output_option, write_rows
 from queuey.errors import ConfigurationError
+from queuey.terminal.options import Command
+from queuey.terminal.output import form_for, output_option, write_rows
 
 
 @dataclass(frozen=True)

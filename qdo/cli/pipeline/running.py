@@ -13,7 +13,7 @@ from collections.abc import Callable
 from typing import NoReturn
 
 from qdo.cli.running import AT_SIGNAL, Apart, Heard, hearing
-from queuey.cli.output import say
+from queuey.terminal.output import say
 
 _END_SECONDS = 10.0
 """Spark has so long to remove what it keeps for itself; a second signal waits for nothing."""

@@ -10,8 +10,8 @@ import click
 from qdo.cli.options import queues_option
 from qdo.cli.pipeline.options import Place, ask, reached, with_spark, with_times
 from qdo.cli.pipeline.results import Results, with_results
-from queuey.cli.options import Server, with_server
-from queuey.cli.output import say
+from queuey.terminal.options import Server, with_server
+from queuey.terminal.output import say
 
 
 @click.command("stats")

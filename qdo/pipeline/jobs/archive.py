@@ -21,8 +21,8 @@ from urllib.parse import unquote
 from uuid import uuid4
 
 from qdo.pipeline import cores_of
+from qdo.pipeline.checkpoint import Offsets, from_json
 from qdo.pipeline.jobs.folder import Folder
-from qdo.pipeline.offsets import Offsets, from_json
 from qdo.pipeline.rows import COLUMNS, schema_text
 from queuey.errors import ConfigurationError, CorruptMessage
 

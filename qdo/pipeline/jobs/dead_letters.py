@@ -1,4 +1,4 @@
-"""Failures by their reason over time, from the dead letters of :mod:`qdo.dead`."""
+"""Failures by their reason over time, from the dead letters of :mod:`qdo.worker.dead_letters`."""
 
 from __future__ import annotations
 
@@ -7,8 +7,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from qdo.dead import DEFAULT_DEAD_LETTERS
 from qdo.pipeline.jobs.pages import Page, legend, plain, plot, shown, utc
+from qdo.worker.dead_letters import DEFAULT_DEAD_LETTERS
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from qdo.pipeline.jobs.archive import Archive
 from qdo.pipeline.options import WRITE, Given, Reach, ticks_of
-from qdo.pipeline.reading import connect
+from qdo.pipeline.task_reader import connect
 from queuey.errors import ConfigurationError, Forbidden
 from queuey.ids import EPOCH_TICKS, TICKS_PER_SECOND, MessageId
 

@@ -13,15 +13,15 @@ from typing import TYPE_CHECKING, Any, Self
 from uuid import uuid4
 
 from qdo.pipeline.jobs.archive import FILE_COLUMNS, Staged
-from qdo.pipeline.reading import Reader
 from qdo.pipeline.rows import Rows
 from qdo.pipeline.source import QueueySource
+from qdo.pipeline.task_reader import Reader
 
 if TYPE_CHECKING:
     from pyspark.sql.types import StructType
 
     from qdo.pipeline.options import ReadOptions
-    from qdo.pipeline.plan import Part
+    from qdo.pipeline.spans import Part
 
 __all__ = ["StagingSource"]
 
@@ -60,7 +60,7 @@ class Stager:
         """One batch, of :class:`Staged`. No file is left if the task fails.
 
         :raises OSError: a file cannot be written.
-        :raises QueueyError: as :meth:`qdo.pipeline.reading.Reader.batches`.
+        :raises QueueyError: as :meth:`qdo.pipeline.task_reader.Reader.batches`.
         """
         import pyarrow as pa
         from pyspark import TaskContext

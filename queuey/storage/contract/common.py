@@ -12,6 +12,7 @@ from hypothesis import HealthCheck, Phase, settings
 from hypothesis.stateful import RuleBasedStateMachine, run_state_machine_as_test
 
 from queuey.clock import ManualClock
+from queuey.future import Promise
 from queuey.ids import TICKS_PER_SECOND, ZERO_ID, IdGenerator, MessageId, tail_from_low
 from queuey.model import (
     Appended,
@@ -26,7 +27,6 @@ from queuey.model import (
     Span,
     Survey,
 )
-from queuey.promise import Promise
 from queuey.storage import MessageStore
 
 T = TypeVar("T")

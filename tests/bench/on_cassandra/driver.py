@@ -22,9 +22,9 @@ from cassandra.query import UNSET_VALUE, BatchStatement, BatchType, PreparedStat
 
 from queuey.clock import SystemClock
 from queuey.ids import EPOCH_TICKS, TICKS_PER_SECOND, IdGenerator, MessageId
-from queuey.storage.cassandra_buckets import Bucket
-from queuey.storage.cassandra_session import CQL
-from queuey.storage.seals import seal_of
+from queuey.storage.cassandra.buckets import Bucket
+from queuey.storage.cassandra.session import CQL
+from queuey.storage.checksums import seal_of
 from tests.bench.measure import BenchFailed
 from tests.bench.on_cassandra.nodes import Nodes
 from tests.bench.plan import BATCH, BODY, PARTITIONS, TTL_SECONDS

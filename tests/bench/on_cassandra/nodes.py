@@ -8,11 +8,11 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
-from queuey.storage.cassandra_schema import make_tables
-from queuey.storage.cassandra_session import CassandraSession, Options
+from queuey.storage.cassandra.schema import make_tables
+from queuey.storage.cassandra.session import CassandraSession, Options
 from tests.bench.plan import Plan
 from tests.bench.servers import Server, cpu_seconds, queuey
-from tests.services.cassandra import Cassandra
+from tests.support.services.cassandra import Cassandra
 
 HEAP_MB = 1024
 

@@ -11,7 +11,7 @@ from tests.bench.spark import batch, memory, streams
 from tests.bench.spark.plan import FULL, QUICK, SparkPlan
 from tests.bench.spark.stage import Stage, staged
 from tests.bench.table import Row
-from tests.services import kafka
+from tests.support.services import kafka
 
 __all__ = ["FULL", "QUICK", "TOPICS", "SparkPlan", "Stage", "staged", "versions"]
 

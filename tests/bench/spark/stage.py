@@ -21,8 +21,8 @@ from tests.bench.servers import APPLICATION, KEY, Server, cpu_seconds, queuey
 from tests.bench.spark.plan import BODY_IN_SQL, CORES, PARTITIONS, SparkPlan, body
 from tests.bench.spark.processes import cpu_seconds_of, jvm_of
 from tests.bench.store import make_queue, open_store, pour
-from tests.services.kafka import Kafka
-from tests.services.spark import kafka_jars
+from tests.support.services.kafka import Kafka
+from tests.support.services.spark import kafka_jars
 
 QUEUE = "events"
 """Filled as the pipeline's writer fills it: ten thousand messages a request, so they lie in packs from the start."""

@@ -15,7 +15,7 @@ from pyspark.sql.streaming.query import StreamingQuery
 from pyspark.sql.streaming.readwriter import DataStreamWriter
 
 from qdo.client import Client
-from qdo.values import NewMessage
+from qdo.client.values import NewMessage
 from tests.bench import arrival
 from tests.bench.measure import BenchFailed, alternate, percentile, ratios, spread, until
 from tests.bench.servers import APPLICATION, KEY, ROOT

@@ -14,11 +14,11 @@ import pytest
 from qdo.client import Appended, Client, NewMessage
 from queuey.errors import QueueyError, StorageUnavailable
 from tests.conftest import Figures
-from tests.faults.effects import everything
-from tests.faults.on_cassandra.fleet import Fleet, wait_until_readable
-from tests.faults.on_cassandra.traffic import plainly
-from tests.functional.servers import eventually
-from tests.services.cassandra import Cassandra, CassandraNode
+from tests.support.effects import everything
+from tests.support.fleet import Fleet, wait_until_readable
+from tests.support.servers import eventually
+from tests.support.services.cassandra import Cassandra, CassandraNode
+from tests.support.traffic import plainly
 
 EAST, WEST = 0, 1
 QUEUES = ("weak", "strong", "very_strong")

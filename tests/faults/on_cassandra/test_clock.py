@@ -9,9 +9,9 @@ import pytest
 from qdo.client import Client
 from queuey.errors import ClockUnsafe, StorageUnavailable
 from tests.conftest import Figures
-from tests.faults.effects import everything
-from tests.faults.on_cassandra.fleet import Fleet, wait_until_readable
-from tests.services.fixtures import Reached
+from tests.support.effects import everything
+from tests.support.fleet import Fleet, wait_until_readable
+from tests.support.services.fixtures import Reached
 
 
 @pytest.fixture(scope="module")

@@ -14,11 +14,11 @@ from queuey.errors import InvalidParameter
 from queuey.ids import TICKS_PER_SECOND, format_timestamp
 from queuey.model import MAX_TTL_SECONDS
 from tests.conftest import Figures
-from tests.faults.on_cassandra.fleet import READ_DELAY, Fleet, wait_until_readable
 from tests.faults.test_expiry import Watch, fill, live_and_die, roads
-from tests.functional.servers import eventually
-from tests.services.cassandra import session
-from tests.services.fixtures import Reached
+from tests.support.fleet import READ_DELAY, Fleet, wait_until_readable
+from tests.support.servers import eventually
+from tests.support.services.cassandra import session
+from tests.support.services.fixtures import Reached
 
 TTL_SECONDS = 6
 """Short, but mostly long enough for all roads to be walked while a message is there and readable."""

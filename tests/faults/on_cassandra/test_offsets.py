@@ -9,11 +9,11 @@ from pathlib import Path
 import pytest
 
 from tests.conftest import Figures
-from tests.faults.node import busy, wait_for_more
-from tests.faults.on_cassandra.fleet import LOOKS, Fleet
-from tests.faults.on_cassandra.mishaps import Mishaps
-from tests.faults.owners import GROUP, Company
-from tests.services.cassandra import Cassandra
+from tests.support.fleet import LOOKS, Fleet
+from tests.support.mishaps import Mishaps
+from tests.support.node import busy, wait_for_more
+from tests.support.owners import GROUP, Company
+from tests.support.services.cassandra import Cassandra
 
 PARTITIONS = 3
 SHORT = ("node_stopped", "network_silent")

@@ -15,13 +15,13 @@ from pathlib import Path
 
 from qdo.client import Client
 from tests.conftest import Figures
-from tests.faults.effects import everything
-from tests.faults.node import APPLICATION, PAUSE_SECONDS, busy, wait_for_more
-from tests.faults.on_cassandra.fleet import LOOKS, Fleet, wait_until_readable
 from tests.faults.test_once import LOSES, RETRIES, Sender, judge
-from tests.functional.servers import FIRST_KEY
-from tests.services.cassandra import Cassandra
-from tests.services.proxy import Proxy
+from tests.support.effects import everything
+from tests.support.fleet import LOOKS, Fleet, wait_until_readable
+from tests.support.node import APPLICATION, PAUSE_SECONDS, busy, wait_for_more
+from tests.support.servers import FIRST_KEY
+from tests.support.services.cassandra import Cassandra
+from tests.support.services.proxy import Proxy
 
 REQUEST_SECONDS = 1
 DEAD_AFTER_SECONDS = 7.0

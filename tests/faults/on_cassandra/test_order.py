@@ -17,10 +17,10 @@ from hypothesis import strategies as st
 from qdo.measure import disorder, duplicates
 from queuey.clock import ManualClock
 from queuey.ids import IdGenerator, MessageId, tail_from_low
-from queuey.storage.cassandra_buckets import tail_for
+from queuey.storage.cassandra.buckets import tail_for
 from tests.conftest import Figures
-from tests.services.cassandra import session
-from tests.services.fixtures import Reached
+from tests.support.services.cassandra import session
+from tests.support.services.fixtures import Reached
 
 TICKS = st.integers(137_000_000_000_000_000, 137_000_000_000_000_003) | st.integers(1, (1 << 60) - 1)
 LOWS = st.integers(0b10 << 62, (0b11 << 62) - 1)

@@ -22,12 +22,12 @@ from qdo.measure import loss
 from queuey.errors import OutcomeUnknown, QueueNotFound, StorageUnavailable
 from queuey.ids import MessageId
 from tests.conftest import Figures
-from tests.faults.effects import everything
-from tests.faults.node import PAUSE_SECONDS, busy, wait_for_more
-from tests.faults.on_cassandra.fleet import Fleet, wait_until_readable
-from tests.faults.on_cassandra.traffic import plainly
-from tests.functional.servers import eventually
-from tests.services.cassandra import Cassandra
+from tests.support.effects import everything
+from tests.support.fleet import Fleet, wait_until_readable
+from tests.support.node import PAUSE_SECONDS, busy, wait_for_more
+from tests.support.servers import eventually
+from tests.support.services.cassandra import Cassandra
+from tests.support.traffic import plainly
 
 SKEW = 0.15
 """Seconds that one server is ahead and the other behind; with the doubt of a round trip it is near the bound."""

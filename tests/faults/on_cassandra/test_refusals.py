@@ -18,11 +18,11 @@ from queuey.clock import SystemClock
 from queuey.errors import OutcomeUnknown, QueueyError
 from queuey.ids import IdGenerator, MessageId
 from tests.conftest import Figures
-from tests.faults.effects import everything
-from tests.faults.node import busy, wait_for_more
-from tests.faults.on_cassandra.fleet import LOOKS, Fleet, wait_until_readable
-from tests.faults.on_cassandra.traffic import plainly
-from tests.services.cassandra import Cassandra
+from tests.support.effects import everything
+from tests.support.fleet import LOOKS, Fleet, wait_until_readable
+from tests.support.node import busy, wait_for_more
+from tests.support.services.cassandra import Cassandra
+from tests.support.traffic import plainly
 
 FINISHED = MessageId.parse("1f9f6640e56711f189bf02fc00000001")
 MOST = 160

@@ -13,11 +13,11 @@ from pathlib import Path
 import pytest
 
 from tests.conftest import Figures
-from tests.faults.node import wait_for_more
-from tests.faults.on_cassandra.fleet import Fleet
-from tests.faults.on_cassandra.mishaps import ALL, Mishaps
-from tests.faults.on_cassandra.traffic import Traffic
-from tests.services.cassandra import Cassandra
+from tests.support.fleet import Fleet
+from tests.support.mishaps import ALL, Mishaps
+from tests.support.node import wait_for_more
+from tests.support.services.cassandra import Cassandra
+from tests.support.traffic import Traffic
 
 PARTITIONS = range(1, 3)
 MOST_STOPS = 30

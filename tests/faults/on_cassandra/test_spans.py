@@ -19,16 +19,16 @@ from qdo.client import Client, NewMessage
 from qdo.measure import duplicates, loss
 from queuey.clock import SystemClock
 from queuey.ids import MessageId, format_timestamp
-from queuey.storage.cassandra_buckets import FINEST, Bucket
-from queuey.storage.cassandra_fills import FULL_ROWS
+from queuey.storage.cassandra.allocation import FULL_ROWS
+from queuey.storage.cassandra.buckets import FINEST, Bucket
 from tests.conftest import Figures
-from tests.faults.effects import Place, place_of
-from tests.faults.node import busy
-from tests.faults.on_cassandra.fleet import LOOKS, Fleet, wait_until_readable
-from tests.faults.on_cassandra.traffic import plainly
 from tests.faults.test_spans import Pages
-from tests.functional.servers import eventually
-from tests.services.fixtures import Reached
+from tests.support.effects import Place, place_of
+from tests.support.fleet import LOOKS, Fleet, wait_until_readable
+from tests.support.node import busy
+from tests.support.servers import eventually
+from tests.support.services.fixtures import Reached
+from tests.support.traffic import plainly
 
 BATCH = 5000
 WAYS = ((1, False), (7, False), (1000, False), (7, True), (1000, True))

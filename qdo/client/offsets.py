@@ -1,0 +1,118 @@
+"""Calls about the offsets of groups that Queuey keeps: part of :class:`~qdo.client.Client`."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+from qdo.client.transport import Transport, json_of
+from qdo.client.values import GroupOffset, Moment, moment_to_wire
+from qdo.client.wire import queue_path
+from queuey.errors import InvalidParameter
+from queuey.ids import MessageId
+
+Ids = Mapping[int, MessageId | str]
+"""Of the last messages that were finished, by partition."""
+
+
+class OffsetCalls:
+    """Offsets of groups. A partition is changed with all others of its call, or with none."""
+
+    application: str
+    _transport: Transport
+
+    def offsets(self, queue: str, group: str) -> list[GroupOffset]:
+        """How far a group has got: an entry for each partition of the queue, in order."""
+        return _offsets(json_of(self._transport.send("GET", *self._group(queue, group))))
+
+    def commit_offsets(self, queue: str, group: str, ids: Ids, generation: int = 0) -> list[GroupOffset]:
+        """Record the last messages finished in some partitions.
+
+        :param generation: of the owner: see :meth:`take_over`.
+        :raises StaleGeneration: a partition has a newer owner, or was reset; nothing changed.
+        :raises OffsetMovesBack: a later message is recorded already; nothing changed.
+        """
+        return self._change(queue, group, {"offsets": _entries(ids), "generation": generation})
+
+    def take_over(self, queue: str, group: str, partitions: Sequence[int], generation: int) -> list[GroupOffset]:
+        """Claim partitions, so that no former owner's commit is accepted from now on (G14).
+
+        :param generation: higher than that of any former owner, or the same of one that is sure to be no more.
+        :returns: where to go on, of these partitions.
+        :raises StaleGeneration: one was claimed with a higher generation; nothing changed.
+        """
+        entries = [{"partition": number} for number in partitions]
+        return self._change(queue, group, {"offsets": entries, "generation": generation})
+
+    def reset_offsets(
+        self,
+        queue: str,
+        group: str,
+        to: Moment | Mapping[int, MessageId | str | None],
+        *,
+        partitions: Sequence[int] | None = None,
+        preview: bool = False,
+    ) -> list[GroupOffset]:
+        """Set offsets by hand, and fence off who is at work.
+
+        :param to: ``beginning``, ``end``, the moment of the first message still to come, or the id of the last one
+            finished; or such an id for each partition, None for its beginning.
+        :param partitions: which, if ``to`` is not by partition; None is all.
+        :param preview: only tell what it would do.
+        :returns: the offsets as they are then, each with its former id.
+        """
+        asked: dict[str, Any] = {"reset": True, "preview": preview}
+        if isinstance(to, Mapping):
+            asked["offsets"] = _entries(to)
+        else:
+            asked["to"] = moment_to_wire(to)
+            if partitions is not None:
+                asked["partitions"] = list(partitions)
+        return self._change(queue, group, asked, repeatable=preview)  # a second one would tell another former id
+
+    def offset_groups(self, queue: str, *, start: str = "", page_size: int = 1000) -> Iterator[str]:
+        """The groups of a queue by name, asked for page by page as they are taken.
+
+        :param start: the first name; it need not exist.
+        """
+        path, params = queue_path(self.application, queue), {"limit": page_size, "offset": start}
+        for page in self._transport.listed(*path, "offsets", params=params):
+            yield from (entry["group"] for entry in page["groups"])
+
+    def delete_offsets(self, queue: str, group: str) -> None:
+        """Forget a group with its generations, there or not: end its workers first."""
+        self._transport.send("DELETE", *self._group(queue, group))
+
+    def _change(
+        self, queue: str, group: str, asked: Mapping[str, Any], *, repeatable: bool = True
+    ) -> list[GroupOffset]:
+        answer = self._transport.send(
+            "PUT",
+            *self._group(queue, group),
+            data=json.dumps(asked).encode(),
+            headers={"Content-Type": "application/json"},
+            repeatable=repeatable,
+        )
+        return _offsets(json_of(answer))
+
+    def _group(self, queue: str, group: str) -> tuple[str, ...]:
+        """The path of a group.
+
+        :raises InvalidParameter: a name that no group can have, and that would make it another path.
+        """
+        if group in ("", ".", ".."):
+            raise InvalidParameter(problems={"group": f"{group!r} is no name of a group"})
+        return *queue_path(self.application, queue), "offsets", group
+
+
+def _entries(ids: Mapping[int, MessageId | str | None]) -> list[dict[str, Any]]:
+    return [{"partition": number, "message_id": _text(message)} for number, message in ids.items()]
+
+
+def _text(message: MessageId | str | None) -> str | None:
+    return message.hex if isinstance(message, MessageId) else message
+
+
+def _offsets(answer: Mapping[str, Any]) -> list[GroupOffset]:
+    return [GroupOffset.from_wire(entry) for entry in answer["offsets"]]

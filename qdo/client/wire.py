@@ -1,0 +1,141 @@
+"""From the client's arguments to parameters, headers and paths."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Literal
+
+import requests
+
+from qdo.client.transport import json_of
+from qdo.client.values import Appended, Located, Moment, NewMessage, address, moment_to_wire
+from queuey.errors import InvalidParameter, QueueNotFound
+from queuey.ids import MessageId
+
+Partitions = Sequence[int] | Literal["all"]
+IDS_A_CALL = 100
+"""As many as a server takes in one path."""
+
+
+def queue_path(application: str, name: str) -> tuple[str, str, str]:
+    """The path of a queue.
+
+    :raises QueueNotFound: a name that no queue can have, and that would make it another path.
+    """
+    if name in ("", ".", ".."):
+        raise QueueNotFound
+    return "v1", application, name
+
+
+def queue_fields(
+    partitions: int | None, kind: str | None, consistency: str | None, principals: Sequence[str] | None
+) -> dict[str, str]:
+    """Form fields of what is named; an empty list of principals clears them.
+
+    :raises InvalidParameter: an empty principal, which would clear them too.
+    """
+    fields = {
+        "partitions": None if partitions is None else str(partitions),
+        "type": kind,
+        "consistency": consistency,
+        "principles": None if principals is None else _joined("principals", principals),
+    }
+    return {name: text for name, text in fields.items() if text is not None}
+
+
+def token_fields(
+    principal: str | None, queues: Sequence[str] | None, verbs: Sequence[str] | None, life_seconds: int | None
+) -> dict[str, str]:
+    """Form fields of what is named.
+
+    :raises InvalidParameter: an empty list: a server could take it for no restriction.
+    """
+    for name, given in (("queues", queues), ("verbs", verbs)):
+        if given is not None and not given:
+            raise InvalidParameter(problems={name: "empty: give None for no restriction"})
+    fields = {
+        "principal": principal,
+        "queues": None if queues is None else _joined("queues", queues),
+        "verbs": None if verbs is None else _joined("verbs", verbs),
+        "life": None if life_seconds is None else str(life_seconds),
+    }
+    return {name: text for name, text in fields.items() if text is not None}
+
+
+def _joined(name: str, entries: Sequence[str]) -> str:
+    """A comma list; none of its entries may be empty, and a text is not a list."""
+    if isinstance(entries, str) or not all(entries):
+        raise InvalidParameter(problems={name: "expected a list of texts, none of them empty"})
+    return ",".join(entries)
+
+
+def can_go_raw(new: NewMessage) -> bool:
+    """JSON as a raw body would be taken for a batch, and headers carry ASCII only."""
+    media_type = (new.content_type or "").partition(";")[0].strip().lower()
+    return media_type != "application/json" and f"{new.content_type}{new.key}".isascii()
+
+
+def append_headers(new: NewMessage, once: str) -> dict[str, str]:
+    values = {
+        "X-TTL": new.ttl_seconds,
+        "X-Partition": new.partition,
+        "X-Key": new.key,
+        "X-Delay": None if new.delay_seconds is None else f"{new.delay_seconds:.7f}",
+        "X-Deliver-At": None if new.deliver_at is None else moment_to_wire(new.deliver_at),
+        "Content-Type": new.content_type,
+        "Idempotency-Key": once,
+    }
+    return {name: str(value) for name, value in values.items() if value is not None}
+
+
+def appended_from(answer: requests.Response) -> list[Appended]:
+    repeated = answer.headers.get("Idempotency-Replayed") == "true"
+    return [Appended.from_wire(entry, repeated=repeated) for entry in json_of(answer)["messages"]]
+
+
+def read_params(
+    since: Moment | None,
+    until: Moment | None,
+    cursor: str | None,
+    partitions: Partitions,
+    newest_first: bool,
+    with_bodies: bool,
+) -> dict[str, str]:
+    params = {"order": "descending"} if newest_first else {}
+    if cursor is not None:
+        params["cursor"] = cursor
+    else:
+        params["partitions"] = partitions if isinstance(partitions, str) else ",".join(map(str, partitions))
+        if since is not None:
+            params["since"] = moment_to_wire(since)
+    if until is not None:
+        params["until"] = moment_to_wire(until)
+    if not with_bodies:
+        params["columns"] = "partition,message_id,content_type,key"
+    return params
+
+
+def addresses(where: Located | str | Sequence[Located | str]) -> str:
+    """The wire form of one place or several."""
+    some = where if isinstance(where, Sequence) and not isinstance(where, str) else [where]
+    return ",".join(map(address, some))
+
+
+def in_calls(where: Located | str | Sequence[Located | str]) -> Iterator[Sequence[Located | str]]:
+    """The places in portions that one path can hold."""
+    some = list(where) if isinstance(where, Sequence) and not isinstance(where, str) else [where]
+    for first in range(0, len(some), IDS_A_CALL):
+        yield some[first : first + IDS_A_CALL]
+
+
+def cursor_at(incarnation: str, places: Mapping[int, MessageId], *, every: bool = False) -> str:
+    """The cursor that reads some partitions of a queue, each behind its place (``queuey.api.cursors``).
+
+    :param every: all others are read as well, from their beginning.
+    """
+    low = (1 << 64) - 1
+    return (
+        incarnation
+        + (".all" if every else "")
+        + "".join(f"~{number}.{place.ticks:015x}{place.tail & low:016x}" for number, place in sorted(places.items()))
+    )

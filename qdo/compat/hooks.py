@@ -1,0 +1,56 @@
+"""What a worker of 2012 could be told to call, at the names that its settings used (queuey-api-v1 13.1)."""
+
+from __future__ import annotations
+
+import json
+import logging
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager, suppress
+from typing import Any
+
+from qdo.client import Client, NewMessage
+from qdo.worker.dead_letters import TTL_SECONDS
+from queuey.errors import KeyReused, MessageTooLarge
+
+__all__ = ["ERROR_QUEUE", "dict_context", "log_failure", "save_failed_message"]
+
+ERROR_QUEUE = "qdo_error"
+_BODY = ("body", "encoding")
+
+log = logging.getLogger(__name__)
+
+
+@contextmanager
+def dict_context() -> Iterator[dict[str, Any]]:
+    """A ``job_context``: an empty dict for the life of the process."""
+    yield {}
+
+
+def log_failure(message: Mapping[str, Any], context: Any, queue: str, exc: BaseException, queuey_conn: Client) -> None:
+    """A ``job_failure``: a line in the log, without the body.
+
+    :param queue: ``<queue>-<partition>``.
+    """
+    log.error("message %s in %s failed", message["message_id"], queue, exc_info=exc)
+
+
+def save_failed_message(
+    message: Mapping[str, Any], context: Any, queue: str, exc: BaseException, queuey_conn: Client
+) -> None:
+    """A ``job_failure``: the message, with the queue it was in, as JSON in :data:`ERROR_QUEUE` for 30 days.
+
+    Without its body where the server takes no JSON as large; the message stays in its queue until its TTL.
+
+    :param queue: ``<queue>-<partition>``.
+    """
+    entry = {**message, "queue": queue}
+    once = f"error-{message['message_id']}-{queue}"
+    try:
+        _save(queuey_conn, entry, once)
+    except MessageTooLarge:
+        _save(queuey_conn, {name: value for name, value in entry.items() if name not in _BODY}, once)
+
+
+def _save(client: Client, entry: Mapping[str, Any], once: str) -> None:
+    with suppress(KeyReused):  # then it is there
+        client.append(ERROR_QUEUE, NewMessage(json.dumps(entry), ttl_seconds=TTL_SECONDS, idempotency_key=once))

@@ -1,0 +1,296 @@
+"""One member's part in a group: join, lead if it is the first, own what the plan says (docs/decisions/011).
+
+::
+
+    member      OUT ──join──► IN ──stop──► LEAVING ──► OUT
+                 ▲             │
+                 └─session lost┘           all claims are gone at once
+
+    partition   WANTED ──claim──► HELD ──not in the plan──► DRAINING ──► released
+                   ▲               │                           │
+                   └───fenced──────┴───────────────────────────┘  somebody raised its generation
+
+A plan takes effect in two steps: who is to lose a partition stops, drains, commits and releases it; who
+is to get it claims it once it is free. So no partition ever has two owners, and no step needs all
+members to agree: a plan that comes meanwhile takes the place of the former one.
+
+Everything happens in :meth:`Group.step`, which one thread calls whenever something may have changed.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+from collections.abc import Callable, Collection, Mapping
+from typing import Any, Protocol
+
+from qdo.groups.assign import Partition, assign_sticky
+from qdo.groups.coordination import Claim, Coordinator, Offset, Plan, tell_apart
+from queuey.clock import Clock
+from queuey.errors import ConfigurationError, CoordinatorUnavailable, SessionLost
+
+__all__ = ["Group", "Owner"]
+
+log = logging.getLogger(__name__)
+
+IDLE_SECONDS = 5.0
+"""Between two steps when nothing is heard of; it would be, so this only limits what a lost notice can do."""
+CLAIM_AGAIN_SECONDS = 0.2
+DRAIN_LOOK_SECONDS = 0.02
+TROUBLE_SECONDS = 0.5
+GATHER_SECONDS = 0.5
+"""A group that begins waits so long for one more member before the first plan: partitions need not move again."""
+
+
+class Owner(Protocol):
+    """Who works on what the member owns. Called by the thread that steps the group."""
+
+    def gained(self, claims: Mapping[Claim, Offset | None]) -> None:
+        """These are the member's now: work may begin behind the offsets."""
+
+    def losing(self, claims: Collection[Claim]) -> None:
+        """Begin nothing more in these."""
+
+    def drained(self, claims: Collection[Claim]) -> Collection[Claim]:
+        """Those of these in which nothing is under way any more, and everything that was done is committed."""
+
+    def lost(self, claims: Collection[Claim]) -> None:
+        """These are somebody else's already: forget them, commit nothing."""
+
+
+class Group:
+    """A member. All methods but :meth:`fenced` belong to one thread."""
+
+    def __init__(
+        self,
+        coordinator: Coordinator,
+        owner: Owner,
+        partitions: Callable[[], Collection[Partition] | None],
+        *,
+        clock: Clock,
+        about: Mapping[str, Any],
+        strategy: Callable[..., Any] = assign_sticky,
+        drain_seconds: float = 30.0,
+        accepts: Callable[[Partition], bool] = lambda partition: True,
+    ) -> None:
+        """:param partitions: all that the group subscribes to, as last known; asked only while this member leads; None is not known yet.
+        :param drain_seconds: for a job under way when its partition is to go to another member; then it is fenced off.
+        :param accepts: whether this member can own such a thing; if others of the group own what it cannot, it is of no use there.
+        """
+        self._coordinator = coordinator
+        self._owner = owner
+        self._partitions = partitions
+        self._clock = clock
+        self._about = about
+        self._strategy = strategy
+        self._drain_seconds = drain_seconds
+        self._accepts = accepts
+        self.name: str | None = None
+        """In the group; None while it is no member."""
+        self.leads = False
+        """It computes the plan."""
+        self.plan = Plan()
+        self.rebalances = 0
+        """Times that what this member owns has changed."""
+        self._resets = 0
+        """That this member has heard of."""
+        self._held: dict[Partition, Claim] = {}
+        self._draining: dict[Claim, float] = {}
+        self._fenced: set[Claim] = set()
+        self._unsure: set[Partition] = set()
+        """May be this member's without its knowing: the claim was asked for, and not answered or not to the end; or it was fenced."""
+        self._gathered: tuple[list[str], float] = ([], 0.0)
+        self._lock = threading.Lock()
+
+    @property
+    def held(self) -> Collection[Claim]:
+        """What this member owns and does not give back just now."""
+        return list(self._held.values())
+
+    @property
+    def settled(self) -> bool:
+        """It owns what the plan says, all of it and nothing else."""
+        if self.name is None or self.name not in self.plan.assignment or self._draining:
+            return False  # a plan that was made before this member came says nothing about it
+        return set(self._held) == set(self.plan.of(self.name))
+
+    def fenced(self, claims: Collection[Claim]) -> None:
+        """A commit was refused: the claims are gone. May be called in any thread."""
+        with self._lock:
+            self._fenced.update(claims)
+
+    def step(self) -> float:
+        """Do what can be done now.
+
+        :returns: seconds after which to call again if nothing is heard of before.
+        :raises ConfigurationError: the others divide something else.
+        """
+        try:
+            if self.name is None:
+                self.name = self._coordinator.join(self._about)
+                log.info("joined", extra={"member": self.name})
+            self._forget_fenced()
+            self._heed_resets()
+            rest = self._lead()
+            return min(rest, self._follow())
+        except SessionLost as error:
+            log.warning("%s: it joins anew", error)
+            self._lose_all()
+            return 0.0
+        except CoordinatorUnavailable as error:
+            log.warning("%s: nothing begins until it does", error)
+            return TROUBLE_SECONDS
+
+    def _lose_all(self) -> None:
+        self.name, self.leads = None, False
+        self._owner.lost([*self._held.values(), *self._draining])
+        self._held, self._draining = {}, {}
+        self._unsure.clear()
+
+    def _forget_fenced(self) -> None:
+        with self._lock:
+            fenced, self._fenced = self._fenced, set()
+        if fenced:
+            self._owner.lost(fenced)
+            self._held = {partition: claim for partition, claim in self._held.items() if claim not in fenced}
+            self._draining = {claim: until for claim, until in self._draining.items() if claim not in fenced}
+            self._unsure |= {claim.partition for claim in fenced}  # whose offset was set by hand still owns it
+
+    def _heed_resets(self) -> None:
+        """Somebody has set offsets by hand: give back what it concerns, and claim it anew from the new place.
+
+        Who has something to commit would learn of it by a refusal; who waits for messages only here.
+        """
+        resets = self._coordinator.resets()
+        if resets != self._resets and self._held:
+            now = self._coordinator.claim(list(self._held))
+            if changed := [claim.partition for claim in self.held if claim not in now]:
+                self._begin_draining(changed)
+        self._resets = resets
+
+    # Leading
+
+    def _lead(self) -> float:
+        """:returns: seconds after which to look again."""
+        members = self._members()
+        self.plan = self._coordinator.plan()
+        self._check_kind(members)
+        self.leads = bool(members) and members[0] == self.name
+        partitions = self._partitions() if self.leads else None
+        if partitions is None:
+            return IDLE_SECONDS
+        if self._gathering(members):
+            return GATHER_SECONDS / 4
+        target = self._strategy(members, partitions, self.plan.assignment)
+        if {name: list(owned) for name, owned in self.plan.assignment.items()} == target:
+            return IDLE_SECONDS
+        plan = Plan(self.plan.generation + 1, target)
+        if self._coordinator.propose(plan):
+            self.plan = plan
+            log.info("planned", extra={"generation": plan.generation, "members": len(members)})
+        return IDLE_SECONDS
+
+    def _check_kind(self, members: Collection[str]) -> None:
+        others = [partition for member in members if member != self.name for partition in self.plan.of(member)]
+        if not all(map(self._accepts, others)):
+            raise ConfigurationError(
+                f"the others of this group divide {others[0].queue!r} and so on, and this worker cannot own that: "
+                "all of them work with --slots, or none; end them first to change it"
+            )
+
+    def _members(self) -> list[str]:
+        """Who is there, this member among them.
+
+        :raises SessionLost: it is not: the others hold it for dead. Nothing else may ever tell it, if the plan gives it nothing.
+        """
+        members = [member.name for member in self._coordinator.members()]
+        if self.name not in members:
+            raise SessionLost(f"{self.name} is no member any more")
+        return members
+
+    def _gathering(self, members: list[str]) -> bool:
+        """Whether the group has just begun, and others may be about to join."""
+        if any(member in self.plan.assignment for member in members):
+            return False
+        now = self._clock.elapsed()
+        if self._gathered[0] != members:
+            self._gathered = members, now
+        return now - self._gathered[1] < GATHER_SECONDS
+
+    # Following
+
+    def _follow(self) -> float:
+        wanted = self.plan.of(self.name or "")
+        draining = {claim.partition for claim in self._draining}
+        gained, lost = tell_apart(wanted, self._held)
+        if lost:
+            self._begin_draining(lost)
+        rest = self._drain()
+        self._give_back(self._unsure.difference(wanted))
+        free = [partition for partition in gained if partition not in draining]
+        if free:
+            self._unsure.update(free)
+            claims = self._coordinator.claim(free)
+            self._unsure -= {claim.partition for claim in claims}
+            if claims:
+                self._held |= {claim.partition: claim for claim in claims}
+                self.rebalances += 1
+                self._owner.gained(claims)
+            if len(claims) < len(gained):
+                rest = min(rest, CLAIM_AGAIN_SECONDS)
+        return rest
+
+    def _give_back(self, unsure: Collection[Partition]) -> None:
+        """Nobody else could own these while this member lives, and it would work on none of them."""
+        if unsure:
+            self._coordinator.release([Claim(partition, 0) for partition in unsure])
+            self._unsure -= set(unsure)
+
+    def _begin_draining(self, lost: Collection[Partition]) -> None:
+        claims = [self._held.pop(partition) for partition in lost]
+        self._draining |= dict.fromkeys(claims, self._clock.elapsed() + self._drain_seconds)
+        self.rebalances += 1
+        self._owner.losing(claims)
+
+    def _drain(self) -> float:
+        """Release what is drained, and what takes too long: whoever claims it fences the job that hangs."""
+        if not self._draining:
+            return IDLE_SECONDS
+        done = set(self._owner.drained(list(self._draining)))
+        now = self._clock.elapsed()
+        late = [claim for claim, until in self._draining.items() if until <= now and claim not in done]
+        if late:
+            log.error("jobs did not end in time", extra={"partitions": [str(claim.partition) for claim in late]})
+            self._owner.lost(late)
+        finished = [claim for claim in self._draining if claim in done or claim in late]
+        if finished:
+            self._coordinator.release(finished)
+            for claim in finished:
+                del self._draining[claim]
+        return DRAIN_LOOK_SECONDS if self._draining else IDLE_SECONDS
+
+    # Leaving
+
+    def leave(self) -> float | None:
+        """Give everything back, step by step.
+
+        :returns: seconds after which to call again; None when it is done.
+        """
+        if self.name is None:
+            return None
+        try:
+            self._members()
+            self._forget_fenced()
+            if self._held:
+                self._begin_draining(list(self._held))
+            rest = self._drain()
+            if self._draining:
+                return rest
+        except SessionLost:
+            self._lose_all()
+        except CoordinatorUnavailable as error:
+            log.warning("%s: what was not committed will be done again", error)
+            self._lose_all()
+        self._coordinator.leave()
+        self.name = None
+        return None

@@ -1,0 +1,230 @@
+"""Offsets kept inside Queuey, next to the messages: anybody who may read a queue can see how far a group is.
+
+A coordinator still says who owns what. Taking over raises the partition's generation in Queuey before
+the offset is read, so a former owner's commit is refused there as well (G14). A claim is only given out if the
+coordinator confirms it *after* that: somebody who slept between the two steps could otherwise share a generation
+with its successor. So a claim's generation is the one in Queuey, which a reset raises, too.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections import defaultdict
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from typing import Any
+
+from qdo.client import Client, GroupOffset
+from qdo.client.transport import may_pass
+from qdo.groups.assign import Partition
+from qdo.groups.coordination import Claim, Coordinator, Member, Offset, Plan
+from qdo.worker.slots import ALL, is_slot, moment_of, slot_of
+from queuey.errors import (
+    Conflict,
+    CoordinatorUnavailable,
+    InvalidParameter,
+    OffsetMovesBack,
+    QueueNotFound,
+    QueueyError,
+    StaleGeneration,
+)
+from queuey.ids import MessageId
+
+__all__ = ["OffsetsInQueuey", "offset_of"]
+
+_TAKE_OVERS = 3
+"""Attempts, when somebody else raises the generation in the same moment."""
+
+
+class OffsetsInQueuey(Coordinator):
+    """Another coordinator, but for where offsets are."""
+
+    def __init__(self, coordinator: Coordinator, client: Client, group: str) -> None:
+        """:param client: closed with the coordinator; nobody else uses it.
+        :param group: the name that the offsets have in Queuey.
+        """
+        self._inner = coordinator
+        self._client = client
+        self._group = group
+        self._lock = threading.Lock()
+        self._inner_of: dict[Claim, Claim] = {}
+        """The coordinator's claim behind each that was given out."""
+
+    def join(self, about: Mapping[str, Any]) -> str:
+        self._inner_of.clear()
+        return self._inner.join(about)
+
+    def tell(self, about: Mapping[str, Any]) -> None:
+        self._inner.tell(about)
+
+    def leave(self) -> None:
+        self._inner.leave()
+
+    def trusted(self) -> bool:
+        return self._inner.trusted()
+
+    def members(self) -> Sequence[Member]:
+        return self._inner.members()
+
+    def plan(self) -> Plan:
+        return self._inner.plan()
+
+    def propose(self, plan: Plan) -> bool:
+        return self._inner.propose(plan)
+
+    def claim(self, partitions: Collection[Partition]) -> Mapping[Claim, Offset | None]:
+        inner = {claim.partition: claim for claim in self._inner.claim(partitions)}
+        by_queue: dict[str, list[Claim]] = defaultdict(list)
+        for claim in inner.values():
+            by_queue[claim.partition.queue].append(claim)
+        taken = {claim: at for queue, some in by_queue.items() for claim, at in self._take_over(queue, some).items()}
+        confirmed = self._inner.claim(list(inner))
+        found = {claim: at for claim, at in taken.items() if inner[claim.partition] in confirmed}
+        self._inner_of |= {claim: inner[claim.partition] for claim in found}
+        return found
+
+    def _take_over(self, queue: str, inner: Sequence[Claim]) -> Mapping[Claim, Offset | None]:
+        with self._asking() as client:
+            for attempt in range(_TAKE_OVERS):
+                try:
+                    return self._taken(client, queue, {claim.partition.number: claim for claim in inner})
+                except StaleGeneration:
+                    if attempt == _TAKE_OVERS - 1:
+                        raise
+                except QueueNotFound:
+                    return {}  # the next plan does not have it
+        return {}
+
+    def _taken(self, client: Client, queue: str, inner: Mapping[int, Claim]) -> Mapping[Claim, Offset | None]:
+        """Raise the generations of those that are not this member's already; a queue may have fewer partitions by now."""
+        found = {each.partition: each for each in client.offsets(queue, self._group) if each.partition in inner}
+        new = [number for number, each in found.items() if self._inner_of.get(_claim(queue, each)) != inner[number]]
+        if new:
+            generation = max(max(found[number].generation + 1, inner[number].generation) for number in new)
+            found |= {each.partition: each for each in client.take_over(queue, self._group, new, generation)}
+        return {_claim(queue, each): offset_of(each) for each in found.values()}
+
+    def release(self, claims: Collection[Claim]) -> None:
+        self._inner.release([self._inner_of.get(claim, claim) for claim in claims])
+        for claim in claims:
+            self._inner_of.pop(claim, None)
+
+    def commit(self, offsets: Mapping[Claim, Offset]) -> Collection[Claim]:
+        refused = [claim for claim in offsets if claim not in self._inner_of]
+        together: dict[tuple[str, int], list[Claim]] = defaultdict(list)
+        for claim in offsets:
+            if claim in self._inner_of:
+                together[claim.partition.queue, claim.generation].append(claim)
+        for (queue, generation), claims in together.items():
+            if not self._commit(queue, generation, claims, offsets):
+                refused += [claim for claim in claims if not self._commit(queue, generation, [claim], offsets)]
+        return refused
+
+    def _commit(self, queue: str, generation: int, claims: Sequence[Claim], offsets: Mapping[Claim, Offset]) -> bool:
+        """:returns: False if one of them has a newer owner, or a later offset; then nothing was recorded."""
+        ids = {claim.partition.number: offsets[claim].message_id for claim in claims}
+        with self._asking() as client:
+            try:
+                client.commit_offsets(queue, self._group, ids, generation)
+            except (StaleGeneration, OffsetMovesBack, InvalidParameter):
+                return False  # somebody committed by hand, or the queue has fewer partitions by now
+            except QueueNotFound:
+                return True  # its offsets went with it
+        return True
+
+    def resets(self) -> int:
+        return self._inner.resets()
+
+    def owners(self) -> Mapping[Partition, tuple[str, int]]:
+        """The generations are the coordinator's: those in Queuey may be higher."""
+        return self._inner.owners()
+
+    def known(self) -> Collection[Partition]:
+        return self._inner.known()
+
+    def offsets(self) -> Mapping[Partition, Offset]:
+        """Asks once for each queue that the group plans for or ever had a claim in; of slots it has the moments, and no queue."""
+        found = {part: offset for part, offset in self._inner.offsets().items() if is_slot(part)}
+        for queue in sorted({partition.queue for partition in {*self.known(), *self.plan().partitions()}} - {ALL}):
+            with self._asking() as client:
+                try:
+                    offsets = client.offsets(queue, self._group)
+                except QueueNotFound:
+                    continue
+            for offset in offsets:
+                if (at := offset_of(offset)) is not None:
+                    found[Partition(queue, offset.partition)] = at
+        return found
+
+    def begin(self, offsets: Mapping[Partition, Offset]) -> Collection[Partition]:
+        return [part for part, offset in offsets.items() if self._begin(part.queue, part.number, offset.message_id)]
+
+    def _begin(self, queue: str, number: int, message_id: MessageId) -> bool:
+        with self._asking() as client:
+            try:
+                known = {each.partition: each for each in client.offsets(queue, self._group)}
+                if number not in known or known[number].generation or known[number].timestamp is not None:
+                    return False
+                client.commit_offsets(queue, self._group, {number: message_id})
+            except (StaleGeneration, OffsetMovesBack, QueueNotFound):
+                return False  # somebody was there in between
+        return True
+
+    def reset(self, offsets: Mapping[Partition, Offset | None]) -> None:
+        ids: dict[str, dict[int, MessageId | str | None]] = defaultdict(dict)
+        for (queue, number), offset in offsets.items():
+            ids[queue][number] = None if offset is None else offset.message_id
+        for queue, some in ids.items():
+            with self._asking() as client:
+                client.reset_offsets(queue, self._group, some)
+        # Only now members may hear of it: they read the offsets again.
+        if any(map(is_slot, self._inner.known())):
+            self._set_slots_back(offsets)
+        else:
+            self._inner.reset(dict.fromkeys(offsets))
+
+    def _set_slots_back(self, offsets: Mapping[Partition, Offset | None]) -> None:
+        """The slots' owners look again at what came since then."""
+        moments = {part: offset for part, offset in self._inner.offsets().items() if is_slot(part)}
+        back: dict[Partition, Offset | None] = {}
+        for (queue, _), offset in offsets.items():
+            slot = Partition(ALL, slot_of(queue))
+            if slot in moments:
+                ticks = 0 if offset is None else offset.message_id.ticks
+                at = back.get(slot) or moments[slot]
+                back[slot] = moment_of(min(ticks, at.message_id.ticks))
+        if back:
+            self._inner.reset(back)
+
+    def close(self) -> None:
+        self._inner.close()
+        with self._lock:
+            self._client.close()
+
+    @property
+    def changed(self) -> Callable[[], None]:
+        return self._inner.changed
+
+    @changed.setter
+    def changed(self, called: Callable[[], None]) -> None:
+        self._inner.changed = called
+
+    @contextmanager
+    def _asking(self) -> Iterator[Client]:
+        """:raises CoordinatorUnavailable: it may go better later; what never will is raised as it is."""
+        with self._lock:
+            try:
+                yield self._client
+            except QueueyError as error:
+                if not (may_pass(error) or isinstance(error, Conflict)):
+                    raise
+                raise CoordinatorUnavailable(f"offsets in Queuey: {error}") from error
+
+
+def _claim(queue: str, found: GroupOffset) -> Claim:
+    return Claim(Partition(queue, found.partition), found.generation)
+
+
+def offset_of(found: GroupOffset) -> Offset | None:
+    """As coordinators have it."""
+    return None if found.id is None else Offset(found.incarnation, found.id)

@@ -1,0 +1,143 @@
+"""A group seen from outside, however it divides its queues.
+
+By slots it owns no queues but slots, and only Queuey knows how far it is in each queue. A slot's moment says that everything
+up to it is finished in all of its queues; so those without a message since then have no lag, and a server tells that of a
+hundred at once. What is looked at is bounded, and said to be.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from itertools import islice
+from typing import NamedTuple
+
+from qdo.client import Client
+from qdo.groups.assign import Partition
+from qdo.groups.coordination import Coordinator, Member, Offset, last_id_of
+from qdo.groups.lag import MOST_COUNTED, Standing, lags, standings
+from qdo.groups.offsets_in_queuey import offset_of
+from qdo.worker.dead_letters import DEFAULT_DEAD_LETTERS, DeadLetters
+from qdo.worker.slots import ALL, Look, is_slot, questions, slot_of, with_news
+from qdo.worker.subscription import each_queue, is_meant
+from queuey.errors import QueueNotFound
+
+__all__ = ["MOST_LOOKED_AT", "MOST_QUEUES", "Seen", "most_lag_first", "see"]
+
+MOST_QUEUES = 20_000
+"""Of a group by slots: so many queues, by name, are asked whether something came."""
+MOST_LOOKED_AT = 1000
+"""So many of those are looked at closely: two requests each, and more where messages are to be counted."""
+
+
+class Seen(NamedTuple):
+    """Who is in a group, and how far it is."""
+
+    members: Sequence[Member]
+    owned: Sequence[Standing]
+    """What members divide: partitions; or slots, which have no lag of their own."""
+    found: Sequence[Standing]
+    """Partitions of queues, by name: all of them; by slots, those in which something came since the slot's moment."""
+    queues: int | None = None
+    """By slots: out of how many queues these were found."""
+    cut: bool = False
+    """By slots: there are more, which were not looked at."""
+
+
+def see(
+    client: Client,
+    coordinator: Coordinator,
+    group: str,
+    patterns: Sequence[str] = (),
+    *,
+    most: int = MOST_COUNTED,
+    idle_too: bool = False,
+) -> Seen:
+    """Look at a group.
+
+    :param patterns: names of queues and patterns. None means those that the group works on, as its members say; by slots, where
+        nobody is there to say it, all in which it ever claimed something.
+    :param most: messages of a partition that are counted.
+    :param idle_too: by slots, also queues in which nothing came since; then fewer queues are looked at.
+    """
+    members = coordinator.members()
+    everything = standings(client, coordinator, _one_of(patterns), most=most)
+    slots = {each.partition.number: each for each in everything if is_slot(each.partition)}
+    planned = {*coordinator.plan().partitions(), *coordinator.owners()}
+    if not slots or not all(map(is_slot, planned)):
+        found = [each for each in everything if not is_slot(each.partition)]
+        return Seen(members, found, found)
+    listed, cut = _listed(client, members, group, patterns, MOST_LOOKED_AT if idle_too else MOST_QUEUES)
+    looks = [Look(name, partitions, _since(slots.get(slot_of(name)))) for name, partitions in listed.items()]
+    if not idle_too:
+        looks = [look for some in questions(looks) for look in with_news(client, some)]
+    known = bool(patterns or members)
+    found = [
+        standing
+        for look in sorted(looks)[:MOST_LOOKED_AT]
+        for standing in _standings(client, group, look, slots.get(slot_of(look.queue)), known=known, most=most)
+    ]
+    return Seen(members, list(slots.values()), found, len(listed), cut or len(looks) > MOST_LOOKED_AT)
+
+
+def _one_of(patterns: Sequence[str]) -> Callable[[str], bool]:
+    return lambda name: not patterns or name == ALL or is_meant(name, patterns)
+
+
+def _listed(
+    client: Client, members: Sequence[Member], group: str, patterns: Sequence[str], most: int
+) -> tuple[Mapping[str, int], bool]:
+    """The first queues of a group, how many partitions each has, and whether there are more."""
+    said = sorted({pattern for member in members for pattern in member.about.get("queues", ())})
+    letters = {member.about.get("dead_letters") for member in members} or {DEFAULT_DEAD_LETTERS}
+    kept_apart = [DeadLetters(name, group) for name in letters if name is not None]
+
+    def leave_out(name: str) -> bool:
+        return not patterns and any(each.is_one(name) for each in kept_apart)
+
+    found = {
+        each.name: each.partitions for each in islice(each_queue(client, patterns or said or "*", leave_out), most + 1)
+    }
+    return dict(islice(found.items(), most)), len(found) > most
+
+
+def _since(slot: Standing | None) -> int:
+    return 0 if slot is None or slot.offset is None else slot.offset.message_id.ticks + 1
+
+
+def _standings(
+    client: Client, group: str, look: Look, slot: Standing | None, *, known: bool, most: int
+) -> Sequence[Standing]:
+    """The partitions of one queue.
+
+    :param known: that the group works on it; else it does if it claimed something there.
+    """
+    try:
+        at = client.offsets(look.queue, group)
+    except QueueNotFound:
+        return ()
+    if not known and not any(each.generation for each in at):
+        return ()
+    offsets = {Partition(look.queue, each.partition): offset for each in at if (offset := offset_of(each)) is not None}
+    partitions = [Partition(look.queue, each.partition) for each in at]
+    since = _since(slot) - 1
+    begins = {
+        Partition(look.queue, each.partition): Offset(each.incarnation, last_id_of(since))
+        for each in at
+        if since > 0 and each.timestamp is None
+    }
+    behind = lags(client, partitions, begins | offsets, most=most)
+    owner = None if slot is None else slot.owner
+    generations = {each.partition: each.generation for each in at}
+    return [Standing(each, owner, generations[each.number], offsets.get(each), behind.get(each)) for each in partitions]
+
+
+def most_lag_first(found: Sequence[Standing]) -> list[Standing]:
+    """By seconds, then messages, then name; the order in which somebody should care."""
+    return sorted(
+        found,
+        key=lambda each: (
+            (-each.lag.seconds, -each.lag.messages, each.partition)
+            if each.lag is not None
+            else (0.0, 0, each.partition)
+        ),
+    )

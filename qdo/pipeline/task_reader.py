@@ -1,0 +1,247 @@
+"""Reading spans from a server: to the end, or with an error; never less without a word.
+
+An answer that breaks is taken up behind the last message that came, since spans join (G5). A span ends with a message that was
+there when it was planned: if that one does not come, it is gone, and others with it.
+"""
+
+from __future__ import annotations
+
+import gc
+import logging
+import re
+import time
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from functools import cache
+from typing import Any, Self
+
+import requests
+
+from qdo.client import Client, Message, Survey
+from qdo.client.wire import cursor_at
+from qdo.pipeline.options import Reach, ReadOptions, Subscription
+from qdo.pipeline.rows import Rows, last_id
+from qdo.pipeline.spans import Part, until_text
+from queuey.errors import (
+    BrokenStream,
+    CursorLost,
+    DataLost,
+    NotAcceptable,
+    QueueNotFound,
+    ServerUnreachable,
+    StorageUnavailable,
+)
+from queuey.ids import EPOCH_TICKS, MessageId, parse_timestamp
+
+log = logging.getLogger("qdo.pipeline")
+
+_ALIVE_SECONDS = 5.0
+_BEHIND_SECONDS = 0.1
+"""Between looks at a server whose watermark is behind that of the one that planned."""
+_AGAIN = (BrokenStream, ServerUnreachable, StorageUnavailable)
+JSON_ROWS = 4_000
+
+
+def connect(reach: Reach) -> Client:
+    """A client of the first server that answers; of the only one, whether it does or not.
+
+    :raises ServerUnreachable: none of several answers.
+    """
+    urls = reach.urls if len(reach.urls) == 1 else [url for url in reach.urls if _alive(url)][:1]
+    if not urls:
+        raise ServerUnreachable(f"no server answers at {', '.join(reach.urls)}")
+    return Client(
+        urls[0], reach.application, timeout_seconds=reach.timeout_seconds, retries=reach.retries, **_secret(reach)
+    )
+
+
+def _secret(reach: Reach) -> dict[str, Any]:
+    """A token is three parts with points between, which no application key of ours has."""
+    secret = reach.secret
+    return {} if not secret else {"token" if secret.count(".") == 2 else "key": secret}
+
+
+def _alive(url: str) -> bool:
+    try:
+        return requests.get(f"{url.rstrip('/')}/__lbheartbeat__", timeout=_ALIVE_SECONDS).ok
+    except requests.RequestException:
+        return False
+
+
+def subscribed(client: Client, subscription: Subscription) -> Sequence[str]:
+    """Names of the queues: those that match now, or those that are named, there or not."""
+    if subscription.pattern is None:
+        return subscription.names
+    return fitting((queue.name for queue in client.queues()), subscription)
+
+
+def fitting(names: Iterable[str], subscription: Subscription) -> Sequence[str]:
+    """Those that fit the pattern."""
+    wanted = re.compile(subscription.pattern or "")
+    return [name for name in names if wanted.fullmatch(name)]
+
+
+def survey(
+    client: Client,
+    queue: str,
+    *,
+    places: Mapping[int, MessageId] | None = None,
+    incarnation: str = "",
+    every_partition: bool = False,
+    upto: MessageId | None = None,
+    count: int | None = None,
+    every: int | None = None,
+) -> Survey:
+    """What lies behind these places, or in all partitions, up to ``upto`` or the watermark.
+
+    :param places: by partition; needs the incarnation they are of.
+    :param every_partition: the others are asked about from their beginning.
+    """
+    where: dict[str, Any] = {"partitions": "all"}
+    if places is not None:
+        where = {"cursor": cursor_at(incarnation, places, every=every_partition)}
+    return client.survey(queue, until=until_text(upto) if upto is not None else None, count=count, every=every, **where)
+
+
+class Reader:
+    """Reads parts in a task."""
+
+    def __init__(self, reach: Reach, rows: Rows, *, fail_on_data_loss: bool, by_json: bool) -> None:
+        self._reach = reach
+        self._rows = rows
+        self._fails = fail_on_data_loss
+        self._by_json = by_json
+
+    @classmethod
+    def of(cls, options: ReadOptions, rows: Rows) -> Self:
+        return cls(options.reach, rows, fail_on_data_loss=options.fail_on_data_loss, by_json=options.by_json)
+
+    def batches(self, parts: Sequence[Part]) -> Iterator[Any]:
+        """Spark's batches, part after part.
+
+        :raises DataLost: messages are gone, unless that is to be passed over.
+        :raises QueueyError: the server refuses, or there is none for as long as the retries take.
+        """
+        return (batch for _, batch in self.by_part(parts))
+
+    def by_part(self, parts: Sequence[Part]) -> Iterator[tuple[Part, Any]]:
+        """The same, each with the part that it is of."""
+        _quiet_collector()
+        with connect(self._reach) as client:
+            for part in parts:
+                try:
+                    for batch in self._rows.batches(self._sent(client, part), part.queue, part.partition):
+                        yield part, batch
+                except (CursorLost, QueueNotFound) as error:
+                    self._lost(part, f"the queue {part.queue} was deleted, or made anew: {error}", error)
+
+    def _sent(self, client: Client, part: Part) -> Iterator[Any]:
+        """The server's batches of a span, each message once."""
+        place, rows, failures = part.after, 0, 0
+        while place < part.upto:
+            try:
+                with self._stream(client, part, place) as stream:
+                    for batch in stream:
+                        place, rows, failures = MessageId.from_bytes(last_id(batch)), rows + batch.num_rows, 0
+                        yield batch
+                if stream.end.more or place == part.upto:
+                    continue
+                if _is_before(stream.end.watermark, part.upto):
+                    time.sleep(_BEHIND_SECONDS)
+                    continue
+                break
+            except NotAcceptable:
+                if self._by_json:
+                    raise
+                log.warning("%s has no Arrow: reading by JSON", client.application)
+                self._by_json = True
+            except _AGAIN:
+                failures += 1
+                if failures > self._reach.retries:
+                    raise
+        self._check(part, place, rows)
+
+    def _stream(self, client: Client, part: Part, place: MessageId) -> Any:
+        how: dict[str, Any] = {
+            "cursor": cursor_at(part.incarnation, {part.partition: place}),
+            "until": part.upto.hex,
+        }
+        if self._by_json:
+            names = [name for name in self._rows.sent if name != "id"]
+            return _JsonBatches(client.stream_ndjson(part.queue, columns=names, **how), self._rows.sent)
+        return client.read_arrow(part.queue, columns=self._rows.sent, **how)
+
+    def _check(self, part: Part, place: MessageId, rows: int) -> None:
+        missing = None if part.messages is None else part.messages - rows
+        if place == part.upto and not missing:
+            return
+        many = "messages" if missing is None else f"{missing} of {part.messages} messages"
+        self._lost(
+            part,
+            f"{many} of queue {part.queue}, partition {part.partition} expired or were deleted before they were read",
+        )
+
+    def _lost(self, part: Part, what: str, cause: Exception | None = None) -> None:
+        where = f"{what} (after {part.after.hex}, up to {part.upto.hex})"
+        if self._fails:
+            raise DataLost(f"{where}: failOnDataLoss=false goes on without them") from cause
+        log.warning("%s: going on without them, as failOnDataLoss=false says", where)
+
+
+class _JsonBatches:
+    """Lines as the batches that Arrow would have brought."""
+
+    def __init__(self, stream: Any, sent: Sequence[str]) -> None:
+        self._stream = stream
+        self._sent = sent
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._stream.close()
+
+    @property
+    def end(self) -> Any:
+        return self._stream.end
+
+    def __iter__(self) -> Iterator[Any]:
+        held: list[Message] = []
+        broken: BrokenStream | None = None
+        try:
+            for message in self._stream:
+                held.append(message)
+                if len(held) == JSON_ROWS:
+                    yield self._batch(held)
+                    held = []
+        except BrokenStream as error:
+            broken = error
+        if held:
+            yield self._batch(held)  # what came before the break is good, and is not asked for again
+        if broken is not None:
+            raise broken
+
+    def _batch(self, messages: Sequence[Any]) -> Any:
+        import pyarrow as pa
+
+        made = {
+            "id": lambda: pa.array([message.id.bytes for message in messages], pa.binary(16)),
+            "body": lambda: pa.array([message.body for message in messages], pa.binary()),
+            "content_type": lambda: pa.array([message.content_type for message in messages], pa.string()),
+            "key": lambda: pa.array([message.key for message in messages], pa.string()),
+            "expires": lambda: pa.array(
+                [(parse_timestamp(message.expires) - EPOCH_TICKS) // 10 for message in messages], pa.int64()
+            ).cast(pa.timestamp("us", tz="UTC")),
+        }
+        return pa.record_batch([made[name]() for name in self._sent], names=list(self._sent))
+
+
+def _is_before(watermark: str, upto: MessageId) -> bool:
+    """Whether a server does not show yet what another one planned with: their clocks differ by a little."""
+    return parse_timestamp(watermark) < upto.ticks
+
+
+@cache
+def _quiet_collector() -> None:
+    """Once a process: what was imported is never garbage. Spark's daemon looks for garbage after each task, for 35 ms."""
+    gc.collect()
+    gc.freeze()

@@ -1,0 +1,184 @@
+"""What a user brings: the job, and what happens when it fails."""
+
+from __future__ import annotations
+
+import importlib
+import inspect
+import random
+import sys
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from types import TracebackType
+from typing import Any
+
+from qdo.client.values import Message
+from queuey import tracebacks
+from queuey.clock import Clock
+from queuey.errors import ConfigurationError
+from queuey.ids import TICKS_PER_SECOND
+
+__all__ = ["Context", "Failed", "Job", "RetryPolicy", "StopWorker", "check_job", "load_hook"]
+
+_MOST_REASON = 500
+"""Characters."""
+
+Job = Callable[[Any, "Context"], Any]
+"""Called with a message, or with a list of them, and its context. What it returns is ignored; a coroutine is awaited."""
+
+
+class StopWorker(Exception):
+    """Raised by a job: the worker ends in order, and the message counts as not processed."""
+
+
+class Context:
+    """What a job may know of where it runs. One for each partition, used again for each message."""
+
+    __slots__ = ("attempt", "clock", "generation", "group", "member", "message", "partition", "queue", "value")
+
+    def __init__(
+        self, queue: str, partition: int, generation: int, *, member: str, group: str, clock: Clock, value: Any
+    ) -> None:
+        self.queue = queue
+        self.partition = partition
+        self.generation = generation
+        """Rises with each owner of the partition: give it along with side effects, to refuse those of a former owner (G14)."""
+        self.member = member
+        self.group = group
+        self.clock = clock
+        self.attempt = 1
+        """1 for the first time."""
+        self.message: Message | None = None
+        self.value = value
+        """What ``job_context`` gave."""
+
+    def plain(self) -> Context:
+        """A copy that another process can have: without what ``job_context`` gave, which stays here."""
+        copy = Context(
+            self.queue,
+            self.partition,
+            self.generation,
+            member=self.member,
+            group=self.group,
+            clock=self.clock,
+            value=None,
+        )
+        copy.attempt, copy.message = self.attempt, self.message
+        return copy
+
+    @property
+    def lag_seconds(self) -> float:
+        """How long the message has been readable, counted from the moment it was due."""
+        if self.message is None:
+            return 0.0
+        return max((self.clock.now_ticks() - self.message.id.ticks) / TICKS_PER_SECOND, 0.0)
+
+
+@dataclass(frozen=True)
+class RetryPolicy:
+    """How often a failed job is tried again, and when.
+
+    Only the message's own partition waits, for those behind it must not pass (G16).
+
+    >>> policy = RetryPolicy(attempts=4, first_seconds=1, jitter=0)
+    >>> [policy.pause(attempt) for attempt in (1, 2, 3, 4)]
+    [1.0, 2.0, 4.0, None]
+    """
+
+    attempts: int = 5
+    """In all; after the last the message is a dead letter."""
+    first_seconds: float = 0.5
+    factor: float = 2.0
+    most_seconds: float = 60.0
+    jitter: float = 0.2
+    """A pause is longer or shorter by up to this share of it."""
+
+    def pause(self, attempt: int) -> float | None:
+        """Seconds after a failed attempt, the first being 1; None if it was the last."""
+        if attempt >= self.attempts:
+            return None
+        try:
+            seconds = min(self.first_seconds * self.factor ** (attempt - 1), self.most_seconds)
+        except OverflowError:  # a thousand attempts on, no number is so large
+            seconds = self.most_seconds
+        return seconds * (1 + self.jitter * random.uniform(-1, 1))  # noqa: S311 - no secret
+
+
+@dataclass(frozen=True)
+class Failed:
+    """Messages whose job failed for the last time."""
+
+    queue: str
+    messages: Sequence[Message]
+    attempts: int
+    error: BaseException
+
+    @property
+    def reason(self) -> str:
+        """For people and for grouping: the error's class and the first line of its text."""
+        try:
+            text = tracebacks.bounded(str(self.error).partition("\n")[0][:_MOST_REASON])
+        except Exception:  # noqa: BLE001 - a user's class may say nothing of itself
+            text = "its text cannot be made"
+        return f"{type(self.error).__name__}: {text}" if text else type(self.error).__name__
+
+    @property
+    def job_traceback(self) -> TracebackType | None:
+        """From the job's own lines on."""
+        return tracebacks.without(Path(__file__).parent, self.error)
+
+    @property
+    def traceback(self) -> str:
+        """What Python prints of the error, from the job's own lines on; bounded."""
+        return tracebacks.text_of(self.error, self.job_traceback)
+
+
+def load_hook(text: str) -> Any:
+    """What ``module:name`` names, looked for in the current folder as well.
+
+    >>> load_hook("os.path:join").__name__
+    'join'
+
+    :raises ConfigurationError: it does not name anything that can be called.
+    """
+    module, colon, name = text.partition(":")
+    if not (module and colon and name):
+        raise ConfigurationError(f"{text!r} names no function: expected MODULE:FUNCTION, such as jobs:process")
+    here = str(Path.cwd())
+    if here not in sys.path:
+        sys.path.insert(0, here)
+    try:
+        found: Any = importlib.import_module(module)
+    except ImportError as error:
+        raise ConfigurationError(f"{text!r}: module {module} cannot be imported: {error}") from error
+    for part in name.split("."):
+        found = getattr(found, part, None)
+    if not callable(found):
+        raise ConfigurationError(f"{text!r}: module {module} has no function {name}")
+    return found
+
+
+def check_job(function: Any, *arguments: str) -> None:
+    """See that a function can be called with these arguments, and does its work when it is.
+
+    >>> check_job(lambda message: None, "message", "context")
+    Traceback (most recent call last):
+    queuey.errors.ConfigurationError: the job <lambda>(message) cannot be called with (message, context): too many positional arguments
+
+    :raises ConfigurationError: it takes other arguments, or is a generator, of which a call runs nothing.
+    """
+    name = getattr(function, "__qualname__", None) or type(function).__qualname__
+    if any(kind(function) for kind in (inspect.isgeneratorfunction, inspect.isasyncgenfunction)):
+        raise ConfigurationError(
+            f"the job {name} is a generator, whose lines run only when somebody iterates: no yield"
+        )
+    try:
+        takes = inspect.signature(function)
+    except (ValueError, TypeError):
+        return  # of some functions in C nobody can tell
+    try:
+        takes.bind(*arguments)
+    except TypeError as error:
+        raise ConfigurationError(
+            f"the job {name}{takes} cannot be called with ({', '.join(arguments)}): {error}"
+        ) from error

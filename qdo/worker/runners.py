@@ -1,0 +1,209 @@
+"""Three ways to call a job: in the worker's own thread, awaited on an event loop, or in another process.
+
+Whatever a job does is a failed attempt at worst: one that calls ``sys.exit`` ends no thread, and one whose process dies takes no
+other process along.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import inspect
+import logging
+import os
+import signal
+import threading
+from collections.abc import Iterator
+from concurrent.futures import CancelledError, Future, ProcessPoolExecutor
+from concurrent.futures.process import BrokenProcessPool
+from contextlib import contextmanager
+from multiprocessing import get_context, parent_process
+from multiprocessing.connection import wait
+from queue import SimpleQueue
+from typing import Any
+
+from qdo.worker.job import Context, Job, StopWorker
+
+__all__ = ["Awaited", "Direct", "InProcesses", "JobEnded", "caller_of", "is_async"]
+
+log = logging.getLogger(__name__)
+
+
+class JobEnded(Exception):
+    """The job would have ended more than itself."""
+
+
+@contextmanager
+def _ending_nothing() -> Iterator[None]:
+    try:
+        yield
+    except SystemExit as error:
+        raise JobEnded(f"it called sys.exit({error.code!r}): to end the worker, raise qdo.StopWorker") from error
+    except (CancelledError, asyncio.CancelledError, KeyboardInterrupt) as error:
+        raise JobEnded(f"it raised {type(error).__name__}: to end the worker, raise qdo.StopWorker") from error
+
+
+class Direct:
+    """In the thread that asks."""
+
+    def __init__(self, job: Job) -> None:
+        self._job = job
+
+    def call(self, what: Any, context: Context) -> None:
+        """:raises Exception: whatever the job raises."""
+        _run(self._job, what, context)
+
+    def close(self) -> None:
+        """Nothing was begun."""
+
+
+class Awaited:
+    """All coroutines on one event loop, in a thread of its own; who asks waits."""
+
+    def __init__(self, job: Job) -> None:
+        self._job = job
+        self._loop = asyncio.new_event_loop()
+        self._thread = threading.Thread(target=self._run, name="async-jobs", daemon=True)
+        self._thread.start()
+
+    def _run(self) -> None:
+        try:
+            self._loop.run_forever()
+        finally:
+            self._loop.close()
+
+    def call(self, what: Any, context: Context) -> None:
+        """:raises Exception: whatever the job raises."""
+        asyncio.run_coroutine_threadsafe(self._call(what, context), self._loop).result()
+
+    async def _call(self, what: Any, context: Context) -> None:
+        with _ending_nothing():
+            await self._job(what, context)
+
+    def close(self) -> None:
+        """End the loop; what it has not finished is not waited for."""
+        self._loop.call_soon_threadsafe(self._loop.stop)
+        self._thread.join()
+
+
+class InProcesses:
+    """In other processes, for jobs that compute; job, messages and what it raises must be picklable.
+
+    Each process is a pool of its own: of a pool that lost one of several nobody can tell whose job ended it, and all jobs
+    under way would have failed.
+    """
+
+    def __init__(self, job: Job, processes: int) -> None:
+        self._job = job
+        self._lock = threading.Lock()
+        self._closed = False
+        self._pools = {number: _new_pool() for number in range(processes)}
+        self._free: SimpleQueue[int] = SimpleQueue()
+        for number in self._pools:
+            self._free.put(number)
+        self._under_way = 0
+
+    def call(self, what: Any, context: Context) -> None:
+        """:raises Exception: whatever the job raises.
+        :raises JobEnded: its process died.
+        :raises StopWorker: :meth:`close` came before the job began, or its process was ended after that.
+        """
+        with self._one() as number:
+            future = self._begun(number, what, context)
+            try:
+                future.result()
+            except CancelledError as error:
+                raise StopWorker from error
+            except BrokenProcessPool as error:
+                if self._closed:
+                    raise StopWorker from error
+                self._mend(number)
+                raise JobEnded("its process died: was it killed, or out of memory?") from error
+
+    @contextmanager
+    def _one(self) -> Iterator[int]:
+        """A process that is free, waited for."""
+        number = self._free.get()
+        with self._lock:
+            self._under_way += 1
+        try:
+            yield number
+        finally:
+            with self._lock:
+                self._under_way -= 1
+            self._free.put(number)
+
+    def _begun(self, number: int, what: Any, context: Context) -> Future[None]:
+        while True:
+            try:
+                return self._pools[number].submit(_there, self._job, what, context.plain())
+            except RuntimeError as error:  # the process died while it had nothing to do, or the pool is shut
+                if self._closed:
+                    raise StopWorker from error
+                if not isinstance(error, BrokenProcessPool):
+                    raise
+                self._mend(number)
+
+    def _mend(self, number: int) -> None:
+        """A pool that lost its process takes no more jobs: another one takes its place."""
+        with self._lock:
+            if not self._closed:
+                log.error("a process of the jobs died: another one takes its place")
+                self._pools[number].shutdown(wait=False, cancel_futures=True)
+                self._pools[number] = _new_pool()
+
+    def close(self) -> None:
+        """Begin no more calls; those under way are not waited for. Without any the processes have ended afterwards.
+
+        Else an interpreter that ends now could fall over its pool while that ends in a thread, with a traceback about a bad file descriptor.
+        """
+        with self._lock:
+            self._closed = True
+            is_idle = not self._under_way
+        for pool in self._pools.values():
+            pool.shutdown(wait=is_idle, cancel_futures=True)
+
+
+def _new_pool() -> ProcessPoolExecutor:
+    return ProcessPoolExecutor(1, mp_context=get_context("spawn"), initializer=_begin_there)
+
+
+Caller = Direct | Awaited | InProcesses
+
+
+def caller_of(job: Job, processes: int) -> Caller:
+    """:param processes: 0 calls in this process."""
+    if is_async(job):
+        return Awaited(job)
+    return InProcesses(job, processes) if processes else Direct(job)
+
+
+def is_async(job: Job) -> bool:
+    """Whether calling it gives a coroutine."""
+    return inspect.iscoroutinefunction(job) or inspect.iscoroutinefunction(getattr(job, "__call__", None))  # noqa: B004
+
+
+def _begin_there() -> None:
+    """A process of the pool ends when the worker says so, not by the Ctrl-C that a terminal sends to all; or when the worker is no more."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    threading.Thread(target=_end_with_the_worker, daemon=True).start()
+
+
+def _end_with_the_worker() -> None:
+    worker = parent_process()
+    if worker is not None:
+        wait([worker.sentinel])
+        os._exit(1)  # in the middle of a job, too: whoever has its partition next does it again
+
+
+def _there(job: Job, what: Any, context: Context) -> None:
+    """What a process of the pool does; what a job returns stays there."""
+    _run(job, what, context)
+
+
+def _run(job: Job, what: Any, context: Context) -> None:
+    """:raises TypeError: it did nothing but make a coroutine, which nobody would await."""
+    with _ending_nothing():
+        result = job(what, context)
+    if inspect.iscoroutine(result):
+        result.close()
+        raise TypeError("the job returned a coroutine that nobody awaits: declare the job itself 'async def'")

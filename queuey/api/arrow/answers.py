@@ -1,0 +1,142 @@
+"""Messages as Arrow: record batches whose columns are built from buffers, not from lists of values.
+
+Of numbers and ids numpy makes columns at once; what has no value in a whole page costs next to nothing, and what the store
+keeps together goes out as it lies there.
+"""
+
+from __future__ import annotations
+
+from array import array
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+from queuey.api.forms import COLUMNS, EndMark
+from queuey.http.exchange import Chunk
+from queuey.ids import EPOCH_TICKS, TAIL_MASK
+from queuey.model import Bodies, Columns, Message
+
+ARROW_COLUMNS = (*COLUMNS, "id")
+"""``id`` is a message's id as 16 bytes, big-endian as a UUID is written: half of what its text takes in an answer."""
+_DIGITS = 32
+"""Of a message's id as text."""
+_DEFAULT = ("queue", "partition", "message_id", "timestamp", "content_type", "body")
+
+
+class ArrowForm:
+    """Arrow IPC record batches; the last batch has no rows and carries the end mark."""
+
+    media_type = "application/vnd.apache.arrow.stream"
+
+    def __init__(self, columns: Sequence[str] | None, queue: str) -> None:
+        """:raises ImportError: pyarrow or numpy is not installed."""
+        import numpy as np
+        import pyarrow as pa
+
+        self._pa, self._np = pa, np
+        self._queue = queue
+        self._queues: Any = ()
+        """The queue's name, as often as the longest batch needed it: made once, for it takes 50 µs."""
+        kinds = {
+            "queue": pa.string(),
+            "partition": pa.int32(),
+            "message_id": pa.string(),
+            "id": pa.binary(16),
+            "timestamp": pa.timestamp("us", tz="UTC"),
+            "content_type": pa.string(),
+            "key": pa.string(),
+            "body": pa.binary(),
+            "expires": pa.timestamp("us", tz="UTC"),
+        }
+        self._schema = pa.schema([(name, kinds[name]) for name in columns or _DEFAULT])
+        self._out = _Chunks()
+        self._writer = pa.ipc.new_stream(pa.PythonFile(self._out, mode="w"), self._schema)
+
+    def start(self) -> Chunk:
+        return self._out.take()
+
+    def rows(self, messages: Sequence[Message], partition: int) -> Iterator[Chunk]:
+        """One batch."""
+        columns = Columns.of(messages)
+        arrays = [self._array(name, kind, columns, partition) for name, kind in self._kinds()]
+        self._writer.write_batch(self._pa.RecordBatch.from_arrays(arrays, schema=self._schema))
+        yield self._out.take()
+
+    def _kinds(self) -> list[tuple[str, Any]]:
+        return [(field.name, field.type) for field in self._schema]
+
+    def _array(self, name: str, kind: Any, columns: Columns, partition: int) -> Any:
+        pa = self._pa
+        if name == "queue":
+            if len(self._queues) < len(columns):
+                self._queues = pa.repeat(pa.scalar(self._queue), len(columns))
+            return self._queues.slice(0, len(columns))
+        if name == "partition":
+            return pa.repeat(pa.scalar(partition, kind), len(columns))
+        if name == "message_id":
+            digits = self._ids(columns).tobytes().hex().encode()
+            ends = self._np.arange(0, len(digits) + 1, _DIGITS, dtype=self._np.int32)
+            return pa.Array.from_buffers(kind, len(columns), [None, pa.py_buffer(ends), pa.py_buffer(digits)])
+        if name == "id":
+            return pa.FixedSizeBinaryArray.from_buffers(kind, len(columns), [None, pa.py_buffer(self._ids(columns))])
+        if name in ("timestamp", "expires"):
+            ticks = self._numbers(columns.ticks if name == "timestamp" else columns.expires_ticks)
+            return pa.Array.from_buffers(kind, len(columns), [None, pa.py_buffer((ticks - EPOCH_TICKS) // 10)])
+        if name == "body":
+            return self._bodies(columns.bodies, kind)
+        values = columns.content_types if name == "content_type" else columns.keys
+        return pa.nulls(len(values), kind) if values.count(None) == len(values) else pa.array(values, kind)
+
+    def _bodies(self, bodies: Sequence[bytes], kind: Any) -> Any:
+        pa = self._pa
+        if not isinstance(bodies, Bodies):
+            return pa.array(bodies, kind)
+        data = pa.py_buffer(memoryview(bodies.data)[bodies.start :])
+        return pa.Array.from_buffers(kind, len(bodies), [None, pa.py_buffer(bodies.ends), data])
+
+    def _numbers(self, values: Sequence[int]) -> Any:
+        if isinstance(values, array):
+            return self._np.frombuffer(values, self._np.int64)
+        return self._np.fromiter(values, self._np.int64, len(values))
+
+    def _ids(self, columns: Columns) -> Any:
+        """The 16 bytes of each id, UUIDs of version 1: the low, middle and high words of the ticks, then the tail in its wire form."""
+        ticks, tails = (self._numbers(column).view(self._np.uint64) for column in (columns.ticks, columns.tails))
+        made = self._np.empty((len(columns), 2), ">u8")
+        made[:, 0] = ticks << 32 | ticks >> 16 & 0xFFFF0000 | ticks >> 48 | 0x1000
+        made[:, 1] = tails ^ TAIL_MASK
+        return made
+
+    def end(self, mark: EndMark) -> Chunk:
+        empty = self._pa.RecordBatch.from_pylist([], schema=self._schema)
+        metadata = {
+            "queuey.rows": str(mark.rows),
+            "queuey.next": mark.cursor,
+            "queuey.more": "1" if mark.more else "0",
+            "queuey.watermark": mark.watermark,
+        }
+        self._writer.write_batch(empty, custom_metadata=metadata)
+        self._writer.close()
+        return self._out.take()
+
+
+class _Chunks:
+    """A file that the Arrow writer writes to and the answer takes from."""
+
+    closed = False
+
+    def __init__(self) -> None:
+        self._parts: list[memoryview] = []
+
+    def write(self, data: Any) -> int:
+        self._parts.append(memoryview(data))  # of bytes, or of a buffer that keeps the memory of a column
+        return len(data)
+
+    def flush(self) -> None:
+        """Nothing is held back."""
+
+    def writable(self) -> bool:
+        return True
+
+    def take(self) -> Chunk:
+        taken, self._parts = self._parts, []
+        return taken

@@ -1,0 +1,1 @@
+"""Reads that wait: long polls and streams."""

@@ -1,0 +1,350 @@
+"""Reading what is still to come: by long poll, as events or as lines, of one queue or of several."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from types import TracebackType
+from typing import Any, NamedTuple, Self
+
+from queuey.api.cursors import Cursor, format_several, highest_named, parse_cursor, parse_several
+from queuey.api.forms import COLUMNS, Presenter, entries_of
+from queuey.api.json_pages import JsonPage
+from queuey.api.live.forms import EventForm, LineForm, LiveForm
+from queuey.api.live.stream import LiveStream, identify_again, queue_again
+from queuey.api.params import Problems, boolean, integer, moment, queue_name, words
+from queuey.api.reading import DEFAULT_LIMIT, MAX_LIMIT, ReadParams, answer_page, low, page, wants_bodies
+from queuey.errors import CursorLost, Forbidden, InvalidParameter, NotAcceptable, QueueNotFound, TooManyWaiters
+from queuey.http.access import allowed
+from queuey.http.admission import STRANGERS
+from queuey.http.exchange import ARROW, EVENTS, NDJSON, Answer, Call, Headers, Target
+from queuey.ids import ZERO_ID, MessageId
+from queuey.model import PartitionId, Queue, Span
+from queuey.security.permissions import Permission
+from queuey.service import Service
+from queuey.service.follow import Follower, Progress
+from queuey.service.log import ReadRequest
+from queuey.service.turns import LOOK_ROWS, Turns
+from queuey.service.waiting.watch import Watch
+
+MAX_WAIT_SECONDS = 20
+MAX_QUEUES = 100
+"""In one request."""
+MAX_PARTITIONS_OF_ALL = 200
+"""Of the queues of one request together."""
+
+
+def is_live(call: Call) -> bool:
+    """Whether a read asks for what is still to come, so that its answer may take long and hold nothing meanwhile."""
+    query = call.query
+    return "wait" in query or boolean(query.get("follow")) or "queues" in query or call.accepts(EVENTS)
+
+
+async def read_live(service: Service, call: Call, queue: Queue) -> Answer:
+    """One queue."""
+    asked = Asked.parse(call)
+    if asked.form is None:
+        return await _poll(service, call, queue, asked.wait_seconds)
+    follower = Follower(
+        service.log, Progress(), with_bodies=wants_bodies(asked.columns), skip_corrupt=asked.skip_corrupt
+    )
+    notes, cursor = b"", None
+    if asked.cursor is not None:
+        try:
+            cursor = parse_cursor(queue, asked.cursor)
+        except CursorLost as error:
+            said = {"queue": queue.name, "code": error.code, "detail": str(error)}
+            notes = asked.form.note("reset", said)
+    numbers: Sequence[int] | None
+    if cursor is not None:
+        numbers = None if cursor.every else list(cursor.places)
+        follower.progress = _progress(queue, cursor)
+    else:
+        params = ReadParams.parse(call, queue, max_limit=MAX_LIMIT, with_cursor=False, partitions="all")
+        numbers = (
+            None if params.every else list(dict.fromkeys([n for n, _ in params.spans if 1 <= n <= queue.partitions]))
+        )
+        follower.progress = Progress(low(asked.since))
+    if numbers is not None and not numbers:
+        raise InvalidParameter(problems={"partitions": "names none that the queue has: there is nothing to wait for"})
+    follower.add(queue, range(1, queue.partitions + 1) if numbers is None else numbers)
+    return _stream(service, call, follower, asked, numbers=numbers, several=False, notes=notes)
+
+
+async def read_several(service: Service, call: Call, target: Target) -> Answer:
+    """Several queues of an application in one answer. A queue that cannot be read is told of, the others flow."""
+    asked = Asked.parse(call, several=True)
+    found: list[Queue] = []
+    refused: list[dict[str, Any]] = []
+    named, turns = highest_named(asked.cursor or ""), Turns()
+    for name in asked.queues:
+        await turns.give()
+        turns.count(LOOK_ROWS)
+        try:
+            queue = await allowed(service, call.identity, Permission.VIEW, target.application, name)
+        except (Forbidden, QueueNotFound) as error:
+            refused.append({"queue": name, "code": error.code, "detail": str(error)})
+        else:
+            if queue is not None:
+                found.append(await service.queues.with_partitions(queue, named.get(queue.uuid.hex, 0)))
+    if sum(queue.partitions for queue in found) > MAX_PARTITIONS_OF_ALL:
+        raise InvalidParameter(problems={"queues": f"have more than {MAX_PARTITIONS_OF_ALL} partitions together"})
+    progress = Progress(low(asked.since)) if asked.cursor is None else parse_several(asked.cursor, found)
+    if asked.form is not None and not found:
+        return _nothing_to_follow(asked.form, refused)
+    if asked.form is None:
+        return await _poll_several(service, call, asked, found, refused, progress)
+    follower = Follower(service.log, progress, with_bodies=wants_bodies(asked.columns), skip_corrupt=asked.skip_corrupt)
+    for queue in found:
+        follower.add(queue, range(1, queue.partitions + 1))
+    notes = _refused(asked.form, refused)
+    return _stream(service, call, follower, asked, numbers=None, several=True, notes=notes)
+
+
+def _refused(form: LiveForm, refused: Sequence[dict[str, Any]]) -> bytes:
+    return b"".join([form.note("refused", said) for said in refused])
+
+
+def _nothing_to_follow(form: LiveForm, refused: Sequence[dict[str, Any]]) -> Answer:
+    end = {"rows": 0, "more": False, "retriable": False}
+    for said in refused[:1]:
+        end |= {"code": said["code"], "detail": said["detail"]}
+    return Answer(200, _refused(form, refused) + form.note("end", end), _headers(form))
+
+
+def _headers(form: LiveForm) -> Headers:
+    return [("content-type", form.media_type), ("cache-control", "no-store"), ("x-accel-buffering", "no")]
+
+
+class Asked(NamedTuple):
+    """What a live reader asked for, typed."""
+
+    form: LiveForm | None
+    """None for a page of JSON."""
+    wait_seconds: int
+    """For a page; and for lines that end with the first messages."""
+    ends: bool
+    """Lines end with the first messages, or when the time is up."""
+    queues: Sequence[str]
+    cursor: str | None
+    since: MessageId | int | None
+    columns: Sequence[str] | None
+    limit: int
+    skip_corrupt: bool
+
+    @classmethod
+    def parse(cls, call: Call, *, several: bool = False) -> Asked:
+        """:raises InvalidParameter: with every field that is wrong."""
+        query, problems = call.query, Problems()
+        take, get = problems.take, query.get
+        wait = take("wait", integer(0, MAX_WAIT_SECONDS), get("wait"), 0)
+        follow = boolean(get("follow"))
+        columns = take("columns", lambda text: words(text, COLUMNS), get("columns"), None)
+        no_names: list[str] = []
+        queues = take("queues", _names, get("queues"), no_names) if several else no_names
+        form: LiveForm | None = None
+        if call.accepts(EVENTS):
+            form = EventForm(columns, several=several)
+        elif call.accepts(NDJSON):
+            form = LineForm(columns, several=several)
+        elif call.accepts(ARROW):
+            raise NotAcceptable("Arrow has no live form: accept application/x-ndjson or text/event-stream")
+        endless = isinstance(form, EventForm) or follow
+        _check_together(call, problems, endless=endless, has_form=form is not None, several=several)
+        limit = take("limit", integer(1, MAX_LIMIT if several else DEFAULT_LIMIT), get("limit"), DEFAULT_LIMIT)
+        last = call.header("last-event-id") if isinstance(form, EventForm) else None
+        since = take("since", moment, get("since"), None)
+        problems.check()
+        if last is not None:  # a browser sends it along with the parameters that it began with
+            return cls(form, wait, not endless, queues, last, None, columns, limit, boolean(get("skip_corrupt")))
+        return cls(form, wait, not endless, queues, get("cursor"), since, columns, limit, boolean(get("skip_corrupt")))
+
+
+def _check_together(call: Call, problems: Problems, *, endless: bool, has_form: bool, several: bool) -> None:
+    """What does not go with reading what is still to come."""
+    query = call.query
+    if query.get("order", "ascending") != "ascending":
+        problems.add("order", "what is still to come is read ascending")
+    if "until" in query:
+        problems.add("until", "what is still to come has no end: give none")
+    if endless and not has_form:
+        problems.add("follow", "a stream without end is text/event-stream or application/x-ndjson: accept one of them")
+    if endless and "wait" in query:
+        problems.add("wait", "a stream without end waits by itself: give none")
+    if has_form and "limit" in query:
+        problems.add("limit", "a live stream has none: end it when you have enough")
+    if several and query.get("partitions", "all") != "all":
+        problems.add("partitions", "several queues are read in all of their partitions: give none")
+    if "cursor" in query and ("since" in query or (not several and "partitions" in query)):
+        problems.add("cursor", "says where to go on in every partition: give no since and no partitions beside it")
+
+
+def _names(text: str) -> list[str]:
+    names = list(dict.fromkeys(text.split(",")))
+    if len(names) > MAX_QUEUES:
+        raise ValueError(f"more than {MAX_QUEUES} queues")
+    return [queue_name(name) for name in names]
+
+
+def _progress(queue: Queue, cursor: Cursor) -> Progress:
+    base = min(cursor.places.values(), default=ZERO_ID)
+    return Progress(base, {queue.partition(number): at for number, at in cursor.places.items() if at > base})
+
+
+def _stream(
+    service: Service,
+    call: Call,
+    follower: Follower,
+    asked: Asked,
+    *,
+    numbers: Sequence[int] | None,
+    several: bool,
+    notes: bytes,
+) -> Answer:
+    if asked.form is None:
+        raise AssertionError("a page is no stream")
+    watch = _watch(service, call, [(queue, number) for (_, number), queue in follower.partitions.items()])
+    until = service.clock.elapsed() + asked.wait_seconds if asked.ends else None
+    stream = LiveStream(
+        service, call, follower, watch, asked.form, numbers=numbers, several=several, until=until, notes=notes
+    )
+    return Answer(200, b"", _headers(asked.form), stream=stream)
+
+
+# Long polls
+
+
+def _watch(service: Service, call: Call, places: Sequence[tuple[Queue, int]]) -> Watch:
+    queue = places[0][0]
+    proven = call.identity.acting(Permission.VIEW, queue.application, queue.name)
+    readers = tuple(sorted(proven)) or (STRANGERS,)
+    return service.live.watch(places, readers, in_thread=call.in_thread)
+
+
+class _Waiting:
+    """A call that waits takes no place among those under way."""
+
+    def __init__(self, service: Service, call: Call) -> None:
+        self._service = service
+        self._call = call
+        self._began = service.clock.elapsed()
+
+    def __enter__(self) -> Self:
+        if self._call.ticket is not None:
+            self._call.ticket.close()
+        self._call.waits = True
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if self._call.ticket is not None:
+            self._call.ticket.come_back()
+        self._call.waits = False
+        self._call.waited_seconds += self._service.clock.elapsed() - self._began
+
+
+def _not_waited(answer: Answer) -> Answer:
+    answer.headers += [("queuey-wait", "refused"), ("retry-after", "1")]
+    return answer
+
+
+async def _poll(service: Service, call: Call, queue: Queue, seconds: int) -> Answer:
+    params = ReadParams.parse(call, queue, max_limit=DEFAULT_LIMIT, partitions="all")
+    answer, rows = await page(service, call, queue, params)
+    if rows or not seconds:
+        return answer
+    numbers = range(1, queue.partitions + 1) if params.every else [number for number, _ in params.spans]
+    places = [(queue, number) for number in numbers if 1 <= number <= queue.partitions]
+    if not places:
+        return answer
+    try:
+        watch = _watch(service, call, places)
+    except TooManyWaiters as refused:
+        if refused.whose not in ("server", "threads"):
+            raise
+        return _not_waited(answer)
+    until = service.clock.elapsed() + seconds
+    with watch:
+        while True:
+            _, touched = watch.heed()
+            if touched:
+                await identify_again(service, call)
+                queue = await queue_again(service, call, queue)
+            answer, rows = await page(service, call, queue, params)
+            if rows or service.live.ended or service.clock.elapsed() >= until:
+                return answer
+            with _Waiting(service, call):
+                await watch.wait(until)
+
+
+async def _poll_several(
+    service: Service,
+    call: Call,
+    asked: Asked,
+    queues: Sequence[Queue],
+    refused: Sequence[dict[str, Any]],
+    progress: Progress,
+) -> Answer:
+    answer, rows = await _page_of_several(service, call, asked, queues, refused, progress)
+    if rows or not asked.wait_seconds or not queues or refused:
+        return answer  # who is refused something is told at once
+    try:
+        watch = _watch(service, call, [(queue, n) for queue in queues for n in range(1, queue.partitions + 1)])
+    except TooManyWaiters as error:
+        if error.whose not in ("server", "threads"):
+            raise
+        return _not_waited(answer)
+    until = service.clock.elapsed() + asked.wait_seconds
+    with watch:
+        while True:
+            _, touched = watch.heed()
+            answer, rows = await _page_of_several(service, call, asked, queues, refused, progress)
+            if rows or touched or service.live.ended or service.clock.elapsed() >= until:
+                return answer  # one that changed is told of when it is asked for again
+            with _Waiting(service, call):
+                await watch.wait(until)
+
+
+async def _page_of_several(
+    service: Service,
+    call: Call,
+    asked: Asked,
+    queues: Sequence[Queue],
+    refused: Sequence[dict[str, Any]],
+    since: Progress,
+) -> tuple[Answer, int]:
+    """A page of each partition, as far as there is room for it."""
+    progress = Progress(since.base, since.apart)
+    more, watermark = False, 0
+    columns = None if asked.columns is None else (*asked.columns, "queue")
+    with JsonPage(service, call, service.settings.limits_max_answer_bytes) as made:
+        for queue in queues:
+            if made.room <= 0:
+                more = True
+                break
+            spans = [(number, Span(progress.at(queue.partition(number)))) for number in range(1, queue.partitions + 1)]
+            request = ReadRequest(
+                spans,
+                asked.limit,
+                max_bytes=made.room,
+                with_bodies=wants_bodies(asked.columns),
+                skip_corrupt=asked.skip_corrupt,
+            )
+            answer = await made.add(await service.log.read(queue, request, made), _named(queue, columns))
+            watermark = min(watermark or answer.watermark, answer.watermark)
+            for number, found in answer.pages:
+                more = more or found.more
+                if found.messages:
+                    progress.set(PartitionId(queue.uuid, number), found.messages[-1].id)
+            rows = sum([len(found.messages) for _, found in answer.pages])
+            service.monitor.delivered(queue.application, "json", rows, answer.size)
+        body = made.body(refused=list(refused))
+    if queues and not more:
+        progress.complete(MessageId.last_of(watermark))
+    return answer_page(call, body, made.rows, format_several(queues, progress), watermark, more=more)
+
+
+def _named(queue: Queue, columns: Sequence[str] | None) -> Presenter:
+    """Entries that name their queue."""
+    present = entries_of(columns, queue.name)
+    return lambda messages, number: [{"queue": queue.name, **entry} for entry in present(messages, number)]

@@ -1,0 +1,320 @@
+"""A stream of what comes: nothing is held while nothing comes but one coroutine that waits."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterator, Sequence
+from functools import partial
+from math import inf
+from random import random
+
+from queuey.api.cursors import format_progress, format_several
+from queuey.api.live.forms import LiveForm
+from queuey.errors import Forbidden, QueueNotFound, QueueyError, ServerStopping, Throttled, Unauthenticated
+from queuey.http.access import allowed, identify, refresh_keys
+from queuey.http.admission import PatientTicket, payers
+from queuey.http.exchange import Call
+from queuey.ids import TICKS_PER_SECOND, MessageId, format_timestamp
+from queuey.model import Columns, PartitionId, Queue
+from queuey.security.permissions import Permission
+from queuey.service import Service
+from queuey.service.follow import PAGE_BYTES, PAGE_ROWS, Follower, Found
+from queuey.service.waiting.registry import LOOK_AGAIN_SECONDS
+from queuey.service.waiting.watch import Watch
+
+KEEPALIVE_SECONDS = 30.0
+"""Between two keepalives; each time it is looked whether the reader may still read. Where other servers append to the same
+store it is :data:`~queuey.service.waiting.registry.LOOK_AGAIN_SECONDS`. Ten thousand readers take 8 % of a core at every 15 s (measured)."""
+KEEPALIVE_IN_THREAD_SECONDS = 0.5
+"""Where a thread waits: it learns that its reader has gone when it sends something, and threads are few."""
+_AGAIN_SECONDS = 1.0
+"""After trouble of the store."""
+_WORTH = 6
+"""Bytes that one of a body takes at most while it becomes a piece: as many has the longest escape of JSON."""
+_ROW_BYTES = 512
+"""What a message takes beside its body and its cursor."""
+_PAGE_ROOM = _WORTH * PAGE_BYTES + PAGE_ROWS * (_ROW_BYTES + 128)
+"""For a page, unless it is one large message."""
+
+
+class LiveStream:
+    """The body of a live answer (:class:`queuey.http.exchange.Stream`)."""
+
+    __slots__ = (
+        "_call",
+        "_check_at",
+        "_columns",
+        "_follower",
+        "_form",
+        "_last_look",
+        "_least_room",
+        "_missed",
+        "_notes",
+        "_numbers",
+        "_opened",
+        "_over",
+        "_rows",
+        "_service",
+        "_several",
+        "_ticket",
+        "_until",
+        "_watch",
+    )
+
+    def __init__(
+        self,
+        service: Service,
+        call: Call,
+        follower: Follower,
+        watch: Watch,
+        form: LiveForm,
+        *,
+        numbers: Sequence[int] | None,
+        several: bool,
+        until: float | None,
+        notes: bytes,
+    ) -> None:
+        """:param numbers: partitions that are read; None for all, those to come included.
+        :param until: the elapsed time at which the stream ends, or earlier with the first messages; None for one without end.
+        :param notes: sent first, after the opening.
+        """
+        self._service = service
+        self._call = call
+        self._follower = follower
+        self._watch = watch
+        self._form = form
+        self._numbers = numbers
+        self._several = several
+        self._until = until
+        self._notes = notes
+        self._opened = self._over = self._missed = self._last_look = False
+        self._rows = 0
+        live = service.live
+        self._ticket = PatientTicket(service.gate, payers(call.identity.principals), partial(live.wake, watch))
+        # A store that reads elsewhere may have brought a page for every reader before the first one is looked at.
+        largest = service.settings.limits_max_body_bytes if service.log.reads_elsewhere else 0
+        self._least_room = max(_PAGE_ROOM, largest)
+        self._check_at = self._next_check((1 + random()) / 2)  # noqa: S311 - who came together does not stay together
+
+    async def more(self) -> bytes | None:
+        """See :class:`queuey.http.exchange.Stream`."""
+        self._ticket.taken()
+        piece = await self._next()
+        self._ticket.made(len(piece or b""))
+        return piece
+
+    def close(self) -> None:
+        """See :class:`queuey.http.exchange.Stream`."""
+        self._over = True
+        self._ticket.close()
+        self._watch.close()
+
+    async def _next(self) -> bytes | None:
+        live = self._service.live
+        while not self._over:
+            try:
+                piece = await self._step()
+            except QueueyError as error:
+                self._ticket.made(0)
+                if not error.retriable or live.ended or self._until is not None:
+                    return self._end(error)
+                self._missed = True
+                self._check_at = min(self._check_at, live.clock.elapsed() + _AGAIN_SECONDS)
+                await live.wait(self._watch, live.clock.elapsed() + _AGAIN_SECONDS, whatever_comes=True)
+            else:
+                if piece:
+                    return piece
+        return None
+
+    async def _step(self) -> bytes | None:
+        """One thing after the other; None to go on."""
+        live, follower = self._service.live, self._follower
+        if not self._opened:
+            self._opened = True
+            follower.begin(None)
+            return self._opening()
+        if live.clock.elapsed() >= self._check_at:
+            return await self._check()
+        if self._missed:
+            follower.begin(None)
+            self._missed = False
+        if follower.reads and not self._ticket.wait_for(self._least_room):
+            return await self._wait_for_room()
+        found = await follower.read()
+        if found is not None:
+            return self._page(found)
+        self._ticket.made(0)
+        if live.ended:
+            return self._end(ServerStopping())
+        if self._until is not None and (self._rows or self._time_is_over(self._until)):
+            return self._end(None)
+        news, touched = self._watch.heed()
+        if news:
+            self._missed = True  # unless the round can begin
+            follower.begin(news)
+            self._missed = False
+        if touched:
+            return await self._look_up()
+        if not news:
+            await self._watch.wait(min(self._check_at, inf if self._until is None else self._until))
+        return None
+
+    async def _wait_for_room(self) -> bytes | None:
+        """Wait for the turn of this stream, or for what else happens to it; what it is to read is not read before (G17).
+
+        :raises ServerStopping, Throttled: it is over with the waiting; the reader goes on by its cursor.
+        """
+        live, watch, until = self._service.live, self._watch, inf if self._until is None else self._until
+        if live.ended:
+            raise ServerStopping
+        if live.clock.elapsed() >= until:
+            raise Throttled
+        if watch.touched:
+            news, _ = watch.heed()
+            self._missed = self._missed or bool(news)
+            return await self._look_up()
+        woken = live.wait(watch, min(self._check_at, until), whatever_comes=True)
+        if not self._ticket.room:  # it may have come in between
+            await woken
+        return None
+
+    def _page(self, found: Found) -> bytes | None:
+        """A page of messages; None if there is no room to make it: it is read again when there is."""
+        room = _WORTH * found.size + len(found.messages) * (_ROW_BYTES + len(self._cursor))
+        if not self._ticket.widen(room):
+            self._follower.put_back(found)
+            return None
+        return self._present(found)
+
+    def _time_is_over(self, until: float) -> bool:
+        """Whether a stream with an end has come to it: after one last look where not all may have been heard of."""
+        if self._service.live.clock.elapsed() < until:
+            return False
+        if not self._service.live.looks_again or self._last_look:
+            return True
+        self._last_look = self._missed = True
+        return False
+
+    # Pieces
+
+    @property
+    def _cursor(self) -> str:
+        queues, progress = self._follower.queues.values(), self._follower.progress
+        if self._several:
+            return format_several(queues, progress)
+        return format_progress(next(iter(queues)), self._numbers, progress)
+
+    def _opening(self) -> bytes:
+        names = list(self._follower.queues)
+        about = {"queues": names} if self._several else {"queue": names[0]}
+        watermark = format_timestamp(self._follower.watermark)
+        return self._form.note("open", {**about, "watermark": watermark}, self._cursor) + self._notes
+
+    def _present(self, found: Found) -> bytes:
+        queue, number, messages, size = found
+        self._rows += len(messages)
+        self._service.monitor.delivered(queue.application, self._form.media_type, len(messages), size)
+        return self._form.rows(
+            queue.name, messages, number, self._cursors(queue.partition(number), Columns.of(messages))
+        )
+
+    def _cursors(self, partition: PartitionId, columns: Columns) -> Iterator[str]:
+        for place in map(MessageId, columns.ticks, columns.tails):
+            self._follower.progress.set(partition, place)
+            yield self._cursor
+
+    def _end(self, error: QueueyError | None) -> bytes:
+        """The last piece; the cursor in it is where to go on."""
+        self._over = True
+        said = {
+            "rows": self._rows,
+            "more": error is not None,
+            "watermark": format_timestamp(self._follower.watermark),
+            **({} if error is None else {"code": error.code, "detail": str(error), "retriable": error.retriable}),
+        }
+        return self._form.note("end", said, self._cursor if self._follower.queues else None)
+
+    # Whether the reader may still read
+
+    def _next_check(self, share: float = 1.0) -> float:
+        """:param share: how much of the usual pause."""
+        clock, expires = self._service.clock, self._call.identity.expires_ticks
+        life = inf if expires is None else max((expires - clock.now_ticks()) / TICKS_PER_SECOND, 0.0)
+        pause = LOOK_AGAIN_SECONDS if self._service.live.looks_again else KEEPALIVE_SECONDS
+        if self._call.in_thread:
+            pause = KEEPALIVE_IN_THREAD_SECONDS
+        return clock.elapsed() + min(pause * share, life)
+
+    async def _check(self) -> bytes:
+        notes = await self._look_up(only_the_reader=self._service.queues.hears_of_changes)
+        if self._over:
+            return notes
+        self._check_at = self._next_check()
+        if self._service.live.looks_again:
+            self._missed = True
+        return notes + self._form.note(
+            "keepalive", {"watermark": format_timestamp(self._follower.watermark)}, self._cursor
+        )
+
+    async def _look_up(self, *, only_the_reader: bool = False) -> bytes:
+        """Look at the reader and the queues anew, and tell of those that cannot be read any more.
+
+        :param only_the_reader: the queues only if the reader is somebody else now: a change of a queue touches its
+            readers, and ten thousand queues that are looked up in turn are never at hand.
+        """
+        service, call, before = self._service, self._call, self._call.identity
+        await identify_again(service, call)
+        if only_the_reader and call.identity == before:
+            return b""
+        notes = b""
+        for queue in list(self._follower.queues.values()):
+            try:
+                self._take_over(queue, await queue_again(service, call, queue))
+            except (Forbidden, QueueNotFound) as error:
+                notes += self._lose(queue, error)
+        return notes
+
+    def _take_over(self, queue: Queue, found: Queue) -> None:
+        if found == queue:
+            return
+        numbers = range(1, found.partitions + 1) if self._numbers is None else self._numbers
+        for number in range(queue.partitions + 1, found.partitions + 1):
+            if number in numbers:
+                self._follower.begin_at_zero(found.partition(number))
+                self._service.live.add(self._watch, found, number)
+                self._missed = True
+        self._follower.add(found, numbers)
+
+    def _lose(self, queue: Queue, error: QueueyError) -> bytes:
+        said = {"queue": queue.name, "code": error.code, "detail": str(error)}
+        note = self._form.note("reset" if isinstance(error, QueueNotFound) else "refused", said)
+        if len(self._follower.queues) == 1:
+            return note + self._end(error)
+        self._follower.drop(queue)
+        self._service.live.remove(self._watch, queue.uuid)
+        return note
+
+
+async def identify_again(service: Service, call: Call) -> None:
+    """See that what a waiting reader proved is still proven.
+
+    :raises Unauthenticated: it is not.
+    """
+    if service.keys.stale:
+        await refresh_keys(service)
+    expires = call.identity.expires_ticks
+    if expires is not None and expires <= service.clock.now_ticks():
+        raise Unauthenticated("The credential has come to its end: connect again with a new one.")
+    with contextlib.suppress(Throttled):  # then it cannot be looked at now
+        call.identity = identify(service, call.headers.get("authorization", ""))
+
+
+async def queue_again(service: Service, call: Call, queue: Queue) -> Queue:
+    """The queue as it is now.
+
+    :raises Forbidden, QueueNotFound: it cannot be read any more.
+    """
+    found = await allowed(service, call.identity, Permission.VIEW, queue.application, queue.name)
+    if found is None or found.uuid != queue.uuid:
+        raise QueueNotFound
+    return found

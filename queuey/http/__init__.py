@@ -1,0 +1,1 @@
+"""What every HTTP call has in common, whatever protocol it speaks: admission, identity, answers to errors."""

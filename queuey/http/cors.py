@@ -1,0 +1,56 @@
+"""Pages of other origins in a browser: which may ask this server, and what they may send and see.
+
+Off unless ``[server] cors_origins`` names origins. Credentials are headers that a page's own script sets;
+there are no cookies, so none are allowed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+
+from queuey.http.exchange import Answer, Call, Headers
+
+ANY = "*"
+MAX_AGE_SECONDS = 600
+_METHODS = "GET, HEAD, POST, PUT, DELETE"
+_SENT = (
+    "authorization, content-type, idempotency-key, if-none-match, last-event-id, x-deliver-at, x-delay, x-key, "
+    "x-partition, x-request-id, x-ttl"
+)
+_SEEN = (
+    "etag, idempotency-replayed, link, queuey-corrupt, queuey-cursor, queuey-message-id, queuey-more, queuey-partition, "
+    "queuey-timestamp, queuey-wait, queuey-watermark, retry-after, www-authenticate, x-request-id"
+)
+
+
+def allowed_origin(origin: str | None, origins: Collection[str]) -> str | None:
+    """What to answer a browser that asks for a page of another origin; None if the page may not see the answer.
+
+    :param origin: that header of the request.
+    """
+    if not origin or not origins:
+        return None
+    return ANY if ANY in origins else origin if origin in origins else None
+
+
+def preflight(call: Call, origins: Collection[str]) -> Answer | None:
+    """The answer to a browser's question whether it may ask; None if this is none, or not from an allowed page."""
+    asks = call.method == "OPTIONS" and call.header("access-control-request-method") is not None
+    if not asks or allowed_origin(call.header("origin"), origins) is None:
+        return None
+    headers: Headers = [
+        ("access-control-allow-methods", _METHODS),
+        ("access-control-allow-headers", _SENT),
+        ("access-control-max-age", str(MAX_AGE_SECONDS)),
+    ]
+    return Answer(204, b"", headers)
+
+
+def open_to(answer: Answer, call: Call, origins: Collection[str]) -> None:
+    """Let a browser show an answer to an allowed page."""
+    origin = allowed_origin(call.header("origin"), origins)
+    if origin is not None:
+        answer.headers.append(("access-control-allow-origin", origin))
+        answer.headers.append(("access-control-expose-headers", _SEEN))
+    if ANY not in origins:
+        answer.headers.append(("vary", "origin"))

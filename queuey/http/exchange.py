@@ -1,0 +1,225 @@
+"""What goes into a function of the API and what comes out."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any, Protocol
+from urllib.parse import parse_qsl
+
+import orjson
+
+from queuey.errors import BadPath, InvalidParameter
+from queuey.http.admission import Ticket
+from queuey.model import Queue
+from queuey.security.permissions import ANONYMOUS
+
+Headers = list[tuple[str, str]]
+JSON = "application/json"
+NDJSON = "application/x-ndjson"
+EVENTS = "text/event-stream"
+ARROW = "application/vnd.apache.arrow.stream"
+PROBLEM = "application/problem+json"
+OCTETS = "application/octet-stream"
+
+
+NOT_ASCII = "\ufffd"
+"""Stands for a header's value that is not ASCII: no parser takes it, so that it is refused and not overlooked."""
+
+
+MAX_PARAMETERS = 100
+MAX_ESCAPES = 2000
+"""Percent signs of a path, and of a query: each is looked at alone, before anybody knows who asks."""
+MAX_ACCEPT = 1024
+"""Characters of an Accept header; a longer one counts as none. It is taken apart before anybody knows who asks."""
+
+
+def parse_query(text: str) -> dict[str, str]:
+    """Query parameters; the last of equal names counts, an empty value is an absent one, but for ``partitions``.
+
+    :raises BadPath: bytes that are not UTF-8.
+    :raises InvalidParameter: more than 100 parameters, or 2000 escapes; they are taken apart before anybody knows who asks.
+
+    >>> parse_query("limit=5&since=&partitions=")
+    {'limit': '5', 'partitions': ''}
+    """
+    if not text:
+        return {}
+    if text.count("&") >= MAX_PARAMETERS:
+        raise InvalidParameter(
+            problems={"query": f"has more than {MAX_PARAMETERS} parameters: no request needs as many"}
+        )
+    if text.count("%") > MAX_ESCAPES:
+        raise InvalidParameter(problems={"query": f"has more than {MAX_ESCAPES} escapes: no request needs as many"})
+    if "%" not in text and "+" not in text:
+        pairs = [pair.partition("=")[::2] for pair in text.split("&")]
+    else:
+        try:
+            pairs = parse_qsl(text, keep_blank_values=True, errors="strict")
+        except UnicodeDecodeError as error:
+            raise BadPath("the query string is not UTF-8") from error
+    return {name: value for name, value in pairs if value or name == "partitions"}
+
+
+class Call:
+    """One request, whichever door it came through."""
+
+    __slots__ = (
+        "_accepted",
+        "_media_type",
+        "_query",
+        "application",
+        "below",
+        "body",
+        "headers",
+        "identity",
+        "in_thread",
+        "length",
+        "method",
+        "path",
+        "peer",
+        "query_string",
+        "queue",
+        "request_id",
+        "ticket",
+        "waited_seconds",
+        "waits",
+    )
+
+    def __init__(self, method: str, path: str, query_string: str, headers: Mapping[str, str]) -> None:
+        """:param headers: by lower-case name."""
+        self.method = method
+        self.path = path
+        self.query_string = query_string
+        self.headers = headers
+        self.application = ""
+        self.queue = ""
+        self.below = ""
+        """What the path names below the queue: ids of messages, or a group."""
+        self.length = 0
+        self.ticket: Ticket | None = None
+        """The place and the bytes that it takes; None for the server's own pages, which take none."""
+        self.body = b""
+        self.identity = ANONYMOUS
+        self.request_id = ""
+        self.peer = ""
+        """The address that it comes from, where its door says so: for calls about the server itself."""
+        self.in_thread = False
+        """A thread waits for its answer."""
+        self.waits = False
+        """It waits for messages to come, and for nothing else."""
+        self.waited_seconds = 0.0
+        """How long it did so."""
+        self._query: dict[str, str] | None = None
+        self._media_type: str | None = None
+        self._accepted: Mapping[str, float] | None = None
+
+    def enters(self) -> bool:
+        """Take a place, now that its body is here; whether there is one. The server's own pages take none."""
+        return self.ticket is None or self.ticket.enter()
+
+    @property
+    def media_type(self) -> str:
+        """The body's media type, in lower case and without parameters; empty if it is not named."""
+        if self._media_type is None:
+            text = self.headers.get("content-type")
+            self._media_type = text.partition(";")[0].strip().lower() if text else ""
+        return self._media_type
+
+    @property
+    def query(self) -> dict[str, str]:
+        if self._query is None:
+            self._query = parse_query(self.query_string)
+        return self._query
+
+    def header(self, name: str) -> str | None:
+        """A header's value, None if it is absent or empty."""
+        return self.headers.get(name) or None
+
+    def accepts(self, media_type: str) -> bool:
+        """Whether Accept names this very media type, and names JSON with no higher quality; wildcards mean JSON."""
+        accept = self.headers.get("accept")
+        if accept is None or len(accept) > MAX_ACCEPT or media_type not in accept:
+            return False
+        if self._accepted is None:
+            self._accepted = _qualities(accept)
+        quality = self._accepted.get(media_type, 0.0)
+        return quality > 0 and quality >= self._accepted.get(JSON, 0.0)
+
+
+def _qualities(accept: str) -> dict[str, float]:
+    """Media types of an Accept header with their quality, 1 unless a ``q`` says less.
+
+    >>> _qualities("application/json;q=0.5, text/html")
+    {'application/json': 0.5, 'text/html': 1.0}
+    """
+    found = {}
+    for part in accept.split(","):
+        media_type, *parameters = [piece.strip().lower() for piece in part.split(";")]
+        given = [text[2:] for text in parameters if _QUALITY.fullmatch(text)]
+        found[media_type] = float(given[0]) if given else 1.0
+    return found
+
+
+_QUALITY = re.compile(r"q=(?:0(?:\.[0-9]{0,3})?|1(?:\.0{0,3})?)")
+
+
+class Stream(Protocol):
+    """A body without an end in sight, in pieces that come when there is something to tell."""
+
+    async def more(self) -> bytes | None:
+        """The next piece, when there is one; None at the end. Called when the client has taken the one before."""
+
+    def close(self) -> None:
+        """Nobody takes more of it. May be repeated."""
+
+
+Chunk = bytes | Sequence[bytes | memoryview]
+"""Some of a body: in one piece, or in several that are sent one after the other and never put together."""
+
+
+def joined(chunk: Chunk) -> bytes:
+    """A chunk in one piece."""
+    return chunk if isinstance(chunk, bytes) else b"".join(chunk)
+
+
+class Answer:
+    """One response. ``chunks`` or a ``stream``, if there, follow ``body`` and are made as they are taken."""
+
+    __slots__ = ("body", "chunks", "headers", "status", "stream")
+
+    def __init__(
+        self,
+        status: int,
+        body: bytes = b"",
+        headers: Headers | None = None,
+        chunks: Iterator[Chunk] | None = None,
+        stream: Stream | None = None,
+    ) -> None:
+        self.stream = stream
+        self.status = status
+        self.body = body
+        self.headers: Headers = headers if headers is not None else [("content-type", JSON)]
+        self.chunks = chunks
+
+
+def json_answer(content: Any, status: int = 200, headers: Headers | None = None) -> Answer:
+    """A JSON body, and headers beside its content type."""
+    return Answer(status, orjson.dumps(content), [("content-type", JSON), *(headers or ())])
+
+
+class Target:
+    """What a call is about: an application, and its queue if the path names one that exists."""
+
+    __slots__ = ("_queue", "application")
+
+    def __init__(self, application: str = "", queue: Queue | None = None) -> None:
+        self.application = application
+        self._queue = queue
+
+    @property
+    def queue(self) -> Queue:
+        """The queue; the pipeline has refused the call if there is none."""
+        if self._queue is None:
+            raise AssertionError("a call on a queue got past the pipeline without one")
+        return self._queue

@@ -1,0 +1,300 @@
+"""Messages kept by column: as databases give them, and as wire forms and stores of many want them."""
+
+from __future__ import annotations
+
+import sys
+from array import array
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from functools import partial
+from itertools import chain, pairwise, repeat
+from typing import Any, Literal, NamedTuple, TypeVar, overload
+
+from queuey.ids import MessageId
+from queuey.model.messages import Draft, Message, Placed
+from queuey.model.values import Once
+
+Value = TypeVar("Value")
+
+
+@dataclass(frozen=True, slots=True)
+class Bodies(Sequence[bytes]):
+    """Bodies that lie end to end in one piece of memory, which is how Arrow has them too."""
+
+    data: bytes
+    ends: Sequence[int]
+    """Where each begins and the one before it ends, counted from ``start``: one number more than there are bodies."""
+    start: int
+
+    def __len__(self) -> int:
+        return len(self.ends) - 1
+
+    def __iter__(self) -> Iterator[bytes]:
+        data, start = self.data, self.start
+        return iter([data[start + begin : start + end] for begin, end in pairwise(self.ends)])
+
+    @overload
+    def __getitem__(self, at: int) -> bytes: ...
+
+    @overload
+    def __getitem__(self, at: slice) -> Sequence[bytes]: ...
+
+    def __getitem__(self, at: int | slice) -> bytes | Sequence[bytes]:
+        if isinstance(at, slice):
+            begin, end, step = at.indices(len(self))
+            if step != 1:
+                return list(self)[at]
+            return Bodies(self.data, self.ends[begin : max(begin, end) + 1], self.start)
+        at = range(len(self))[at]
+        return self.data[self.start + self.ends[at] : self.start + self.ends[at + 1]]
+
+    def picked(self, chosen: Sequence[int]) -> Sequence[bytes]:
+        """Those at these places."""
+        return [self[at] for at in chosen]
+
+    def texts(self) -> list[str]:
+        """Each decoded.
+
+        :raises UnicodeDecodeError: one is not UTF-8.
+        """
+        whole = bytes(self.whole())
+        if not whole.isascii():
+            return list(map(bytes.decode, self))
+        text = whole.decode("ascii")
+        return [text[begin:end] for begin, end in pairwise(self.places())]
+
+    @property
+    def size(self) -> int:
+        """Bytes of all."""
+        return self.ends[-1] - self.ends[0]
+
+    def places(self) -> Sequence[int]:
+        """The ends, counted from the first body."""
+        return shifted("i", self.ends, -self.ends[0]) if self.ends[0] else self.ends
+
+    def whole(self) -> memoryview:
+        """All of them, where they are."""
+        return memoryview(self.data)[self.start + self.ends[0] : self.start + self.ends[-1]]
+
+    @classmethod
+    def joined(cls, parts: Sequence[Bodies]) -> Bodies:
+        """Several, one after the other."""
+        ends, size = array("i", [0]), 0
+        for part in parts:
+            ends.extend(shifted("i", part.ends[1:], size - part.ends[0]))
+            size += part.size
+        return cls(b"".join([part.whole() for part in parts]), ends, 0)
+
+
+def shifted(code: Literal["i", "q"], numbers: Sequence[int], shift: int) -> array[int]:
+    """Something added to each of these, which are 0 or more and stay what the code takes.
+
+    All at once, as digits of one large number: a quarter of the time of one by one.
+    """
+    found = array(code, numbers)
+    digits = int.from_bytes(found.tobytes(), sys.byteorder)
+    ones = int.from_bytes(array(code, [1]).tobytes() * len(found), sys.byteorder)
+    return array(code, (digits + shift * ones).to_bytes(len(found) * found.itemsize, sys.byteorder))
+
+
+@dataclass(frozen=True, slots=True)
+class Alike(Sequence[Value]):
+    """The same value many times, as a column has it that no message of a request fills: nothing is done for each of them."""
+
+    value: Value
+    length: int
+
+    def __len__(self) -> int:
+        return self.length
+
+    def __iter__(self) -> Iterator[Value]:
+        return repeat(self.value, self.length)
+
+    @overload
+    def __getitem__(self, at: int) -> Value: ...
+
+    @overload
+    def __getitem__(self, at: slice) -> Alike[Value]: ...
+
+    def __getitem__(self, at: int | slice) -> Value | Alike[Value]:
+        if isinstance(at, slice):
+            return Alike(self.value, len(range(self.length)[at]))
+        range(self.length)[at]  # raises of what is none of them
+        return self.value
+
+    def count(self, value: Any) -> int:
+        return self.length if value == self.value else 0
+
+    def picked(self, chosen: Sequence[int]) -> Alike[Value]:
+        """Those at these places."""
+        return Alike(self.value, len(chosen))
+
+
+@dataclass(frozen=True, slots=True)
+class Columns(Sequence[Message]):
+    """Messages of a page, kept by column: as databases give them and wire forms want them.
+
+    A message is made when one is asked for; most readers never do.
+    """
+
+    ticks: Sequence[int]
+    tails: Sequence[int]
+    expires_ticks: Sequence[int]
+    content_types: Sequence[str | None]
+    keys: Sequence[str | None]
+    bodies: Sequence[bytes]
+
+    @classmethod
+    def of(cls, messages: Sequence[Message]) -> Columns:
+        """Messages, however they are kept."""
+        if isinstance(messages, cls):
+            return messages
+        return cls(*zip(*messages, strict=True)) if messages else cls((), (), (), (), (), ())
+
+    def __len__(self) -> int:
+        return len(self.ticks)
+
+    def __iter__(self) -> Iterator[Message]:
+        return map(Message, self.ticks, self.tails, self.expires_ticks, self.content_types, self.keys, self.bodies)
+
+    @overload
+    def __getitem__(self, at: int) -> Message: ...
+
+    @overload
+    def __getitem__(self, at: slice) -> Columns: ...
+
+    def __getitem__(self, at: int | slice) -> Message | Columns:
+        if isinstance(at, slice):
+            return Columns(*[column[at] for column in self.all()])
+        return Message(
+            self.ticks[at],
+            self.tails[at],
+            self.expires_ticks[at],
+            self.content_types[at],
+            self.keys[at],
+            self.bodies[at],
+        )
+
+    def all(self) -> tuple[Sequence[Any], ...]:
+        """The columns, in the order of a message's fields."""
+        return self.ticks, self.tails, self.expires_ticks, self.content_types, self.keys, self.bodies
+
+    @classmethod
+    def joined(cls, parts: Sequence[Columns]) -> Columns:
+        """Several, one after the other."""
+        if len(parts) < 2:
+            return parts[0] if parts else cls.of([])
+        return cls(*[_joined(columns) for columns in zip(*[part.all() for part in parts], strict=True)])
+
+    @property
+    def size(self) -> int:
+        """Bytes of the bodies."""
+        return _size(self.bodies)
+
+
+def _size(bodies: Sequence[bytes]) -> int:
+    return bodies.size if isinstance(bodies, Bodies) else sum(map(len, bodies))
+
+
+def _joined(columns: Sequence[Any]) -> Sequence[Any]:
+    """One column of several, of the kind that all of them are."""
+    if all(type(column) is array for column in columns):
+        return array("q", b"".join(columns))
+    if all(type(column) is Bodies for column in columns):
+        return Bodies.joined(columns)
+    if all(type(column) is Alike and column.value == columns[0].value for column in columns):
+        return Alike(columns[0].value, sum(map(len, columns)))
+    return list(chain.from_iterable(columns))
+
+
+@dataclass(frozen=True, slots=True)
+class Drafts(Sequence[Draft]):
+    """Drafts of one request, kept by column: as they come in bulk, and as stores that keep many together want them."""
+
+    partitions: Sequence[int]
+    bodies: Sequence[bytes]
+    ttls: Sequence[int]
+    content_types: Sequence[str | None]
+    keys: Sequence[str | None]
+    dues: Sequence[int | None]
+    onces: Sequence[Once | None]
+
+    @classmethod
+    def of(cls, drafts: Sequence[Draft]) -> Drafts:
+        """Drafts, at least one, however they are kept."""
+        return drafts if isinstance(drafts, cls) else cls(*zip(*drafts, strict=True))
+
+    def __len__(self) -> int:
+        return len(self.bodies)
+
+    def __iter__(self) -> Iterator[Draft]:
+        make = partial(tuple.__new__, Draft)  # without the step of the interpreter that its constructor is
+        return map(make, zip(*self._all(), strict=True))
+
+    @overload
+    def __getitem__(self, at: int) -> Draft: ...
+
+    @overload
+    def __getitem__(self, at: slice) -> Drafts: ...
+
+    def __getitem__(self, at: int | slice) -> Draft | Drafts:
+        fields: list[Any] = [column[at] for column in self._all()]
+        return Drafts(*fields) if isinstance(at, slice) else Draft(*fields)
+
+    @property
+    def size(self) -> int:
+        """Bytes of the bodies."""
+        return _size(self.bodies)
+
+    def _all(self) -> tuple[Sequence[Any], ...]:
+        return self.partitions, self.bodies, self.ttls, self.content_types, self.keys, self.dues, self.onces
+
+
+def bytes_of(drafts: Sequence[Draft]) -> int:
+    """Bytes of the bodies of drafts, however they are kept."""
+    if len(drafts) == 1:
+        return len(drafts[0].body)
+    return drafts.size if isinstance(drafts, Drafts) else sum([len(draft.body) for draft in drafts])
+
+
+@dataclass(frozen=True, slots=True)
+class PlacedInOrder(Sequence[Placed]):
+    """Where messages went that were stamped one tick after the other: of a thousand, two values."""
+
+    first: MessageId
+    partitions: bytes
+
+    def __len__(self) -> int:
+        return len(self.partitions)
+
+    def __iter__(self) -> Iterator[Placed]:
+        ticks, tail = self.first
+        for tick, partition in enumerate(self.partitions, ticks):
+            yield Placed(MessageId(tick, tail), partition)
+
+    @overload
+    def __getitem__(self, at: int) -> Placed: ...
+
+    @overload
+    def __getitem__(self, at: slice) -> Sequence[Placed]: ...
+
+    def __getitem__(self, at: int | slice) -> Placed | Sequence[Placed]:
+        if isinstance(at, slice):
+            return list(self)[at]
+        index = range(len(self))[at]
+        return Placed(MessageId(self.first.ticks + index, self.first.tail), self.partitions[index])
+
+
+class Page(NamedTuple):
+    """Messages of one span, and whether the span holds more."""
+
+    messages: Sequence[Message]
+    more: bool
+    """True if the page ended at its limit of count or bytes; False: the span is exhausted."""
+    corrupt: int = 0
+    """Messages stepped over because they do not match their checksum."""
+
+    @property
+    def size(self) -> int:
+        """Bytes of the bodies."""
+        return Columns.of(self.messages).size if self.messages else 0

@@ -1,0 +1,115 @@
+"""Queues and their partitions, spans of ids, and what is known of them without their messages."""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from enum import StrEnum
+from typing import NamedTuple
+
+from queuey.ids import MAX_ID, ZERO_ID, MessageId
+
+MAX_PARTITIONS = 200
+"""Partitions of one queue; the numbers are 1..200."""
+MAX_TTL_SECONDS = 1 << 25
+"""388 days, the longest TTL of the v1 contract."""
+
+
+class QueueKind(StrEnum):
+    """Who may read without being named: nobody, or anybody."""
+
+    USER = "user"
+    PUBLIC = "public"
+
+
+class Consistency(StrEnum):
+    """How many replicas answer before an acknowledgement; a single embedded store makes no difference."""
+
+    WEAK = "weak"
+    STRONG = "strong"
+    VERY_STRONG = "very_strong"
+
+
+class PartitionId(NamedTuple):
+    """One partition of one incarnation of a queue: the unit of order.
+
+    The queue's uuid, not its name: a queue deleted and made anew shares nothing with its former self (G9).
+    """
+
+    queue: uuid.UUID
+    number: int
+
+
+@dataclass(frozen=True, slots=True)
+class Queue:
+    """A named list of messages in numbered partitions, and its settings."""
+
+    application: str
+    name: str
+    uuid: uuid.UUID
+    created_ticks: int
+    partitions: int = 1
+    kind: QueueKind = QueueKind.USER
+    consistency: Consistency = Consistency.STRONG
+    principals: tuple[str, ...] = ()
+    """As given and in the order given; empty means that the owner reads."""
+
+    def partition(self, number: int) -> PartitionId:
+        return PartitionId(self.uuid, number)
+
+
+class Once(NamedTuple):
+    """An idempotency key and what it stands for (G7)."""
+
+    key: str
+    digest: bytes
+    """Of all that was asked: another digest under the same key is refused."""
+
+
+class Span(NamedTuple):
+    """Ids ``after < id <= upto``: spans that share an end join without gap or repeat (G5)."""
+
+    after: MessageId = ZERO_ID
+    upto: MessageId = MAX_ID
+
+
+class Survey(NamedTuple):
+    """What lies in a span of one partition, without its messages."""
+
+    newest: MessageId | None
+    """The last id of the span, None of an empty one."""
+    messages: int
+    """Live messages, counted up to a limit."""
+    more: bool
+    """The limit was reached: there are more than were counted."""
+    marks: Sequence[MessageId]
+    """Each n-th of the counted ids, in order: where to cut the span into parts of n messages."""
+
+
+class PartitionState(NamedTuple):
+    """What lies in a partition now, expired messages not counted."""
+
+    depth: int
+    """Live messages, those due in the future included."""
+    scheduled: int
+    """Of these, how many are not yet due."""
+    oldest: MessageId | None
+    newest: MessageId | None
+
+
+@dataclass(frozen=True, slots=True)
+class ApplicationKey:
+    """A key as it is kept: never the key itself."""
+
+    application: str
+    digest: bytes = field(repr=False)
+    """SHA-256 of the key."""
+    label: str
+    """The first eight hex digits of the digest: enough to tell two keys apart, and no character of the key."""
+    created_ticks: int
+
+    @property
+    def principal(self) -> str:
+        """Whom the key proves."""
+        return f"app:{self.application}"

@@ -1,0 +1,569 @@
+"""One client's connection: requests in, answers out, one at a time and in order.
+
+Nothing here waits: each step is a call by the loop and leaves what the next one needs. So a
+connection at rest is an object and a socket, without a task, a parser or a buffer; and a request
+whose answer is at hand, or on its way from a commit, costs no task either. Who takes too long is
+told by :attr:`Connection.deadline`. :mod:`queuey.server.states` shows the way of a request.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable
+from io import BytesIO
+from typing import TYPE_CHECKING, Any
+
+from queuey.api.routes import Operation
+from queuey.errors import QueueyError, Throttled, TooManyConnections
+from queuey.future import Errand
+from queuey.http.admission import STRANGERS, UNREAD, Ticket
+from queuey.http.exchange import Answer, Call
+from queuey.http.pipeline import SMALL
+from queuey.server.http1 import CONTINUE, END_OF_HEAD, Head, answer_head, check_beginning, parse_head
+from queuey.server.sending import LEFT_OVER, PIECE, Delivery, Feed
+from queuey.server.states import State
+
+if TYPE_CHECKING:
+    from queuey.server.loop import LoopDoor
+
+log = logging.getLogger(__name__)
+
+HEADER_SECONDS = 10
+"""For the head of a request, from its first byte; and for the first one, from the connection's beginning."""
+NEVER = float("inf")
+EARLY_BYTES = 2 << 10
+"""Of what a client sends before its turn, so much is free; more counts, against whose call it follows if there is one."""
+
+_HEAD, _TURN, _ASK, _BODY, _WORK, _SEND, _SKIP, _PAUSE, _OVER = State
+
+
+def _expects(head: Head) -> bool:
+    """The client wants to hear that its body is wanted."""
+    return head.knows_chunks and head.headers.get("expect", "").lower() == "100-continue"
+
+
+class Connection(asyncio.Protocol):
+    """What the loop calls when something happens on a socket."""
+
+    __slots__ = (
+        "_away",
+        "_body",
+        "_call",
+        "_delivery",
+        "_door",
+        "_early",
+        "_ended",
+        "_errand",
+        "_framed",
+        "_heading",
+        "_lasting",
+        "_operation",
+        "_reading",
+        "_refused",
+        "_rest",
+        "_state",
+        "_stripped",
+        "_transport",
+        "deadline",
+        "flowing",
+        "unread",
+    )
+
+    def __init__(self, door: LoopDoor) -> None:
+        self._door = door
+        self._transport: asyncio.Transport | None = None
+        self._state = _HEAD
+        self._rest = b""
+        """Received, and not used yet."""
+        self._early: Ticket | None = None
+        """For a large :attr:`_rest`."""
+        self._heading = False
+        """Something of a head is here, and its time runs."""
+        self._stripped = False
+        """An empty line before it is passed over."""
+        self._refused = False
+        """The server was full when the last request came."""
+        self._reading = True
+        self._ended = False
+        """The client sends nothing more."""
+        self._lasting = False
+        """The client may send another request after this one."""
+        self._framed = False
+        """The client knows chunks."""
+        self.unread: float = 0
+        """Bytes of a body that nobody reads, still to come; endless where nobody knows."""
+        self._call: Call | None = None
+        self._operation: Operation | None = None
+        self._body: BytesIO | None = None
+        """What has come of a body that comes in several pieces."""
+        self._errand: Errand[Any] | None = None
+        self._away = False
+        """A thread works for this connection."""
+        self._delivery: Delivery | Feed | None = None
+        self.flowing = True
+        """The client takes what it is sent, so far."""
+        self.deadline = NEVER
+        """The door's time at which :meth:`late` is called."""
+
+    # What the loop tells
+
+    def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]  # of TCP it is one
+        self._transport = transport
+        transport.set_write_buffer_limits(high=LEFT_OVER)
+        self.deadline = self._door.after(HEADER_SECONDS)
+        if not self._door.enters(self):
+            self._break_off(self._door.desk.turn_away(TooManyConnections()))
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        delivery, self._delivery, self._transport = self._delivery, None, None
+        self._door.leaves(self)
+        self._take_up()
+        if delivery is not None:
+            delivery.give_up()
+        if self._errand is not None and self._call is not None and self._call.method in ("GET", "HEAD"):
+            self._errand.give_up()  # a write goes on to its end
+            self._errand = None
+        if self._errand is None and not self._away:
+            self._leave()
+
+    def data_received(self, data: bytes) -> None:
+        state = self._state
+        if state is _HEAD:
+            self._take_head(data)
+        elif state is _BODY:
+            self._take_body(data)
+        elif state is _SKIP:
+            self._skip(data)
+        elif state is _OVER:
+            self._drop(data)
+        else:
+            self._put_by(self._rest + data)
+            if not self._flows():
+                self._stop_reading()  # further requests can wait where they are
+            elif len(self._rest) > EARLY_BYTES:
+                self.abort()  # nothing of it will be answered
+        if len(data) >= PIECE:
+            self._wait_turn()
+
+    def eof_received(self) -> bool:
+        """The client sends nothing more, and may still take answers."""
+        self._ended = True
+        if self._state is _BODY:
+            self._cut_short()
+        elif self._flows():
+            self.abort()  # nobody waits for what may come any more
+        return self._state in (_TURN, _ASK, _WORK, _SEND)
+
+    def _flows(self) -> bool:
+        """The client waits for what is still to come."""
+        return isinstance(self._delivery, Feed) or (self._call is not None and self._call.waits)
+
+    def pause_writing(self) -> None:
+        self.flowing = False
+
+    def resume_writing(self) -> None:
+        self.flowing = True
+        if self._delivery is not None and not self._away:
+            self._delivery.go_on()
+
+    # What the door tells
+
+    def late(self) -> None:
+        """The deadline is over."""
+        if self._state is _BODY:
+            self._cut_short()
+        else:
+            self.abort()
+
+    def stop(self) -> None:
+        """The server stops: a connection at rest ends now, others end with their answer."""
+        if self._state in (_HEAD, _PAUSE) and not self._rest and self._transport is not None:
+            self._transport.close()
+
+    def abort(self) -> None:
+        """End at once; what the client has not taken is lost."""
+        if self._transport is not None:
+            self._transport.abort()
+
+    # A request
+
+    def _take_head(self, data: bytes) -> None:
+        looked = len(self._rest)
+        if looked:
+            data = self._take_up() + data
+        if data[0] == 13 and not self._stripped and data.startswith(b"\r\n"):
+            self._stripped = True
+            data, looked = data[2:], 0  # some clients end a body with it
+        end = data.find(END_OF_HEAD, max(looked - 3, 0)) + 4
+        try:
+            if end < 4:
+                check_beginning(data, looked)
+                self._wait_for_head(data)
+            else:
+                self._begin(parse_head(data[:end]), data[end:])
+        except QueueyError as error:
+            self._break_off(self._door.desk.turn_away(error))
+
+    def _wait_for_head(self, data: bytes) -> None:
+        """The first byte of a head begins its time, and no other does."""
+        if data and not self._heading:
+            self._heading = True
+            self.deadline = self._door.after(HEADER_SECONDS)
+        if not self._keep(data):
+            raise Throttled
+
+    def _put_by(self, data: bytes) -> None:
+        """Keep bytes that arrive before their turn, or end the connection."""
+        if not self._keep(data):
+            self.abort()
+
+    def _keep(self, data: bytes) -> bool:
+        """Whether there is room for bytes that arrive before their turn."""
+        if len(data) > EARLY_BYTES:
+            self._early = self._early or Ticket(self._door.gate)
+            self._early.give_back()
+            by = (UNREAD,) if self._call is None else self._door.desk.payers(self._call)
+            if not self._early.hold(len(data), by):
+                self._rest = b""
+                return False
+        self._rest = data
+        return True
+
+    def _take_up(self) -> bytes:
+        """What was kept; its turn has come."""
+        data, self._rest = self._rest, b""
+        if self._early is not None:
+            self._early.close()
+            self._early = None
+        return data
+
+    def _begin(self, head: Head, rest: bytes) -> None:
+        """Open a call; ``rest`` begins with its body."""
+        door, length = self._door, head.length
+        self._lasting, self._framed = head.lasting, head.knows_chunks
+        if door.gate.calls >= door.gate.most_calls and self._turn_back(head, rest):
+            return
+        call, operation = door.desk.open(head.method, head.path, head.query, head.headers)
+        self._call = call
+        if not call.application and self._transport is not None:
+            call.peer = (self._transport.get_extra_info("peername") or ("",))[0]
+        if isinstance(operation, Answer) or length is None or not call.length:
+            if length != 0 or rest:
+                self._pass_over(head, rest)
+            self._work(operation)
+        elif length <= len(rest) and length <= SMALL:
+            call.body = rest[:length]
+            if len(rest) > length:
+                self._put_by(rest[length:])
+            self._work(operation)
+        else:
+            self._ask(head, operation, call, rest)
+
+    def _pass_over(self, head: Head, rest: bytes) -> None:
+        """Nobody reads this request's body."""
+        if head.length is None:
+            self.unread, self._lasting = NEVER, False  # nobody can tell where it ends
+            return
+        self.unread = max(head.length - len(rest), 0)
+        if len(rest) > head.length:
+            self._put_by(rest[head.length :])
+        if head.length > PIECE:
+            self._lasting = False
+        if head.length and "expect" in head.headers:
+            self._lasting = False  # it may send the body now, or not: nobody can tell what comes next
+
+    def _turn_back(self, head: Head, rest: bytes) -> bool:
+        """The server is full: refuse a call by what was made for all of them. Its own pages are served."""
+        door, transport = self._door, self._transport
+        if transport is None or not door.refusals.fits(head):
+            return False
+        self._refused = True
+        self._lasting = head.lasting and not door.stopping
+        self._pass_over(head, rest)
+        self._state = _SEND
+        transport.write(door.refusals.answer(head, door.date, self._lasting))
+        if self.flowing:
+            self.delivered()
+        else:
+            self._delivery = Delivery(self, transport, b"", None, framed=False)
+            self._delivery.go_on()
+        return True
+
+    def _ask(self, head: Head, operation: Operation, call: Call, rest: bytes) -> None:
+        """See from its head whether a call is refused, before its body is waited for."""
+        self._state, self.deadline = _ASK, NEVER
+        if self._door.desk.need_not_ask(operation, call):
+            self._wait_for_body(operation, rest, expected=_expects(head))
+            return
+        if rest and not self._keep(rest):
+            self._break_off(self._door.desk.turn_away(Throttled()), call.length - len(rest))
+            return
+
+        def asked(refused: Answer | None) -> None:
+            self._errand = None
+            if self._transport is None:
+                self._leave()
+            elif refused is not None:
+                self._pass_over(head, self._take_up())
+                self._work(refused)
+            else:
+                self._wait_for_body(operation, self._take_up(), expected=_expects(head))
+
+        self._errand = Errand(self._door.desk.ask(operation, call), self._door.inbox, asked, self.failed)
+        self._errand.go_on()
+
+    def _wait_for_body(self, operation: Operation, data: bytes, *, expected: bool) -> None:
+        self._state = _BODY
+        self._operation, self._body = operation, BytesIO()
+        self.deadline = self._door.after(self._door.patience)
+        if data:
+            self._take_body(data)
+        elif expected and self._transport is not None:
+            self._transport.write(CONTINUE)
+        if self._state is _BODY:
+            self._read_on()
+        else:
+            self._listen()
+
+    def _take_body(self, data: bytes) -> None:
+        call, operation, body = self._call, self._operation, self._body
+        if call is None or operation is None or body is None:
+            raise AssertionError("a body belongs to a call")
+        missing = call.length - body.tell()
+        if len(data) > missing:
+            self._put_by(data[missing:])
+            data = data[:missing]
+        refused = self._door.desk.receive(call, len(data))
+        if refused is not None:
+            self._break_off(refused, missing - len(data))
+            return
+        body.write(data)
+        if len(data) == missing:
+            self._operation = self._body = None
+            call.body = body.getvalue()  # what was written, not a copy of it
+            del body
+            self._work(operation)
+
+    def _cut_short(self) -> None:
+        if self._call is not None and self._body is not None:
+            self._break_off(self._door.desk.cut_short(self._call, self._body.tell()))
+
+    def _break_off(self, answer: Answer, unread: float = NEVER) -> None:
+        """Refuse what is no request, or not all of one: nor is what follows, after ``unread`` bytes."""
+        self._operation = self._body = None
+        self._lasting = False
+        self.unread = unread
+        self._send(answer)
+
+    # Its answer
+
+    def _work(self, operation: Operation | Answer) -> None:
+        self._state = _WORK
+        self.deadline = NEVER
+        call, door = self._call, self._door
+        if call is None:
+            raise AssertionError("an answer belongs to a call")
+        if isinstance(operation, Answer):
+            self._send(operation)
+        elif not call.enters():
+            self._refused = True
+            self._send(door.refusals.full(call))
+        elif door.answers_here(operation, call):
+            self._errand = Errand(door.desk.answer(operation, call), door.inbox, self._send, self.failed)
+            self._errand.go_on()
+        else:
+            door.serve_in_thread(call, operation, door.desk.payers(call)[-1], self._away_until(self._send), self.failed)
+
+    def in_thread(self, work: Callable[[], Any], done: Callable[[Any], None]) -> None:
+        """Let a thread do ``work`` while nobody waits for the client, then go on with ``done`` if it is still there."""
+        payer = STRANGERS if self._call is None else self._door.desk.payers(self._call)[-1]
+        self._door.in_thread(payer, work, self._away_until(done), self.failed)
+
+    def _away_until(self, done: Callable[[Any], None]) -> Callable[[Any], None]:
+        """From now on nobody waits for the client; what is returned ends that, and goes on with ``done`` if it is still there."""
+        self._away = True
+        self.deadline = NEVER
+
+        def back(made: Any) -> None:
+            self._away = False
+            if self._transport is None:
+                self._leave()
+            else:
+                done(made)
+
+        return back
+
+    def failed(self, error: BaseException) -> None:
+        """What the client waits for cannot be made."""
+        log.error("a request could not be answered", exc_info=error)
+        self._errand, self._away = None, False
+        self.abort()
+        self._leave()
+
+    def _leave(self) -> None:
+        call, self._call = self._call, None
+        if call is not None:
+            self._door.leaves_room(call)
+
+    def _send(self, answer: Answer) -> None:
+        self._errand = None
+        transport = self._transport
+        if transport is None:
+            self._leave()
+            return
+        self._state = _SEND
+        body, chunks, stream = answer.body, answer.chunks, answer.stream
+        measured = chunks is None and stream is None
+        framed = self._framed and not measured
+        if not (measured or framed) or self._door.stopping:
+            self._lasting = False
+        start = answer_head(
+            answer.status,
+            self._door.date,
+            answer.headers,
+            len(body) if measured and answer.status != 304 else None,
+            framed=framed,
+            lasting=self._lasting,
+        )
+        if self._call is not None and self._call.method == "HEAD":
+            body, chunks = b"", None
+            if stream is not None:
+                stream.close()
+                stream = None
+        if stream is not None:
+            self._leave()  # from here on it takes no place among those under way
+            if len(self._rest) > EARLY_BYTES:
+                stream.close()
+                self.abort()  # nothing of it will be answered
+                return
+            transport.write(start)
+            self._delivery = Feed(self, transport, stream, self._door, framed=framed)
+            self._delivery.go_on()
+            return
+        if chunks is None and len(body) <= PIECE:
+            transport.write(start + body)
+            if self.flowing:
+                self.delivered()
+                return
+            body = b""
+        else:
+            transport.write(start)
+        self._delivery = Delivery(self, transport, body, chunks, framed=framed)
+        if self._call is None or self._door.hands_over(self._call, len(answer.body)):
+            self._delivery.go_on()
+        else:
+            self.abort()  # there is no room to wait for this client
+
+    def expects_client(self) -> None:
+        """It is the client's turn to take something."""
+        self.deadline = self._door.after(self._door.patience)
+
+    def delivered(self) -> None:
+        """The client has taken the answer, but for :data:`LEFT_OVER` bytes at most."""
+        self._delivery = None
+        self._leave()
+        if not self._lasting or self._door.stopping:
+            self._end()
+        elif self.unread:
+            self._state = _SKIP
+            self.expects_client()
+            self._skip(self._take_up())
+        else:
+            self._next()
+
+    def _skip(self, data: bytes) -> None:
+        if len(data) < self.unread:
+            self.unread -= len(data)
+            self._read_on()
+        else:
+            self._put_by(data[int(self.unread) :])
+            self.unread = 0
+            self._next()
+
+    def _next(self) -> None:
+        """Begin with what has come of the next request, after others had their turn; or wait for it."""
+        self._heading = self._stripped = False
+        if self._refused and not self._ended and not self._door.stopping:
+            self._state, self.deadline = _PAUSE, NEVER
+            self._stop_reading()
+            self._door.pause(self)
+        elif self._rest:
+            self._state, self.deadline = _TURN, NEVER
+            self._stop_reading()
+            self._door.soon(self._go_on)
+        else:
+            self._state, self.deadline = _HEAD, self._door.after(self._door.rest_seconds)
+            self._read_on()
+
+    def _go_on(self) -> None:
+        if self._transport is None:
+            return
+        self._state, self.deadline = _HEAD, self._door.after(self._door.rest_seconds)
+        self._take_head(self._take_up())
+        if self._state is _HEAD or self._state is _BODY:
+            self._read_on()
+        else:
+            self._listen()
+
+    def _listen(self) -> None:
+        """Read while an answer is made, or nobody would hear that the client has gone."""
+        if self._state in (_ASK, _WORK, _SEND) and not self._rest:
+            self._resume_reading()
+
+    def go_on_after_pause(self) -> None:
+        """There may be room again, or the client has waited for long enough."""
+        if self._state is _PAUSE and self._transport is not None:
+            self._refused = False
+            self._next()
+
+    def _end(self) -> None:
+        """Close. A client that may still be sending has to take the answer first: a reset would overtake it."""
+        self._state = _OVER
+        self.expects_client()
+        if self._transport is None:
+            return
+        if (self._take_up() or self.unread) and not self._ended:
+            self._transport.write_eof()
+            self._read_on()
+        else:
+            self._transport.close()
+
+    def _drop(self, data: bytes) -> None:
+        """A client that has to be left to send all that it announced, and a little more, takes the answer for sure."""
+        self.unread -= len(data)
+        if self.unread < -PIECE:
+            self.abort()
+
+    def _stop_reading(self) -> None:
+        if self._reading and self._transport is not None:
+            self._reading = False
+            self._transport.pause_reading()
+
+    def _wait_turn(self) -> None:
+        """After a large piece of a body others are read first: of a fast client the loop would read megabytes at a time."""
+        if self._reading and self._state in (_BODY, _SKIP, _OVER):
+            self._stop_reading()
+            self._door.next_upload(self, refused=self._state is not _BODY)
+
+    def read_next_piece(self) -> bool:
+        """It is this upload's turn again.
+
+        :returns: whether there is any upload left.
+        """
+        takes = self._transport is not None and self._state in (_BODY, _SKIP, _OVER)
+        if takes:
+            self._resume_reading()
+        return takes
+
+    def _read_on(self) -> None:
+        """Wait for more, unless the client said that there is none."""
+        if self._ended:
+            (self._cut_short if self._state is _BODY else self._end)()
+        else:
+            self._resume_reading()
+
+    def _resume_reading(self) -> None:
+        if not self._reading and self._transport is not None:
+            self._reading = True
+            self._transport.resume_reading()

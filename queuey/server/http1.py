@@ -1,0 +1,260 @@
+"""HTTP/1.1 as bytes: the head of a request in, the head of an answer out.
+
+llhttp, by way of httptools, judges the grammar, strictly. Checked here is what it leaves open, and
+whatever else two programs might read differently is refused, for that is how a request is smuggled
+past a proxy (docs/security.md). Each head has a parser of its own: nothing that one request says
+changes how the next is read, and a connection that rests keeps no parser. The very same bytes are parsed once,
+for all connections; an idempotency key in them may differ.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from functools import lru_cache
+from http import HTTPStatus
+from typing import NamedTuple
+
+from httptools import HttpParserError, HttpParserUpgrade, HttpRequestParser
+
+from queuey.api.routes import decode_path
+from queuey.errors import HeadersTooLarge, MalformedRequest, PathTooLong
+from queuey.http.exchange import NOT_ASCII, Headers
+
+END_OF_HEAD = b"\r\n\r\n"
+CONTINUE = b"HTTP/1.1 100 Continue\r\n\r\n"
+END_OF_CHUNKS = b"0\r\n\r\n"
+MAX_LINE_BYTES = 16 << 10
+"""Of the request line; the path in it has a limit of its own, a query can hold a long cursor."""
+MAX_HEADER_BYTES = 32 << 10
+MAX_HEADERS = 100
+
+_METHODS = {name.encode(): name for name in ("GET", "HEAD", "POST", "PUT", "DELETE", "OPTIONS", "PATCH")}
+_METHOD = re.compile(rb"[!#$%&'*+.^_`|~0-9A-Za-z-]{1,32}")
+_CLOSE = re.compile(r"(?:^|,)[ \t]*close[ \t]*(?:,|$)", re.IGNORECASE | re.ASCII)
+_LONE = re.compile(rb"(?<!\r)\n|\r(?!\n|\Z)")
+"""A line feed without its carriage return, or the other way round."""
+_KNOWN = (
+    "Host Authorization Content-Type Content-Length Accept Accept-Encoding User-Agent Connection X-TTL X-Partition X-Key "
+    "X-Delay X-Deliver-At X-Request-Id Idempotency-Key X-Forwarded-For X-Forwarded-Proto"
+)
+
+
+class _Names(dict[bytes, str]):
+    """Header names in lower case. Usual spellings are looked up, others made anew: what clients send is not kept."""
+
+    def __missing__(self, name: bytes) -> str:
+        return name.decode("latin-1").lower()
+
+
+_NAMES = _Names({form.encode(): name.lower() for name in _KNOWN.split() for form in (name, name.lower(), name.title())})
+
+
+class Head(NamedTuple):
+    """What stands before a request's body."""
+
+    method: str
+    path: str
+    """With its escapes decoded."""
+    query: str
+    headers: Mapping[str, str]
+    """By lower-case name; those that came more than once are joined, as WSGI servers do."""
+    length: int | None
+    """Of the body, as announced; None for one whose end only its chunks could tell."""
+    lasting: bool
+    """The client may use the connection for another request."""
+    knows_chunks: bool
+
+
+class _Sink:
+    """What the parser calls; a dictionary's own method costs least."""
+
+    __slots__ = ("on_header",)
+
+    def __init__(self, on_header: object) -> None:
+        self.on_header = on_header
+
+
+RECENT_HEADS = 512
+"""Heads that are not parsed again: a client that appends mostly sends the same one."""
+RECENT_HEAD_BYTES = 1 << 10
+"""Longer ones are parsed each time."""
+_KEY = "idempotency-key"
+_KEY_LINE = b"\r\nIdempotency-Key: "
+"""As our client and most libraries write it; written otherwise it is parsed with the rest."""
+_PLAIN = re.compile(rb"[!-~]+").fullmatch
+
+
+def parse_head(raw: bytes) -> Head:
+    r"""Take a request's head apart.
+
+    :param raw: all of it, the empty line at its end included.
+    :raises MalformedRequest: it is not HTTP/1.1 or 1.0 beyond doubt.
+    :raises HeadersTooLarge, PathTooLong: more than is taken.
+
+    >>> parse_head(b"GET /v1/demo?limit=1 HTTP/1.1\r\nHost: q\r\n\r\n")[:5]
+    ('GET', '/v1/demo', 'limit=1', {'host': 'q'}, 0)
+    """
+    if len(raw) > RECENT_HEAD_BYTES:
+        return _parse(raw)
+    begins = raw.find(_KEY_LINE)
+    return _parse_recent(raw) if begins < 0 else _parse_keyed(raw, begins)
+
+
+def _parse_keyed(raw: bytes, begins: int) -> Head:
+    """A head with an idempotency key, which no other has: without that line it is one of the recent ones.
+
+    A value of visible characters, between two line ends that stay, changes nothing in how the others are read.
+
+    :param begins: where the line end before that line is.
+    """
+    ends = raw.find(b"\r\n", begins + len(_KEY_LINE))
+    value = raw[begins + len(_KEY_LINE) : ends]
+    if not _PLAIN(value):
+        return _parse(raw)
+    head = _parse_recent(raw[:begins] + raw[ends:])
+    method, path, query, headers, length, lasting, knows_chunks = head
+    if _KEY in headers or len(headers) >= MAX_HEADERS:
+        return _parse(raw)
+    return Head(method, path, query, {**headers, _KEY: value.decode()}, length, lasting, knows_chunks)
+
+
+def _parse(raw: bytes) -> Head:
+    line, *lines, _, _ = raw.split(b"\r\n")
+    if len(raw) > MAX_LINE_BYTES or len(lines) > MAX_HEADERS:
+        _check_sizes(len(line), len(raw) - len(line), len(lines))
+    try:
+        word, target, version = line.split(b" ")
+    except ValueError:
+        raise MalformedRequest("the request line is not a method, a target and a version, one blank apart") from None
+    method = _METHODS.get(word)
+    if method is None:
+        method, raw = _other_method(word, raw)
+    fields: dict[bytes, bytes] = {}
+    _feed(raw, fields.__setitem__)
+    if raw.isascii():
+        headers = {_NAMES[name]: value.rstrip().decode() for name, value in fields.items()}
+    else:
+        headers = {_NAMES[name]: _text(value) for name, value in fields.items()}
+    if len(headers) != len(lines):
+        headers = _joined(raw)
+    recent = version == b"HTTP/1.1"
+    if recent:
+        if "host" not in headers:
+            raise MalformedRequest("a request of HTTP/1.1 has a Host header")
+    elif version != b"HTTP/1.0":
+        raise MalformedRequest("this server speaks HTTP/1.1 and 1.0")
+    path, _, query = _origin(target.decode("latin-1")).partition("?")
+    length = headers.get("content-length")
+    chunked = "transfer-encoding" in headers
+    return Head(
+        method,
+        decode_path(path) if "%" in path else path,
+        query,
+        headers,
+        int(length) if length else None if chunked else 0,
+        recent and not chunked and ("connection" not in headers or not _says_close(headers["connection"])),
+        recent,
+    )
+
+
+_parse_recent = lru_cache(RECENT_HEADS)(_parse)
+
+
+def _check_sizes(line: int, headers: int, count: int) -> None:
+    if line > MAX_LINE_BYTES:
+        raise PathTooLong(f"the request line is longer than {MAX_LINE_BYTES} bytes")
+    if count > MAX_HEADERS or headers > MAX_HEADER_BYTES:
+        raise HeadersTooLarge
+
+
+def _other_method(word: bytes, raw: bytes) -> tuple[str, bytes]:
+    """A method that no resource has, and the head with one that the parser knows: it refuses or treats apart all others."""
+    if not _METHOD.fullmatch(word):
+        raise MalformedRequest("the method is not a word")
+    return word.decode(), b"PATCH" + raw[len(word) :]
+
+
+def _feed(raw: bytes, on_header: object) -> None:
+    try:
+        HttpRequestParser(_Sink(on_header)).feed_data(raw)
+    except HttpParserUpgrade:
+        pass  # an offer to speak something else, which is not taken up
+    except HttpParserError as error:
+        raise MalformedRequest(f"this is not HTTP: {error}") from error
+
+
+def _text(value: bytes) -> str:
+    return value.rstrip().decode() if value.isascii() else NOT_ASCII
+
+
+def _joined(raw: bytes) -> dict[str, str]:
+    """Headers of which some came more than once."""
+    pairs: list[tuple[bytes, bytes]] = []
+    _feed(raw, lambda name, value: pairs.append((name, value)))
+    headers: dict[str, str] = {}
+    for raw_name, value in pairs:
+        name = _NAMES[raw_name]
+        if name == "host" and name in headers:
+            raise MalformedRequest("a request has one Host header")
+        headers[name] = f"{headers[name]}, {_text(value)}" if name in headers else _text(value)
+    return headers
+
+
+def _origin(target: str) -> str:
+    """A target as path and query, also where it came with scheme and host before them."""
+    if "#" in target:
+        raise MalformedRequest("a target has no fragment")
+    if target.startswith("/"):
+        return target
+    scheme, _, rest = target.partition("://")
+    if scheme.lower() not in ("http", "https"):
+        raise MalformedRequest("the target is not a path")
+    host, slash, path = rest.partition("/")
+    if "?" in host:
+        raise MalformedRequest("the target has no path")
+    return slash + path if slash else "/"
+
+
+def _says_close(connection: str) -> bool:
+    return _CLOSE.search(connection) is not None
+
+
+def check_beginning(raw: bytes, looked: int) -> None:
+    """Refuse a head that is not whole and cannot become good.
+
+    :param looked: so much of it has been looked at before.
+    :raises MalformedRequest: a line ends with one of CR and LF alone; its end might never come.
+    :raises PathTooLong, HeadersTooLarge: more than is taken.
+    """
+    if _LONE.search(raw, max(looked - 1, 0)):
+        raise MalformedRequest("lines end with CR and LF")
+    if len(raw) > MAX_LINE_BYTES:
+        line = len(raw.partition(b"\r\n")[0])
+        _check_sizes(line, len(raw) - line, 0)
+
+
+_STATUS_LINES = {found.value: f"HTTP/1.1 {found.value} {found.phrase}\r\n" for found in HTTPStatus}
+
+
+def answer_head(
+    status: int, date: str, headers: Headers, length: int | None, *, framed: bool = False, lasting: bool = True
+) -> bytes:
+    r"""An answer's head.
+
+    The length stands first: a client that takes a head cut short for a whole one sees at least that the body is.
+
+    :param date: that header, with its line end.
+    :param length: of the body; None if that is not known.
+    :param framed: the body goes in chunks.
+    :param lasting: the client may send another request.
+
+    >>> answer_head(200, "date: today\r\n", [("content-type", "text/plain")], 2)
+    b'HTTP/1.1 200 OK\r\ncontent-length: 2\r\ndate: today\r\ncontent-type: text/plain\r\n\r\n'
+    """
+    named = "".join([f"{name}: {value}\r\n" for name, value in headers])
+    if named.count("\n") != len(headers) or "\0" in named:
+        raise AssertionError("a header of an answer has a line end or a NUL")
+    size = "transfer-encoding: chunked\r\n" if framed else "" if length is None else f"content-length: {length}\r\n"
+    last = "\r\n" if lasting or ("connection", "close") in headers else "connection: close\r\n\r\n"
+    return f"{_STATUS_LINES[status]}{size}{date}{named}{last}".encode("latin-1")

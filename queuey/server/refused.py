@@ -1,0 +1,89 @@
+"""What a full server answers: made once for each form of it, and sent many times (docs/decisions/017)."""
+
+from __future__ import annotations
+
+import logging
+
+import orjson
+
+from queuey.http.exchange import Answer, Call
+from queuey.http.pipeline import ANY_ID, ANY_PATH, Desk
+from queuey.server.http1 import Head, answer_head
+from queuey.server.sending import PIECE
+
+log = logging.getLogger(__name__)
+
+_TAKES_PLACE = ("/v1/", "/tokens/")
+"""Where paths begin that are not the server's own pages, which are served always."""
+_PREFLIGHT = "access-control-request-method"
+
+
+class RefusedAlike:
+    """An answer that is the same for many requests, but for its date, and their ids and paths."""
+
+    def __init__(self, answer: Answer) -> None:
+        self._heads = [_head_of(answer, lasting=lasting) for lasting in (False, True)]
+        self._names_path = ANY_PATH.encode() in answer.body
+        self._body = _escaped(answer.body).replace(orjson.dumps(ANY_PATH), b"%b").replace(ANY_ID.encode(), b"%b")
+
+    def answer(self, head: Head, date: str, request_id: str, lasting: bool) -> bytes:
+        """Head and body; the head alone if ``head`` asks for no more.
+
+        :param date: that header, with its line end.
+        :param lasting: the connection does not end with it.
+        """
+        id_ = request_id.encode()
+        body = self._body % ((orjson.dumps(head.path), id_) if self._names_path else id_)
+        start = self._heads[lasting] % (len(body), date.encode(), id_)
+        return start if head.method == "HEAD" else start + body
+
+
+def _head_of(answer: Answer, *, lasting: bool) -> bytes:
+    head = _escaped(answer_head(answer.status, "{date}", answer.headers, 0, lasting=lasting))
+    return head.replace(b": 0", b": %d", 1).replace(b"{date}", b"%b", 1).replace(ANY_ID.encode(), b"%b")
+
+
+def _escaped(text: bytes) -> bytes:
+    return text.replace(b"%", b"%%")
+
+
+class Refusals:
+    """Refusals of the calls that come while the server is full."""
+
+    def __init__(self, desk: Desk) -> None:
+        self._desk = desk
+        self._made: dict[tuple[str | None, bool], RefusedAlike] = {}
+        """By what their requests say of the form of an answer: two of each origin that is configured, at most."""
+        self._untold = 0
+
+    def fits(self, head: Head) -> bool:
+        """Whether a call can be refused without being looked at.
+
+        Not so what takes no place, a question of a browser whether it may ask, and a request whose refusal would end a
+        connection that need not end: its client would come back at once, by another one.
+        """
+        headers, length = head.headers, head.length
+        if length is None or length > PIECE or not head.path.startswith(_TAKES_PLACE):
+            return False
+        return not (length and "expect" in headers) and not (head.method == "OPTIONS" and _PREFLIGHT in headers)
+
+    def answer(self, head: Head, date: str, lasting: bool) -> bytes:
+        """The whole answer to a call that :meth:`fits`; as of :meth:`RefusedAlike.answer`."""
+        desk, headers = self._desk, head.headers
+        form = desk.form_of_refusal(headers)
+        alike = self._made.get(form)
+        if alike is None:
+            alike = self._made[form] = RefusedAlike(desk.refused_alike(headers))
+        self._untold += 1
+        return alike.answer(head, date, desk.refused_at_once(head.method, headers.get("x-request-id")), lasting)
+
+    def full(self, call: Call) -> Answer:
+        """As :meth:`Desk.full`."""
+        self._untold += 1
+        return self._desk.full(call, logged=False)
+
+    def tell(self) -> None:
+        """Log how many there were since the last time: a line for each would cost more than the refusal."""
+        if self._untold:
+            log.warning("refused %d calls: the server was full", self._untold)
+            self._untold = 0

@@ -1,0 +1,177 @@
+"""The Pyramid door: every route, complete by itself on any WSGI server.
+
+Pyramid maps paths and methods to views and composes with other Pyramid applications
+(``config.include("queuey.server.wsgi")``); what a view does is the pipeline of
+:mod:`queuey.http.pipeline`, as behind the other door.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from typing import Any
+
+from pyramid.config import Configurator
+from pyramid.request import Request
+from pyramid.response import Response
+
+from queuey.api.routes import OPERATIONS, ROUTES, Operation, check_path, decode_path
+from queuey.errors import QueueyError
+from queuey.future import run
+from queuey.http.exchange import NOT_ASCII, Answer, Call, Chunk, Stream, joined
+from queuey.http.pipeline import Desk
+from queuey.service import Service
+
+Environ = dict[str, Any]
+StartResponse = Callable[..., Any]
+
+
+def includeme(config: Configurator) -> None:
+    """Routes and views; ``config.registry["queuey.desk"]`` must be set."""
+    for route in ROUTES:
+        for suffix in ("", "/"):
+            config.add_route(route.name + suffix, route.pattern + suffix)
+    for operation in OPERATIONS:
+        methods = (operation.method, "HEAD") if operation.method == "GET" else (operation.method,)
+        for suffix in ("", "/"):
+            config.add_view(serve, route_name=operation.route + suffix, request_method=methods)
+    config.add_notfound_view(serve)
+
+
+def serve(request: Request) -> Response:
+    """Any call: open it, read its body, take its answer; what no operation serves is refused on the way."""
+    desk: Desk = request.registry["queuey.desk"]
+    call, opened = open_call(desk, request.environ)
+    call.in_thread = True
+    call.peer = str(request.environ.get("REMOTE_ADDR") or "")
+    try:
+        return _response(_answer(desk, call, opened, request.environ))
+    finally:
+        desk.leave(call)
+
+
+def _answer(desk: Desk, call: Call, opened: Operation | Answer, environ: Environ) -> Answer:
+    if isinstance(opened, Answer):
+        return opened
+    if call.length:
+        refused = run(desk.ask(opened, call)) or desk.receive(call, call.length)
+        if refused is not None:
+            return refused
+        call.body = environ["wsgi.input"].read(call.length)
+        if len(call.body) < call.length:
+            return desk.cut_short(call, len(call.body))
+    return run(desk.answer(opened, call)) if call.enters() else desk.full(call)
+
+
+_OWN_KEYS = frozenset({"CONTENT_TYPE", "CONTENT_LENGTH"})
+"""Headers that WSGI names without a prefix."""
+
+
+def headers_of(environ: Environ) -> dict[str, str]:
+    """Request headers of a WSGI environ, by lower-case name."""
+    return {
+        key.removeprefix("HTTP_").lower().replace("_", "-"): value if value.isascii() else NOT_ASCII
+        for key, value in environ.items()
+        if key.startswith("HTTP_") or key in _OWN_KEYS
+    }
+
+
+def decoded_path(environ: Environ) -> str:
+    """The path, decoded here if the server tells how it stood in the request line: PATH_INFO hides broken escapes."""
+    raw = environ.get("RAW_URI") or environ.get("REQUEST_URI")
+    if raw:
+        path = str(raw).partition("?")[0]
+        return decode_path(path if path.startswith("/") else "/" + path.partition("://")[2].partition("/")[2])
+    return str(environ.get("PATH_INFO", "")).encode("latin-1", "replace").decode("utf-8", "replace")
+
+
+def open_call(desk: Desk, environ: Environ) -> tuple[Call, Operation | Answer]:
+    """A WSGI request's call, before its body is read."""
+    return desk.open(
+        environ["REQUEST_METHOD"], decoded_path(environ), environ.get("QUERY_STRING", ""), headers_of(environ)
+    )
+
+
+def _response(answer: Answer) -> Response:
+    chunks: Any = [answer.body]
+    if answer.stream is not None:
+        chunks = _Pieces(answer.stream)
+    elif answer.chunks is not None:
+        chunks = Chunks(answer.chunks)
+    # The connection is the WSGI server's: one that follows PEP 3333 fails where an application speaks of it.
+    headers = [(name, value) for name, value in answer.headers if name != "connection"]
+    response = Response(status=answer.status, headerlist=headers, app_iter=chunks)
+    if isinstance(chunks, list) and answer.status != 304:
+        response.content_length = len(answer.body)
+    return response
+
+
+class Chunks:
+    """An answer's chunks as WSGI takes them, each in one piece. The other door takes them as they are."""
+
+    def __init__(self, chunks: Iterator[Chunk]) -> None:
+        self.chunks = chunks
+
+    def __iter__(self) -> Iterator[bytes]:
+        return map(joined, self.chunks)
+
+
+class _Pieces:
+    """A stream as WSGI takes it: the thread waits for each piece."""
+
+    def __init__(self, stream: Stream) -> None:
+        self._stream = stream
+
+    def __iter__(self) -> Iterator[bytes]:
+        return self
+
+    def __next__(self) -> bytes:
+        piece = run(self._stream.more())
+        if piece is None:
+            raise StopIteration
+        return piece
+
+    def close(self) -> None:
+        self._stream.close()
+
+
+class PathGuard:
+    """In front of Pyramid, which fails on a path that is not UTF-8: such a call is refused like any other."""
+
+    def __init__(self, application: Callable[[Environ, StartResponse], Iterable[bytes]], desk: Desk) -> None:
+        self._application = application
+        self._desk = desk
+
+    def __call__(self, environ: Environ, start_response: StartResponse) -> Iterable[bytes]:
+        try:
+            check_path(decoded_path(environ))
+        except QueueyError:
+            _, answer = open_call(self._desk, environ)
+            if isinstance(answer, Answer):
+                refused: Iterable[bytes] = _response(answer)(environ, start_response)
+                return refused
+        return self._application(environ, start_response)
+
+
+def wsgi_application(desk: Desk) -> PathGuard:
+    """The WSGI application of one desk."""
+    config = Configurator()
+    config.registry["queuey.desk"] = desk
+    config.include(includeme)
+    return PathGuard(config.make_wsgi_app(), desk)
+
+
+def make_wsgi_app(global_config: Mapping[str, str], **settings: str) -> PathGuard:
+    """For ini files and WSGI servers: open the service that the file (or the environment) configures.
+
+    :raises ConfigurationError: a setting is wrong, or a store cannot be opened.
+    """
+    import atexit
+    import os
+
+    from queuey.settings import load_settings
+
+    path = global_config.get("__file__") or os.environ.get("QUEUEY_CONFIG")
+    service = Service.open(load_settings(path, os.environ, {}))
+    atexit.register(service.close)
+    run(service.start())
+    return wsgi_application(Desk(service))

@@ -1,0 +1,202 @@
+"""Whom the server trusts to say who a caller is: the ``[issuer:NAME]`` sections of the ini file.
+
+Nothing is trusted that does not stand there: no default issuer, no key that a credential brings
+along, no address that it names (G20).
+"""
+
+from __future__ import annotations
+
+import ipaddress
+import re
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, replace
+from urllib.parse import urlsplit
+
+from queuey.errors import ConfigurationError
+from queuey.settings.ini import Entry
+from queuey.settings.setting import Setting
+
+__all__ = ["ANY_DOMAIN", "ISSUER_SETTINGS", "OWN_ISSUER", "Issuer", "is_issuer", "read_issuers", "sample_issuer"]
+
+OWN_ISSUER = "queuey"
+"""Stands as ``iss`` in this server's own tokens."""
+ANY_DOMAIN = "*"
+
+# fmt: off
+ISSUER_SETTINGS: tuple[Setting, ...] = (
+    Setting("issuer", "kind", str, "oidc", "What it issues: OpenID Connect tokens, or BrowserID certificates.", words=("oidc", "browserid")),
+    Setting("issuer", "issuer", str, "", "Its name as credentials state it, compared as text: an address for oidc, a host name for browserid. Required."),
+    Setting("issuer", "audience", tuple, (), "What credentials for this server state as their audience, compared as text; for browserid with scheme. Required."),
+    Setting("issuer", "keys", str, "", "Its public keys: a file, or for oidc an https address to fetch a JWK Set from in the background. Required."),
+    Setting(
+        "issuer",
+        "algorithms",
+        tuple,
+        ("RS256",),
+        "oidc: the signatures it makes; what a token says of its own is never asked.",
+        words=("RS256", "RS384", "RS512", "PS256", "PS384", "PS512", "ES256", "ES384", "ES512", "EdDSA"),
+    ),
+    Setting(
+        "issuer",
+        "principal",
+        str,
+        "oidc:sub",
+        "oidc: what a token proves: oidc:NAME:subject, oidc:address, or bid:address. Addresses count only if verified.",
+        words=("oidc:sub", "oidc:email", "bid:email"),
+    ),
+    Setting("issuer", "domains", tuple, (), "Domains whose addresses it may vouch for, * for any; browserid: its own host if empty. Required for addresses of oidc."),
+    Setting("issuer", "refresh_seconds", int, 300, "How often its keys are read anew.", 60, 86_400),
+)
+# fmt: on
+"""The keys of an ``[issuer:NAME]`` section, in the order of the docs."""
+
+_SECTION = re.compile(r"issuer:(.*)", re.DOTALL)
+_NAME = re.compile(r"[A-Za-z0-9_.-]{1,50}")
+_HOST = re.compile(r"[a-z0-9](?:[a-z0-9.-]*[a-z0-9])?")
+_ORIGIN = re.compile(r"https?://[^/?#\s]+")
+_BY_KEY = {setting.key: setting for setting in ISSUER_SETTINGS}
+_ONLY_OIDC = ("algorithms", "principal")
+
+
+@dataclass(frozen=True, slots=True)
+class Issuer:
+    """One issuer. Its attributes are the rows of :data:`ISSUER_SETTINGS`, and its name here."""
+
+    name: str
+    kind: str
+    issuer: str
+    audience: tuple[str, ...]
+    keys: str
+    algorithms: tuple[str, ...] = ("RS256",)
+    principal: str = "oidc:sub"
+    domains: tuple[str, ...] = ()
+    refresh_seconds: int = 300
+
+    @property
+    def fetches(self) -> bool:
+        """Whether its keys come over the network."""
+        return "://" in self.keys
+
+    def vouches_for(self, domain: str) -> bool:
+        """Whether it may speak for the addresses of a domain, given in lower case."""
+        return domain in self.domains or ANY_DOMAIN in self.domains
+
+    def shown(self) -> Iterator[tuple[str, str]]:
+        """Keys and values for people."""
+        for setting in ISSUER_SETTINGS:
+            if self.kind == "oidc" or setting.key not in _ONLY_OIDC:
+                yield setting.key, setting.shown(getattr(self, setting.key))
+
+
+def is_issuer(section: str) -> bool:
+    """Whether a section of an ini file is an issuer's."""
+    return _SECTION.fullmatch(section) is not None
+
+
+def read_issuers(sections: Mapping[str, Mapping[str, Entry]], environ: Mapping[str, str]) -> tuple[Issuer, ...]:
+    """The issuers of an ini file.
+
+    :raises ConfigurationError: names the file, the section, the key, and what was expected.
+    """
+    found: dict[tuple[str, str], Issuer] = {}
+    for section, entries in sections.items():
+        if is_issuer(section):
+            issuer = _read(section, entries, environ)
+            other = found.setdefault((issuer.kind, issuer.issuer), issuer)
+            if other is not issuer:
+                raise ConfigurationError(f"[{section}] issuer = {issuer.issuer} is [issuer:{other.name}]'s as well")
+    return tuple(found.values())
+
+
+def _read(section: str, entries: Mapping[str, Entry], environ: Mapping[str, str]) -> Issuer:
+    name = section.partition(":")[2]
+    if not _NAME.fullmatch(name):
+        raise ConfigurationError(f"section [{section}]: expected a name of 1 to 50 letters, digits, '_', '-' or '.'")
+    values = {setting.key: setting.default for setting in ISSUER_SETTINGS}
+    for key, entry in entries.items():
+        setting = _BY_KEY.get(key)
+        if setting is None:
+            raise ConfigurationError(
+                f"{entry.path}: [{section}] {key} is unknown: expected one of {', '.join(_BY_KEY)}"
+            )
+        lines = setting.kind is tuple
+        text = "\n".join(entry.lines(environ)) if lines else entry.text(environ, f"[{section}] {key}")
+        values[key] = setting.parse(text, str(entry.path))
+    return _checked(Issuer(name, **values), frozenset(entries))
+
+
+def _checked(issuer: Issuer, given: frozenset[str]) -> Issuer:
+    for key in ("issuer", "audience", "keys"):
+        if not getattr(issuer, key):
+            raise _wrong(issuer, key, "is missing: expected " + _BY_KEY[key].help[0].lower() + _BY_KEY[key].help[1:])
+    return _checked_browserid(issuer, given) if issuer.kind == "browserid" else _checked_oidc(issuer)
+
+
+def _checked_browserid(issuer: Issuer, given: frozenset[str]) -> Issuer:
+    for key in _ONLY_OIDC:
+        if key in given:
+            raise _wrong(issuer, key, "has no meaning for kind = browserid")
+    if not _HOST.fullmatch(issuer.issuer):
+        raise _wrong(issuer, "issuer", "expected a host name in lower case, as certificates state it")
+    for audience in issuer.audience:
+        if not _ORIGIN.fullmatch(audience):
+            raise _wrong(
+                issuer, "audience", f"{audience}: expected scheme and host, such as https://queuey.example.com"
+            )
+    if issuer.fetches:
+        raise _wrong(issuer, "keys", "expected a file: keys of BrowserID issuers are not fetched")
+    return _with_domains(issuer, issuer.domains or (issuer.issuer,))
+
+
+def _checked_oidc(issuer: Issuer) -> Issuer:
+    if issuer.issuer == OWN_ISSUER:
+        raise _wrong(issuer, "issuer", f"{OWN_ISSUER} is the name in this server's own tokens")
+    if not issuer.algorithms:
+        raise _wrong(issuer, "algorithms", f"expected {_BY_KEY['algorithms'].accepted}")
+    if issuer.fetches:
+        _check_address(issuer)
+    if issuer.principal.endswith(":email") and not issuer.domains:
+        raise _wrong(issuer, "domains", "is missing: expected the domains it may vouch for, or * for any address")
+    if not issuer.principal.endswith(":email") and issuer.domains:
+        raise _wrong(issuer, "domains", f"has no meaning for principal = {issuer.principal}")
+    return _with_domains(issuer, issuer.domains)
+
+
+def _with_domains(issuer: Issuer, domains: tuple[str, ...]) -> Issuer:
+    lower = tuple(domain.lower() for domain in domains)
+    for domain in lower:
+        if domain != ANY_DOMAIN and not _HOST.fullmatch(domain):
+            raise _wrong(issuer, "domains", f"{domain}: expected a domain such as example.com, or *")
+    return replace(issuer, domains=lower)
+
+
+def _check_address(issuer: Issuer) -> None:
+    """An https address with a host, and nothing that could name another place; plain http only to this machine itself."""
+    try:
+        parts = urlsplit(issuer.keys)
+        host, _ = parts.hostname or "", parts.port
+    except ValueError:
+        host, parts = "", urlsplit("")
+    plain = parts.scheme == "http" and _is_this_machine(host)
+    if not host or "@" in parts.netloc or parts.fragment or not (parts.scheme == "https" or plain):
+        raise _wrong(issuer, "keys", "expected a file, an https address, or an http address of this machine")
+
+
+def _is_this_machine(host: str) -> bool:
+    try:
+        return ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return host == "localhost"
+
+
+def _wrong(issuer: Issuer, key: str, what: str) -> ConfigurationError:
+    return ConfigurationError(f"[issuer:{issuer.name}] {key}: {what}")
+
+
+def sample_issuer() -> list[str]:
+    """Lines of an ini file that name each key of an issuer."""
+    lines = ["[issuer:NAME]", "An issuer of credentials; each has a section of its own."]
+    for setting in ISSUER_SETTINGS:
+        value = setting.to_text(setting.default)
+        lines += [setting.help, f"{setting.accepted}", f"{setting.key} = {value}".rstrip()]
+    return lines

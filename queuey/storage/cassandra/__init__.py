@@ -1,0 +1,156 @@
+"""The production store: any number of servers over one Cassandra cluster.
+
+The parts: :mod:`~queuey.storage.cassandra.session` speaks to the driver,
+:mod:`~queuey.storage.cassandra.messages` appends, :mod:`~queuey.storage.cassandra.pages` reads,
+:mod:`~queuey.storage.cassandra.buckets` says where, :mod:`~queuey.storage.cassandra.idempotency` keeps
+idempotency keys, :mod:`~queuey.storage.cassandra.metadata` queues and application keys,
+:mod:`~queuey.storage.cassandra.clock` watches the time. docs/decisions/009.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+
+from cassandra import ConsistencyLevel
+from cassandra.pool import Host
+
+from queuey.clock import Clock
+from queuey.errors import ConfigurationError, QueueyError
+from queuey.future import Promise
+from queuey.ids import IdGenerator, MessageId
+from queuey.storage import Observer
+from queuey.storage.cassandra.clock import SAMPLE_SECONDS, ClockGuard
+from queuey.storage.cassandra.messages import CassandraMessages, Timing
+from queuey.storage.cassandra.metadata import CassandraMetadata
+from queuey.storage.cassandra.peers import CassandraActivity
+from queuey.storage.cassandra.schema import check_tables, durability_problems
+from queuey.storage.cassandra.session import CassandraSession, Options, Rows
+
+__all__ = ["CassandraMessages", "CassandraMetadata", "Options", "Timing", "open_messages", "open_metadata"]
+
+log = logging.getLogger(__name__)
+
+_FIRST_SAMPLES = 3
+"""Of each node's clock before anything is served: the quickest round trip tells most."""
+
+
+def open_messages(
+    options: Options,
+    timing: Timing,
+    clock: Clock,
+    ids: IdGenerator,
+    *,
+    strict_durability: bool = False,
+    observer: Observer | None = None,
+) -> CassandraMessages:
+    """Connect, check, and begin to watch the clock.
+
+    :raises ConfigurationError: nobody answers, the tables are not there or of another version, or, with
+        ``strict_durability``, the cluster is weaker than a strong queue promises.
+    """
+    session = CassandraSession(options, observer)
+    try:
+        check_tables(session.driver, options.keyspace)
+        weak = durability_problems(session.driver, options)
+        if weak and strict_durability:
+            raise ConfigurationError(f"[cassandra] strict_durability = true: {weak[0]}")
+        guard = ClockGuard(clock, timing.clock_error_seconds)
+        watch = NodeClocks(session, clock, guard)
+        watch.start()
+    except BaseException:
+        session.close()
+        raise
+
+    def close() -> None:
+        watch.stop()
+        session.close()
+
+    activity = CassandraActivity(session, clock, timing.clock_error_seconds)
+    return CassandraMessages(
+        session,
+        clock,
+        ids,
+        timing=timing,
+        guard=guard,
+        activity=activity,
+        weaknesses=weak,
+        observer=observer,
+        on_close=close,
+    )
+
+
+def open_metadata(
+    options: Options, timing: Timing, clock: Clock, *, trusted_seconds: float, observer: Observer | None = None
+) -> CassandraMetadata:
+    """Connect and check.
+
+    :raises ConfigurationError: as :func:`open_messages`.
+    """
+    session = CassandraSession(options, observer)
+    try:
+        check_tables(session.driver, options.keyspace)
+    except BaseException:
+        session.close()
+        raise
+    settle = trusted_seconds + timing.write_budget_seconds
+    return CassandraMetadata(
+        session, clock, trusted_seconds=trusted_seconds, settle_seconds=settle, on_close=session.close
+    )
+
+
+class NodeClocks:
+    """Asks every node what time it is, every :data:`SAMPLE_SECONDS`, and tells the guard."""
+
+    def __init__(self, session: CassandraSession, clock: Clock, guard: ClockGuard) -> None:
+        self._session = session
+        self._clock = clock
+        self._guard = guard
+        self._stopped = threading.Event()
+        self._thread = threading.Thread(target=self._run, name="node-clocks", daemon=True)
+
+    def start(self) -> None:
+        """Look a few times, then go on in a thread."""
+        for _ in range(_FIRST_SAMPLES):
+            self._look()
+        problem = self._guard.problem()
+        if problem:
+            log.warning("%s", problem)
+        self._thread.start()
+
+    def stop(self) -> None:
+        """Look no more. May be repeated."""
+        self._stopped.set()
+        if self._thread.is_alive():
+            self._thread.join()
+
+    def _run(self) -> None:
+        while not self._stopped.wait(SAMPLE_SECONDS):
+            try:
+                self._look()
+            except Exception:  # a thread that ended here would leave every later append refused
+                log.exception("the clocks of the nodes are not known, and are asked for again")
+
+    def _look(self) -> None:
+        for host in self._session.hosts():
+            try:
+                self._ask(host).wait(SAMPLE_SECONDS)
+            except (QueueyError, TimeoutError) as error:
+                log.debug("the clock of %s is not known: %s", host.endpoint, error)
+
+    def _ask(self, host: Host) -> Promise[Rows]:
+        asked = self._clock.elapsed()
+        promise = self._session.ask("node_clock", (), ConsistencyLevel.ONE, host=host)
+        told: Promise[Rows] = Promise()
+
+        def answered(answer: Promise[Rows]) -> None:
+            try:
+                node = MessageId.from_uuid(answer.result()[0][0])
+                self._guard.learn(host.endpoint, node.ticks, asked, self._clock.elapsed())
+            except Exception as error:  # noqa: BLE001 - it belongs to who waits
+                told.fail(error)
+            else:
+                told.keep(())
+
+        promise.when_kept(answered)
+        return told

@@ -1,0 +1,103 @@
+"""What this server put where: it fills a partition's widest bucket first, then finer ones."""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from collections.abc import Callable
+
+from queuey.locks import new_lock
+from queuey.model import PartitionId
+from queuey.storage.cassandra.buckets import WIDTHS, Bucket, Mark
+from queuey.storage.cassandra.rows import Place
+
+FULL_ROWS = 20_000
+"""Rows that one server puts into a bucket before it takes a finer one: with five servers 100,000."""
+FULL_BYTES = 20 << 20
+KNOWN_PARTITIONS = 20_000
+"""Partitions whose fill is remembered, the least used forgotten first: about 40 MB when all are in use."""
+_KNOWN_BUCKETS = 12
+"""Of one partition: those of now, and of some due times."""
+
+
+class Fill:
+    """What this server put into one bucket. Two threads that add at once may lose a count: that costs a little room."""
+
+    __slots__ = ("bucket", "end", "marks", "place", "rows", "size", "start")
+
+    def __init__(self, bucket: Bucket, place: Place) -> None:
+        self.bucket = bucket
+        self.start, self.end = bucket.start, bucket.end
+        self.place = place
+        self.rows = 0
+        self.size = 0
+        self.marks: frozenset[Mark] = frozenset()
+        """Those acknowledged."""
+
+    @property
+    def has_room(self) -> bool:
+        return self.rows < FULL_ROWS and self.size < FULL_BYTES
+
+    def add(self, rows: int, size: int) -> None:
+        """So much more is on its way there."""
+        self.rows += rows
+        self.size += size
+
+    def learn(self, mark: Mark) -> None:
+        """This mark is acknowledged."""
+        self.marks |= {mark}
+
+
+class _Known:
+    """Buckets of one partition."""
+
+    __slots__ = ("fills", "latest")
+
+    def __init__(self) -> None:
+        self.fills: OrderedDict[Bucket, Fill] = OrderedDict()
+        self.latest: Fill | None = None
+        """What was chosen last."""
+
+
+class Fills:
+    """What this server knows of the buckets it writes to; thread-safe. Forgetting any of it costs a write, never a message."""
+
+    def __init__(self, place_of: Callable[[PartitionId, Bucket], Place], most: int = KNOWN_PARTITIONS) -> None:
+        self._place_of = place_of
+        self._most = most
+        self._lock = new_lock()
+        self._partitions: OrderedDict[tuple[int, int], _Known] = OrderedDict()
+
+    def choose(self, partition: PartitionId, ticks: int) -> Fill:
+        """The bucket for what comes at this moment: the widest that this server has not filled."""
+        key = (partition.queue.int, partition.number)
+        with self._lock:
+            known = self._partitions.get(key)
+            if known is None:
+                known = self._partitions[key] = _Known()
+                if len(self._partitions) > self._most:
+                    self._partitions.popitem(last=False)
+            else:
+                self._partitions.move_to_end(key)
+                latest = known.latest
+                # Where a bucket begins, no wider one begins in its midst: as long as it lasts, the choice stays.
+                if latest is not None and latest.start <= ticks <= latest.end and latest.has_room:
+                    return latest
+            fill = known.latest = self._widest(partition, known.fills, ticks)
+            return fill
+
+    def _widest(self, partition: PartitionId, fills: OrderedDict[Bucket, Fill], ticks: int) -> Fill:
+        for level, width in enumerate(WIDTHS):
+            fill = self._fill(partition, fills, Bucket(level, ticks // width))
+            if fill.has_room:
+                break
+        return fill
+
+    def _fill(self, partition: PartitionId, fills: OrderedDict[Bucket, Fill], bucket: Bucket) -> Fill:
+        fill = fills.get(bucket)
+        if fill is not None:
+            fills.move_to_end(bucket)
+            return fill
+        fill = fills[bucket] = Fill(bucket, self._place_of(partition, bucket))
+        if len(fills) > _KNOWN_BUCKETS:
+            fills.popitem(last=False)
+        return fill

@@ -1,0 +1,157 @@
+"""Group commit: messages of concurrent requests that go to one partition are stored together.
+
+A group is stamped, sent and checked as one, with one write of one Cassandra partition and one entry in its
+log: so many clients cost little more than one. It begins when the event loop has dealt with all that had
+arrived, so it has company without waiting for any, and a lone request is sent at once. With some groups of
+a partition under way, what arrives for it gathers until one of them is done.
+
+The requests of a group share its outcome, as they share its write. A request for several partitions, or
+for later, has writes of its own.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Awaitable, Callable, Sequence
+from time import perf_counter
+from typing import NamedTuple
+
+from queuey.clock import Clock
+from queuey.errors import StorageUnavailable
+from queuey.future import Promise, at_turns_end, begin
+from queuey.locks import new_lock
+from queuey.model import Consistency, Draft, Placed, Queue
+from queuey.storage import Observer
+
+UNDER_WAY = 4
+"""Groups of a partition at once."""
+GROUP_ROWS = 1000
+GROUP_BYTES = 512 << 10
+"""A group ends with the request that passes one of these: Cassandra takes no write of more than 8 MiB or so."""
+
+Store = Callable[[Queue, Sequence[Draft]], Awaitable[Sequence[Placed]]]
+"""Stores messages, and says where."""
+_Partition = tuple[int, int, Consistency]
+
+
+class _Waiting(NamedTuple):
+    """One request."""
+
+    queue: Queue
+    drafts: Sequence[Draft]
+    since: float
+    until: float
+    """Elapsed seconds after which its time is up."""
+    placed: Promise[Sequence[Placed]]
+
+
+class _Line:
+    """Who waits for a partition."""
+
+    __slots__ = ("starting", "under_way", "waiting")
+
+    def __init__(self) -> None:
+        self.waiting: deque[_Waiting] = deque()
+        self.under_way = 0
+        self.starting = False
+        """One more group is about to begin."""
+
+
+def may_share(drafts: Sequence[Draft]) -> bool:
+    """Whether a request can go with others: it is for now, and for one partition."""
+    partition = drafts[0].partition if drafts else 0
+    for draft in drafts:
+        if draft.partition != partition or draft.due_ticks is not None:
+            return False
+    return bool(drafts)
+
+
+class Groups:
+    """The requests that wait for each other. Thread-safe; remembers only partitions with a group under way."""
+
+    def __init__(self, store: Store, clock: Clock, observer: Observer, patience_seconds: float) -> None:
+        """:param patience_seconds: how long a request waits for those before it."""
+        self._store = store
+        self._clock = clock
+        self._observer = observer
+        self._patience = patience_seconds
+        self._lock = new_lock()
+        self._lines: dict[_Partition, _Line] = {}
+        self._starting: list[_Partition] = []
+
+    def append(self, queue: Queue, drafts: Sequence[Draft]) -> Promise[Sequence[Placed]]:
+        """Store drafts that :func:`may_share`.
+
+        :raises StorageUnavailable: nothing is stored.
+        :raises OutcomeUnknown: some of it may be, or may come to be.
+        """
+        until = self._clock.elapsed() + self._patience
+        one = _Waiting(queue, drafts, perf_counter(), until, Promise())
+        partition = (queue.uuid.int, drafts[0].partition, queue.consistency)
+        with self._lock:
+            line = self._lines.get(partition)
+            if line is None:
+                line = self._lines[partition] = _Line()
+            line.waiting.append(one)
+            if line.starting or line.under_way == UNDER_WAY:
+                return one.placed
+            line.starting = True
+            self._starting.append(partition)
+            called = len(self._starting) > 1
+        if not called:
+            at_turns_end(self._start)
+        return one.placed
+
+    def _start(self) -> None:
+        with self._lock:
+            starting, self._starting = self._starting, []
+            for partition in starting:
+                line = self._lines[partition]
+                line.starting = False
+                line.under_way += 1
+        for partition in starting:
+            begin(self._carry(partition))
+
+    async def _carry(self, partition: _Partition) -> None:
+        """Store one group after the other, until nobody waits."""
+        while group := self._next(partition):
+            try:
+                await self._store_together(group)
+            except Exception as error:  # noqa: BLE001 - whatever it is, it belongs to those who wait, and more come behind them
+                for one in group:
+                    if not one.placed.kept:
+                        one.placed.fail(error)
+
+    async def _store_together(self, group: Sequence[_Waiting]) -> None:
+        drafts = group[0].drafts if len(group) == 1 else [draft for one in group for draft in one.drafts]
+        began = perf_counter()
+        placed = await self._store(group[-1].queue, drafts)
+        now, first = perf_counter(), 0
+        self._observer.committed(len(drafts), now - began)
+        for one in group:
+            last = first + len(one.drafts)
+            self._observer.took("append", now - one.since)
+            one.placed.keep(placed[first:last])
+            first = last
+
+    def _next(self, partition: _Partition) -> list[_Waiting]:
+        """Who goes next; nobody ends a group's turn."""
+        now, group, late = self._clock.elapsed(), list[_Waiting](), list[_Waiting]()
+        rows = size = 0
+        with self._lock:
+            line = self._lines[partition]
+            while line.waiting and rows < GROUP_ROWS and size < GROUP_BYTES:
+                one = line.waiting.popleft()
+                if one.until < now:
+                    late.append(one)
+                    continue
+                group.append(one)
+                rows += len(one.drafts)
+                size += sum([len(draft.body) for draft in one.drafts])
+            if not group:
+                line.under_way -= 1
+                if not line.under_way and not line.starting:
+                    del self._lines[partition]
+        for one in late:
+            one.placed.fail(StorageUnavailable("Cassandra did not take earlier messages in time: nothing was stored"))
+        return group

@@ -1,0 +1,205 @@
+"""Offsets of groups in Cassandra.
+
+All offsets of a group are one Cassandra partition, and each change is one lightweight transaction there: it wants every
+row that it changes as it was found, by the version that each change draws anew. So a take-over comes before or after
+a commit, never in its midst, and what a former owner sends late wants rows that are no more.
+
+Beside it stands the list of a queue's groups, plain rows. A group that is forgotten may begin anew, and be forgotten
+again, through any server: each such life has a row of its own, added before the life begins and removed after it
+ended. The list may name a group that is not there, never miss one; who lists looks each up.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any, NamedTuple
+from uuid import UUID, uuid4
+
+from queuey.clock import Clock
+from queuey.errors import BadRequest, Conflict, OutcomeUnknown, QueueNotFound, QueueyError, StorageUnavailable
+from queuey.future import Promise, begin
+from queuey.ids import MessageId
+from queuey.model import Offset, OffsetChange, OffsetMove
+from queuey.storage import OffsetStore
+from queuey.storage.cassandra.session import ALL_CENTRES, CassandraSession, Change, Rows, Underway
+
+_TRIES = 50
+"""Of one change, while others change the same partitions of the same group."""
+_PAGE = 100
+"""Groups that are read, or looked up, together."""
+
+
+class _Group(NamedTuple):
+    """A group's Cassandra partition."""
+
+    life: UUID | None
+    """None: there is no such group."""
+    offsets: dict[int, Offset]
+    versions: dict[int, UUID]
+
+
+class CassandraOffsets(OffsetStore):
+    """The offset half of :class:`~queuey.storage.cassandra.messages.CassandraMessages`."""
+
+    def __init__(self, session: CassandraSession, clock: Clock) -> None:
+        self.session = session
+        self.clock = clock
+        self._underway = Underway(session.options.most_calls)
+        self._dropped: dict[UUID, None] = {}
+        """The incarnations that this server dropped last."""
+
+    def is_dropped(self, queue: UUID) -> bool:
+        """Whether this server dropped it, not long ago."""
+        return queue in self._dropped
+
+    # Of one group
+
+    def read_offsets(self, queue: UUID, group: str) -> Promise[Mapping[int, Offset]]:
+        if queue in self._dropped:
+            return Promise.of({})
+        return self._underway.begin(self._read_offsets(queue, group))
+
+    async def _read_offsets(self, queue: UUID, group: str) -> Mapping[int, Offset]:
+        return _group(await self.session.ask_serially("offsets_find", (queue, group))).offsets
+
+    def change_offsets(self, queue: UUID, group: str, change: OffsetChange) -> Promise[Mapping[int, OffsetMove]]:
+        return self._underway.begin(self._change_offsets(queue, group, change))
+
+    async def _change_offsets(self, queue: UUID, group: str, change: OffsetChange) -> Mapping[int, OffsetMove]:
+        attempt = _Attempt(self, (queue, group), change)
+        try:
+            return await attempt.repeat()
+        except (BadRequest, Conflict, QueueNotFound, StorageUnavailable) as refused:
+            if attempt.uncertain:
+                raise OutcomeUnknown from refused  # it may have been carried out, and followed by another's
+            raise
+
+    def forget_group(self, queue: UUID, group: str) -> Promise[None]:
+        return self._underway.begin(self._forget_group(queue, group))
+
+    async def _forget_group(self, queue: UUID, group: str) -> None:
+        life = _life(await self.session.ask_serially("offsets_life", (queue, group)))
+        if life is not None:
+            await self._end(queue, group, life)
+
+    async def _end(self, queue: UUID, group: str, life: UUID) -> None:
+        """End one life of a group, if it has not ended: there may be another by now, which is left alone."""
+        where = (queue, group)
+        changes: list[Change] = [("offset_end", (*where, life)), ("offset_clear", where)]
+        await self.session.decide_together(changes, "offsets_life", where, lambda rows: _life(rows) != life)
+        try:
+            await self.session.tell("group_forget", (*where, life), ALL_CENTRES)
+        except StorageUnavailable as error:
+            raise OutcomeUnknown from error  # it is forgotten; a name that is listed is looked up in vain
+
+    # Of a queue
+
+    def list_groups(self, queue: UUID, *, start: str = "", limit: int = 1000) -> Promise[Sequence[str]]:
+        if queue in self._dropped:
+            return Promise.of([])
+        return self._underway.begin(self._list_groups(queue, start, limit))
+
+    async def _list_groups(self, queue: UUID, start: str, limit: int) -> Sequence[str]:
+        """Names in order, each looked up, until the page is full."""
+        found: list[str] = []
+        while len(found) < limit:
+            rows = await self.session.ask("group_list", (queue, start, _PAGE), ALL_CENTRES)
+            names = list(dict.fromkeys(name for name, _ in rows))
+            asked = [self.session.ask("offsets_life", (queue, name), ALL_CENTRES) for name in names]
+            lives = [_life(await promise) for promise in asked]
+            found += [name for name, life in zip(names, lives, strict=True) if life is not None]
+            if len(rows) < _PAGE:
+                break
+            start = names[-1] + "\0"
+        return found[:limit]
+
+    async def _purge_offsets(self, queue: UUID) -> None:
+        """End all groups of a dropped queue. What a server adds that has not heard of it is never read."""
+        while rows := await self.session.ask("group_list", (queue, "", _PAGE), ALL_CENTRES):
+            for ended in [begin(self._end(queue, name, life)) for name, life in rows]:
+                await ended
+
+
+class _Attempt:
+    """One request's change, tried until it finds the rows as they were read."""
+
+    def __init__(self, store: CassandraOffsets, where: tuple[UUID, str], change: OffsetChange) -> None:
+        self._session = store.session
+        self._clock = store.clock
+        self._where = where
+        self._change = change
+        self._is_dropped = store.is_dropped
+        self.uncertain = False
+        """A transaction was sent of which nobody said whether it was carried out."""
+
+    async def repeat(self) -> Mapping[int, OffsetMove]:
+        """Read and change, until nobody else comes in between.
+
+        :raises Conflict, QueueNotFound, StorageUnavailable: this time nothing was changed.
+        """
+        # What is not decided yet may be missing here: then the transaction wants rows that are no more.
+        rows = await self._session.ask("offsets_find", self._where, ALL_CENTRES)
+        for _ in range(_TRIES):
+            if self._is_dropped(self._where[0]):
+                raise QueueNotFound
+            moves = await self._carry_out(_group(rows))
+            if moves is not None:
+                return moves
+            rows = await self._session.ask_serially("offsets_find", self._where)
+        raise StorageUnavailable("too many change the offsets of this group at once: nothing was changed, try again")
+
+    async def _carry_out(self, found: _Group) -> Mapping[int, OffsetMove] | None:
+        """Change what was found.
+
+        :returns: None if it is no more as it was found.
+        """
+        moves = self._change.moves(found.offsets, self._clock.now_ticks())
+        life = found.life
+        if life is None:
+            life = uuid4()
+            await self._session.tell("group_keep", (*self._where, life), ALL_CENTRES)
+        version = uuid4()
+        changes: list[Change] = [("offset_begin", (life, *self._where, found.life))]
+        for number, (_, after) in moves.items():
+            values = (_bytes(after.id), after.generation, after.set_ticks, version)
+            changes.append(("offset_set", (*values, *self._where, number, found.versions.get(number))))
+        if await self._decide(changes, version, moves):
+            return moves
+        if found.life is None:
+            await self._take_back(life)
+        return None
+
+    async def _decide(self, changes: Sequence[Change], version: UUID, moves: Mapping[int, OffsetMove]) -> bool:
+        def ours(rows: Rows) -> bool:
+            self.uncertain = True
+            versions = _group(rows).versions
+            return all(versions.get(number) == version for number in moves)
+
+        return await self._session.decide_together(changes, "offsets_find", self._where, ours)
+
+    async def _take_back(self, life: UUID) -> None:
+        """Take a life that did not begin from the list; should that fail, it is looked up in vain."""
+        if self.uncertain:
+            return
+        try:
+            await self._session.tell("group_forget", (*self._where, life), ALL_CENTRES)
+        except QueueyError:
+            return
+
+
+def _group(rows: Rows) -> _Group:
+    life, offsets, versions = None, {}, {}
+    for life, number, message, generation, set_ticks, version in rows:  # noqa: B007 - it is the same in all
+        if version is not None:
+            id_ = None if message is None else MessageId.from_bytes(message)
+            offsets[number] = Offset(id_, generation, set_ticks)
+            versions[number] = version
+    return _Group(life, offsets, versions)
+
+
+def _life(rows: Rows) -> UUID | None:
+    return rows[0][0] if rows else None
+
+
+def _bytes(message: MessageId | None) -> Any:
+    return None if message is None else message.bytes

@@ -1,0 +1,215 @@
+"""Reading a span of one partition: its buckets, merged into one order, in bounded memory."""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from collections.abc import Sequence
+from itertools import accumulate
+from operator import itemgetter
+from typing import Any, NamedTuple
+
+from queuey.ids import MessageId
+from queuey.model import Columns, Page, PartitionId, Span
+from queuey.storage.cassandra.bucket_scan import Lately, Walk
+from queuey.storage.cassandra.buckets import Bucket
+from queuey.storage.cassandra.rows import NO_ROWS, Block, block_of, block_of_ids, blocks_of, texts_of
+from queuey.storage.cassandra.session import CassandraSession
+from queuey.storage.checksums import corrupt
+
+_HELD = 4
+"""A query may hold this many times the bytes of its page, should all its bodies be as large as the bucket's largest."""
+_MOST_AT_ONCE = 8
+"""Buckets that are opened together when those before had little."""
+_ROWS_TOGETHER = 4096
+"""Of several buckets by one query; the driver divides an answer of more than 5,000."""
+
+
+class Wanted(NamedTuple):
+    """What a page is to have, see :meth:`queuey.storage.MessageStore.read`."""
+
+    limit: int
+    now_ticks: int
+    level: int
+    """Consistency of each query."""
+    newest_first: bool = False
+    max_bytes: int = 4 << 20
+    with_bodies: bool = True
+    skip_corrupt: bool = False
+
+
+async def read_page(
+    session: CassandraSession, partition: PartitionId, span: Span, wanted: Wanted, lately: Lately | None = None
+) -> Page:
+    """One page of a span.
+
+    The buckets come in the order of their beginnings (newest first: of their ends). Rows are final up to
+    the point where each open bucket is known, and up to where the next bucket begins. So no bucket is
+    fetched further than the page needs, and none is left before it was seen to its end (G3, rule 6).
+    Those that the span begins in are opened together: nothing is final before all of them are.
+    """
+    walk = Walk(session, partition, span, wanted.level, newest_first=wanted.newest_first, lately=lately)
+    page = PageBuilder(wanted)
+    streams: list[_Stream] = []
+    at_once, must_open = 1, True
+    upcoming = await walk.next()
+    while not page.full:
+        if must_open or not streams:
+            room = at_once
+            while upcoming is not None and (room > 0 or walk.begins_in(upcoming[0])):
+                streams.append(_Stream(walk, wanted, *upcoming))
+                upcoming = await walk.next()
+                room -= 1
+            at_once = min(2 * at_once, _MOST_AT_ONCE)
+        if not streams:
+            break
+        await _fetch([stream for stream in streams if not stream.block.length and not stream.ended])
+        final = _final(streams, upcoming[0] if upcoming else None, newest_first=wanted.newest_first)
+        page.take(final)
+        must_open = not final.length
+        streams = [stream for stream in streams if stream.block.length or not stream.ended]
+    return page.finish()
+
+
+class _Stream:
+    """The messages of one bucket inside the span, fetched as they are needed."""
+
+    def __init__(self, walk: Walk, wanted: Wanted, bucket: Bucket, size_class: int) -> None:
+        self.walk = walk
+        self.wanted = wanted
+        self.place = (*walk.partition, bucket.number)
+        self.after, self.upto = walk.after, walk.upto
+        self.block = NO_ROWS
+        self.ended = False
+        fitting = _HELD * wanted.max_bytes >> size_class if wanted.with_bodies else wanted.limit
+        self.step = max(1, min(wanted.limit + 1, fitting))
+        """Rows of one query."""
+
+    def take(self, found: Block) -> None:
+        """What a query brought."""
+        self.block = found
+        self.ended = found.length < self.step
+        if found.length:
+            last = found.id_at(-1)
+            if self.wanted.newest_first:
+                self.upto = last.before()
+            else:
+                self.after = last
+
+    def cut(self, bound: MessageId | None) -> Block:
+        """Take out the rows that come no later than a bound; None is no bound."""
+        block, newest_first, end = self.block, self.wanted.newest_first, self.block.length
+        if bound is not None and newest_first:
+            end = bisect_right(
+                range(end), (-bound.ticks, -bound.tail), key=lambda at: (-block.ticks[at], -block.tails[at])
+            )
+        elif bound is not None:
+            end = bisect_right(range(end), bound, key=block.id_at)
+        self.block = block.between(end, block.length)
+        return block.between(0, end)
+
+
+async def _fetch(streams: Sequence[_Stream]) -> None:
+    """Some rows of each of these buckets: by one query if that can be, or by one of each, all under way at once."""
+    if _alike(streams):
+        await _fetch_together(streams)
+        return
+    asked = []
+    for stream in streams:
+        wanted = stream.wanted
+        name = f"{'read' if wanted.with_bodies else 'ids'}_{'descending' if wanted.newest_first else 'ascending'}"
+        bindings = (*stream.place, stream.after.uuid, stream.upto.uuid, stream.step)
+        asked.append(stream.walk.session.ask(name, bindings, wanted.level))
+    for stream, rows in zip(streams, asked, strict=True):
+        found = await rows
+        stream.take(block_of(found) if stream.wanted.with_bodies else block_of_ids(found))
+
+
+def _alike(streams: Sequence[_Stream]) -> bool:
+    """Whether several are asked the same, and their rows are not too many for one answer."""
+    if len(streams) < 2 or len({(stream.after, stream.upto) for stream in streams}) > 1:
+        return False
+    wanted = streams[0].wanted
+    together = sum(stream.step for stream in streams)
+    return wanted.with_bodies and not wanted.newest_first and together <= _ROWS_TOGETHER
+
+
+async def _fetch_together(streams: Sequence[_Stream]) -> None:
+    walk, after, upto = streams[0].walk, streams[0].after, streams[0].upto
+    step, numbers = min(stream.step for stream in streams), [stream.place[-1] for stream in streams]
+    bindings = (*walk.partition, numbers, after.uuid, upto.uuid, step)
+    blocks = blocks_of(await walk.session.ask("read_together", bindings, walk.level))
+    for stream, number in zip(streams, numbers, strict=True):
+        stream.step = step
+        stream.take(blocks.get(number, NO_ROWS))
+
+
+def _final(streams: Sequence[_Stream], upcoming: Bucket | None, *, newest_first: bool) -> Block:
+    """Take out of the streams, in order, the rows that nothing can come before any more."""
+    bounds = [stream.block.id_at(-1) for stream in streams if not stream.ended]
+    if upcoming is not None:
+        bounds.append(MessageId.last_of(upcoming.end) if newest_first else MessageId.first_of(upcoming.start))
+    bound = (max(bounds) if newest_first else min(bounds)) if bounds else None
+    cut = [block for block in [stream.cut(bound) for stream in streams] if block.length]
+    if len(cut) == 1:
+        return cut[0]
+    rows = [row for block in cut for row in block.rows()]
+    rows.sort(key=itemgetter(0, 1), reverse=newest_first)
+    return Block.of_rows(rows)
+
+
+class PageBuilder:
+    """Takes rows in order until the page is full."""
+
+    def __init__(self, wanted: Wanted) -> None:
+        self.full = False
+        self._wanted = wanted
+        self._room = wanted.max_bytes
+        self._columns: tuple[list[Any], ...] = ([], [], [], [], [], [], [])
+        self._passed = self._counted = 0
+
+    @property
+    def _count(self) -> int:
+        return len(self._columns[0])
+
+    def take(self, block: Block) -> None:
+        """Live rows, each checked, up to the limit of count or bytes."""
+        live = block.live(self._wanted.now_ticks)
+        fitting = live.between(0, self._fitting(live))
+        if self._wanted.with_bodies and not fitting.is_sound():
+            self._take_one_by_one(live)
+            return
+        self._add(fitting)
+        self._take_one_by_one(live.between(fitting.length, live.length))
+
+    def _fitting(self, block: Block) -> int:
+        """How many rows the page has room for."""
+        sizes = list(accumulate(map(len, block.bodies[: self._wanted.limit - self._count])))
+        first = 1 if sizes and not self._count else 0
+        return max(first, bisect_right(sizes, self._room))
+
+    def _add(self, block: Block) -> None:
+        if not block.length:
+            return
+        for column, more in zip(self._columns, block, strict=True):
+            column.extend(more)
+        self._room -= sum(map(len, block.bodies))
+        self._counted = self._passed  # those after the page's last message are met again by the next page
+
+    def _take_one_by_one(self, block: Block) -> None:
+        for at in range(block.length):
+            row = block.between(at, at + 1)
+            sound = not self._wanted.with_bodies or row.is_sound()
+            if not sound and self._wanted.skip_corrupt:
+                self._passed += 1
+            elif not self._fitting(row):
+                self.full = True
+                return
+            elif not sound:
+                raise corrupt(row.id_at(0))
+            else:
+                self._add(row)
+
+    def finish(self) -> Page:
+        ticks, tails, expires, _, content_types, keys, bodies = self._columns
+        messages = Columns(ticks, tails, expires, texts_of(content_types), texts_of(keys), bodies) if ticks else []
+        return Page(messages, self.full, self._counted if self.full else self._passed)

@@ -1,0 +1,84 @@
+"""How servers over one Cassandra tell each other where messages came: rows that live for a minute.
+
+Time is cut into slices, each a Cassandra partition, so that a look reads what is new and nothing else.
+A row counts from the moment that its server sent it. One that was not acknowledged soon after may be
+seen by nobody, so it is told anew: a listener reads only as far back as an acknowledged row can be late.
+"""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from collections.abc import Sequence
+from struct import Struct
+from uuid import UUID, uuid4
+
+from queuey.clock import Clock
+from queuey.errors import StorageUnavailable
+from queuey.future import Promise, begin
+from queuey.ids import TICKS_PER_SECOND
+from queuey.model import Consistency, PartitionId
+from queuey.storage import Activity, Told
+from queuey.storage.cassandra.session import CassandraSession
+
+SLICE_SECONDS = 10
+_SLICE_TICKS = SLICE_SECONDS * TICKS_PER_SECOND
+LIVES_SECONDS = 60
+"""Of a row; long enough for each listener to have looked, and no longer."""
+LATE_SECONDS = 1.0
+"""A row that took longer is told anew."""
+_MOST_BACK_TICKS = 30 * TICKS_PER_SECOND
+"""Who has not listened for longer looks at all of its queues anyway."""
+_SEEN = 10_000
+"""Rows that are known to be heard already."""
+_PLACE = Struct(">16sB")
+
+
+class CassandraActivity(Activity):
+    """One server's part in it."""
+
+    def __init__(self, session: CassandraSession, clock: Clock, clock_error_seconds: float) -> None:
+        self._session = session
+        self._clock = clock
+        self._server = uuid4()
+        self._back_ticks = round((LATE_SECONDS + 2 * clock_error_seconds) * TICKS_PER_SECOND)
+        self._heard_ticks = clock.now_ticks()
+        self._seen: OrderedDict[tuple[UUID, int], None] = OrderedDict()
+
+    def tell(self, told: Told) -> Promise[None]:
+        return begin(self._tell(told))
+
+    async def _tell(self, told: Told) -> None:
+        at, sent = self._clock.now_ticks(), self._clock.elapsed()
+        places = None if told.partitions is None else b"".join([_PLACE.pack(q.bytes, n) for q, n in told.partitions])
+        row = (at // _SLICE_TICKS, at, self._server, told.newest_ticks, places, LIVES_SECONDS)
+        await self._session.tell("activity_tell", row, self._session.to_write(Consistency.STRONG))
+        if self._clock.elapsed() - sent > LATE_SECONDS:
+            raise StorageUnavailable("a row of the activity took too long to be heard by all")
+
+    def listen(self) -> Promise[Sequence[Told]]:
+        return begin(self._listen())
+
+    async def _listen(self) -> Sequence[Told]:
+        now = self._clock.now_ticks()
+        heard = max(self._heard_ticks, now - _MOST_BACK_TICKS)
+        after, upto = heard - self._back_ticks, now + self._back_ticks
+        level = self._session.to_read(Consistency.STRONG)
+        slices = range(after // _SLICE_TICKS, upto // _SLICE_TICKS + 1)
+        asked = [self._session.ask("activity_listen", (number, after), level) for number in slices]
+        rows = [row for promise in asked for row in await promise]
+        self._heard_ticks = now
+        return [Told(_places(places), newest) for at, server, newest, places in rows if self._is_new(server, at)]
+
+    def _is_new(self, server: UUID, at: int) -> bool:
+        if server == self._server or (server, at) in self._seen:
+            return False
+        self._seen[server, at] = None
+        while len(self._seen) > _SEEN:
+            self._seen.popitem(last=False)
+        return True
+
+
+def _places(packed: bytes | None) -> tuple[PartitionId, ...] | None:
+    if packed is None:
+        return None
+    return tuple(PartitionId(UUID(bytes=queue), number) for queue, number in _PLACE.iter_unpack(packed))

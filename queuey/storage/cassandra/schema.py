@@ -1,0 +1,156 @@
+"""Making and checking the tables of a keyspace."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from cassandra import ConsistencyLevel, InvalidRequest, OperationTimedOut, ReadTimeout, Unauthorized, Unavailable
+from cassandra.cluster import NoHostAvailable, Session
+
+from queuey.errors import ConfigurationError, StorageUnavailable
+from queuey.storage.cassandra.session import CQL, Options, connect, why_none
+
+VERSION = 1
+"""Of the tables. A server refuses a keyspace of another version; ``queuey init`` brings it up."""
+_PART = "tables"
+_SCHEMA_SECONDS = 60.0
+_ATTEMPTS = 3
+"""Of ten seconds each."""
+_REPLICATION = re.compile(r"[1-9][0-9]*|[\w.-]+:[1-9][0-9]*(,\s*[\w.-]+:[1-9][0-9]*)*")
+GC_GRACE_SECONDS = 864_000
+"""Cassandra's own: a node that was away for longer must be repaired or replaced before it returns."""
+
+
+def replication_of(text: str) -> dict[str, str]:
+    """``3``, or ``centre:3,other:2``, as Cassandra's replication.
+
+    :raises ConfigurationError: neither of these.
+
+    >>> replication_of("eu:3, us:2")
+    {'class': 'NetworkTopologyStrategy', 'eu': '3', 'us': '2'}
+    """
+    if not _REPLICATION.fullmatch(text):
+        raise ConfigurationError(
+            f"replication {text!r}: expected a number of copies, or one for each data centre as in 'eu:3,us:2'"
+        )
+    if text.isdigit():
+        return {"class": "NetworkTopologyStrategy", "replication_factor": text}
+    centres = (part.strip().rpartition(":") for part in text.split(","))
+    return {"class": "NetworkTopologyStrategy"} | {name: copies for name, _, copies in centres}
+
+
+def make_tables(
+    options: Options,
+    replication: str,
+    *,
+    gc_grace_seconds: int = GC_GRACE_SECONDS,
+    say: Callable[[str, int, int], None] = lambda what, done, of: None,
+) -> None:
+    """Make the keyspace and its tables, as far as they are missing. May be repeated.
+
+    :param replication: see :func:`replication_of`; of a keyspace that is there it is left alone.
+    :param say: hears of each step.
+    :raises ConfigurationError: no node answers, or this role may not.
+    """
+    names: dict[str, Any] = {
+        "keyspace": options.keyspace,
+        "replication": str(replication_of(replication)),
+        "gc_grace_seconds": gc_grace_seconds,
+    }
+    steps = [name for name in CQL if name == "keyspace" or name.startswith("table_")]
+    cluster = connect(options)
+    try:
+        session = cluster.connect()
+        for number, name in enumerate(steps, 1):
+            session.execute(CQL[name] % names, timeout=_SCHEMA_SECONDS)
+            say(name, number, len(steps))
+        check_tables(session, options.keyspace, keep=True)
+    except NoHostAvailable as error:
+        raise ConfigurationError(f"[cassandra] hosts: {why_none(options, error)}") from error
+    except (Unauthorized, InvalidRequest) as error:
+        raise ConfigurationError(
+            f"[cassandra] {options.username or 'this role'} cannot make the keyspace {options.keyspace}: {error}"
+        ) from error
+    finally:
+        cluster.shutdown()
+
+
+def check_tables(session: Session, keyspace: str, *, keep: bool = False) -> None:
+    """See that the tables have the form of this version.
+
+    :param keep: note the form, if none is noted.
+    :raises ConfigurationError: they have another, or none.
+    :raises StorageUnavailable: too few nodes answer.
+    """
+    query = CQL["version_find"] % {"keyspace": keyspace}
+    statement = session.prepare(query)
+    statement.consistency_level = ConsistencyLevel.QUORUM
+    rows = _asked(session, statement)
+    if rows and rows[0][0] != VERSION:
+        raise ConfigurationError(
+            f"the tables of keyspace {keyspace} have form {rows[0][0]}, this version needs {VERSION}: "
+            "run the version of Queuey that made them, or 'queuey init' of the newest"
+        )
+    if not rows and keep:
+        statement = session.prepare(CQL["version_keep"] % {"keyspace": keyspace})
+        statement.consistency_level = ConsistencyLevel.QUORUM
+        session.execute(statement, (_PART, VERSION))
+    elif not rows:
+        raise ConfigurationError(f"the tables of keyspace {keyspace} are not complete: run 'queuey init'")
+
+
+def _asked(session: Session, statement: Any) -> Sequence[tuple[int]]:
+    """A node that has just died is still asked until the driver has noticed; then another one answers.
+
+    :source: a server that was started in the moment a node was killed ended with the driver's error.
+    """
+    for _ in range(_ATTEMPTS):
+        try:
+            return list(session.execute(statement, (_PART,)))
+        except (NoHostAvailable, OperationTimedOut, ReadTimeout, Unavailable) as error:
+            last = error
+    raise StorageUnavailable(f"[cassandra] the tables cannot be read, too few nodes answer: {last}") from last
+
+
+def durability_problems(session: Session, options: Options) -> list[str]:
+    """What makes this cluster weaker than a strong queue promises (G1), each as a sentence."""
+    found = []
+    rows = list(
+        session.execute("select replication from system_schema.keyspaces where keyspace_name = %s", (options.keyspace,))
+    )
+    copies = _copies(dict(rows[0][0])) if rows else {}
+    weak = {where: number for where, number in copies.items() if number < 3}
+    mode = _commit_log_mode(session)
+    for where, number in weak.items():
+        named = f" in {where}" if where != "replication_factor" else ""
+        if number == 1 and mode in ("group", "batch"):
+            found.append(
+                f"keyspace {options.keyspace} has 1 copy{named}: an acknowledged message survives a crash, "
+                "not the loss of its node"
+            )
+        else:
+            found.append(
+                f"keyspace {options.keyspace} has {number} copies{named} and commitlog_sync is {mode}: "
+                "losing one node can lose acknowledged messages; use 3 copies, or 1 with commitlog_sync: group"
+            )
+    return found
+
+
+def _copies(replication: dict[str, str]) -> dict[str, int]:
+    """Copies by data centre.
+
+    >>> _copies({"class": "org...NetworkTopologyStrategy", "eu": "3", "us": "2/1"})
+    {'eu': 3, 'us': 2}
+    """
+    return {where: int(text.partition("/")[0]) for where, text in replication.items() if where != "class"}
+
+
+def _commit_log_mode(session: Session) -> str:
+    """``unknown`` to a role that may not look."""
+    try:
+        rows = list(session.execute("select value from system_views.settings where name = 'commitlog_sync'"))
+    except Unauthorized:
+        return "unknown"
+    return str(rows[0][0]) if rows else "unknown"

@@ -1,0 +1,163 @@
+"""From settings to open stores."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from queuey.clock import Clock
+from queuey.errors import ConfigurationError
+from queuey.ids import IdGenerator
+from queuey.settings import Settings
+from queuey.storage import MessageStore, MetadataStore, Observer, Stores
+
+USUAL_BUDGET_MS = 1500
+"""How long a statement may take where no write budget says so."""
+METADATA_SECONDS = 5.0
+"""How long one about queues and keys may take: longer than a node itself waits for the others, so that it is the node that tells."""
+
+if TYPE_CHECKING:
+    from queuey.storage.cassandra import Options, Timing
+    from queuey.storage.memory import MemoryStore
+    from queuey.storage.sqlite import SqliteStore
+
+
+def open_stores(
+    settings: Settings, clock: Clock, ids: IdGenerator, *, serve: bool = True, observer: Observer | None = None
+) -> Stores:
+    """Open what ``[storage]`` and ``[metadata]`` name.
+
+    Messages and metadata share one store when ``[metadata]`` names none of its own.
+
+    :param serve: False opens embedded files beside a running server, for commands.
+    :param observer: hears of the message store's calls.
+    :raises ConfigurationError: a store cannot be opened; none is left open.
+    """
+    backend = settings.metadata_backend or settings.storage_backend
+    if backend != "cassandra" and not (settings.metadata_backend or settings.metadata_path):
+        both = _open_embedded(settings, backend, _messages_file(settings), clock, ids, serve=serve, observer=observer)
+        return Stores(both, both)
+    messages = _open_messages(settings, clock, ids, serve=serve, observer=observer)
+    try:
+        return Stores(messages, _open_metadata(settings, backend, clock, serve=serve))
+    except Exception:
+        messages.close()
+        raise
+
+
+def _messages_file(settings: Settings) -> Path:
+    return Path(settings.storage_path) if settings.storage_path else Path(settings.data) / "queuey.db"
+
+
+def _open_messages(
+    settings: Settings, clock: Clock, ids: IdGenerator, *, serve: bool, observer: Observer | None
+) -> MessageStore:
+    if settings.storage_backend != "cassandra":
+        path, backend = _messages_file(settings), settings.storage_backend
+        return _open_embedded(settings, backend, path, clock, ids, serve=serve, observer=observer)
+    with _driver():
+        from queuey.storage.cassandra import open_messages
+
+    options, timing = cassandra_options(settings), cassandra_timing(settings)
+    strict = settings.cassandra_strict_durability
+    return open_messages(options, timing, clock, ids, strict_durability=strict, observer=observer)
+
+
+def _open_metadata(settings: Settings, backend: str, clock: Clock, *, serve: bool) -> MetadataStore:
+    if backend != "cassandra":
+        path = Path(settings.metadata_path) if settings.metadata_path else Path(settings.data) / "metadata.db"
+        own = IdGenerator(clock)  # groups of commits of one file must not end the other's
+        return _open_embedded(settings, backend, path, clock, own, serve=serve, observer=None)
+    with _driver():
+        from queuey.storage.cassandra import open_metadata
+
+    options = cassandra_options(settings, metadata=True)
+    trusted_seconds = settings.cassandra_cache_ms / 1000
+    return open_metadata(options, cassandra_timing(settings), clock, trusted_seconds=trusted_seconds)
+
+
+def cassandra_options(settings: Settings, *, metadata: bool = False) -> Options:
+    """How to reach the keyspace of the messages, or that of the metadata."""
+    with _driver():
+        from queuey.storage.cassandra import Options
+
+    keyspace = settings.cassandra_keyspace
+    return Options(
+        hosts=[host.strip() for host in settings.cassandra_hosts.split(",") if host.strip()],
+        port=settings.cassandra_port,
+        keyspace=(settings.cassandra_metadata_keyspace or keyspace) if metadata else keyspace,
+        data_centre=settings.cassandra_data_centre,
+        multi_dc=settings.cassandra_multi_dc,
+        username=settings.cassandra_username,
+        password=settings.cassandra_password,
+        tls_ca=settings.cassandra_tls_ca,
+        tls_cert=settings.cassandra_tls_cert,
+        tls_key=settings.cassandra_tls_key,
+        tls_check_host=settings.cassandra_tls_check_host,
+        most_calls=settings.cassandra_max_calls,
+        timeout_seconds=METADATA_SECONDS
+        if metadata
+        else (settings.cassandra_write_budget_ms or USUAL_BUDGET_MS) / 1000,
+    )
+
+
+def cassandra_timing(settings: Settings) -> Timing:
+    """W, E, D and the time of a request."""
+    with _driver():
+        from queuey.storage.cassandra import Timing
+
+    return Timing(
+        write_budget_seconds=settings.cassandra_write_budget_ms / 1000,
+        clock_error_seconds=settings.cassandra_clock_error_ms / 1000,
+        read_delay_seconds=settings.cassandra_read_delay_ms / 1000,
+        request_seconds=float(settings.cassandra_request_seconds),
+    )
+
+
+@contextmanager
+def _driver() -> Iterator[None]:
+    """Say which extra is missing, if the driver is."""
+    try:
+        yield
+    except ModuleNotFoundError as error:
+        if error.name is None or error.name.partition(".")[0] != "cassandra":
+            raise
+        raise ConfigurationError("backend = cassandra needs the driver: pip install 'queuey[cassandra]'") from error
+
+
+def _open_embedded(
+    settings: Settings,
+    backend: str,
+    path: Path,
+    clock: Clock,
+    ids: IdGenerator,
+    *,
+    serve: bool,
+    observer: Observer | None,
+) -> MemoryStore | SqliteStore:
+    if backend == "memory":
+        from queuey.storage.memory import MemoryStore
+
+        return MemoryStore(clock, ids)
+    from queuey.storage.sqlite import SqliteStore
+    from queuey.storage.sqlite.health import PRIVATE_FOLDER
+
+    try:
+        path.parent.mkdir(mode=PRIVATE_FOLDER, parents=True, exist_ok=True)
+    except OSError as error:
+        raise ConfigurationError(f"cannot make the folder {path.parent}: {error.strerror}") from error
+    return SqliteStore(
+        path,
+        clock,
+        ids,
+        synchronous=settings.storage_synchronous,
+        reserve_mb=settings.storage_reserve_mb,
+        cache_mb=settings.storage_cache_mb,
+        wal_mb=settings.storage_wal_mb,
+        segments_mb=settings.storage_segments_mb,
+        scrub_percent=settings.storage_scrub_percent,
+        serve=serve,
+        observer=observer,
+    )

@@ -1,0 +1,374 @@
+"""Group commit: one thread writes, and all who wait share its commits (G1).
+
+A request hands over a job and gets a promise. The committer takes every job that is waiting, runs
+them one after the other in one ``BEGIN IMMEDIATE`` transaction, commits, and only then keeps their
+promises. While a commit is on its way to disk the next group gathers. A job that refuses raises
+before it writes anything, or writes inside of :meth:`Transaction.whole`; the others of its group are not touched.
+
+Large jobs have a line and groups of their own, each of a few megabytes, and a group of small jobs goes
+between two of them: one message does not wait until all the batches before it are stored.
+
+Every call into SQLite or the kernel lets the other threads have the interpreter, and getting it
+back from a busy event loop is what costs most, up to the switch interval each time. So a group of
+plain appends is one INSERT of many rows, and that one statement is the transaction: it begins,
+writes, syncs and commits in one call. Only a group with other work in it begins a transaction of
+several statements.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+import time
+from collections import deque
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from functools import lru_cache
+from queue import SimpleQueue
+from typing import Any, NamedTuple
+
+import apsw
+
+from queuey.errors import OutcomeUnknown, QueueyError, StorageFull, StorageUnavailable
+from queuey.future import Promise
+from queuey.ids import IdGenerator
+from queuey.locks import new_lock
+from queuey.storage import Observer, Unobserved
+from queuey.storage.sqlite.health import LOCKED, Guard
+
+log = logging.getLogger(__name__)
+
+Row = tuple[Any, ...]
+_COLUMNS = 8
+_ROWS_AT_ONCE = 256
+"""Rows of one statement at most. A prepared statement takes 1.2 KiB a row."""
+_GROUP = 4096
+"""Jobs of one transaction at most: bounds the memory and the wait of the first."""
+_LARGE = 64 << 10
+"""Bytes from which on a job is large."""
+_OF_THE_FILE = (*LOCKED, apsw.ReadOnlyError, apsw.CantOpenError)
+"""Errors that every job of a group would meet. Others may come of what one job stores, or of a page that no other reads."""
+_LARGE_AT_ONCE = 4 << 20
+"""Bytes of large jobs in one transaction, unless one has more: small ones wait for one such transaction."""
+
+
+class Transaction:
+    """What a job may use while its group's transaction is open."""
+
+    def __init__(self, connection: apsw.Connection, ids: IdGenerator) -> None:
+        self.connection = connection
+        self._ids = ids
+        self._stamps = False
+        self._begun = False
+        self._values: list[Any] = []
+        self.inserted = 0
+        """Messages of the group."""
+
+    @property
+    def ids(self) -> IdGenerator:
+        """Where ids come from. From its first use to the end of the group, no watermark passes the group's ids."""
+        if not self._stamps:
+            self._stamps = True
+            self._ids.open_group()
+        return self._ids
+
+    def execute(self, sql: str, bindings: tuple[Any, ...] = ()) -> list[Row]:
+        """Run one statement, after the inserts that came before it."""
+        rows: list[Row] = self.cursor(sql, bindings).fetchall()
+        return rows
+
+    def cursor(self, sql: str, bindings: tuple[Any, ...]) -> Any:
+        """The rows of a statement, one by one, after the inserts that came before it."""
+        self._begin()
+        self._flush()
+        return self.connection.execute(sql, bindings)
+
+    def look(self, sql: str, bindings: tuple[Any, ...]) -> list[Row]:
+        """Run a statement that does not touch the messages table: gathered inserts may still wait."""
+        self._begin()
+        return self.connection.execute(sql, bindings).fetchall()
+
+    def insert(self, values: Row) -> None:
+        """Insert one message, at the latest at the end; values in the order of :data:`_INSERT`."""
+        self._values += values
+
+    @contextmanager
+    def whole(self) -> Iterator[None]:
+        """What a job writes inside is not written at all if it refuses."""
+        self.execute("savepoint whole")
+        inserted = self.inserted
+        try:
+            yield
+        except QueueyError:
+            self._values.clear()
+            self.inserted = inserted
+            self.execute("rollback to whole")
+            self.execute("release whole")
+            raise
+        self.execute("release whole")  # any other error ends the group's transaction
+
+    def _begin(self) -> None:
+        if not self._begun:
+            self._begun = True
+            self.connection.execute("begin immediate")
+
+    def _flush(self) -> None:
+        """Write gathered inserts, in as few statements as there can be."""
+        values, self._values = self._values, []
+        self.inserted += len(values) // _COLUMNS
+        step = _ROWS_AT_ONCE * _COLUMNS
+        for start in range(0, len(values), step):
+            self._write(values[start : start + step])
+
+    def _write(self, values: list[Any]) -> None:
+        rows = len(values) // _COLUMNS
+        size = 1 << (rows - 1).bit_length()
+        values += [None] * ((size - rows) * _COLUMNS)
+        self.connection.execute(_insert_statement(size), values)
+
+    def commit(self) -> None:
+        """Put the group on disk.
+
+        :raises CommitFailed: it may or may not be there.
+        """
+        if len(self._values) > _ROWS_AT_ONCE * _COLUMNS:
+            self._begin()
+        if self._begun:
+            self._flush()
+        try:
+            self._flush()  # nothing is left, or it is the whole transaction
+            if self._begun:
+                self.connection.execute("commit")
+        except (apsw.IOError, apsw.InternalError) as error:
+            raise CommitFailed(str(error)) from error
+
+
+@lru_cache
+def _insert_statement(size: int) -> str:
+    """An INSERT of up to ``size`` messages, the rest being nulls: few sizes, so that each stays prepared."""
+    return _INSERT + ",".join(["(?,?,?,?,?,?,?,?)"] * size) + ") where column1 is not null"
+
+
+_INSERT = """
+insert into messages (place, ticks, tail, expires, seal, content_type, key, body) select * from (values """
+
+
+class CommitFailed(Exception):
+    """The commit itself failed: the write-ahead log may or may not hold the group."""
+
+
+Job = Callable[[Transaction], Any]
+
+
+class Write(NamedTuple):
+    """A job, and who waits for it."""
+
+    job: Job
+    grows: bool
+    promise: Promise[Any]
+    size: int
+    """Bytes to store, about."""
+
+
+class Aside(NamedTuple):
+    """Work outside of any transaction, and who waits for it."""
+
+    work: Callable[[], None]
+    promise: Promise[None]
+
+
+Group = list[Write]
+
+
+class Committer:
+    """The one writer of a store file."""
+
+    def __init__(
+        self, connection: apsw.Connection, ids: IdGenerator, guard: Guard, observer: Observer | Unobserved
+    ) -> None:
+        self._connection = connection
+        self.page_bytes = self._pragma("page_size")
+        """Of the file and of its log."""
+        self._ids = ids
+        self._guard = guard
+        self._observer = observer
+        self._waiting: SimpleQueue[Write | Aside | None] = SimpleQueue()
+        self._large: deque[Write] = deque()
+        self._closed = False
+        self._last: Job | None = None
+        self._why_closed = "the store is closing; nothing was stored"
+        self._close_lock = new_lock()
+        self._thread = threading.Thread(target=self._work, name="committer", daemon=True)
+        self._thread.start()
+
+    def submit(self, job: Job, *, grows: bool, size: int = 0) -> Promise[Any]:
+        """Run ``job`` in the next group's transaction; a large one may have to wait behind small ones that come later.
+
+        :param grows: it takes more room, so it is refused when the disk is full up to the reserve.
+        :param size: bytes to store, about.
+        :returns: kept with the job's value once the group is on disk.
+        :raises StorageFull, StorageReadOnly, StorageUnavailable: by the promise; nothing was written.
+        :raises OutcomeUnknown: by the promise; the commit itself failed.
+        """
+        promise: Promise[Any] = Promise()
+        if self._closed:
+            promise.fail(StorageUnavailable(self._why_closed))
+        else:
+            self._waiting.put(Write(job, grows, promise, size))
+        return promise
+
+    def run_between(self, work: Callable[[], None]) -> Promise[None]:
+        """Let the committer's thread do ``work`` outside of any transaction.
+
+        :returns: kept when it is done; its error is logged and not passed on.
+        """
+        promise: Promise[None] = Promise()
+        if self._closed:
+            promise.keep(None)
+        else:
+            self._waiting.put(Aside(work, promise))
+        return promise
+
+    def forsake(self, why: str) -> None:
+        """After a fork, in the child: its thread is not there, and nothing may be handed to it."""
+        self._closed, self._why_closed = True, why
+
+    def close(self, last: Job | None = None) -> None:
+        """Commit what was accepted, then end. Later jobs are refused.
+
+        :param last: runs when all others are committed; in line it would pass the large ones.
+        """
+        with self._close_lock:
+            if not self._closed:
+                self._closed, self._last = True, last
+                self._waiting.put(None)
+        self._thread.join()
+        while not self._waiting.empty():
+            left = self._waiting.get_nowait()
+            if left is not None:
+                left.promise.fail(StorageUnavailable("the store is closing; nothing was stored"))
+
+    def _work(self) -> None:
+        ending = False
+        while not ending or self._large:
+            items = self._gathered()
+            small = [item for item in items if type(item) is Write and item.size < _LARGE]
+            if small:
+                self._commit(small)
+            if len(small) < len(items):
+                ending = ending or None in items
+                self._large += [item for item in items if type(item) is Write and item.size >= _LARGE]
+                self._step_aside([item for item in items if type(item) is Aside])
+            del items, small  # an idle committer holds no bodies
+            if self._large:
+                self._commit(self._next_large())
+        if self._last is not None:
+            self._commit([Write(self._last, False, Promise(), 0)])
+
+    def _gathered(self) -> list[Write | Aside | None]:
+        """What has come since the last group; waits for something if nothing is left to do."""
+        items = [] if self._large else [self._waiting.get()]
+        return items + [self._waiting.get_nowait() for _ in range(min(self._waiting.qsize(), _GROUP - len(items)))]
+
+    def _next_large(self) -> Group:
+        """The large jobs whose turn it is: one, and more while they are few bytes together."""
+        group = [self._large.popleft()]
+        left = _LARGE_AT_ONCE - group[0].size
+        while self._large and self._large[0].size <= left:
+            left -= self._large[0].size
+            group.append(self._large.popleft())
+        return group
+
+    def _step_aside(self, asides: list[Aside]) -> None:
+        for work, promise in asides:
+            try:
+                work()
+            except Exception as error:  # the loop must survive faulty work, too
+                log.warning("work between commits failed: %s", error, exc_info=not isinstance(error, apsw.Error))
+            promise.keep(None)
+
+    def _commit(self, group: Group) -> None:
+        self._guard.look()
+        if self._guard.refusal is not None:
+            return self._fail(group, self._guard.refusal)
+        try:
+            outcomes = self._transact(group, self._guard.refusal_to_grow(self._free_inside))
+        except apsw.FullError as error:
+            self._guard.was_full()
+            return self._fail_alone(group, StorageFull(), error)
+        except (apsw.CorruptError, apsw.NotADBError) as error:
+            return self._fail_together(group, self._guard.found_damage(str(error)), error)
+        except _OF_THE_FILE as error:
+            return self._fail_together(group, self._write_failed(error), error)
+        except apsw.IOError as error:
+            return self._fail_alone(group, self._write_failed(error), error)
+        except apsw.Error as error:
+            return self._fail_alone(group, StorageUnavailable(f"the store refused the write: {error}"), error)
+        except CommitFailed as failed:
+            self._write_failed(failed)
+            unknown = OutcomeUnknown(f"the commit failed and may or may not be on disk: {failed}")
+            return self._fail_together(group, unknown, failed)
+        except Exception as error:  # noqa: BLE001 - the loop must survive a faulty job
+            return self._fail_alone(group, QueueyError("a write failed inside the store; nothing was stored"), error)
+        finally:
+            self._ids.close_group()
+        for write, (value, error_of_job) in zip(group, outcomes, strict=True):
+            if error_of_job is None:
+                write.promise.keep(value)
+            else:
+                write.promise.fail(error_of_job)
+        return None
+
+    def _free_inside(self) -> int:
+        """Bytes of the file that deletions gave back."""
+        return self._pragma("freelist_count") * self.page_bytes
+
+    def _pragma(self, name: str) -> int:
+        rows: list[Row] = self._connection.execute(f"pragma {name}").fetchall()
+        return int(rows[0][0])
+
+    def _transact(self, group: Group, full: QueueyError | None) -> list[tuple[Any, BaseException | None]]:
+        transaction = Transaction(self._connection, self._ids)
+        outcomes: list[tuple[Any, BaseException | None]] = []
+        for write in group:
+            if write.grows and full is not None:
+                outcomes.append((None, full))
+                continue
+            try:
+                outcomes.append((write.job(transaction), None))
+            except QueueyError as refused:
+                outcomes.append((None, refused))
+        began = time.perf_counter()
+        transaction.commit()
+        self._observer.committed(transaction.inserted, time.perf_counter() - began)
+        return outcomes
+
+    def _write_failed(self, error: Exception) -> QueueyError:
+        return self._guard.write_failed(error, self._connection.system_errno)
+
+    def _fail_together(self, group: Group, refusal: QueueyError, error: Exception) -> None:
+        self._roll_back(group, error)
+        self._fail(group, refusal)
+
+    def _fail_alone(self, group: Group, refusal: QueueyError, error: Exception) -> None:
+        """Try the jobs one by one, so that one that cannot be stored takes no other with it."""
+        self._roll_back(group, error)
+        if len(group) > 1:
+            for job in group:
+                self._commit([job])
+        else:
+            self._fail(group, refusal)
+
+    def _roll_back(self, group: Group, error: Exception) -> None:
+        log.error("a group of writes failed", extra={"error": str(error), "jobs": len(group)})
+        try:
+            if self._connection.in_transaction:
+                self._connection.execute("rollback")
+        except apsw.Error as failed:
+            log.error("a group of writes could not be rolled back", extra={"error": str(failed)})  # noqa: TRY400 - the error is SQLite's
+        self._ids.close_group()
+
+    def _fail(self, group: Group, error: QueueyError) -> None:
+        for write in group:
+            self._observer.failed("write", error.code)
+            write.promise.fail(error)

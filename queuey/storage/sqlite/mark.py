@@ -1,0 +1,186 @@
+"""Whose log is this? A mark in a store's file tells whether the write-ahead log beside it belongs to it.
+
+SQLite applies whatever log lies beside a file. If another file was moved over a store that did not end in order, the log of the
+former would be copied into it. So a server gives its file a new mark (``application_id``, in the header), notes it in the lock
+file, and refuses to start where there is a log and the file has another mark than the one that was noted. A backup has a mark of its own.
+
+A copy of the file that was made while the server ran has a mark of the server's as well. It fits the log as long as that goes on:
+together they are the whole store. Once the log has started over, what it held before is missing. So the file gets a new mark at
+the start and each time that the log has been copied, before it starts over:
+
+1. The new mark is noted beside the former (:meth:`Mark.announce`).
+2. The committer, so that nothing is written meanwhile, copies the rest of the log, writes the mark, and copies that. The mark comes last: a copy of
+   the file that has it lacks nothing that the log held before.
+3. The new mark alone is noted, when it is on disk in the file (:meth:`Mark.confirm`).
+
+A server that is killed between two steps leaves a file with one of the marks noted, so its store is never refused. What this does not catch: a
+copy that was made before the last step 2, and put in the place of a file whose server was killed after the log started over, before step 3. Where nothing was
+written while the keeper copied, the log starts over by itself with the next write, some milliseconds before. If readers of old snapshots or a full disk hold up step 2, it
+is tried again every second, and until then such a copy is not told from the file.
+"""
+
+from __future__ import annotations
+
+import os
+import secrets
+from contextlib import suppress
+from pathlib import Path
+
+import apsw
+
+from queuey.errors import ConfigurationError
+from queuey.storage.sqlite.health import FolderLock, beside, refuse_second_name
+
+__all__ = ["Mark", "give_mark", "new_mark", "refuse_foreign_log", "refuse_log_elsewhere"]
+
+_HEADER_BYTES = 100
+_FORMAT_AT = 18
+"""Where a file's header tells whether there may be a log beside it,"""
+_WITH_LOG = 2
+"""and what it says if so."""
+_AT = 68
+"""Where ``application_id`` stands in a file's header, in four bytes."""
+_FORMER = 4
+"""Marks that are remembered of starts whose own never came from the log into the file."""
+_LOG_HEADER_BYTES = 32
+"""A log that is no longer has nothing in it."""
+_LOOKS = 8
+"""Most at a file while the marks noted change: a server changes them some times a second at most."""
+
+
+def new_mark() -> int:
+    return 1 + secrets.randbelow(2**31 - 1)
+
+
+def refuse_foreign_log(path: Path) -> None:
+    """To be called before SQLite opens the file.
+
+    :raises ConfigurationError: the log beside it belongs to another file, or its own may lie elsewhere.
+    """
+    refuse_log_elsewhere(path)
+    log, _ = beside(path)
+    if _has_content(log) and _has_other_mark(path):
+        raise ConfigurationError(
+            f"{log} is the write-ahead log of another file than {path}: opening them together would damage both. If the file is a "
+            f"backup, move it elsewhere and run 'queuey restore FILE'; else put back the file that the log belongs to"
+        )
+
+
+def _has_content(log: Path) -> bool:
+    try:
+        return log.stat().st_size > _LOG_HEADER_BYTES
+    except OSError:
+        return False
+
+
+def _has_other_mark(path: Path) -> bool:
+    """Whether the file has none of the marks noted, as long as these stay the same.
+
+    A server that runs meanwhile notes others. It looked itself before it started.
+    """
+    lock_file = path.with_name(f"{path.name}.lock")
+    noted = _noted(lock_file)
+    for _ in range(_LOOKS):
+        before, mark, noted = noted, _mark_of(path), _noted(lock_file)
+        if not before or mark in (*before, *noted):
+            return False
+        if before == noted:
+            return True
+    return False
+
+
+def refuse_log_elsewhere(path: Path) -> None:
+    """:raises ConfigurationError: a store with a second name, where its log may lie. A backup has no log, and any number of names."""
+    with suppress(FileNotFoundError):
+        if path.stat().st_nlink > 1 and _header(path)[_FORMAT_AT] == _WITH_LOG:
+            refuse_second_name(path)
+
+
+def _header(path: Path) -> bytes:
+    """The file is closed behind it, which ends all locks that connections of this process have on it: so there may be none."""
+    with path.open("rb") as file:
+        return file.read(_HEADER_BYTES).ljust(_HEADER_BYTES, b"\0")
+
+
+class Mark:
+    """The mark of a file that is served. One thread at a time uses it."""
+
+    def __init__(self, lock: FolderLock) -> None:
+        self._lock = lock
+        self._next = 0
+
+    @property
+    def is_due(self) -> bool:
+        """Whether a mark was announced and is not in the file yet."""
+        return bool(self._next)
+
+    def announce(self) -> None:
+        """Note a new mark, before it is written: until it is in the file, the former ones are good as well."""
+        if self._next:
+            return
+        mark = new_mark()
+        former = [*_noted(self._lock.path), _read_mark(self._lock.database)][-_FORMER:]
+        with suppress(OSError):
+            _note(self._lock.file, *former, mark)
+            self._next = mark
+
+    def write_last(self, connection: apsw.Connection, mode: int, *, may_write: bool = True) -> bool:
+        """Copy the whole log into the file, and then the mark by itself. The mark is left out while somebody reads an old snapshot.
+
+        :param connection: the one that writes, outside of any transaction.
+        :param mode: of the checkpoint.
+        :param may_write: else the log is copied, and no mark written.
+        :returns: whether the whole log is in the file, and on disk.
+        :raises apsw.Error: what is left out can be done later.
+        """
+        logged, copied = connection.wal_checkpoint(mode=mode)
+        is_whole = logged == copied
+        if self._next and may_write and is_whole:
+            connection.execute(f"pragma application_id = {self._next}")
+            connection.wal_checkpoint(mode=mode)
+        return is_whole
+
+    def confirm(self) -> None:
+        """Forget the former marks once the new one is on disk in the file."""
+        with suppress(OSError):
+            if self._next and _read_mark(self._lock.database) == self._next:
+                os.fsync(self._lock.database)
+                _note(self._lock.file, self._next)
+                self._next = 0
+
+
+def give_mark(connection: apsw.Connection, lock: FolderLock) -> Mark:
+    """Give the file a new mark as a server starts.
+
+    On a full disk it keeps the former: a full store still has to open, for reading and deleting.
+    """
+    mark = Mark(lock)
+    mark.announce()
+    with suppress(apsw.BusyError, apsw.FullError):
+        mark.write_last(connection, apsw.SQLITE_CHECKPOINT_PASSIVE)
+    mark.confirm()
+    return mark
+
+
+def _mark_of(path: Path) -> int:
+    """0 of a file that has none, or is not there."""
+    try:
+        return int.from_bytes(_header(path)[_AT : _AT + 4], "big")
+    except OSError:
+        return 0
+
+
+def _read_mark(file: int) -> int:
+    return int.from_bytes(os.pread(file, 4, _AT), "big")
+
+
+def _noted(lock_file: Path) -> list[int]:
+    try:
+        return [int(word) for word in lock_file.read_text(encoding="ascii").split()]
+    except (OSError, ValueError):
+        return []
+
+
+def _note(file: int, *marks: int) -> None:
+    os.pwrite(file, b"%-64b\n" % b" ".join(b"%d" % mark for mark in marks), 0)
+    os.fsync(file)

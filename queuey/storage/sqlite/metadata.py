@@ -1,0 +1,124 @@
+"""Queues and application keys in an embedded store's file."""
+
+from __future__ import annotations
+
+import json
+import uuid
+from collections.abc import Sequence
+
+from queuey.future import Promise
+from queuey.model import ApplicationKey, Consistency, Queue, QueueKind
+from queuey.storage import MetadataStore
+from queuey.storage.checksums import NONSENSE, making_sense
+from queuey.storage.sqlite.committer import Row, Transaction
+from queuey.storage.sqlite.file import SqliteFile
+from queuey.storage.sqlite.statements import SQL
+
+
+class SqliteMetadata(SqliteFile, MetadataStore):
+    """The metadata half of :class:`~queuey.storage.sqlite.SqliteStore`."""
+
+    def create_queue(self, queue: Queue) -> Promise[tuple[Queue, bool]]:
+        def job(transaction: Transaction) -> tuple[Queue, bool]:
+            rows = transaction.look(SQL["queue_find"], (queue.application, queue.name))
+            if rows:
+                with making_sense():
+                    stored = _queue(rows[0])
+                return stored, stored.uuid == queue.uuid
+            transaction.look(SQL["queue_insert"], _queue_row(queue))
+            return queue, True
+
+        return self._committer.submit(job, grows=True)
+
+    def find_queue(self, application: str, name: str) -> Promise[Queue | None]:
+        return self._lookups.ask((application, name))
+
+    def _find_all(self, names: Sequence[tuple[str, str]]) -> Sequence[Queue | None]:
+        if len(names) == 1:
+            return [self._ask(SQL["queue_find"], names[0], lambda rows: _queue(rows[0]) if rows else None).result()]
+        rows = self._ask(SQL["queues_find"], (json.dumps(names),), lambda rows: json.loads(rows[0][0])).result()
+        try:
+            found = {
+                (application, name): _queue((application, name, bytes.fromhex(key), *settings))
+                for application, name, key, *settings in rows
+            }
+        except NONSENSE as error:
+            raise self._read_failed(error) from error
+        return [found.get(name) for name in names]
+
+    def replace_queue(self, old: Queue, new: Queue) -> Promise[bool]:
+        def job(transaction: Transaction) -> bool:
+            rows = transaction.look(SQL["queue_find"], (old.application, old.name))
+            with making_sense():
+                if not rows or _queue(rows[0]) != old:
+                    return False
+            application, name, key, _, *settings = _queue_row(new)
+            transaction.look(SQL["queue_update"], (application, name, key, *settings))
+            return True
+
+        return self._committer.submit(job, grows=True)
+
+    def remove_queue(self, queue: Queue) -> Promise[bool]:
+        def job(transaction: Transaction) -> bool:
+            transaction.look(SQL["queue_delete"], (queue.application, queue.name, queue.uuid.bytes))
+            if not transaction.connection.changes():
+                return False
+            transaction.look(SQL["removed_keep"], (queue.uuid.bytes,))
+            return True
+
+        return self._committer.submit(job, grows=False)
+
+    def removed(self, limit: int = 100) -> Promise[Sequence[uuid.UUID]]:
+        return self._ask(SQL["removed_list"], (limit,), lambda rows: [uuid.UUID(bytes=row[0]) for row in rows])
+
+    def forget_removed(self, queue: uuid.UUID) -> Promise[None]:
+        return self._tell(SQL["removed_forget"], (queue.bytes,))
+
+    def list_queues(self, application: str, *, start: str = "", limit: int = 1000) -> Promise[Sequence[Queue]]:
+        return self._ask(SQL["queue_list"], (application, start, limit), lambda rows: [_queue(row) for row in rows])
+
+    def list_named(
+        self, application: str, principal: str, *, start: str = "", limit: int = 1000
+    ) -> Promise[Sequence[Queue]]:
+        bindings = (application, principal, start, limit)
+        return self._ask(SQL["queue_list_named"], bindings, lambda rows: [_queue(row) for row in rows])
+
+    def add_key(self, key: ApplicationKey) -> Promise[None]:
+        return self._tell(SQL["key_insert"], (key.digest, key.application, key.label, key.created_ticks))
+
+    def keys(self) -> Promise[Sequence[ApplicationKey]]:
+        return self._ask(SQL["key_list"], (), lambda rows: [ApplicationKey(*row) for row in rows])
+
+    def remove_key(self, application: str, label: str) -> Promise[int]:
+        def job(transaction: Transaction) -> int:
+            transaction.look(SQL["key_delete"], (application, label))
+            return transaction.connection.changes()
+
+        return self._committer.submit(job, grows=False)
+
+
+def _queue(row: Row) -> Queue:
+    application, name, key, created, partitions, kind, consistency, principals = row
+    return Queue(
+        application,
+        name,
+        uuid.UUID(bytes=key),
+        created,
+        partitions,
+        QueueKind(kind),
+        Consistency(consistency),
+        tuple(json.loads(principals)),
+    )
+
+
+def _queue_row(queue: Queue) -> Row:
+    return (
+        queue.application,
+        queue.name,
+        queue.uuid.bytes,
+        queue.created_ticks,
+        queue.partitions,
+        str(queue.kind),
+        str(queue.consistency),
+        json.dumps(queue.principals),
+    )

@@ -1,0 +1,66 @@
+"""Offsets of groups in an embedded store's file."""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Iterable, Mapping, Sequence
+
+import apsw
+
+from queuey.errors import QueueNotFound
+from queuey.future import Promise
+from queuey.ids import MessageId
+from queuey.model import Offset, OffsetChange, OffsetMove
+from queuey.storage import OffsetStore
+from queuey.storage.checksums import NONSENSE, making_sense
+from queuey.storage.sqlite.committer import Row, Transaction
+from queuey.storage.sqlite.file import SqliteFile
+from queuey.storage.sqlite.statements import SQL
+
+
+class SqliteOffsets(SqliteFile, OffsetStore):
+    """The offset half of :class:`~queuey.storage.sqlite.SqliteStore`."""
+
+    def read_offsets(self, queue: uuid.UUID, group: str) -> Promise[Mapping[int, Offset]]:
+        if queue.bytes in self._dropped:
+            return Promise.of({})
+        return self._ask(SQL["offset_find"], (queue.bytes, group), _offsets)
+
+    def change_offsets(self, queue: uuid.UUID, group: str, change: OffsetChange) -> Promise[Mapping[int, OffsetMove]]:
+        place = (queue.bytes, group)
+
+        def job(transaction: Transaction) -> Mapping[int, OffsetMove]:
+            if queue.bytes in self._dropped:
+                raise QueueNotFound
+            with making_sense():
+                stored = _offsets(transaction.look(SQL["offset_find"], place))
+            moves = change.moves(stored, self._clock.now_ticks())
+            for number, (_, after) in moves.items():
+                transaction.look(SQL["offset_keep"], (*place, number, *_offset_row(after)))
+            return moves
+
+        try:
+            known = _offsets(self._reader().ask(SQL["offset_find"], place, list))
+        except (apsw.Error, *NONSENSE) as error:
+            return Promise.failed(self._read_failed(error))
+        # Who goes on where it was takes no room: on a full disk commits go on (G18), and only new rows are refused.
+        return self._committer.submit(job, grows=not change.ids.keys() <= known.keys())
+
+    def list_groups(self, queue: uuid.UUID, *, start: str = "", limit: int = 1000) -> Promise[Sequence[str]]:
+        if queue.bytes in self._dropped:
+            return Promise.of([])
+        return self._ask(SQL["offset_groups"], (queue.bytes, start, limit), lambda rows: [name for (name,) in rows])
+
+    def forget_group(self, queue: uuid.UUID, group: str) -> Promise[None]:
+        return self._tell(SQL["offset_forget"], (queue.bytes, group))
+
+
+def _offsets(rows: Iterable[Row]) -> dict[int, Offset]:
+    return {
+        number: Offset(None if ticks is None else MessageId(ticks, tail), generation, set_ticks)
+        for number, ticks, tail, generation, set_ticks in rows
+    }
+
+
+def _offset_row(offset: Offset) -> Row:
+    return (*(offset.id or (None, None)), offset.generation, offset.set_ticks)

@@ -1,0 +1,222 @@
+"""Making packs, and taking them apart, inside a transaction of an embedded store.
+
+Three things keep a pack's range to itself, so that a reader merges nothing: what came as a batch is stamped without gaps, and
+is packed only if no scheduled message is due in between; what is stored under an id of its own has the pack around it
+unpacked before; and what is packed later is all there is between two ids below the watermark.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from typing import NamedTuple
+
+from queuey.errors import CorruptMessage
+from queuey.ids import TICKS_PER_SECOND, MessageId
+from queuey.model import Alike, Columns, Drafts, PlacedInOrder, Span, shifted
+from queuey.storage.checksums import corrupt, seals_of
+from queuey.storage.sqlite import packs
+from queuey.storage.sqlite.committer import Transaction
+from queuey.storage.sqlite.packs import Rest, cut, encoded, packed, read_whole
+from queuey.storage.sqlite.pages import PageBuilder, Wanted, pack_of
+from queuey.storage.sqlite.statements import SQL
+
+__all__ = ["Ready", "insert", "remove", "seal"]
+
+
+class Run(NamedTuple):
+    """Messages of one partition that follow each other, with ids and expiries counted from the first of their request."""
+
+    columns: Columns
+    rest: Rest | None
+    """Of the pack that they are to be; None if they are too few for one."""
+
+    def moved(self, first: MessageId) -> Columns:
+        """The messages, with their ids."""
+        ticks, _, expires, kinds, keys, bodies = self.columns.all()
+        tails = Alike(first.tail, len(self.columns))
+        return Columns(_moved(ticks, first.ticks), tails, _moved(expires, first.ticks), kinds, keys, bodies)
+
+
+class Ready(NamedTuple):
+    """Drafts of a request that are all due now, made ready to be stored but for their ids; nothing of it changes when they are."""
+
+    partitions: bytes
+    """Of each draft."""
+    runs: Mapping[int, Sequence[Run]]
+    """By partition."""
+
+    @classmethod
+    def of(cls, drafts: Drafts) -> Ready:
+        """:param drafts: at least one."""
+        partitions, ticks = bytes(drafts.partitions), range(len(drafts))
+        tails, expires = Alike(0, len(drafts)), _expiries(ticks, drafts.ttls)
+        whole = Columns(ticks, tails, expires, drafts.content_types, drafts.keys, drafts.bodies)
+        chosen = _by_partition(partitions)
+        return cls(partitions, {number: [*_runs(packs.taken_from(whole, chosen[number]))] for number in chosen})
+
+
+def _runs(columns: Columns) -> Iterator[Run]:
+    for run in cut(columns):
+        yield Run(run, Rest.of(run) if len(run) >= packs.LEAST else None)
+
+
+def _moved(numbers: Sequence[int], by: int) -> Sequence[int]:
+    """Something added to each."""
+    if isinstance(numbers, range):
+        return range(numbers.start + by, numbers.stop + by, numbers.step)
+    return shifted("q", numbers, by)
+
+
+def _expiries(ticks: range, ttls: Sequence[int]) -> Sequence[int]:
+    """When messages expire: a range as well if all live equally long."""
+    if ttls.count(ttls[0]) < len(ttls):
+        return [tick + ttl * TICKS_PER_SECOND for tick, ttl in zip(ticks, ttls, strict=True)]
+    life = ttls[0] * TICKS_PER_SECOND
+    return range(ticks.start + life, ticks.stop + life)
+
+
+def _by_partition(partitions: bytes) -> Mapping[int, Sequence[int]]:
+    """Which messages go to each."""
+    regular = {number: _every(partitions, number) for number in set(partitions)}
+    if sum(map(len, regular.values())) == len(partitions):
+        return regular
+    found: dict[int, list[int]] = {number: [] for number in regular}
+    for at, number in enumerate(partitions):
+        found[number].append(at)
+    return found
+
+
+def _every(partitions: bytes, number: int) -> range:
+    """Where a number is, if that is one place after the other, or each n-th; else some of these places."""
+    first = partitions.index(number)
+    step = partitions.find(number, first + 1) - first
+    if step < 1:
+        return range(first, first + 1)
+    places = range(first, len(partitions), step)
+    others = partitions[first::step].lstrip(bytes([number]))
+    return places[: len(places) - len(others)]
+
+
+def insert(transaction: Transaction, queue: bytes, ready: Ready) -> PlacedInOrder:
+    """Give messages their ids, one after the other, and insert them, in packs where they are many.
+
+    May be repeated when its transaction was not committed: they get other ids then.
+    """
+    ids, count = transaction.ids, len(ready.partitions)
+    first = MessageId(ids.stamp(count), ids.tail)
+    for number, runs in ready.runs.items():
+        _insert_runs(transaction, queue + number.to_bytes(1, "big"), runs, first)
+    return PlacedInOrder(first, ready.partitions)
+
+
+def _insert_runs(transaction: Transaction, place: bytes, runs: Sequence[Run], first: MessageId) -> None:
+    """Insert messages of one partition."""
+    every = [run.moved(first) for run in runs]
+    is_crossed = _any_between(transaction, place, every[0], every[-1])
+    for (_, rest), columns in zip(runs, every, strict=True):
+        if rest is None or (is_crossed and _any_between(transaction, place, columns, columns)):
+            _insert_rows(transaction, place, columns, _seals(columns))
+        else:
+            _insert_pack(transaction, place, columns, rest)
+            transaction.inserted += len(columns)
+
+
+def remove(transaction: Transaction, place: bytes, ids: Collection[MessageId]) -> None:
+    """Remove messages by id, there or not. Afterwards no pack has one of these ids between its ends.
+
+    :raises CorruptMessage: of a pack's messages that cannot be told from each other; those before it are removed, see
+        :meth:`Transaction.whole`.
+    """
+    for message_id in ids:
+        transaction.execute(SQL["delete_message"], (place, *message_id))
+        if not transaction.connection.changes():
+            for seq, *_ in transaction.look(SQL["pack_over"], (place, *message_id)):
+                _unpack(transaction, place, seq, ids)
+
+
+def seal(transaction: Transaction, place: bytes, span: Span, now_ticks: int) -> MessageId | None:
+    """Make one pack of what lies loose, or in small packs, at the beginning of a span.
+
+    What is left at the end of the span and fills no pack stays as it is: it may grow.
+
+    :param span: not past the watermark.
+    :returns: where to go on; None at the end of the span, or where a message is damaged.
+    """
+    span = Span(_behind_pack(transaction, place, span.after), span.upto)
+    builder = PageBuilder(Wanted(span, packs.MOST, now_ticks, max_bytes=packs.MOST_BYTES), transaction.look)
+    try:
+        page = builder.page(transaction.cursor(SQL["read_ascending"], (place, *span.after, *span.upto, now_ticks)))
+    except CorruptMessage:
+        return None
+    parts, taken = builder.whole()
+    found = Columns.joined(parts)
+    if not page.more or not found:
+        return None
+    if len(found) >= packs.LEAST and (len(parts) > 1 or not taken):
+        for seq in taken:
+            transaction.look(SQL["pack_delete"], (seq,))
+        for leftovers in ("delete_between", "packs_delete_between"):  # expired, so not found
+            transaction.execute(SQL[leftovers], (place, *found[0].id, *found[-1].id))
+        _insert_pack(transaction, place, found)
+    return found[-1].id
+
+
+def _behind_pack(transaction: Transaction, place: bytes, after: MessageId) -> MessageId:
+    """The end of the pack that an id lies in, or the id."""
+    for _, *last in transaction.look(SQL["pack_over"], (place, *after)):
+        return MessageId(*last)
+    return after
+
+
+def _insert_pack(transaction: Transaction, place: bytes, columns: Columns, made: Rest | None = None) -> None:
+    head, rest = packed(columns, made)
+    known = (place, *_first_and_last(columns), len(columns), *_bounds(columns.expires_ticks))
+    transaction.look(SQL["pack_insert"], (*known, head.crc, rest.crc, head.data, rest.data))
+
+
+def _bounds(values: Sequence[int]) -> tuple[int, int]:
+    """The least and the greatest."""
+    return (values[0], values[-1]) if isinstance(values, range) else (min(values), max(values))
+
+
+def _any_between(transaction: Transaction, place: bytes, begin: Columns, end: Columns) -> bool:
+    """Whether a message lies between the first of some and the last of others."""
+    ends = (*_first_and_last(begin)[:2], *_first_and_last(end)[2:])
+    return bool(transaction.execute(SQL["any_between"], (place, *ends)))
+
+
+def _first_and_last(columns: Columns) -> tuple[int, int, int, int]:
+    """The ids of these two."""
+    return columns.ticks[0], columns.tails[0], columns.ticks[-1], columns.tails[-1]
+
+
+def _insert_rows(transaction: Transaction, place: bytes, columns: Columns, seals: Sequence[int]) -> None:
+    kinds, keys = encoded(columns.content_types), encoded(columns.keys)
+    for message, kind, key, seal_ in zip(columns, kinds, keys, seals, strict=True):
+        transaction.insert((place, message.ticks, message.tail, message.expires_ticks, seal_, kind, key, message.body))
+
+
+def _unpack(transaction: Transaction, place: bytes, seq: int, without: Collection[MessageId]) -> None:
+    """Make rows of a pack's messages: what was damaged stays so.
+
+    :raises CorruptMessage: its messages cannot be told from each other; nothing changed.
+    """
+    head, rest = pack_of(transaction.look, seq)
+    if head is None:
+        raise corrupt(next(iter(without)))
+    try:
+        columns, sound = read_whole(head, rest)
+    except ValueError as error:
+        raise corrupt(next(iter(without))) from error
+    transaction.look(SQL["pack_delete"], (seq,))
+    kept = [at for at in range(len(columns)) if head.id_at(at) not in without]
+    transaction.inserted -= len(kept)  # counted when they came
+    if kept:
+        rows = packs.taken_from(columns, kept)
+        seals = [seal if sound[at] else ~seal for at, seal in zip(kept, _seals(rows), strict=True)]
+        _insert_rows(transaction, place, rows, seals)
+
+
+def _seals(columns: Columns) -> list[int]:
+    kinds, keys = encoded(columns.content_types), encoded(columns.keys)
+    return seals_of(columns.ticks, columns.tails, kinds, keys, columns.bodies)

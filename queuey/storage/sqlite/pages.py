@@ -1,0 +1,396 @@
+"""From rows and packs of an embedded store's file to pages of messages.
+
+No message's id lies between the ends of a pack, so rows and packs in the order of their last ids are in the order
+of their messages.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from itertools import accumulate, chain
+from typing import Any, NamedTuple
+
+from queuey.errors import CorruptMessage, StorageUnavailable
+from queuey.ids import MessageId
+from queuey.model import Alike, Bodies, Columns, Message, Page, Span
+from queuey.storage.checksums import all_match, corrupt
+from queuey.storage.sqlite import packs
+from queuey.storage.sqlite.committer import Row
+from queuey.storage.sqlite.packs import Head, Piece, cut, picked, read_head, read_rest
+from queuey.storage.sqlite.statements import SQL
+
+__all__ = ["PackEntry", "PageBuilder", "Segment", "Wanted", "columns_of", "head_of", "message_in", "one_row", "pack_of"]
+
+Ask = Callable[[str, tuple[Any, ...]], Any]
+"""Asks a further question of the same state of the file, and has its rows, see :meth:`queuey.storage.sqlite.readers.Reader.beside`."""
+
+
+Ahead = tuple["Segment", Callable[["Segment", Sequence[Row]], Columns | None]]
+"""A segment, and what reads it, given the rows of ``read_ascending`` that lie in it: None if it cannot stand for these."""
+
+
+class Wanted(NamedTuple):
+    """What a page is to have, see :meth:`queuey.storage.MessageStore.read`."""
+
+    span: Span
+    limit: int
+    now_ticks: int
+    newest_first: bool = False
+    max_bytes: int = 4 << 20
+    with_bodies: bool = True
+    skip_corrupt: bool = False
+
+    @property
+    def is_bulk(self) -> bool:
+        """Whether it may come from a segment."""
+        return self.limit >= SEGMENT_MESSAGES and not self.newest_first
+
+
+SEGMENT_MESSAGES = 4000
+"""Of a segment at most: as many as a page of a stream has."""
+
+
+class PackEntry(NamedTuple):
+    """What the index says of a pack."""
+
+    first: MessageId
+    last: MessageId
+    messages: int
+    earliest_ticks: int
+    seq: int
+
+    @classmethod
+    def of_index(cls, row: Row) -> PackEntry:
+        """Of ``packs_in``."""
+        return cls(MessageId(*row[:2]), MessageId(*row[2:4]), *row[4:])
+
+    def is_whole(self, span: Span, now_ticks: int) -> bool:
+        """Whether all of its messages are alive and in the span."""
+        return self.earliest_ticks > now_ticks and span.after < self.first and self.last <= span.upto
+
+    def chosen(self, head: Head, span: Span, now_ticks: int) -> Sequence[int]:
+        """Which of its messages are alive and in the span."""
+        if self.is_whole(span, now_ticks):
+            return range(self.messages)
+        inside = head.inside(span)
+        if self.earliest_ticks > now_ticks:
+            return inside
+        return [at for at in inside if head.expires_ticks[at] > now_ticks]
+
+
+class Written(NamedTuple):
+    """Where a segment lies in its files, and what tells that it is as it was written; as in the index."""
+
+    file: int
+    at: int
+    head_bytes: int
+    head_crc: int
+    rest_bytes: int
+    rest_crc: int
+    body_bytes: int
+
+
+class Segment(NamedTuple):
+    """What the index says of a copy of packs that follow each other, see :mod:`queuey.storage.sqlite.read_cache`."""
+
+    first_pack: int
+    first: MessageId
+    last: MessageId
+    messages: int
+    earliest_ticks: int
+    written: Written
+
+    @classmethod
+    def of_index(cls, row: Row) -> Segment:
+        return cls(row[0], MessageId(*row[1:3]), MessageId(*row[3:5]), row[5], row[6], Written(*row[7:]))
+
+    def is_of(self, rows: Sequence[Row]) -> bool:
+        """Whether what lies between its ends is what it was made of: one of its packs that went would have taken it along.
+
+        :param rows: of ``read_ascending``; only the last may be no pack.
+        """
+        if not rows or rows[-1][7] is None:
+            return False
+        return bool(rows[0][7] == self.first_pack and sum([row[5] for row in rows]) == self.messages)
+
+
+class PageBuilder:
+    """Takes what a span has, in the order of reading, until the page is full."""
+
+    def __init__(self, wanted: Wanted, ask: Ask) -> None:
+        self._wanted = wanted
+        self._ask = ask
+        self.is_copy = False
+        """Whether the page came from the segment."""
+        self._rows: list[Row] = []
+        self._parts: list[Columns] = []
+        self._count = 0
+        self._room = wanted.max_bytes
+        self._is_cut = False
+        self._loose: list[Columns] = []
+        """Of the parts, those that came as rows."""
+        self._after_small = self._has_neighbours = False
+        """Whether the last pack is less than half full, and whether two such packs lie together."""
+        self._packs: list[int] = []
+        self._passed = self._counted = 0
+        """Damaged messages stepped over, and those of them before the page's last message: the rest is met again by the next page."""
+
+    def page(self, rows: Iterable[Row], ahead: Ahead | None = None) -> Page:
+        """:param ahead: a segment that the page may come upon, in ascending order.
+        :raises CorruptMessage: a message does not match its checksum, and is not to be stepped over.
+        """
+        return self._page(rows) if ahead is None else self._page_before(ahead, iter(rows))
+
+    def _page_before(self, ahead: Ahead, rows: Iterator[Row]) -> Page:
+        """A segment is a page by itself, and so is what lies before it."""
+        segment, opened = ahead
+        met: list[Row] = []
+        page = self._page(_before(segment.first, rows, met))
+        if page.more or not met:
+            return page
+        if page.messages:
+            more = self._any(chain(met, rows))
+            return page._replace(more=True, corrupt=self._counted) if more else page
+        inside, beyond = _parted(chain(met, rows), segment.last)
+        found = opened(segment, inside)
+        if found is None:
+            return self._page(chain(inside, beyond, rows))
+        self.is_copy = True
+        return Page(found, self._any(chain(beyond, rows)), self._passed)
+
+    def _any(self, rows: Iterable[Row]) -> bool:
+        """Whether any message that is wanted lies in them, sound or not."""
+        span, now = self._wanted.span, self._wanted.now_ticks
+        for row in rows:
+            if row[7] is None or (entry := _entry(row)).is_whole(span, now):
+                return True
+            head = head_of(self._ask, entry.seq)
+            if head is None or entry.chosen(head, span, now):
+                return True
+        return False
+
+    def _page(self, rows: Iterable[Row]) -> Page:
+        _, limit, _, _, _, with_bodies, skip_corrupt = self._wanted
+        step_over = skip_corrupt and with_bodies
+        more = False
+        for row in rows:
+            if row[7] is not None:
+                more = not self._takes_pack(row)
+            elif step_over and not _is_sound(row):
+                self._passed += 1
+            else:
+                left = self._room - _size(row)
+                more = self._count == limit or (left < 0 and self._count > 0)
+                if not more:
+                    self._rows.append(row)
+                    self._count, self._room, self._counted = self._count + 1, left, self._passed
+            if more:
+                break
+        self._close_rows()
+        return Page(Columns.joined(self._parts) if self._parts else [], more, self._counted if more else self._passed)
+
+    def _takes_pack(self, row: Row) -> bool:
+        """Whether it has room for all of a pack that is wanted; else it takes as much as it can."""
+        wanted = self._wanted
+        entry = _entry(row)
+        if self._count == wanted.limit and entry.is_whole(wanted.span, wanted.now_ticks):
+            return False
+        head, rest = self._opened(entry.seq)
+        if head is None:
+            return self._steps_over([entry.first] * entry.messages)
+        chosen = entry.chosen(head, wanted.span, wanted.now_ticks)
+        if not chosen:
+            return True
+        found, damaged = columns_of(head, rest, self._next(chosen) if not wanted.skip_corrupt else chosen)
+        self._steps_over(damaged)
+        taken = self._fitting(found)
+        if taken and rest is not None:
+            self._meets(entry, rest)
+        self._add(found, taken, damaged)
+        if taken:
+            self._packs.append(entry.seq)
+        self._is_cut = 0 < taken < len(chosen) - len(damaged)
+        return taken + len(damaged) == len(chosen)
+
+    def _meets(self, entry: PackEntry, rest: Piece) -> None:
+        """Look whether a pack and the one before it, with the rows in between, are fit to be one."""
+        small = 2 * entry.messages < packs.MOST and 2 * len(rest.data) < packs.MOST_BYTES
+        if small and self._after_small and len(self._rows) < packs.LEAST:
+            self._has_neighbours |= 2 * sum(map(_size, self._rows)) < packs.MOST_BYTES
+        self._after_small = small
+
+    def _next(self, chosen: Sequence[int]) -> Sequence[int]:
+        """As many as there may be in the page."""
+        left = self._wanted.limit - self._count
+        if not self._wanted.newest_first:
+            return chosen[:left]
+        return chosen[-left:] if left else chosen[:0]
+
+    def _opened(self, seq: int) -> tuple[Head | None, Piece | None]:
+        return pack_of(self._ask, seq) if self._wanted.with_bodies else (head_of(self._ask, seq), None)
+
+    def _steps_over(self, damaged: Sequence[MessageId]) -> bool:
+        if damaged and not self._wanted.skip_corrupt:
+            raise corrupt(damaged[-1 if self._wanted.newest_first else 0])
+        self._passed += len(damaged)
+        return True
+
+    def _fitting(self, found: Columns) -> int:
+        """How many of the next messages the page has room for."""
+        most = min(len(found), self._wanted.limit - self._count)
+        if found.size <= self._room:
+            return most
+        lengths = map(len, reversed(found.bodies) if self._wanted.newest_first else found.bodies)
+        return min(most, max(bisect_right(list(accumulate(lengths)), self._room), 0 if self._count else 1))
+
+    def _add(self, found: Columns, count: int, damaged: Sequence[MessageId]) -> None:
+        if not count:
+            return
+        self._close_rows()
+        if self._wanted.newest_first:
+            part = Columns(*[list(reversed(column[len(found) - count :])) for column in found.all()])
+            behind = [id_ for id_ in damaged if id_ < part[-1].id]
+        else:
+            part = found if count == len(found) else found[:count]
+            behind = [id_ for id_ in damaged if id_ > part[-1].id]
+        self._parts.append(part)
+        self._count += count
+        self._room -= part.size
+        self._counted = self._passed - len(behind)
+
+    @property
+    def is_loose(self) -> bool:
+        """Whether the messages of the page would lie better in packs: rows enough for one, or packs that fit into one."""
+        if self._has_neighbours:
+            return True
+        return any(len(run) >= packs.LEAST for part in self._loose for run in cut(part))
+
+    def whole(self) -> tuple[Sequence[Columns], Sequence[int]]:
+        """What the page was put together from, and the packs among it: without what it has of a pack that did not fit."""
+        if self._is_cut:
+            return self._parts[:-1], self._packs[:-1]
+        return self._parts, self._packs
+
+    def _close_rows(self) -> None:
+        """What came as rows becomes a part of the page."""
+        if self._rows:
+            self._loose.append(_messages(self._rows, check=self._wanted.with_bodies))
+            self._parts.append(self._loose[-1])
+            self._rows = []
+
+
+def _entry(row: Row) -> PackEntry:
+    """Of ``read_ascending``."""
+    return PackEntry(MessageId(row[3], row[4]), MessageId(row[0], row[1]), row[5], row[6], row[7])
+
+
+def _before(first: MessageId, rows: Iterator[Row], met: list[Row]) -> Iterator[Row]:
+    """Rows up to the first that ends at or behind an id, which is put into ``met``."""
+    for row in rows:
+        if row[:2] >= first:
+            met.append(row)
+            return
+        yield row
+
+
+def _parted(rows: Iterator[Row], last: MessageId) -> tuple[list[Row], list[Row]]:
+    """Packs that end at or before an id, up to the first row that is none, or lies behind; and the one that lies behind."""
+    inside: list[Row] = []
+    for row in rows:
+        if row[:2] > last:
+            return inside, [row]
+        inside.append(row)
+        if row[7] is None:
+            break
+    return inside, []
+
+
+def head_of(ask: Ask, seq: int) -> Head | None:
+    """:returns: None of a head that is not as it was written."""
+    return read_head(Piece(*_row_of(ask(SQL["pack_head"], (seq,)))))
+
+
+def pack_of(ask: Ask, seq: int) -> tuple[Head | None, Piece]:
+    """The head, None if it is not as it was written, and the rest."""
+    head, head_crc, rest, rest_crc = _row_of(ask(SQL["pack"], (seq,)))
+    return read_head(Piece(head, head_crc)), Piece(rest, rest_crc)
+
+
+def _row_of(rows: Iterable[Row]) -> Row:
+    """The row that an index leads to.
+
+    :raises StorageUnavailable: there is none.
+    """
+    for row in list(rows):
+        return row
+    raise StorageUnavailable("an index of the store leads to messages that are not there: run 'queuey verify'")
+
+
+def columns_of(head: Head, rest: Piece | None, chosen: Sequence[int]) -> tuple[Columns, Sequence[MessageId]]:
+    """Messages of a pack and the ids of the damaged among them; without their bodies, if there is no rest."""
+    if rest is not None:
+        return read_rest(head, rest, chosen)
+    ticks, tails, expires = (picked(column, chosen) for column in head)
+    nothing = Alike(None, len(chosen))
+    return Columns(ticks, tails, expires, nothing, nothing, Bodies(b"", (0,) * (len(chosen) + 1), 0)), ()
+
+
+def message_in(ask: Ask, seq: int, message_id: MessageId, now_ticks: int) -> Message | None:
+    """A message of the pack that it would be in.
+
+    :raises CorruptMessage: it, or what tells where it is, is not as it was written.
+    """
+    head, rest = pack_of(ask, seq)
+    if head is None:
+        raise corrupt(message_id)
+    chosen = head.inside(Span(message_id.before(), message_id))
+    if not chosen or head.expires_ticks[chosen[0]] <= now_ticks:
+        return None
+    found, damaged = read_rest(head, rest, chosen)
+    if damaged:
+        raise corrupt(message_id)
+    return found[0]
+
+
+def one_row(rows: Iterable[Row]) -> Message | None:
+    """A message that was asked for by its id.
+
+    :raises CorruptMessage: it is not as it was written.
+    """
+    found = list(rows)
+    return _messages(found, check=True)[0] if found else None
+
+
+def _messages(rows: Sequence[Row], *, check: bool) -> Columns:
+    """Rows side by side, after a look at their seals.
+
+    :raises CorruptMessage: one does not match.
+    """
+    ticks, tails, expires, kinds, keys, bodies, seals, _ = zip(*rows, strict=True)
+    if check and not all_match(seals, ticks, tails, kinds, keys, bodies):
+        raise _corrupt_row(next(row for row in rows if not _is_sound(row)))
+    return Columns(ticks, tails, expires, _decoded(kinds), _decoded(keys), bodies)
+
+
+def _is_sound(row: Row) -> bool:
+    """Whether one row is as it was written."""
+    ticks, tail, _, kind, key, body, seal, _ = row
+    return all_match((seal,), (ticks,), (tail,), (kind,), (key,), (body,))
+
+
+def _size(row: Row) -> int:
+    try:
+        return len(row[5])
+    except TypeError as error:  # a flipped bit made a number of the body
+        raise _corrupt_row(row) from error
+
+
+def _corrupt_row(row: Row) -> CorruptMessage:
+    return corrupt(MessageId(row[0], row[1]))
+
+
+def _decoded(names: Row) -> Sequence[str | None]:
+    if names.count(None) == len(names):
+        return names
+    return [None if name is None else name.decode() for name in names]

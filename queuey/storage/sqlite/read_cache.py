@@ -1,0 +1,339 @@
+"""Segments: copies of packs that follow each other, each one piece of a file, for readers of many.
+
+SQLite keeps a pack in some seventeen pages, wherever there was room. What is read in bulk again and again is copied end to
+end, up to 4,000 messages in one, which the kernel gives in two calls. The packs stay what is true, and no segment is
+ever needed: one whose packs change is forgotten with them, by a trigger of the database; one that is damaged, cut short by a
+crash or gone is passed over. So nothing is flushed to disk for them, a backup has none, and they go first when room is short.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+from collections.abc import Sequence
+from functools import partial
+from itertools import islice
+from pathlib import Path
+from typing import NamedTuple
+
+from queuey.ids import TICKS_PER_SECOND, MessageId
+from queuey.locks import new_lock
+from queuey.model import Columns, Span
+from queuey.storage.sqlite import pages as sqlite_pages
+from queuey.storage.sqlite.committer import Row, Transaction
+from queuey.storage.sqlite.health import PRIVATE, PRIVATE_FOLDER
+from queuey.storage.sqlite.packs import Piece, packed, read_head
+from queuey.storage.sqlite.pages import Ahead, Ask, Segment, Wanted, Written, columns_of, pack_of
+from queuey.storage.sqlite.statements import SQL
+
+__all__ = ["Copy", "Segments", "find_copy", "keep", "read_copy"]
+
+MOST_BYTES = 1 << 20
+"""Of the packs of one at most, besides ids and expiries: so its bodies fit into a page of a stream."""
+FILE_BYTES = 64 << 20
+"""A file of this size is closed, and the next begun: room is given back by the file."""
+_SWEEP_SECONDS = 60.0
+_UNUSED_TICKS = 3600 * TICKS_PER_SECOND
+_RANGES = 8
+"""Spans of one partition that are remembered,"""
+_PLACES = 10_000
+"""and partitions."""
+_WORTH, _FULL = 0.25, 0.9
+"""Of what a segment may have: less between other messages is not worth one, and less at the end of what was read waits for more."""
+_LOOKED_AT = 1000
+"""Packs and messages in none that the keeper looks at before it does something else."""
+
+
+class _File:
+    """A file to read from; closed when the last that reads it has let go of it."""
+
+    def __init__(self, path: Path) -> None:
+        self._descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+
+    def read(self, size: int, at: int) -> bytes:
+        return os.pread(self._descriptor, size, at)
+
+    def __del__(self) -> None:
+        with contextlib.suppress(AttributeError):  # it could not be opened
+            os.close(self._descriptor)
+
+
+def _private(path: str, flags: int) -> int:
+    return os.open(path, flags, PRIVATE)
+
+
+class _Folder:
+    """The files of a store's segments: written by one thread, read by any."""
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        self._files: dict[int, _File] = {}
+        self._lock = new_lock()
+        files = [file for file in sorted(path.glob("*.segments")) if file.stem.isdecimal()]
+        self.sizes = {int(file.stem): file.stat().st_size for file in files}
+        """Bytes of each file, by its number; the oldest first."""
+        self._newest = max(self.sizes, default=0)
+
+    def columns(self, segment: Segment, *, with_bodies: bool) -> Columns | None:
+        """Its messages, without bodies if nobody wants them; None if it is not as it was written."""
+        number, at, head_bytes, head_crc, rest_bytes, rest_crc, _ = segment.written
+        head = read_head(Piece(self._read(number, at, head_bytes), head_crc))
+        rest = Piece(self._read(number, at + head_bytes, rest_bytes), rest_crc) if with_bodies else None
+        if head is None or (rest is not None and not rest.is_sound):
+            self._let_go(number)  # another file may have its name by now
+            return None
+        return columns_of(head, rest, range(segment.messages))[0]
+
+    def _read(self, number: int, at: int, size: int) -> bytes:
+        """As many bytes as there are."""
+        try:
+            return self._opened(number).read(size, at)
+        except OSError:
+            return b""
+
+    def _opened(self, number: int) -> _File:
+        with self._lock:
+            file = self._files.get(number)
+            if file is None:
+                file = self._files[number] = _File(self._file(number))
+            return file
+
+    def append(self, columns: Columns) -> Written:
+        """Write a segment; it is not on disk yet.
+
+        :raises OSError: there is no room, or no folder can be made.
+        """
+        head, rest = packed(columns)
+        if self.sizes.get(self._newest, FILE_BYTES) >= FILE_BYTES:
+            self._newest += 1  # a number is used once in a process: somebody may read the file that had it
+        self._path.mkdir(mode=PRIVATE_FOLDER, exist_ok=True)
+        with open(self._file(self._newest), "ab", opener=_private) as file:
+            at = file.tell()
+            file.writelines([head.data, rest.data])
+            self.sizes[self._newest] = file.tell()
+        return Written(self._newest, at, len(head.data), head.crc, len(rest.data), rest.crc, columns.size)
+
+    def remove(self, numbers: Sequence[int]) -> None:
+        """Remove files. A reader that has one open reads on."""
+        for number in numbers:
+            del self.sizes[number]
+            with contextlib.suppress(OSError):
+                self._file(number).unlink()
+            self._let_go(number)
+
+    def _let_go(self, number: int) -> None:
+        with self._lock:
+            self._files.pop(number, None)
+
+    def _file(self, number: int) -> Path:
+        return self._path / f"{number:08}.segments"
+
+    @property
+    def bytes(self) -> int:
+        """Of all files."""
+        return sum(self.sizes.values())
+
+
+class _Ranges:
+    """Spans of partitions, those that touch as one. Few are kept of each partition: what was added long ago is forgotten."""
+
+    def __init__(self) -> None:
+        self._spans: dict[bytes, list[Span]] = {}
+        self._lock = new_lock()
+
+    def add(self, place: bytes, span: Span) -> bool:
+        """:returns: whether all of it was there before."""
+        with self._lock:
+            spans = self._spans.pop(place, [])
+            apart = [known for known in spans if known.upto < span.after or span.upto < known.after]
+            whole = [span, *(known for known in spans if known not in apart)]
+            merged = Span(min(known.after for known in whole), max(known.upto for known in whole))
+            self._spans[place] = [*apart, merged][-_RANGES:]
+            if len(self._spans) > _PLACES:
+                del self._spans[next(iter(self._spans))]
+            return merged in spans
+
+    def take(self) -> tuple[bytes, Span] | None:
+        """The one added last; it is there no more."""
+        with self._lock:
+            if not self._spans:
+                return None
+            place, spans = self._spans.popitem()
+            span = spans.pop()
+            if spans:
+                self._spans[place] = spans
+            return place, span
+
+
+class Copy(NamedTuple):
+    """What is fit to be a segment at the beginning of a span."""
+
+    packs: Sequence[Row]
+    """As ``ids_ascending`` tells them; none if nothing is."""
+    goes_on: MessageId
+    """Behind which id there may be more,"""
+    is_over: bool
+    """unless the span grows."""
+
+    @property
+    def span(self) -> Span:
+        """From the first message to the last."""
+        return Span(MessageId(*self.packs[0][3:5]).before(), MessageId(*self.packs[-1][:2]))
+
+
+class _Run:
+    """Packs that follow each other."""
+
+    def __init__(self) -> None:
+        self.packs: list[Row] = []
+        self._messages = self._bytes = 0
+
+    def takes(self, row: Row, size: int) -> bool:
+        """Whether there was room for one more."""
+        if self._messages + row[5] > sqlite_pages.SEGMENT_MESSAGES or self._bytes + size > MOST_BYTES:
+            return False
+        self.packs.append(row)
+        self._messages, self._bytes = self._messages + row[5], self._bytes + size
+        return True
+
+    @property
+    def share(self) -> float:
+        """How much it has of what it may have."""
+        return max(self._messages / sqlite_pages.SEGMENT_MESSAGES, self._bytes / MOST_BYTES)
+
+
+def find_copy(ask: Ask, place: bytes, span: Span, now_ticks: int) -> Copy:
+    """Look for packs that follow each other, of which all messages are alive, and which no segment has.
+
+    :param span: not past the watermark.
+    """
+    run, begin, last = _Run(), span.after, span.after
+    rows = ask(SQL["ids_ascending"], (place, *span.after, *span.upto, now_ticks))
+    try:
+        for row in islice(rows, _LOOKED_AT):
+            size = _size_of(ask, place, row, now_ticks) if MessageId(*row[:2]) <= span.upto else None
+            if size is None or not run.takes(row, size):
+                if run.share >= _WORTH:
+                    return Copy(run.packs, last, is_over=False)
+                run, begin = _Run(), MessageId(*row[:2])
+            last = MessageId(*row[:2])
+        is_over = next(rows, None) is None
+    finally:
+        rows.close(True)
+    if run.share >= (_FULL if is_over else _WORTH):
+        return Copy(run.packs, last, is_over)
+    return Copy([], begin if is_over else last, is_over)
+
+
+def _size_of(ask: Ask, place: bytes, row: Row, now_ticks: int) -> int | None:
+    """Bytes of a pack's rest, if it may become part of a segment."""
+    if row[7] is None or row[6] <= now_ticks or ask(SQL["segment_over"], (place, *row[:2])).fetchall():
+        return None
+    ((size,),) = ask(SQL["pack_size"], (row[7],)).fetchall()
+    return None if size is None else int(size)  # damage may make anything of it
+
+
+def read_copy(ask: Ask, packs: Sequence[Row]) -> Columns | None:
+    """Their messages; None if a pack is damaged."""
+    parts = []
+    for row in packs:
+        head, rest = pack_of(ask, row[7])
+        if head is None or not rest.is_sound:
+            return None
+        parts.append(columns_of(head, rest, range(row[5]))[0])
+    return Columns.joined(parts)
+
+
+def keep(transaction: Transaction, place: bytes, copy: Copy, written: Written, now_ticks: int) -> None:
+    """Note a segment, unless something changed since its packs were read."""
+    span = copy.span
+    if transaction.execute(SQL["ids_ascending"], (place, *span.after, *span.upto, now_ticks)) != copy.packs:
+        return
+    messages, earliest = sum([row[5] for row in copy.packs]), min([row[6] for row in copy.packs])
+    ends = (*copy.packs[0][3:5], *span.upto)
+    transaction.look(SQL["segment_insert"], (copy.packs[0][7], place, *ends, messages, earliest, *written))
+
+
+class Segments:
+    """The segments of a store: found for readers, and what is worth being one noted for the keeper."""
+
+    def __init__(self, path: Path, most_bytes: int) -> None:
+        """:param path: a folder that need not be there.
+        :param most_bytes: of all files together.
+        """
+        self.folder = _Folder(path)
+        self._most_bytes = most_bytes
+        self._met, self._wanted = _Ranges(), _Ranges()
+        self._tails: dict[bytes, Span] = {}
+        """What was wanted of a partition and is not enough for a segment."""
+        self.spoilt: set[int] = set()
+        """First packs of segments that could not be used."""
+        self._due = float("-inf")
+        self._used: dict[int, int] = {}
+        """When each file was read last, in ticks."""
+
+    def ahead(self, ask: Ask, place: bytes, wanted: Wanted) -> Ahead | None:
+        """The first segment that begins in a span, if it may be a page."""
+        for row in ask(SQL["segments_ahead"], (place, *wanted.span.after)).fetchall():
+            found = Segment.of_index(row)
+            if found.first > wanted.span.after:
+                is_fit = found.last <= wanted.span.upto and found.earliest_ticks > wanted.now_ticks
+                has_room = not wanted.with_bodies or found.written.body_bytes <= wanted.max_bytes
+                return (found, partial(self._opened, wanted)) if is_fit and has_room else None
+        return None
+
+    def _opened(self, wanted: Wanted, segment: Segment, rows: Sequence[Row]) -> Columns | None:
+        self._used[segment.written.file] = wanted.now_ticks
+        found = self.folder.columns(segment, with_bodies=wanted.with_bodies) if segment.is_of(rows) else None
+        if found is None:
+            self.spoilt.add(segment.first_pack)
+        return found
+
+    def was_read(self, place: bytes, wanted: Wanted, last: MessageId) -> None:
+        """A page came from packs, up to this message: what readers of many meet so for the second time is wanted."""
+        span = Span(wanted.span.after, last)
+        if wanted.is_bulk and self._met.add(place, span):
+            self._wanted.add(place, span)
+
+    def take(self) -> tuple[bytes, Span] | None:
+        """What is wanted; there no more."""
+        found = self._wanted.take()
+        if found is None:
+            return None
+        place, span = found
+        tail = self._tails.pop(place, span)
+        return place, Span(min(tail.after, span.after), span.upto) if tail.upto >= span.after else span
+
+    def went_on(self, place: bytes, span: Span, copy: Copy) -> None:
+        """Note what is left of what was taken."""
+        left = Span(copy.goes_on, span.upto)
+        if not copy.is_over:
+            self._wanted.add(place, left)
+        elif left.after < left.upto:
+            self._tails[place] = left
+            if len(self._tails) > _PLACES:
+                del self._tails[next(iter(self._tails))]
+
+    def is_due(self, elapsed: float) -> bool:
+        """Whether to look for files that nothing is in any more; once a minute."""
+        is_due = elapsed >= self._due
+        if is_due:
+            self._due = elapsed + _SWEEP_SECONDS
+        return is_due
+
+    def unused(self, now_ticks: int) -> list[int]:
+        """Files to make room with: those read longest ago, of which nobody has read anything for an hour.
+
+        Not the oldest: of a partition that has no room as a whole the beginning would go each time its end is read.
+        """
+        used, left, found = self._used, self.folder.bytes, []
+        for number in sorted(self.folder.sizes, key=lambda number: used.setdefault(number, now_ticks)):
+            if left < self._most_bytes or used[number] > now_ticks - _UNUSED_TICKS:
+                break
+            found.append(number)
+            left -= self.folder.sizes[number]
+        return found
+
+    @property
+    def has_room(self) -> bool:
+        return self.folder.bytes < self._most_bytes

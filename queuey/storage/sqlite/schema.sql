@@ -1,0 +1,121 @@
+-- Tables of the embedded store. "-- name: purpose" opens each piece.
+
+-- schema: tables are clustered by arrival, never by queue: writes spread over a million queues then touch one small index page each, not one page of bodies (docs/decisions/004)
+create table if not exists messages (
+    seq          integer primary key,
+    place        blob    not null,  -- uuid of the queue's incarnation, then one byte of partition number
+    ticks        integer not null,  -- the id, see queuey/ids.py
+    tail         integer not null,
+    expires      integer not null,  -- ticks
+    seal         integer not null,  -- length and CRC32C, see seal_of
+    content_type blob,              -- UTF-8, as blobs: a damaged text would fail the whole page
+    key          blob,
+    body         blob    not null
+);
+create index if not exists messages_in_order on messages (place, ticks, tail, expires);
+create index if not exists messages_by_expiry on messages (expires);
+create table if not exists packs (   -- messages of one partition in one piece, see queuey/storage/sqlite/packs.py; no other message's id lies between its ends
+    seq         integer primary key,
+    place       blob    not null,
+    first_ticks integer not null,   -- ids of its ends
+    first_tail  integer not null,
+    last_ticks  integer not null,
+    last_tail   integer not null,
+    messages    integer not null,   -- how many
+    earliest    integer not null,   -- of their expiries, ticks
+    latest      integer not null,
+    head_crc    integer not null,
+    rest_crc    integer not null,
+    head        blob    not null,
+    rest        blob    not null
+);
+create index if not exists packs_in_order
+    on packs (place, last_ticks, last_tail, first_ticks, first_tail, messages, earliest, latest);
+create index if not exists packs_by_expiry on packs (latest);
+create table if not exists segments (    -- copies of packs that follow each other, in a file beside this one, see queuey/storage/sqlite/read_cache.py
+    first_pack  integer primary key,
+    place       blob    not null,
+    first_ticks integer not null,
+    first_tail  integer not null,
+    last_ticks  integer not null,
+    last_tail   integer not null,
+    messages    integer not null,
+    earliest    integer not null,
+    file        integer not null,
+    at          integer not null,   -- where in the file its head begins; its rest comes right behind
+    head_bytes  integer not null,
+    head_crc    integer not null,
+    rest_bytes  integer not null,
+    rest_crc    integer not null,
+    body_bytes  integer not null
+);
+create index if not exists segments_in_order on segments (place, last_ticks, last_tail);
+create trigger if not exists pack_gone after delete on packs begin  -- also where an older version opens the file
+    delete from segments where first_pack = (
+        select first_pack from segments where place = old.place and (last_ticks, last_tail) >= (old.last_ticks, old.last_tail)
+        order by last_ticks, last_tail limit 1
+    ) and (first_ticks, first_tail) <= (old.first_ticks, old.first_tail);
+end;
+create table if not exists once (
+    queue   blob    not null,
+    key     text    not null,
+    digest  blob    not null,
+    answer  blob    not null,       -- 17 bytes a message: partition, id
+    expires integer not null,
+    primary key (queue, key)
+) without rowid;
+create index if not exists once_by_expiry on once (expires);
+create table if not exists offsets (  -- how far groups have got
+    queue      blob    not null,
+    name       text    not null,        -- of the group
+    partition  integer not null,
+    ticks      integer,                 -- the id; null before the first
+    tail       integer,
+    generation integer not null,
+    set_ticks  integer,
+    primary key (queue, name, partition)
+) without rowid;
+create table if not exists dropped (queue blob primary key) without rowid;
+create table if not exists moment (
+    only    integer primary key check (only = 1),
+    boot    text    not null,
+    elapsed real    not null,
+    last    integer not null,       -- newest tick stamped or served as watermark
+    knows_packs integer             -- 1 of a version that does; see refuse_older
+);
+create table if not exists queues (
+    application text    not null,
+    name        text    not null,
+    uuid        blob    not null,
+    created     integer not null,
+    partitions  integer not null,
+    kind        text    not null,
+    consistency text    not null,
+    principals  text    not null,   -- JSON list
+    primary key (application, name)
+) without rowid;
+create table if not exists named (  -- which queues name a principal: the triggers keep it, also where an older version opens the file
+    application text    not null,
+    principal   text    not null,
+    name        text    not null,
+    primary key (application, principal, name)
+) without rowid;
+create trigger if not exists queue_made after insert on queues when new.principals <> '[]' begin
+    insert or ignore into named select new.application, value, new.name from json_each(new.principals);
+end;
+create trigger if not exists queue_changed after update of principals on queues when new.principals <> old.principals begin
+    delete from named where application = old.application and name = old.name
+        and principal in (select value from json_each(old.principals));
+    insert or ignore into named select new.application, value, new.name from json_each(new.principals);
+end;
+create trigger if not exists queue_gone after delete on queues when old.principals <> '[]' begin
+    delete from named where application = old.application and name = old.name
+        and principal in (select value from json_each(old.principals));
+end;
+create table if not exists removed (queue blob primary key) without rowid;
+create table if not exists app_keys (
+    digest      blob    primary key,
+    application text    not null,
+    label       text    not null,
+    created     integer not null
+) without rowid;

@@ -1,0 +1,196 @@
+"""Search for damage that hides messages: an embedded store's tables and indexes must say the same.
+
+SQLite notices a page that makes no sense. It does not notice a flipped bit that makes another number of a key: a page of
+messages that is read through such an index misses some, and looks sound. So each row is looked up in the index, and each entry
+of the index in the table, and the ends of packs are compared with what their heads say.
+
+A pass is a series of steps. Each reads a few hundred rows in a read transaction of its own, so whoever runs it may rest in between.
+"""
+
+from __future__ import annotations
+
+import re
+import uuid
+from collections import Counter
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from typing import Any, NamedTuple
+
+import apsw
+
+from queuey.storage.checksums import NONSENSE
+from queuey.storage.sqlite.packs import Head, Piece, read_head
+from queuey.storage.sqlite.statements import SQL
+
+__all__ = ["DAMAGE", "Finding", "Scrub", "described", "own_check"]
+
+ROWS = 256
+"""Compared in one step: about a millisecond."""
+_HEADS = 32
+_MOST_FINDINGS = 1000
+"""Kinds of findings by partition; more are counted together."""
+_TABLES = ("queues", "named", "offsets", "once", "dropped", "removed", "app_keys")
+"""Tables that are an index themselves: SQLite's own check sees whether they are in order."""
+
+_WALKS: tuple[tuple[str, str, tuple[Any, ...]], ...] = (
+    ("scrub_rows", "messages that the index does not lead to", (-(2**63),)),
+    ("scrub_entries", "entries of the index without their message", (b"", 0, 0)),
+    ("scrub_packs", "packs that the index does not lead to", (-(2**63),)),
+    ("scrub_pack_entries", "entries of the index without their pack", (b"", 0, 0)),
+)
+"""A statement, what it finds, and the key before the first."""
+
+
+DAMAGE = (apsw.CorruptError, apsw.NotADBError)
+"""What SQLite raises of a damaged file. Its other errors say nothing of what is stored."""
+_UNREAD = re.compile(r"error code=(\d+)")
+
+
+def own_check(connection: apsw.Connection, name: str) -> list[str]:
+    """What a check of SQLite's own says.
+
+    :raises apsw.Error: a page could not be read just now, which the check would list like damage.
+    """
+    told = [str(text) for (text,) in connection.execute(f"pragma {name}")]
+    for text in told:
+        if (found := _UNREAD.search(text)) and not isinstance(error := apsw.exception_for(int(found[1])), DAMAGE):
+            raise type(error)(text)
+    return told
+
+
+class Finding(NamedTuple):
+    """What is wrong, and where."""
+
+    place: bytes
+    """A queue's incarnation and one byte of partition number; empty if the damage lies in no one partition."""
+    what: str
+
+
+class Scrub:
+    """One pass over a file.
+
+    A read that fails raises another ``apsw.Error`` out of :meth:`steps`: it may succeed the next time.
+    """
+
+    unreadable: tuple[type[Exception], ...] = (*DAMAGE, *NONSENSE)
+    """What counts as damage."""
+
+    def __init__(self, connection: apsw.Connection) -> None:
+        """:param connection: used for nothing else meanwhile."""
+        self.connection = connection
+        self.found: Counter[Finding] = Counter()
+
+    def steps(self) -> Iterator[None]:
+        """Compare all of it, a little at each step."""
+        for name, what, begin in _WALKS:
+            yield from self._walk(name, what, begin)
+        yield from self._heads()
+        for table in _TABLES:
+            self._check(table)
+            yield
+
+    @contextmanager
+    def _snapshot(self) -> Iterator[None]:
+        self.connection.execute("begin")
+        try:
+            yield
+        finally:
+            if self.connection.in_transaction:  # SQLite ends it itself when a read fails
+                self.connection.execute("rollback")
+
+    def _walk(self, name: str, what: str, key: tuple[Any, ...]) -> Iterator[None]:
+        after: tuple[Any, ...] | None = key
+        while after is not None:
+            try:
+                after = self._compare(name, what, after)
+            except self.unreadable as error:
+                self.finds(b"", f"pages that cannot be read ({error})")
+                return
+            yield
+
+    def _compare(self, name: str, what: str, after: tuple[Any, ...]) -> tuple[Any, ...] | None:
+        """:returns: where to go on; None at the end."""
+        with self._snapshot():
+            ends = self.connection.execute(SQL[f"{name}_next"], (*after, ROWS)).fetchall()
+            for place, _ in self.connection.execute(SQL[name], (*after, ROWS)):
+                self.finds(place, what)
+        if not ends:
+            return None
+        (end,) = ends
+        if not _follows(end, after):
+            self.finds(end[0] if len(end) > 1 else b"", "entries of the index out of order")
+            return None
+        return tuple(end)
+
+    def _heads(self) -> Iterator[None]:
+        after: Any = -(2**63)
+        while True:
+            try:
+                with self._snapshot():
+                    rows = self.connection.execute(SQL["scrub_heads"], (after, _HEADS)).fetchall()
+                    for _, place, *told in rows:
+                        self._compare_head(place, *told)
+            except self.unreadable as error:
+                self.finds(b"", f"pages that cannot be read ({error})")
+                return
+            if len(rows) < _HEADS:
+                return
+            after = rows[-1][0]
+            yield
+
+    def _compare_head(self, place: Any, *told: Any) -> None:
+        *ends, messages, earliest, latest, crc, data = told
+        head = read_head(Piece(data, crc))
+        if head is None:
+            return  # it hides nothing: readers get CorruptMessage
+        if (*ends, messages, earliest, latest) != _told_by(head):
+            self.finds(place, "packs whose ends are not those of their messages")
+        elif self.connection.execute(SQL["scrub_inside"], (place, *ends)).fetchall() != [(0,)]:
+            self.finds(place, "packs with other messages between their ends")
+
+    def _check(self, table: str) -> None:
+        try:
+            told = own_check(self.connection, f"integrity_check({table})")
+        except self.unreadable as error:
+            told = [str(error)]
+        for text in told:
+            if text != "ok":
+                self.finds(b"", f"damage of the table {table} ({text})")
+
+    def finds(self, place: Any, what: str) -> None:
+        finding = Finding(place if isinstance(place, bytes) and len(place) == 17 else b"", what)
+        if finding not in self.found and len(self.found) >= _MOST_FINDINGS:
+            finding = Finding(b"", "findings beyond the first")
+        self.found[finding] += 1
+
+
+def _follows(end: tuple[Any, ...], after: tuple[Any, ...]) -> bool:
+    try:
+        return bool(end > after)
+    except TypeError:  # damage made something else of a number
+        return False
+
+
+def _told_by(head: Head) -> tuple[int, ...]:
+    """As in the columns of ``packs``, from ``first_ticks`` to ``latest``."""
+    first, last = head.id_at(0), head.id_at(-1)
+    return (*first, *last, len(head.ticks), min(head.expires_ticks), max(head.expires_ticks))
+
+
+def described(connection: apsw.Connection, finding: Finding, count: int) -> str:
+    """A finding in words.
+
+    :param connection: to the file that has the queues; queues of another file are named by their ids.
+    """
+    if not finding.place:
+        return f"{count} {finding.what}"
+    return f"{count} {finding.what} in {queue_at(connection, finding.place)}, partition {finding.place[16]}"
+
+
+def queue_at(connection: apsw.Connection, place: bytes) -> str:
+    """The name of a queue, if its metadata is in this file and sound."""
+    key = place[:16]
+    with suppress(apsw.Error, *NONSENSE):
+        for application, name in connection.execute(SQL["queue_of"], (key,)):
+            return f"queue {application}/{name}"
+    return f"queue {uuid.UUID(bytes=key).hex}"

@@ -1,0 +1,75 @@
+"""A command line whose commands are imported when they are asked for, and whose errors are exit codes."""
+
+from __future__ import annotations
+
+import codecs
+import errno
+import os
+import sys
+from collections.abc import Mapping
+from importlib import import_module
+from io import TextIOWrapper
+from pathlib import Path
+from typing import Any
+
+import click
+
+from queuey.errors import QueueyError
+
+
+class Commands(click.Group):
+    """``queuey`` and ``qdo``: a module of the package below, for each command."""
+
+    package = ""
+    modules: Mapping[str, str] = {}
+    """Name to module; in the order of the help."""
+
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        return list(self.modules)
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
+        if cmd_name not in self.modules:
+            return None
+        module = import_module(f"{self.package}.{self.modules[cmd_name]}")
+        command = getattr(module, f"{cmd_name.replace('-', '_')}_command")
+        return command if isinstance(command, click.Command) else None
+
+    def invoke(self, ctx: click.Context) -> Any:
+        if sys.stdout is None:  # closed by the shell (>&-): nobody wants it
+            sys.stdout = Path(os.devnull).open("w", encoding="utf-8")  # noqa: SIM115 - as long as the process lives
+        if isinstance(sys.stdout, TextIOWrapper):
+            sys.stdout.reconfigure(errors=_ESCAPED)
+        try:
+            return super().invoke(ctx)
+        except QueueyError as error:
+            from queuey.terminal.output import Failed
+
+            raise Failed(error) from error
+        except OSError as error:
+            if error.errno in (None, errno.EPIPE):  # click's: whoever reads has had enough
+                raise
+            raise click.ClickException(_said(error)) from error
+
+
+_ESCAPED = "queuey.escaped"
+
+
+def _escaped(error: UnicodeError) -> tuple[str, int]:
+    """What a terminal's encoding does not have, as JSON escapes it: so that JSON stays JSON."""
+    import json
+
+    if not isinstance(error, UnicodeEncodeError):
+        raise error
+    return json.dumps(error.object[error.start : error.end])[1:-1], error.end
+
+
+codecs.register_error(_ESCAPED, _escaped)
+
+
+def _said(error: OSError) -> str:
+    """What is wrong, and with which file.
+
+    >>> _said(OSError(28, "No space left on device")), _said(OSError(13, "Permission denied", "page.html"))
+    ('No space left on device', 'page.html: Permission denied')
+    """
+    return f"{error.filename}: {error.strerror}" if error.filename else str(error.strerror)

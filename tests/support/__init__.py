@@ -1,0 +1,1 @@
+"""What tests share: servers, clients, services, workers, planted faults. No test module is imported by another."""

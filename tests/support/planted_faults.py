@@ -1,0 +1,50 @@
+"""Faults for the hands: what a worker must not be like. The judges of the fault tests have to find each of them."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Collection, Mapping
+
+from qdo.groups.assign import Partition
+from qdo.groups.coordination import Claim, Offset
+from qdo.groups.zookeeper import ZooKeeperCoordinator
+from queuey.clock import SystemClock
+
+Claiming = Callable[[ZooKeeperCoordinator, Collection[Partition]], Mapping[Claim, Offset | None]]
+_claim: Claiming = ZooKeeperCoordinator.claim
+
+
+def _claim_and_believe(self: ZooKeeperCoordinator, partitions: Collection[Partition]) -> Mapping[Claim, Offset | None]:
+    """An attempt that was answered "no" is taken for success."""
+    got = dict(_claim(self, partitions))
+    owners, offsets = self.owners(), self.offsets()
+    refused = set(partitions) - {claim.partition for claim in got}
+    return got | {Claim(part, owners.get(part, ("", 0))[1] + 1): offsets.get(part) for part in refused}
+
+
+def _commit_unchecked(self: ZooKeeperCoordinator, offsets: Mapping[Claim, Offset]) -> list[Claim]:
+    """The offset is set without a look at the claim: who is late overwrites what its successor did."""
+    for claim, offset in offsets.items():
+        self._client.set(self._node("offsets", claim.partition), str(offset).encode())
+    return []
+
+
+def _believing() -> None:
+    setattr(ZooKeeperCoordinator, "claim", _claim_and_believe)  # noqa: B010 - mypy knows that this is wrong
+
+
+def _unchecked() -> None:
+    setattr(ZooKeeperCoordinator, "_commit", _commit_unchecked)  # noqa: B010 - mypy knows that this is wrong
+
+
+def _by_the_wall() -> None:
+    """Who is dead is decided by the wall clock."""
+    setattr(SystemClock, "elapsed", lambda _self: time.time())  # noqa: B010 - mypy knows that this is wrong
+
+
+FAULTS: Mapping[str, Callable[[], None]] = {
+    "none": lambda: None,
+    "believing": _believing,
+    "unchecked": _unchecked,
+    "by-the-wall": _by_the_wall,
+}

@@ -1,0 +1,86 @@
+"""``queuey`` under a wall clock that a test steps, and with faults that a test plants.
+
+``python -m tests.support.skewed OFFSET_FILE FAULT serve ...``: the clock is the machine's plus the ticks
+that stand in the file. All else is the program as shipped, unless a fault is named.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+import queuey.service
+from queuey.cli import main
+from queuey.clock import SystemClock
+from queuey.ids import IdGenerator
+from queuey.storage.sqlite.file import SqliteFile
+from tests.support.wall_clock import Offset
+
+UNLIMITED_SECONDS = 600.0
+
+
+class SkewedClock(SystemClock):
+    def __init__(self, offset: Offset) -> None:
+        self._offset = offset
+
+    def now_ticks(self) -> int:
+        return super().now_ticks() + self._offset.ticks
+
+
+class NaiveIds(IdGenerator):
+    """Knows nothing of commits under way: its watermark is the last stamp, on disk or not."""
+
+    def open_group(self) -> None:
+        pass
+
+    def close_group(self) -> None:
+        pass
+
+
+def _naive() -> None:
+    queuey.service.IdGenerator = NaiveIds  # type: ignore[attr-defined]
+
+
+def _forgetful() -> None:
+    """A store that does not look how far time had got before its restart."""
+    setattr(SqliteFile, "_raise_floor", lambda _self: None)  # noqa: B010 - mypy knows that this is wrong
+
+
+def _unmeasured() -> None:
+    """Appends to Cassandra may take as long as they like: nothing measures them, and the driver gives none of them up.
+
+    ``write_budget_ms = 0`` alone leaves the driver's own time limit, which ends most of those that take too long.
+    """
+    from queuey.storage.cassandra.messages import CassandraMessages
+    from queuey.storage.cassandra.session import CassandraSession
+
+    send = CassandraSession._send
+
+    def patient(session: CassandraSession, *what: Any, **how: Any) -> Any:
+        return send(session, *what, **how | {"seconds": UNLIMITED_SECONDS})
+
+    setattr(CassandraSession, "_send", patient)  # noqa: B010 - mypy knows that this is wrong
+    setattr(CassandraMessages, "_is_late", lambda _self, _stamped: False)  # noqa: B010 - and this
+
+
+FAULTS: Mapping[str, Callable[[], None]] = {
+    "none": lambda: None,
+    "naive": _naive,
+    "forgetful": _forgetful,
+    "unmeasured": _unmeasured,
+}
+
+
+def program(offset: Offset, fault: str = "none") -> tuple[str, ...]:
+    """What runs the command line in this way."""
+    return sys.executable, "-m", "tests.support.skewed", str(offset.path), fault
+
+
+if __name__ == "__main__":
+    _, path, fault, *rest = sys.argv
+    offset = Offset(Path(path))
+    queuey.service.SystemClock = lambda: SkewedClock(offset)  # type: ignore[assignment, attr-defined]
+    FAULTS[fault]()
+    main(rest)

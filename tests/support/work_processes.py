@@ -1,0 +1,158 @@
+"""Workers as processes: ``qdo work`` in a folder of its own, with jobs that leave a line behind."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from tests.support.client import Server
+from tests.support.commands import Ended, command, run_in
+from tests.support.servers import eventually
+
+JOBS = """
+import os, time
+from pathlib import Path
+
+import qdo
+
+def _note(*words):
+    with open("done.txt", "a") as file:
+        file.write(" ".join(map(str, words)) + "\\n")
+
+def note(message, context):
+    _note(message.partition, message.text)
+
+def wait(message, context):
+    _note("begun", message.text)
+    while not os.path.exists("go"):
+        time.sleep(0.01)
+    _note(message.partition, message.text)
+
+def fail(message, context):
+    _note(context.attempt, message.text)
+    if message.text.startswith("bad") and not os.path.exists("mended"):
+        raise ValueError("this one is bad\\nand has a second line")
+
+def refuse(message, context):
+    raise ValueError("refused")
+
+def exit(message, context):
+    _note(context.attempt, message.text)
+    if message.text == "exit":
+        raise SystemExit(7)
+
+async def exit_later(message, context):
+    exit(message, context)
+
+def whose(message, context):
+    time.sleep(0.05)
+    _note(os.getpid(), message.text)
+
+async def later(message, context):
+    note(message, context)
+
+def many(messages, context):
+    assert isinstance(messages, list)
+    for message in messages:
+        note(message, context)
+
+def kill(message, context):
+    _note(context.attempt, message.text)
+    if message.text == "kill":
+        os.kill(os.getpid(), 9)
+    time.sleep(0.05)
+
+def alone(message):
+    _note(message.text)
+
+def lazy(message, context):
+    yield message
+
+def stop(message, context):
+    if message.text == "stop":
+        raise qdo.StopWorker
+    note(message, context)
+"""
+WAIT_SECONDS = 90
+
+
+class Crew:
+    """A folder, an application, and the workers that were started there."""
+
+    def __init__(self, folder: Path, server: Server) -> None:
+        self.folder = folder
+        self.server = server
+        self.environment = {
+            "QUEUEY_URL": server.url,
+            "QUEUEY_APPLICATION": server.application,
+            "QUEUEY_KEY": server.key or "",
+            "QDO_STATE": str(folder / "state"),
+        }
+        (folder / "jobs.py").write_text(JOBS)
+        self._started: list[subprocess.Popen[bytes]] = []
+
+    def run(self, *arguments: str, module: str = "qdo.cli", **variables: str) -> Ended:
+        """A command, to its end."""
+        runs_jobs = arguments[0] == "work" or module != "qdo.cli"
+        return run_in(
+            self.environment | variables, self.folder, *arguments, module=module, may_log_tracebacks=runs_jobs
+        )
+
+    def work(self, job: str, queue: str, *options: str) -> Ended:
+        """A worker that does what is there."""
+        return self.run("work", f"jobs:{job}", "--queue", queue, "--exit-at-end", *options)
+
+    def start(self, *arguments: str, module: str = "qdo.cli") -> subprocess.Popen[bytes]:
+        """A command that goes on."""
+        with (self.folder / f"said-{len(self._started)}.txt").open("wb") as said:
+            process = subprocess.Popen(
+                command(*arguments, module=module),
+                stdin=subprocess.DEVNULL,
+                stdout=said,
+                stderr=subprocess.STDOUT,
+                env=os.environ | self.environment,
+                cwd=self.folder,
+            )
+        self._started.append(process)
+        return process
+
+    def said(self, process: subprocess.Popen[bytes]) -> str:
+        """What it has printed so far."""
+        return (self.folder / f"said-{self._started.index(process)}.txt").read_text()
+
+    @property
+    def notes(self) -> list[str]:
+        """The lines that jobs have left."""
+        path = self.folder / "done.txt"
+        return path.read_text().splitlines() if path.exists() else []
+
+    def until_noted(self, *lines: str) -> None:
+        eventually(lambda: set(lines) <= set(self.notes), seconds=WAIT_SECONDS)
+
+    def end(self, process: subprocess.Popen[bytes], number: int = signal.SIGTERM) -> int:
+        """Tell a worker to end: its exit code."""
+        process.send_signal(number)
+        return process.wait(WAIT_SECONDS)
+
+    def close(self) -> None:
+        """End those that are left, and say what all have said: pytest shows it of a test that failed."""
+        for process in self._started:
+            code = process.poll()
+            if code is None:
+                process.kill()
+                process.wait()
+            print(f"--- {process.args!r} ended with {code}:\n{self.said(process)}")
+
+
+@contextmanager
+def crew_in(folder: Path, server: Server) -> Iterator[Crew]:
+    """Ended with all its workers."""
+    crew = Crew(folder, server)
+    try:
+        yield crew
+    finally:
+        crew.close()

@@ -1,0 +1,247 @@
+"""What the connections of one server share: its second, and the turns in which they are read."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from typing import NoReturn
+
+import pytest
+
+from queuey.http.admission import STRANGERS, Ticket
+from queuey.server.connection import Connection
+from queuey.server.loop import REFUSED_UPLOADS_A_TURN, UPLOADS_A_TURN, LoopDoor
+from queuey.server.sending import PIECE
+from tests.support.raw import replies
+from tests.unit.queuey.server.test_connection import MIB, PATH, WHOLE, House, Wire, answered, at_home, request
+
+STRANGER = b"POST /v1/demo/q HTTP/1.1\r\nHost: q\r\nContent-Length: %d\r\n\r\n"
+
+
+class Failing(Connection):
+    """Whatever the door tells it fails, since somebody made a mistake."""
+
+    def fail(self) -> NoReturn:
+        raise RuntimeError("planted")
+
+    late = stop = go_on_after_pause = read_next_piece = fail
+
+
+def failing(house: House) -> Wire:
+    return Wire(Failing(house.door))
+
+
+# Time
+
+
+def test_a_connection_whose_end_fails_is_ended_and_the_second_goes_on(caplog: pytest.LogCaptureFixture) -> None:
+    """No client was ever given up again, and Date stood still until a restart."""
+
+    async def test(house: House) -> None:
+        wires = [failing(house), *(house.wire() for _ in range(20))]
+        for _ in range(11):
+            timer = house.door._timer
+            house.door._watch()
+            timer.cancel()
+            assert house.door._timer is not timer
+            assert not house.door._timer.cancelled()
+        assert all(wire.is_over() for wire in wires)
+        assert "planted" in caplog.text
+
+    at_home(test)
+
+
+def test_the_next_second_comes_whatever_becomes_of_this_one(monkeypatch: pytest.MonkeyPatch) -> None:
+    async def test(house: House) -> None:
+        timer = house.door._timer
+        monkeypatch.setattr(LoopDoor, "tick", Failing.fail)
+        with pytest.raises(RuntimeError):
+            house.door._watch()
+        timer.cancel()
+        assert house.door._timer is not timer
+
+    at_home(test)
+
+
+def test_one_that_fails_keeps_no_other_from_its_turn(caplog: pytest.LogCaptureFixture) -> None:
+    """All uploads stood still for ever, all refused clients, and a stop."""
+
+    async def test(house: House) -> None:
+        ticket = Ticket(house.door.gate)
+        assert ticket.enter()
+        wires = [failing(house), house.wire()]
+        for wire in wires:
+            wire.connection.data_received(WHOLE)
+        ticket.close()
+        house.door._fill_room()
+        house.door._fill_room()
+        assert [wire.is_over() for wire in wires] == [True, False]
+        assert wires[1].reading
+
+        wires = [failing(house), house.wire()]
+        for wire in wires:
+            wire.connection.data_received(request(b"POST", PATH, b"Content-Length: %d" % (3 * PIECE)))
+            wire.connection.data_received(b"x" * PIECE)
+        await asyncio.sleep(0)
+        assert [wire.is_over() for wire in wires] == [True, False]
+        assert wires[1].reading
+
+        await asyncio.sleep(0)
+        wires = [failing(house), house.wire()]
+        house.door._end_resting()
+        assert [wire.is_over() for wire in wires] == [True, True]
+        assert caplog.text.count("RuntimeError: planted") == 3
+
+    with caplog.at_level(logging.ERROR):
+        at_home(test, limits_max_in_flight=1)
+
+
+# Bodies that are refused
+
+
+def test_an_upload_that_is_refused_takes_turns_behind_those_that_are_not() -> None:
+    """Of a client without a credential the loop read 8 MiB in one turn, until its deadline; and of thousands of them."""
+
+    async def test(house: House) -> None:
+        strangers = [house.wire() for _ in range(3 * REFUSED_UPLOADS_A_TURN)]
+        for wire in strangers:
+            wire.connection.data_received(STRANGER % (10 * PIECE))
+            assert await answered(wire) == [403]
+            wire.connection.data_received(b"x" * PIECE)
+        uploads = [house.wire() for _ in range(UPLOADS_A_TURN)]
+        for wire in uploads:
+            wire.connection.data_received(request(b"POST", PATH, b"Content-Length: %d" % (3 * PIECE)))
+            wire.connection.data_received(b"x" * PIECE)
+        assert not any(wire.reading for wire in strangers[1:] + uploads)
+        assert len(house.door._refused_uploads) >= 2 * REFUSED_UPLOADS_A_TURN
+        await asyncio.sleep(0)
+        assert all(wire.reading for wire in uploads)
+        assert not strangers[-1].reading
+        for _ in range(3):
+            await asyncio.sleep(0)
+        assert all(wire.reading for wire in strangers)
+        assert not any(wire.is_over() for wire in strangers)
+
+    at_home(test)
+
+
+def test_those_that_have_gone_keep_no_other_from_its_turn() -> None:
+    async def test(house: House) -> None:
+        wires = [house.wire() for _ in range(20 * REFUSED_UPLOADS_A_TURN)]
+        for wire in wires:
+            wire.connection.data_received(b"no request\r\n\r\n")
+            wire.connection.data_received(b"x" * PIECE)
+        for wire in wires[:-1]:
+            wire.connection.connection_lost(None)
+        await asyncio.sleep(0)
+        assert wires[-1].reading
+        assert not house.door._refused_uploads
+
+    at_home(test)
+
+
+def test_a_client_that_sends_more_than_it_announced_is_not_read_on() -> None:
+    """What it announced is taken, or a reset could overtake its answer."""
+
+    async def test(house: House) -> None:
+        wire = house.wire()
+        wire.connection.data_received(STRANGER % (3 * PIECE))
+        assert await answered(wire) == [403]
+        for _ in range(3):
+            wire.connection.data_received(b"x" * PIECE)
+        wire.connection.data_received(request(b"GET", PATH))
+        assert not wire.is_over()
+        wire.connection.data_received(b"x" * PIECE)
+        assert wire.is_over()
+        assert [reply.status for reply in replies(wire.received)] == [403]
+
+    at_home(test)
+
+
+# Bodies in a crowd
+
+TURNS_A_SECOND = 30
+"""Of a server that is busy."""
+STRANGERS_BATCH = STRANGER.replace(b"Host: q", b"Host: q\r\nContent-Type: application/json")
+BATCH = request(b"POST", PATH, b"Content-Type: application/json", b"Content-Length: %d")
+MESSAGE = request(b"POST", PATH, b"Content-Type: text/plain", b"Content-Length: %d")
+
+
+async def send_all(house: House, wires: list[Wire], size: int) -> None:
+    """All send so many bytes, as fast as the server reads them, until they are cut off."""
+    house.door._timer.cancel()
+    left, turn = dict.fromkeys(wires, size), 0
+    while left:
+        for wire in [one for one in left if one.reading and not one.is_over()]:
+            piece = min(PIECE, left[wire])
+            left[wire] -= piece
+            wire.connection.data_received(b"x" * piece)
+        left = {wire: more for wire, more in left.items() if more and not wire.is_over()}
+        turn += 1
+        if turn % TURNS_A_SECOND == 0:
+            house.door.tick()
+        await asyncio.sleep(0)
+
+
+@pytest.mark.parametrize(
+    ("head", "size", "status"),
+    [
+        (BATCH, 8 * MIB, 429),
+        (STRANGERS_BATCH, 8 * MIB, 429),
+        (STRANGERS_BATCH, 8 * MIB, 403),
+        (BATCH, 9 * MIB, 413),
+        (MESSAGE, MIB, 201),
+    ],
+    ids=["no room", "no room to ask", "not allowed", "too large", "wanted"],
+)
+def test_clients_that_wait_for_their_turn_are_not_late(head: bytes, size: int, status: int) -> None:
+    """Those at the end of the line were reset after 15 s, which can overtake the answer, or were told that they had been too slow."""
+
+    async def test(house: House) -> None:
+        if status == 429:
+            assert Ticket(house.door.gate).hold(500 * MIB, (STRANGERS,))
+        wires = [house.wire() for _ in range(200 if status == 201 else 20)]
+        for wire in wires:
+            wire.connection.data_received(head % size + b"x" * PIECE)
+        await send_all(house, wires, size - PIECE)
+        assert [await answered(wire) for wire in wires] == [[status]] * len(wires)
+        assert not any(wire.is_over() for wire in wires)
+
+    at_home(test, limits_max_in_flight_mb=500)
+
+
+@pytest.mark.parametrize(
+    ("sent", "said"),
+    [(b"no request\r\n\r\n", 400), (STRANGER % 10**15, 413)],
+    ids=["nobody knows its length", "endless"],
+)
+def test_a_body_beyond_all_bounds_has_its_time_whether_it_waits_or_not(sent: bytes, said: int) -> None:
+    """Else a stranger could keep its connection for ever."""
+
+    async def test(house: House) -> None:
+        wires = [house.wire() for _ in range(20)]
+        for wire in wires:
+            wire.connection.data_received(sent)
+            assert await answered(wire) == [said]
+        await send_all(house, wires, 10**15)
+        assert all(wire.is_over() for wire in wires)
+
+    at_home(test)
+
+
+def test_a_client_that_pauses_gains_nothing_by_its_turns() -> None:
+    async def test(house: House) -> None:
+        house.door._timer.cancel()
+        wire = house.wire()
+        wire.connection.data_received(STRANGERS_BATCH % (8 * MIB))
+        assert await answered(wire) == [403]
+        for _ in range(15):
+            house.door.tick()
+            wire.connection.data_received(b"x" * PIECE)
+            await asyncio.sleep(0)
+            assert wire.reading
+        assert not wire.is_over()
+        house.door.tick()
+        assert wire.is_over()
+
+    at_home(test)

@@ -1,0 +1,46 @@
+"""The WSGI application and what PEP 3333 asks of one."""
+
+from __future__ import annotations
+
+import io
+from typing import Any
+from wsgiref.util import is_hop_by_hop
+
+from queuey.future import run
+from queuey.http.admission import Ticket
+from queuey.http.pipeline import Desk
+from queuey.server.wsgi import wsgi_application
+from queuey.service import Service
+from queuey.service.queues import QueueSettings
+from queuey.settings import load_settings
+
+KEY = "b" * 32
+
+
+def test_an_upload_without_room_is_refused_and_the_connection_is_left_to_the_server() -> None:
+    service = Service.open(load_settings(None, {}, {"storage_backend": "memory", "limits_max_in_flight_mb": 1}))
+    try:
+        run(service.start(KEY))
+        run(service.queues.create("demo", "q", QueueSettings()))
+        full = Ticket(service.gate)
+        full.hold(1 << 20, ("app:other",), owed=True)
+        started: list[Any] = []
+        environ = {
+            "REQUEST_METHOD": "POST",
+            "PATH_INFO": "/v1/demo/q",
+            "QUERY_STRING": "",
+            "SERVER_NAME": "q",
+            "SERVER_PORT": "80",
+            "HTTP_AUTHORIZATION": f"Application {KEY}",
+            "CONTENT_LENGTH": "5",
+            "wsgi.url_scheme": "http",
+            "wsgi.input": io.BytesIO(b"hello"),
+        }
+
+        wsgi_application(Desk(service))(environ, lambda *given: started.append(given))
+    finally:
+        service.close()
+
+    ((status, headers),) = started
+    assert status.startswith("429 ")
+    assert [name for name, _ in headers if is_hop_by_hop(name)] == []

@@ -1,0 +1,486 @@
+"""Who waits, and what wakes whom: on a clock that is moved by hand."""
+
+from __future__ import annotations
+
+import threading
+import uuid
+from collections.abc import Sequence
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from queuey.clock import ManualClock
+from queuey.errors import StorageUnavailable, TooManyWaiters
+from queuey.future import Promise, begin, run
+from queuey.http.admission import STRANGERS
+from queuey.ids import TICKS_PER_SECOND, IdGenerator, MessageId
+from queuey.model import AppendRequest, Draft, PartitionId, Placed, Queue
+from queuey.monitor.metrics import Monitor
+from queuey.service.log import Log
+from queuey.service.queues import Queues, QueueSettings
+from queuey.service.waiting import registry as live_module
+from queuey.service.waiting.peers import LISTEN_SECONDS, MOST_TOLD, TELL_SECONDS, Activities
+from queuey.service.waiting.registry import Live
+from queuey.service.waiting.watch import Watch
+from queuey.settings import load_settings
+from queuey.storage import Activity, Stores, Told
+from queuey.storage.memory import MemoryStore
+
+USER = "bid:joe@example.org"
+APPLICATION = "app:demo"
+
+
+class House:
+    """The rules over a store in memory, and time in the test's hand: nothing happens but by :meth:`pass_time`."""
+
+    def __init__(self, **given: Any) -> None:
+        self.clock = ManualClock()
+        self.store = MemoryStore(self.clock, IdGenerator(self.clock))
+        self.monitor = Monitor("memory")
+        self.live = Live(self.store, self.clock, self.monitor, load_settings(None, {}, given), by_hand=True)
+        self.queues = Queues(Stores(self.store, self.store), self.clock, self.monitor, self.live)
+        self.log = Log(self.store, self.queues, self.clock, self.monitor, self.live)
+
+    def queue(self, name: str = "q", partitions: int = 2) -> Queue:
+        return run(self.queues.create("demo", name, QueueSettings(partitions=partitions)))
+
+    def append(self, queue: Queue, partition: int = 1, *, delay_seconds: float = 0) -> MessageId:
+        due = self.clock.now_ticks() + round(delay_seconds * TICKS_PER_SECOND) if delay_seconds else None
+        appended = run(self.log.append(AppendRequest(queue, [Draft(partition, b"x", 1000, due_ticks=due)])))
+        return appended.placed[0].id
+
+    def watch(self, queue: Queue, *partitions: int, readers: Sequence[str] = (USER,)) -> Watch:
+        return self.live.watch([(queue, number) for number in partitions], readers, in_thread=False)
+
+    def wait(self, watch: Watch, seconds: float = 100) -> Promise[None]:
+        """A wait that is under way."""
+        return begin(watch.wait(self.clock.elapsed() + seconds))
+
+    def pass_time(self, seconds: float) -> None:
+        self.clock.advance(seconds)
+        self.live.tick()
+
+
+def kept(*waits: Promise[None]) -> list[bool]:
+    """Which of these waits have ended."""
+    return [wait.kept for wait in waits]
+
+
+@pytest.fixture
+def house() -> House:
+    return House()
+
+
+def test_an_append_wakes_those_who_watch_its_partition(house: House) -> None:
+    queue = house.queue()
+    first, second = house.watch(queue, 1), house.watch(queue, 1, 2)
+    waits = [house.wait(first), house.wait(second)]
+
+    house.append(queue, 2)
+    assert [wait.kept for wait in waits] == [False, True]
+    assert second.heed() == ({queue.partition(2)}, False)
+
+    house.append(queue, 1)
+    assert waits[0].kept
+    assert (first.heed()[0], second.heed()[0]) == ({queue.partition(1)}, {queue.partition(1)})
+
+
+def test_what_lies_behind_a_message_that_falls_due_while_it_is_looked_for_is_not_missed(
+    house: House, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    queue, look = house.queue(), house.live._look
+    for seconds in (1, 2):  # not heard of: they were there before the server
+        due = house.clock.now_ticks() + seconds * TICKS_PER_SECOND
+        house.store.append(AppendRequest(queue, [Draft(1, b"x", 1000, due_ticks=due)])).wait()
+    watch = house.watch(queue, 1)
+
+    async def late(*asked: Any) -> None:
+        await look(*asked)
+        house.pass_time(1.1)
+
+    monkeypatch.setattr(house.live, "_look", late)
+    assert house.wait(watch).kept
+    monkeypatch.undo()
+    watch.heed()
+
+    wait = house.wait(watch)
+    assert kept(wait) == [False]
+    house.pass_time(1)
+    assert kept(wait) == [True]
+
+
+def test_what_came_between_a_read_and_its_wait_ends_the_wait_at_once(house: House) -> None:
+    queue = house.queue()
+    watch = house.watch(queue, 1)
+    watch.heed()
+
+    house.append(queue)
+
+    assert house.wait(watch).kept
+
+
+def test_a_wait_ends_when_its_time_is_over(house: House) -> None:
+    watch = house.watch(house.queue(), 1)
+    wait = house.wait(watch, 5)
+
+    house.pass_time(4.9)
+    assert kept(wait) == [False]
+    house.pass_time(0.1)
+    assert kept(wait) == [True]
+    assert watch.heed() == (set(), False)
+
+
+def test_a_wait_may_begin_anew_with_an_earlier_or_a_later_end(house: House) -> None:
+    queue = house.queue()
+    watch = house.watch(queue, 1)
+    for seconds in (50, 5, 20):
+        wait = house.wait(watch, seconds)
+        house.append(queue)
+        assert kept(wait) == [True]
+        watch.heed()
+
+    wait = house.wait(watch, 20)
+    house.pass_time(19)
+    assert kept(wait) == [False]
+    house.pass_time(1)
+    assert kept(wait) == [True]
+
+
+@pytest.mark.parametrize("stored", ["before the watch", "before the wait", "during the wait"])
+def test_a_message_that_falls_due_wakes(house: House, stored: str) -> None:
+    queue = house.queue()
+    steps = ["before the watch", "before the wait", "during the wait"]
+    done: list[Any] = []
+    for step in steps:
+        if step == stored:
+            house.append(queue, delay_seconds=10)
+        if step == steps[0]:
+            done.append(house.watch(queue, 1))
+        if step == steps[1]:
+            done.append(house.wait(done[0]))
+
+    house.pass_time(9)
+    assert not done[1].kept
+    house.pass_time(1)
+    assert done[1].kept
+
+
+def test_each_of_several_due_messages_wakes(house: House) -> None:
+    queue = house.queue()
+    watch = house.watch(queue, 1)
+    for seconds in (30, 10, 20):
+        house.append(queue, delay_seconds=seconds)
+
+    for _ in range(3):
+        wait = house.wait(watch)
+        assert kept(wait) == [False]
+        house.pass_time(10)
+        assert kept(wait) == [True]
+        watch.heed()
+
+
+def test_a_message_stored_while_another_fires_is_not_forgotten(house: House) -> None:
+    queue = house.queue()
+    watch = house.watch(queue, 1)
+    house.append(queue, delay_seconds=5)
+    wait = house.wait(watch)
+    house.append(queue, delay_seconds=50)
+
+    house.pass_time(5)
+    assert kept(wait) == [True]
+    watch.heed()
+    wait = house.wait(watch)
+    house.pass_time(45)
+
+    assert kept(wait) == [True]
+
+
+def test_a_change_of_a_queue_touches_its_readers_and_no_others(house: House) -> None:
+    queue, other = house.queue(), house.queue("other")
+    watch, beside = house.watch(queue, 1), house.watch(other, 1)
+    waits = [house.wait(watch), house.wait(beside)]
+
+    run(house.queues.update(queue, QueueSettings(partitions=5)))
+
+    assert [wait.kept for wait in waits] == [True, False]
+    assert watch.heed() == (set(), True)
+    run(house.queues.delete(run(house.queues.find("demo", "other")) or other))
+    assert beside.heed() == (set(), True)
+
+
+def test_a_stop_ends_all_waits_now_and_later(house: House) -> None:
+    queue = house.queue()
+    waits = [house.wait(house.watch(queue, 1)) for _ in range(3)]
+
+    house.live.stop()
+
+    assert all(wait.kept for wait in waits)
+    assert house.wait(house.watch(queue, 1)).kept
+
+
+def test_a_closed_watch_leaves_nothing_behind(house: House) -> None:
+    queue = house.queue()
+    for _ in range(100):
+        watch = house.watch(queue, 1, 2)
+        wait = house.wait(watch, 5)
+        watch.close()
+        watch.close()
+        house.append(queue)
+        assert kept(wait) == [False]
+    house.pass_time(5)
+
+    left = [getattr(house.live, name) for name in ("_places", "_timers", "_due", "_by_reader")]
+    assert ([len(kept) for kept in left], house.monitor.waiters()) == ([0, 0, 0, 0], 0)
+
+
+def test_each_reader_has_a_limit_and_the_server_has_one() -> None:
+    house = House(limits_max_waiters=5, limits_max_waiters_per_user=2, limits_max_waiters_per_application=4)
+    queue = house.queue()
+    mine = [house.watch(queue, 1), house.watch(queue, 1)]
+
+    with pytest.raises(TooManyWaiters, match=r"bid:joe@example.org has 2 waiting readers") as caught:
+        house.watch(queue, 1)
+    assert caught.value.whose == "user"
+    theirs = [house.watch(queue, 1, readers=[APPLICATION]) for _ in range(3)]
+    with pytest.raises(TooManyWaiters, match="5 readers wait on this server") as caught:
+        house.watch(queue, 1, readers=["bid:ann@example.org"])
+    assert caught.value.whose == "server"
+    mine[0].close()
+    theirs.append(house.watch(queue, 1, readers=[APPLICATION]))
+    theirs[0].close()
+    house.watch(queue, 1, readers=["bid:ann@example.org"])
+    assert house.monitor.waiters() == 5
+
+
+def test_readers_without_a_credential_take_a_quarter_together() -> None:
+    house = House(limits_max_waiters=9)
+    queue, other = house.queue(), house.queue("other")
+    watches = [house.watch(queue, 1, readers=[STRANGERS]), house.watch(other, 1, readers=[STRANGERS])]
+
+    with pytest.raises(TooManyWaiters, match="readers without a credential have 2 waiting readers") as caught:
+        house.watch(other, 1, readers=[STRANGERS])
+
+    assert caught.value.whose == STRANGERS
+    for reader in (USER, APPLICATION):
+        house.watch(queue, 1, readers=[reader])
+    watches[0].close()
+    house.watch(other, 1, readers=[STRANGERS])
+
+
+def test_threads_that_wait_leave_one_for_others() -> None:
+    house = House(threads=3)
+    places = [(house.queue(), 1)]
+    for _ in range(2):
+        house.live.watch(places, [USER], in_thread=True)
+
+    with pytest.raises(TooManyWaiters) as caught:
+        house.live.watch(places, [USER], in_thread=True)
+
+    assert caught.value.whose == "threads"
+    house.live.watch(places, [USER], in_thread=False)
+    assert house.monitor.waiters() == 3
+
+
+@given(st.lists(st.tuples(st.sampled_from(["append", "schedule", "pass", "reader"]), st.integers(1, 9)), max_size=60))
+@settings(max_examples=150)
+def test_whoever_reads_when_woken_has_read_all_there_is_to_read(history: list[tuple[str, int]]) -> None:
+    """The promise of a wake-up: one who waits has nothing left to read, whatever came in whatever order."""
+    house = House()
+    queue = house.queue(partitions=1)
+    watches: list[Watch] = []
+    waits: dict[Watch, Promise[None]] = {}
+    read: dict[Watch, int] = {}
+
+    def readable() -> int:
+        watermark = house.log.watermark(queue)
+        return sum(id_.ticks <= watermark for id_ in stored)
+
+    def go_on(watch: Watch) -> None:
+        while True:
+            watch.heed()
+            read[watch] = readable()
+            waits[watch] = house.wait(watch, 10_000)
+            if not waits[watch].kept:
+                return
+
+    stored: list[MessageId] = []
+    for what, amount in history:
+        if what == "append":
+            stored.append(house.append(queue))
+        elif what == "schedule":
+            stored.append(house.append(queue, delay_seconds=amount))
+        elif what == "pass":
+            house.pass_time(amount / 2)
+        else:
+            watches.append(house.watch(queue, 1))
+            go_on(watches[-1])
+        for watch in watches:
+            if waits[watch].kept:
+                go_on(watch)
+            assert read[watch] == readable()
+
+
+# What servers tell each other
+
+
+class Telephone(Activity):
+    """Servers that hear each other at once, unless the line is out of order."""
+
+    def __init__(self) -> None:
+        self.said: list[Told] = []
+        self.broken: Exception | None = None
+
+    def tell(self, told: Told) -> Promise[None]:
+        if self.broken:
+            return Promise.failed(self.broken)
+        self.said.append(told)
+        return Promise.of(None)
+
+    def listen(self) -> Promise[Sequence[Told]]:
+        heard, self.said = self.said, []
+        return Promise.of(heard)
+
+
+@pytest.fixture
+def line() -> Telephone:
+    return Telephone()
+
+
+@pytest.fixture
+def told(line: Telephone) -> tuple[Activities, ManualClock]:
+    clock = ManualClock()
+    return Activities(line, clock), clock
+
+
+PLACED = [Placed(MessageId(5, 5), 3)]
+A = Queue("demo", "a", uuid.UUID(int=1), 0)
+
+
+def nobody(partitions: Sequence[PartitionId] | None, ticks: int) -> None:
+    raise AssertionError("nobody listens")
+
+
+def test_much_is_told_in_one_row_and_nothing_in_none(told: tuple[Activities, ManualClock], line: Telephone) -> None:
+    activities, clock = told
+    activities.work(nobody, somebody_waits=False)
+    assert line.said == []
+
+    assert activities.note(A.uuid, PLACED)
+    assert not activities.note(A.uuid, PLACED * 50)
+    activities.work(nobody, somebody_waits=False)
+    activities.note(A.uuid, PLACED)
+    assert activities.work(nobody, somebody_waits=False) == TELL_SECONDS
+    assert [row.partitions for row in line.said] == [(PartitionId(A.uuid, 3),)]
+
+    clock.advance(TELL_SECONDS)
+    activities.work(nobody, somebody_waits=False)
+    assert len(line.said) == 2
+
+
+def test_what_could_not_be_told_is_told_again(told: tuple[Activities, ManualClock], line: Telephone) -> None:
+    activities, clock = told
+    line.broken = StorageUnavailable()
+    activities.note(A.uuid, PLACED)
+    activities.work(nobody, somebody_waits=False)
+    activities.note(A.uuid, [Placed(MessageId(6, 6), 1)])
+    line.broken = None
+    clock.advance(TELL_SECONDS)
+
+    activities.work(nobody, somebody_waits=False)
+
+    (row,) = line.said
+    assert set(row.partitions or ()) == {PartitionId(A.uuid, 3), PartitionId(A.uuid, 1)}
+
+
+def test_too_many_partitions_are_told_as_any(told: tuple[Activities, ManualClock], line: Telephone) -> None:
+    activities, _ = told
+    for number in range(MOST_TOLD + 1):
+        activities.note(uuid.UUID(int=number), PLACED)
+
+    activities.work(nobody, somebody_waits=False)
+
+    assert [row.partitions for row in line.said] == [None]
+
+
+def test_listening_is_for_those_who_have_readers(told: tuple[Activities, ManualClock], line: Telephone) -> None:
+    activities, _ = told
+    heard: list[Any] = []
+    line.said = [Told((PartitionId(A.uuid, 1),), 7), Told(None, 8)]
+
+    activities.work(nobody, somebody_waits=False)
+    rest = activities.work(lambda *what: heard.append(what), somebody_waits=True)
+
+    assert heard == [((PartitionId(A.uuid, 1),), 7), (None, 8)]
+    assert rest == LISTEN_SECONDS
+
+
+@pytest.mark.parametrize("partitions", [None, "its own"])
+def test_what_another_server_tells_wakes_when_it_can_be_read(partitions: str | None) -> None:
+    house = House()
+    queue = house.queue()
+    watch = house.watch(queue, 1)
+    wait = house.wait(watch)
+    soon = house.clock.now_ticks() + 2 * TICKS_PER_SECOND
+
+    house.live.heard(None if partitions is None else [queue.partition(1)], soon)
+    assert kept(wait) == [False]
+    house.pass_time(2)
+
+    assert kept(wait) == [True]
+
+
+def test_the_thread_wakes_by_itself() -> None:
+    """With the system's clock and the one thread there is: a wait ends without anybody's doing."""
+    house = House()
+    live = Live(house.store, house.clock, house.monitor, load_settings(None, {}, {}))
+    try:
+        watch = live.watch([(house.queue(), 1)], [USER], in_thread=False)
+        wait = begin(watch.wait(house.clock.elapsed() + 30))
+        ended = threading.Event()
+        wait.when_kept(lambda _: ended.set())
+        house.clock.advance(30)
+        other = live.watch([(house.queue(), 1)], [USER], in_thread=False)
+        begin(other.wait(house.clock.elapsed() + 0.01))
+
+        assert ended.wait(30)
+    finally:
+        live.close()
+
+
+def test_the_thread_outlives_a_failure(caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch) -> None:
+    """No reader was told of anything by time any more, and no other server of messages here."""
+    monkeypatch.setattr(live_module, "FAILED_LOOK_SECONDS", 0.0)
+    house, again, failures = House(), threading.Event(), [ZeroDivisionError]
+
+    def fail_once(_: Live) -> float:
+        if failures:
+            raise failures.pop()
+        again.set()
+        return 0.0
+
+    monkeypatch.setattr(Live, "tick", fail_once)
+    live = Live(house.store, house.clock, house.monitor, load_settings(None, {}, {}))
+    try:
+        watch = live.watch([(house.queue(), 1)], [USER], in_thread=False)
+        begin(watch.wait(house.clock.elapsed() + 30))
+
+        assert again.wait(30)
+        assert "ZeroDivisionError" in caplog.text
+    finally:
+        live.close()
+
+
+def test_what_could_not_be_told_for_any_reason_is_told_again(
+    told: tuple[Activities, ManualClock], line: Telephone
+) -> None:
+    activities, clock = told
+    activities.note(A.uuid, PLACED)
+    line.broken = ValueError("unheard of")
+    activities.work(nobody, somebody_waits=False)
+    line.broken = None
+    clock.advance(TELL_SECONDS)
+    activities.work(nobody, somebody_waits=False)
+
+    assert [partitions for partitions, _ in line.said] == [(PartitionId(A.uuid, 3),)]

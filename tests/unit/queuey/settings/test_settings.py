@@ -1,0 +1,494 @@
+"""The settings: what loads, what is refused and in which words, and files of the first Queuey."""
+
+from __future__ import annotations
+
+import contextlib
+import re
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from queuey.errors import ConfigurationError
+from queuey.settings import SETTINGS, Setting, Settings, describe, load_settings, sample_ini
+
+KEY = "f25bfb8fe200475c8a0532a9cbe7651e"
+OTHER_KEY = "a_second_key_of_some_length"
+
+ETC = Path(__file__).parents[4] / "etc"
+
+Write = Callable[..., str]
+
+
+@pytest.fixture
+def ini(tmp_path: Path) -> Write:
+    """Writes an ini file and gives its path."""
+
+    def write(text: str, name: str = "queuey.ini") -> str:
+        path = tmp_path / name
+        path.write_text(text, encoding="utf-8")
+        return str(path)
+
+    return write
+
+
+def refusal(path: str | None, environ: dict[str, str] | None = None, **overrides: Any) -> str:
+    with pytest.raises(ConfigurationError) as caught:
+        load_settings(path, environ or {}, overrides)
+    return str(caught.value)
+
+
+def test_without_any_source_every_setting_has_its_default() -> None:
+    settings = load_settings(None, {}, None)
+
+    assert {s.attribute: s.default for s in SETTINGS} == dict(settings.values)
+    assert (settings.port, settings.storage_backend, settings.limits_max_body_bytes) == (5000, "sqlite", 1 << 20)
+    assert (settings.origins, settings.notices, settings.application_keys) == ({}, (), {})
+
+
+def test_an_attribute_that_is_no_setting_is_an_attribute_error() -> None:
+    with pytest.raises(AttributeError, match="prot"):
+        _ = Settings().prot
+
+
+def test_the_command_line_beats_the_environment_beats_the_file(ini: Write) -> None:
+    path = ini("[server]\nport = 1\nthreads = 2\nhost = ::1\n")
+
+    settings = load_settings(path, {"QUEUEY_PORT": "3", "QUEUEY_THREADS": "4"}, {"port": 5, "host": None})
+
+    assert (settings.port, settings.threads, settings.host) == (5, 4, "::1")
+    assert dict(settings.origins) == {"port": "command line", "threads": "QUEUEY_THREADS", "host": path}
+
+
+def test_variables_of_other_sections_carry_the_section() -> None:
+    settings = load_settings(None, {"QUEUEY_LOG_REQUESTS": "yes", "QUEUEY_STORAGE_BACKEND": "memory"}, None)
+
+    assert (settings.log_requests, settings.storage_backend) == (True, "memory")
+
+
+def test_variables_of_the_client_commands_are_no_settings() -> None:
+    environ = {"QUEUEY_KEY": KEY, "QUEUEY_URL": "http://x", "QUEUEY_OUTPUT": "json", "QUEUEY_PUT_TTL": "3d"}
+
+    assert load_settings(None, environ, None).origins == {}
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("[server]\nprot = 1\n", ("[server] prot is unknown", "did you mean port?")),
+        ("[server]\nmax_body_bytes = 1\n", ("[server] max_body_bytes is unknown", "belongs in [limits]")),
+        ("[server]\nzzz = 1\n", ("[server] zzz is unknown", "expected one of host, port")),
+        ("[sever]\nport = 1\n", ("section [sever] is unknown", "did you mean server?")),
+        ("[server]\nport = many\n", ("[server] port = 'many'", "expected 0 to 65535")),
+        ("[server]\nport = 65536\n", ("[server] port = '65536'", "expected 0 to 65535")),
+        ("[server]\nport = \n", ("[server] port = ''", "expected 0 to 65535")),
+        ("[server]\nhost = \n", ("[server] host = ''", "expected a text")),
+        ("[server]\nport =\n  1\n  2\n", ("[server] port has 2 lines", "expected one")),
+        ("[log]\nrequests = maybe\n", ("[log] requests = 'maybe'", "expected true or false")),
+        ("[storage]\nbackend = sqlit\n", ("[storage] backend = 'sqlit'", "expected sqlite or cassandra or memory")),
+        (
+            "[metadata]\nbackend = x\n",
+            ("[metadata] backend = 'x'", "expected nothing or sqlite or cassandra or memory"),
+        ),
+        ("[limits]\nmax_request_bytes = 9\n", ("max_body_bytes is over max_request_bytes",)),
+        ("[cassandra]\nkeyspace = Queuey\n", ("[cassandra] keyspace = 'Queuey'", "small letters, digits and '_'")),
+        ("[cassandra]\nmetadata_keyspace = a b\n", ("[cassandra] metadata_keyspace = 'a b'", "expected at most 48")),
+        ("[cassandra]\nread_delay_ms = 1999\n", ("[cassandra] read_delay_ms = 1999", "which is 2000")),
+        ("[cassandra]\nwrite_budget_ms = 1501\n", ("write_budget_ms + 2 * clock_error_ms", "which is 2001")),
+        ("[cassandra]\nclock_error_ms = 300\n", ("write_budget_ms + 2 * clock_error_ms", "which is 2100")),
+        ("port = 1\n", ("line 1", "expected a [section] first")),
+        ("[server]\nport\n", ("line 2", "expected key = value")),
+        ("[server]\nport = 1\nport = 2\n", ("line 3", "[server] port is given twice")),
+        ("[server]\n[server]\n", ("line 2", "section [server] is given twice")),
+        ("[server]\nhost = ${NOT_THERE}\n", ("${NOT_THERE} is not in the environment",)),
+        ("[DEFAULT]\nextends = gone.ini\n", ("gone.ini: no such file",)),
+        ("[DEFAULT]\nextends = queuey.ini\n", ("this file extends itself",)),
+    ],
+)
+def test_what_is_wrong_in_a_file_is_named_with_the_file(ini: Write, text: str, said: tuple[str, ...]) -> None:
+    path = ini(text)
+
+    error = refusal(path)
+
+    assert str(Path(path).parent) in error
+    assert [part for part in said if part not in error] == []
+
+
+def test_a_missing_file_is_refused(tmp_path: Path) -> None:
+    assert "none.ini: no such file" in refusal(str(tmp_path / "none.ini"))
+
+
+def test_a_folder_or_bytes_that_are_no_text_are_refused(tmp_path: Path) -> None:
+    (tmp_path / "latin.ini").write_bytes(b"[server]\nhost = \xe4\n")
+
+    assert "cannot be read" in refusal(str(tmp_path))
+    assert "not UTF-8" in refusal(str(tmp_path / "latin.ini"))
+
+
+def test_an_unknown_variable_is_refused_with_a_close_match() -> None:
+    error = refusal(None, {"QUEUEY_PROT": "1"})
+
+    assert "QUEUEY_PROT is unknown: did you mean QUEUEY_PORT?" in error
+
+
+def test_a_variable_out_of_range_names_the_variable() -> None:
+    assert refusal(None, {"QUEUEY_PORT": "x"}) == "QUEUEY_PORT: [server] port = 'x': expected 0 to 65535"
+
+
+def test_an_option_out_of_range_is_refused_as_the_others() -> None:
+    assert "command line: [server] threads = '0'" in refusal(None, threads=0)
+
+
+# The value rules (queuey-api-v1 section 9).
+
+
+def test_here_names_and_quotes_are_replaced(ini: Write, tmp_path: Path) -> None:
+    path = ini("[server]\ndata = %(here)s/data\nhost = ${HOST}\n[storage]\npath = \"a 'b' ${\"\n")
+
+    settings = load_settings(path, {"HOST": '"::1"'}, None)
+
+    assert settings.data == f"{tmp_path}/data"
+    assert settings.host == '"::1"', "what the environment says is taken as it is"
+    assert settings.storage_path == "a 'b' ${"
+
+
+def test_a_percent_sign_means_nothing_else(ini: Write) -> None:
+    assert load_settings(ini("[storage]\npath = 100%/%(x)s\n"), {}, None).storage_path == "100%/%(x)s"
+
+
+def test_a_value_on_the_following_line_is_a_value(ini: Write) -> None:
+    assert load_settings(ini("[server]\nport =\n   80\n"), {}, None).port == 80
+
+
+def test_extended_files_fill_in_what_is_missing(ini: Write, tmp_path: Path) -> None:
+    ini("[server]\nport = 1\nthreads = 1\nhost = third\n", "third.ini")
+    ini("[DEFAULT]\nextends = third.ini\n[server]\nport = 2\nthreads = 2\n[log]\nlevel = debug\n", "second.ini")
+    ini("[storage]\npath = %(here)s/x.db\n[log]\nlevel = error\n", "other.ini")
+    path = ini("[DEFAULT]\nextends =\n   second.ini\n\n   other.ini\n[server]\nport = 3\n")
+
+    settings = load_settings(path, {}, None)
+
+    assert (settings.port, settings.threads, settings.host) == (3, 2, "third")
+    assert (settings.log_level, settings.storage_path) == ("debug", f"{tmp_path}/x.db")
+    assert settings.origins["host"] == str(tmp_path / "third.ini")
+
+
+def test_both_forms_of_application_keys_load(ini: Write) -> None:
+    path = ini(f'[application_keys]\nQueuey = {KEY}\nmy-app =\n    {KEY[::-1]}\n\n    "{OTHER_KEY}"\n')
+
+    settings = load_settings(path, {}, None)
+
+    assert settings.application_keys == {"Queuey": (KEY,), "my-app": (KEY[::-1], OTHER_KEY)}
+    assert KEY not in repr(settings)
+
+
+@pytest.mark.parametrize(
+    ("lines", "said"),
+    [
+        ("app = short_key", "at least 16"),
+        (f"app =\n  {KEY}\n  short_key", "key 2 of 2: expected at least 16"),
+        ("app = short_key_but_with;semicolon", "without ';'"),
+        ("app = short_key_but with a blank", "visible ASCII"),
+        ("app = short_key_ünd_ümläute", "visible ASCII"),
+        ("app =", "expected a key"),
+        (f"a/b = {KEY}", "expected a name of 1 to 50"),
+        (f".. = {KEY}", "expected a name of 1 to 50"),
+        (f"app = {KEY}\nother = {KEY}", "key 1 is also a key of app"),
+    ],
+)
+def test_keys_that_cannot_serve_are_refused_and_not_repeated(ini: Write, lines: str, said: str) -> None:
+    error = refusal(ini(f"[application_keys]\n{lines}\n"))
+
+    assert said in error
+    assert KEY not in error
+    assert "short_key" not in error
+
+
+def test_a_broken_line_of_a_key_is_not_repeated(ini: Write) -> None:
+    assert KEY not in refusal(ini(f"[application_keys]\napp = {KEY}\n{KEY}\n"))
+
+
+# Files of the first Queuey.
+
+OLD = f"""\
+[DEFAULT]
+debug = false
+
+[app:pyramidapp]
+use = egg:queuey
+
+[filter:catcherror]
+paste.filter_app_factory = mozsvc.middlewares:make_err_mdw
+
+[pipeline:main]
+pipeline = catcherror
+           pyramidapp
+
+[server:main]
+use = egg:waitress
+host = 0.0.0.0
+port = 5001
+
+[application_keys]
+queuey = {KEY}
+
+[storage]
+backend = queuey.storage.BACKEND
+host = localhost
+base_delay = 5
+create_schema = true
+
+[metadata]
+backend = queuey.storage.METADATA
+
+[global]
+logger_name = queuey
+
+[metlog]
+logger = queuey
+sender_class = metlog.senders.StdOutSender
+
+[cef]
+use = no
+
+[loggers]
+keys = root
+
+[logger_root]
+level = INFO
+"""
+
+
+def test_an_old_file_loads_and_says_what_has_no_meaning(ini: Write) -> None:
+    text = OLD.replace("BACKEND", "memory.MemoryQueueBackend").replace("METADATA", "memory.MemoryMetadata")
+
+    settings = load_settings(ini(text), {}, None)
+
+    assert (settings.storage_backend, settings.metadata_backend) == ("memory", "memory")
+    assert settings.application_keys == {"queuey": (KEY,)}
+    assert settings.notices == (
+        "[storage] backend = queuey.storage.memory.MemoryQueueBackend means memory now",
+        "[storage] host has no meaning any more: [cassandra] hosts takes its place",
+        "[storage] base_delay has no meaning any more: [cassandra] read_delay_ms takes its place",
+        "[storage] create_schema has no meaning any more: 'queuey init' makes the tables",
+        "[metadata] backend = queuey.storage.memory.MemoryMetadata means memory now",
+        "[global] has no meaning any more: logging is set in [log]",
+        "[metlog] has no meaning any more: metrics are at /metrics",
+        "[cef] has no meaning any more: it was never used",
+        "[server:main] gives host and port: better say so in [server]",
+    )
+
+
+OLD_CASSANDRA = """\
+[storage]
+backend = queuey.storage.cassandra.CassandraQueueBackend
+host = 10.0.0.1:9160, 10.0.0.2:9042,10.0.0.3
+username = joe
+password = swordfish
+database = MessageStore
+multi_dc = true
+create_schema = true
+base_delay = 5
+
+[metadata]
+backend = queuey.storage.cassandra.CassandraMetadata
+host = 10.0.0.9
+database = MetadataStore
+"""
+
+
+def test_an_old_file_for_cassandra_means_the_same_in_the_words_of_today(ini: Write) -> None:
+    settings = load_settings(ini(OLD_CASSANDRA), {}, None)
+
+    assert (settings.storage_backend, settings.metadata_backend) == ("cassandra", "cassandra")
+    assert settings.cassandra_hosts == "10.0.0.1, 10.0.0.2:9042, 10.0.0.3"
+    assert (settings.cassandra_username, settings.cassandra_password) == ("joe", "swordfish")
+    assert (settings.cassandra_keyspace, settings.cassandra_metadata_keyspace) == ("messagestore", "metadatastore")
+    assert settings.cassandra_multi_dc is True
+    assert settings.notices == (
+        "[metadata] host means [cassandra] hosts = 10.0.0.9 now",
+        "[metadata] database means [cassandra] metadata_keyspace = metadatastore now",
+        "[storage] host means [cassandra] hosts = 10.0.0.1, 10.0.0.2:9042, 10.0.0.3 now",
+        "[storage] username means [cassandra] username = joe now",
+        "[storage] password means [cassandra] password now",
+        "[storage] multi_dc means [cassandra] multi_dc = true now",
+        "[storage] database means [cassandra] keyspace = messagestore now",
+        "[storage] backend = queuey.storage.cassandra.CassandraQueueBackend means cassandra now",
+        "[storage] create_schema has no meaning any more: 'queuey init' makes the tables",
+        "[storage] base_delay has no meaning any more: [cassandra] read_delay_ms takes its place",
+        "[metadata] backend = queuey.storage.cassandra.CassandraMetadata means cassandra now",
+        (
+            "messages are read 2000 ms after they were stored, [cassandra] read_delay_ms; the first Queuey had no delay on "
+            "one host. For one server write_budget_ms = 300, clock_error_ms = 50, read_delay_ms = 400 will do"
+        ),
+    )
+
+
+def test_the_delay_that_the_notice_offers_is_taken_and_ends_it(ini: Write) -> None:
+    path = ini(f"[cassandra]\nwrite_budget_ms = 300\nclock_error_ms = 50\nread_delay_ms = 400\n{OLD_CASSANDRA}")
+
+    settings = load_settings(path, {}, None)
+
+    assert settings.cassandra_read_delay_ms == 400
+    assert not any("read_delay_ms;" in notice for notice in settings.notices)
+
+
+def test_what_cassandra_says_counts_more_than_what_an_old_section_says(ini: Write) -> None:
+    path = ini(f"[cassandra]\nhosts = there\nkeyspace = own\n{OLD_CASSANDRA}")
+
+    settings = load_settings(path, {"QUEUEY_CASSANDRA_USERNAME": "ann"}, None)
+
+    assert (settings.cassandra_hosts, settings.cassandra_keyspace, settings.cassandra_username) == (
+        "there",
+        "own",
+        "ann",
+    )
+    assert settings.origins["cassandra_password"] == f"{path} [storage] password"
+
+
+def test_old_metadata_in_cassandra_beside_messages_in_memory_are_found_where_they_are(ini: Write) -> None:
+    text = OLD.replace("BACKEND", "memory.MemoryQueueBackend").replace("METADATA", "cassandra.CassandraMetadata")
+
+    settings = load_settings(ini(text.replace("[global]", "host = 10.0.0.9\n[global]")), {}, None)
+
+    assert (settings.storage_backend, settings.metadata_backend) == ("memory", "cassandra")
+    assert settings.cassandra_hosts == "10.0.0.9"
+    assert "[storage] host has no meaning any more: [cassandra] hosts takes its place" in settings.notices
+
+
+def test_a_read_delay_is_free_where_nothing_needs_it(ini: Write) -> None:
+    """The check of appends is off, as in a store that has no other server."""
+    settings = load_settings(ini("[cassandra]\nwrite_budget_ms = 0\nread_delay_ms = 0\n"), {}, None)
+
+    assert (settings.cassandra_write_budget_ms, settings.cassandra_read_delay_ms) == (0, 0)
+
+
+@given(budget=st.integers(1, 60_000), error=st.integers(1, 60_000), delay=st.integers(0, 600_000))
+def test_a_read_delay_holds_the_write_budget_and_twice_the_clock_error(budget: int, error: int, delay: int) -> None:
+    given_ms = {"write_budget": budget, "clock_error": error, "read_delay": delay}
+    environ = {f"QUEUEY_CASSANDRA_{key.upper()}_MS": str(value) for key, value in given_ms.items()}
+
+    if delay >= budget + 2 * error:
+        assert load_settings(None, environ, None).cassandra_read_delay_ms == delay
+    else:
+        assert "QUEUEY_CASSANDRA_READ_DELAY_MS: [cassandra] read_delay_ms" in refusal(None, environ)
+
+
+def test_the_paste_servers_address_is_taken_only_where_server_gives_none(ini: Write) -> None:
+    path = ini("[server:main]\nport = 1\nhost = a\n[server]\nport = 2\n")
+
+    settings = load_settings(path, {}, None)
+
+    assert (settings.port, settings.host) == (2, "a")
+    assert settings.notices == ("[server:main] gives host: better say so in [server]",)
+
+
+# What is shown.
+
+
+def test_describe_tells_value_and_origin_and_hides_keys(ini: Write) -> None:
+    path = ini(f"[application_keys]\napp =\n  {KEY}\n  {OTHER_KEY}\n[log]\nrequests = on\n")
+
+    rows = describe(load_settings(path, {"QUEUEY_PORT": "81", "QUEUEY_CASSANDRA_PASSWORD": "swordfish"}, None))
+
+    shown = {(row.section, row.key): (row.value, row.origin) for row in rows}
+    assert shown["server", "port"] == ("81", "QUEUEY_PORT")
+    assert shown["server", "host"] == ("127.0.0.1", "default")
+    assert shown["log", "requests"] == ("true", path)
+    assert shown["application_keys", "app"] == ("(2 hidden)", "ini file")
+    assert shown["cassandra", "password"] == ("(hidden)", "QUEUEY_CASSANDRA_PASSWORD")
+    assert KEY not in repr(rows)
+    assert "swordfish" not in repr(rows)
+
+
+def test_the_sample_changes_nothing_and_with_its_marks_removed_states_every_default(ini: Write) -> None:
+    sample = sample_ini()
+    stated = "".join(
+        f"{line[1:]}\n" if line.startswith("#") and not line.startswith("# ") else f"{line}\n"
+        for line in sample.splitlines()
+    )
+
+    assert load_settings(ini(sample), {}, None).values == Settings().values
+    assert load_settings(ini(stated), {}, None).values == Settings().values
+    assert len(load_settings(ini(stated), {}, None).origins) == len(SETTINGS)
+
+
+def test_every_setting_has_a_help_a_default_it_accepts_and_names_of_its_own() -> None:
+    for setting in SETTINGS:
+        assert setting.help.endswith(".")
+        assert setting.parse(setting.to_text(setting.default), "test") == setting.default
+    assert len({setting.variable for setting in SETTINGS}) == len(SETTINGS)
+    assert len({setting.attribute for setting in SETTINGS}) == len(SETTINGS)
+
+
+@pytest.mark.parametrize("name", ["queuey.ini", "queuey-dev.ini"])
+def test_the_files_that_ship_load_without_a_notice(name: str) -> None:
+    assert load_settings(str(ETC / name), {}, None).notices == ()
+
+
+def test_the_proxy_that_ships_takes_no_more_than_the_server() -> None:
+    (size,) = re.findall(r"client_max_body_size ([0-9]+)m;", (ETC / "nginx.conf").read_text())
+
+    assert int(size) << 20 == Settings().limits_max_request_bytes
+
+
+BOUND_TO_OTHERS = {
+    *("max_body_bytes", "max_request_bytes"),
+    *("write_budget_ms", "clock_error_ms", "read_delay_ms"),
+}
+"""Settings that not every value of fits the defaults of the others."""
+
+
+def values_of(setting: Setting) -> st.SearchStrategy[Any]:
+    if setting.kind is bool:
+        return st.booleans()
+    if setting.kind is int:
+        return st.integers(setting.low, setting.high)
+    if setting.words:
+        return st.sampled_from(setting.words)
+    if setting.key == "cors_origins":
+        return st.lists(st.from_regex(r"https?://[a-z.]{1,20}(:[0-9]{1,5})?", fullmatch=True), unique=True).map(tuple)
+    if setting.kind is tuple:
+        return st.lists(st.text("abc0-=/", min_size=32, max_size=40), max_size=3, unique=True).map(tuple)
+    if setting.attribute == "metrics_token":
+        return st.text("abc0-=/", min_size=16, max_size=40)
+    if setting.key.endswith("keyspace"):
+        return st.from_regex(r"[a-z][a-z0-9_]{0,47}", fullmatch=True)
+    visible = st.characters(categories=("L", "N", "P", "S", "Zs"), exclude_characters="$%")
+    return st.text(visible, min_size=1, max_size=40)
+
+
+@pytest.mark.parametrize("token", ["short", "with a blank in the middle", "x" * 20 + ";"])
+def test_a_token_for_metrics_is_hard_to_guess_and_not_repeated(token: str) -> None:
+    with pytest.raises(ConfigurationError, match=r"\[metrics\] token: expected at least 16") as caught:
+        load_settings(None, {"QUEUEY_METRICS_TOKEN": token}, None)
+    assert token not in str(caught.value)
+
+
+@given(st.data())
+def test_any_value_survives_a_file_and_a_variable(
+    tmp_path_factory: pytest.TempPathFactory, data: st.DataObject
+) -> None:
+    setting = data.draw(st.sampled_from([s for s in SETTINGS if s.key not in BOUND_TO_OTHERS]))
+    value = data.draw(values_of(setting))
+    path = tmp_path_factory.getbasetemp() / "any.ini"
+    text = setting.to_text(value)
+    written = "".join(f"\n  {line}" for line in value) if setting.kind is tuple else f'"{text}"'
+    path.write_text(f"[{setting.section}]\n{setting.key} = {written}\n", encoding="utf-8")
+
+    from_file = load_settings(str(path), {}, None)
+    from_variable = load_settings(None, {setting.variable: text}, None)
+    from_option = load_settings(None, {}, {setting.attribute: value})
+
+    assert from_file.values[setting.attribute] == value
+    assert from_file.values == from_variable.values == from_option.values
+
+
+@given(st.text(max_size=60))
+def test_any_text_is_a_value_or_a_configuration_error(text: str) -> None:
+    for setting in SETTINGS:
+        with contextlib.suppress(ConfigurationError):
+            assert isinstance(setting.parse(text, "test"), setting.kind)

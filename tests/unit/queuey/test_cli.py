@@ -1,0 +1,515 @@
+"""The command line's parts: times, forms of output, exit codes, and what needs no server."""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+import sqlite3
+import subprocess
+import sys
+from collections.abc import Iterator, Mapping, Sequence
+from datetime import UTC, datetime, timedelta
+from decimal import Decimal
+from pathlib import Path
+from typing import Any
+
+import click
+import pytest
+from click.testing import CliRunner, Result
+from hypothesis import given
+from hypothesis import strategies as st
+
+from qdo.client import Message
+from queuey._version import __version__
+from queuey.cli import main
+from queuey.cli.get import _formatter
+from queuey.cli.put import BATCH_BYTES, BATCH_MESSAGES, _headers, portions
+from queuey.cli.serve import first_words
+from queuey.errors import error_classes
+from queuey.ids import EPOCH_TICKS, MessageId, parse_timestamp
+from queuey.security.app_keys import digest_of, label_of
+from queuey.settings import SETTINGS, load_settings
+from queuey.terminal.output import FORMS, Failed, Progress, exit_code, visible, write_one, write_rows
+from queuey.terminal.times import parse_duration, parse_moment, rfc3339
+
+KEY = "0123456789abcdef" * 4
+HEX = "1f9f6640e56711f189bf02fc00000001"
+NOW = EPOCH_TICKS + 1_795_236_650 * 10_000_000
+
+
+def run(*arguments: str, **variables: str) -> Result:
+    return CliRunner().invoke(main, arguments, env={"QUEUEY_DATA": None, **variables}, prog_name="queuey")
+
+
+# Times.
+
+
+@given(st.lists(st.tuples(st.integers(0, 10**6), st.sampled_from(["ms", "s", "m", "h", "d", "w"])), min_size=1))
+def test_a_duration_is_the_sum_of_its_parts(parts: list[tuple[int, str]]) -> None:
+    names = {"ms": "milliseconds", "s": "seconds", "m": "minutes", "h": "hours", "d": "days", "w": "weeks"}
+    expected = sum((timedelta(**{names[unit]: number}) for number, unit in parts), timedelta())
+
+    seconds = parse_duration("".join(f"{number}{unit}" for number, unit in parts))
+
+    assert seconds == Decimal(expected // timedelta(milliseconds=1)) / 1000
+
+
+@pytest.mark.parametrize("text", ["", "3x", "d", "-1s", "1 h", "1e3", "10m later", "³d", "1h-30m", "\u0661s"])
+def test_what_is_no_duration_is_refused(text: str) -> None:
+    with pytest.raises(ValueError, match="is not a duration such as"):
+        parse_duration(text)
+
+
+@given(st.datetimes(datetime(1970, 1, 2), datetime(4000, 1, 1), timezones=st.timezones()))  # noqa: DTZ001 -- bounds
+def test_a_time_is_read_exactly_as_it_is_printed(moment: datetime) -> None:
+    wire = parse_moment(moment.isoformat(), NOW)
+
+    assert rfc3339(parse_timestamp(wire))[:26] == moment.astimezone(UTC).isoformat(timespec="microseconds")[:26]
+
+
+@given(st.integers(EPOCH_TICKS, NOW))
+def test_an_epoch_time_is_passed_on_to_the_tick(ticks: int) -> None:
+    text = f"{(ticks - EPOCH_TICKS) / Decimal(10**7):f}"
+
+    assert parse_timestamp(parse_moment(text, NOW)) == ticks
+
+
+@pytest.mark.parametrize(
+    ("text", "wire"),
+    [
+        (HEX, HEX),
+        (HEX.upper(), HEX),
+        ("now", "1795236650.0000000"),
+        ("10m", "1795236050.0000000"),
+        ("9999w", "0.0000000"),
+        ("2026-11-21T08:00:00Z", "1795248000.0000000"),
+        ("2026-11-21T09:00:00+01:00", "1795248000.0000000"),
+        ("2026-11-21 08:00", "1795248000.0000000"),
+        ("2026-11-21", "1795219200.0000000"),
+        ("60", "60.0000000"),
+    ],
+)
+def test_a_moment_has_many_forms(text: str, wire: str) -> None:
+    assert parse_moment(text, NOW, ago=True) == wire
+
+
+@pytest.mark.parametrize("text", ["", "yesterday", "10m", "1969-12-31", "-5", "1e9", HEX[:-1], "9" * 13])
+def test_what_is_no_moment_is_refused(text: str) -> None:
+    with pytest.raises(ValueError, match="is not"):
+        parse_moment(text, NOW)
+
+
+# Output.
+
+ROWS: list[dict[str, Any]] = [{"name": "a,b", "n": 1, "on": True, "tags": ["x", "y"]}, {"name": 'ü"\x1b', "n": None}]
+COLUMNS = ("name", "n", "on", "tags")
+
+
+def printed(form: str | None, rows: Sequence[Mapping[str, Any]] = ROWS, **options: Any) -> str:
+    command = click.Command("print", callback=lambda: write_rows(iter(rows), COLUMNS, form, **options))
+    return CliRunner().invoke(command, catch_exceptions=False).stdout
+
+
+def test_a_table_has_headings_columns_and_nothing_that_steers_a_terminal() -> None:
+    assert printed("table").splitlines() == ["NAME    N  ON    TAGS", "a,b     1  true  x,y", 'ü"\\x1b']
+
+
+def test_a_tables_columns_may_be_of_given_width() -> None:
+    assert printed("table", ROWS[:1], widths=(5, 2, 6, 0)).splitlines() == [
+        "NAME   N   ON      TAGS",
+        "a,b    1   true    x,y",
+    ]
+
+
+def test_in_a_pipe_each_row_is_a_line_of_json() -> None:
+    assert [json.loads(line) for line in printed(None).splitlines()] == ROWS
+
+
+def test_json_is_one_list() -> None:
+    assert json.loads(printed("json")) == ROWS
+    assert json.loads(printed("json", [])) == []
+
+
+def test_csv_has_every_column_in_every_row() -> None:
+    assert list(csv.reader(io.StringIO(printed("csv")))) == [
+        list(COLUMNS),
+        ["a,b", "1", "true", "x,y"],
+        ['ü"\x1b', "", "", ""],
+    ]
+
+
+@given(st.lists(st.dictionaries(st.sampled_from(COLUMNS), st.text(st.characters(exclude_categories=["Cs"])))))
+def test_any_rows_survive_json_lines(rows: list[dict[str, str]]) -> None:
+    # Only the line feed ends a line: bodies may have other characters that do so for Python.
+    assert [json.loads(line) for line in printed("jsonl", rows).split("\n")[:-1]] == rows
+
+
+@pytest.mark.parametrize("form", FORMS)
+def test_what_fails_at_once_prints_no_heading(form: str) -> None:
+    def refuse(row: dict[str, Any]) -> dict[str, Any]:
+        raise click.ClickException(f"no {row}")
+
+    rows = map(refuse, ROWS)
+    result = CliRunner().invoke(click.Command("print", callback=lambda: write_rows(rows, COLUMNS, form)))
+
+    assert (result.stdout, result.exit_code) == ("", 1)
+
+
+def test_one_thing_is_a_list_of_members_or_an_object() -> None:
+    def one(form: str) -> str:
+        return CliRunner().invoke(click.Command("print", callback=lambda: write_one(ROWS[0], form))).stdout
+
+    assert one("table").splitlines() == ["name  a,b", "n     1", "on    true", "tags  x,y"]
+    assert json.loads(one("json")) == ROWS[0]
+    assert one("csv").splitlines() == ["name,n,on,tags", '"a,b",1,true,"x,y"']
+
+
+@given(st.text())
+def test_visible_text_is_printable(text: str) -> None:
+    assert visible(text).isprintable()
+
+
+@pytest.mark.parametrize(
+    ("code", "expected"),
+    [
+        ("ConfigurationError", 2),
+        ("StoreInUse", 2),
+        ("InvalidParameter", 2),
+        ("QueueNotFound", 3),
+        ("InvalidApplicationKey", 4),
+        ("Forbidden", 4),
+        ("Throttled", 5),
+        ("ClockUnsafe", 5),
+        ("StorageFull", 5),
+        ("ServerUnreachable", 5),
+        ("OutcomeUnknown", 6),
+        ("QueueExists", 1),
+        ("BrokenStream", 1),
+    ],
+)
+def test_an_error_has_its_exit_code(code: str, expected: int) -> None:
+    error = error_classes()[code]()
+
+    assert exit_code(error) == Failed(error).exit_code == expected
+
+
+class Terminal(io.StringIO):
+    def isatty(self) -> bool:
+        return True
+
+
+def test_a_bar_appears_after_two_seconds_on_a_terminal(monkeypatch: pytest.MonkeyPatch) -> None:
+    times = iter([0.0, 1.9, 2.1])
+    terminal = Terminal()
+    monkeypatch.setattr(sys, "stderr", terminal)
+
+    with Progress("copying", 0, now=lambda: next(times)) as progress:
+        progress.reach(1, 10)
+        before = terminal.getvalue()
+        progress.reach(4, 10)
+        progress.reach(10)
+
+    assert before == ""
+    assert "copying" in terminal.getvalue()
+    assert "100%" in terminal.getvalue()
+
+
+def test_there_is_no_bar_without_a_terminal(monkeypatch: pytest.MonkeyPatch) -> None:
+    pipe = io.StringIO()
+    monkeypatch.setattr(sys, "stderr", pipe)
+    times = iter([0.0, 9.0])
+
+    with Progress("copying", 10, now=lambda: next(times, 99.0)) as progress:
+        progress.reach(5)
+
+    assert pipe.getvalue() == ""
+
+
+# put and get.
+
+
+@given(st.lists(st.binary(max_size=BATCH_BYTES // 8), max_size=40), st.integers(0, 2 * BATCH_MESSAGES))
+def test_portions_keep_everything_in_order_and_stay_small(bodies: list[bytes], more: int) -> None:
+    everything = bodies + [b"x"] * more
+
+    batches = list(portions(everything))
+
+    assert [body for batch in batches for body in batch] == everything
+    assert all(batch for batch in batches)
+    assert max(map(len, batches), default=0) <= BATCH_MESSAGES
+    assert all(len(batch) == 1 or sum(map(len, batch)) <= BATCH_BYTES for batch in batches)
+
+
+def test_the_content_type_is_told_from_other_headers() -> None:
+    assert _headers(["Content-Type: text/plain", "traceparent:00-1"]) == ("text/plain", {"traceparent": "00-1"})
+
+
+@pytest.mark.parametrize(("header", "said"), [("x-ttl: 5", "use --ttl"), ("none", "NAME:VALUE"), (":x", "NAME:VALUE")])
+def test_headers_with_an_option_of_their_own_are_refused(header: str, said: str) -> None:
+    with pytest.raises(click.BadParameter, match=said):
+        _headers([header])
+
+
+def test_a_format_puts_bodies_in_as_they_are() -> None:
+    message = Message(MessageId.parse(HEX), 3, b"\xff{id}\n", key="k")
+
+    line = _formatter("q", r"{id}\t{partition} {queue} {key}{content_type} {unclosed {body}\0\\n")(message)
+
+    assert line == HEX.encode() + b"\t3 q k {unclosed \xff{id}\n\0\\n\n"
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (("put", "q", "text", "--lines"), "--lines and TEXT exclude each other"),
+        (("put", "q", "text", "--delay", "1s", "--at", "now"), "--delay and --at"),
+        (("put", "q", "text", "--partition", "1", "--key", "k"), "--partition and --key"),
+        (("put", "q", ""), "cannot be empty"),
+        (("put", "q", "x", "--ttl", "0"), "whole number of seconds from 1 on"),
+        (("put", "q", "x", "--at", HEX), "expected a time"),
+        (("get", "q", "--follow", "--until", "now"), "--follow has no end"),
+        (("get", "q", "--raw", "--format", "x"), "exclude each other"),
+        (("get", "q", "--format", "{nothing}"), "{nothing} is not one of"),
+        (("get", "q", "--partitions", "1,x"), "is not 'all' or a comma list"),
+        (("get", "q", "--partitions", "0"), "from 1 to 200"),
+        (("queue", "edit", "q"), "Nothing to change"),
+        (("queue", "edit", "q", "--principal", "app:a", "--no-principals"), "exclude each other"),
+        (("queue", "rm", "q"), "Say --yes"),
+        (("key", "rm", "a", "b"), "Say --yes"),
+        (("get", "q", "-o", "yaml"), "'yaml' is not one of"),
+        (("got", "q"), "No such command 'got'"),
+    ],
+)
+def test_wrong_usage_is_told_and_exits_2(arguments: tuple[str, ...], said: str) -> None:
+    result = run(*arguments, QUEUEY_URL="http://127.0.0.1:1")
+
+    assert said in result.stderr
+    assert (result.exit_code, result.stdout) == (2, "")
+
+
+def test_every_option_can_be_a_variable() -> None:
+    result = run("put", "q", "x", QUEUEY_PUT_TTL="0s")
+
+    assert "QUEUEY_PUT_TTL" in result.stderr or "'0s' is not" in result.stderr
+    assert result.exit_code == 2
+
+
+# Commands that need no server.
+
+
+def test_config_show_tells_values_origins_and_no_keys(tmp_path: Path) -> None:
+    ini = tmp_path / "queuey.ini"
+    ini.write_text(f"[server]\nport = 1\n[application_keys]\napp = {KEY}\n")
+
+    result = run("config", "show", "-c", str(ini), QUEUEY_THREADS="9")
+
+    rows = {(row["section"], row["key"]): row for row in map(json.loads, result.stdout.splitlines())}
+    shown = {at: (row["value"], row["origin"]) for at, row in rows.items()}
+    assert shown["server", "port"] == ("1", str(ini))
+    assert shown["server", "threads"] == ("9", "QUEUEY_THREADS")
+    assert shown["application_keys", "app"] == ("(1 hidden)", "ini file")
+    assert KEY not in result.output
+
+
+@pytest.mark.parametrize(
+    ("text", "code", "said"),
+    [
+        ("[server]\nport = 1\n", 0, "ok"),
+        ("[metlog]\nlogger = x\n", 1, "notice: [metlog] has no meaning any more"),
+        ("[server]\nprot = 1\n", 2, "ConfigurationError: "),
+    ],
+)
+def test_config_check_exits_by_what_it_found(tmp_path: Path, text: str, code: int, said: str) -> None:
+    ini = tmp_path / "queuey.ini"
+    ini.write_text(text)
+
+    result = run("config", "check", "-c", str(ini))
+
+    assert (result.exit_code, result.stdout) == (code, "")
+    assert said in result.stderr
+    assert "Traceback" not in result.stderr
+
+
+def test_config_doc_lists_every_setting_and_its_sample_loads(tmp_path: Path) -> None:
+    rows = json.loads(run("config", "doc", "-o", "json").stdout)
+    (tmp_path / "sample.ini").write_text(run("config", "doc", "--ini").stdout)
+
+    assert [row["variable"] for row in rows] == [setting.variable for setting in SETTINGS]
+    assert load_settings(str(tmp_path / "sample.ini"), {}, None).origins == {}
+
+
+def test_errors_lists_every_code_and_explains_one() -> None:
+    rows = [json.loads(line) for line in run("errors").stdout.splitlines()]
+    one = json.loads(run("errors", "queuenotfound").stdout)
+
+    assert [row["code"] for row in rows] == sorted(error_classes())
+    assert (one["code"], one["status"], one["key"]) == ("QueueNotFound", 404, "InvalidQueueName")
+
+
+def test_an_unknown_error_code_is_not_found_but_a_near_one_named() -> None:
+    result = run("errors", "QueueNotFond")
+
+    assert (result.exit_code, result.stdout) == (3, "")
+    assert "did you mean QueueNotFound?" in result.stderr
+
+
+def test_version_and_completion_print_what_they_say() -> None:
+    assert json.loads(run("version").stdout)["queuey"] == __version__
+    assert run("--version").stdout == f"queuey {__version__}\n"
+    assert "_QUEUEY_COMPLETE=bash_complete" in run("completion", "bash").stdout
+    assert run("completion", SHELL="/bin/tcsh").exit_code == 2
+
+
+def test_every_command_has_help() -> None:
+    def commands(group: click.Group, *above: str) -> Iterator[tuple[str, ...]]:
+        for name in group.list_commands(click.Context(group)):
+            command = group.get_command(click.Context(group), name)
+            yield (*above, name)
+            if isinstance(command, click.Group):
+                yield from commands(command, *above, name)
+
+    for path in commands(main):
+        result = run(*path, "--help")
+        assert result.exit_code == 0, path
+        assert len(result.stdout.splitlines()) > 4, path
+
+
+def test_no_command_needs_a_traceback_for_a_store_it_cannot_have(tmp_path: Path) -> None:
+    missing = run("key", "ls", "--data", str(tmp_path / "none"))
+    memory = run("key", "new", "app", QUEUEY_STORAGE_BACKEND="memory")
+    nothing = run("backup", str(tmp_path / "copy.db"), "--data", str(tmp_path / "none"))
+
+    assert [result.exit_code for result in (missing, memory, nothing)] == [2, 2, 2]
+    assert "there is no store at" in missing.stderr
+    assert "server's memory" in memory.stderr
+    assert "there is no store at" in nothing.stderr
+    assert not (tmp_path / "none").exists()
+
+
+def test_keys_are_made_listed_and_removed_without_a_server(tmp_path: Path) -> None:
+    data = ("--data", str(tmp_path / "data"))
+
+    made = run("key", "new", "app", *data)
+    run("key", "new", "other", *data)
+    key = made.stdout.strip()
+    listed = [json.loads(line) for line in run("key", "ls", "app", *data).stdout.splitlines()]
+    label = label_of(digest_of(key))
+    removed = run("key", "rm", "app", label, "--yes", *data)
+    again = run("key", "rm", "app", label, "--yes", *data)
+
+    assert len(key) == 64
+    assert [(row["application"], row["label"]) for row in listed] == [("app", label)]
+    assert (removed.exit_code, again.exit_code) == (0, 3)
+    assert [json.loads(line)["application"] for line in run("key", "ls", *data).stdout.splitlines()] == ["other"]
+
+
+def test_a_key_can_be_had_as_json_and_a_name_is_checked(tmp_path: Path) -> None:
+    data = ("--data", str(tmp_path / "data"))
+
+    made = json.loads(run("key", "new", "app", "-o", "json", *data).stdout)
+
+    assert (made["application"], made["label"]) == ("app", label_of(digest_of(made["key"])))
+    assert run("key", "new", "a/b", *data).exit_code == 2
+
+
+def test_a_backup_never_takes_the_place_of_a_file_unless_told(tmp_path: Path) -> None:
+    data, copy = ("--data", str(tmp_path / "data")), tmp_path / "copy.db"
+    run("key", "new", "app", *data)
+
+    first = run("backup", str(copy), *data)
+    run("key", "new", "other", *data)
+    before = copy.read_bytes()
+    refused = run("backup", str(copy), *data)
+    kept = copy.read_bytes()
+    forced = run("backup", str(copy), "--force", *data)
+
+    assert [result.exit_code for result in (first, refused, forced)] == [0, 2, 0]
+    assert before == kept
+    assert copy.read_bytes() != kept
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["copy.db", "data"]
+
+
+def damage(store: Path) -> None:
+    """A message whose checksum is not its own."""
+    file = sqlite3.connect(store)
+    file.execute(
+        "insert into messages (seq, place, ticks, tail, expires, seal, body) values (1, x'00', 1, 1, 1, 1, '')"
+    )
+    file.commit()
+    file.close()
+
+
+def test_verify_tells_a_sound_store_from_a_damaged_one(tmp_path: Path) -> None:
+    data, copy = ("--data", str(tmp_path / "data")), tmp_path / "copy.db"
+    run("key", "new", "app", *data)
+    run("backup", str(copy), *data)
+    sound = [run("verify", *data), run("verify", str(copy), *data), run("verify", "--repair", *data)]
+    damage(copy)
+
+    damaged = run("verify", str(copy), "-o", "json", *data)
+
+    assert [result.exit_code for result in sound] == [0, 0, 0], [result.stderr for result in sound]
+    assert damaged.exit_code == 1
+    assert json.loads(damaged.stdout)[0]["what"] == "messages that do not match their checksum"
+    assert run("verify", str(tmp_path / "none.db"), *data).exit_code == 2
+
+
+def test_a_backup_is_restored_unless_it_is_damaged(tmp_path: Path) -> None:
+    data, copy = ("--data", str(tmp_path / "data")), tmp_path / "copy.db"
+    run("key", "new", "app", *data)
+    run("backup", str(copy), *data)
+    run("key", "new", "other", *data)
+
+    restored = run("restore", str(copy), *data)
+
+    assert restored.exit_code == 0, restored.stderr
+    assert "queuey.db.before-restore" in restored.stderr
+    assert "other" not in run("key", "ls", *data).stdout
+    damage(copy)
+    assert run("restore", str(copy), *data).exit_code == 2
+    assert run("restore", "--force", str(copy), *data).exit_code == 0
+    assert run("restore", str(tmp_path / "none.db"), *data).exit_code == 2
+
+
+def test_metadata_of_its_own_is_copied_beside(tmp_path: Path) -> None:
+    elsewhere = {"QUEUEY_METADATA_PATH": str(tmp_path / "meta.db"), "QUEUEY_DATA": str(tmp_path / "data")}
+    run("key", "new", "app", **elsewhere)
+
+    result = run("backup", str(tmp_path / "copy.db"), **elsewhere)
+
+    assert result.exit_code == 0, result.stderr
+    assert (tmp_path / "copy.db").exists()
+    assert (tmp_path / "copy.db.metadata").exists()
+
+
+# serve.
+
+
+def test_the_first_words_show_the_key_once_and_what_to_type() -> None:
+    words = first_words("http://127.0.0.1:5000", "demo", KEY, chosen=False)
+
+    # The address as well, though commands know it: what the documentation says for curl and Python needs it.
+    assert f"export QUEUEY_URL=http://127.0.0.1:5000 QUEUEY_KEY={KEY}\n" in words
+    assert "queuey put demo hello\n" in words
+
+
+def test_a_key_that_was_chosen_is_not_shown() -> None:
+    words = first_words("http://127.0.0.1:81", "demo", KEY, chosen=True)
+
+    assert KEY not in words
+    assert "export QUEUEY_URL=http://127.0.0.1:81 QUEUEY_KEY=...\n" in words
+
+
+def test_heavy_modules_are_not_imported_before_they_are_needed() -> None:
+    script = (
+        "import sys; from queuey.cli import main\n"
+        "for words in (['--help'], ['put', '--help'], ['queue', 'ls', '--help'], ['config', 'doc'], ['errors']):\n"
+        "    main(words, standalone_mode=False)\n"
+        "heavy = {'apsw', 'asyncio', 'httptools', 'pyarrow', 'pyramid', 'requests', 'urllib3', 'uvloop', 'webob'}\n"
+        "print(sorted(heavy & set(sys.modules)), file=sys.stderr)\n"
+    )
+
+    ended = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)
+
+    assert ended.stderr == "[]\n"
