@@ -1,7 +1,7 @@
 """An answer that is on its way: from a group commit, a Cassandra future, a wake-up.
 
 The functions of ``queuey/api`` and ``queuey/service`` are coroutines that await nothing but
-promises. They know no event loop: :func:`run` drives one in a thread that waits, :class:`Errand`
+promises. They know no event loop: :func:`run` drives one in a thread that waits, :class:`LoopRunner`
 on an event loop. A promise that is kept already costs neither a switch.
 """
 
@@ -26,10 +26,10 @@ _lock = new_lock()
 """Guards the moment between 'is it kept?' and 'then tell me', for all promises: it is held for nanoseconds."""
 
 
-class Promise(Generic[T]):
+class Future(Generic[T]):
     """A value or an error that one thread will set, once, and others await.
 
-    >>> Promise.of(3).result()
+    >>> Future.of(3).result()
     3
     """
 
@@ -39,10 +39,10 @@ class Promise(Generic[T]):
         self._kept = False
         self._value: T | None = None
         self._error: BaseException | None = None
-        self._callback: Callable[[Promise[T]], None] | None = None
+        self._callback: Callable[[Future[T]], None] | None = None
 
     @classmethod
-    def of(cls, value: T) -> Promise[T]:
+    def of(cls, value: T) -> Future[T]:
         """A promise that is kept already."""
         promise = cls()
         promise._value = value
@@ -50,7 +50,7 @@ class Promise(Generic[T]):
         return promise
 
     @classmethod
-    def failed(cls, error: BaseException) -> Promise[T]:
+    def failed(cls, error: BaseException) -> Future[T]:
         """A promise that is broken already."""
         promise = cls()
         promise._error = error
@@ -58,14 +58,14 @@ class Promise(Generic[T]):
         return promise
 
     @property
-    def kept(self) -> bool:
+    def done(self) -> bool:
         return self._kept
 
-    def keep(self, value: T) -> None:
+    def set_result(self, value: T) -> None:
         """Set the value and tell who waits. Keeping a promise twice is a mistake that shows as AssertionError."""
         self._settle(value, None)
 
-    def fail(self, error: BaseException) -> None:
+    def set_error(self, error: BaseException) -> None:
         """Set the error and tell who waits."""
         self._settle(None, error)
 
@@ -87,7 +87,7 @@ class Promise(Generic[T]):
             raise self._error
         return cast(T, self._value)
 
-    def when_kept(self, callback: Callable[[Promise[T]], None]) -> None:
+    def add_done_callback(self, callback: Callable[[Future[T]], None]) -> None:
         """Call back once, in the thread that keeps the promise, or at once if it is kept. One waiter a promise."""
         with _lock:
             if not self._kept:
@@ -102,18 +102,18 @@ class Promise(Generic[T]):
         """
         if not self._kept:
             done = threading.Event()
-            self.when_kept(lambda _: done.set())
+            self.add_done_callback(lambda _: done.set())
             if not done.wait(timeout_seconds):
                 raise TimeoutError
         return self.result()
 
-    def __await__(self) -> Generator[Promise[T], None, T]:
+    def __await__(self) -> Generator[Future[T], None, T]:
         if not self._kept:
             yield self
         return self.result()
 
 
-Waiting = Coroutine["Promise[Any]", None, T]
+Waiting = Coroutine["Future[Any]", None, T]
 """A coroutine that awaits only promises."""
 
 
@@ -122,25 +122,25 @@ def run(work: Waiting[T]) -> T:
     try:
         while True:
             promise = work.send(None)
-            if not promise.kept:
+            if not promise.done:
                 done = threading.Event()
-                promise.when_kept(lambda _, done=done: done.set())  # type: ignore[misc]
+                promise.add_done_callback(lambda _, done=done: done.set())  # type: ignore[misc]
                 done.wait()
     except StopIteration as stop:
         return cast(T, stop.value)
 
 
-def begin(work: Waiting[T]) -> Promise[T]:
+def start(work: Waiting[T]) -> Future[T]:
     """Start a coroutine and promise its outcome; it goes on in whichever thread keeps what it awaits.
 
     So a store can take several steps for one call while no thread waits for any of them.
     """
-    promise: Promise[T] = Promise()
-    _Begun(work, promise)()
+    promise: Future[T] = Future()
+    _Started(work, promise)()
     return promise
 
 
-class _Begun(Generic[T]):
+class _Started(Generic[T]):
     """A coroutine that goes on when what it awaits is kept.
 
     It is told of by nothing that it holds: in a cycle the outcome, which may be a page of a megabyte, would stay until somebody collects garbage.
@@ -148,21 +148,21 @@ class _Begun(Generic[T]):
 
     __slots__ = ("_promise", "_work")
 
-    def __init__(self, work: Waiting[T], promise: Promise[T]) -> None:
+    def __init__(self, work: Waiting[T], promise: Future[T]) -> None:
         self._work = work
         self._promise = promise
 
-    def __call__(self, _: Promise[Any] | None = None) -> None:
+    def __call__(self, _: Future[Any] | None = None) -> None:
         try:
             while True:
                 awaited = self._work.send(None)
-                if not awaited.kept:
-                    awaited.when_kept(self)
+                if not awaited.done:
+                    awaited.add_done_callback(self)
                     return
         except StopIteration as stop:
-            self._promise.keep(cast(T, stop.value))
+            self._promise.set_result(cast(T, stop.value))
         except BaseException as error:  # noqa: BLE001 - whatever it is, it belongs to who awaits the promise
-            self._promise.fail(error)
+            self._promise.set_error(error)
 
 
 def at_turns_end(work: Callable[[], object]) -> None:
@@ -188,14 +188,14 @@ async def others_turn() -> None:
 
     A thread that gives way to a loop waits here until that loop has done what is waiting. In any other thread this is at once.
     """
-    turn: Promise[None] = Promise()
+    turn: Future[None] = Future()
     inbox: LoopInbox | None = getattr(_of_thread, "loop", None)
     if inbox is None:
-        at_turns_end(partial(turn.keep, None))
+        at_turns_end(partial(turn.set_result, None))
         await turn
         return
-    inbox.arrives(partial(turn.keep, None))
-    while not (turn.kept or inbox.closed):
+    inbox.arrives(partial(turn.set_result, None))
+    while not (turn.done or inbox.closed):
         with contextlib.suppress(TimeoutError):
             turn.wait(_LOOK_SECONDS)
 
@@ -244,7 +244,7 @@ class LoopInbox:
                 log.exception("a call that was waited for could not go on")  # the others have done nothing wrong
 
 
-class Errand(Generic[T]):
+class LoopRunner(Generic[T]):
     """A coroutine driven to its end on a loop, or in threads, which do other work wherever it must wait; no task, no future."""
 
     __slots__ = ("_done", "_failed", "_inbox", "_work")
@@ -270,16 +270,16 @@ class Errand(Generic[T]):
         send = self._work.send
         try:
             promise = send(None)
-            while promise.kept:
+            while promise.done:
                 promise = send(None)
         except StopIteration as stop:
             self._done(stop.value)
         except BaseException as error:  # noqa: BLE001 - whatever it is, it belongs to who waits
             self._failed(error)
         else:
-            promise.when_kept(self._kept)
+            promise.add_done_callback(self._kept)
 
-    def _kept(self, promise: Promise[Any]) -> None:
+    def _kept(self, promise: Future[Any]) -> None:
         self._inbox.arrives(self.go_on)
 
     def give_up(self) -> None:

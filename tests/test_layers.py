@@ -230,7 +230,7 @@ def test_what_the_layers_allow_passes(tmp_path: Path) -> None:
     fine = {
         "queuey/ids.py": "import uuid",
         "queuey/service/log.py": "from queuey.storage import MessageStore\nfrom queuey.ids import MessageId",
-        "queuey/storage/__init__.py": "from queuey.future import Promise",
+        "queuey/storage/__init__.py": "from queuey.future import Future",
         "queuey/storage/sqlite/__init__.py": "import apsw\nfrom queuey.storage import MessageStore",
         "queuey/service/__init__.py": "def open():\n    from queuey.storage.opening import open_stores",
         "queuey/server/run.py": "import uvloop\nfrom queuey.server.loop import LoopDoor",

@@ -182,7 +182,7 @@ def faults() -> str:
         said = (ast.get_docstring(ast.parse(path.read_text())) or "").partition(":")
         number, sentence = int(said[0].removeprefix("G")), " ".join(said[2].split())
         rows.append((number, f"G{number}", f"`make faults TESTS={path.relative_to(_TESTS.parent)}`", sentence))
-    return table(("Promise", "Command", "What it tries"), [tuple(cells) for _, *cells in sorted(rows)])
+    return table(("Future", "Command", "What it tries"), [tuple(cells) for _, *cells in sorted(rows)])
 
 
 WRITERS: dict[str, Callable[..., str]] = {

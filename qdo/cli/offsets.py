@@ -14,7 +14,7 @@ from qdo.client import Client
 from qdo.compat.positions import STATUS_QUEUE, positions, to_offsets
 from qdo.groups.assign import Partition
 from qdo.groups.coordination import Coordinator, Offset, last_id_of
-from qdo.groups.lag import Standing, lags
+from qdo.groups.lag import PartitionStatus, lags
 from qdo.groups.view import see
 from queuey.errors import InvalidParameter
 from queuey.ids import ZERO_ID, MessageId, parse_timestamp
@@ -138,8 +138,8 @@ def _change(
     before, after = lags(client, new, old), lags(client, new, new)
     rows = []
     for each, offset in new.items():
-        was = Standing(each, None, None, old.get(each), before.get(each))
-        will = Standing(each, None, None, offset, after.get(each))
+        was = PartitionStatus(each, None, None, old.get(each), before.get(each))
+        will = PartitionStatus(each, None, None, offset, after.get(each))
         rows.append(
             {
                 "queue": each.queue,

@@ -12,8 +12,8 @@ import click
 from qdo.cli.options import Workplace, queues_option, with_workplace
 from qdo.client import Client
 from qdo.groups.coordination import Coordinator
-from qdo.groups.lag import MOST_COUNTED, Lag, Standing, total
-from qdo.groups.view import Seen, most_lag_first, see
+from qdo.groups.lag import MOST_COUNTED, Lag, PartitionStatus, total
+from qdo.groups.view import GroupView, most_lag_first, see
 from queuey.terminal.output import NothingFound, say, to_json, write_rows
 from queuey.terminal.times import rfc3339
 
@@ -51,7 +51,7 @@ def status_command(workplace: Workplace, queues: tuple[str, ...], most: int, as_
         write_status(workplace, seen, most)
 
 
-def look(client: Client, coordinator: Coordinator, workplace: Workplace, queues: Sequence[str]) -> Seen:
+def look(client: Client, coordinator: Coordinator, workplace: Workplace, queues: Sequence[str]) -> GroupView:
     """:raises NothingFound: nobody is in the group, and nobody ever got anywhere."""
     seen = see(client, coordinator, workplace.group, queues)
     if not seen.members and not seen.owned:
@@ -63,7 +63,7 @@ def look(client: Client, coordinator: Coordinator, workplace: Workplace, queues:
     return seen
 
 
-def write_status(workplace: Workplace, seen: Seen, most: int) -> None:
+def write_status(workplace: Workplace, seen: GroupView, most: int) -> None:
     """For people."""
     click.echo(headline(workplace, seen))
     if seen.members:
@@ -82,13 +82,13 @@ def write_status(workplace: Workplace, seen: Seen, most: int) -> None:
     say_if_cut(seen)
 
 
-def say_if_cut(seen: Seen) -> None:
+def say_if_cut(seen: GroupView) -> None:
     """That there is more than was looked at."""
     if seen.cut:
         say(f"not all queues were looked at, only the first of {seen.queues:,} by name: --queue looks at others")
 
 
-def headline(workplace: Workplace, seen: Seen) -> str:
+def headline(workplace: Workplace, seen: GroupView) -> str:
     """The group in a line."""
     lag, idle = total(seen.found), sum(standing.owner is None for standing in seen.owned)
     what, where = ("partition", "") if seen.queues is None else ("slot", _where(seen))
@@ -99,7 +99,7 @@ def headline(workplace: Workplace, seen: Seen) -> str:
     )
 
 
-def _where(seen: Seen) -> str:
+def _where(seen: GroupView) -> str:
     behind = {each.partition.queue for each in seen.found if each.lag is not None and each.lag.messages}
     return f" in {len(behind):,} of {_many(seen.queues or 0, 'queue')}"
 
@@ -117,7 +117,7 @@ def shown(lag: Lag) -> str:
     return f"{lag.messages}{'' if lag.exact else '+'}"
 
 
-def member_rows(seen: Seen) -> list[dict[str, Any]]:
+def member_rows(seen: GroupView) -> list[dict[str, Any]]:
     """Who is there, how many partitions or slots each owns, and how it does: messages done since it began, and its last commit."""
     return [
         {
@@ -131,7 +131,7 @@ def member_rows(seen: Seen) -> list[dict[str, Any]]:
     ]
 
 
-def row(standing: Standing) -> dict[str, Any]:
+def row(standing: PartitionStatus) -> dict[str, Any]:
     """A partition in the words of the API."""
     lag = standing.lag
     return {
@@ -147,13 +147,13 @@ def row(standing: Standing) -> dict[str, Any]:
     }
 
 
-def id_of(standing: Standing) -> str | None:
+def id_of(standing: PartitionStatus) -> str | None:
     """Of the offset; the beginning has none."""
     place = standing.offset and standing.offset.message_id
     return place.hex if place and place.ticks else None
 
 
-def time_of(standing: Standing) -> str | None:
+def time_of(standing: PartitionStatus) -> str | None:
     """Of the offset; the beginning has none."""
     place = standing.offset and standing.offset.message_id
     return rfc3339(place.ticks)[:23] + "Z" if place and place.ticks else None
@@ -165,7 +165,7 @@ def _counted(found: dict[str, Any]) -> str:
     return shown(Lag(found["lag_messages"], exact=found["lag_exact"]))
 
 
-def troubles(seen: Seen) -> list[str]:
+def troubles(seen: GroupView) -> list[str]:
     """What stands still, as the members say."""
     found = [(member.name, each) for member in seen.members for each in member.about.get("troubles") or ()]
     return [f"{_place(each)} stands still: {each['why']} ({name})" for name, each in found]
@@ -176,7 +176,7 @@ def _place(trouble: dict[str, Any]) -> str:
     return str(trouble["queue"]) if number is None else f"{trouble['queue']}:{number}"
 
 
-def summary(workplace: Workplace, seen: Seen) -> dict[str, Any]:
+def summary(workplace: Workplace, seen: GroupView) -> dict[str, Any]:
     """For programs."""
     lag = total(seen.found)
     told = {
@@ -196,7 +196,7 @@ def summary(workplace: Workplace, seen: Seen) -> dict[str, Any]:
     return told
 
 
-def _slot(standing: Standing) -> dict[str, Any]:
+def _slot(standing: PartitionStatus) -> dict[str, Any]:
     """Everything up to its time is finished in all of its queues."""
     found = row(standing)
     return {"slot": found["partition"]} | {name: found[name] for name in ("owner", "generation", "time")}

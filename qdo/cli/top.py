@@ -16,7 +16,7 @@ import click
 
 from qdo.cli.options import Workplace, queues_option, with_workplace
 from qdo.cli.status import headline, member_rows, shown
-from qdo.groups.lag import Lag, Standing, total
+from qdo.groups.lag import Lag, PartitionStatus, total
 from qdo.groups.view import most_lag_first, see
 from queuey.errors import QueueyError
 from queuey.terminal.output import visible
@@ -71,7 +71,7 @@ def trend(before: tuple[float, Lag] | None, now: tuple[float, Lag]) -> str:
     return f" ({(now[1].messages - before[1].messages) / (now[0] - before[0]):+.1f} messages/s)"
 
 
-def worst(found: Sequence[Standing]) -> list[str]:
+def worst(found: Sequence[PartitionStatus]) -> list[str]:
     """The partitions, those with the most lag first."""
     known = [(standing, standing.lag or Lag()) for standing in most_lag_first(found)]
     return [

@@ -18,7 +18,7 @@ from qdo.groups.coordination import Coordinator, Offset
 from queuey.errors import QueueNotFound
 from queuey.ids import TICKS_PER_SECOND, MessageId, parse_timestamp
 
-__all__ = ["MOST_COUNTED", "Lag", "Standing", "lags", "standings", "total"]
+__all__ = ["MOST_COUNTED", "Lag", "PartitionStatus", "lags", "standings", "total"]
 
 MOST_COUNTED = 10_000
 """Messages of one partition that are counted one by one."""
@@ -35,7 +35,7 @@ class Lag(NamedTuple):
 
 
 @dataclass(frozen=True)
-class Standing:
+class PartitionStatus:
     """One partition of a group."""
 
     partition: Partition
@@ -53,7 +53,7 @@ def standings(
     wanted: Callable[[str], bool] = lambda queue: True,
     *,
     most: int = MOST_COUNTED,
-) -> list[Standing]:
+) -> list[PartitionStatus]:
     """All partitions that the group plans for, owns or has an offset of, by name.
 
     Asks the server once for each queue, and once more for each thousand messages to be counted.
@@ -67,11 +67,11 @@ def standings(
     found = []
     for each in partitions:
         owner, generation = owners.get(each, (None, None))
-        found.append(Standing(each, owner, generation, offsets.get(each), behind.get(each)))
+        found.append(PartitionStatus(each, owner, generation, offsets.get(each), behind.get(each)))
     return found
 
 
-def total(found: Collection[Standing]) -> Lag:
+def total(found: Collection[PartitionStatus]) -> Lag:
     """Messages in all, and the seconds of the worst partition."""
     known = [standing.lag for standing in found if standing.lag is not None]
     return Lag(

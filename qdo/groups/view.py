@@ -14,14 +14,14 @@ from typing import NamedTuple
 from qdo.client import Client
 from qdo.groups.assign import Partition
 from qdo.groups.coordination import Coordinator, Member, Offset, last_id_of
-from qdo.groups.lag import MOST_COUNTED, Standing, lags, standings
+from qdo.groups.lag import MOST_COUNTED, PartitionStatus, lags, standings
 from qdo.groups.offsets_in_queuey import offset_of
 from qdo.worker.dead_letters import DEFAULT_DEAD_LETTERS, DeadLetters
-from qdo.worker.slots import ALL, Look, is_slot, questions, slot_of, with_news
+from qdo.worker.slots import ALL, Probe, is_slot, questions, slot_of, with_news
 from qdo.worker.subscription import each_queue, is_meant
 from queuey.errors import QueueNotFound
 
-__all__ = ["MOST_LOOKED_AT", "MOST_QUEUES", "Seen", "most_lag_first", "see"]
+__all__ = ["MOST_LOOKED_AT", "MOST_QUEUES", "GroupView", "most_lag_first", "see"]
 
 MOST_QUEUES = 20_000
 """Of a group by slots: so many queues, by name, are asked whether something came."""
@@ -29,13 +29,13 @@ MOST_LOOKED_AT = 1000
 """So many of those are looked at closely: two requests each, and more where messages are to be counted."""
 
 
-class Seen(NamedTuple):
+class GroupView(NamedTuple):
     """Who is in a group, and how far it is."""
 
     members: Sequence[Member]
-    owned: Sequence[Standing]
+    owned: Sequence[PartitionStatus]
     """What members divide: partitions; or slots, which have no lag of their own."""
-    found: Sequence[Standing]
+    found: Sequence[PartitionStatus]
     """Partitions of queues, by name: all of them; by slots, those in which something came since the slot's moment."""
     queues: int | None = None
     """By slots: out of how many queues these were found."""
@@ -51,8 +51,8 @@ def see(
     *,
     most: int = MOST_COUNTED,
     idle_too: bool = False,
-) -> Seen:
-    """Look at a group.
+) -> GroupView:
+    """Probe at a group.
 
     :param patterns: names of queues and patterns. None means those that the group works on, as its members say; by slots, where
         nobody is there to say it, all in which it ever claimed something.
@@ -65,9 +65,9 @@ def see(
     planned = {*coordinator.plan().partitions(), *coordinator.owners()}
     if not slots or not all(map(is_slot, planned)):
         found = [each for each in everything if not is_slot(each.partition)]
-        return Seen(members, found, found)
+        return GroupView(members, found, found)
     listed, cut = _listed(client, members, group, patterns, MOST_LOOKED_AT if idle_too else MOST_QUEUES)
-    looks = [Look(name, partitions, _since(slots.get(slot_of(name)))) for name, partitions in listed.items()]
+    looks = [Probe(name, partitions, _since(slots.get(slot_of(name)))) for name, partitions in listed.items()]
     if not idle_too:
         looks = [look for some in questions(looks) for look in with_news(client, some)]
     known = bool(patterns or members)
@@ -76,7 +76,7 @@ def see(
         for look in sorted(looks)[:MOST_LOOKED_AT]
         for standing in _standings(client, group, look, slots.get(slot_of(look.queue)), known=known, most=most)
     ]
-    return Seen(members, list(slots.values()), found, len(listed), cut or len(looks) > MOST_LOOKED_AT)
+    return GroupView(members, list(slots.values()), found, len(listed), cut or len(looks) > MOST_LOOKED_AT)
 
 
 def _one_of(patterns: Sequence[str]) -> Callable[[str], bool]:
@@ -100,13 +100,13 @@ def _listed(
     return dict(islice(found.items(), most)), len(found) > most
 
 
-def _since(slot: Standing | None) -> int:
+def _since(slot: PartitionStatus | None) -> int:
     return 0 if slot is None or slot.offset is None else slot.offset.message_id.ticks + 1
 
 
 def _standings(
-    client: Client, group: str, look: Look, slot: Standing | None, *, known: bool, most: int
-) -> Sequence[Standing]:
+    client: Client, group: str, look: Probe, slot: PartitionStatus | None, *, known: bool, most: int
+) -> Sequence[PartitionStatus]:
     """The partitions of one queue.
 
     :param known: that the group works on it; else it does if it claimed something there.
@@ -128,10 +128,13 @@ def _standings(
     behind = lags(client, partitions, begins | offsets, most=most)
     owner = None if slot is None else slot.owner
     generations = {each.partition: each.generation for each in at}
-    return [Standing(each, owner, generations[each.number], offsets.get(each), behind.get(each)) for each in partitions]
+    return [
+        PartitionStatus(each, owner, generations[each.number], offsets.get(each), behind.get(each))
+        for each in partitions
+    ]
 
 
-def most_lag_first(found: Sequence[Standing]) -> list[Standing]:
+def most_lag_first(found: Sequence[PartitionStatus]) -> list[PartitionStatus]:
     """By seconds, then messages, then name; the order in which somebody should care."""
     return sorted(
         found,

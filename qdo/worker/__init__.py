@@ -2,7 +2,7 @@
 
 ::
 
-    subscribe ─► Group (who owns what) ─► Fetcher (pages ahead) ─► Lanes ─► job threads ─► commits, grouped
+    subscribe ─► Group (who owns what) ─► Fetcher (pages ahead) ─► Prefetched ─► job threads ─► commits, grouped
 
 A message that was fetched and not committed when a worker dies is done again by whoever owns its
 partition next: at least once, in order within the partition (G16). A job begins only while the worker
@@ -31,7 +31,7 @@ from qdo.groups.assign import STRATEGIES, Partition
 from qdo.groups.coordination import Claim, Coordinator, Offset
 from qdo.groups.member import Group
 from qdo.groups.waking import Waker
-from qdo.worker.buffers import Lane, Lanes, Strand
+from qdo.worker.buffers import KeyQueue, PartitionBuffer, Prefetched
 from qdo.worker.dead_letters import DEFAULT_DEAD_LETTERS, DeadLetters
 from qdo.worker.fetching import Fetcher
 from qdo.worker.job import Context, Failed, Job, RetryPolicy, StopWorker, check_job
@@ -165,7 +165,7 @@ class Worker:
         self._commit_seconds = commit_seconds
         self._hung_seconds = hung_seconds
         self._exit_at_end = exit_at_end
-        self._lanes = Lanes(prefetch_messages=prefetch_messages, prefetch_bytes=prefetch_bytes)
+        self._lanes = Prefetched(prefetch_messages=prefetch_messages, prefetch_bytes=prefetch_bytes)
         self._from_end = from_end and not slots
         self._at_first: Collection[Partition] | None = None
         """Those that were there when this worker began."""
@@ -337,9 +337,9 @@ class Worker:
             self._lanes.add(self._make_lane(claim, offset))
         self._fetcher.follow(sorted({claim.partition.queue for claim in claims}))
 
-    def _make_lane(self, claim: Claim, offset: Offset | None) -> Lane:
+    def _make_lane(self, claim: Claim, offset: Offset | None) -> PartitionBuffer:
         contexts = [self._context(claim) for _ in range(self._by_key)]
-        return Lane(claim, offset, contexts, from_end=self._from_end and self._was_there(claim.partition))
+        return PartitionBuffer(claim, offset, contexts, from_end=self._from_end and self._was_there(claim.partition))
 
     def _was_there(self, partition: Partition) -> bool:
         """What a partition got that came while the group was at work is to come, for who begins at the end."""
@@ -458,7 +458,7 @@ class Worker:
                 finally:
                     self._lanes.rest(strand, resume_at)
 
-    def _turn(self, strand: Strand, client: Client) -> float:
+    def _turn(self, strand: KeyQueue, client: Client) -> float:
         """Run a strand's jobs for a while.
 
         :returns: the elapsed time before which it is not to go on.
@@ -480,7 +480,7 @@ class Worker:
                 break
         return 0.0
 
-    def _attempt(self, strand: Strand, messages: Sequence[Message], client: Client) -> float | None:
+    def _attempt(self, strand: KeyQueue, messages: Sequence[Message], client: Client) -> float | None:
         """One attempt.
 
         :returns: None when the messages are finished, else seconds until the next attempt.
@@ -514,7 +514,7 @@ class Worker:
         finally:
             took(self._clock.elapsed() - began)
 
-    def _give_up(self, strand: Strand, failed: Failed, client: Client) -> float | None:
+    def _give_up(self, strand: KeyQueue, failed: Failed, client: Client) -> float | None:
         """:returns: None when the failure is dealt with, else seconds until that is tried again; the job is not."""
         strand.failed = failed
         try:
@@ -533,7 +533,7 @@ class Worker:
         self.counts.dead += len(failed.messages)
         return None
 
-    def _not_told(self, strand: Strand, failed: Failed, error: Exception) -> float:
+    def _not_told(self, strand: KeyQueue, failed: Failed, error: Exception) -> float:
         """:returns: seconds until it is tried again; infinite where the server would refuse it again."""
         what = "on_failure" if self._on_failure is not None else "the dead letter"
         said = f"{error.code}: {error}" if isinstance(error, QueueyError) else Failed("", (), 0, error).reason
@@ -553,7 +553,7 @@ class Worker:
         log.warning("%s waits %.1f s: %s", place, pause, strand.trouble)
         return pause
 
-    def _committed_first(self, lane: Lane, message: Message) -> bool:
+    def _committed_first(self, lane: PartitionBuffer, message: Message) -> bool:
         """At most once: nobody will see these messages again."""
         try:
             return not self._record({lane.claim: Offset(lane.incarnation, message.id)})

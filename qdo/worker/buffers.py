@@ -20,14 +20,14 @@ from qdo.groups.coordination import Claim, Offset, last_id_of
 from qdo.worker.job import Context, Failed
 from queuey.ids import EPOCH_TICKS, ZERO_ID, MessageId
 
-__all__ = ["Lane", "Lanes", "Strand"]
+__all__ = ["KeyQueue", "PartitionBuffer", "Prefetched"]
 
 BEGINNING = last_id_of(EPOCH_TICKS)
 """Before all messages. Unlike no offset at all it can be recorded, and the next owner knows that somebody was here."""
 
 
-class Strand:
-    """Messages of one lane that follow each other. What changes is guarded by the lock of its :class:`Lanes`."""
+class KeyQueue:
+    """Messages of one lane that follow each other. What changes is guarded by the lock of its :class:`Prefetched`."""
 
     __slots__ = (
         "attempt",
@@ -45,7 +45,7 @@ class Strand:
         "untold",
     )
 
-    def __init__(self, lane: Lane, context: Context) -> None:
+    def __init__(self, lane: PartitionBuffer, context: Context) -> None:
         self.lane = lane
         self.context = context
         self.buffer: deque[Message] = deque()
@@ -76,7 +76,7 @@ class Strand:
         self.resume_at = -inf
 
 
-class Lane:
+class PartitionBuffer:
     """One owned partition."""
 
     __slots__ = (
@@ -101,7 +101,7 @@ class Lane:
         :param from_end: without an offset it begins with messages to come.
         """
         self.claim = claim
-        self.strands = [Strand(self, context) for context in contexts]
+        self.strands = [KeyQueue(self, context) for context in contexts]
         self.incarnation = "" if offset is None else offset.incarnation
         """Of the queue that the places below are of; empty before anything is known."""
         self.done: MessageId | None = None if offset is None else offset.message_id
@@ -167,7 +167,7 @@ class Lane:
         strand.buffer.append(message)
         return len(message.body)
 
-    def strand_of(self, message: Message) -> Strand:
+    def strand_of(self, message: Message) -> KeyQueue:
         """Messages of one key share a strand; those without a key are spread."""
         if len(self.strands) == 1:
             return self.strands[0]
@@ -198,14 +198,14 @@ class Lane:
             strand.begin_anew()
 
 
-class Lanes:
+class Prefetched:
     """All that a worker owns. Thread-safe; jobs and fetches run outside of its lock."""
 
     def __init__(self, *, prefetch_messages: int, prefetch_bytes: int) -> None:
         self.lock = threading.Condition()
-        self._by_claim: dict[Claim, Lane] = {}
-        self._by_queue: dict[str, dict[int, Lane]] = {}
-        self._ready: deque[Strand] = deque()
+        self._by_claim: dict[Claim, PartitionBuffer] = {}
+        self._by_queue: dict[str, dict[int, PartitionBuffer]] = {}
+        self._ready: deque[KeyQueue] = deque()
         self._most = prefetch_messages
         self._most_bytes = prefetch_bytes
         self.bytes = 0
@@ -215,7 +215,7 @@ class Lanes:
     def __len__(self) -> int:
         return len(self._by_claim)
 
-    def all(self) -> list[Lane]:
+    def all(self) -> list[PartitionBuffer]:
         with self.lock:
             return list(self._by_claim.values())
 
@@ -223,7 +223,7 @@ class Lanes:
         with self.lock:
             return list(self._by_queue)
 
-    def add(self, lane: Lane) -> None:
+    def add(self, lane: PartitionBuffer) -> None:
         with self.lock:
             partition = lane.claim.partition
             self._by_claim[lane.claim] = lane
@@ -239,7 +239,7 @@ class Lanes:
                     lane.open = False
                     self._forget_buffer(lane)
 
-    def _forget_buffer(self, lane: Lane) -> None:
+    def _forget_buffer(self, lane: PartitionBuffer) -> None:
         for strand in lane.strands:
             while strand.buffer and not strand.running:  # whoever runs it stops after this message, and then it is done
                 self.bytes -= len(strand.buffer.pop().body)
@@ -260,8 +260,8 @@ class Lanes:
 
     # Fetching
 
-    def hungry(self, queue: str) -> tuple[list[Lane], bool]:
-        """Lanes of a queue that want messages, and whether these are all of its lanes."""
+    def hungry(self, queue: str) -> tuple[list[PartitionBuffer], bool]:
+        """Prefetched of a queue that want messages, and whether these are all of its lanes."""
         with self.lock:
             lanes = [lane for lane in self._by_queue.get(queue, {}).values() if lane.open and not lane.held]
             if self.bytes >= self._most_bytes:
@@ -269,7 +269,9 @@ class Lanes:
             wanting = [lane for lane in lanes if lane.unfinished < self._most]
             return wanting, len(wanting) == len(lanes)
 
-    def fill(self, lanes: Mapping[int, Lane], messages: Iterable[Message], *, more: bool, upto: int = 0) -> None:
+    def fill(
+        self, lanes: Mapping[int, PartitionBuffer], messages: Iterable[Message], *, more: bool, upto: int = 0
+    ) -> None:
         """Take over a page that was read for these lanes, by number.
 
         :param upto: its watermark, ticks.
@@ -296,13 +298,13 @@ class Lanes:
 
     # Working
 
-    def _enqueue(self, strand: Strand) -> None:
+    def _enqueue(self, strand: KeyQueue) -> None:
         if strand.lane.open and strand.buffer and not strand.running and not strand.queued:
             strand.queued = True
             self._ready.append(strand)
             self.lock.notify()
 
-    def next_ready(self, now: float, clock_elapsed: Callable[[], float]) -> Strand | None:
+    def next_ready(self, now: float, clock_elapsed: Callable[[], float]) -> KeyQueue | None:
         """Wait for a strand with something to do, and mark it running; None once closed.
 
         Those that wait for another attempt are passed over until their time has come.
@@ -326,7 +328,7 @@ class Lanes:
                 now = clock_elapsed()
             return None
 
-    def finished(self, strand: Strand, count: int) -> bool:
+    def finished(self, strand: KeyQueue, count: int) -> bool:
         """The first ``count`` messages of the buffer are done with. Belongs to who runs the strand.
 
         :returns: whether there is another one that may begin now.
@@ -343,7 +345,7 @@ class Lanes:
                     lane.finish(message.id)
         return lane.open and bool(buffer)
 
-    def rest(self, strand: Strand, resume_at: float = -inf) -> None:
+    def rest(self, strand: KeyQueue, resume_at: float = -inf) -> None:
         """A strand's turn is over; not to begin again before ``resume_at``."""
         with self.lock:
             strand.running = False
@@ -356,7 +358,7 @@ class Lanes:
             self._enqueue(strand)
             self.lock.notify_all()
 
-    def hold(self, strand: Strand, count: int) -> None:
+    def hold(self, strand: KeyQueue, count: int) -> None:
         """Begin nothing behind the first ``count`` messages of the buffer, and let go of it: it would take the room of others."""
         with self.lock:
             strand.held = True
@@ -424,6 +426,6 @@ class Lanes:
                     lane.start_over(incarnation, start if lane.from_end else min(start, BEGINNING))
 
 
-def cursor_of(lanes: Mapping[int, Lane], incarnation: str) -> str:
+def cursor_of(lanes: Mapping[int, PartitionBuffer], incarnation: str) -> str:
     """The cursor that reads these lanes of one queue, each behind what was fetched last."""
     return cursor_at(incarnation, {number: lane.fetched or ZERO_ID for number, lane in lanes.items()})

@@ -15,7 +15,7 @@ from collections.abc import Callable, Mapping
 
 from qdo.client import Client
 from qdo.groups.coordination import last_id_of
-from qdo.worker.buffers import Lanes, cursor_of
+from qdo.worker.buffers import Prefetched, cursor_of
 from queuey.clock import Clock
 from queuey.errors import CursorLost, QueueNotFound, QueueyError
 from queuey.ids import ZERO_ID, MessageId, parse_timestamp
@@ -43,7 +43,7 @@ class Fetcher:
     """The threads that fetch for one worker."""
 
     def __init__(
-        self, make_client: Callable[[], Client], lanes: Lanes, clock: Clock, *, from_end: bool = False
+        self, make_client: Callable[[], Client], lanes: Prefetched, clock: Clock, *, from_end: bool = False
     ) -> None:
         """:param make_client: called once in each thread.
         :param from_end: some lanes without an offset begin with what comes, and not with what is there.

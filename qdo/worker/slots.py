@@ -26,7 +26,7 @@ from qdo.client import Client, GroupOffset, QueueSettings
 from qdo.client.transport import may_pass
 from qdo.groups.assign import Partition
 from qdo.groups.coordination import Claim, Coordinator, Offset, last_id_of
-from qdo.worker.buffers import Lane, Lanes
+from qdo.worker.buffers import PartitionBuffer, Prefetched
 from qdo.worker.fetching import Fetcher
 from queuey.clock import Clock
 from queuey.errors import (
@@ -40,7 +40,7 @@ from queuey.errors import (
 )
 from queuey.ids import ZERO_ID, MessageId, tail_from_low
 
-__all__ = ["ALL", "SLOTS", "Look", "Slots", "every_slot", "is_slot", "moment_of", "questions", "slot_of", "with_news"]
+__all__ = ["ALL", "SLOTS", "Probe", "Slots", "every_slot", "is_slot", "moment_of", "questions", "slot_of", "with_news"]
 
 log = logging.getLogger(__name__)
 
@@ -123,7 +123,7 @@ class _Warm:
     partitions: int
     floor: int
     """Up to here it was finished when it was found."""
-    lanes: list[Lane] = field(default_factory=list)
+    lanes: list[PartitionBuffer] = field(default_factory=list)
     """Of the partitions that are taken over."""
     fenced: bool = False
     """It is to be taken over anew, once nothing is under way in it."""
@@ -147,7 +147,7 @@ class _Cooled(NamedTuple):
         return min(self.read_upto, self.swept)
 
 
-class Look(NamedTuple):
+class Probe(NamedTuple):
     """Did something come to a queue at this moment or later?"""
 
     queue: str
@@ -163,14 +163,14 @@ class Slots:
     def __init__(
         self,
         coordinator: Coordinator,
-        lanes: Lanes,
+        lanes: Prefetched,
         fetcher: Fetcher,
         make_client: Callable[[], Client],
         group: str,
         *,
         list_queues: Callable[[Client], Iterable[QueueSettings]],
         is_meant: Callable[[str], bool],
-        make_lane: Callable[[Claim, Offset], Lane],
+        make_lane: Callable[[Claim, Offset], PartitionBuffer],
         clock: Clock,
         from_end: bool = False,
     ) -> None:
@@ -317,7 +317,7 @@ class Slots:
     def _record_moments(self, slots: Sequence[_Slot]) -> Collection[Claim]:
         moments = {slot.claim.partition.number: slot.swept for slot in slots}
         floors = [(warm.slot, self._floor_of(warm)) for warm in self._warm.values()]
-        floors += [(cooled.slot, cooled.floor) for cooled in self._cooled.values()]
+        floors += [(recently_active.slot, recently_active.floor) for recently_active in self._cooled.values()]
         for slot, floor in floors:
             number = slot.claim.partition.number
             if number in moments:
@@ -375,7 +375,7 @@ class Slots:
         return min(max(LEAST_REST_SECONDS, self._looked * REST_SHARE), MOST_REST_SECONDS)
 
     def _remember(self, client: Client, over: threading.Event) -> None:
-        """Look at the queues of slots that were gained in which something came lately: long before a sweep comes to them."""
+        """Probe at the queues of slots that were gained in which something came lately: long before a sweep comes to them."""
         told: dict[str, int] = {}
         cursor, more = None, True
         while more and not over.is_set() and len(told) < MOST_REMEMBERED:
@@ -409,11 +409,15 @@ class Slots:
         """Queues that got something, and how many partitions they have now."""
         with self._lock:
             for name, partitions in told.items():
-                slot, warm, cooled = self._slots.get(slot_of(name)), self._warm.get(name), self._cooled.get(name)
+                slot, warm, recently_active = (
+                    self._slots.get(slot_of(name)),
+                    self._warm.get(name),
+                    self._cooled.get(name),
+                )
                 if warm is not None:
                     warm.partitions = max(warm.partitions, partitions)
                 elif slot is not None and slot.open and not slot.begins and self._is_meant(name):
-                    since = slot.swept if cooled is None else cooled.since(partitions)
+                    since = slot.swept if recently_active is None else recently_active.since(partitions)
                     self._warm[name] = _Warm(slot, partitions, since)
 
     def _sweep(self, client: Client, over: threading.Event) -> None:
@@ -432,7 +436,7 @@ class Slots:
                 if slot.begins and not slot.swept:
                     slot.swept, slot.begins = upto, upto > 0  # where there is no queue, there is nothing to leave out
             slots = {number: slot for number, slot in self._slots.items() if slot.open and not slot.begins}
-            warm, cooled = set(self._warm), dict(self._cooled)
+            warm, recently_active = set(self._warm), dict(self._cooled)
         listed = {}
         for queue in self._list_queues(client) if slots else ():
             if slot_of(queue.name) in slots:
@@ -442,19 +446,19 @@ class Slots:
                 return
         self._compare(warm, listed)
         cold = {name: n for name, n in listed.items() if name not in warm}
-        elsewhere = self._look_at(client, cold, slots, cooled, over, hears=True)
+        elsewhere = self._look_at(client, cold, slots, recently_active, over, hears=True)
         if over.is_set():
             return
         self._swept_at = self._clock.elapsed()
         self._looked = self._swept_at - began - elsewhere
-        self._swept(slots.values(), cooled, upto)
+        self._swept(slots.values(), recently_active, upto)
 
     def _look_at(
         self,
         client: Client,
         cold: Mapping[str, int],
         slots: Mapping[int, _Slot],
-        cooled: Mapping[str, _Cooled],
+        recently_active: Mapping[str, _Cooled],
         over: threading.Event,
         *,
         hears: bool = False,
@@ -465,7 +469,7 @@ class Slots:
         :returns: seconds that were spent on what was found, and not on looking.
         """
         spent = 0.0
-        for some in chain(*map(questions, _looks(cold, slots, cooled))):
+        for some in chain(*map(questions, _looks(cold, slots, recently_active))):
             if over.is_set():
                 break
             self._ask(client, some)
@@ -476,21 +480,21 @@ class Slots:
             spent += self._clock.elapsed() - found_at
         return spent
 
-    def _ask(self, client: Client, looks: Sequence[Look]) -> None:
+    def _ask(self, client: Client, looks: Sequence[Probe]) -> None:
         found = with_news(client, looks)
         with self._lock:
             for name, partitions, since, slot in found:
                 if slot is not None and slot.open and name not in self._warm:
                     self._warm[name] = _Warm(slot, partitions, since)
 
-    def _swept(self, slots: Collection[_Slot], cooled: Mapping[str, _Cooled], upto: int) -> None:
+    def _swept(self, slots: Collection[_Slot], recently_active: Mapping[str, _Cooled], upto: int) -> None:
         """All news up to this moment are found; but for slots that were being given back meanwhile."""
         with self._lock:
             for slot in slots:
                 if slot.open:
                     slot.swept = max(slot.swept, upto)
                     slot.sweeps += 1
-            for name, each in cooled.items():
+            for name, each in recently_active.items():
                 if self._cooled.get(name) == each and each.slot.open:
                     del self._cooled[name]
 
@@ -576,27 +580,29 @@ def _beginning(offset: GroupOffset, floor: int) -> MessageId:
     return last_id_of(floor) if floor and offset.timestamp is None else ZERO_ID
 
 
-def _finished(lane: Lane) -> int:
+def _finished(lane: PartitionBuffer) -> int:
     if lane.open and lane.idle:
         return lane.read_upto
     return 0 if lane.committed is None else lane.committed.ticks
 
 
-def _looks(listed: Mapping[str, int], slots: Mapping[int, _Slot], cooled: Mapping[str, _Cooled]) -> list[list[Look]]:
+def _looks(
+    listed: Mapping[str, int], slots: Mapping[int, _Slot], recently_active: Mapping[str, _Cooled]
+) -> list[list[Probe]]:
     """What to ask about queues that are not warm: of those that just were apart, since they have been looked at more lately."""
     cold, less_cold = [], []
     for name, partitions in listed.items():
-        if (was := cooled.get(name)) is not None:
-            less_cold.append(Look(name, partitions, was.since(partitions), was.slot))
+        if (was := recently_active.get(name)) is not None:
+            less_cold.append(Probe(name, partitions, was.since(partitions), was.slot))
         else:
             slot = slots[slot_of(name)]
-            cold.append(Look(name, partitions, slot.swept, slot))
+            cold.append(Probe(name, partitions, slot.swept, slot))
     return [cold, less_cold]
 
 
-def questions(looks: Sequence[Look]) -> list[list[Look]]:
+def questions(looks: Sequence[Probe]) -> list[list[Probe]]:
     """Portions that one request may read, those of the oldest moments together."""
-    portions: list[list[Look]] = []
+    portions: list[list[Probe]] = []
     partitions = PARTITIONS_IN_ONE_QUESTION
     for look in sorted(looks, key=lambda each: each.since):
         partitions += look.partitions
@@ -607,7 +613,7 @@ def questions(looks: Sequence[Look]) -> list[list[Look]]:
     return portions
 
 
-def with_news(client: Client, looks: Sequence[Look]) -> list[Look]:
+def with_news(client: Client, looks: Sequence[Probe]) -> list[Probe]:
     """Those of one portion in which something came."""
     found, _ = client.news([look.queue for look in looks], min(look.since for look in looks))
     return [look for look in looks if look.queue in found]

@@ -16,7 +16,7 @@ from queuey.api.params import Problems, due, integer, once_key, quoted
 from queuey.errors import InvalidParameter, MessageTooLarge
 from queuey.future import others_turn, run
 from queuey.http.exchange import JSON, Call
-from queuey.model import MAX_TTL_SECONDS, Draft, Once, Queue
+from queuey.model import MAX_TTL_SECONDS, Draft, IdempotencyKey, Queue
 from queuey.service.log import partition_for
 from queuey.settings import Settings
 
@@ -32,7 +32,7 @@ _FORM = "application/x-www-form-urlencoded"
 _MAX_DEPTH = 32
 _TTL = integer(1, MAX_TTL_SECONDS)
 MAX_BATCH_PROBLEMS = 20
-"""Told of a batch of rows."""
+"""AppendNotice of a batch of rows."""
 
 
 def is_batch(call: Call) -> bool:
@@ -161,7 +161,7 @@ def _header(field: str) -> str:
     return "x-" + field.replace("_", "-")
 
 
-def request_once(call: Call) -> Once | None:
+def request_once(call: Call) -> IdempotencyKey | None:
     """The request's idempotency key, bound to all that was asked."""
     text = call.headers.get("idempotency-key")
     if text is None:
@@ -172,7 +172,7 @@ def request_once(call: Call) -> Once | None:
     asked = [call.header(name) or "" for name in _ASKED]
     digest = hashlib.sha256("\0".join(asked).encode() + b"\0")
     digest.update(call.body)
-    return Once(key, digest.digest())
+    return IdempotencyKey(key, digest.digest())
 
 
 _ASKED = ("content-type", "x-ttl", "x-partition", "x-key", "x-delay", "x-deliver-at")
@@ -374,7 +374,9 @@ def _entry_draft(entry: Any, index: int, queue: Queue, now_ticks: int, problems:
         problems.take(f"{index}.content_type", check_content_type, text("content_type"), None),
         key,
         due(text("delay"), text("deliver_at"), now_ticks, problems, f"{index}."),
-        None if once is None else Once(once, hashlib.sha256(orjson.dumps(entry, option=orjson.OPT_SORT_KEYS)).digest()),
+        None
+        if once is None
+        else IdempotencyKey(once, hashlib.sha256(orjson.dumps(entry, option=orjson.OPT_SORT_KEYS)).digest()),
     )
 
 

@@ -14,7 +14,7 @@ from queuey.api.forms import COLUMNS, EndMark, NdjsonForm, entries_of
 from queuey.api.json_pages import JsonPage
 from queuey.api.params import Problems, boolean, integer, moment, one_of, partition_list, words
 from queuey.errors import NotAcceptable
-from queuey.future import Promise, begin
+from queuey.future import Future, start
 from queuey.http.exchange import ARROW, JSON, NDJSON, Answer, Call, Chunk, Headers
 from queuey.ids import MAX_ID, ZERO_ID, MessageId, format_timestamp
 from queuey.model import Queue, Span
@@ -252,7 +252,7 @@ def _chunks(
         span = Span(wanted.after, min(wanted.upto, MessageId.last_of(watermark)))
         last: MessageId | None = None
         page_more = True
-        ahead: Promise[ReadAnswer] | None = None
+        ahead: Future[ReadAnswer] | None = None
         while page_more and left:
             answer = (ahead or _begin_page(service, queue, params, number, span, left)).wait()
             ((_, page),) = answer.pages
@@ -275,8 +275,8 @@ def _chunks(
 
 def _begin_page(
     service: Service, queue: Queue, params: ReadParams, number: int, span: Span, left: int
-) -> Promise[ReadAnswer]:
+) -> Future[ReadAnswer]:
     """A page of a stream; a store that reads elsewhere goes on with it while this thread does something else."""
     limit, with_bodies = min(left, STREAM_ROWS), wants_bodies(params.columns)
     wanted = ReadRequest([(number, span)], limit, params.newest_first, STREAM_BYTES, with_bodies, params.skip_corrupt)
-    return begin(service.log.read(queue, wanted))
+    return start(service.log.read(queue, wanted))

@@ -46,7 +46,7 @@ def _part(payer: str) -> int:
     return _QUARTER if payer in (STRANGERS, UNREAD) else _SIXTEENTH
 
 
-class Gate:
+class Admission:
     """How many requests, and how many bytes of bodies and answers, may be in flight at once; see :class:`Ticket`.
 
     One application takes at most half of the bytes; everybody who is not an application takes a quarter together, of which
@@ -151,7 +151,7 @@ class Ticket:
 
     __slots__ = ("_by", "_gate", "_held", "_inside")
 
-    def __init__(self, gate: Gate) -> None:
+    def __init__(self, gate: Admission) -> None:
         self._gate = gate
         self._inside = False
         self._held = 0
@@ -223,7 +223,7 @@ class PatientTicket(Ticket):
 
     __slots__ = ("_sent", "_wanted", "room", "told", "turn")
 
-    def __init__(self, gate: Gate, by: Sequence[str], told: Callable[[], object]) -> None:
+    def __init__(self, gate: Admission, by: Sequence[str], told: Callable[[], object]) -> None:
         """:param by: whose share its bytes count against.
         :param told: called when its turn has come, in the thread that gave room back.
         """
@@ -240,7 +240,7 @@ class PatientTicket(Ticket):
     def wait_for(self, size: int) -> bool:
         """Take room for the next piece, after those that wait for the same payer's.
 
-        :param size: of which at most :meth:`Gate.patience` is waited for; what is made is counted as it is.
+        :param size: of which at most :meth:`Admission.patience` is waited for; what is made is counted as it is.
         :returns: whether there is room; if not, its turn comes, however often this is called.
         """
         if not (self._wanted or self.room):  # in this order: another thread may be giving it its room

@@ -61,7 +61,7 @@ _NO_TARGET = Target()
 """Of a call about the server itself."""
 
 
-class Desk:
+class Pipeline:
     """Takes calls to their answers, for one service."""
 
     def __init__(self, service: Service) -> None:

@@ -12,7 +12,7 @@ from typing import Any, Literal, NamedTuple, TypeVar, overload
 
 from queuey.ids import MessageId
 from queuey.model.messages import Draft, Message, Placed
-from queuey.model.values import Once
+from queuey.model.values import IdempotencyKey
 
 Value = TypeVar("Value")
 
@@ -217,7 +217,7 @@ class Drafts(Sequence[Draft]):
     content_types: Sequence[str | None]
     keys: Sequence[str | None]
     dues: Sequence[int | None]
-    onces: Sequence[Once | None]
+    onces: Sequence[IdempotencyKey | None]
 
     @classmethod
     def of(cls, drafts: Sequence[Draft]) -> Drafts:

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 from queuey.ids import MessageId
-from queuey.model.values import Once, Queue
+from queuey.model.values import IdempotencyKey, Queue
 
 
 class Message(NamedTuple):
@@ -37,7 +37,7 @@ class Draft(NamedTuple):
     key: str | None = None
     due_ticks: int | None = None
     """The moment it is to be readable from; None or a moment past means now."""
-    once: Once | None = None
+    once: IdempotencyKey | None = None
     """This message's own idempotency key, within a batch."""
 
 
@@ -46,7 +46,7 @@ class AppendRequest(NamedTuple):
 
     queue: Queue
     drafts: Sequence[Draft]
-    once: Once | None = None
+    once: IdempotencyKey | None = None
     """The whole request's idempotency key."""
 
 

@@ -59,7 +59,7 @@ class Queue:
         return PartitionId(self.uuid, number)
 
 
-class Once(NamedTuple):
+class IdempotencyKey(NamedTuple):
     """An idempotency key and what it stands for (G7)."""
 
     key: str
@@ -80,7 +80,7 @@ class Survey(NamedTuple):
     newest: MessageId | None
     """The last id of the span, None of an empty one."""
     messages: int
-    """Live messages, counted up to a limit."""
+    """Waiters messages, counted up to a limit."""
     more: bool
     """The limit was reached: there are more than were counted."""
     marks: Sequence[MessageId]
@@ -91,7 +91,7 @@ class PartitionState(NamedTuple):
     """What lies in a partition now, expired messages not counted."""
 
     depth: int
-    """Live messages, those due in the future included."""
+    """Waiters messages, those due in the future included."""
     scheduled: int
     """Of these, how many are not yet due."""
     oldest: MessageId | None

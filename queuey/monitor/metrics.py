@@ -25,7 +25,7 @@ COUNTERS = {
     "queuey_auth": ("Credentials looked at", ("kind", "result")),
     "queuey_throttled": ("Requests refused for a limit", ("limit",)),
     "queuey_waiters_refused": ("Readers that were not let wait", ("limit",)),
-    "queuey_queue_cache": ("Lookups of queue settings", ("result",)),
+    "queuey_queue_cache": ("LookupThread of queue settings", ("result",)),
     "queuey_storage_errors": ("Calls of the store that failed", ("backend", "op", "code")),
     "queuey_appends_restamped": ("Appends that took longer than the write budget, and were tried again", ()),
 }

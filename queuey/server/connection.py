@@ -16,12 +16,12 @@ from typing import TYPE_CHECKING, Any
 
 from queuey.api.routes import Operation
 from queuey.errors import QueueyError, Throttled, TooManyConnections
-from queuey.future import Errand
+from queuey.future import LoopRunner
 from queuey.http.admission import STRANGERS, UNREAD, Ticket
 from queuey.http.exchange import Answer, Call
 from queuey.http.pipeline import SMALL
 from queuey.server.http1 import CONTINUE, END_OF_HEAD, Head, answer_head, check_beginning, parse_head
-from queuey.server.sending import LEFT_OVER, PIECE, Delivery, Feed
+from queuey.server.sending import LEFT_OVER, PIECE, BodySender, StreamSender
 from queuey.server.states import State
 
 if TYPE_CHECKING:
@@ -54,7 +54,6 @@ class Connection(asyncio.Protocol):
         "_door",
         "_early",
         "_ended",
-        "_errand",
         "_framed",
         "_heading",
         "_lasting",
@@ -62,6 +61,7 @@ class Connection(asyncio.Protocol):
         "_reading",
         "_refused",
         "_rest",
+        "_runner",
         "_state",
         "_stripped",
         "_transport",
@@ -97,10 +97,10 @@ class Connection(asyncio.Protocol):
         self._operation: Operation | None = None
         self._body: BytesIO | None = None
         """What has come of a body that comes in several pieces."""
-        self._errand: Errand[Any] | None = None
+        self._runner: LoopRunner[Any] | None = None
         self._away = False
         """A thread works for this connection."""
-        self._delivery: Delivery | Feed | None = None
+        self._delivery: BodySender | StreamSender | None = None
         self.flowing = True
         """The client takes what it is sent, so far."""
         self.deadline = NEVER
@@ -121,10 +121,10 @@ class Connection(asyncio.Protocol):
         self._take_up()
         if delivery is not None:
             delivery.give_up()
-        if self._errand is not None and self._call is not None and self._call.method in ("GET", "HEAD"):
-            self._errand.give_up()  # a write goes on to its end
-            self._errand = None
-        if self._errand is None and not self._away:
+        if self._runner is not None and self._call is not None and self._call.method in ("GET", "HEAD"):
+            self._runner.give_up()  # a write goes on to its end
+            self._runner = None
+        if self._runner is None and not self._away:
             self._leave()
 
     def data_received(self, data: bytes) -> None:
@@ -157,7 +157,7 @@ class Connection(asyncio.Protocol):
 
     def _flows(self) -> bool:
         """The client waits for what is still to come."""
-        return isinstance(self._delivery, Feed) or (self._call is not None and self._call.waits)
+        return isinstance(self._delivery, StreamSender) or (self._call is not None and self._call.waits)
 
     def pause_writing(self) -> None:
         self.flowing = False
@@ -286,7 +286,7 @@ class Connection(asyncio.Protocol):
         if self.flowing:
             self.delivered()
         else:
-            self._delivery = Delivery(self, transport, b"", None, framed=False)
+            self._delivery = BodySender(self, transport, b"", None, framed=False)
             self._delivery.go_on()
         return True
 
@@ -301,7 +301,7 @@ class Connection(asyncio.Protocol):
             return
 
         def asked(refused: Answer | None) -> None:
-            self._errand = None
+            self._runner = None
             if self._transport is None:
                 self._leave()
             elif refused is not None:
@@ -310,8 +310,8 @@ class Connection(asyncio.Protocol):
             else:
                 self._wait_for_body(operation, self._take_up(), expected=_expects(head))
 
-        self._errand = Errand(self._door.desk.ask(operation, call), self._door.inbox, asked, self.failed)
-        self._errand.go_on()
+        self._runner = LoopRunner(self._door.desk.ask(operation, call), self._door.inbox, asked, self.failed)
+        self._runner.go_on()
 
     def _wait_for_body(self, operation: Operation, data: bytes, *, expected: bool) -> None:
         self._state = _BODY
@@ -370,8 +370,8 @@ class Connection(asyncio.Protocol):
             self._refused = True
             self._send(door.refusals.full(call))
         elif door.answers_here(operation, call):
-            self._errand = Errand(door.desk.answer(operation, call), door.inbox, self._send, self.failed)
-            self._errand.go_on()
+            self._runner = LoopRunner(door.desk.answer(operation, call), door.inbox, self._send, self.failed)
+            self._runner.go_on()
         else:
             door.serve_in_thread(call, operation, door.desk.payers(call)[-1], self._away_until(self._send), self.failed)
 
@@ -397,7 +397,7 @@ class Connection(asyncio.Protocol):
     def failed(self, error: BaseException) -> None:
         """What the client waits for cannot be made."""
         log.error("a request could not be answered", exc_info=error)
-        self._errand, self._away = None, False
+        self._runner, self._away = None, False
         self.abort()
         self._leave()
 
@@ -407,7 +407,7 @@ class Connection(asyncio.Protocol):
             self._door.leaves_room(call)
 
     def _send(self, answer: Answer) -> None:
-        self._errand = None
+        self._runner = None
         transport = self._transport
         if transport is None:
             self._leave()
@@ -438,7 +438,7 @@ class Connection(asyncio.Protocol):
                 self.abort()  # nothing of it will be answered
                 return
             transport.write(start)
-            self._delivery = Feed(self, transport, stream, self._door, framed=framed)
+            self._delivery = StreamSender(self, transport, stream, self._door, framed=framed)
             self._delivery.go_on()
             return
         if chunks is None and len(body) <= PIECE:
@@ -449,7 +449,7 @@ class Connection(asyncio.Protocol):
             body = b""
         else:
             transport.write(start)
-        self._delivery = Delivery(self, transport, body, chunks, framed=framed)
+        self._delivery = BodySender(self, transport, body, chunks, framed=framed)
         if self._call is None or self._door.hands_over(self._call, len(answer.body)):
             self._delivery.go_on()
         else:

@@ -19,9 +19,9 @@ from queuey.api.drafts import LARGE_BYTES
 from queuey.api.errors import RETRY_AFTER_SECONDS
 from queuey.api.live.reading import is_live
 from queuey.api.routes import Operation
-from queuey.future import Errand, LoopInbox, give_way_to, run
+from queuey.future import LoopInbox, LoopRunner, give_way_to, run
 from queuey.http.exchange import ARROW, JSON, NDJSON, Call
-from queuey.http.pipeline import Desk
+from queuey.http.pipeline import Pipeline
 from queuey.server.connection import Connection
 from queuey.server.refused import Refusals
 from queuey.server.threads import Line, SharedThreads
@@ -46,7 +46,7 @@ SPARE_CONNECTIONS = 1000
 class LoopDoor:
     """What the connections of one server share."""
 
-    def __init__(self, desk: Desk) -> None:
+    def __init__(self, desk: Pipeline) -> None:
         settings = desk.service.settings
         self.desk = desk
         self.gate = desk.service.gate
@@ -184,7 +184,7 @@ class LoopDoor:
             self._place_is_free()
 
     def hands_over(self, call: Call, size: int) -> bool:
-        """See :meth:`Desk.hand_over`; somebody who was refused may come in its place."""
+        """See :meth:`Pipeline.hand_over`; somebody who was refused may come in its place."""
         kept = self.desk.hand_over(call, size)
         if self._paused:
             self._place_is_free()
@@ -292,7 +292,9 @@ class LoopDoor:
 
         self._large_batches(+1)
         line = Line(self._batches, payer)
-        line.arrives(Errand(self.desk.answer(operation, call), line, partial(back, done), partial(back, failed)).go_on)
+        line.arrives(
+            LoopRunner(self.desk.answer(operation, call), line, partial(back, done), partial(back, failed)).go_on
+        )
 
     def _large_batches(self, more: int) -> None:
         """While there are any, threads at work let the loop have its turn sooner, which costs all of them a few percent."""

@@ -7,7 +7,7 @@ import logging
 import orjson
 
 from queuey.http.exchange import Answer, Call
-from queuey.http.pipeline import ANY_ID, ANY_PATH, Desk
+from queuey.http.pipeline import ANY_ID, ANY_PATH, Pipeline
 from queuey.server.http1 import Head, answer_head
 from queuey.server.sending import PIECE
 
@@ -50,7 +50,7 @@ def _escaped(text: bytes) -> bytes:
 class Refusals:
     """Refusals of the calls that come while the server is full."""
 
-    def __init__(self, desk: Desk) -> None:
+    def __init__(self, desk: Pipeline) -> None:
         self._desk = desk
         self._made: dict[tuple[str | None, bool], RefusedAlike] = {}
         """By what their requests say of the form of an answer: two of each origin that is configured, at most."""
@@ -78,7 +78,7 @@ class Refusals:
         return alike.answer(head, date, desk.refused_at_once(head.method, headers.get("x-request-id")), lasting)
 
     def full(self, call: Call) -> Answer:
-        """As :meth:`Desk.full`."""
+        """As :meth:`Pipeline.full`."""
         self._untold += 1
         return self._desk.full(call, logged=False)
 

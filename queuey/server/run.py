@@ -19,7 +19,7 @@ import uvloop
 
 from queuey.errors import ConfigurationError
 from queuey.future import run
-from queuey.http.pipeline import Desk
+from queuey.http.pipeline import Pipeline
 from queuey.monitor import logs
 from queuey.server.loop import LoopDoor
 from queuey.service import Service
@@ -147,7 +147,7 @@ def _raise_file_limit() -> None:
 
 async def _serve(service: Service, listener: socket.socket, listening: Callable[[], None]) -> None:
     loop = asyncio.get_running_loop()
-    door = LoopDoor(Desk(service))
+    door = LoopDoor(Pipeline(service))
     door.open(loop)
     server = await loop.create_server(door.connection, sock=listener, backlog=BACKLOG)
     asked = asyncio.Event()

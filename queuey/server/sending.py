@@ -7,7 +7,7 @@ from functools import partial
 from math import inf
 from typing import TYPE_CHECKING
 
-from queuey.future import Errand
+from queuey.future import LoopRunner
 from queuey.http.exchange import Chunk, Stream
 from queuey.server.http1 import END_OF_CHUNKS
 
@@ -23,7 +23,7 @@ LEFT_OVER = 8 << 10
 """Bytes of answers that a connection may hold after they are done with: more are waited for, and count until then."""
 
 
-class Delivery:
+class BodySender:
     """Hands an answer to the transport piece by piece, each when the client has taken those before.
 
     Of a stream one chunk is in memory, and the next is made, by a thread, when the client has taken
@@ -84,14 +84,14 @@ class Delivery:
         """The client has gone."""
 
 
-class Feed:
+class StreamSender:
     """Hands a stream's pieces to the transport as they come, each when the client has taken those before.
 
     While nothing comes, the stream's own coroutine is all there is: no thread, no task, no buffer. What
     the kernel does not take at once counts as not taken, so that at most one piece is in memory.
     """
 
-    __slots__ = ("_connection", "_door", "_errand", "_framed", "_over", "_stream", "_transport")
+    __slots__ = ("_connection", "_door", "_framed", "_over", "_runner", "_stream", "_transport")
 
     def __init__(
         self,
@@ -108,20 +108,20 @@ class Feed:
         self._door = door
         self._over = False
         self._framed = framed
-        self._errand: Errand[bytes | None] | None = None
+        self._runner: LoopRunner[bytes | None] | None = None
         transport.set_write_buffer_limits(high=0)
 
     def go_on(self) -> None:
         """Ask for the next piece, if the client has taken the last and none is asked for yet."""
         connection = self._connection
-        if self._errand is not None or not connection.flowing or self._over:
+        if self._runner is not None or not connection.flowing or self._over:
             return
         connection.deadline = inf  # it is not the client's turn, and nobody can say when it will be
-        self._errand = Errand(self._stream.more(), self._door.inbox, self._take, self._failed)
-        self._errand.go_on()
+        self._runner = LoopRunner(self._stream.more(), self._door.inbox, self._take, self._failed)
+        self._runner.go_on()
 
     def _take(self, piece: bytes | None) -> None:
-        self._errand = None
+        self._runner = None
         connection, transport = self._connection, self._transport
         if self._over:
             return
@@ -140,15 +140,15 @@ class Feed:
             connection.expects_client()
 
     def _failed(self, error: BaseException) -> None:
-        self._errand = None
+        self._runner = None
         self._connection.failed(error)
 
     def give_up(self) -> None:
         """The client has gone: what the stream holds is given back at once."""
         self._over = True
-        errand, self._errand = self._errand, None
-        if errand is not None:
-            errand.give_up()
+        runner, self._runner = self._runner, None
+        if runner is not None:
+            runner.give_up()
         self._stream.close()
 
 

@@ -18,7 +18,7 @@ from queuey.api.routes import OPERATIONS, ROUTES, Operation, check_path, decode_
 from queuey.errors import QueueyError
 from queuey.future import run
 from queuey.http.exchange import NOT_ASCII, Answer, Call, Chunk, Stream, joined
-from queuey.http.pipeline import Desk
+from queuey.http.pipeline import Pipeline
 from queuey.service import Service
 
 Environ = dict[str, Any]
@@ -39,7 +39,7 @@ def includeme(config: Configurator) -> None:
 
 def serve(request: Request) -> Response:
     """Any call: open it, read its body, take its answer; what no operation serves is refused on the way."""
-    desk: Desk = request.registry["queuey.desk"]
+    desk: Pipeline = request.registry["queuey.desk"]
     call, opened = open_call(desk, request.environ)
     call.in_thread = True
     call.peer = str(request.environ.get("REMOTE_ADDR") or "")
@@ -49,7 +49,7 @@ def serve(request: Request) -> Response:
         desk.leave(call)
 
 
-def _answer(desk: Desk, call: Call, opened: Operation | Answer, environ: Environ) -> Answer:
+def _answer(desk: Pipeline, call: Call, opened: Operation | Answer, environ: Environ) -> Answer:
     if isinstance(opened, Answer):
         return opened
     if call.length:
@@ -84,7 +84,7 @@ def decoded_path(environ: Environ) -> str:
     return str(environ.get("PATH_INFO", "")).encode("latin-1", "replace").decode("utf-8", "replace")
 
 
-def open_call(desk: Desk, environ: Environ) -> tuple[Call, Operation | Answer]:
+def open_call(desk: Pipeline, environ: Environ) -> tuple[Call, Operation | Answer]:
     """A WSGI request's call, before its body is read."""
     return desk.open(
         environ["REQUEST_METHOD"], decoded_path(environ), environ.get("QUERY_STRING", ""), headers_of(environ)
@@ -137,7 +137,7 @@ class _Pieces:
 class PathGuard:
     """In front of Pyramid, which fails on a path that is not UTF-8: such a call is refused like any other."""
 
-    def __init__(self, application: Callable[[Environ, StartResponse], Iterable[bytes]], desk: Desk) -> None:
+    def __init__(self, application: Callable[[Environ, StartResponse], Iterable[bytes]], desk: Pipeline) -> None:
         self._application = application
         self._desk = desk
 
@@ -152,7 +152,7 @@ class PathGuard:
         return self._application(environ, start_response)
 
 
-def wsgi_application(desk: Desk) -> PathGuard:
+def wsgi_application(desk: Pipeline) -> PathGuard:
     """The WSGI application of one desk."""
     config = Configurator()
     config.registry["queuey.desk"] = desk
@@ -174,4 +174,4 @@ def make_wsgi_app(global_config: Mapping[str, str], **settings: str) -> PathGuar
     service = Service.open(load_settings(path, os.environ, {}))
     atexit.register(service.close)
     run(service.start())
-    return wsgi_application(Desk(service))
+    return wsgi_application(Pipeline(service))

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from queuey.clock import Clock, SystemClock
-from queuey.http.admission import Gate
+from queuey.http.admission import Admission
 from queuey.ids import IdGenerator
 from queuey.monitor.metrics import Monitor
 from queuey.security.app_keys import ApplicationKeys
@@ -16,7 +16,7 @@ from queuey.service.keys import Keys
 from queuey.service.log import Log
 from queuey.service.offsets import Offsets
 from queuey.service.queues import Queues
-from queuey.service.waiting.registry import Live
+from queuey.service.waiting.registry import Waiters
 from queuey.settings import Settings
 from queuey.storage import Stores
 
@@ -38,10 +38,10 @@ class Service:
         self.clock = clock or SystemClock()
         self.monitor = monitor or Monitor(settings.storage_backend)
         self.keys = Keys(stores.metadata, self.clock, settings.application_keys)
-        self.gate = Gate(settings.limits_max_in_flight, settings.limits_max_in_flight_mb << 20)
+        self.gate = Admission(settings.limits_max_in_flight, settings.limits_max_in_flight_mb << 20)
         self.monitor.under_way = lambda: self.gate.calls
         self.monitor.bytes_held = lambda: self.gate.bytes
-        self.live = Live(stores.messages, self.clock, self.monitor, settings, by_hand=live_by_hand)
+        self.live = Waiters(stores.messages, self.clock, self.monitor, settings, by_hand=live_by_hand)
         self.queues = Queues(stores, self.clock, self.monitor, self.live)
         self.log = Log(stores.messages, self.queues, self.clock, self.monitor, self.live)
         self.offsets = Offsets(stores.messages, self.log, self.clock)
@@ -55,7 +55,7 @@ class Service:
     def open(cls, settings: Settings, *, clock: Clock | None = None, live_by_hand: bool = False) -> Service:
         """Open the stores that the settings name.
 
-        :param live_by_hand: see :class:`~queuey.service.waiting.registry.Live`.
+        :param live_by_hand: see :class:`~queuey.service.waiting.registry.Waiters`.
         :raises ConfigurationError: one cannot be opened; nothing is left open.
         """
         from queuey.storage.opening import open_stores

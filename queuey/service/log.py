@@ -9,15 +9,16 @@ from typing import NamedTuple, TypeVar
 
 from google_crc32c import value as crc32c
 
+from queuey import future
 from queuey.clock import Clock
 from queuey.errors import OutcomeUnknown, QueueNotFound, StorageUnavailable
-from queuey.future import Promise, begin
+from queuey.future import Future
 from queuey.ids import MessageId
 from queuey.model import Appended, AppendRequest, Message, Page, Placed, Queue, Span, Survey
 from queuey.monitor.metrics import Monitor
 from queuey.service.queues import Queues
 from queuey.service.turns import LOOK_ROWS, Turns
-from queuey.service.waiting.registry import Live
+from queuey.service.waiting.registry import Waiters
 from queuey.storage import MessageStore
 
 T = TypeVar("T")
@@ -67,7 +68,7 @@ class ReadAnswer(NamedTuple):
 class Log:
     """The messages of all queues."""
 
-    def __init__(self, messages: MessageStore, queues: Queues, clock: Clock, monitor: Monitor, live: Live) -> None:
+    def __init__(self, messages: MessageStore, queues: Queues, clock: Clock, monitor: Monitor, live: Waiters) -> None:
         self._messages = messages
         self._live = live
         self._queues = queues
@@ -88,7 +89,7 @@ class Log:
             self._live.arrived(request.queue, appended.placed)
         return appended
 
-    async def _while_there(self, queue: Queue, written: Promise[T]) -> T:
+    async def _while_there(self, queue: Queue, written: Future[T]) -> T:
         """What was written, if no removal of its queue can have been answered before it is acknowledged (G9).
 
         The queue was found before the request was read, and the look-up itself may have taken long: all of it counts.
@@ -165,7 +166,7 @@ class Log:
         end = MessageId.last_of(watermark)
         count = _Count(limit, every, self._clock.elapsed() + seconds, together)
         asked = [
-            (number, begin(self._survey(queue, number, Span(after, min(upto, end)), count)))
+            (number, future.start(self._survey(queue, number, Span(after, min(upto, end)), count)))
             for number, (after, upto) in spans
             if 1 <= number <= queue.partitions
         ]
@@ -235,7 +236,7 @@ class Log:
         self._live.arrived(queue, [Placed(id_, number) for number, id_ in wanted])
         return late
 
-    def delete(self, queue: Queue, wanted: Sequence[PlacedId]) -> Promise[None]:
+    def delete(self, queue: Queue, wanted: Sequence[PlacedId]) -> Future[None]:
         """See :meth:`queuey.storage.MessageStore.delete`."""
         return self._messages.delete(queue, wanted)
 

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from enum import Enum
 
 from queuey.clock import Clock
-from queuey.future import Promise
+from queuey.future import Future
 from queuey.ids import MAX_ID, MessageId
 from queuey.model import Offset, OffsetChange, OffsetMove, Queue, Span
 from queuey.service.log import Log, ReadRequest
@@ -37,7 +37,7 @@ class Offsets:
         stored = await self._store.read_offsets(queue.uuid, group)
         return {number: stored.get(number, Offset()) for number in range(1, queue.partitions + 1)}
 
-    def change(self, queue: Queue, group: str, change: OffsetChange) -> Promise[Mapping[int, OffsetMove]]:
+    def change(self, queue: Queue, group: str, change: OffsetChange) -> Future[Mapping[int, OffsetMove]]:
         """See :meth:`queuey.storage.OffsetStore.change_offsets`."""
         return self._store.change_offsets(queue.uuid, group, change)
 
@@ -61,10 +61,10 @@ class Offsets:
         found = await self._log.read(queue, wanted)
         return {number: page.messages[0].id if page.messages else None for number, page in found.pages}
 
-    def groups(self, queue: Queue, *, start: str, limit: int) -> Promise[Sequence[str]]:
+    def groups(self, queue: Queue, *, start: str, limit: int) -> Future[Sequence[str]]:
         """Groups by name from ``start`` on, which is included."""
         return self._store.list_groups(queue.uuid, start=start, limit=limit)
 
-    def forget(self, queue: Queue, group: str) -> Promise[None]:
+    def forget(self, queue: Queue, group: str) -> Future[None]:
         """Forget a group, its generations included."""
         return self._store.forget_group(queue.uuid, group)

@@ -12,7 +12,7 @@ from queuey.clock import Clock
 from queuey.errors import OutcomeUnknown, PartitionsCannotShrink, QueueExists, QueueNotFound, StorageUnavailable
 from queuey.model import MAX_PARTITIONS, Consistency, PartitionState, Queue, QueueKind
 from queuey.monitor.metrics import Monitor
-from queuey.service.waiting.registry import Live
+from queuey.service.waiting.registry import Waiters
 from queuey.storage import Stores
 
 CACHED_QUEUES = 10_000
@@ -62,7 +62,7 @@ class Queues:
     servers change queues as well, what was read is used for as long as the store says, and no longer.
     """
 
-    def __init__(self, stores: Stores, clock: Clock, monitor: Monitor, live: Live) -> None:
+    def __init__(self, stores: Stores, clock: Clock, monitor: Monitor, live: Waiters) -> None:
         self._stores = stores
         self._live = live
         self._metadata = stores.metadata

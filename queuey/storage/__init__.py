@@ -1,7 +1,7 @@
 """What a store must do, and how one is opened.
 
 Messages and metadata are two interfaces, so that they may live in different stores. Everything
-that can take time returns a :class:`~queuey.future.Promise`: an embedded store often keeps it at
+that can take time returns a :class:`~queuey.future.Future`: an embedded store often keeps it at
 once, a distributed one later. The contract suite in :mod:`queuey.storage.contract` is the
 definition; a backend is one when it passes.
 
@@ -17,7 +17,8 @@ from math import inf
 from typing import Any, NamedTuple, Protocol
 from uuid import UUID
 
-from queuey.future import Promise, begin
+from queuey import future
+from queuey.future import Future
 from queuey.ids import MessageId
 from queuey.model import (
     Appended,
@@ -38,13 +39,13 @@ from queuey.model import (
 
 __all__ = [
     "ONCE_SECONDS",
-    "Activity",
+    "AppendNotice",
     "MessageStore",
     "MetadataStore",
     "Observer",
     "OffsetStore",
+    "Peers",
     "Stores",
-    "Told",
     "Unobserved",
 ]
 
@@ -85,7 +86,7 @@ class Unobserved:
         """Not noted."""
 
 
-class Told(NamedTuple):
+class AppendNotice(NamedTuple):
     """What one server tells the others."""
 
     partitions: Sequence[PartitionId] | None
@@ -94,15 +95,15 @@ class Told(NamedTuple):
     """When the last of them was acknowledged."""
 
 
-class Activity(ABC):
+class Peers(ABC):
     """How servers of one store tell each other where messages came."""
 
     @abstractmethod
-    def tell(self, told: Told) -> Promise[None]:
+    def tell(self, told: AppendNotice) -> Future[None]:
         """Tell all servers, this one included."""
 
     @abstractmethod
-    def listen(self) -> Promise[Sequence[Told]]:
+    def listen(self) -> Future[Sequence[AppendNotice]]:
         """What other servers told since the last call; some of it may come again."""
 
 
@@ -115,14 +116,14 @@ class OffsetStore(ABC):
     """
 
     @abstractmethod
-    def read_offsets(self, queue: UUID, group: str) -> Promise[Mapping[int, Offset]]:
+    def read_offsets(self, queue: UUID, group: str) -> Future[Mapping[int, Offset]]:
         """The offsets of a group by partition, those never claimed nor set left out; none of a dropped queue.
 
         Never older than a change that was acknowledged, nor than an earlier answer.
         """
 
     @abstractmethod
-    def change_offsets(self, queue: UUID, group: str, change: OffsetChange) -> Promise[Mapping[int, OffsetMove]]:
+    def change_offsets(self, queue: UUID, group: str, change: OffsetChange) -> Future[Mapping[int, OffsetMove]]:
         """Compare-and-set of some partitions' offsets: :meth:`OffsetChange.moves`, as one step among all servers.
 
         The first change makes the group.
@@ -134,14 +135,14 @@ class OffsetStore(ABC):
         """
 
     @abstractmethod
-    def list_groups(self, queue: UUID, *, start: str = "", limit: int = 1000) -> Promise[Sequence[str]]:
+    def list_groups(self, queue: UUID, *, start: str = "", limit: int = 1000) -> Future[Sequence[str]]:
         """One page of the groups of a queue, by name in code point order, from ``start`` on, ``start`` included.
 
         Cost follows ``limit``, not how many groups there are, nor those of other queues.
         """
 
     @abstractmethod
-    def forget_group(self, queue: UUID, group: str) -> Promise[None]:
+    def forget_group(self, queue: UUID, group: str) -> Future[None]:
         """Forget a group, its generations included; no error if there is none."""
 
 
@@ -155,13 +156,13 @@ class MessageStore(OffsetStore):
     A write that ends later than that after the queue was looked up may have outlived it, so the queue is looked up again
     (G9). Infinite where the store itself refuses such writes."""
 
-    activity: Activity | None = None
+    activity: Peers | None = None
     """Where other servers append to the same store."""
     reads_elsewhere: bool = False
     """Whether a page is read by others while this process does something else: then it pays to ask ahead."""
 
     @abstractmethod
-    def append(self, request: AppendRequest) -> Promise[Appended]:
+    def append(self, request: AppendRequest) -> Future[Appended]:
         """Store messages under fresh ids.
 
         Ids are drawn inside the store, at the last moment before they are on their way to disk. A
@@ -194,8 +195,8 @@ class MessageStore(OffsetStore):
         with_bodies: bool = True,
         skip_corrupt: bool = False,
         consistency: Consistency = Consistency.STRONG,
-    ) -> Promise[Page]:
-        """Live messages of one partition inside ``span``.
+    ) -> Future[Page]:
+        """Waiters messages of one partition inside ``span``.
 
         Expired and deleted messages are passed over before ``limit`` counts.
 
@@ -220,7 +221,7 @@ class MessageStore(OffsetStore):
         limit: int = 0,
         every: int = 0,
         consistency: Consistency = Consistency.STRONG,
-    ) -> Promise[Survey]:
+    ) -> Future[Survey]:
         """What lies in a span: its end, how many messages, and where it could be cut.
 
         This one reads ids, page by page; a store that can count does better. Messages that expire or are deleted
@@ -230,7 +231,7 @@ class MessageStore(OffsetStore):
         :param limit: count no further; 0 counts nothing, and then ``more`` says whether there is anything.
         :param every: mark each so many-th message; 0 marks none.
         """
-        return begin(self._survey(partition, span, now_ticks, limit, every, consistency))
+        return future.start(self._survey(partition, span, now_ticks, limit, every, consistency))
 
     async def _survey(
         self, partition: PartitionId, span: Span, now_ticks: int, limit: int, every: int, consistency: Consistency
@@ -251,7 +252,7 @@ class MessageStore(OffsetStore):
     @abstractmethod
     def fetch(
         self, queue: Queue, wanted: Sequence[tuple[int, MessageId]], *, now_ticks: int
-    ) -> Promise[Sequence[Message | None]]:
+    ) -> Future[Sequence[Message | None]]:
         """Messages by (partition, id), in the order asked, None for each that is not there. Not bound by the watermark.
 
         :raises CorruptMessage: as :meth:`read`.
@@ -267,7 +268,7 @@ class MessageStore(OffsetStore):
         content_type: str | None,
         key: str | None,
         ttl_seconds: int,
-    ) -> Promise[bool]:
+    ) -> Future[bool]:
         """Store one body under each of these ids, in place of what is there, if anything is: its content type and key included.
 
         The TTL counts from now, or from the id's moment if that is later.
@@ -277,16 +278,16 @@ class MessageStore(OffsetStore):
         """
 
     @abstractmethod
-    def delete(self, queue: Queue, wanted: Sequence[tuple[int, MessageId]]) -> Promise[None]:
+    def delete(self, queue: Queue, wanted: Sequence[tuple[int, MessageId]]) -> Future[None]:
         """Remove messages by (partition, id); those not there are no error. Cancels a scheduled message."""
 
     @abstractmethod
-    def inspect(self, partitions: Sequence[PartitionId], *, now_ticks: int) -> Promise[Sequence[PartitionState]]:
+    def inspect(self, partitions: Sequence[PartitionId], *, now_ticks: int) -> Future[Sequence[PartitionState]]:
         """Depth and ends of each partition, in the order asked. Counts; may cost time in proportion to the depth."""
 
     @abstractmethod
-    def drop(self, queue: UUID) -> Promise[None]:
-        """Forget all messages of a queue's incarnation, and its offsets. Once kept, they are never read again and appends are refused.
+    def drop(self, queue: UUID) -> Future[None]:
+        """Forget all messages of a queue's incarnation, and its offsets. IdempotencyKey kept, they are never read again and appends are refused.
 
         Room on disk is given back later, by itself, also across restarts (G9). May be repeated.
         """
@@ -315,40 +316,40 @@ class MetadataStore(ABC):
     """How long what was read of a queue may be used while others change it; infinite in a store of one server."""
 
     @abstractmethod
-    def create_queue(self, queue: Queue) -> Promise[tuple[Queue, bool]]:
+    def create_queue(self, queue: Queue) -> Future[tuple[Queue, bool]]:
         """Store ``queue`` unless its application has one of that name; atomic among all servers.
 
         :returns: the queue that is stored now, and True if it is this one.
         """
 
     @abstractmethod
-    def find_queue(self, application: str, name: str) -> Promise[Queue | None]:
+    def find_queue(self, application: str, name: str) -> Future[Queue | None]:
         """The queue as stored now; names match exactly."""
 
     @abstractmethod
-    def replace_queue(self, old: Queue, new: Queue) -> Promise[bool]:
+    def replace_queue(self, old: Queue, new: Queue) -> Future[bool]:
         """Compare-and-set of a queue's settings: store ``new`` if ``old`` is what is stored.
 
         :returns: False if it is not; then nothing changed.
         """
 
     @abstractmethod
-    def remove_queue(self, queue: Queue) -> Promise[bool]:
+    def remove_queue(self, queue: Queue) -> Future[bool]:
         """Remove this incarnation, and remember its uuid among :meth:`removed` in the same step.
 
         :returns: False if it was gone already.
         """
 
     @abstractmethod
-    def removed(self, limit: int = 100) -> Promise[Sequence[UUID]]:
+    def removed(self, limit: int = 100) -> Future[Sequence[UUID]]:
         """Incarnations removed whose messages may not have been dropped yet."""
 
     @abstractmethod
-    def forget_removed(self, queue: UUID) -> Promise[None]:
+    def forget_removed(self, queue: UUID) -> Future[None]:
         """The messages of this incarnation are dropped."""
 
     @abstractmethod
-    def list_queues(self, application: str, *, start: str = "", limit: int = 1000) -> Promise[Sequence[Queue]]:
+    def list_queues(self, application: str, *, start: str = "", limit: int = 1000) -> Future[Sequence[Queue]]:
         """One page of an application's queues, by name in code point order, from ``start`` on, ``start`` included.
 
         Cost follows ``limit``, not how many queues there are.
@@ -357,7 +358,7 @@ class MetadataStore(ABC):
     @abstractmethod
     def list_named(
         self, application: str, principal: str, *, start: str = "", limit: int = 1000
-    ) -> Promise[Sequence[Queue]]:
+    ) -> Future[Sequence[Queue]]:
         """One page of an application's queues that name ``principal``, in the order and from the start of :meth:`list_queues`.
 
         A queue is here from the moment on that its creation or replacement is acknowledged, once however often it
@@ -368,15 +369,15 @@ class MetadataStore(ABC):
         """
 
     @abstractmethod
-    def add_key(self, key: ApplicationKey) -> Promise[None]:
+    def add_key(self, key: ApplicationKey) -> Future[None]:
         """Store a key; the same digest again changes nothing."""
 
     @abstractmethod
-    def keys(self) -> Promise[Sequence[ApplicationKey]]:
+    def keys(self) -> Future[Sequence[ApplicationKey]]:
         """All keys of all applications, oldest first; a few thousand at most."""
 
     @abstractmethod
-    def remove_key(self, application: str, label: str) -> Promise[int]:
+    def remove_key(self, application: str, label: str) -> Future[int]:
         """Remove an application's keys with this label.
 
         :returns: how many there were.

@@ -13,7 +13,7 @@ from uuid import UUID
 
 from queuey.clock import Clock
 from queuey.errors import KeyReused, QueueNotFound
-from queuey.future import Promise
+from queuey.future import Future
 from queuey.ids import TICKS_PER_SECOND, IdGenerator, MessageId
 from queuey.model import (
     Appended,
@@ -21,8 +21,8 @@ from queuey.model import (
     ApplicationKey,
     Consistency,
     Draft,
+    IdempotencyKey,
     Message,
-    Once,
     Page,
     PartitionId,
     PartitionState,
@@ -70,7 +70,7 @@ class _Partition:
         return [message for message in self.within(Span()) if message.expires_ticks > now_ticks]
 
 
-class _Kept(NamedTuple):
+class StoredKey(NamedTuple):
     """What an idempotency key stands for."""
 
     digest: bytes
@@ -85,7 +85,7 @@ class MemoryStore(MemoryOffsets, MessageStore, MetadataStore):
         super().__init__(clock)
         self._ids = ids
         self._partitions: dict[PartitionId, _Partition] = {}
-        self._once: dict[tuple[UUID, str], _Kept] = {}
+        self._once: dict[tuple[UUID, str], StoredKey] = {}
         self._until_sweep = _LEAST_SWEEP
         self._queues: dict[str, dict[str, Queue]] = {}
         self._names: dict[str, list[str]] = {}
@@ -96,12 +96,12 @@ class MemoryStore(MemoryOffsets, MessageStore, MetadataStore):
 
     # Messages
 
-    def append(self, request: AppendRequest) -> Promise[Appended]:
+    def append(self, request: AppendRequest) -> Future[Appended]:
         with self._lock:
             try:
-                return Promise.of(self._append(request))
+                return Future.of(self._append(request))
             except (QueueNotFound, KeyReused) as refused:
-                return Promise.failed(refused)
+                return Future.failed(refused)
 
     def _append(self, request: AppendRequest) -> Appended:
         queue = request.queue.uuid
@@ -135,18 +135,18 @@ class MemoryStore(MemoryOffsets, MessageStore, MetadataStore):
             if known != once.digest:
                 raise KeyReused
 
-    def _live_key(self, queue: UUID, key: str) -> _Kept | None:
+    def _live_key(self, queue: UUID, key: str) -> StoredKey | None:
         kept = self._once.get((queue, key))
         return kept if kept is not None and kept.expires_ticks > self._clock.now_ticks() else None
 
-    def _recall(self, queue: UUID, once: Once | None) -> Sequence[Placed] | None:
+    def _recall(self, queue: UUID, once: IdempotencyKey | None) -> Sequence[Placed] | None:
         kept = self._live_key(queue, once.key) if once is not None else None
         return kept.placed if kept is not None else None
 
-    def _remember(self, queue: UUID, once: Once | None, placed: Sequence[Placed]) -> None:
+    def _remember(self, queue: UUID, once: IdempotencyKey | None, placed: Sequence[Placed]) -> None:
         if once is not None:
             expires = self._clock.now_ticks() + ONCE_SECONDS * TICKS_PER_SECOND
-            self._once[queue, once.key] = _Kept(once.digest, tuple(placed), expires)
+            self._once[queue, once.key] = StoredKey(once.digest, tuple(placed), expires)
 
     def _store_draft(self, queue: Queue, draft: Draft, watermark: int) -> Placed:
         if draft.due_ticks is not None and draft.due_ticks > watermark:
@@ -189,7 +189,7 @@ class MemoryStore(MemoryOffsets, MessageStore, MetadataStore):
         with_bodies: bool = True,
         skip_corrupt: bool = False,
         consistency: Consistency = Consistency.STRONG,
-    ) -> Promise[Page]:
+    ) -> Future[Page]:
         page: list[Message] = []
         size = 0
         with self._lock:
@@ -199,19 +199,19 @@ class MemoryStore(MemoryOffsets, MessageStore, MetadataStore):
                 wanted = message if with_bodies else Message(*message[:3], None, None, b"")
                 size += len(wanted.body)
                 if len(page) == limit or (page and size > max_bytes):
-                    return Promise.of(Page(page, more=True))
+                    return Future.of(Page(page, more=True))
                 page.append(wanted)
-        return Promise.of(Page(page, more=False))
+        return Future.of(Page(page, more=False))
 
     def _in(self, partition: PartitionId) -> _Partition:
         return self._partitions.get(partition) or _Partition()
 
     def fetch(
         self, queue: Queue, wanted: Sequence[tuple[int, MessageId]], *, now_ticks: int
-    ) -> Promise[Sequence[Message | None]]:
+    ) -> Future[Sequence[Message | None]]:
         with self._lock:
             found = [self._in(queue.partition(number)).rows.get(id_) for number, id_ in wanted]
-        return Promise.of([m if m is not None and m.expires_ticks > now_ticks else None for m in found])
+        return Future.of([m if m is not None and m.expires_ticks > now_ticks else None for m in found])
 
     def put(
         self,
@@ -222,39 +222,39 @@ class MemoryStore(MemoryOffsets, MessageStore, MetadataStore):
         content_type: str | None,
         key: str | None,
         ttl_seconds: int,
-    ) -> Promise[bool]:
+    ) -> Future[bool]:
         with self._lock:
             if queue.uuid in self._dropped:
-                return Promise.failed(QueueNotFound())
+                return Future.failed(QueueNotFound())
             self._sweep_after(len(wanted))
             now = self._ids.stamp()
             for number, id_ in wanted:
                 expires = max(now, id_.ticks) + ttl_seconds * TICKS_PER_SECOND
                 self._store(queue.partition(number), Message(*id_, expires, content_type, key, body))
-            return Promise.of(any(id_.ticks < now for _, id_ in wanted))
+            return Future.of(any(id_.ticks < now for _, id_ in wanted))
 
-    def delete(self, queue: Queue, wanted: Sequence[tuple[int, MessageId]]) -> Promise[None]:
+    def delete(self, queue: Queue, wanted: Sequence[tuple[int, MessageId]]) -> Future[None]:
         with self._lock:
             for number, id_ in wanted:
                 self._in(queue.partition(number)).remove([id_])
-        return Promise.of(None)
+        return Future.of(None)
 
-    def inspect(self, partitions: Sequence[PartitionId], *, now_ticks: int) -> Promise[Sequence[PartitionState]]:
+    def inspect(self, partitions: Sequence[PartitionId], *, now_ticks: int) -> Future[Sequence[PartitionState]]:
         with self._lock:
             found = [self._in(partition).live(now_ticks) for partition in partitions]
-        return Promise.of([_state(live, now_ticks) for live in found])
+        return Future.of([_state(live, now_ticks) for live in found])
 
-    def drop(self, queue: UUID) -> Promise[None]:
+    def drop(self, queue: UUID) -> Future[None]:
         with self._lock:
             self._dropped.add(queue)
             self._partitions = {at: rows for at, rows in self._partitions.items() if at.queue != queue}
             self._once = {at: kept for at, kept in self._once.items() if at[0] != queue}
             self._offsets.pop(queue, None)
-        return Promise.of(None)
+        return Future.of(None)
 
     # Metadata
 
-    def create_queue(self, queue: Queue) -> Promise[tuple[Queue, bool]]:
+    def create_queue(self, queue: Queue) -> Future[tuple[Queue, bool]]:
         with self._lock:
             queues = self._queues.setdefault(queue.application, {})
             if queue.name not in queues:
@@ -262,57 +262,57 @@ class MemoryStore(MemoryOffsets, MessageStore, MetadataStore):
                 insort(self._names.setdefault(queue.application, []), queue.name)
                 self._index(queue)
             stored = queues[queue.name]
-        return Promise.of((stored, stored.uuid == queue.uuid))
+        return Future.of((stored, stored.uuid == queue.uuid))
 
-    def find_queue(self, application: str, name: str) -> Promise[Queue | None]:
+    def find_queue(self, application: str, name: str) -> Future[Queue | None]:
         with self._lock:
-            return Promise.of(self._queues.get(application, {}).get(name))
+            return Future.of(self._queues.get(application, {}).get(name))
 
-    def replace_queue(self, old: Queue, new: Queue) -> Promise[bool]:
+    def replace_queue(self, old: Queue, new: Queue) -> Future[bool]:
         with self._lock:
             queues = self._queues.get(old.application, {})
             if queues.get(old.name) != old:
-                return Promise.of(False)
+                return Future.of(False)
             queues[old.name] = new
             self._unindex(old)
             self._index(new)
-            return Promise.of(True)
+            return Future.of(True)
 
-    def remove_queue(self, queue: Queue) -> Promise[bool]:
+    def remove_queue(self, queue: Queue) -> Future[bool]:
         with self._lock:
             queues = self._queues.get(queue.application, {})
             stored = queues.get(queue.name)
             if stored is None or stored.uuid != queue.uuid:
-                return Promise.of(False)
+                return Future.of(False)
             del queues[queue.name]
             names = self._names[queue.application]
             del names[bisect_left(names, queue.name)]
             self._unindex(stored)
             self._removed[queue.uuid] = None
-            return Promise.of(True)
+            return Future.of(True)
 
-    def removed(self, limit: int = 100) -> Promise[Sequence[UUID]]:
+    def removed(self, limit: int = 100) -> Future[Sequence[UUID]]:
         with self._lock:
-            return Promise.of(list(self._removed)[:limit])
+            return Future.of(list(self._removed)[:limit])
 
-    def forget_removed(self, queue: UUID) -> Promise[None]:
+    def forget_removed(self, queue: UUID) -> Future[None]:
         with self._lock:
             self._removed.pop(queue, None)
-        return Promise.of(None)
+        return Future.of(None)
 
-    def list_queues(self, application: str, *, start: str = "", limit: int = 1000) -> Promise[Sequence[Queue]]:
+    def list_queues(self, application: str, *, start: str = "", limit: int = 1000) -> Future[Sequence[Queue]]:
         with self._lock:
             names = self._names.get(application, [])
             first = bisect_left(names, start)
-            return Promise.of([self._queues[application][name] for name in names[first : first + limit]])
+            return Future.of([self._queues[application][name] for name in names[first : first + limit]])
 
     def list_named(
         self, application: str, principal: str, *, start: str = "", limit: int = 1000
-    ) -> Promise[Sequence[Queue]]:
+    ) -> Future[Sequence[Queue]]:
         with self._lock:
             names = self._named.get((application, principal), [])
             first = bisect_left(names, start)
-            return Promise.of([self._queues[application][name] for name in names[first : first + limit]])
+            return Future.of([self._queues[application][name] for name in names[first : first + limit]])
 
     def _index(self, queue: Queue) -> None:
         for principal in set(queue.principals):
@@ -326,21 +326,21 @@ class MemoryStore(MemoryOffsets, MessageStore, MetadataStore):
             if not names:
                 del self._named[at]
 
-    def add_key(self, key: ApplicationKey) -> Promise[None]:
+    def add_key(self, key: ApplicationKey) -> Future[None]:
         with self._lock:
             self._keys.setdefault(key.digest, key)
-        return Promise.of(None)
+        return Future.of(None)
 
-    def keys(self) -> Promise[Sequence[ApplicationKey]]:
+    def keys(self) -> Future[Sequence[ApplicationKey]]:
         with self._lock:
-            return Promise.of(sorted(self._keys.values(), key=lambda key: (key.created_ticks, key.digest)))
+            return Future.of(sorted(self._keys.values(), key=lambda key: (key.created_ticks, key.digest)))
 
-    def remove_key(self, application: str, label: str) -> Promise[int]:
+    def remove_key(self, application: str, label: str) -> Future[int]:
         with self._lock:
             found = [key for key in self._keys.values() if (key.application, key.label) == (application, label)]
             for key in found:
                 del self._keys[key.digest]
-        return Promise.of(len(found))
+        return Future.of(len(found))
 
     # Both
 

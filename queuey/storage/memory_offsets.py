@@ -8,7 +8,7 @@ from uuid import UUID
 
 from queuey.clock import Clock
 from queuey.errors import BadRequest, Conflict, QueueNotFound
-from queuey.future import Promise
+from queuey.future import Future
 from queuey.locks import new_lock
 from queuey.model import Offset, OffsetChange, OffsetMove
 from queuey.storage import OffsetStore
@@ -24,30 +24,30 @@ class MemoryOffsets(OffsetStore):
         self._dropped: set[UUID] = set()
         self._offsets: dict[UUID, dict[str, dict[int, Offset]]] = {}
 
-    def read_offsets(self, queue: UUID, group: str) -> Promise[Mapping[int, Offset]]:
+    def read_offsets(self, queue: UUID, group: str) -> Future[Mapping[int, Offset]]:
         with self._lock:
-            return Promise.of(dict(self._offsets.get(queue, {}).get(group, {})))
+            return Future.of(dict(self._offsets.get(queue, {}).get(group, {})))
 
-    def change_offsets(self, queue: UUID, group: str, change: OffsetChange) -> Promise[Mapping[int, OffsetMove]]:
+    def change_offsets(self, queue: UUID, group: str, change: OffsetChange) -> Future[Mapping[int, OffsetMove]]:
         with self._lock:
             if queue in self._dropped:
-                return Promise.failed(QueueNotFound())
+                return Future.failed(QueueNotFound())
             stored = self._offsets.get(queue, {}).get(group, {})
             try:
                 moves = change.moves(stored, self._clock.now_ticks())
             except (Conflict, BadRequest) as refused:
-                return Promise.failed(refused)
+                return Future.failed(refused)
             changed = stored | {number: move.after for number, move in moves.items()}
             self._offsets.setdefault(queue, {})[group] = changed
-        return Promise.of(moves)
+        return Future.of(moves)
 
-    def list_groups(self, queue: UUID, *, start: str = "", limit: int = 1000) -> Promise[Sequence[str]]:
+    def list_groups(self, queue: UUID, *, start: str = "", limit: int = 1000) -> Future[Sequence[str]]:
         with self._lock:
             names = sorted(self._offsets.get(queue, {}))
         first = bisect_left(names, start)
-        return Promise.of(names[first : first + limit])
+        return Future.of(names[first : first + limit])
 
-    def forget_group(self, queue: UUID, group: str) -> Promise[None]:
+    def forget_group(self, queue: UUID, group: str) -> Future[None]:
         with self._lock:
             self._offsets.get(queue, {}).pop(group, None)
-        return Promise.of(None)
+        return Future.of(None)

@@ -26,7 +26,7 @@ from granian.server.embed import Server
 from queuey.api.routes import Operation, resolve
 from queuey.future import run
 from queuey.http.exchange import Answer, Call
-from queuey.http.pipeline import Desk
+from queuey.http.pipeline import Pipeline
 from queuey.ids import IdGenerator
 from queuey.model import Appended, AppendRequest, Placed
 from queuey.server.loop import LoopDoor
@@ -72,7 +72,7 @@ async def _asgi_front(scope: Any, receive: Any, send: Any) -> None:
     await send({"type": "http.response.body", "body": answer})
 
 
-class FrontDesk(Desk):
+class FrontDesk(Pipeline):
     """Opens a call without looking at it, and answers it in the same way."""
 
     def open(
@@ -153,7 +153,7 @@ async def _own(listener: socket.socket, *, forgetful: bool = False) -> None:
     if forgetful:
         run(service.start(KEY))
         _forget(service)
-    door = LoopDoor((Desk if forgetful else FrontDesk)(service))
+    door = LoopDoor((Pipeline if forgetful else FrontDesk)(service))
     door.open(asyncio.get_running_loop())
     server = await asyncio.get_running_loop().create_server(door.connection, sock=listener, backlog=BACKLOG)
     print(f"http://127.0.0.1:{listener.getsockname()[1]}", flush=True)

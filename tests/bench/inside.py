@@ -14,7 +14,7 @@ from typing import NamedTuple
 import uvloop
 
 from queuey.future import run
-from queuey.http.pipeline import Desk
+from queuey.http.pipeline import Pipeline
 from queuey.server.loop import LoopDoor
 from queuey.service import Service
 from queuey.settings import load_settings
@@ -94,7 +94,7 @@ class Measured(NamedTuple):
 
 async def measured(service: Service, request: bytes, seconds: float) -> Measured:
     """Make one request over and over."""
-    door = LoopDoor(Desk(service))
+    door = LoopDoor(Pipeline(service))
     door.open(asyncio.get_running_loop())
     wires = [Wire(door, request) for _ in range(CONNECTIONS)]
     for wire in wires:

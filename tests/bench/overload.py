@@ -15,7 +15,7 @@ import uvloop
 
 from queuey.future import run
 from queuey.http.admission import Ticket
-from queuey.http.pipeline import Desk
+from queuey.http.pipeline import Pipeline
 from queuey.server.loop import LoopDoor
 from queuey.service import Service
 from queuey.settings import load_settings
@@ -106,7 +106,7 @@ class _Refused(Wire):
 
 
 async def _refused(service: Service, request: bytes) -> float:
-    door = LoopDoor(Desk(service))
+    door = LoopDoor(Pipeline(service))
     door.open(asyncio.get_running_loop())
     places = [Ticket(service.gate) for _ in range(service.settings.limits_max_in_flight)]
     for place in places:

@@ -10,7 +10,7 @@ from pathlib import Path
 from random import Random
 
 from queuey.clock import SystemClock
-from queuey.future import Promise
+from queuey.future import Future
 from queuey.ids import IdGenerator
 from queuey.model import Appended, AppendRequest, Draft, Queue
 from queuey.storage.sqlite import SqliteStore
@@ -59,7 +59,7 @@ def fill(store: SqliteStore, queues: list[Queue], messages: int) -> None:
 
 def pour(store: SqliteStore, appends: Iterable[AppendRequest], *, at_once: int = _AT_ONCE) -> None:
     """Return when all are stored; so many are on their way at a time."""
-    waiting: deque[Promise[Appended]] = deque()
+    waiting: deque[Future[Appended]] = deque()
     for append in appends:
         waiting.append(store.append(append))
         if len(waiting) > at_once:

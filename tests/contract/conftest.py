@@ -8,7 +8,7 @@ import pytest
 
 from queuey.storage.cassandra.schema import make_tables
 from queuey.storage.cassandra.session import CassandraSession, Options
-from queuey.storage.sqlite.upkeep import Keeper
+from queuey.storage.sqlite.upkeep import Upkeep
 from tests.support.services.fixtures import Reached
 
 TIMEOUT_SECONDS = 60.0
@@ -31,4 +31,4 @@ def session(cassandra_node: Reached, module_keyspace: str) -> Iterator[Cassandra
 @pytest.fixture
 def only_the_test_tidies(monkeypatch: pytest.MonkeyPatch) -> None:
     """The keeper does not put messages together, nor give room back: now and then it would be there first, or at the same time."""
-    monkeypatch.setattr(Keeper, "_tidy", lambda _self: False)
+    monkeypatch.setattr(Upkeep, "_tidy", lambda _self: False)

@@ -11,7 +11,7 @@ import pytest
 
 from queuey.clock import ManualClock
 from queuey.errors import OutcomeUnknown, StaleGeneration, StorageUnavailable
-from queuey.future import Promise, begin
+from queuey.future import Future, start
 from queuey.ids import IdGenerator
 from queuey.model import OffsetChange
 from queuey.storage.cassandra.messages import CassandraMessages, Timing
@@ -116,11 +116,11 @@ class Unsure(CassandraSession):
     follows: Group | None = None
     carries_out = True
 
-    def compare_and_set_together(self, changes: Sequence[Change]) -> Promise[Rows]:
+    def compare_and_set_together(self, changes: Sequence[Change]) -> Future[Rows]:
         if self.follows is None:
             return super().compare_and_set_together(changes)
         follows, self.follows = self.follows, None
-        return begin(self._lose(changes, follows))
+        return start(self._lose(changes, follows))
 
     async def _lose(self, changes: Sequence[Change], follows: Group) -> Rows:
         if self.carries_out:

@@ -15,13 +15,13 @@ import pytest
 
 from queuey.clock import ManualClock
 from queuey.errors import OutcomeUnknown, QueueNotFound
-from queuey.future import begin, run
+from queuey.future import run, start
 from queuey.ids import IdGenerator, MessageId
 from queuey.model import AppendRequest, Queue
 from queuey.monitor.metrics import Monitor
 from queuey.service.log import Log
 from queuey.service.queues import Queues
-from queuey.service.waiting.registry import Live
+from queuey.service.waiting.registry import Waiters
 from queuey.settings import load_settings
 from queuey.storage import Stores
 from queuey.storage.cassandra import session as cassandra_session
@@ -48,7 +48,7 @@ class Server:
         )
         self.metadata = CassandraMetadata(metadata, clock, trusted_seconds=TRUSTED, settle_seconds=SETTLE)
         monitor = Monitor("cassandra")
-        live = Live(self.messages, clock, monitor, load_settings(None, {}, {}), by_hand=True)
+        live = Waiters(self.messages, clock, monitor, load_settings(None, {}, {}), by_hand=True)
         self.queues = Queues(Stores(self.messages, self.metadata), clock, monitor, live)
         self.log = Log(self.messages, self.queues, clock, monitor, live)
 
@@ -64,11 +64,11 @@ class Server:
 
     def remove(self, queue: Queue) -> None:
         """Remove a queue; time goes on meanwhile."""
-        removal = begin(self.queues.delete(queue))
+        removal = start(self.queues.delete(queue))
 
         def is_answered() -> bool:
             self.clock.advance(STEP)
-            return removal.kept
+            return removal.done
 
         assert eventually(is_answered, seconds=90)
         removal.result()
@@ -130,7 +130,7 @@ def test_a_look_up_that_took_long_counts(
 ) -> None:
     """It was answered before the removal was decided, and the answer came after the removal was answered."""
     with held_back(proxy) as has_answered:
-        look_up = begin(server.queues.find(queue.application, queue.name))
+        look_up = start(server.queues.find(queue.application, queue.name))
         assert eventually(has_answered, seconds=90)
         other.remove(queue)
     found = look_up.wait(30)
@@ -159,7 +159,7 @@ def test_a_last_look_that_takes_too_long_proves_nothing(
     assert found is not None
     clock.advance(SETTLE)
     with held_back(proxy) as has_answered:
-        append = begin(server.log.append(AppendRequest(found, [draft()])))
+        append = start(server.log.append(AppendRequest(found, [draft()])))
         assert eventually(has_answered, seconds=90)
         clock.advance(SETTLE)
 

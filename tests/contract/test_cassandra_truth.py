@@ -14,7 +14,7 @@ import pytest
 
 from queuey.clock import ManualClock
 from queuey.errors import ClockUnsafe, OutcomeUnknown, QueueyError, StorageUnavailable
-from queuey.future import begin
+from queuey.future import start
 from queuey.ids import IdGenerator
 from queuey.model import Consistency, Draft, Placed, Queue
 from queuey.storage import Unobserved
@@ -99,11 +99,11 @@ class Append:
 
     def error(self) -> QueueyError:
         with pytest.raises(QueueyError) as raised:
-            begin(self.store.store(self.queue, self.drafts, self._plan)).wait(30)
+            start(self.store.store(self.queue, self.drafts, self._plan)).wait(30)
         return raised.value
 
     def store_one(self) -> None:
-        begin(self.store.store(self.queue, self.drafts, self._plan)).wait(30)
+        start(self.store.store(self.queue, self.drafts, self._plan)).wait(30)
 
     def stored(self) -> int:
         wanted = [(place.partition, place.id) for place in self.drawn]
@@ -195,7 +195,7 @@ def test_a_write_is_given_up_when_its_budget_is_over(
         append.plan_seconds = 0.9 * TIMING.write_budget_seconds
         append.then = lambda: proxy.drop([Way.BACK])
 
-        stored = begin(store.store(append.queue, append.drafts, append._plan))
+        stored = start(store.store(append.queue, append.drafts, append._plan))
         given_up = eventually(lambda: slow.given_up, seconds=30)
         append.then = lambda: None
         proxy.heal()

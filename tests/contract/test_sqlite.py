@@ -21,7 +21,7 @@ from queuey.errors import (
     StoreInUse,
 )
 from queuey.ids import IdGenerator, MessageId
-from queuey.model import MAX_GENERATION_STEP, Once
+from queuey.model import MAX_GENERATION_STEP, IdempotencyKey
 from queuey.storage.contract import MessageStoreContract, MetadataStoreContract
 from queuey.storage.contract.common import SECOND, STRONG, Log, StoreContract, client_id, done, draft
 from queuey.storage.contract.metadata import key, queue
@@ -204,15 +204,15 @@ class TestAfterARestart(StoreContract):
 
     def test_idempotency_keys_are_remembered(self, reopen: Reopen, clock: ManualClock) -> None:
         log = Log(reopen(), clock)
-        first = log.append(draft(b"a"), draft(b"b", 200), once=Once("key", b"digest"))
+        first = log.append(draft(b"a"), draft(b"b", 200), once=IdempotencyKey("key", b"digest"))
 
         log.store = reopen()
 
-        second = log.append(draft(b"a"), draft(b"b", 200), once=Once("key", b"digest"))
+        second = log.append(draft(b"a"), draft(b"b", 200), once=IdempotencyKey("key", b"digest"))
         assert second.repeated
         assert list(second.placed) == list(first.placed)
         with pytest.raises(KeyReused):
-            log.append(draft(b"c"), once=Once("key", b"another digest"))
+            log.append(draft(b"c"), once=IdempotencyKey("key", b"another digest"))
 
     def test_offsets_are_as_they_were(self, reopen: Reopen, clock: ManualClock) -> None:
         group = Group(reopen())
@@ -315,8 +315,8 @@ class TestAfterARestart(StoreContract):
     def test_room_of_what_is_gone_is_given_back(self, reopen: Reopen, clock: ManualClock, tmp_path: Path) -> None:
         store = reopen()
         dropped, log = Log(store, clock), Log(store, clock)
-        dropped.append(*[draft()] * 100, once=Once("key", b"digest"))
-        log.append(*[draft(ttl_seconds=5)] * 100, once=Once("key", b"digest"))
+        dropped.append(*[draft()] * 100, once=IdempotencyKey("key", b"digest"))
+        log.append(*[draft(ttl_seconds=5)] * 100, once=IdempotencyKey("key", b"digest"))
         log.add(b"kept")
         for one in (log, dropped):
             Group(store, queue=one.queue.uuid).take_over(*range(1, 20), generation=1)

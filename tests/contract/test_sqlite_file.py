@@ -60,15 +60,16 @@ for turn in range(int(sys.argv[2])):
 
 HELD = """
 import gc, os, signal, sys
-from queuey import locks, promise
+from queuey import locks
+from queuey import future
 from queuey.clock import SystemClock
 from queuey.ids import IdGenerator
 from queuey.monitor.metrics import Monitor
 from queuey.security.identity import Allowance
-from queuey.http.admission import Gate
+from queuey.http.admission import Admission
 
 clock = SystemClock()
-ids, monitor, gate, allowance = IdGenerator(clock), Monitor("sqlite"), Gate(1, 1), Allowance(1, clock)
+ids, monitor, gate, allowance = IdGenerator(clock), Monitor("sqlite"), Admission(1, 1), Allowance(1, clock)
 tail = ids.tail
 held = [*locks._made]
 assert len(held) == 5, held
@@ -78,7 +79,7 @@ child = os.fork()
 if not child:
     signal.alarm(60)
     ids.watermark()
-    promise.Promise().keep(None)
+    future.Future().set_result(None)
     monitor.request("log", "GET", 503, 0.1)
     with gate.lock:
         allowance.use()

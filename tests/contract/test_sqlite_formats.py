@@ -14,7 +14,7 @@ import pytest
 from queuey.clock import ManualClock
 from queuey.errors import ConfigurationError, QueueNotFound, StorageReadOnly
 from queuey.ids import ZERO_ID, IdGenerator, MessageId
-from queuey.model import AppendRequest, Draft, Message, Offset, Once, Queue
+from queuey.model import AppendRequest, Draft, IdempotencyKey, Message, Offset, Queue
 from queuey.storage.contract.common import SECOND, Log, client_id, done, draft
 from queuey.storage.sqlite import SqliteStore, packs
 from tests.support.disk import small_disk
@@ -145,7 +145,7 @@ def test_it_stands_beside_the_messages(opened: Open) -> None:
 
 def test_repeats_of_what_an_earlier_version_stored_are_told_so(opened: Open) -> None:
     """G7."""
-    appended = opened().append(*BATCH, once=Once("batch", b"d"))
+    appended = opened().append(*BATCH, once=IdempotencyKey("batch", b"d"))
 
     assert appended.repeated
     assert [*appended.placed] == [(_id(number), BATCH[number].partition) for number in range(12)]

@@ -15,7 +15,7 @@ from queuey.clock import ManualClock
 from queuey.errors import (
     CorruptMessage,
 )
-from queuey.future import Promise, begin
+from queuey.future import Future, start
 from queuey.ids import MAX_ID, ZERO_ID, IdGenerator, MessageId
 from queuey.model import Appended, AppendRequest, Columns, Consistency, Page, PartitionId, Span
 from queuey.storage.contract import MessageStoreContract
@@ -32,7 +32,7 @@ Reopen = Callable[[], SqliteStore]
 class _ApartStore(SqliteStore):
     """What is appended is made ready in a thread of its own, as what comes as Arrow is, and not by the committer."""
 
-    def append(self, request: AppendRequest) -> Promise[Appended]:
+    def append(self, request: AppendRequest) -> Future[Appended]:
         with ThreadPoolExecutor(1) as apart:
             return apart.submit(super().append, request).result()
 
@@ -40,7 +40,7 @@ class _ApartStore(SqliteStore):
 class _PackingStore(_ApartStore):
     """Packs whatever it can before each look."""
 
-    def read(self, partition: PartitionId, span: Span, **how: Any) -> Promise[Page]:
+    def read(self, partition: PartitionId, span: Span, **how: Any) -> Future[Page]:
         self.put_together(partition.queue.bytes + bytes([partition.number]))
         return super().read(partition, span, **how)
 
@@ -68,8 +68,8 @@ class TestPacks(MessageStoreContract):
 class _CopyingStore(_PackingStore):
     """Makes segments of what it packed, and goes on where a page ended before one, or with it."""
 
-    def read(self, partition: PartitionId, span: Span, **how: Any) -> Promise[Page]:
-        return begin(self._whole(partition, span, how))
+    def read(self, partition: PartitionId, span: Span, **how: Any) -> Future[Page]:
+        return start(self._whole(partition, span, how))
 
     def put_together(self, place: bytes) -> None:
         super().put_together(place)

@@ -343,11 +343,11 @@ class TestSegments(StoreContract):
     ) -> None:
         """The page is of one state of the database, also where the segment is the last that the span has."""
 
-        def refused(self: sqlite_segments.Segments, *given: Any) -> None:
+        def refused(self: sqlite_segments.ReadCache, *given: Any) -> None:
             log.delete((1, whole[3].id))
             log.append(*[draft(b"of another", 2)] * 4)
 
-        monkeypatch.setattr(sqlite_segments.Segments, "_opened", refused)
+        monkeypatch.setattr(sqlite_segments.ReadCache, "_opened", refused)
 
         assert list(log.read(upto=whole[15].id, limit=20).messages) == whole[:16]
 

@@ -62,7 +62,7 @@ def fill(client: Client, ttl_seconds: int, count: int) -> tuple[dict[MessageId, 
 
 
 def live_and_die(watch: Watch, ways: list[Road], halfway: Callable[[], None] = lambda: None) -> bool:
-    """Look until all messages are there on every road, and then until none is there on any.
+    """Probe until all messages are there on every road, and then until none is there on any.
 
     :returns: whether all were there: a machine may be too busy to have walked every road before the first one expires.
     """

@@ -119,12 +119,12 @@ def test_whatever_comes_is_taken_or_refused_alike(
 
 SPOILED = """
 import itertools
-from queuey.api import serve
+from queuey.http import pipeline as serve
 from queuey.cli import main
 from queuey.future import run
 from queuey.service.queues import QueueSettings
 
-refusal, begin, numbers, desks = serve.refusal, serve.Desk.__init__, itertools.count(), []
+refusal, begin, numbers, desks = serve.refusal, serve.Pipeline.__init__, itertools.count(), []
 
 def opened(desk, service):
     begin(desk, service)
@@ -135,7 +135,7 @@ def spoiled(error, call, challenge):
     {fault}
     return answer
 
-serve.Desk.__init__, serve.refusal = opened, spoiled
+serve.Pipeline.__init__, serve.refusal = opened, spoiled
 main()
 """
 FAULTS = {

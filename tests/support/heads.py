@@ -21,7 +21,7 @@ from httptools import HttpParserError, HttpParserInvalidMethodError, HttpParserU
 
 from queuey.api.routes import decode_path
 from queuey.future import run
-from queuey.http.pipeline import Desk
+from queuey.http.pipeline import Pipeline
 from queuey.server import connection
 from queuey.server.http1 import Head, parse_head
 from queuey.server.loop import LoopDoor
@@ -424,7 +424,7 @@ def queuey(spoil: Callable[[bytes], bytes] = bytes) -> Iterator[Reader]:
     async def serve() -> None:
         service = Service.open(load_settings(None, {}, {"storage_backend": "memory"}))
         run(service.start(None))
-        door = LoopDoor(Desk(service))
+        door = LoopDoor(Pipeline(service))
         loop = asyncio.get_running_loop()
         door.open(loop)
         server = await loop.create_server(door.connection, "127.0.0.1", 0)

@@ -25,7 +25,7 @@ from qdo.client.values import Message
 from qdo.groups.coordination import Claim, Coordinator, Offset, Plan
 from qdo.groups.local import LocalCoordinator
 from qdo.groups.zookeeper import ZooKeeperCoordinator
-from qdo.worker.buffers import Lane
+from qdo.worker.buffers import PartitionBuffer
 from qdo.worker.job import Context
 from qdo.worker.slots import Slots, is_slot, slot_of
 from queuey.clock import SystemClock
@@ -119,7 +119,7 @@ class Hand:
         """A queue is claimed when it gets warm; again and again under the same claim, if its slot stays where it is."""
         make_lane, told = slots._make_lane, set[Claim]()
 
-        def making(claim: Claim, offset: Offset) -> Lane:
+        def making(claim: Claim, offset: Offset) -> PartitionBuffer:
             if claim not in told:
                 told.add(claim)
                 self.tell("claim", began=elapsed(), at=elapsed(), **_named(claim), id=offset.message_id)

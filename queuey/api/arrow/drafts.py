@@ -20,7 +20,7 @@ from queuey.api.params import Problems, in_range, latest_due, once_key, quoted
 from queuey.errors import InvalidParameter, NotAcceptable
 from queuey.http.exchange import ARROW, Call
 from queuey.ids import EPOCH_TICKS, TICKS_PER_SECOND
-from queuey.model import MAX_TTL_SECONDS, Alike, Drafts, Once, Queue
+from queuey.model import MAX_TTL_SECONDS, Alike, Drafts, IdempotencyKey, Queue
 from queuey.service.log import partition_for
 from queuey.settings import Settings
 
@@ -81,11 +81,14 @@ def _partitions(
     return [number or partition_for(queue, key) for number, key in zip(numbers, keys, strict=True)]
 
 
-def _onces(names: Sequence[str | None], *asked: Sequence[Any]) -> Sequence[Once | None]:
+def _onces(names: Sequence[str | None], *asked: Sequence[Any]) -> Sequence[IdempotencyKey | None]:
     """The idempotency key of each message, bound to all that was asked of it."""
     if names.count(None) == len(names):
         return Alike(None, len(names))
-    return [None if name is None else Once(name, _digest(*rest)) for name, *rest in zip(names, *asked, strict=True)]
+    return [
+        None if name is None else IdempotencyKey(name, _digest(*rest))
+        for name, *rest in zip(names, *asked, strict=True)
+    ]
 
 
 class _RowProblems(Problems):

@@ -266,8 +266,8 @@ async def _poll(service: Service, call: Call, queue: Queue, seconds: int) -> Ans
     until = service.clock.elapsed() + seconds
     with watch:
         while True:
-            _, touched = watch.heed()
-            if touched:
+            _, invalidated = watch.take_events()
+            if invalidated:
                 await identify_again(service, call)
                 queue = await queue_again(service, call, queue)
             answer, rows = await page(service, call, queue, params)
@@ -297,9 +297,9 @@ async def _poll_several(
     until = service.clock.elapsed() + asked.wait_seconds
     with watch:
         while True:
-            _, touched = watch.heed()
+            _, invalidated = watch.take_events()
             answer, rows = await _page_of_several(service, call, asked, queues, refused, progress)
-            if rows or touched or service.live.ended or service.clock.elapsed() >= until:
+            if rows or invalidated or service.live.ended or service.clock.elapsed() >= until:
                 return answer  # one that changed is told of when it is asked for again
             with _Waiting(service, call):
                 await watch.wait(until)

@@ -148,12 +148,12 @@ class LiveStream:
             return self._end(ServerStopping())
         if self._until is not None and (self._rows or self._time_is_over(self._until)):
             return self._end(None)
-        news, touched = self._watch.heed()
+        news, invalidated = self._watch.take_events()
         if news:
             self._missed = True  # unless the round can begin
             follower.begin(news)
             self._missed = False
-        if touched:
+        if invalidated:
             return await self._look_up()
         if not news:
             await self._watch.wait(min(self._check_at, inf if self._until is None else self._until))
@@ -169,8 +169,8 @@ class LiveStream:
             raise ServerStopping
         if live.clock.elapsed() >= until:
             raise Throttled
-        if watch.touched:
-            news, _ = watch.heed()
+        if watch.invalidated:
+            news, _ = watch.take_events()
             self._missed = self._missed or bool(news)
             return await self._look_up()
         woken = live.wait(watch, min(self._check_at, until), whatever_comes=True)

@@ -31,7 +31,7 @@ _STEP_TICKS = TICKS_PER_SECOND // 10
 _CURSOR = re.compile(r"([0-9a-f]{16})-([0-9]{1,18})")
 
 
-class News(NamedTuple):
+class NewlyReadable(NamedTuple):
     """What came to an application's queues."""
 
     names: list[str]
@@ -44,7 +44,7 @@ class News(NamedTuple):
     """No other queue got a message that was acknowledged since the cursor was given and is readable now."""
 
 
-class Arrivals:
+class ChangedQueues:
     """What comes to the queues of one server. Thread-safe."""
 
     def __init__(self, clock: Clock, readable_ticks: Callable[[], int], *, alone: bool) -> None:
@@ -77,7 +77,7 @@ class Arrivals:
             with self._lock:
                 journal.settle(readable)
 
-    def since(self, application: str, cursor: str | None, limit: int) -> News:
+    def since(self, application: str, cursor: str | None, limit: int) -> NewlyReadable:
         """What became readable after a cursor was given, as far as it is known. From now on it is noted.
 
         :param cursor: of earlier news; None begins with what is remembered, however old.
@@ -94,7 +94,7 @@ class Arrivals:
         more = len(found) > limit
         upto = cut[-1][1] if more else journal.last
         complete = known and number >= journal.floor and self._alone
-        return News([queue for queue, _ in cut], f"{journal.name}-{upto}", more, complete)
+        return NewlyReadable([queue for queue, _ in cut], f"{journal.name}-{upto}", more, complete)
 
     def _opened(self, application: str) -> _Journal:
         journal = self._journals.get(application)

@@ -12,10 +12,10 @@ from math import inf
 from uuid import UUID
 
 from queuey.clock import Clock
-from queuey.future import Promise
+from queuey.future import Future
 from queuey.locks import new_lock
 from queuey.model import PartitionId, Placed
-from queuey.storage import Activity, Told
+from queuey.storage import AppendNotice, Peers
 
 log = logging.getLogger(__name__)
 
@@ -30,9 +30,9 @@ Hear = Callable[[Sequence[PartitionId] | None, int], None]
 
 
 class Activities:
-    """What this server has to tell, and what it hears. Driven by the one thread of :class:`~queuey.service.waiting.registry.Live`."""
+    """What this server has to tell, and what it hears. Driven by the one thread of :class:`~queuey.service.waiting.registry.Waiters`."""
 
-    def __init__(self, activity: Activity, clock: Clock) -> None:
+    def __init__(self, activity: Peers, clock: Clock) -> None:
         self._activity = activity
         self._clock = clock
         self._lock = new_lock()
@@ -92,7 +92,7 @@ class Activities:
             newest = self._newest
         self._telling = True
 
-        def told(promise: Promise[None]) -> None:
+        def told(promise: Future[None]) -> None:
             self._telling = False
             try:
                 promise.result()
@@ -103,12 +103,12 @@ class Activities:
                     self._too_many = self._too_many or too_many
                     self._bound()
 
-        self._activity.tell(Told(None if too_many else tuple(partitions), newest)).when_kept(told)
+        self._activity.tell(AppendNotice(None if too_many else tuple(partitions), newest)).add_done_callback(told)
 
     def _listen(self, hear: Hear) -> None:
         self._listening = True
 
-        def listened(promise: Promise[Sequence[Told]]) -> None:
+        def listened(promise: Future[Sequence[AppendNotice]]) -> None:
             self._listening = False
             try:
                 for partitions, newest_ticks in promise.result():
@@ -116,4 +116,4 @@ class Activities:
             except Exception as error:  # noqa: BLE001 - who called has more to do
                 log.warning("what other servers tell could not be read, and will be: %s", error)
 
-        self._activity.listen().when_kept(listened)
+        self._activity.listen().add_done_callback(listened)

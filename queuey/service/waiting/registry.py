@@ -21,16 +21,16 @@ from uuid import UUID
 
 from queuey.clock import Clock
 from queuey.errors import ClockUnsafe, QueueyError, TooManyWaiters
-from queuey.future import Promise
+from queuey.future import Future
 from queuey.http.admission import STRANGERS
 from queuey.ids import TICKS_PER_SECOND, MessageId
 from queuey.locks import new_lock
 from queuey.model import Consistency, PartitionId, Placed, Queue, Span
 from queuey.monitor.metrics import Monitor
 from queuey.service.turns import LOOK_ROWS, Turns
-from queuey.service.waiting.changed_queues import Arrivals
+from queuey.service.waiting.changed_queues import ChangedQueues
 from queuey.service.waiting.peers import TELL_SECONDS, Activities
-from queuey.service.waiting.watch import FAILED_LOOK_SECONDS, Place, Watch
+from queuey.service.waiting.watch import FAILED_LOOK_SECONDS, Watch, WatchedPartition
 from queuey.settings import Settings
 from queuey.storage import MessageStore
 
@@ -44,7 +44,7 @@ _IDLE_SECONDS = 1.0
 """The wall clock may be stepped: what is due by it is looked for this often."""
 
 
-class Live:
+class Waiters:
     """The waiting readers of one server. Thread-safe."""
 
     def __init__(
@@ -58,7 +58,7 @@ class Live:
         self._messages = messages
         self._monitor = monitor
         self._delay_ticks = round(messages.read_delay_seconds * TICKS_PER_SECOND)
-        self._places: dict[PartitionId, Place] = {}
+        self._places: dict[PartitionId, WatchedPartition] = {}
         self._most: int = settings.limits_max_waiters
         self._most_in_threads: int = max(settings.threads - 1, 1)
         self._most_by_kind: Mapping[str, int] = {
@@ -77,7 +77,7 @@ class Live:
         self._next = inf
         self._thread: threading.Thread | None = None
         self._activities = Activities(messages.activity, clock) if messages.activity is not None else None
-        self.arrivals = Arrivals(clock, self._readable_ticks, alone=self._activities is None)
+        self.arrivals = ChangedQueues(clock, self._readable_ticks, alone=self._activities is None)
         """Which queues got something, for who cannot watch them all."""
         monitor.waiters = lambda: self._waiters
 
@@ -130,10 +130,10 @@ class Live:
         partition = queue.partition(number)
         place = self._places.get(partition)
         if place is None:
-            place = self._places[partition] = Place(queue.consistency)
+            place = self._places[partition] = WatchedPartition(queue.consistency)
         place.watches.add(watch)
         watch.partitions[partition] = place
-        watch.unlooked.add(partition)
+        watch.unscanned.add(partition)
 
     def add(self, watch: Watch, queue: Queue, number: int) -> None:
         """Let a watch hear of one more partition, from now on."""
@@ -147,7 +147,7 @@ class Live:
             for partition in [one for one in watch.partitions if one.queue == queue]:
                 self._unwatch(watch, partition)
                 del watch.partitions[partition]
-                watch.unlooked.discard(partition)
+                watch.unscanned.discard(partition)
 
     def _unwatch(self, watch: Watch, partition: PartitionId) -> None:
         place = watch.partitions[partition]
@@ -207,7 +207,7 @@ class Live:
         except ClockUnsafe:
             return self.clock.now_ticks()
 
-    def _note(self, partition: PartitionId, ticks: Sequence[int], readable: int) -> Iterator[Promise[None]]:
+    def _note(self, partition: PartitionId, ticks: Sequence[int], readable: int) -> Iterator[Future[None]]:
         """With the lock held: messages came to a partition. Who is to be woken now?"""
         place = self._places.get(partition)
         if place is None:
@@ -218,14 +218,14 @@ class Live:
         if len(later) < len(ticks):
             yield from self._wake(partition, place)
 
-    def _expect(self, partition: PartitionId, place: Place, ticks: float) -> None:
+    def _expect(self, partition: PartitionId, place: WatchedPartition, ticks: float) -> None:
         if ticks < place.next_ticks:
             place.next_ticks = ticks
             heapq.heappush(self._due, (ticks + self._delay_ticks, partition))
             away = (ticks + self._delay_ticks - self.clock.now_ticks()) / TICKS_PER_SECOND
             self._not_later_than(self.clock.elapsed() + max(away, 0.0))
 
-    def _wake(self, partition: PartitionId, place: Place) -> Iterator[Promise[None]]:
+    def _wake(self, partition: PartitionId, place: WatchedPartition) -> Iterator[Future[None]]:
         for watch in place.watches:
             watch.news.add(partition)
             promise, watch.promise = watch.promise, None
@@ -239,11 +239,11 @@ class Live:
             woken = self._touch({watch for place in places for watch in place.watches})
         _keep_all(woken)
 
-    def _touch(self, watches: Iterable[Watch]) -> list[Promise[None]]:
+    def _touch(self, watches: Iterable[Watch]) -> list[Future[None]]:
         """With the lock held: these are to look up. Who of them is to be woken?"""
         woken = []
         for watch in watches:
-            watch.touched = True
+            watch.invalidated = True
             promise, watch.promise = watch.promise, None
             if promise is not None:
                 woken.append(promise)
@@ -262,7 +262,7 @@ class Live:
         with self._lock:
             promise, watch.promise = watch.promise, None
         if promise is not None:
-            promise.keep(None)
+            promise.set_result(None)
 
     def stop(self) -> None:
         """Let all waits end, now and later."""
@@ -281,27 +281,27 @@ class Live:
         if thread is not None:
             thread.join()
 
-    def heed(self, watch: Watch) -> tuple[set[PartitionId], bool]:
-        """See :meth:`Watch.heed`."""
+    def take_events(self, watch: Watch) -> tuple[set[PartitionId], bool]:
+        """See :meth:`Watch.take_events`."""
         with self._lock:
-            news, touched = watch.news, watch.touched
-            watch.touched = False
+            news, invalidated = watch.news, watch.invalidated
+            watch.invalidated = False
             if news:
                 watch.news = set()
-        return news, touched
+        return news, invalidated
 
     # What is due by time
 
-    def wait(self, watch: Watch, until: float, *, whatever_comes: bool = False) -> Promise[None]:
+    def wait(self, watch: Watch, until: float, *, whatever_comes: bool = False) -> Future[None]:
         """Kept when there is something to look at, or the elapsed time ``until`` has come.
 
         :param whatever_comes: what has come already does not end it.
         """
         with self._lock:
-            come = not whatever_comes and (watch.news or watch.touched)
+            come = not whatever_comes and (watch.news or watch.invalidated)
             if come or self.ended or watch.closed or self.clock.elapsed() >= until:
-                return Promise.of(None)
-            promise: Promise[None] = Promise()
+                return Future.of(None)
+            promise: Future[None] = Future()
             watch.promise = promise
             watch.until = until
             if until < watch.timed:
@@ -316,7 +316,7 @@ class Live:
         :returns: False if the store could not be asked: look again soon.
         """
         turns = Turns()
-        for partition in list(watch.unlooked):
+        for partition in list(watch.unscanned):
             await turns.give()
             place = watch.partitions.get(partition)
             if place is not None and not place.known:
@@ -327,10 +327,10 @@ class Live:
                     return False
             with self._lock:
                 if place is None or place.known:  # and not if it fell due meanwhile: then there may be more behind it
-                    watch.unlooked.discard(partition)
+                    watch.unscanned.discard(partition)
         return True
 
-    async def _look(self, partition: PartitionId, place: Place) -> None:
+    async def _look(self, partition: PartitionId, place: WatchedPartition) -> None:
         """:raises QueueyError: the store could not be asked."""
         fired = place.fired
         found = await self._next_in(partition, place.consistency)
@@ -356,7 +356,7 @@ class Live:
 
         :returns: seconds until there may be more to do.
         """
-        woken: list[Promise[None]] = []
+        woken: list[Future[None]] = []
         with self._lock:
             elapsed, now = self.clock.elapsed(), self.clock.now_ticks()
             while self._due and self._due[0][0] <= now:
@@ -366,7 +366,7 @@ class Live:
                     place.next_ticks, place.known = inf, False
                     place.fired += 1
                     for watch in place.watches:
-                        watch.unlooked.add(partition)
+                        watch.unscanned.add(partition)
                     woken += self._wake(partition, place)
             while self._timers and self._timers[0][0] <= elapsed:
                 watch = heapq.heappop(self._timers)[2]
@@ -376,7 +376,7 @@ class Live:
         _keep_all(woken)
         return rest
 
-    def _time_is_up(self, watch: Watch, elapsed: float) -> Iterator[Promise[None]]:
+    def _time_is_up(self, watch: Watch, elapsed: float) -> Iterator[Future[None]]:
         watch.timed = inf
         if watch.promise is None:
             return
@@ -428,6 +428,6 @@ def _kind(reader: str) -> str:
     return "user" if reader.startswith(("bid:", "oidc:")) else "application"
 
 
-def _keep_all(promises: Iterable[Promise[None]]) -> None:
+def _keep_all(promises: Iterable[Future[None]]) -> None:
     for promise in promises:
-        promise.keep(None)
+        promise.set_result(None)

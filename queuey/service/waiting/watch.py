@@ -6,17 +6,17 @@ from collections.abc import Sequence
 from math import inf
 from typing import TYPE_CHECKING, Self
 
-from queuey.future import Promise
+from queuey.future import Future
 from queuey.model import Consistency, PartitionId
 
 if TYPE_CHECKING:
-    from queuey.service.waiting.registry import Live
+    from queuey.service.waiting.registry import Waiters
 
 FAILED_LOOK_SECONDS = 1.0
 """Until the store is asked again that could not be asked."""
 
 
-class Place:
+class WatchedPartition:
     """A partition that somebody watches."""
 
     __slots__ = ("consistency", "fired", "known", "next_ticks", "watches")
@@ -38,28 +38,28 @@ class Watch:
         "_live",
         "closed",
         "in_thread",
+        "invalidated",
         "news",
         "partitions",
         "promise",
         "readers",
         "timed",
-        "touched",
-        "unlooked",
+        "unscanned",
         "until",
     )
 
-    def __init__(self, live: Live, readers: Sequence[str], *, in_thread: bool) -> None:
+    def __init__(self, live: Waiters, readers: Sequence[str], *, in_thread: bool) -> None:
         self._live = live
         self.readers = readers
         self.in_thread = in_thread
-        self.partitions: dict[PartitionId, Place] = {}
+        self.partitions: dict[PartitionId, WatchedPartition] = {}
         self.news: set[PartitionId] = set()
         """Where something may have become readable since it was last heeded."""
-        self.touched = False
+        self.invalidated = False
         """Something else has happened: to a queue, or to the server."""
-        self.unlooked: set[PartitionId] = set()
+        self.unscanned: set[PartitionId] = set()
         """Where the store is to be asked for what is not readable yet."""
-        self.promise: Promise[None] | None = None
+        self.promise: Future[None] | None = None
         self.until = inf
         self.timed = inf
         """When the thread looks at it."""
@@ -75,15 +75,15 @@ class Watch:
         """Hear of nothing more. May be repeated."""
         self._live.leave(self)
 
-    def heed(self) -> tuple[set[PartitionId], bool]:
+    def take_events(self) -> tuple[set[PartitionId], bool]:
         """What happened since the last call: partitions with news, and whether something else did.
 
         Call it before reading: what comes later makes the next wait short.
         """
-        return self._live.heed(self)
+        return self._live.take_events(self)
 
     async def wait(self, until: float) -> None:
-        """Return when something happened since :meth:`heed`, or when the elapsed time ``until`` has come."""
+        """Return when something happened since :meth:`take_events`, or when the elapsed time ``until`` has come."""
         if not await self._live.look_ahead(self):
             until = min(until, self._live.clock.elapsed() + FAILED_LOOK_SECONDS)
         await self._live.wait(self, until)

@@ -17,7 +17,7 @@ from cassandra.pool import Host
 
 from queuey.clock import Clock
 from queuey.errors import ConfigurationError, QueueyError
-from queuey.future import Promise
+from queuey.future import Future
 from queuey.ids import IdGenerator, MessageId
 from queuey.storage import Observer
 from queuey.storage.cassandra.clock import SAMPLE_SECONDS, ClockGuard
@@ -138,19 +138,19 @@ class NodeClocks:
             except (QueueyError, TimeoutError) as error:
                 log.debug("the clock of %s is not known: %s", host.endpoint, error)
 
-    def _ask(self, host: Host) -> Promise[Rows]:
+    def _ask(self, host: Host) -> Future[Rows]:
         asked = self._clock.elapsed()
         promise = self._session.ask("node_clock", (), ConsistencyLevel.ONE, host=host)
-        told: Promise[Rows] = Promise()
+        told: Future[Rows] = Future()
 
-        def answered(answer: Promise[Rows]) -> None:
+        def answered(answer: Future[Rows]) -> None:
             try:
                 node = MessageId.from_uuid(answer.result()[0][0])
                 self._guard.learn(host.endpoint, node.ticks, asked, self._clock.elapsed())
             except Exception as error:  # noqa: BLE001 - it belongs to who waits
-                told.fail(error)
+                told.set_error(error)
             else:
-                told.keep(())
+                told.set_result(())
 
-        promise.when_kept(answered)
+        promise.add_done_callback(answered)
         return told

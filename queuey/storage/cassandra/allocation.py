@@ -19,7 +19,7 @@ _KNOWN_BUCKETS = 12
 """Of one partition: those of now, and of some due times."""
 
 
-class Fill:
+class BucketUse:
     """What this server put into one bucket. Two threads that add at once may lose a count: that costs a little room."""
 
     __slots__ = ("bucket", "end", "marks", "place", "rows", "size", "start")
@@ -53,12 +53,12 @@ class _Known:
     __slots__ = ("fills", "latest")
 
     def __init__(self) -> None:
-        self.fills: OrderedDict[Bucket, Fill] = OrderedDict()
-        self.latest: Fill | None = None
+        self.fills: OrderedDict[Bucket, BucketUse] = OrderedDict()
+        self.latest: BucketUse | None = None
         """What was chosen last."""
 
 
-class Fills:
+class BucketAllocator:
     """What this server knows of the buckets it writes to; thread-safe. Forgetting any of it costs a write, never a message."""
 
     def __init__(self, place_of: Callable[[PartitionId, Bucket], Place], most: int = KNOWN_PARTITIONS) -> None:
@@ -67,7 +67,7 @@ class Fills:
         self._lock = new_lock()
         self._partitions: OrderedDict[tuple[int, int], _Known] = OrderedDict()
 
-    def choose(self, partition: PartitionId, ticks: int) -> Fill:
+    def choose(self, partition: PartitionId, ticks: int) -> BucketUse:
         """The bucket for what comes at this moment: the widest that this server has not filled."""
         key = (partition.queue.int, partition.number)
         with self._lock:
@@ -85,19 +85,19 @@ class Fills:
             fill = known.latest = self._widest(partition, known.fills, ticks)
             return fill
 
-    def _widest(self, partition: PartitionId, fills: OrderedDict[Bucket, Fill], ticks: int) -> Fill:
+    def _widest(self, partition: PartitionId, fills: OrderedDict[Bucket, BucketUse], ticks: int) -> BucketUse:
         for level, width in enumerate(WIDTHS):
             fill = self._fill(partition, fills, Bucket(level, ticks // width))
             if fill.has_room:
                 break
         return fill
 
-    def _fill(self, partition: PartitionId, fills: OrderedDict[Bucket, Fill], bucket: Bucket) -> Fill:
+    def _fill(self, partition: PartitionId, fills: OrderedDict[Bucket, BucketUse], bucket: Bucket) -> BucketUse:
         fill = fills.get(bucket)
         if fill is not None:
             fills.move_to_end(bucket)
             return fill
-        fill = fills[bucket] = Fill(bucket, self._place_of(partition, bucket))
+        fill = fills[bucket] = BucketUse(bucket, self._place_of(partition, bucket))
         if len(fills) > _KNOWN_BUCKETS:
             fills.popitem(last=False)
         return fill

@@ -8,7 +8,8 @@ from itertools import groupby
 from operator import itemgetter
 from typing import NamedTuple
 
-from queuey.future import Promise, begin
+from queuey import future
+from queuey.future import Future
 from queuey.ids import MessageId
 from queuey.model import PartitionId, Span
 from queuey.storage.cassandra.buckets import Bucket, Mark
@@ -33,7 +34,7 @@ class _Guess(NamedTuple):
     head_ticks: int
 
 
-class Lately:
+class BucketHints:
     """What readers found out, so that the next one asks for buckets of all levels at once.
 
     A guess that is wrong costs a query, never a message. Thread-safe.
@@ -66,7 +67,7 @@ class Walk:
         level: int,
         *,
         newest_first: bool,
-        lately: Lately | None = None,
+        lately: BucketHints | None = None,
     ) -> None:
         """:param level: consistency of each query."""
         self.session = session
@@ -76,7 +77,7 @@ class Walk:
         self.after, self.upto = span
         """What is left of the span: nothing lives before ``after``."""
         self._head_ticks = 0
-        self._lately = lately or Lately()
+        self._lately = lately or BucketHints()
         self._near: tuple[set[int], Rows] | None = None
         """Buckets of which all marks are known: by their numbers, and the marks."""
         self._begun = False
@@ -119,7 +120,7 @@ class Walk:
         self._lately.learn(self.partition, levels if few else (), self._head_ticks)
         if few:
             await self._learn_all(opened)
-        asked = [begin(level.next()) for level in opened]
+        asked = [future.start(level.next()) for level in opened]
         for level, promise in zip(opened, asked, strict=True):
             found = await promise
             if found is not None:
@@ -155,7 +156,7 @@ class Walk:
             self._wide = levels[0]
             self._wide.learn_all(rows)
 
-    def _among(self, numbers: Sequence[int]) -> Promise[Rows]:
+    def _among(self, numbers: Sequence[int]) -> Future[Rows]:
         return self.session.ask("buckets_among", (*self.partition, numbers, _MARKS_OF_FEW), self.level)
 
     async def _go_on_with(self, level: _Marked) -> None:

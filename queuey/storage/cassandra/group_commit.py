@@ -18,13 +18,13 @@ from typing import NamedTuple
 
 from queuey.clock import Clock
 from queuey.errors import StorageUnavailable
-from queuey.future import Promise, at_turns_end, begin
+from queuey.future import Future, at_turns_end, start
 from queuey.locks import new_lock
 from queuey.model import Consistency, Draft, Placed, Queue
 from queuey.storage import Observer
 
 UNDER_WAY = 4
-"""Groups of a partition at once."""
+"""GroupCommit of a partition at once."""
 GROUP_ROWS = 1000
 GROUP_BYTES = 512 << 10
 """A group ends with the request that passes one of these: Cassandra takes no write of more than 8 MiB or so."""
@@ -42,10 +42,10 @@ class _Waiting(NamedTuple):
     since: float
     until: float
     """Elapsed seconds after which its time is up."""
-    placed: Promise[Sequence[Placed]]
+    placed: Future[Sequence[Placed]]
 
 
-class _Line:
+class PartitionLine:
     """Who waits for a partition."""
 
     __slots__ = ("starting", "under_way", "waiting")
@@ -66,7 +66,7 @@ def may_share(drafts: Sequence[Draft]) -> bool:
     return bool(drafts)
 
 
-class Groups:
+class GroupCommit:
     """The requests that wait for each other. Thread-safe; remembers only partitions with a group under way."""
 
     def __init__(self, store: Store, clock: Clock, observer: Observer, patience_seconds: float) -> None:
@@ -76,22 +76,22 @@ class Groups:
         self._observer = observer
         self._patience = patience_seconds
         self._lock = new_lock()
-        self._lines: dict[_Partition, _Line] = {}
+        self._lines: dict[_Partition, PartitionLine] = {}
         self._starting: list[_Partition] = []
 
-    def append(self, queue: Queue, drafts: Sequence[Draft]) -> Promise[Sequence[Placed]]:
+    def append(self, queue: Queue, drafts: Sequence[Draft]) -> Future[Sequence[Placed]]:
         """Store drafts that :func:`may_share`.
 
         :raises StorageUnavailable: nothing is stored.
         :raises OutcomeUnknown: some of it may be, or may come to be.
         """
         until = self._clock.elapsed() + self._patience
-        one = _Waiting(queue, drafts, perf_counter(), until, Promise())
+        one = _Waiting(queue, drafts, perf_counter(), until, Future())
         partition = (queue.uuid.int, drafts[0].partition, queue.consistency)
         with self._lock:
             line = self._lines.get(partition)
             if line is None:
-                line = self._lines[partition] = _Line()
+                line = self._lines[partition] = PartitionLine()
             line.waiting.append(one)
             if line.starting or line.under_way == UNDER_WAY:
                 return one.placed
@@ -110,7 +110,7 @@ class Groups:
                 line.starting = False
                 line.under_way += 1
         for partition in starting:
-            begin(self._carry(partition))
+            start(self._carry(partition))
 
     async def _carry(self, partition: _Partition) -> None:
         """Store one group after the other, until nobody waits."""
@@ -119,8 +119,8 @@ class Groups:
                 await self._store_together(group)
             except Exception as error:  # noqa: BLE001 - whatever it is, it belongs to those who wait, and more come behind them
                 for one in group:
-                    if not one.placed.kept:
-                        one.placed.fail(error)
+                    if not one.placed.done:
+                        one.placed.set_error(error)
 
     async def _store_together(self, group: Sequence[_Waiting]) -> None:
         drafts = group[0].drafts if len(group) == 1 else [draft for one in group for draft in one.drafts]
@@ -131,7 +131,7 @@ class Groups:
         for one in group:
             last = first + len(one.drafts)
             self._observer.took("append", now - one.since)
-            one.placed.keep(placed[first:last])
+            one.placed.set_result(placed[first:last])
             first = last
 
     def _next(self, partition: _Partition) -> list[_Waiting]:
@@ -153,5 +153,7 @@ class Groups:
                 if not line.under_way and not line.starting:
                     del self._lines[partition]
         for one in late:
-            one.placed.fail(StorageUnavailable("Cassandra did not take earlier messages in time: nothing was stored"))
+            one.placed.set_error(
+                StorageUnavailable("Cassandra did not take earlier messages in time: nothing was stored")
+            )
         return group

@@ -15,9 +15,9 @@ from typing import TYPE_CHECKING, Any
 from uuid import UUID, uuid4
 
 from queuey.errors import InProgress, KeyReused, OutcomeUnknown, QueueyError, StorageUnavailable
-from queuey.future import Waiting, begin
+from queuey.future import Waiting, start
 from queuey.ids import TICKS_PER_SECOND, MessageId
-from queuey.model import Appended, Consistency, Draft, Once, Placed, Queue
+from queuey.model import Appended, Consistency, Draft, IdempotencyKey, Placed, Queue
 from queuey.storage import ONCE_SECONDS
 
 if TYPE_CHECKING:
@@ -35,7 +35,7 @@ class _Busy(Exception):
 
 
 @dataclass(frozen=True)
-class _Kept:
+class StoredKey:
     """A key's row."""
 
     digest: bytes
@@ -46,7 +46,9 @@ class _Kept:
     places: Sequence[Placed]
 
 
-async def append_once(store: CassandraMessages, queue: Queue, drafts: Sequence[Draft], once: Once | None) -> Appended:
+async def append_once(
+    store: CassandraMessages, queue: Queue, drafts: Sequence[Draft], once: IdempotencyKey | None
+) -> Appended:
     """Append what is not stored yet under the keys of a request and of its drafts.
 
     :raises KeyReused: a key stands for something else; nothing is stored.
@@ -67,9 +69,9 @@ async def append_once(store: CassandraMessages, queue: Queue, drafts: Sequence[D
             wait = min(2 * wait, _MOST_WAIT_SECONDS)
 
 
-def _keys(drafts: Sequence[Draft], once: Once | None) -> dict[str, Once]:
+def _keys(drafts: Sequence[Draft], once: IdempotencyKey | None) -> dict[str, IdempotencyKey]:
     """:raises KeyReused: one key for two things within the request."""
-    keys: dict[str, Once] = {}
+    keys: dict[str, IdempotencyKey] = {}
     for one in (once, *(draft.once for draft in drafts)):
         if one is not None and keys.setdefault(one.key, one) != one:
             raise KeyReused
@@ -80,7 +82,12 @@ class _Attempt:
     """One try to store a request's drafts, each key once."""
 
     def __init__(
-        self, store: CassandraMessages, queue: Queue, drafts: Sequence[Draft], once: Once | None, keys: dict[str, Once]
+        self,
+        store: CassandraMessages,
+        queue: Queue,
+        drafts: Sequence[Draft],
+        once: IdempotencyKey | None,
+        keys: dict[str, IdempotencyKey],
     ) -> None:
         self._store = store
         self._queue = queue
@@ -88,7 +95,7 @@ class _Attempt:
         self._once = once
         self._keys = keys
         self._id = uuid4()
-        self._found: dict[str, _Kept | None] = {}
+        self._found: dict[str, StoredKey | None] = {}
         self._claimed: set[str] = set()
         self._now = store.clock.now_ticks()
         """One moment decides which keys are past their day."""
@@ -121,7 +128,7 @@ class _Attempt:
             if kept is not None and kept.expires > self._now and kept.digest != self._keys[key].digest:
                 raise KeyReused
 
-    def _known(self, once: Once | None) -> Sequence[Placed] | None:
+    def _known(self, once: IdempotencyKey | None) -> Sequence[Placed] | None:
         """Where an earlier request with this key stored."""
         kept = self._found[once.key] if once is not None else None
         live = kept is not None and kept.done and kept.expires > self._now
@@ -193,7 +200,7 @@ class _Attempt:
         :raises _Busy: another attempt has one of them.
         """
         failure: QueueyError | _Busy | None = None
-        for key, outcome in [(key, begin(step)) for key, step in steps.items()]:
+        for key, outcome in [(key, start(step)) for key, step in steps.items()]:
             try:
                 if not await outcome:
                     raise _Busy
@@ -248,7 +255,7 @@ class _Attempt:
         :raises OutcomeUnknown: somebody took over, or nobody can say.
         """
         stored = [answer[at] for at in self._fresh()]
-        outcomes = [begin(self._move(key, places, done=True)) for key, places in self._wanted(stored, answer).items()]
+        outcomes = [start(self._move(key, places, done=True)) for key, places in self._wanted(stored, answer).items()]
         applied = True
         for outcome in outcomes:
             try:
@@ -271,7 +278,7 @@ class _Attempt:
                 continue
 
 
-def _kept(rows: Sequence[tuple[Any, ...]]) -> _Kept | None:
+def _kept(rows: Sequence[tuple[Any, ...]]) -> StoredKey | None:
     if not rows or rows[0][1] is None:
         return None
     digest, attempt, since, expires, done, answer = rows[0]
@@ -279,4 +286,4 @@ def _kept(rows: Sequence[tuple[Any, ...]]) -> _Kept | None:
         Placed(MessageId.from_bytes(answer[at + 1 : at + _PLACE_BYTES]), answer[at])
         for at in range(0, len(answer or b""), _PLACE_BYTES)
     ]
-    return _Kept(digest, attempt, since, expires, bool(done), places)
+    return StoredKey(digest, attempt, since, expires, bool(done), places)

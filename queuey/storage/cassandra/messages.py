@@ -17,7 +17,7 @@ from uuid import UUID
 
 from queuey.clock import Clock
 from queuey.errors import OutcomeUnknown, QueueNotFound, QueueyError, StorageUnavailable
-from queuey.future import Promise, begin
+from queuey.future import Future, start
 from queuey.ids import TICKS_PER_SECOND, IdGenerator, MessageId, tail_from_low
 from queuey.model import (
     MAX_PARTITIONS,
@@ -33,18 +33,18 @@ from queuey.model import (
     Queue,
     Span,
 )
-from queuey.storage import Activity, MessageStore, Observer, Unobserved
-from queuey.storage.cassandra.allocation import Fills
-from queuey.storage.cassandra.bucket_scan import Lately
+from queuey.storage import MessageStore, Observer, Peers, Unobserved
+from queuey.storage.cassandra.allocation import BucketAllocator
+from queuey.storage.cassandra.bucket_scan import BucketHints
 from queuey.storage.cassandra.buckets import FINEST, Bucket, Mark
 from queuey.storage.cassandra.clock import ClockGuard, WriteTimes
-from queuey.storage.cassandra.group_commit import Groups, may_share
+from queuey.storage.cassandra.group_commit import GroupCommit, may_share
 from queuey.storage.cassandra.idempotency import append_once
 from queuey.storage.cassandra.offsets import CassandraOffsets
 from queuey.storage.cassandra.pages import Wanted, read_page
 from queuey.storage.cassandra.rows import encoded, message_of, place_of
 from queuey.storage.cassandra.session import CassandraSession, Rows
-from queuey.storage.cassandra.stamping import Stamped, Stamper
+from queuey.storage.cassandra.stamping import StampedAppend, Stamper
 
 _DELETES_PER_HEAD = 1000
 """Messages deleted from a partition before its head is looked for: readers step over no more than about so many."""
@@ -60,7 +60,7 @@ _FIRST_TAIL = tail_from_low(0x8080808080808080)
 """Of the lowest id of a tick that is a UUID of its kind."""
 
 Plan = Callable[[Sequence[Placed]], Awaitable[None]]
-"""Told of the ids of an append before any of them is written."""
+"""AppendNotice of the ids of an append before any of them is written."""
 
 
 @dataclass(frozen=True)
@@ -90,7 +90,7 @@ class CassandraMessages(CassandraOffsets, MessageStore):
         *,
         timing: Timing,
         guard: ClockGuard | None,
-        activity: Activity | None = None,
+        activity: Peers | None = None,
         weaknesses: Sequence[str] = (),
         observer: Observer | None = None,
         on_close: Callable[[], None] = lambda: None,
@@ -110,18 +110,18 @@ class CassandraMessages(CassandraOffsets, MessageStore):
         self._observer = observer or Unobserved()
         self._times = WriteTimes(clock, timing.clock_error_seconds)
         self._place_of = partial(place_of, session.query_id("message_insert"))
-        self._stamper = Stamper(clock, ids, self._times, guard, Fills(self._place_of))
-        self._groups = Groups(self.store, clock, self._observer, timing.request_seconds)
+        self._stamper = Stamper(clock, ids, self._times, guard, BucketAllocator(self._place_of))
+        self._groups = GroupCommit(self.store, clock, self._observer, timing.request_seconds)
         self._weaknesses = weaknesses
         self._on_close = on_close
         self._deleted: dict[PartitionId, int] = defaultdict(int)
-        self._lately = Lately()
+        self._lately = BucketHints()
         self._read_delay_ticks = round(timing.read_delay_seconds * TICKS_PER_SECOND)
 
     # Appending
 
-    def append(self, request: AppendRequest) -> Promise[Appended]:
-        return self._underway.begin(self._append(request))
+    def append(self, request: AppendRequest) -> Future[Appended]:
+        return self._underway.start(self._append(request))
 
     async def _append(self, request: AppendRequest) -> Appended:
         queue, drafts, once = request
@@ -156,7 +156,7 @@ class CassandraMessages(CassandraOffsets, MessageStore):
 
     async def _try(
         self, queue: Queue, drafts: Sequence[Draft], plan: Plan | None
-    ) -> tuple[Stamped, Sequence[QueueyError] | None]:
+    ) -> tuple[StampedAppend, Sequence[QueueyError] | None]:
         """Draw ids and send what gets them.
 
         :returns: the errors of the buckets that failed; None if it was too late to send anything.
@@ -171,7 +171,7 @@ class CassandraMessages(CassandraOffsets, MessageStore):
             raise StorageUnavailable from error  # no message was sent yet
         return stamped, None if self._is_late(stamped) else await self._send(queue, stamped)
 
-    async def _undo(self, queue: Queue, stamped: Stamped, failures: Sequence[QueueyError]) -> bool:
+    async def _undo(self, queue: Queue, stamped: StampedAppend, failures: Sequence[QueueyError]) -> bool:
         """Withdraw what was sent and must not be acknowledged.
 
         :returns: whether a reader may have met it before: no reader comes to an id sooner than W after its stamp.
@@ -188,7 +188,7 @@ class CassandraMessages(CassandraOffsets, MessageStore):
             raise OutcomeUnknown if perhaps_read else refused[0]
         return perhaps_read
 
-    async def _announce(self, queue: Queue, stamped: Stamped) -> None:
+    async def _announce(self, queue: Queue, stamped: StampedAppend) -> None:
         """See that the marks of these buckets are acknowledged before their messages are sent (G3, rule 6)."""
         for lot in stamped.lots:
             fill, mark = lot.fill, lot.mark
@@ -196,13 +196,13 @@ class CassandraMessages(CassandraOffsets, MessageStore):
                 await self._mark(queue, lot.partition, fill.bucket, mark)
                 fill.learn(mark)
 
-    def _mark(self, queue: Queue, partition: PartitionId, bucket: Bucket, mark: Mark) -> Promise[Rows]:
+    def _mark(self, queue: Queue, partition: PartitionId, bucket: Bucket, mark: Mark) -> Future[Rows]:
         now = self.clock.now_ticks()
         where = {bucket, bucket.widest}
         rows = [(*partition, at.number, mark.number, mark.lives_seconds(at, now)) for at in where]
         return self.session.tell_together("bucket_mark", rows, self.session.to_write(queue.consistency))
 
-    async def _send(self, queue: Queue, stamped: Stamped) -> list[QueueyError]:
+    async def _send(self, queue: Queue, stamped: StampedAppend) -> list[QueueyError]:
         """Write all buckets' rows at once, each bucket's whole or not at all.
 
         What takes longer than is left of the write budget is void, and the sooner it is withdrawn the fewer readers meet it.
@@ -216,7 +216,7 @@ class CassandraMessages(CassandraOffsets, MessageStore):
             [tell("message_insert", lot.rows, lot.fill.place.routing_key, level, seconds=left) for lot in stamped.lots]
         )
 
-    def _is_late(self, stamped: Stamped) -> bool:
+    def _is_late(self, stamped: StampedAppend) -> bool:
         """Whether a reader may have passed these ids before they were sure to be stored."""
         budget = self.timing.write_budget_seconds
         if not budget:
@@ -265,19 +265,19 @@ class CassandraMessages(CassandraOffsets, MessageStore):
         with_bodies: bool = True,
         skip_corrupt: bool = False,
         consistency: Consistency = Consistency.STRONG,
-    ) -> Promise[Page]:
+    ) -> Future[Page]:
         if partition.queue in self._dropped or span.upto <= span.after:
-            return Promise.of(Page([], False))
+            return Future.of(Page([], False))
         level = self.session.to_read(consistency)
         wanted = Wanted(limit, now_ticks, level, newest_first, max_bytes, with_bodies, skip_corrupt)
-        return self._underway.begin(read_page(self.session, partition, span, wanted, self._lately))
+        return self._underway.start(read_page(self.session, partition, span, wanted, self._lately))
 
     def fetch(
         self, queue: Queue, wanted: Sequence[tuple[int, MessageId]], *, now_ticks: int
-    ) -> Promise[Sequence[Message | None]]:
+    ) -> Future[Sequence[Message | None]]:
         if queue.uuid in self._dropped:
-            return Promise.of([None] * len(wanted))
-        return self._underway.begin(self._fetch(queue, wanted, now_ticks))
+            return Future.of([None] * len(wanted))
+        return self._underway.start(self._fetch(queue, wanted, now_ticks))
 
     async def _fetch(
         self, queue: Queue, wanted: Sequence[tuple[int, MessageId]], now_ticks: int
@@ -304,8 +304,8 @@ class CassandraMessages(CassandraOffsets, MessageStore):
         content_type: str | None,
         key: str | None,
         ttl_seconds: int,
-    ) -> Promise[bool]:
-        return self._underway.begin(self._put(queue, wanted, body, content_type, key, ttl_seconds))
+    ) -> Future[bool]:
+        return self._underway.start(self._put(queue, wanted, body, content_type, key, ttl_seconds))
 
     async def _put(
         self,
@@ -365,10 +365,10 @@ class CassandraMessages(CassandraOffsets, MessageStore):
                 raise OutcomeUnknown from error
         raise OutcomeUnknown
 
-    def delete(self, queue: Queue, wanted: Sequence[tuple[int, MessageId]]) -> Promise[None]:
+    def delete(self, queue: Queue, wanted: Sequence[tuple[int, MessageId]]) -> Future[None]:
         if queue.uuid in self._dropped:
-            return Promise.of(None)
-        return self._underway.begin(self._delete(queue, wanted))
+            return Future.of(None)
+        return self._underway.start(self._delete(queue, wanted))
 
     async def _delete(self, queue: Queue, wanted: Sequence[tuple[int, MessageId]]) -> None:
         """:raises StorageUnavailable: nothing was deleted. :raises OutcomeUnknown: some may be."""
@@ -391,7 +391,7 @@ class CassandraMessages(CassandraOffsets, MessageStore):
         self._deleted[partition] += count
         if self._deleted[partition] >= _DELETES_PER_HEAD:
             del self._deleted[partition]
-            self._underway.begin(self._raise_head(queue, partition))
+            self._underway.start(self._raise_head(queue, partition))
         elif len(self._deleted) > _DROPPED:
             self._deleted.clear()
 
@@ -410,8 +410,8 @@ class CassandraMessages(CassandraOffsets, MessageStore):
 
     # Counting
 
-    def inspect(self, partitions: Sequence[PartitionId], *, now_ticks: int) -> Promise[Sequence[PartitionState]]:
-        return self._underway.begin(self._inspect(partitions, now_ticks))
+    def inspect(self, partitions: Sequence[PartitionId], *, now_ticks: int) -> Future[Sequence[PartitionState]]:
+        return self._underway.start(self._inspect(partitions, now_ticks))
 
     async def _inspect(self, partitions: Sequence[PartitionId], now_ticks: int) -> Sequence[PartitionState]:
         return [
@@ -459,18 +459,18 @@ class CassandraMessages(CassandraOffsets, MessageStore):
 
     # Ending
 
-    def drop(self, queue: UUID) -> Promise[None]:
+    def drop(self, queue: UUID) -> Future[None]:
         self._dropped[queue] = None
         while len(self._dropped) > _DROPPED:
             self._dropped.pop(next(iter(self._dropped)))
-        return self._underway.begin(self._purge(queue))
+        return self._underway.start(self._purge(queue))
 
     async def _purge(self, queue: UUID) -> None:
         """Delete what is there now; what comes later, from a write under way, goes with its TTL, and nobody reads it."""
         level, time = self.session.to_write(Consistency.STRONG), self._times.delete()
         for first in range(1, MAX_PARTITIONS + 1, _AT_ONCE):
             numbers = range(first, min(first + _AT_ONCE, MAX_PARTITIONS + 1))
-            listed = [begin(self._buckets(PartitionId(queue, number))) for number in numbers]
+            listed = [start(self._buckets(PartitionId(queue, number))) for number in numbers]
             for number, promise in zip(numbers, listed, strict=True):
                 buckets = await promise
                 for bucket in buckets:
@@ -499,7 +499,7 @@ class CassandraMessages(CassandraOffsets, MessageStore):
         self._on_close()
 
 
-async def _failures(sent: Sequence[Promise[Any]]) -> list[QueueyError]:
+async def _failures(sent: Sequence[Future[Any]]) -> list[QueueyError]:
     """Wait for all, and gather the errors."""
     failures = []
     for promise in sent:

@@ -19,9 +19,10 @@ from typing import Any
 from uuid import UUID, uuid4
 from zlib import crc32
 
+from queuey import future
 from queuey.clock import Clock
 from queuey.errors import OutcomeUnknown, StorageUnavailable
-from queuey.future import Promise, begin
+from queuey.future import Future
 from queuey.ids import EPOCH_TICKS, TICKS_PER_SECOND
 from queuey.model import ApplicationKey, Consistency, Queue, QueueKind
 from queuey.storage import MetadataStore
@@ -82,8 +83,8 @@ class CassandraMetadata(MetadataStore):
 
     # Queues
 
-    def create_queue(self, queue: Queue) -> Promise[tuple[Queue, bool]]:
-        return self._underway.begin(self._create(queue))
+    def create_queue(self, queue: Queue) -> Future[tuple[Queue, bool]]:
+        return self._underway.start(self._create(queue))
 
     async def _create(self, queue: Queue) -> tuple[Queue, bool]:
         waited = 0.0
@@ -115,8 +116,8 @@ class CassandraMetadata(MetadataStore):
 
         return await self.session.decide(name, values, "queue_find", where, ours)
 
-    def find_queue(self, application: str, name: str) -> Promise[Queue | None]:
-        return self._underway.begin(self._find(application, name))
+    def find_queue(self, application: str, name: str) -> Future[Queue | None]:
+        return self._underway.start(self._find(application, name))
 
     async def _find(self, application: str, name: str) -> Queue | None:
         stored = await self._stored(application, name)
@@ -125,8 +126,8 @@ class CassandraMetadata(MetadataStore):
     async def _stored(self, application: str, name: str) -> _Stored | None:
         return _read(application, name, await self.session.ask("queue_find", (application, name), ALL_CENTRES))
 
-    def replace_queue(self, old: Queue, new: Queue) -> Promise[bool]:
-        return self._underway.begin(self._replace(old, new))
+    def replace_queue(self, old: Queue, new: Queue) -> Future[bool]:
+        return self._underway.start(self._replace(old, new))
 
     async def _replace(self, old: Queue, new: Queue) -> bool:
         stored = await self._stored(old.application, old.name)
@@ -143,8 +144,8 @@ class CassandraMetadata(MetadataStore):
             raise OutcomeUnknown from error  # it is changed; a name that is listed for too many is looked up in vain
         return True
 
-    def remove_queue(self, queue: Queue) -> Promise[bool]:
-        return self._underway.begin(self._remove(queue))
+    def remove_queue(self, queue: Queue) -> Future[bool]:
+        return self._underway.start(self._remove(queue))
 
     async def _remove(self, queue: Queue) -> bool:
         stored = await self._stored(queue.application, queue.name)
@@ -186,8 +187,8 @@ class CassandraMetadata(MetadataStore):
         await self._unlist(stored.queue, [_EVERYBODY, *stored.queue.principals], stored.removing)
         await self.session.compare_and_set("queue_delete", (queue.application, queue.name, queue.uuid))
 
-    def removed(self, limit: int = 100) -> Promise[Sequence[UUID]]:
-        return self._underway.begin(self._removed(limit))
+    def removed(self, limit: int = 100) -> Future[Sequence[UUID]]:
+        return self._underway.start(self._removed(limit))
 
     async def _removed(self, limit: int) -> Sequence[UUID]:
         found: list[UUID] = []
@@ -210,23 +211,23 @@ class CassandraMetadata(MetadataStore):
         await self._finish_removal(stored.queue)
         return True
 
-    def forget_removed(self, queue: UUID) -> Promise[None]:
-        return self._underway.begin(self._forget_removed(queue))
+    def forget_removed(self, queue: UUID) -> Future[None]:
+        return self._underway.start(self._forget_removed(queue))
 
     async def _forget_removed(self, queue: UUID) -> None:
         await self.session.tell("removal_forget", (_removal_shard(queue), queue), ALL_CENTRES)
 
     # Lists
 
-    def list_queues(self, application: str, *, start: str = "", limit: int = 1000) -> Promise[Sequence[Queue]]:
-        return self._underway.begin(self._page(application, _EVERYBODY, _SHARDS, start, limit))
+    def list_queues(self, application: str, *, start: str = "", limit: int = 1000) -> Future[Sequence[Queue]]:
+        return self._underway.start(self._page(application, _EVERYBODY, _SHARDS, start, limit))
 
     def list_named(
         self, application: str, principal: str, *, start: str = "", limit: int = 1000
-    ) -> Promise[Sequence[Queue]]:
+    ) -> Future[Sequence[Queue]]:
         if not principal:
-            return Promise.of([])
-        return self._underway.begin(self._page(application, principal, 1, start, limit))
+            return Future.of([])
+        return self._underway.start(self._page(application, principal, 1, start, limit))
 
     async def _page(self, application: str, who: str, shards: int, start: str, limit: int) -> Sequence[Queue]:
         """Names of all shards in one order, each looked up, until the page is full."""
@@ -235,7 +236,7 @@ class CassandraMetadata(MetadataStore):
             names, whole = await self._names(application, who, shards, start, limit - len(found))
             left = iter(names)
             while some := list(islice(left, min(_AT_ONCE, limit - len(found)))):
-                for promise in [begin(self._find(application, name)) for name in some]:
+                for promise in [future.start(self._find(application, name)) for name in some]:
                     queue = await promise
                     if queue is not None and (not who or who in queue.principals):
                         found.append(queue)
@@ -281,21 +282,21 @@ class CassandraMetadata(MetadataStore):
 
     # Keys
 
-    def add_key(self, key: ApplicationKey) -> Promise[None]:
-        return self._underway.begin(self._add_key(key))
+    def add_key(self, key: ApplicationKey) -> Future[None]:
+        return self._underway.start(self._add_key(key))
 
     async def _add_key(self, key: ApplicationKey) -> None:
         await self.session.compare_and_set("key_insert", (key.digest, key.application, key.label, key.created_ticks))
 
-    def keys(self) -> Promise[Sequence[ApplicationKey]]:
-        return self._underway.begin(self._keys())
+    def keys(self) -> Future[Sequence[ApplicationKey]]:
+        return self._underway.start(self._keys())
 
     async def _keys(self) -> Sequence[ApplicationKey]:
         found = [ApplicationKey(*row) for row in await self.session.ask("key_list", (), ALL_CENTRES)]
         return sorted(found, key=lambda key: (key.created_ticks, key.digest))
 
-    def remove_key(self, application: str, label: str) -> Promise[int]:
-        return self._underway.begin(self._remove_key(application, label))
+    def remove_key(self, application: str, label: str) -> Future[int]:
+        return self._underway.start(self._remove_key(application, label))
 
     async def _remove_key(self, application: str, label: str) -> int:
         found = [key for key in await self._keys() if (key.application, key.label) == (application, label)]

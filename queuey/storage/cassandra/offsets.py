@@ -15,9 +15,10 @@ from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 from uuid import UUID, uuid4
 
+from queuey import future
 from queuey.clock import Clock
 from queuey.errors import BadRequest, Conflict, OutcomeUnknown, QueueNotFound, QueueyError, StorageUnavailable
-from queuey.future import Promise, begin
+from queuey.future import Future
 from queuey.ids import MessageId
 from queuey.model import Offset, OffsetChange, OffsetMove
 from queuey.storage import OffsetStore
@@ -26,7 +27,7 @@ from queuey.storage.cassandra.session import ALL_CENTRES, CassandraSession, Chan
 _TRIES = 50
 """Of one change, while others change the same partitions of the same group."""
 _PAGE = 100
-"""Groups that are read, or looked up, together."""
+"""GroupCommit that are read, or looked up, together."""
 
 
 class _Group(NamedTuple):
@@ -54,16 +55,16 @@ class CassandraOffsets(OffsetStore):
 
     # Of one group
 
-    def read_offsets(self, queue: UUID, group: str) -> Promise[Mapping[int, Offset]]:
+    def read_offsets(self, queue: UUID, group: str) -> Future[Mapping[int, Offset]]:
         if queue in self._dropped:
-            return Promise.of({})
-        return self._underway.begin(self._read_offsets(queue, group))
+            return Future.of({})
+        return self._underway.start(self._read_offsets(queue, group))
 
     async def _read_offsets(self, queue: UUID, group: str) -> Mapping[int, Offset]:
         return _group(await self.session.ask_serially("offsets_find", (queue, group))).offsets
 
-    def change_offsets(self, queue: UUID, group: str, change: OffsetChange) -> Promise[Mapping[int, OffsetMove]]:
-        return self._underway.begin(self._change_offsets(queue, group, change))
+    def change_offsets(self, queue: UUID, group: str, change: OffsetChange) -> Future[Mapping[int, OffsetMove]]:
+        return self._underway.start(self._change_offsets(queue, group, change))
 
     async def _change_offsets(self, queue: UUID, group: str, change: OffsetChange) -> Mapping[int, OffsetMove]:
         attempt = _Attempt(self, (queue, group), change)
@@ -74,8 +75,8 @@ class CassandraOffsets(OffsetStore):
                 raise OutcomeUnknown from refused  # it may have been carried out, and followed by another's
             raise
 
-    def forget_group(self, queue: UUID, group: str) -> Promise[None]:
-        return self._underway.begin(self._forget_group(queue, group))
+    def forget_group(self, queue: UUID, group: str) -> Future[None]:
+        return self._underway.start(self._forget_group(queue, group))
 
     async def _forget_group(self, queue: UUID, group: str) -> None:
         life = _life(await self.session.ask_serially("offsets_life", (queue, group)))
@@ -94,10 +95,10 @@ class CassandraOffsets(OffsetStore):
 
     # Of a queue
 
-    def list_groups(self, queue: UUID, *, start: str = "", limit: int = 1000) -> Promise[Sequence[str]]:
+    def list_groups(self, queue: UUID, *, start: str = "", limit: int = 1000) -> Future[Sequence[str]]:
         if queue in self._dropped:
-            return Promise.of([])
-        return self._underway.begin(self._list_groups(queue, start, limit))
+            return Future.of([])
+        return self._underway.start(self._list_groups(queue, start, limit))
 
     async def _list_groups(self, queue: UUID, start: str, limit: int) -> Sequence[str]:
         """Names in order, each looked up, until the page is full."""
@@ -116,7 +117,7 @@ class CassandraOffsets(OffsetStore):
     async def _purge_offsets(self, queue: UUID) -> None:
         """End all groups of a dropped queue. What a server adds that has not heard of it is never read."""
         while rows := await self.session.ask("group_list", (queue, "", _PAGE), ALL_CENTRES):
-            for ended in [begin(self._end(queue, name, life)) for name, life in rows]:
+            for ended in [future.start(self._end(queue, name, life)) for name, life in rows]:
                 await ended
 
 

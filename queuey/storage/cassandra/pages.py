@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 
 from queuey.ids import MessageId
 from queuey.model import Columns, Page, PartitionId, Span
-from queuey.storage.cassandra.bucket_scan import Lately, Walk
+from queuey.storage.cassandra.bucket_scan import BucketHints, Walk
 from queuey.storage.cassandra.buckets import Bucket
 from queuey.storage.cassandra.rows import NO_ROWS, Block, block_of, block_of_ids, blocks_of, texts_of
 from queuey.storage.cassandra.session import CassandraSession
@@ -38,7 +38,7 @@ class Wanted(NamedTuple):
 
 
 async def read_page(
-    session: CassandraSession, partition: PartitionId, span: Span, wanted: Wanted, lately: Lately | None = None
+    session: CassandraSession, partition: PartitionId, span: Span, wanted: Wanted, lately: BucketHints | None = None
 ) -> Page:
     """One page of a span.
 
@@ -172,7 +172,7 @@ class PageBuilder:
         return len(self._columns[0])
 
     def take(self, block: Block) -> None:
-        """Live rows, each checked, up to the limit of count or bytes."""
+        """Waiters rows, each checked, up to the limit of count or bytes."""
         live = block.live(self._wanted.now_ticks)
         fitting = live.between(0, self._fitting(live))
         if self._wanted.with_bodies and not fitting.is_sound():

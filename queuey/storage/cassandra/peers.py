@@ -14,10 +14,10 @@ from uuid import UUID, uuid4
 
 from queuey.clock import Clock
 from queuey.errors import StorageUnavailable
-from queuey.future import Promise, begin
+from queuey.future import Future, start
 from queuey.ids import TICKS_PER_SECOND
 from queuey.model import Consistency, PartitionId
-from queuey.storage import Activity, Told
+from queuey.storage import AppendNotice, Peers
 from queuey.storage.cassandra.session import CassandraSession
 
 SLICE_SECONDS = 10
@@ -33,7 +33,7 @@ _SEEN = 10_000
 _PLACE = Struct(">16sB")
 
 
-class CassandraActivity(Activity):
+class CassandraActivity(Peers):
     """One server's part in it."""
 
     def __init__(self, session: CassandraSession, clock: Clock, clock_error_seconds: float) -> None:
@@ -44,10 +44,10 @@ class CassandraActivity(Activity):
         self._heard_ticks = clock.now_ticks()
         self._seen: OrderedDict[tuple[UUID, int], None] = OrderedDict()
 
-    def tell(self, told: Told) -> Promise[None]:
-        return begin(self._tell(told))
+    def tell(self, told: AppendNotice) -> Future[None]:
+        return start(self._tell(told))
 
-    async def _tell(self, told: Told) -> None:
+    async def _tell(self, told: AppendNotice) -> None:
         at, sent = self._clock.now_ticks(), self._clock.elapsed()
         places = None if told.partitions is None else b"".join([_PLACE.pack(q.bytes, n) for q, n in told.partitions])
         row = (at // _SLICE_TICKS, at, self._server, told.newest_ticks, places, LIVES_SECONDS)
@@ -55,10 +55,10 @@ class CassandraActivity(Activity):
         if self._clock.elapsed() - sent > LATE_SECONDS:
             raise StorageUnavailable("a row of the activity took too long to be heard by all")
 
-    def listen(self) -> Promise[Sequence[Told]]:
-        return begin(self._listen())
+    def listen(self) -> Future[Sequence[AppendNotice]]:
+        return start(self._listen())
 
-    async def _listen(self) -> Sequence[Told]:
+    async def _listen(self) -> Sequence[AppendNotice]:
         now = self._clock.now_ticks()
         heard = max(self._heard_ticks, now - _MOST_BACK_TICKS)
         after, upto = heard - self._back_ticks, now + self._back_ticks
@@ -67,7 +67,9 @@ class CassandraActivity(Activity):
         asked = [self._session.ask("activity_listen", (number, after), level) for number in slices]
         rows = [row for promise in asked for row in await promise]
         self._heard_ticks = now
-        return [Told(_places(places), newest) for at, server, newest, places in rows if self._is_new(server, at)]
+        return [
+            AppendNotice(_places(places), newest) for at, server, newest, places in rows if self._is_new(server, at)
+        ]
 
     def _is_new(self, server: UUID, at: int) -> bool:
         if server == self._server or (server, at) in self._seen:

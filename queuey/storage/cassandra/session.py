@@ -39,7 +39,7 @@ from cassandra.protocol import OverloadedErrorMessage, SyntaxException
 from cassandra.query import BatchStatement, BatchType, BoundStatement, PreparedStatement, tuple_factory
 
 from queuey.errors import ConfigurationError, OutcomeUnknown, QueueyError, StorageUnavailable
-from queuey.future import Promise, begin
+from queuey.future import Future, start
 from queuey.locks import new_lock
 from queuey.model import Consistency
 from queuey.storage import Observer, Unobserved
@@ -168,14 +168,14 @@ class CassandraSession:
     def bind(self, name: str, values: Sequence[Any]) -> BoundStatement:
         return self._statements[name].bind(values)
 
-    def ask(self, name: str, values: Sequence[Any], level: int, *, host: Host | None = None) -> Promise[Rows]:
+    def ask(self, name: str, values: Sequence[Any], level: int, *, host: Host | None = None) -> Future[Rows]:
         """Read.
 
         :raises StorageUnavailable: not enough nodes answered in time.
         """
         return self._send(name, self._statements[name].bind(values), level, writes=False, host=host)
 
-    def tell(self, name: str, values: Sequence[Any], level: int) -> Promise[Rows]:
+    def tell(self, name: str, values: Sequence[Any], level: int) -> Future[Rows]:
         """Write one row, in a way that may be repeated.
 
         :raises StorageUnavailable: nothing was written.
@@ -183,7 +183,7 @@ class CassandraSession:
         """
         return self._send(name, self._statements[name].bind(values), level, writes=True)
 
-    def tell_together(self, name: str, rows: Sequence[Sequence[Any]], level: int) -> Promise[Rows]:
+    def tell_together(self, name: str, rows: Sequence[Sequence[Any]], level: int) -> Future[Rows]:
         """Write rows of one Cassandra partition, all or none."""
         if len(rows) == 1:
             return self.tell(name, rows[0], level)
@@ -196,7 +196,7 @@ class CassandraSession:
 
     def tell_encoded(
         self, name: str, rows: Sequence[bytes], routing_key: bytes, level: int, *, seconds: float | None = None
-    ) -> Promise[Rows]:
+    ) -> Future[Rows]:
         """Write rows of one Cassandra partition, all or none, that are encoded already as those of a batch.
 
         :param seconds: the time limit, where it is not that of all statements.
@@ -208,14 +208,14 @@ class CassandraSession:
         """What the nodes know a statement by."""
         return bytes(self._statements[name].query_id)
 
-    def compare_and_set(self, name: str, values: Sequence[Any]) -> Promise[Rows]:
+    def compare_and_set(self, name: str, values: Sequence[Any]) -> Future[Rows]:
         """A lightweight transaction: one row, whose first value tells whether it was applied.
 
         :raises OutcomeUnknown: it may have been applied.
         """
         return self.compare_and_set_together([(name, values)])
 
-    def compare_and_set_together(self, changes: Sequence[Change]) -> Promise[Rows]:
+    def compare_and_set_together(self, changes: Sequence[Change]) -> Future[Rows]:
         """The same of several rows of one Cassandra partition: all are changed, or none is."""
         bound = [self._statements[name].bind(values) for name, values in changes]
         statement: BoundStatement | BatchStatement = bound[0]
@@ -267,7 +267,7 @@ class CassandraSession:
                 await self.pause(_SERIAL_PAUSE_SECONDS * attempt)
         raise OutcomeUnknown
 
-    def ask_serially(self, name: str, values: Sequence[Any]) -> Promise[Rows]:
+    def ask_serially(self, name: str, values: Sequence[Any]) -> Future[Rows]:
         """Read what lightweight transactions have decided, those under way included."""
         return self._send(name, self._statements[name].bind(values), ConsistencyLevel.SERIAL, writes=False)
 
@@ -280,26 +280,26 @@ class CassandraSession:
         writes: bool,
         host: Host | None = None,
         seconds: float | None = None,
-    ) -> Promise[Rows]:
+    ) -> Future[Rows]:
         if self.problems():
-            return Promise.failed(StorageUnavailable(_FORKED))
-        promise: Promise[Rows] = Promise()
+            return Future.failed(StorageUnavailable(_FORKED))
+        promise: Future[Rows] = Future()
         began = perf_counter()
         statement.consistency_level = level
         profile = _SPECULATIVE if statement.is_idempotent else EXEC_PROFILE_DEFAULT
 
         def failed(error: BaseException, asked: Sequence[Host] = ()) -> None:
-            if promise.kept:
+            if promise.done:
                 return  # where two nodes were asked, the second answer changes nothing
             # What one node did not take, the other may have taken that was asked as well.
             told = _told(error, writes=writes, alone=len(asked) < 2)
             self._observer.failed(name, told.code)
-            promise.fail(told)
+            promise.set_error(told)
 
         def answered(rows: Rows | None) -> None:
-            if not promise.kept:
+            if not promise.done:
                 self._observer.took(name, perf_counter() - began)
-                promise.keep(rows or ())
+                promise.set_result(rows or ())
 
         try:
             limit = self.options.timeout_seconds if seconds is None else seconds
@@ -310,10 +310,10 @@ class CassandraSession:
         future.add_callbacks(answered, failed, errback_args=(future.attempted_hosts,))
         return promise
 
-    def pause(self, seconds: float) -> Promise[None]:
+    def pause(self, seconds: float) -> Future[None]:
         """A promise that is kept after a while; no thread waits for it."""
-        promise: Promise[None] = Promise()
-        self.cluster.connection_class.create_timer(seconds, lambda: promise.keep(None))
+        promise: Future[None] = Future()
+        self.cluster.connection_class.create_timer(seconds, lambda: promise.set_result(None))
         return promise
 
     def hosts(self) -> list[Host]:
@@ -341,7 +341,7 @@ class Underway:
         self._closed = False
         self._changed = threading.Condition(new_lock())
 
-    def begin(self, work: Coroutine[Promise[Any], None, T]) -> Promise[T]:
+    def start(self, work: Coroutine[Future[Any], None, T]) -> Future[T]:
         """Start a call.
 
         :returns: its outcome; :class:`StorageUnavailable` at once if there are too many, or the store is closed.
@@ -350,11 +350,11 @@ class Underway:
             if self._closed or self._count >= self._most:
                 work.close()
                 why = "the store is closed" if self._closed else f"{self._most} calls of Cassandra are under way"
-                return Promise.failed(StorageUnavailable(f"{why}: nothing was stored, try again"))
+                return Future.failed(StorageUnavailable(f"{why}: nothing was stored, try again"))
             self._count += 1
-        return begin(self._counted(work))
+        return start(self._counted(work))
 
-    async def _counted(self, work: Coroutine[Promise[Any], None, T]) -> T:
+    async def _counted(self, work: Coroutine[Future[Any], None, T]) -> T:
         try:
             return await work
         finally:

@@ -8,18 +8,18 @@ from typing import NamedTuple
 from queuey.clock import Clock
 from queuey.ids import TICKS_PER_SECOND, IdGenerator, MessageId
 from queuey.model import Draft, PartitionId, Placed, Queue
-from queuey.storage.cassandra.allocation import Fill, Fills
+from queuey.storage.cassandra.allocation import BucketAllocator, BucketUse
 from queuey.storage.cassandra.buckets import Mark, tail_for
 from queuey.storage.cassandra.clock import ClockGuard, WriteTimes
 from queuey.storage.cassandra.rows import encoded
 
 
-class Lot:
+class BucketWrite:
     """What an append puts into one bucket."""
 
     __slots__ = ("fill", "largest", "partition", "rows", "size", "ttl_seconds")
 
-    def __init__(self, partition: PartitionId, fill: Fill) -> None:
+    def __init__(self, partition: PartitionId, fill: BucketUse) -> None:
         self.partition = partition
         self.fill = fill
         self.rows: list[bytes] = []
@@ -37,11 +37,11 @@ class Lot:
         return Mark.of(self.fill.bucket.level, self.ttl_seconds, self.largest)
 
 
-class Stamped(NamedTuple):
+class StampedAppend(NamedTuple):
     """An append that has its ids."""
 
     placed: Sequence[Placed]
-    lots: Sequence[Lot]
+    lots: Sequence[BucketWrite]
     first_ticks: int
     """The earliest id."""
     at: float
@@ -52,7 +52,7 @@ class Stamper:
     """Draws ids of one process. Thread-safe."""
 
     def __init__(
-        self, clock: Clock, ids: IdGenerator, times: WriteTimes, guard: ClockGuard | None, fills: Fills
+        self, clock: Clock, ids: IdGenerator, times: WriteTimes, guard: ClockGuard | None, fills: BucketAllocator
     ) -> None:
         self._clock = clock
         self._ids = ids
@@ -60,7 +60,7 @@ class Stamper:
         self._guard = guard
         self._fills = fills
 
-    def stamp(self, queue: Queue, drafts: Sequence[Draft]) -> Stamped:
+    def stamp(self, queue: Queue, drafts: Sequence[Draft]) -> StampedAppend:
         """Draw ids for drafts, in their order.
 
         :raises ClockUnsafe: this server's clock may be too far off.
@@ -69,8 +69,8 @@ class Stamper:
             self._guard.check()
         at, tick, write_time = self._clock.elapsed(), self._ids.stamp(len(drafts) or 1), self._times.append()
         first, tail = tick, self._ids.tail
-        lots: dict[Fill, Lot] = {}
-        due_now: dict[int, Lot] = {}
+        lots: dict[BucketUse, BucketWrite] = {}
+        due_now: dict[int, BucketWrite] = {}
         placed = []
         for number, body, ttl, content_type, key, due, _ in drafts:
             if due is None or due <= tick:
@@ -88,12 +88,12 @@ class Stamper:
             placed.append(Placed(message_id, number))
         for lot in lots.values():
             lot.fill.add(len(lot.rows), lot.size)
-        return Stamped(placed, list(lots.values()), first, at)
+        return StampedAppend(placed, list(lots.values()), first, at)
 
-    def _lot(self, queue: Queue, number: int, ticks: int, lots: dict[Fill, Lot]) -> Lot:
+    def _lot(self, queue: Queue, number: int, ticks: int, lots: dict[BucketUse, BucketWrite]) -> BucketWrite:
         partition = queue.partition(number)
         fill = self._fills.choose(partition, ticks)
         lot = lots.get(fill)
         if lot is None:
-            lot = lots[fill] = Lot(partition, fill)
+            lot = lots[fill] = BucketWrite(partition, fill)
         return lot

@@ -12,15 +12,15 @@ from hypothesis import HealthCheck, Phase, settings
 from hypothesis.stateful import RuleBasedStateMachine, run_state_machine_as_test
 
 from queuey.clock import ManualClock
-from queuey.future import Promise
+from queuey.future import Future
 from queuey.ids import TICKS_PER_SECOND, ZERO_ID, IdGenerator, MessageId, tail_from_low
 from queuey.model import (
     Appended,
     AppendRequest,
     Consistency,
     Draft,
+    IdempotencyKey,
     Message,
-    Once,
     Page,
     PartitionState,
     Queue,
@@ -44,7 +44,7 @@ HISTORIES = settings(
 """A history writes to a real disk: examples enough to find a planted fault, few enough to take seconds."""
 
 
-def done(promise: Promise[T]) -> T:
+def done(promise: Future[T]) -> T:
     """The promise's value; a store that has not answered after half a minute has failed."""
     return promise.wait(30.0)
 
@@ -83,7 +83,7 @@ class Log:
             assert time.monotonic() < deadline, "the watermark does not catch up with the clock"
         return watermark
 
-    def append(self, *drafts: Draft, once: Once | None = None) -> Appended:
+    def append(self, *drafts: Draft, once: IdempotencyKey | None = None) -> Appended:
         return done(self.store.append(AppendRequest(self.queue, drafts, once)))
 
     def add(self, *bodies: bytes, partition: int = 1) -> list[MessageId]:

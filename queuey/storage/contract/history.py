@@ -14,7 +14,7 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, 
 from queuey.clock import ManualClock
 from queuey.errors import KeyReused, QueueNotFound
 from queuey.ids import MAX_ID, ZERO_ID, MessageId
-from queuey.model import Appended, AppendRequest, ApplicationKey, Draft, Message, Once, PartitionState, Queue
+from queuey.model import Appended, AppendRequest, ApplicationKey, Draft, IdempotencyKey, Message, PartitionState, Queue
 from queuey.storage import ONCE_SECONDS, MessageStore, MetadataStore
 from queuey.storage.contract.common import SECOND, STRONG, Log, client_id, done
 
@@ -48,12 +48,12 @@ class PartitionHistory(RuleBasedStateMachine):
         self.live: dict[Place, Message] = {}
         self.places: list[Place] = [(1, client_id(self.clock.now_ticks() - 60 * SECOND))]
         """All that were ever named, the removed ones too."""
-        self.kept: dict[str, tuple[Once, Appended, int]] = {}
+        self.kept: dict[str, tuple[IdempotencyKey, Appended, int]] = {}
 
     # What the model says
 
     def _expect(self, partition: int, watermark: int) -> list[Message]:
-        """Live messages of a partition, those to come included."""
+        """Waiters messages of a partition, those to come included."""
         here = [message for (number, _), message in self.live.items() if number == partition]
         return sorted(message for message in here if message.expires_ticks > watermark)
 
@@ -99,7 +99,7 @@ class PartitionHistory(RuleBasedStateMachine):
 
     @rule(wanted=_DRAFTS, key=st.sampled_from("ab"), digest=st.sampled_from([b"1", b"2"]))
     def append_once(self, wanted: list[tuple[int, int, int, int | None]], key: str, digest: bytes) -> None:
-        once, drafts, now = Once(key, digest), self._drafts(wanted), self.clock.now_ticks()
+        once, drafts, now = IdempotencyKey(key, digest), self._drafts(wanted), self.clock.now_ticks()
         known, answer, expires = self.kept.get(key, (None, None, 0))
         assume(abs(expires - now) > 60 * SECOND)  # a day is not measured to the second when clocks step
         if known is None or expires < now:

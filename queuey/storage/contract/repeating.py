@@ -8,17 +8,17 @@ import pytest
 
 from queuey.clock import ManualClock
 from queuey.errors import KeyReused
-from queuey.model import Appended, Draft, Once
+from queuey.model import Appended, Draft, IdempotencyKey
 from queuey.storage import ONCE_SECONDS, MessageStore
 from queuey.storage.contract.common import SECOND, Log, StoreContract, done, draft
 
-ONCE = Once("key", b"digest")
-OTHER = Once("key", b"another digest")
+ONCE = IdempotencyKey("key", b"digest")
+OTHER = IdempotencyKey("key", b"another digest")
 
 
 def once(body: bytes, key: str, digest: bytes = b"digest", partition: int = 1) -> Draft:
     """A draft with a key of its own."""
-    return draft(body, partition, once=Once(key, digest))
+    return draft(body, partition, once=IdempotencyKey(key, digest))
 
 
 def same(first: Appended, second: Appended) -> bool:
@@ -72,7 +72,7 @@ class Repeating(StoreContract):
     def test_keys_are_compared_exactly(self, log: Log) -> None:
         keys = ["key", "Key", "key ", " key", "ke", "ké", "ke\u0301", "%", "_"]
         for key in keys:
-            assert not log.append(draft(key.encode()), once=Once(key, b"digest")).repeated
+            assert not log.append(draft(key.encode()), once=IdempotencyKey(key, b"digest")).repeated
 
         assert log.bodies() == [key.encode() for key in keys]
 
@@ -174,15 +174,15 @@ class Repeating(StoreContract):
         with pytest.raises(KeyReused):
             log.append(draft(b"b"), once=OTHER)
         with pytest.raises(KeyReused):
-            log.append(once(b"c", "both"), once=Once("both", b"another digest"))
+            log.append(once(b"c", "both"), once=IdempotencyKey("both", b"another digest"))
 
         assert log.bodies() == [b"a"]
 
     def test_a_request_with_a_key_may_have_messages_with_keys(self, log: Log) -> None:
         log.append(once(b"a", "a"))
 
-        first = log.append(once(b"a", "a"), once(b"b", "b"), once=Once("whole", b"digest"))
-        second = log.append(once(b"a", "a"), once(b"b", "b"), once=Once("whole", b"digest"))
+        first = log.append(once(b"a", "a"), once(b"b", "b"), once=IdempotencyKey("whole", b"digest"))
+        second = log.append(once(b"a", "a"), once(b"b", "b"), once=IdempotencyKey("whole", b"digest"))
 
         assert same(first, second)
         assert log.bodies() == [b"a", b"b"]

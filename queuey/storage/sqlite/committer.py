@@ -30,11 +30,11 @@ from typing import Any, NamedTuple
 import apsw
 
 from queuey.errors import OutcomeUnknown, QueueyError, StorageFull, StorageUnavailable
-from queuey.future import Promise
+from queuey.future import Future
 from queuey.ids import IdGenerator
 from queuey.locks import new_lock
 from queuey.storage import Observer, Unobserved
-from queuey.storage.sqlite.health import LOCKED, Guard
+from queuey.storage.sqlite.health import LOCKED, DiskHealth
 
 log = logging.getLogger(__name__)
 
@@ -165,7 +165,7 @@ class Write(NamedTuple):
 
     job: Job
     grows: bool
-    promise: Promise[Any]
+    promise: Future[Any]
     size: int
     """Bytes to store, about."""
 
@@ -174,7 +174,7 @@ class Aside(NamedTuple):
     """Work outside of any transaction, and who waits for it."""
 
     work: Callable[[], None]
-    promise: Promise[None]
+    promise: Future[None]
 
 
 Group = list[Write]
@@ -184,7 +184,7 @@ class Committer:
     """The one writer of a store file."""
 
     def __init__(
-        self, connection: apsw.Connection, ids: IdGenerator, guard: Guard, observer: Observer | Unobserved
+        self, connection: apsw.Connection, ids: IdGenerator, guard: DiskHealth, observer: Observer | Unobserved
     ) -> None:
         self._connection = connection
         self.page_bytes = self._pragma("page_size")
@@ -201,7 +201,7 @@ class Committer:
         self._thread = threading.Thread(target=self._work, name="committer", daemon=True)
         self._thread.start()
 
-    def submit(self, job: Job, *, grows: bool, size: int = 0) -> Promise[Any]:
+    def submit(self, job: Job, *, grows: bool, size: int = 0) -> Future[Any]:
         """Run ``job`` in the next group's transaction; a large one may have to wait behind small ones that come later.
 
         :param grows: it takes more room, so it is refused when the disk is full up to the reserve.
@@ -210,21 +210,21 @@ class Committer:
         :raises StorageFull, StorageReadOnly, StorageUnavailable: by the promise; nothing was written.
         :raises OutcomeUnknown: by the promise; the commit itself failed.
         """
-        promise: Promise[Any] = Promise()
+        promise: Future[Any] = Future()
         if self._closed:
-            promise.fail(StorageUnavailable(self._why_closed))
+            promise.set_error(StorageUnavailable(self._why_closed))
         else:
             self._waiting.put(Write(job, grows, promise, size))
         return promise
 
-    def run_between(self, work: Callable[[], None]) -> Promise[None]:
+    def run_between(self, work: Callable[[], None]) -> Future[None]:
         """Let the committer's thread do ``work`` outside of any transaction.
 
         :returns: kept when it is done; its error is logged and not passed on.
         """
-        promise: Promise[None] = Promise()
+        promise: Future[None] = Future()
         if self._closed:
-            promise.keep(None)
+            promise.set_result(None)
         else:
             self._waiting.put(Aside(work, promise))
         return promise
@@ -246,7 +246,7 @@ class Committer:
         while not self._waiting.empty():
             left = self._waiting.get_nowait()
             if left is not None:
-                left.promise.fail(StorageUnavailable("the store is closing; nothing was stored"))
+                left.promise.set_error(StorageUnavailable("the store is closing; nothing was stored"))
 
     def _work(self) -> None:
         ending = False
@@ -263,7 +263,7 @@ class Committer:
             if self._large:
                 self._commit(self._next_large())
         if self._last is not None:
-            self._commit([Write(self._last, False, Promise(), 0)])
+            self._commit([Write(self._last, False, Future(), 0)])
 
     def _gathered(self) -> list[Write | Aside | None]:
         """What has come since the last group; waits for something if nothing is left to do."""
@@ -285,7 +285,7 @@ class Committer:
                 work()
             except Exception as error:  # the loop must survive faulty work, too
                 log.warning("work between commits failed: %s", error, exc_info=not isinstance(error, apsw.Error))
-            promise.keep(None)
+            promise.set_result(None)
 
     def _commit(self, group: Group) -> None:
         self._guard.look()
@@ -314,9 +314,9 @@ class Committer:
             self._ids.close_group()
         for write, (value, error_of_job) in zip(group, outcomes, strict=True):
             if error_of_job is None:
-                write.promise.keep(value)
+                write.promise.set_result(value)
             else:
-                write.promise.fail(error_of_job)
+                write.promise.set_error(error_of_job)
         return None
 
     def _free_inside(self) -> int:
@@ -371,4 +371,4 @@ class Committer:
     def _fail(self, group: Group, error: QueueyError) -> None:
         for write in group:
             self._observer.failed("write", error.code)
-            write.promise.fail(error)
+            write.promise.set_error(error)

@@ -25,18 +25,18 @@ import apsw
 
 from queuey.clock import Clock
 from queuey.errors import ConfigurationError, QueueyError, StorageUnavailable
-from queuey.future import Promise
+from queuey.future import Future
 from queuey.ids import ANCHOR_SLACK_SECONDS, TICKS_PER_SECOND, Anchor, IdGenerator, MessageId
 from queuey.model import Queue
 from queuey.storage import Observer, Unobserved
 from queuey.storage.checksums import NONSENSE
 from queuey.storage.sqlite.committer import Committer, Row, Transaction
-from queuey.storage.sqlite.health import FolderLock, Guard, make_private
+from queuey.storage.sqlite.health import DiskHealth, FolderLock, make_private
 from queuey.storage.sqlite.mark import Mark, give_mark, refuse_foreign_log
-from queuey.storage.sqlite.readers import Lookups, Reader, Readers
+from queuey.storage.sqlite.readers import LookupThread, Reader, Readers
 from queuey.storage.sqlite.scrub import DAMAGE, Scrub, described
 from queuey.storage.sqlite.statements import SQL
-from queuey.storage.sqlite.upkeep import Keeper
+from queuey.storage.sqlite.upkeep import Upkeep
 
 log = logging.getLogger(__name__)
 
@@ -114,7 +114,7 @@ class SqliteFile(ABC):
         self._connections: weakref.WeakSet[apsw.Connection] = weakref.WeakSet()
         """All that were opened here, whichever object holds them."""
         self._readers = Readers(self._open_reader)
-        self._lookups = Lookups(self._find_all)
+        self._lookups = LookupThread(self._find_all)
         self._loose: dict[bytes, MessageId] = {}
         """After which id of a partition messages lie that are worth a pack."""
         self._closed = False
@@ -136,15 +136,15 @@ class SqliteFile(ABC):
         except apsw.Error as error:
             self._release()
             raise ConfigurationError(f"cannot open the store {path}: {error}") from error
-        self._guard = Guard(path, reserve_bytes=reserve_mb << 20, read_only=self._read_only)
+        self._guard = DiskHealth(path, reserve_bytes=reserve_mb << 20, read_only=self._read_only)
         self._unsound: set[bytes] = set()
         """Partitions of which an index hides messages."""
         self._dropped: dict[Any, float] = {queue: clock.elapsed() for (queue,) in dropped}
         self._open_readers()
         self._committer = Committer(self._writer, ids, self._guard, self._observer)
-        self._keeper: Keeper | None = None
+        self._keeper: Upkeep | None = None
         if mark is not None:
-            self._keeper = Keeper(self, mark, lambda: self._connect(read_only=False), self._wal_bytes, scrub_percent)
+            self._keeper = Upkeep(self, mark, lambda: self._connect(read_only=False), self._wal_bytes, scrub_percent)
             self._writer.set_wal_hook(self._wal_grew)
             self._keeper.start()
         _OPEN.add(self)
@@ -300,10 +300,10 @@ class SqliteFile(ABC):
     def problems(self) -> Sequence[str]:
         return self._guard.problems()
 
-    def _refuses(self, place: bytes) -> Promise[Any]:
+    def _refuses(self, place: bytes) -> Future[Any]:
         """What a read of an unsound partition gets."""
         number, queue = place[-1], place[:-1].hex()
-        return Promise.failed(
+        return Future.failed(
             self._read_failed(
                 StorageUnavailable(
                     f"an index of the store is damaged and hides messages of partition {number} of queue {queue}: stop the server "
@@ -324,13 +324,13 @@ class SqliteFile(ABC):
         self._observer.failed("read", StorageUnavailable.__name__)
         return StorageUnavailable(f"the store could not be read: {error}")
 
-    def _ask(self, sql: str, bindings: tuple[Any, ...], shape: Callable[[list[Row]], Any]) -> Promise[Any]:
+    def _ask(self, sql: str, bindings: tuple[Any, ...], shape: Callable[[list[Row]], Any]) -> Future[Any]:
         try:
-            return Promise.of(shape(self._reader().ask(sql, bindings, list)))
+            return Future.of(shape(self._reader().ask(sql, bindings, list)))
         except (apsw.Error, *NONSENSE) as error:
-            return Promise.failed(self._read_failed(error))
+            return Future.failed(self._read_failed(error))
 
-    def _tell(self, sql: str, bindings: tuple[Any, ...]) -> Promise[None]:
+    def _tell(self, sql: str, bindings: tuple[Any, ...]) -> Future[None]:
         def job(transaction: Transaction) -> None:
             transaction.execute(sql, bindings)
 
@@ -383,7 +383,7 @@ class SqliteFile(ABC):
         """The keeper searched the file for damage, or could not."""
         self._guard.search_error = "" if error is None else str(error) or type(error).__name__
 
-    def finish_checkpoint(self, mode: int, mark: Mark) -> Promise[None]:
+    def finish_checkpoint(self, mode: int, mark: Mark) -> Future[None]:
         """Let the committer copy what the keeper's checkpoint left, and the mark, so that the log can start over with its next commit."""
 
         def copy() -> None:
@@ -449,7 +449,7 @@ class SqliteFile(ABC):
         ((found,),) = self._reader().ask(SQL["refuse"], (self._clock.now_ticks(),), list)
         return bool(found)
 
-    def purge(self, rows: int) -> Promise[int]:
+    def purge(self, rows: int) -> Future[int]:
         """Delete up to ``rows`` expired messages, idempotency keys, and rows of dropped queues each.
 
         :returns: how many went, more than 0 as long as there may be more.

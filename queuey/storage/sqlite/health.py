@@ -142,7 +142,7 @@ _PLENTY_BYTES = 256 << 20
 """More above the reserve than is written in that time: with less, every group of writes looks."""
 
 
-class Guard:
+class DiskHealth:
     """Asks before a commit whether writing is still right."""
 
     def __init__(self, database: Path, *, reserve_bytes: int, read_only: bool) -> None:

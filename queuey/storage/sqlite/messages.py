@@ -16,7 +16,7 @@ import apsw
 
 from queuey.clock import Clock
 from queuey.errors import KeyReused, QueueNotFound, QueueyError
-from queuey.future import Promise
+from queuey.future import Future
 from queuey.ids import TICKS_PER_SECOND, IdGenerator, MessageId
 from queuey.model import (
     Appended,
@@ -24,8 +24,8 @@ from queuey.model import (
     Consistency,
     Draft,
     Drafts,
+    IdempotencyKey,
     Message,
-    Once,
     Page,
     PartitionId,
     PartitionState,
@@ -44,7 +44,7 @@ from queuey.storage.sqlite.counts import inspect, survey
 from queuey.storage.sqlite.file import SqliteFile
 from queuey.storage.sqlite.packing import Ready, insert, remove, seal
 from queuey.storage.sqlite.pages import Ask, PageBuilder, Wanted, message_in, one_row
-from queuey.storage.sqlite.read_cache import Segments, find_copy, keep, read_copy
+from queuey.storage.sqlite.read_cache import ReadCache, find_copy, keep, read_copy
 from queuey.storage.sqlite.statements import SQL
 
 log = logging.getLogger(__name__)
@@ -79,17 +79,17 @@ class SqliteMessages(SqliteFile, MessageStore):
         """:param segments_mb: of all segments together; 0 is none.
         :param how: see :class:`~queuey.storage.sqlite.file.SqliteFile`, as for the other parameters.
         """
-        self._segments: Segments | None = None
+        self._segments: ReadCache | None = None
         super().__init__(path, clock, ids, serve=serve, **how)
         if serve and not self._read_only:
-            segments = Segments(self._path.with_name(self._path.name + "-segments"), segments_mb << 20)
+            segments = ReadCache(self._path.with_name(self._path.name + "-segments"), segments_mb << 20)
             if segments_mb:
                 self._segments = segments
             elif segments.folder.sizes:
                 self._tell(SQL["segments_delete_all"], ()).wait()
                 segments.folder.remove([*segments.folder.sizes])
 
-    def append(self, request: AppendRequest) -> Promise[Appended]:
+    def append(self, request: AppendRequest) -> Future[Appended]:
         drafts, ready = request.drafts, None
         # Packs are made ready here, but not by the main thread: that one is the event loop's.
         if len(drafts) >= packs.LEAST and threading.current_thread() is not threading.main_thread():
@@ -115,7 +115,7 @@ class SqliteMessages(SqliteFile, MessageStore):
         return Appended(placed)
 
     def _append_once(
-        self, transaction: Transaction, queue: bytes, drafts: Sequence[Draft], once: Once | None
+        self, transaction: Transaction, queue: bytes, drafts: Sequence[Draft], once: IdempotencyKey | None
     ) -> Appended:
         """Insert the drafts that are new, and remember the keys of all."""
         first: dict[str, int] = {}
@@ -140,7 +140,12 @@ class SqliteMessages(SqliteFile, MessageStore):
         return Appended(placed, repeated=bool(drafts) and None not in known)
 
     def _known(
-        self, transaction: Transaction, queue: bytes, once: Once | None, drafts: Sequence[Draft], first: dict[str, int]
+        self,
+        transaction: Transaction,
+        queue: bytes,
+        once: IdempotencyKey | None,
+        drafts: Sequence[Draft],
+        first: dict[str, int],
     ) -> Placed | int | None:
         """Where a draft with this key is already: in the store, or earlier in its own batch (an index)."""
         if once is None:
@@ -175,7 +180,7 @@ class SqliteMessages(SqliteFile, MessageStore):
             placed.append(Placed(message_id, partition))
         return placed
 
-    def _earlier(self, transaction: Transaction, queue: bytes, once: Once) -> Sequence[Placed] | None:
+    def _earlier(self, transaction: Transaction, queue: bytes, once: IdempotencyKey) -> Sequence[Placed] | None:
         rows = transaction.look(SQL["once_find"], (queue, once.key, self._clock.now_ticks()))
         if not rows:
             return None
@@ -188,7 +193,7 @@ class SqliteMessages(SqliteFile, MessageStore):
             starts = range(0, len(answer), 17)
             return [Placed(MessageId.from_bytes(answer[at + 1 : at + 17]), answer[at]) for at in starts]
 
-    def _remember(self, transaction: Transaction, queue: bytes, once: Once, placed: Sequence[Placed]) -> None:
+    def _remember(self, transaction: Transaction, queue: bytes, once: IdempotencyKey, placed: Sequence[Placed]) -> None:
         if isinstance(placed, PlacedInOrder):
             answer = _IN_ORDER + placed.first.bytes + placed.partitions
         else:
@@ -211,9 +216,9 @@ class SqliteMessages(SqliteFile, MessageStore):
         with_bodies: bool = True,
         skip_corrupt: bool = False,
         consistency: Consistency = Consistency.STRONG,
-    ) -> Promise[Page]:
+    ) -> Future[Page]:
         if partition.queue.bytes in self._dropped:
-            return Promise.of(Page([], False))
+            return Future.of(Page([], False))
         reader, place = self._reader(), _place(partition)
         if self._unsound and place in self._unsound:
             return self._refuses(place)
@@ -230,9 +235,9 @@ class SqliteMessages(SqliteFile, MessageStore):
             page = ask(_READS[newest_first, with_bodies], (place, *span.after, *span.upto, now_ticks), paged)
             self._observer.took("read", perf_counter() - began)
             self._note_read(place, wanted, page, builder)
-            return Promise.of(page)
+            return Future.of(page)
         except (QueueyError, apsw.Error, *NONSENSE) as error:
-            return Promise.failed(self._read_failed(error))
+            return Future.failed(self._read_failed(error))
 
     def _note_read(self, place: bytes, wanted: Wanted, page: Page, builder: PageBuilder) -> None:
         """What readers of many meet is for the keeper to put together."""
@@ -253,23 +258,23 @@ class SqliteMessages(SqliteFile, MessageStore):
         limit: int = 0,
         every: int = 0,
         consistency: Consistency = Consistency.STRONG,
-    ) -> Promise[Survey]:
+    ) -> Future[Survey]:
         if partition.queue.bytes in self._dropped:
-            return Promise.of(Survey(None, 0, False, ()))
+            return Future.of(Survey(None, 0, False, ()))
         if self._unsound and _place(partition) in self._unsound:
             return self._refuses(_place(partition))
         try:
             reader = self._reader()
             with reader.snapshot():
-                return Promise.of(survey(reader.beside, _place(partition), span, now_ticks, limit, every))
+                return Future.of(survey(reader.beside, _place(partition), span, now_ticks, limit, every))
         except (QueueyError, apsw.Error, *NONSENSE) as error:
-            return Promise.failed(self._read_failed(error))
+            return Future.failed(self._read_failed(error))
 
     def fetch(
         self, queue: Queue, wanted: Sequence[tuple[int, MessageId]], *, now_ticks: int
-    ) -> Promise[Sequence[Message | None]]:
+    ) -> Future[Sequence[Message | None]]:
         if queue.uuid.bytes in self._dropped:
-            return Promise.of([None] * len(wanted))
+            return Future.of([None] * len(wanted))
         for number, _ in wanted if self._unsound else ():
             if (place := _place(queue.partition(number))) in self._unsound:
                 return self._refuses(place)
@@ -277,9 +282,9 @@ class SqliteMessages(SqliteFile, MessageStore):
             reader = self._reader()
             with reader.snapshot():
                 places = [(_place(queue.partition(number)), message_id) for number, message_id in wanted]
-                return Promise.of([_fetched(reader.beside, *place, now_ticks) for place in places])
+                return Future.of([_fetched(reader.beside, *place, now_ticks) for place in places])
         except (QueueyError, apsw.Error, *NONSENSE) as error:
-            return Promise.failed(self._read_failed(error))
+            return Future.failed(self._read_failed(error))
 
     def put(
         self,
@@ -290,7 +295,7 @@ class SqliteMessages(SqliteFile, MessageStore):
         content_type: str | None,
         key: str | None,
         ttl_seconds: int,
-    ) -> Promise[bool]:
+    ) -> Future[bool]:
         def job(transaction: Transaction) -> bool:
             if queue.uuid.bytes in self._dropped:
                 raise QueueNotFound
@@ -305,7 +310,7 @@ class SqliteMessages(SqliteFile, MessageStore):
 
         return self._committer.submit(job, grows=True, size=len(body) * len(wanted))
 
-    def delete(self, queue: Queue, wanted: Sequence[tuple[int, MessageId]]) -> Promise[None]:
+    def delete(self, queue: Queue, wanted: Sequence[tuple[int, MessageId]]) -> Future[None]:
         def job(transaction: Transaction) -> None:
             ids: dict[int, set[MessageId]] = {}
             for number, message_id in wanted:
@@ -316,11 +321,11 @@ class SqliteMessages(SqliteFile, MessageStore):
 
         return self._committer.submit(job, grows=False)
 
-    def inspect(self, partitions: Sequence[PartitionId], *, now_ticks: int) -> Promise[Sequence[PartitionState]]:
+    def inspect(self, partitions: Sequence[PartitionId], *, now_ticks: int) -> Future[Sequence[PartitionState]]:
         try:
-            return Promise.of([self._inspect_one(partition, now_ticks) for partition in partitions])
+            return Future.of([self._inspect_one(partition, now_ticks) for partition in partitions])
         except (QueueyError, apsw.Error, *NONSENSE) as error:
-            return Promise.failed(self._read_failed(error))
+            return Future.failed(self._read_failed(error))
 
     def _inspect_one(self, partition: PartitionId, now_ticks: int) -> PartitionState:
         if partition.queue.bytes in self._dropped:
@@ -377,7 +382,7 @@ class SqliteMessages(SqliteFile, MessageStore):
             ).wait()
         return True
 
-    def _made_room(self, segments: Segments, *, is_short: bool) -> bool:
+    def _made_room(self, segments: ReadCache, *, is_short: bool) -> bool:
         """Forget segments that cannot be used, and those that there is no room for; whether there is some for new ones.
 
         :param is_short: the disk is: then none stays.
@@ -392,7 +397,7 @@ class SqliteMessages(SqliteFile, MessageStore):
             segments.folder.remove([number])
         return segments.has_room
 
-    def drop(self, queue: uuid.UUID) -> Promise[None]:
+    def drop(self, queue: uuid.UUID) -> Future[None]:
         def job(transaction: Transaction) -> None:
             transaction.execute(SQL["drop_queue"], (queue.bytes,))
             self._dropped[queue.bytes] = self._clock.elapsed()

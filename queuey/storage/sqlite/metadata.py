@@ -6,7 +6,7 @@ import json
 import uuid
 from collections.abc import Sequence
 
-from queuey.future import Promise
+from queuey.future import Future
 from queuey.model import ApplicationKey, Consistency, Queue, QueueKind
 from queuey.storage import MetadataStore
 from queuey.storage.checksums import NONSENSE, making_sense
@@ -18,7 +18,7 @@ from queuey.storage.sqlite.statements import SQL
 class SqliteMetadata(SqliteFile, MetadataStore):
     """The metadata half of :class:`~queuey.storage.sqlite.SqliteStore`."""
 
-    def create_queue(self, queue: Queue) -> Promise[tuple[Queue, bool]]:
+    def create_queue(self, queue: Queue) -> Future[tuple[Queue, bool]]:
         def job(transaction: Transaction) -> tuple[Queue, bool]:
             rows = transaction.look(SQL["queue_find"], (queue.application, queue.name))
             if rows:
@@ -30,7 +30,7 @@ class SqliteMetadata(SqliteFile, MetadataStore):
 
         return self._committer.submit(job, grows=True)
 
-    def find_queue(self, application: str, name: str) -> Promise[Queue | None]:
+    def find_queue(self, application: str, name: str) -> Future[Queue | None]:
         return self._lookups.ask((application, name))
 
     def _find_all(self, names: Sequence[tuple[str, str]]) -> Sequence[Queue | None]:
@@ -46,7 +46,7 @@ class SqliteMetadata(SqliteFile, MetadataStore):
             raise self._read_failed(error) from error
         return [found.get(name) for name in names]
 
-    def replace_queue(self, old: Queue, new: Queue) -> Promise[bool]:
+    def replace_queue(self, old: Queue, new: Queue) -> Future[bool]:
         def job(transaction: Transaction) -> bool:
             rows = transaction.look(SQL["queue_find"], (old.application, old.name))
             with making_sense():
@@ -58,7 +58,7 @@ class SqliteMetadata(SqliteFile, MetadataStore):
 
         return self._committer.submit(job, grows=True)
 
-    def remove_queue(self, queue: Queue) -> Promise[bool]:
+    def remove_queue(self, queue: Queue) -> Future[bool]:
         def job(transaction: Transaction) -> bool:
             transaction.look(SQL["queue_delete"], (queue.application, queue.name, queue.uuid.bytes))
             if not transaction.connection.changes():
@@ -68,28 +68,28 @@ class SqliteMetadata(SqliteFile, MetadataStore):
 
         return self._committer.submit(job, grows=False)
 
-    def removed(self, limit: int = 100) -> Promise[Sequence[uuid.UUID]]:
+    def removed(self, limit: int = 100) -> Future[Sequence[uuid.UUID]]:
         return self._ask(SQL["removed_list"], (limit,), lambda rows: [uuid.UUID(bytes=row[0]) for row in rows])
 
-    def forget_removed(self, queue: uuid.UUID) -> Promise[None]:
+    def forget_removed(self, queue: uuid.UUID) -> Future[None]:
         return self._tell(SQL["removed_forget"], (queue.bytes,))
 
-    def list_queues(self, application: str, *, start: str = "", limit: int = 1000) -> Promise[Sequence[Queue]]:
+    def list_queues(self, application: str, *, start: str = "", limit: int = 1000) -> Future[Sequence[Queue]]:
         return self._ask(SQL["queue_list"], (application, start, limit), lambda rows: [_queue(row) for row in rows])
 
     def list_named(
         self, application: str, principal: str, *, start: str = "", limit: int = 1000
-    ) -> Promise[Sequence[Queue]]:
+    ) -> Future[Sequence[Queue]]:
         bindings = (application, principal, start, limit)
         return self._ask(SQL["queue_list_named"], bindings, lambda rows: [_queue(row) for row in rows])
 
-    def add_key(self, key: ApplicationKey) -> Promise[None]:
+    def add_key(self, key: ApplicationKey) -> Future[None]:
         return self._tell(SQL["key_insert"], (key.digest, key.application, key.label, key.created_ticks))
 
-    def keys(self) -> Promise[Sequence[ApplicationKey]]:
+    def keys(self) -> Future[Sequence[ApplicationKey]]:
         return self._ask(SQL["key_list"], (), lambda rows: [ApplicationKey(*row) for row in rows])
 
-    def remove_key(self, application: str, label: str) -> Promise[int]:
+    def remove_key(self, application: str, label: str) -> Future[int]:
         def job(transaction: Transaction) -> int:
             transaction.look(SQL["key_delete"], (application, label))
             return transaction.connection.changes()

@@ -8,7 +8,7 @@ from collections.abc import Iterable, Mapping, Sequence
 import apsw
 
 from queuey.errors import QueueNotFound
-from queuey.future import Promise
+from queuey.future import Future
 from queuey.ids import MessageId
 from queuey.model import Offset, OffsetChange, OffsetMove
 from queuey.storage import OffsetStore
@@ -21,12 +21,12 @@ from queuey.storage.sqlite.statements import SQL
 class SqliteOffsets(SqliteFile, OffsetStore):
     """The offset half of :class:`~queuey.storage.sqlite.SqliteStore`."""
 
-    def read_offsets(self, queue: uuid.UUID, group: str) -> Promise[Mapping[int, Offset]]:
+    def read_offsets(self, queue: uuid.UUID, group: str) -> Future[Mapping[int, Offset]]:
         if queue.bytes in self._dropped:
-            return Promise.of({})
+            return Future.of({})
         return self._ask(SQL["offset_find"], (queue.bytes, group), _offsets)
 
-    def change_offsets(self, queue: uuid.UUID, group: str, change: OffsetChange) -> Promise[Mapping[int, OffsetMove]]:
+    def change_offsets(self, queue: uuid.UUID, group: str, change: OffsetChange) -> Future[Mapping[int, OffsetMove]]:
         place = (queue.bytes, group)
 
         def job(transaction: Transaction) -> Mapping[int, OffsetMove]:
@@ -42,16 +42,16 @@ class SqliteOffsets(SqliteFile, OffsetStore):
         try:
             known = _offsets(self._reader().ask(SQL["offset_find"], place, list))
         except (apsw.Error, *NONSENSE) as error:
-            return Promise.failed(self._read_failed(error))
+            return Future.failed(self._read_failed(error))
         # Who goes on where it was takes no room: on a full disk commits go on (G18), and only new rows are refused.
         return self._committer.submit(job, grows=not change.ids.keys() <= known.keys())
 
-    def list_groups(self, queue: uuid.UUID, *, start: str = "", limit: int = 1000) -> Promise[Sequence[str]]:
+    def list_groups(self, queue: uuid.UUID, *, start: str = "", limit: int = 1000) -> Future[Sequence[str]]:
         if queue.bytes in self._dropped:
-            return Promise.of([])
+            return Future.of([])
         return self._ask(SQL["offset_groups"], (queue.bytes, start, limit), lambda rows: [name for (name,) in rows])
 
-    def forget_group(self, queue: uuid.UUID, group: str) -> Promise[None]:
+    def forget_group(self, queue: uuid.UUID, group: str) -> Future[None]:
         return self._tell(SQL["offset_forget"], (queue.bytes, group))
 
 

@@ -1,4 +1,4 @@
-"""Segments: copies of packs that follow each other, each one piece of a file, for readers of many.
+"""ReadCache: copies of packs that follow each other, each one piece of a file, for readers of many.
 
 SQLite keeps a pack in some seventeen pages, wherever there was room. What is read in bulk again and again is copied end to
 end, up to 4,000 messages in one, which the kernel gives in two calls. The packs stay what is true, and no segment is
@@ -26,7 +26,7 @@ from queuey.storage.sqlite.packs import Piece, packed, read_head
 from queuey.storage.sqlite.pages import Ahead, Ask, Segment, Wanted, Written, columns_of, pack_of
 from queuey.storage.sqlite.statements import SQL
 
-__all__ = ["Copy", "Segments", "find_copy", "keep", "read_copy"]
+__all__ = ["CachedRun", "ReadCache", "find_copy", "keep", "read_copy"]
 
 MOST_BYTES = 1 << 20
 """Of the packs of one at most, besides ids and expiries: so its bodies fit into a page of a stream."""
@@ -165,7 +165,7 @@ class _Ranges:
             return place, span
 
 
-class Copy(NamedTuple):
+class CachedRun(NamedTuple):
     """What is fit to be a segment at the beginning of a span."""
 
     packs: Sequence[Row]
@@ -202,7 +202,7 @@ class _Run:
         return max(self._messages / sqlite_pages.SEGMENT_MESSAGES, self._bytes / MOST_BYTES)
 
 
-def find_copy(ask: Ask, place: bytes, span: Span, now_ticks: int) -> Copy:
+def find_copy(ask: Ask, place: bytes, span: Span, now_ticks: int) -> CachedRun:
     """Look for packs that follow each other, of which all messages are alive, and which no segment has.
 
     :param span: not past the watermark.
@@ -214,15 +214,15 @@ def find_copy(ask: Ask, place: bytes, span: Span, now_ticks: int) -> Copy:
             size = _size_of(ask, place, row, now_ticks) if MessageId(*row[:2]) <= span.upto else None
             if size is None or not run.takes(row, size):
                 if run.share >= _WORTH:
-                    return Copy(run.packs, last, is_over=False)
+                    return CachedRun(run.packs, last, is_over=False)
                 run, begin = _Run(), MessageId(*row[:2])
             last = MessageId(*row[:2])
         is_over = next(rows, None) is None
     finally:
         rows.close(True)
     if run.share >= (_FULL if is_over else _WORTH):
-        return Copy(run.packs, last, is_over)
-    return Copy([], begin if is_over else last, is_over)
+        return CachedRun(run.packs, last, is_over)
+    return CachedRun([], begin if is_over else last, is_over)
 
 
 def _size_of(ask: Ask, place: bytes, row: Row, now_ticks: int) -> int | None:
@@ -244,7 +244,7 @@ def read_copy(ask: Ask, packs: Sequence[Row]) -> Columns | None:
     return Columns.joined(parts)
 
 
-def keep(transaction: Transaction, place: bytes, copy: Copy, written: Written, now_ticks: int) -> None:
+def keep(transaction: Transaction, place: bytes, copy: CachedRun, written: Written, now_ticks: int) -> None:
     """Note a segment, unless something changed since its packs were read."""
     span = copy.span
     if transaction.execute(SQL["ids_ascending"], (place, *span.after, *span.upto, now_ticks)) != copy.packs:
@@ -254,7 +254,7 @@ def keep(transaction: Transaction, place: bytes, copy: Copy, written: Written, n
     transaction.look(SQL["segment_insert"], (copy.packs[0][7], place, *ends, messages, earliest, *written))
 
 
-class Segments:
+class ReadCache:
     """The segments of a store: found for readers, and what is worth being one noted for the keeper."""
 
     def __init__(self, path: Path, most_bytes: int) -> None:
@@ -304,7 +304,7 @@ class Segments:
         tail = self._tails.pop(place, span)
         return place, Span(min(tail.after, span.after), span.upto) if tail.upto >= span.after else span
 
-    def went_on(self, place: bytes, span: Span, copy: Copy) -> None:
+    def went_on(self, place: bytes, span: Span, copy: CachedRun) -> None:
         """Note what is left of what was taken."""
         left = Span(copy.goes_on, span.upto)
         if not copy.is_over:

@@ -1,6 +1,6 @@
 """Reading an embedded store's file: a connection for each thread that reads, none of which waits for the writer.
 
-Pages are read by the thread that asks for them: handing a page over costs more than it saves. Lookups, which are short
+Pages are read by the thread that asks for them: handing a page over costs more than it saves. LookupThread, which are short
 and stand before an append, are left to a thread of their own.
 """
 
@@ -15,7 +15,7 @@ from typing import Any, Generic, TypeVar
 import apsw
 
 from queuey.errors import StorageUnavailable
-from queuey.future import Promise
+from queuey.future import Future
 from queuey.locks import new_lock
 
 K = TypeVar("K")
@@ -115,7 +115,7 @@ class Readers:
                 reader.close()
 
 
-class Lookups(Generic[K, T]):
+class LookupThread(Generic[K, T]):
     """Short questions, answered by one thread: all that came while it answered the last ones are answered together.
 
     Each step of SQLite lets go of the interpreter. While commits are under way, an event loop that asks itself pays more
@@ -125,17 +125,17 @@ class Lookups(Generic[K, T]):
     def __init__(self, find_all: Callable[[Sequence[K]], Sequence[T]]) -> None:
         """:param find_all: an answer for each question, in order; called in the one thread."""
         self._find_all = find_all
-        self._asked: SimpleQueue[tuple[K, Promise[T]] | None] = SimpleQueue()
+        self._asked: SimpleQueue[tuple[K, Future[T]] | None] = SimpleQueue()
         self._thread: threading.Thread | None = None
         self._lock = new_lock()
         self._closed = False
         self._why_closed = "the store is closed"
 
-    def ask(self, question: K) -> Promise[T]:
-        promise: Promise[T] = Promise()
+    def ask(self, question: K) -> Future[T]:
+        promise: Future[T] = Future()
         with self._lock:
             if self._closed:
-                return Promise.failed(StorageUnavailable(self._why_closed))
+                return Future.failed(StorageUnavailable(self._why_closed))
             if self._thread is None:
                 self._thread = threading.Thread(target=self._work, name="lookups", daemon=True)
                 self._thread.start()
@@ -158,7 +158,7 @@ class Lookups(Generic[K, T]):
         while (first := self._asked.get()) is not None:
             self._answer([first, *self._waiting()])
 
-    def _waiting(self) -> Iterator[tuple[K, Promise[T]]]:
+    def _waiting(self) -> Iterator[tuple[K, Future[T]]]:
         """What has been asked by now."""
         for _ in range(min(self._asked.qsize(), TOGETHER)):
             asked = self._asked.get()
@@ -167,12 +167,12 @@ class Lookups(Generic[K, T]):
                 return
             yield asked
 
-    def _answer(self, asked: Sequence[tuple[K, Promise[T]]]) -> None:
+    def _answer(self, asked: Sequence[tuple[K, Future[T]]]) -> None:
         try:
             found = self._find_all([question for question, _ in asked])
             for (_, promise), answer in zip(asked, found, strict=True):
-                promise.keep(answer)
+                promise.set_result(answer)
         except Exception as error:  # noqa: BLE001 - whoever asked is told, and the next are answered
             for _, promise in asked:
-                if not promise.kept:
-                    promise.fail(error)
+                if not promise.done:
+                    promise.set_error(error)

@@ -38,7 +38,7 @@ _PASSES = 8
 """Most that the keeper makes to leave no more, in one turn's time: it has the moment to note as well."""
 
 
-class Keeper:
+class Upkeep:
     """One thread per served store."""
 
     def __init__(
@@ -113,7 +113,7 @@ class Keeper:
         return None
 
     def _search(self) -> None:
-        """Once at the pages, as fast as it goes, then again and again at what they say, slowly."""
+        """IdempotencyKey at the pages, as fast as it goes, then again and again at what they say, slowly."""
         self._checker = self._connect()
         try:
             if not self._looked_at_pages:
@@ -175,7 +175,7 @@ class Keeper:
         return not self._stopping
 
     def _checkpoint(self, connection: apsw.Connection) -> None:
-        """Copy the log into the file; the committer copies the rest and starts the log over, with a new mark in the file.
+        """CachedRun the log into the file; the committer copies the rest and starts the log over, with a new mark in the file.
 
         That is done after each step that the log has grown by. Past the cap the committer waits for readers too, so that
         the log cannot grow for ever. In between, a mark that is due is tried again, and on a disk that is short the log's own
@@ -199,7 +199,7 @@ class Keeper:
             self._due = self._log_bytes + self._step
 
     def _copy(self, connection: apsw.Connection) -> None:
-        """Copy the log, and what came meanwhile, until that is little: for what is left the committer keeps all who append waiting."""
+        """CachedRun the log, and what came meanwhile, until that is little: for what is left the committer keeps all who append waiting."""
         ends = time.monotonic() + TURN_SECONDS
         for _ in range(_PASSES):
             before = self._log_bytes
@@ -213,7 +213,7 @@ class Keeper:
                 return
 
     def _note_moment(self) -> None:
-        """Once a second, if it moved, or should."""
+        """IdempotencyKey a second, if it moved, or should."""
         now = time.monotonic()
         moment = self._store.newest_moment()
         if now - self._looked >= TURN_SECONDS / 2 and (moment != self._noted or self._store.time_is_held_back):

@@ -29,7 +29,7 @@ _TOLD = 100_000
 
 
 def measure(plan: Plan) -> Iterator[Row]:
-    """Fill, consume, then read the head of both."""
+    """BucketUse, consume, then read the head of both."""
     with cluster(plan) as nodes, nodes.server(plan, nodes.keyspace()) as server:
         for queue in (OLD, NEW):
             server.create(queue)

@@ -20,8 +20,8 @@ from qdo.compat.positions import parse_old_partition
 from qdo.compat.qdo_worker import FixedCoordinator, as_dict, read_settings
 from qdo.groups.assign import Partition
 from qdo.groups.coordination import Member, Offset
-from qdo.groups.lag import Lag, Standing, total
-from qdo.groups.view import Seen
+from qdo.groups.lag import Lag, PartitionStatus, total
+from qdo.groups.view import GroupView
 from qdo.worker.metrics import Figures, WorkerMetrics, serve_metrics
 from qdo.worker.slots import every_slot
 from qdo.worker.subscription import is_meant
@@ -40,8 +40,8 @@ def run(*arguments: str, **variables: str) -> Result:
     return CliRunner().invoke(main, arguments, env=dict(variables), prog_name="qdo")
 
 
-def standing(lag: Lag | None = None, *, owner: str | None = None, partition: Partition = ONE) -> Standing:
-    return Standing(partition, owner, 1, Offset(UUID, ID), lag)
+def standing(lag: Lag | None = None, *, owner: str | None = None, partition: Partition = ONE) -> PartitionStatus:
+    return PartitionStatus(partition, owner, 1, Offset(UUID, ID), lag)
 
 
 # What a user is told.
@@ -132,7 +132,7 @@ def test_names_and_patterns_choose_queues() -> None:
 def test_a_group_in_a_line() -> None:
     found = [standing(Lag(10_000, 5.0, exact=False), owner="m"), standing(Lag(2, 60.25)), standing()]
 
-    told = headline(Workplace(SERVER, "g", None, None), Seen([Member("m", {})], found, found))
+    told = headline(Workplace(SERVER, "g", None, None), GroupView([Member("m", {})], found, found))
 
     assert told == "g of demo: 1 worker, 3 partitions, 2 without an owner; lag 10002+ messages, 60.2 s"
 
@@ -141,7 +141,7 @@ def test_a_group_by_slots_in_a_line() -> None:
     slots = [standing(owner="m", partition=slot) for slot in every_slot()]
     found = [standing(Lag(3, 5.0)), standing(Lag(), partition=Partition("done", 1))]
 
-    told = headline(Workplace(SERVER, "g", None, None), Seen([Member("m", {})], slots, found, 20_000))
+    told = headline(Workplace(SERVER, "g", None, None), GroupView([Member("m", {})], slots, found, 20_000))
 
     assert told == "g of demo: 1 worker, 256 slots; lag 3 messages, 5.0 s in 1 of 20,000 queues"
 
@@ -152,7 +152,7 @@ def test_a_partition_of_a_queue_that_is_gone_has_no_lag() -> None:
 
 
 def test_the_beginning_has_no_id() -> None:
-    found = row(Standing(ONE, None, None, Offset(UUID, ZERO_ID), Lag()))
+    found = row(PartitionStatus(ONE, None, None, Offset(UUID, ZERO_ID), Lag()))
 
     assert (found["message_id"], found["time"]) == (None, None)
 

@@ -17,7 +17,7 @@ from queuey.clock import ManualClock
 from queuey.storage import cassandra
 from queuey.storage.cassandra import NodeClocks
 from queuey.storage.cassandra.clock import ClockGuard
-from queuey.storage.sqlite.readers import Lookups
+from queuey.storage.sqlite.readers import LookupThread
 
 WAIT_SECONDS = 30
 
@@ -58,7 +58,7 @@ def test_questions_are_answered_after_one_that_went_wrong() -> None:
     def find_all(asked: Sequence[int]) -> Sequence[int]:
         return asked if 2 in asked else ()
 
-    lookups = Lookups(find_all)
+    lookups = LookupThread(find_all)
     with pytest.raises(ValueError, match="zip"):
         lookups.ask(1).wait(WAIT_SECONDS)
 

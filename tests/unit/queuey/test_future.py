@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 from queuey.errors import QueueNotFound, StorageFull
-from queuey.future import Errand, LoopInbox, Promise, begin, run
+from queuey.future import Future, LoopInbox, LoopRunner, run, start
 
 
 def in_a_thread(work: Callable[[], object]) -> threading.Thread:
@@ -22,31 +22,31 @@ def in_a_thread(work: Callable[[], object]) -> threading.Thread:
     return thread
 
 
-def keep_all(promises: Iterable[Promise[int]]) -> None:
+def keep_all(promises: Iterable[Future[int]]) -> None:
     for promise in promises:
-        promise.keep(1)
+        promise.set_result(1)
 
 
-async def total(*promises: Promise[int]) -> int:
+async def total(*promises: Future[int]) -> int:
     """Work that awaits one promise after the other."""
     return sum([await promise for promise in promises])
 
 
 def test_a_kept_promise_has_its_value() -> None:
-    promise = Promise[int]()
-    before = promise.kept
+    promise = Future[int]()
+    before = promise.done
 
-    promise.keep(3)
+    promise.set_result(3)
 
-    assert (before, promise.kept) == (False, True)
+    assert (before, promise.done) == (False, True)
     assert promise.result() == promise.wait() == 3
 
 
 def test_a_broken_promise_raises_its_error() -> None:
-    promise = Promise[int]()
-    promise.fail(StorageFull())
+    promise = Future[int]()
+    promise.set_error(StorageFull())
 
-    assert promise.kept
+    assert promise.done
     with pytest.raises(StorageFull):
         promise.result()
     with pytest.raises(StorageFull):
@@ -54,28 +54,28 @@ def test_a_broken_promise_raises_its_error() -> None:
 
 
 def test_a_promise_may_be_settled_from_the_start() -> None:
-    assert Promise.of(None).kept
-    assert Promise.of(None).result() is None
+    assert Future.of(None).done
+    assert Future.of(None).result() is None
     with pytest.raises(QueueNotFound):
-        Promise[int].failed(QueueNotFound()).wait()
+        Future[int].failed(QueueNotFound()).wait()
 
 
 def test_a_promise_is_kept_once() -> None:
-    for promise in (Promise.of(1), Promise[int].failed(StorageFull())):
+    for promise in (Future.of(1), Future[int].failed(StorageFull())):
         with pytest.raises(AssertionError):
-            promise.keep(2)
+            promise.set_result(2)
         with pytest.raises(AssertionError):
-            promise.fail(StorageFull())
+            promise.set_error(StorageFull())
 
-    assert Promise.of(1).result() == 1
+    assert Future.of(1).result() == 1
 
 
 def test_who_asks_early_is_told_when_it_is_kept() -> None:
-    promise, told = Promise[int](), list[int]()
+    promise, told = Future[int](), list[int]()
 
-    promise.when_kept(lambda kept: told.append(kept.result()))
+    promise.add_done_callback(lambda kept: told.append(kept.result()))
     assert told == []
-    promise.keep(3)
+    promise.set_result(3)
 
     assert told == [3]
 
@@ -83,28 +83,28 @@ def test_who_asks_early_is_told_when_it_is_kept() -> None:
 def test_who_asks_late_is_told_at_once() -> None:
     told: list[int] = []
 
-    Promise.of(3).when_kept(lambda kept: told.append(kept.result()))
+    Future.of(3).add_done_callback(lambda kept: told.append(kept.result()))
 
     assert told == [3]
 
 
 def test_a_wait_ends_when_its_time_is_over_and_the_promise_may_still_be_kept() -> None:
-    promise = Promise[int]()
+    promise = Future[int]()
 
     with pytest.raises(TimeoutError):
         promise.wait(0.001)
-    promise.keep(3)
+    promise.set_result(3)
 
     assert promise.wait(0.001) == 3
 
 
 def test_a_wait_ends_when_another_thread_keeps_the_promise() -> None:
-    promise = Promise[int]()
+    promise = Future[int]()
     waiting = threading.Event()
 
     def keep() -> None:
         waiting.wait()
-        promise.keep(3)
+        promise.set_result(3)
 
     keeper = in_a_thread(keep)
     waiting.set()
@@ -115,11 +115,11 @@ def test_a_wait_ends_when_another_thread_keeps_the_promise() -> None:
 
 def test_no_wake_up_is_lost_between_asking_and_waiting() -> None:
     """Many promises kept by one thread while another asks for each."""
-    promises = [Promise[int]() for _ in range(3000)]
+    promises = [Future[int]() for _ in range(3000)]
 
     def keep() -> None:
         for number, promise in enumerate(promises):
-            promise.keep(number)
+            promise.set_result(number)
 
     keeper = in_a_thread(keep)
 
@@ -131,12 +131,12 @@ def test_no_wake_up_is_lost_between_asking_and_waiting() -> None:
 
 
 def test_work_that_need_not_wait_runs_through() -> None:
-    assert run(total(Promise.of(1), Promise.of(2))) == 3
+    assert run(total(Future.of(1), Future.of(2))) == 3
     assert run(total()) == 0
 
 
 def test_work_waits_for_each_promise() -> None:
-    promises = [Promise[int]() for _ in range(100)]
+    promises = [Future[int]() for _ in range(100)]
     keeper = in_a_thread(lambda: keep_all(promises))
 
     assert run(total(*promises)) == 100
@@ -144,7 +144,7 @@ def test_work_waits_for_each_promise() -> None:
 
 
 def test_an_error_rises_where_the_promise_is_awaited() -> None:
-    promise = Promise[int]()
+    promise = Future[int]()
 
     async def work() -> str:
         try:
@@ -153,14 +153,14 @@ def test_an_error_rises_where_the_promise_is_awaited() -> None:
             return "full"
         return "stored"
 
-    keeper = in_a_thread(lambda: promise.fail(StorageFull()))
+    keeper = in_a_thread(lambda: promise.set_error(StorageFull()))
     assert run(work()) == "full"
     keeper.join()
 
 
 def test_an_error_of_the_work_rises_from_the_run() -> None:
     async def work() -> None:
-        await Promise.of(1)
+        await Future.of(1)
         raise QueueNotFound
 
     with pytest.raises(QueueNotFound):
@@ -169,7 +169,7 @@ def test_an_error_of_the_work_rises_from_the_run() -> None:
 
 def test_work_may_call_work() -> None:
     async def outer() -> int:
-        return await total(Promise.of(1)) + await total(Promise.of(2))
+        return await total(Future.of(1)) + await total(Future.of(2))
 
     assert run(outer()) == 3
 
@@ -185,15 +185,15 @@ def test_what_begun_work_made_is_gone_with_the_last_who_has_it() -> None:
     """Else a stream's pages stay until somebody collects garbage: gigabytes, where hardly anything else is made."""
     gone: list[str] = []
 
-    async def work(promise: Promise[Outcome]) -> Outcome:
+    async def work(promise: Future[Outcome]) -> Outcome:
         return await promise
 
     gc.disable()
     try:
-        for made in (Promise.of(Outcome()), Promise[Outcome]()):
-            begun = begin(work(made))
-            if not made.kept:
-                made.keep(Outcome())
+        for made in (Future.of(Outcome()), Future[Outcome]()):
+            begun = start(work(made))
+            if not made.done:
+                made.set_result(Outcome())
             weakref.finalize(begun.wait(30), gone.append, "gone")
             del made, begun
         assert gone == ["gone", "gone"]
@@ -212,7 +212,7 @@ def on_errands(inbox: LoopInbox) -> Driven:
 
     def driven(work: Coroutine[Any, Any, Any]) -> asyncio.Future[Any]:
         outcome = asyncio.get_running_loop().create_future()
-        Errand(work, inbox, outcome.set_result, outcome.set_exception).go_on()
+        LoopRunner(work, inbox, outcome.set_result, outcome.set_exception).go_on()
         return outcome
 
     return driven
@@ -229,12 +229,12 @@ def on_a_loop(make: Callable[[Driven], Coroutine[Any, Any, Any]]) -> Any:
 
 def test_a_loop_goes_on_while_work_waits() -> None:
     async def main(driven: Driven) -> list[int]:
-        slow, fast = Promise[int](), Promise[int]()
+        slow, fast = Future[int](), Future[int]()
         first, second = driven(total(slow)), driven(total(fast))
-        keeper = in_a_thread(lambda: fast.keep(2))
+        keeper = in_a_thread(lambda: fast.set_result(2))
         done = [await second]
         assert not first.done()
-        slow.keep(1)
+        slow.set_result(1)
         done.append(await first)
         keeper.join()
         return done
@@ -246,7 +246,7 @@ def test_kept_promises_cost_the_loop_no_turn() -> None:
     async def main(driven: Driven) -> list[str]:
         order: list[str] = []
         asyncio.get_running_loop().call_soon(order.append, "the loop's next turn")
-        if driven(total(Promise.of(1), Promise.of(2))).done():
+        if driven(total(Future.of(1), Future.of(2))).done():
             order.append("done")
         await asyncio.sleep(0)
         return order
@@ -256,8 +256,8 @@ def test_kept_promises_cost_the_loop_no_turn() -> None:
 
 def test_errors_rise_on_a_loop_as_in_a_thread() -> None:
     async def main(driven: Driven) -> None:
-        promise = Promise[int]()
-        keeper = in_a_thread(lambda: promise.fail(StorageFull()))
+        promise = Future[int]()
+        keeper = in_a_thread(lambda: promise.set_error(StorageFull()))
         with pytest.raises(StorageFull):
             await driven(total(promise))
         keeper.join()
@@ -267,7 +267,7 @@ def test_errors_rise_on_a_loop_as_in_a_thread() -> None:
 
 def test_a_thousand_waiters_are_all_woken_by_threads_that_race() -> None:
     async def main(driven: Driven) -> int:
-        promises = [[Promise[int]() for _ in range(500)] for _ in range(3)]
+        promises = [[Future[int]() for _ in range(500)] for _ in range(3)]
         waiters = [driven(total(*some)) for some in zip(*promises, strict=True)]
         keepers = [in_a_thread(partial(keep_all, mine)) for mine in promises]
         woken: int = sum(await asyncio.gather(*waiters))
@@ -288,12 +288,12 @@ def test_promises_that_gather_wake_the_loop_once() -> None:
 
     loop = CountingLoop()
     driven = on_errands(LoopInbox(loop))
-    promises = [Promise[int]() for _ in range(50)]
+    promises = [Future[int]() for _ in range(50)]
 
     async def main() -> int:
         waiters = [driven(total(promise)) for promise in promises]
         for promise in promises:
-            promise.keep(1)
+            promise.set_result(1)
         return sum(await asyncio.gather(*waiters))
 
     assert loop.run_until_complete(main()) == 50
@@ -303,11 +303,11 @@ def test_promises_that_gather_wake_the_loop_once() -> None:
 
 def test_one_that_cannot_go_on_keeps_nobody_else_back() -> None:
     async def main(driven: Driven) -> int:
-        promises = [Promise[int]() for _ in range(3)]
+        promises = [Future[int]() for _ in range(3)]
         waiters = [driven(total(promise)) for promise in promises]
         waiters[1].cancel()  # nobody takes its outcome any more, which is an error there
         for promise in promises:
-            promise.keep(1)
+            promise.set_result(1)
         return int(await waiters[0] + await waiters[2])
 
     assert on_a_loop(main) == 2
@@ -317,22 +317,22 @@ def test_work_that_is_given_up_gives_back_what_it_holds_at_once_and_tells_nobody
     held = ["a place among the requests under way"]
     told: list[object] = []
 
-    async def work(promise: Promise[int]) -> None:
+    async def work(promise: Future[int]) -> None:
         try:
             await promise
         finally:
             held.clear()
 
     async def main(driven: Driven) -> None:
-        promise, after = Promise[int](), Promise[int]()
+        promise, after = Future[int](), Future[int]()
         inbox = LoopInbox(asyncio.get_running_loop())
-        errand = Errand(work(promise), inbox, told.append, told.append)
-        errand.go_on()
-        errand.give_up()
+        runner = LoopRunner(work(promise), inbox, told.append, told.append)
+        runner.go_on()
+        runner.give_up()
         assert held == []
-        promise.keep(1)
+        promise.set_result(1)
         waiter = on_errands(inbox)(total(after))
-        after.keep(2)
+        after.set_result(2)
         assert await waiter == 2
 
     on_a_loop(main)
@@ -340,13 +340,13 @@ def test_work_that_is_given_up_gives_back_what_it_holds_at_once_and_tells_nobody
 
 
 def test_a_promise_kept_after_the_loop_was_closed_harms_nobody() -> None:
-    promise = Promise[int]()
+    promise = Future[int]()
     loop = asyncio.new_event_loop()
     told: list[object] = []
-    Errand(total(promise), LoopInbox(loop), told.append, told.append).go_on()
+    LoopRunner(total(promise), LoopInbox(loop), told.append, told.append).go_on()
     loop.close()
 
-    promise.keep(1)
+    promise.set_result(1)
 
     assert promise.result() == 1
     assert told == []

@@ -22,8 +22,8 @@ from queuey.model import (
     Consistency,
     Draft,
     Drafts,
+    IdempotencyKey,
     Message,
-    Once,
     Page,
     PartitionId,
     Queue,
@@ -82,7 +82,7 @@ def test_columns_are_the_messages_they_were_made_of() -> None:
 
 
 def test_drafts_by_column_are_like_a_list() -> None:
-    drafts = [Draft(1, b"a", 5), Draft(2, b"b", 6, "text/plain", "k", 7, Once("o", b"d")), Draft(3, b"c", 8)]
+    drafts = [Draft(1, b"a", 5), Draft(2, b"b", 6, "text/plain", "k", 7, IdempotencyKey("o", b"d")), Draft(3, b"c", 8)]
     columns = Drafts.of(drafts)
 
     assert [*columns] == drafts

@@ -9,7 +9,7 @@ import pytest
 from qdo.client.values import Message
 from qdo.groups.assign import Partition
 from qdo.groups.coordination import Claim, Offset
-from qdo.worker.buffers import Lane, Lanes, Strand, cursor_of
+from qdo.worker.buffers import KeyQueue, PartitionBuffer, Prefetched, cursor_of
 from qdo.worker.job import Context, RetryPolicy
 from queuey.clock import ManualClock
 from queuey.ids import ZERO_ID, IdGenerator, MessageId
@@ -24,8 +24,8 @@ def clock() -> ManualClock:
 
 
 @pytest.fixture
-def lanes() -> Lanes:
-    return Lanes(prefetch_messages=3, prefetch_bytes=100)
+def lanes() -> Prefetched:
+    return Prefetched(prefetch_messages=3, prefetch_bytes=100)
 
 
 class Maker:
@@ -44,23 +44,25 @@ def make(clock: ManualClock) -> Maker:
 
 
 def lane_of(
-    lanes: Lanes, clock: ManualClock, number: int = 1, offset: Offset | None = None, *, strands: int = 1
-) -> Lane:
+    lanes: Prefetched, clock: ManualClock, number: int = 1, offset: Offset | None = None, *, strands: int = 1
+) -> PartitionBuffer:
     contexts = [Context("q", number, 1, member="m", group="g", clock=clock, value=None) for _ in range(strands)]
-    lane = Lane(Claim(Partition("q", number), 1), offset, contexts)
+    lane = PartitionBuffer(Claim(Partition("q", number), 1), offset, contexts)
     lanes.add(lane)
     if offset is None:
         lanes.start_over("q", INCARNATION, ZERO_ID)
     return lane
 
 
-def begun(lanes: Lanes, clock: ManualClock) -> Strand:
+def begun(lanes: Prefetched, clock: ManualClock) -> KeyQueue:
     strand = lanes.next_ready(clock.elapsed(), clock.elapsed)
     assert strand is not None
     return strand
 
 
-def test_a_lane_with_messages_is_run_by_one_thread_at_a_time(lanes: Lanes, clock: ManualClock, make: Maker) -> None:
+def test_a_lane_with_messages_is_run_by_one_thread_at_a_time(
+    lanes: Prefetched, clock: ManualClock, make: Maker
+) -> None:
     lane = lane_of(lanes, clock)
     lanes.fill({1: lane}, make.messages(2), more=True)
 
@@ -70,7 +72,7 @@ def test_a_lane_with_messages_is_run_by_one_thread_at_a_time(lanes: Lanes, clock
     assert lanes.next_ready(clock.elapsed(), clock.elapsed) is None
 
 
-def test_what_is_finished_is_committed_up_to_the_last(lanes: Lanes, clock: ManualClock, make: Maker) -> None:
+def test_what_is_finished_is_committed_up_to_the_last(lanes: Prefetched, clock: ManualClock, make: Maker) -> None:
     lane = lane_of(lanes, clock)
     first, second, third = make.messages(3)
     lanes.fill({1: lane}, [first, second, third], more=False)
@@ -88,7 +90,9 @@ def test_what_is_finished_is_committed_up_to_the_last(lanes: Lanes, clock: Manua
     assert lane.idle
 
 
-def test_a_commit_that_was_overtaken_leaves_the_rest_to_commit(lanes: Lanes, clock: ManualClock, make: Maker) -> None:
+def test_a_commit_that_was_overtaken_leaves_the_rest_to_commit(
+    lanes: Prefetched, clock: ManualClock, make: Maker
+) -> None:
     lane = lane_of(lanes, clock)
     first, second = make.messages(2)
     lanes.fill({1: lane}, [first, second], more=False)
@@ -101,7 +105,9 @@ def test_a_commit_that_was_overtaken_leaves_the_rest_to_commit(lanes: Lanes, clo
     assert lanes.to_commit() == {lane.claim: Offset(INCARNATION, second.id)}
 
 
-def test_a_lane_that_waits_for_another_attempt_holds_up_no_other(lanes: Lanes, clock: ManualClock, make: Maker) -> None:
+def test_a_lane_that_waits_for_another_attempt_holds_up_no_other(
+    lanes: Prefetched, clock: ManualClock, make: Maker
+) -> None:
     failing, other = lane_of(lanes, clock, 1), lane_of(lanes, clock, 2)
     lanes.fill({1: failing}, make.messages(2, 1), more=False)
     assert begun(lanes, clock).lane is failing
@@ -113,7 +119,7 @@ def test_a_lane_that_waits_for_another_attempt_holds_up_no_other(lanes: Lanes, c
     assert begun(lanes, clock).lane is failing
 
 
-def test_a_full_lane_asks_for_no_more(lanes: Lanes, clock: ManualClock, make: Maker) -> None:
+def test_a_full_lane_asks_for_no_more(lanes: Prefetched, clock: ManualClock, make: Maker) -> None:
     full, hungry = lane_of(lanes, clock, 1), lane_of(lanes, clock, 2)
 
     assert lanes.hungry("q") == ([full, hungry], True)
@@ -121,7 +127,7 @@ def test_a_full_lane_asks_for_no_more(lanes: Lanes, clock: ManualClock, make: Ma
     assert lanes.hungry("q") == ([hungry], False)
 
 
-def test_bytes_fetched_ahead_are_bounded_over_all_lanes(lanes: Lanes, clock: ManualClock, make: Maker) -> None:
+def test_bytes_fetched_ahead_are_bounded_over_all_lanes(lanes: Prefetched, clock: ManualClock, make: Maker) -> None:
     lane, _ = lane_of(lanes, clock, 1), lane_of(lanes, clock, 2)
     lanes.fill({1: lane}, make.messages(2, body=b"x" * 50), more=True)
 
@@ -134,7 +140,7 @@ def test_bytes_fetched_ahead_are_bounded_over_all_lanes(lanes: Lanes, clock: Man
 
 
 def test_a_shut_lane_begins_nothing_and_is_drained_when_all_is_committed(
-    lanes: Lanes, clock: ManualClock, make: Maker
+    lanes: Prefetched, clock: ManualClock, make: Maker
 ) -> None:
     lane = lane_of(lanes, clock)
     lanes.fill({1: lane}, make.messages(3), more=True)
@@ -153,7 +159,9 @@ def test_a_shut_lane_begins_nothing_and_is_drained_when_all_is_committed(
     assert lanes.queues() == []
 
 
-def test_messages_for_a_lane_that_was_lost_meanwhile_are_dropped(lanes: Lanes, clock: ManualClock, make: Maker) -> None:
+def test_messages_for_a_lane_that_was_lost_meanwhile_are_dropped(
+    lanes: Prefetched, clock: ManualClock, make: Maker
+) -> None:
     lane = lane_of(lanes, clock)
     lanes.remove([lane.claim])
     lanes.fill({1: lane}, make.messages(2), more=False)
@@ -162,7 +170,7 @@ def test_messages_for_a_lane_that_was_lost_meanwhile_are_dropped(lanes: Lanes, c
     assert not lane.strands[0].buffer
 
 
-def test_a_queue_made_anew_is_read_from_its_beginning(lanes: Lanes, clock: ManualClock, make: Maker) -> None:
+def test_a_queue_made_anew_is_read_from_its_beginning(lanes: Prefetched, clock: ManualClock, make: Maker) -> None:
     (done,) = make.messages(1)
     lane = lane_of(lanes, clock, offset=Offset(INCARNATION, done.id))
     lanes.start_over("q", INCARNATION, ZERO_ID)
@@ -174,7 +182,7 @@ def test_a_queue_made_anew_is_read_from_its_beginning(lanes: Lanes, clock: Manua
     assert lanes.to_commit() == {}
 
 
-def test_a_lane_at_work_starts_over_when_its_turn_is_over(lanes: Lanes, clock: ManualClock, make: Maker) -> None:
+def test_a_lane_at_work_starts_over_when_its_turn_is_over(lanes: Prefetched, clock: ManualClock, make: Maker) -> None:
     lane = lane_of(lanes, clock)
     lanes.fill({1: lane}, make.messages(1), more=False)
     begun(lanes, clock)
@@ -188,7 +196,7 @@ def test_a_lane_at_work_starts_over_when_its_turn_is_over(lanes: Lanes, clock: M
     assert not lane.dirty
 
 
-def test_a_cursor_names_each_lane_s_own_place(lanes: Lanes, clock: ManualClock, make: Maker) -> None:
+def test_a_cursor_names_each_lane_s_own_place(lanes: Prefetched, clock: ManualClock, make: Maker) -> None:
     first, second = lane_of(lanes, clock, 1), lane_of(lanes, clock, 12)
     (message,) = make.messages(1, 12)
     lanes.fill({12: second}, [message], more=False)
@@ -202,7 +210,9 @@ def _place(message_id: MessageId) -> str:
     return f"{message_id.ticks:015x}{message_id.tail % (1 << 64):016x}"
 
 
-def test_strands_keep_the_order_of_a_key_and_pass_each_other(lanes: Lanes, clock: ManualClock, make: Maker) -> None:
+def test_strands_keep_the_order_of_a_key_and_pass_each_other(
+    lanes: Prefetched, clock: ManualClock, make: Maker
+) -> None:
     lane = lane_of(lanes, clock, strands=8)
     keys = ["a", "b", "a"]
     messages = [replace(message, key=key) for message, key in zip(make.messages(3), keys, strict=True)]
@@ -224,7 +234,7 @@ def test_strands_keep_the_order_of_a_key_and_pass_each_other(lanes: Lanes, clock
 
 
 def test_a_message_that_holds_up_the_offset_holds_up_the_fetching_too(
-    lanes: Lanes, clock: ManualClock, make: Maker
+    lanes: Prefetched, clock: ManualClock, make: Maker
 ) -> None:
     lane = lane_of(lanes, clock, strands=2)
     slow, *quick = [replace(message, key=key) for message, key in zip(make.messages(3), "add", strict=True)]

@@ -9,7 +9,7 @@ import pytest
 from qdo.client import Client
 from qdo.groups.assign import Partition
 from qdo.groups.coordination import Claim
-from qdo.worker.buffers import Lane, Lanes
+from qdo.worker.buffers import PartitionBuffer, Prefetched
 from qdo.worker.fetching import MOST_TROUBLE_SECONDS, Fetcher
 from qdo.worker.job import Context
 from queuey.clock import ManualClock
@@ -32,9 +32,9 @@ def client(script: Script) -> Iterator[Client]:
 def fetcher() -> Fetcher:
     """Of one lane, asked by hand."""
     clock, claim = ManualClock(), Claim(Partition("q", 1), 1)
-    lanes = Lanes(prefetch_messages=3, prefetch_bytes=100)
+    lanes = Prefetched(prefetch_messages=3, prefetch_bytes=100)
     context = Context("q", 1, 1, member="m", group="g", clock=clock, value=None)
-    lanes.add(Lane(claim, None, [context]))
+    lanes.add(PartitionBuffer(claim, None, [context]))
     return Fetcher(lambda: pytest.fail("it needs no thread"), lanes, clock)
 
 

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from qdo.groups.assign import assign_sticky, moved
 from qdo.groups.coordination import Plan, plan_to_text
-from qdo.worker.slots import IN_ONE_QUESTION, PARTITIONS_IN_ONE_QUESTION, SLOTS, Look, every_slot, questions, slot_of
+from qdo.worker.slots import IN_ONE_QUESTION, PARTITIONS_IN_ONE_QUESTION, SLOTS, Probe, every_slot, questions, slot_of
 
 
 @given(queue=st.from_regex(r"[A-Za-z0-9_.-]{1,50}", fullmatch=True))
@@ -37,7 +37,7 @@ def test_members_divide_them_like_partitions_and_the_plan_stays_small() -> None:
 
 @given(sizes=st.lists(st.tuples(st.integers(1, 200), st.integers(0, 3)), max_size=300))
 def test_a_question_is_of_no_more_than_a_server_reads_at_once(sizes: list[tuple[int, int]]) -> None:
-    looks = [Look(f"q{at}", partitions, since) for at, (partitions, since) in enumerate(sizes)]
+    looks = [Probe(f"q{at}", partitions, since) for at, (partitions, since) in enumerate(sizes)]
 
     portions = questions(looks)
 

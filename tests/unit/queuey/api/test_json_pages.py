@@ -14,7 +14,7 @@ from queuey.api import json_pages
 from queuey.api.forms import entries
 from queuey.api.json_pages import PIECE, JsonPage
 from queuey.future import run
-from queuey.http.admission import Gate, Ticket
+from queuey.http.admission import Admission, Ticket
 from queuey.http.exchange import Call
 from queuey.model import Message, Page
 from queuey.service.log import PartitionPage, ReadAnswer
@@ -28,7 +28,7 @@ class Made:
     """An answer that was made, what its call held at each turn of others, and how much was made between two."""
 
     def __init__(self, patch: pytest.MonkeyPatch, *partitions: Sequence[bytes], room: int = ROOM) -> None:
-        self.gate, self.held, self.steps = Gate(10, 1 << 30), list[int](), [0]
+        self.gate, self.held, self.steps = Admission(10, 1 << 30), list[int](), [0]
         patch.setattr(json_pages, "others_turn", self._turn)
         patch.setattr(json_pages, "json_page", self._counted)
         pages = [PartitionPage(n, _page(bodies)) for n, bodies in enumerate(partitions, 1)]

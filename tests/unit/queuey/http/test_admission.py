@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from queuey.http.admission import STRANGERS, Gate, PatientTicket, Ticket
+from queuey.http.admission import STRANGERS, Admission, PatientTicket, Ticket
 
 A, B, C = ("app:a",), ("app:b",), ("app:c",)
 PAYERS = [A, B, (STRANGERS,), ("bid:joe@example.org", STRANGERS), ("bid:ann@example.org", STRANGERS)]
@@ -16,7 +16,7 @@ class Line:
     """Tickets that wait, and the order in which their turn came."""
 
     def __init__(self, most_bytes: int = 100) -> None:
-        self.gate = Gate(10, most_bytes)
+        self.gate = Admission(10, most_bytes)
         self.served: list[str] = []
 
     def wait(self, name: str, size: int, by: tuple[str, ...]) -> PatientTicket:
@@ -135,7 +135,7 @@ def test_many_users_who_wait_are_not_all_looked_at_each_time(monkeypatch: pytest
 
 
 def test_what_is_made_stays_counted_until_it_is_taken() -> None:
-    gate = Gate(10, 1000)
+    gate = Admission(10, 1000)
     ticket = PatientTicket(gate, A, lambda: None)
     assert ticket.wait_for(30)
     assert ticket.widen(40)
@@ -158,7 +158,7 @@ WHAT = st.sampled_from(["wait", "wait", "widen", "made", "taken", "close", "hold
 @given(st.lists(st.tuples(WHAT, st.integers(0, 11), st.integers(1, 120)), max_size=100))
 @settings(max_examples=300, deadline=None)
 def test_nobody_waits_while_there_is_room_and_nothing_is_left_at_the_end(steps: Steps) -> None:
-    gate = Gate(10, 160)
+    gate = Admission(10, 160)
     waiting = [PatientTicket(gate, PAYERS[number % len(PAYERS)], lambda: None) for number in range(12)]
     calls = [Ticket(gate) for _ in range(12)]
     for what, number, size in steps:

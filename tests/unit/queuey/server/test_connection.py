@@ -15,9 +15,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from queuey.api.drafts import LARGE_BYTES
-from queuey.future import Promise, others_turn, run
-from queuey.http.admission import STRANGERS, UNREAD, Gate, Ticket, payers
-from queuey.http.pipeline import SMALL, Desk
+from queuey.future import Future, others_turn, run
+from queuey.http.admission import STRANGERS, UNREAD, Admission, Ticket, payers
+from queuey.http.pipeline import SMALL, Pipeline
 from queuey.model import AppendRequest, ApplicationKey, Draft, Queue
 from queuey.security.app_keys import digest_of
 from queuey.server.connection import Connection
@@ -104,7 +104,7 @@ class House:
         self.service = Service.open(self.settings)
         run(self.service.start(KEY))
         run(self.service.queues.create("demo", "q", QueueSettings()))
-        self.door = LoopDoor(Desk(self.service))
+        self.door = LoopDoor(Pipeline(self.service))
         self.door.open(asyncio.get_running_loop())
 
     def wire(self) -> Wire:
@@ -702,7 +702,7 @@ def test_a_key_that_is_removed_while_the_keys_are_looked_up_is_not_remembered(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     async def test(house: House) -> None:
-        looked_up: Promise[list[ApplicationKey]] = Promise()
+        looked_up: Future[list[ApplicationKey]] = Future()
         monkeypatch.setattr(house.service.stores.metadata, "keys", lambda: looked_up)
         monkeypatch.setattr(Keys, "stale", True)
         first, meanwhile, later = house.wire(), house.wire(), house.wire()
@@ -711,7 +711,7 @@ def test_a_key_that_is_removed_while_the_keys_are_looked_up_is_not_remembered(
         meanwhile.connection.data_received(request(b"GET", PATH))
         assert await answered(meanwhile) == [200]
 
-        looked_up.keep([ApplicationKey("demo", digest_of("c" * 32), "other", 0)])
+        looked_up.set_result([ApplicationKey("demo", digest_of("c" * 32), "other", 0)])
         assert await answered(first) == [401]
         later.connection.data_received(request(b"GET", PATH))
         assert await answered(later) == [401]
@@ -732,7 +732,7 @@ def test_bytes_of_one_application_leave_room_for_others() -> None:
 
 
 def test_strangers_and_users_take_a_quarter_together() -> None:
-    gate = Gate(10, 1600)
+    gate = Admission(10, 1600)
     joe, ann = payers(frozenset({"bid:joe"})), payers(frozenset({"bid:ann"}))
     assert all(Ticket(gate).hold(100, by) for by in (joe, ann, payers(frozenset()), payers(frozenset())))
 
@@ -746,7 +746,7 @@ def test_strangers_and_users_take_a_quarter_together() -> None:
 
 
 def test_a_call_that_is_alone_finds_room_and_gives_it_back() -> None:
-    gate = Gate(10, 100)
+    gate = Admission(10, 100)
     ticket = Ticket(gate)
     assert ticket.hold(500, ("app:a",))
     assert ticket.hold(500, ("app:a",))

@@ -12,7 +12,7 @@ from functools import partial
 import pytest
 import uvloop
 
-from queuey.future import Errand, LoopInbox, Promise, give_way_to, others_turn
+from queuey.future import Future, LoopInbox, LoopRunner, give_way_to, others_turn
 from queuey.server.threads import Line, SharedThreads, Turns
 from tests.support.servers import eventually
 
@@ -84,16 +84,16 @@ def test_all_work_is_done_when_its_payer_had_as_many_threads_as_it_may() -> None
 
 
 def test_who_waits_for_a_commit_holds_no_thread() -> None:
-    threads, commit, outcome, other = SharedThreads(1, "one"), Promise[int](), Promise[int](), threading.Event()
+    threads, commit, outcome, other = SharedThreads(1, "one"), Future[int](), Future[int](), threading.Event()
 
     async def append() -> int:
         return await commit + 1
 
     greedy = Line(threads, "greedy")
-    greedy.arrives(Errand(append(), greedy, outcome.keep, outcome.fail).go_on)
+    greedy.arrives(LoopRunner(append(), greedy, outcome.set_result, outcome.set_error).go_on)
     threads.add("modest", other.set)
     assert other.wait(WAIT_SECONDS)
-    commit.keep(1)
+    commit.set_result(1)
 
     assert outcome.wait(WAIT_SECONDS) == 2
     threads.close()
@@ -111,7 +111,7 @@ def test_a_thread_that_gives_way_goes_on_when_the_loop_has_had_its_turn() -> Non
             did.append("the thread")
 
         line = Line(threads, "payer")
-        line.arrives(Errand(steps(), line, lambda _: inbox.arrives(done.set), print).go_on)
+        line.arrives(LoopRunner(steps(), line, lambda _: inbox.arrives(done.set), print).go_on)
         await asyncio.wait_for(done.wait(), WAIT_SECONDS)
         threads.close()
         return did
@@ -121,7 +121,7 @@ def test_a_thread_that_gives_way_goes_on_when_the_loop_has_had_its_turn() -> Non
 
 def test_the_next_coroutine_begins_when_the_one_before_ends_or_waits_for_a_commit() -> None:
     """Otherwise all batches that came would be under way at once, and in memory."""
-    did, commits = list[str](), [Promise[None]() for _ in range(3)]
+    did, commits = list[str](), [Future[None]() for _ in range(3)]
 
     async def main() -> None:
         inbox = LoopInbox(asyncio.get_running_loop())
@@ -137,16 +137,16 @@ def test_the_next_coroutine_begins_when_the_one_before_ends_or_waits_for_a_commi
 
         def begin(number: int) -> None:
             line = Line(threads, "payer")
-            line.arrives(Errand(batch(number), line, lambda _: ended.release(), print).go_on)
+            line.arrives(LoopRunner(batch(number), line, lambda _: ended.release(), print).go_on)
 
         begin(0)
         begin(1)
         await asyncio.to_thread(eventually, lambda: did[-1:] == ["1.2"])
         with threads_stopped(threads):
             begin(2)
-            commits[0].keep(None)
-        commits[1].keep(None)
-        commits[2].keep(None)
+            commits[0].set_result(None)
+        commits[1].set_result(None)
+        commits[2].set_result(None)
         for _ in range(3):
             assert await asyncio.to_thread(ended.acquire, timeout=WAIT_SECONDS)
         threads.close()
@@ -169,7 +169,7 @@ def test_a_thread_waits_for_no_turn_of_a_loop_that_has_ended() -> None:
             did.append("ended")
 
         line = Line(threads, "payer")
-        line.arrives(Errand(steps(), line, print, print).go_on)
+        line.arrives(LoopRunner(steps(), line, print, print).go_on)
         inbox.closed = True
         threads.close()  # keeps the loop from having a turn
         return did

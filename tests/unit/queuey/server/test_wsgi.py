@@ -8,7 +8,7 @@ from wsgiref.util import is_hop_by_hop
 
 from queuey.future import run
 from queuey.http.admission import Ticket
-from queuey.http.pipeline import Desk
+from queuey.http.pipeline import Pipeline
 from queuey.server.wsgi import wsgi_application
 from queuey.service import Service
 from queuey.service.queues import QueueSettings
@@ -37,7 +37,7 @@ def test_an_upload_without_room_is_refused_and_the_connection_is_left_to_the_ser
             "wsgi.input": io.BytesIO(b"hello"),
         }
 
-        wsgi_application(Desk(service))(environ, lambda *given: started.append(given))
+        wsgi_application(Pipeline(service))(environ, lambda *given: started.append(given))
     finally:
         service.close()
 

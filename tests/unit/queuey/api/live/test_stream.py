@@ -15,10 +15,10 @@ from queuey.api.live.forms import LineForm
 from queuey.api.live.stream import KEEPALIVE_SECONDS
 from queuey.clock import ManualClock
 from queuey.errors import StorageUnavailable
-from queuey.future import Promise, begin, run
+from queuey.future import Future, run, start
 from queuey.http.admission import PatientTicket, Ticket
 from queuey.http.exchange import Answer, Stream
-from queuey.http.pipeline import Desk
+from queuey.http.pipeline import Pipeline
 from queuey.ids import TICKS_PER_SECOND
 from queuey.model import AppendRequest, Draft, Page
 from queuey.security.app_keys import digest_of, label_of
@@ -39,7 +39,7 @@ class House:
         options = {"storage_backend": "memory", "tokens_keys": ("s" * 40,), **given}
         self.service = Service.open(load_settings(None, {}, options), clock=self.clock, live_by_hand=True)
         run(self.service.start(KEY))
-        self.desk = Desk(self.service)
+        self.desk = Pipeline(self.service)
         self.headers = {"authorization": f"Application {KEY}"}
 
     def ask(self, path: str, query: str = "", **headers: str) -> Answer:
@@ -82,15 +82,15 @@ class Reader:
         self.stream = stream
         self.lines: list[Json] = []
         self.over = False
-        self._wait: Promise[bytes | None] | None = None
+        self._wait: Future[bytes | None] | None = None
         self.take()
 
     def take(self) -> Reader:
         """All that has come by now."""
         while not self.over:
             if self._wait is None:
-                self._wait = begin(self.stream.more())
-            if not self._wait.kept:
+                self._wait = start(self.stream.more())
+            if not self._wait.done:
                 return self
             piece, self._wait = self._wait.result(), None
             if piece is None:
@@ -271,7 +271,7 @@ def test_trouble_of_the_store_is_waited_out(house: House, monkeypatch: pytest.Mo
     reader = house.reader("follow=true", "/v1/demo/q")
     store = house.service.stores.messages
     with monkeypatch.context() as broken:
-        broken.setattr(store, "read", lambda *_, **__: Promise.failed(StorageUnavailable()))
+        broken.setattr(store, "read", lambda *_, **__: Future.failed(StorageUnavailable()))
         house.append("q", "while nobody can read")
         assert reader.take().messages == []
         house.pass_time(1)
@@ -326,7 +326,7 @@ class Crowd:
         self.gate = self.house.service.gate
         answers = [self.house.ask("/v1/demo/q", query, **LINES) for _ in range(count)]
         self.streams = [answer.stream for answer in answers if answer.stream is not None]
-        self.pieces = [begin(stream.more()) for stream in self.streams]
+        self.pieces = [start(stream.more()) for stream in self.streams]
         assert all(b"open" in (piece.result() or b"") for piece in self.pieces)
 
     def append(self) -> None:
@@ -337,12 +337,12 @@ class Crowd:
 
     def take(self, reader: int) -> None:
         """The reader has taken its piece."""
-        self.pieces[reader] = begin(self.streams[reader].more())
+        self.pieces[reader] = start(self.streams[reader].more())
 
     @property
     def served(self) -> Sequence[int]:
         """The readers that have a piece which they have not taken."""
-        return [number for number, piece in enumerate(self.pieces) if piece.kept]
+        return [number for number, piece in enumerate(self.pieces) if piece.done]
 
     def leave(self) -> None:
         for stream in self.streams:
@@ -375,20 +375,20 @@ def test_a_store_that_reads_elsewhere_is_asked_for_as_many_bodies_as_there_is_ro
 ) -> None:
     crowd = Crowd(10, monkeypatch, elsewhere=True)
     store = crowd.house.service.stores.messages
-    read, under_way = store.read, list[tuple[Promise[Page], Page]]()
+    read, under_way = store.read, list[tuple[Future[Page], Page]]()
 
-    def slow(*wanted: Any, **how: Any) -> Promise[Page]:
-        promise = Promise[Page]()
+    def slow(*wanted: Any, **how: Any) -> Future[Page]:
+        promise = Future[Page]()
         under_way.append((promise, read(*wanted, **how).result()))
         return promise
 
     monkeypatch.setattr(store, "read", slow)
     crowd.append()
     for reader in range(10):
-        while not crowd.pieces[reader].kept:
+        while not crowd.pieces[reader].done:
             assert len(under_way) << 20 <= crowd.SHARE  # a body may have 1 MiB
             promise, page = under_way.pop(0)
-            promise.keep(page)
+            promise.set_result(page)
         crowd.streams[reader].close()
 
     assert crowd.gate.bytes == 0
@@ -507,7 +507,7 @@ def test_trouble_of_the_store_takes_no_room(monkeypatch: pytest.MonkeyPatch) -> 
     crowd = Crowd(1, monkeypatch)
     store = crowd.house.service.stores.messages
     with monkeypatch.context() as broken:
-        broken.setattr(store, "read", lambda *_, **__: Promise.failed(StorageUnavailable()))
+        broken.setattr(store, "read", lambda *_, **__: Future.failed(StorageUnavailable()))
         crowd.append()
         assert crowd.gate.bytes == 0
     crowd.house.pass_time(1)
@@ -520,11 +520,11 @@ def test_a_long_poll_takes_no_place_among_requests_under_way(house: House) -> No
     call, operation = house.desk.open("GET", "/v1/demo/q", "wait=20", house.headers)
     assert not isinstance(operation, Answer)
     assert call.enters()
-    poll = begin(house.desk.answer(operation, call))
+    poll = start(house.desk.answer(operation, call))
 
-    assert (poll.kept, house.service.gate.calls, house.service.monitor.waiters(), call.waits) == (False, 0, 1, True)
+    assert (poll.done, house.service.gate.calls, house.service.monitor.waiters(), call.waits) == (False, 0, 1, True)
     house.append("q", "x")
-    assert (poll.kept, house.service.gate.calls, house.service.monitor.waiters(), call.waits) == (True, 1, 0, False)
+    assert (poll.done, house.service.gate.calls, house.service.monitor.waiters(), call.waits) == (True, 1, 0, False)
     house.desk.leave(call)
     assert house.service.gate.calls == 0
 
@@ -534,10 +534,10 @@ def test_a_wait_is_no_part_of_a_requests_duration(house: House) -> None:
     call, operation = house.desk.open("GET", "/v1/demo/q", "wait=20", house.headers)
     assert not isinstance(operation, Answer)
     assert call.enters()
-    poll = begin(house.desk.answer(operation, call))
+    poll = start(house.desk.answer(operation, call))
     house.pass_time(20)
 
-    assert poll.kept
+    assert poll.done
     assert call.waited_seconds == 20
 
 

@@ -14,7 +14,7 @@ from queuey.errors import InvalidParameter
 from queuey.ids import TICKS_PER_SECOND, MessageId
 from queuey.model import Placed, Queue
 from queuey.service.waiting import changed_queues as arrivals
-from queuey.service.waiting.changed_queues import FORGET_SECONDS, MOST_APPLICATIONS, Arrivals, News
+from queuey.service.waiting.changed_queues import FORGET_SECONDS, MOST_APPLICATIONS, ChangedQueues, NewlyReadable
 
 
 class House:
@@ -23,7 +23,7 @@ class House:
     def __init__(self, *, alone: bool = True, delay_seconds: float = 0.0) -> None:
         self.clock = ManualClock()
         self._delay_ticks = round(delay_seconds * TICKS_PER_SECOND)
-        self.arrivals = Arrivals(self.clock, self.readable, alone=alone)
+        self.arrivals = ChangedQueues(self.clock, self.readable, alone=alone)
 
     def readable(self) -> int:
         return self.clock.now_ticks() - self._delay_ticks
@@ -33,7 +33,7 @@ class House:
         for name in names:
             self.arrivals.note(Queue(application, name, uuid4(), 0), [Placed(MessageId(ticks, 0), 1)] * 3)
 
-    def ask(self, cursor: str | None = None, limit: int = 1000, application: str = "demo") -> News:
+    def ask(self, cursor: str | None = None, limit: int = 1000, application: str = "demo") -> NewlyReadable:
         return self.arrivals.since(application, cursor, limit)
 
 
@@ -49,7 +49,7 @@ def test_what_came_since_a_cursor_is_told_once_in_order() -> None:
 
     assert (begun.names, begun.more, begun.complete) == ([], False, False)
     assert (told.names, told.more, told.complete) == (["a", "c", "b"], False, True)
-    assert house.ask(told.cursor) == News([], told.cursor, more=False, complete=True)
+    assert house.ask(told.cursor) == NewlyReadable([], told.cursor, more=False, complete=True)
     assert house.ask(begun.cursor) == told
 
 

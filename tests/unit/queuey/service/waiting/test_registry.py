@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from queuey.clock import ManualClock
 from queuey.errors import StorageUnavailable, TooManyWaiters
-from queuey.future import Promise, begin, run
+from queuey.future import Future, run, start
 from queuey.http.admission import STRANGERS
 from queuey.ids import TICKS_PER_SECOND, IdGenerator, MessageId
 from queuey.model import AppendRequest, Draft, PartitionId, Placed, Queue
@@ -22,10 +22,10 @@ from queuey.service.log import Log
 from queuey.service.queues import Queues, QueueSettings
 from queuey.service.waiting import registry as live_module
 from queuey.service.waiting.peers import LISTEN_SECONDS, MOST_TOLD, TELL_SECONDS, Activities
-from queuey.service.waiting.registry import Live
+from queuey.service.waiting.registry import Waiters
 from queuey.service.waiting.watch import Watch
 from queuey.settings import load_settings
-from queuey.storage import Activity, Stores, Told
+from queuey.storage import AppendNotice, Peers, Stores
 from queuey.storage.memory import MemoryStore
 
 USER = "bid:joe@example.org"
@@ -39,7 +39,7 @@ class House:
         self.clock = ManualClock()
         self.store = MemoryStore(self.clock, IdGenerator(self.clock))
         self.monitor = Monitor("memory")
-        self.live = Live(self.store, self.clock, self.monitor, load_settings(None, {}, given), by_hand=True)
+        self.live = Waiters(self.store, self.clock, self.monitor, load_settings(None, {}, given), by_hand=True)
         self.queues = Queues(Stores(self.store, self.store), self.clock, self.monitor, self.live)
         self.log = Log(self.store, self.queues, self.clock, self.monitor, self.live)
 
@@ -54,18 +54,18 @@ class House:
     def watch(self, queue: Queue, *partitions: int, readers: Sequence[str] = (USER,)) -> Watch:
         return self.live.watch([(queue, number) for number in partitions], readers, in_thread=False)
 
-    def wait(self, watch: Watch, seconds: float = 100) -> Promise[None]:
+    def wait(self, watch: Watch, seconds: float = 100) -> Future[None]:
         """A wait that is under way."""
-        return begin(watch.wait(self.clock.elapsed() + seconds))
+        return start(watch.wait(self.clock.elapsed() + seconds))
 
     def pass_time(self, seconds: float) -> None:
         self.clock.advance(seconds)
         self.live.tick()
 
 
-def kept(*waits: Promise[None]) -> list[bool]:
+def kept(*waits: Future[None]) -> list[bool]:
     """Which of these waits have ended."""
-    return [wait.kept for wait in waits]
+    return [wait.done for wait in waits]
 
 
 @pytest.fixture
@@ -79,12 +79,12 @@ def test_an_append_wakes_those_who_watch_its_partition(house: House) -> None:
     waits = [house.wait(first), house.wait(second)]
 
     house.append(queue, 2)
-    assert [wait.kept for wait in waits] == [False, True]
-    assert second.heed() == ({queue.partition(2)}, False)
+    assert [wait.done for wait in waits] == [False, True]
+    assert second.take_events() == ({queue.partition(2)}, False)
 
     house.append(queue, 1)
-    assert waits[0].kept
-    assert (first.heed()[0], second.heed()[0]) == ({queue.partition(1)}, {queue.partition(1)})
+    assert waits[0].done
+    assert (first.take_events()[0], second.take_events()[0]) == ({queue.partition(1)}, {queue.partition(1)})
 
 
 def test_what_lies_behind_a_message_that_falls_due_while_it_is_looked_for_is_not_missed(
@@ -101,9 +101,9 @@ def test_what_lies_behind_a_message_that_falls_due_while_it_is_looked_for_is_not
         house.pass_time(1.1)
 
     monkeypatch.setattr(house.live, "_look", late)
-    assert house.wait(watch).kept
+    assert house.wait(watch).done
     monkeypatch.undo()
-    watch.heed()
+    watch.take_events()
 
     wait = house.wait(watch)
     assert kept(wait) == [False]
@@ -114,11 +114,11 @@ def test_what_lies_behind_a_message_that_falls_due_while_it_is_looked_for_is_not
 def test_what_came_between_a_read_and_its_wait_ends_the_wait_at_once(house: House) -> None:
     queue = house.queue()
     watch = house.watch(queue, 1)
-    watch.heed()
+    watch.take_events()
 
     house.append(queue)
 
-    assert house.wait(watch).kept
+    assert house.wait(watch).done
 
 
 def test_a_wait_ends_when_its_time_is_over(house: House) -> None:
@@ -129,7 +129,7 @@ def test_a_wait_ends_when_its_time_is_over(house: House) -> None:
     assert kept(wait) == [False]
     house.pass_time(0.1)
     assert kept(wait) == [True]
-    assert watch.heed() == (set(), False)
+    assert watch.take_events() == (set(), False)
 
 
 def test_a_wait_may_begin_anew_with_an_earlier_or_a_later_end(house: House) -> None:
@@ -139,7 +139,7 @@ def test_a_wait_may_begin_anew_with_an_earlier_or_a_later_end(house: House) -> N
         wait = house.wait(watch, seconds)
         house.append(queue)
         assert kept(wait) == [True]
-        watch.heed()
+        watch.take_events()
 
     wait = house.wait(watch, 20)
     house.pass_time(19)
@@ -162,9 +162,9 @@ def test_a_message_that_falls_due_wakes(house: House, stored: str) -> None:
             done.append(house.wait(done[0]))
 
     house.pass_time(9)
-    assert not done[1].kept
+    assert not done[1].done
     house.pass_time(1)
-    assert done[1].kept
+    assert done[1].done
 
 
 def test_each_of_several_due_messages_wakes(house: House) -> None:
@@ -178,7 +178,7 @@ def test_each_of_several_due_messages_wakes(house: House) -> None:
         assert kept(wait) == [False]
         house.pass_time(10)
         assert kept(wait) == [True]
-        watch.heed()
+        watch.take_events()
 
 
 def test_a_message_stored_while_another_fires_is_not_forgotten(house: House) -> None:
@@ -190,7 +190,7 @@ def test_a_message_stored_while_another_fires_is_not_forgotten(house: House) -> 
 
     house.pass_time(5)
     assert kept(wait) == [True]
-    watch.heed()
+    watch.take_events()
     wait = house.wait(watch)
     house.pass_time(45)
 
@@ -204,10 +204,10 @@ def test_a_change_of_a_queue_touches_its_readers_and_no_others(house: House) -> 
 
     run(house.queues.update(queue, QueueSettings(partitions=5)))
 
-    assert [wait.kept for wait in waits] == [True, False]
-    assert watch.heed() == (set(), True)
+    assert [wait.done for wait in waits] == [True, False]
+    assert watch.take_events() == (set(), True)
     run(house.queues.delete(run(house.queues.find("demo", "other")) or other))
-    assert beside.heed() == (set(), True)
+    assert beside.take_events() == (set(), True)
 
 
 def test_a_stop_ends_all_waits_now_and_later(house: House) -> None:
@@ -216,8 +216,8 @@ def test_a_stop_ends_all_waits_now_and_later(house: House) -> None:
 
     house.live.stop()
 
-    assert all(wait.kept for wait in waits)
-    assert house.wait(house.watch(queue, 1)).kept
+    assert all(wait.done for wait in waits)
+    assert house.wait(house.watch(queue, 1)).done
 
 
 def test_a_closed_watch_leaves_nothing_behind(house: House) -> None:
@@ -290,7 +290,7 @@ def test_whoever_reads_when_woken_has_read_all_there_is_to_read(history: list[tu
     house = House()
     queue = house.queue(partitions=1)
     watches: list[Watch] = []
-    waits: dict[Watch, Promise[None]] = {}
+    waits: dict[Watch, Future[None]] = {}
     read: dict[Watch, int] = {}
 
     def readable() -> int:
@@ -299,10 +299,10 @@ def test_whoever_reads_when_woken_has_read_all_there_is_to_read(history: list[tu
 
     def go_on(watch: Watch) -> None:
         while True:
-            watch.heed()
+            watch.take_events()
             read[watch] = readable()
             waits[watch] = house.wait(watch, 10_000)
-            if not waits[watch].kept:
+            if not waits[watch].done:
                 return
 
     stored: list[MessageId] = []
@@ -317,7 +317,7 @@ def test_whoever_reads_when_woken_has_read_all_there_is_to_read(history: list[tu
             watches.append(house.watch(queue, 1))
             go_on(watches[-1])
         for watch in watches:
-            if waits[watch].kept:
+            if waits[watch].done:
                 go_on(watch)
             assert read[watch] == readable()
 
@@ -325,22 +325,22 @@ def test_whoever_reads_when_woken_has_read_all_there_is_to_read(history: list[tu
 # What servers tell each other
 
 
-class Telephone(Activity):
+class Telephone(Peers):
     """Servers that hear each other at once, unless the line is out of order."""
 
     def __init__(self) -> None:
-        self.said: list[Told] = []
+        self.said: list[AppendNotice] = []
         self.broken: Exception | None = None
 
-    def tell(self, told: Told) -> Promise[None]:
+    def tell(self, told: AppendNotice) -> Future[None]:
         if self.broken:
-            return Promise.failed(self.broken)
+            return Future.failed(self.broken)
         self.said.append(told)
-        return Promise.of(None)
+        return Future.of(None)
 
-    def listen(self) -> Promise[Sequence[Told]]:
+    def listen(self) -> Future[Sequence[AppendNotice]]:
         heard, self.said = self.said, []
-        return Promise.of(heard)
+        return Future.of(heard)
 
 
 @pytest.fixture
@@ -407,7 +407,7 @@ def test_too_many_partitions_are_told_as_any(told: tuple[Activities, ManualClock
 def test_listening_is_for_those_who_have_readers(told: tuple[Activities, ManualClock], line: Telephone) -> None:
     activities, _ = told
     heard: list[Any] = []
-    line.said = [Told((PartitionId(A.uuid, 1),), 7), Told(None, 8)]
+    line.said = [AppendNotice((PartitionId(A.uuid, 1),), 7), AppendNotice(None, 8)]
 
     activities.work(nobody, somebody_waits=False)
     rest = activities.work(lambda *what: heard.append(what), somebody_waits=True)
@@ -434,15 +434,15 @@ def test_what_another_server_tells_wakes_when_it_can_be_read(partitions: str | N
 def test_the_thread_wakes_by_itself() -> None:
     """With the system's clock and the one thread there is: a wait ends without anybody's doing."""
     house = House()
-    live = Live(house.store, house.clock, house.monitor, load_settings(None, {}, {}))
+    live = Waiters(house.store, house.clock, house.monitor, load_settings(None, {}, {}))
     try:
         watch = live.watch([(house.queue(), 1)], [USER], in_thread=False)
-        wait = begin(watch.wait(house.clock.elapsed() + 30))
+        wait = start(watch.wait(house.clock.elapsed() + 30))
         ended = threading.Event()
-        wait.when_kept(lambda _: ended.set())
+        wait.add_done_callback(lambda _: ended.set())
         house.clock.advance(30)
         other = live.watch([(house.queue(), 1)], [USER], in_thread=False)
-        begin(other.wait(house.clock.elapsed() + 0.01))
+        start(other.wait(house.clock.elapsed() + 0.01))
 
         assert ended.wait(30)
     finally:
@@ -454,17 +454,17 @@ def test_the_thread_outlives_a_failure(caplog: pytest.LogCaptureFixture, monkeyp
     monkeypatch.setattr(live_module, "FAILED_LOOK_SECONDS", 0.0)
     house, again, failures = House(), threading.Event(), [ZeroDivisionError]
 
-    def fail_once(_: Live) -> float:
+    def fail_once(_: Waiters) -> float:
         if failures:
             raise failures.pop()
         again.set()
         return 0.0
 
-    monkeypatch.setattr(Live, "tick", fail_once)
-    live = Live(house.store, house.clock, house.monitor, load_settings(None, {}, {}))
+    monkeypatch.setattr(Waiters, "tick", fail_once)
+    live = Waiters(house.store, house.clock, house.monitor, load_settings(None, {}, {}))
     try:
         watch = live.watch([(house.queue(), 1)], [USER], in_thread=False)
-        begin(watch.wait(house.clock.elapsed() + 30))
+        start(watch.wait(house.clock.elapsed() + 30))
 
         assert again.wait(30)
         assert "ZeroDivisionError" in caplog.text

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from queuey.ids import TICKS_PER_SECOND
 from queuey.model import PartitionId
-from queuey.storage.cassandra.allocation import FULL_BYTES, FULL_ROWS, Fills
+from queuey.storage.cassandra.allocation import FULL_BYTES, FULL_ROWS, BucketAllocator
 from queuey.storage.cassandra.buckets import FINEST, WIDTHS, Bucket, Mark
 from queuey.storage.cassandra.rows import Place, place_of
 
@@ -25,15 +25,15 @@ def a_place(partition: PartitionId, bucket: Bucket) -> Place:
 
 
 @pytest.fixture
-def fills() -> Fills:
-    return Fills(a_place)
+def fills() -> BucketAllocator:
+    return BucketAllocator(a_place)
 
 
-def level_at(fills: Fills, ticks: int) -> int:
+def level_at(fills: BucketAllocator, ticks: int) -> int:
     return fills.choose(PARTITION, ticks).bucket.level
 
 
-def test_a_sparse_partition_has_one_bucket_in_ten_days(fills: Fills) -> None:
+def test_a_sparse_partition_has_one_bucket_in_ten_days(fills: BucketAllocator) -> None:
     fill = fills.choose(PARTITION, START)
 
     assert fill.bucket == Bucket.at(0, START)
@@ -42,7 +42,9 @@ def test_a_sparse_partition_has_one_bucket_in_ten_days(fills: Fills) -> None:
 
 
 @pytest.mark.parametrize(("rows", "size"), [(FULL_ROWS, 0), (1, FULL_BYTES)])
-def test_a_full_bucket_is_followed_by_finer_ones_down_to_the_finest(fills: Fills, rows: int, size: int) -> None:
+def test_a_full_bucket_is_followed_by_finer_ones_down_to_the_finest(
+    fills: BucketAllocator, rows: int, size: int
+) -> None:
     levels = []
     for _ in range(FINEST + 3):
         fill = fills.choose(PARTITION, START)
@@ -52,7 +54,7 @@ def test_a_full_bucket_is_followed_by_finer_ones_down_to_the_finest(fills: Fills
     assert levels == [0, 1, 2, 3, 3, 3]
 
 
-def test_the_next_stretch_of_time_begins_empty(fills: Fills) -> None:
+def test_the_next_stretch_of_time_begins_empty(fills: BucketAllocator) -> None:
     for _ in range(2):
         fills.choose(PARTITION, START).add(FULL_ROWS, 0)
 
@@ -61,7 +63,9 @@ def test_the_next_stretch_of_time_begins_empty(fills: Fills) -> None:
     assert level_at(fills, START + WIDTHS[0]) == 0
 
 
-def test_a_scheduled_message_has_the_bucket_of_its_moment_and_changes_nothing_for_those_of_now(fills: Fills) -> None:
+def test_a_scheduled_message_has_the_bucket_of_its_moment_and_changes_nothing_for_those_of_now(
+    fills: BucketAllocator,
+) -> None:
     now = fills.choose(PARTITION, START)
     later = fills.choose(PARTITION, START + 3 * WIDTHS[0])
     now.add(FULL_ROWS, 0)
@@ -71,7 +75,7 @@ def test_a_scheduled_message_has_the_bucket_of_its_moment_and_changes_nothing_fo
     assert fills.choose(PARTITION, START + 3 * WIDTHS[0]) is later
 
 
-def test_marks_are_remembered_with_their_bucket(fills: Fills) -> None:
+def test_marks_are_remembered_with_their_bucket(fills: BucketAllocator) -> None:
     mark = Mark.of(0, 60, 10)
     fills.choose(PARTITION, START).learn(mark)
 
@@ -80,7 +84,7 @@ def test_marks_are_remembered_with_their_bucket(fills: Fills) -> None:
 
 
 def test_partitions_are_forgotten_the_least_used_first() -> None:
-    fills = Fills(a_place, most=2)
+    fills = BucketAllocator(a_place, most=2)
     first, second, third = (PartitionId(UUID(int=1), number) for number in (1, 2, 3))
     for partition in (first, second):
         fills.choose(partition, START).add(FULL_ROWS, 0)
@@ -102,7 +106,7 @@ def test_a_bucket_has_at_most_one_append_more_than_is_full_but_for_the_finest(
     appends: list[tuple[int, int, int]],
 ) -> None:
     """Whatever comes when; and none is passed over while a wider one has room."""
-    fills = Fills(a_place)
+    fills = BucketAllocator(a_place)
     rows: Counter[Bucket] = Counter()
     now = START
     for later, count, size in appends:
@@ -119,7 +123,7 @@ def test_a_bucket_has_at_most_one_append_more_than_is_full_but_for_the_finest(
 
 @given(st.lists(st.tuples(st.integers(0, 3 * WIDTHS[1]), st.integers(1, FULL_ROWS)), max_size=40))
 def test_no_bucket_is_taken_while_a_wider_one_has_room(appends: list[tuple[int, int]]) -> None:
-    fills = Fills(a_place)
+    fills = BucketAllocator(a_place)
     rows: Counter[Bucket] = Counter()
     for later, count in sorted(appends):
         fill = fills.choose(PARTITION, START + later)

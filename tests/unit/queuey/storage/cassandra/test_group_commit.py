@@ -10,11 +10,11 @@ import pytest
 
 from queuey.clock import ManualClock
 from queuey.errors import OutcomeUnknown, QueueyError, StorageUnavailable
-from queuey.future import Promise
+from queuey.future import Future
 from queuey.ids import MessageId
 from queuey.model import Consistency, Draft, Placed, Queue
 from queuey.storage import Unobserved
-from queuey.storage.cassandra.group_commit import GROUP_BYTES, GROUP_ROWS, UNDER_WAY, Groups, may_share
+from queuey.storage.cassandra.group_commit import GROUP_BYTES, GROUP_ROWS, UNDER_WAY, GroupCommit, may_share
 
 PATIENCE_SECONDS = 10.0
 QUEUE = Queue("app", "q", UUID(int=1), 0, partitions=4)
@@ -28,13 +28,13 @@ class Store:
     """Stores when it is told to, under ids that count up."""
 
     def __init__(self) -> None:
-        self.under_way: list[tuple[list[str], Promise[Sequence[Placed]]]] = []
+        self.under_way: list[tuple[list[str], Future[Sequence[Placed]]]] = []
         self.levels: list[Consistency] = []
         self._stored = 0
 
     async def store(self, queue: Queue, wanted: Sequence[Draft]) -> Sequence[Placed]:
         self.levels.append(queue.consistency)
-        promise: Promise[Sequence[Placed]] = Promise()
+        promise: Future[Sequence[Placed]] = Future()
         self.under_way.append(([draft.body.decode() for draft in wanted], promise))
         return await promise
 
@@ -47,13 +47,13 @@ class Store:
         bodies, promise = self.under_way.pop(at)
         first = self._stored
         self._stored += len(bodies)
-        promise.keep([Placed(MessageId(tick, 0), 1) for tick in range(first, self._stored)])
+        promise.set_result([Placed(MessageId(tick, 0), 1) for tick in range(first, self._stored)])
 
     def fail(self, error: QueueyError) -> None:
-        self.under_way.pop(0)[1].fail(error)
+        self.under_way.pop(0)[1].set_error(error)
 
 
-def ticks(placed: Promise[Sequence[Placed]]) -> list[int]:
+def ticks(placed: Future[Sequence[Placed]]) -> list[int]:
     return [place.id.ticks for place in placed.result()]
 
 
@@ -68,27 +68,27 @@ def store() -> Store:
 
 
 @pytest.fixture
-def groups(store: Store, clock: ManualClock) -> Groups:
-    return Groups(store.store, clock, Unobserved(), PATIENCE_SECONDS)
+def groups(store: Store, clock: ManualClock) -> GroupCommit:
+    return GroupCommit(store.store, clock, Unobserved(), PATIENCE_SECONDS)
 
 
-def busy(groups: Groups, store: Store) -> None:
+def busy(groups: GroupCommit, store: Store) -> None:
     """As many groups under way as may be."""
     for turn in range(UNDER_WAY):
         groups.append(QUEUE, drafts(f"early {turn}"))
     assert len(store.under_way) == UNDER_WAY
 
 
-def test_a_lone_request_is_stored_at_once(groups: Groups, store: Store) -> None:
+def test_a_lone_request_is_stored_at_once(groups: GroupCommit, store: Store) -> None:
     placed = groups.append(QUEUE, drafts("a", "b"))
 
     assert store.bodies == [["a", "b"]]
-    assert not placed.kept
+    assert not placed.done
     store.finish()
     assert ticks(placed) == [0, 1]
 
 
-def test_what_comes_while_enough_is_under_way_goes_together_in_its_order(groups: Groups, store: Store) -> None:
+def test_what_comes_while_enough_is_under_way_goes_together_in_its_order(groups: GroupCommit, store: Store) -> None:
     busy(groups, store)
 
     first, second, third = (groups.append(QUEUE, drafts(*bodies)) for bodies in ("a", "bc", "d"))
@@ -100,7 +100,7 @@ def test_what_comes_while_enough_is_under_way_goes_together_in_its_order(groups:
     assert [ticks(placed) for placed in (first, second, third)] == [[1], [2, 3], [4]]
 
 
-def test_another_partition_does_not_wait(groups: Groups, store: Store) -> None:
+def test_another_partition_does_not_wait(groups: GroupCommit, store: Store) -> None:
     busy(groups, store)
 
     groups.append(QUEUE, drafts("other", partition=2))
@@ -108,7 +108,7 @@ def test_another_partition_does_not_wait(groups: Groups, store: Store) -> None:
     assert store.bodies[-1] == ["other"]
 
 
-def test_a_change_of_consistency_begins_a_group(groups: Groups, store: Store) -> None:
+def test_a_change_of_consistency_begins_a_group(groups: GroupCommit, store: Store) -> None:
     """What was asked of a queue that has become stronger is not stored as before."""
     weak = Queue("app", "q", QUEUE.uuid, 0, consistency=Consistency.WEAK)
     busy(groups, store)
@@ -119,7 +119,7 @@ def test_a_change_of_consistency_begins_a_group(groups: Groups, store: Store) ->
     assert store.levels == [*[Consistency.STRONG] * UNDER_WAY, Consistency.WEAK]
 
 
-def test_all_that_comes_in_one_turn_of_the_loop_goes_together(groups: Groups, store: Store) -> None:
+def test_all_that_comes_in_one_turn_of_the_loop_goes_together(groups: GroupCommit, store: Store) -> None:
     async def turn() -> None:
         for name in "abc":
             groups.append(QUEUE, drafts(name))
@@ -139,7 +139,7 @@ def test_all_that_comes_in_one_turn_of_the_loop_goes_together(groups: Groups, st
     ],
 )
 def test_a_group_ends_with_the_request_that_fills_it(
-    groups: Groups, store: Store, wanted: list[Draft], fitting: int
+    groups: GroupCommit, store: Store, wanted: list[Draft], fitting: int
 ) -> None:
     busy(groups, store)
     for _ in range(3):
@@ -150,7 +150,7 @@ def test_a_group_ends_with_the_request_that_fills_it(
     assert len(store.bodies[-1]) == fitting * len(wanted)
 
 
-def test_a_failure_is_told_to_the_requests_of_its_group_alone(groups: Groups, store: Store) -> None:
+def test_a_failure_is_told_to_the_requests_of_its_group_alone(groups: GroupCommit, store: Store) -> None:
     busy(groups, store)
     together = [groups.append(QUEUE, drafts(name)) for name in "ab"]
     for _ in range(UNDER_WAY):
@@ -166,10 +166,10 @@ def test_a_failure_is_told_to_the_requests_of_its_group_alone(groups: Groups, st
     assert ticks(after) == [UNDER_WAY]
 
 
-def test_a_mistake_of_the_store_leaves_nobody_waiting(groups: Groups, store: Store) -> None:
+def test_a_mistake_of_the_store_leaves_nobody_waiting(groups: GroupCommit, store: Store) -> None:
     placed = groups.append(QUEUE, drafts("a"))
 
-    store.under_way.pop()[1].fail(ValueError("unheard of"))
+    store.under_way.pop()[1].set_error(ValueError("unheard of"))
 
     with pytest.raises(ValueError, match="unheard of"):
         placed.result()
@@ -177,17 +177,19 @@ def test_a_mistake_of_the_store_leaves_nobody_waiting(groups: Groups, store: Sto
     assert store.bodies == [["b"]]
 
 
-def test_an_answer_of_the_store_that_makes_no_sense_leaves_nobody_waiting(groups: Groups, store: Store) -> None:
+def test_an_answer_of_the_store_that_makes_no_sense_leaves_nobody_waiting(groups: GroupCommit, store: Store) -> None:
     """Its group counted as under way for ever: after four of them nothing was stored in that partition."""
     for body in "abcde":
         placed = groups.append(QUEUE, drafts(body))
-        store.under_way.pop()[1].keep(None)  # type: ignore[arg-type]
+        store.under_way.pop()[1].set_result(None)  # type: ignore[arg-type]
 
         with pytest.raises(TypeError):
             placed.result()
 
 
-def test_who_has_waited_too_long_is_refused_and_not_stored(groups: Groups, store: Store, clock: ManualClock) -> None:
+def test_who_has_waited_too_long_is_refused_and_not_stored(
+    groups: GroupCommit, store: Store, clock: ManualClock
+) -> None:
     busy(groups, store)
     late = groups.append(QUEUE, drafts("late"))
     clock.advance(PATIENCE_SECONDS - 1)
@@ -200,10 +202,10 @@ def test_who_has_waited_too_long_is_refused_and_not_stored(groups: Groups, store
     with pytest.raises(StorageUnavailable):
         late.result()
     store.finish(-1)
-    assert soon.kept
+    assert soon.done
 
 
-def test_nothing_is_remembered_of_a_partition_at_rest(groups: Groups, store: Store) -> None:
+def test_nothing_is_remembered_of_a_partition_at_rest(groups: GroupCommit, store: Store) -> None:
     busy(groups, store)
     groups.append(QUEUE, drafts("a"))
     while store.under_way:

@@ -28,7 +28,7 @@ from cassandra.pool import NoConnectionsAvailable
 from cassandra.protocol import ErrorMessage, OverloadedErrorMessage, ServerError, SyntaxException
 
 from queuey.errors import ConfigurationError, OutcomeUnknown, QueueNotFound, QueueyError, StorageUnavailable
-from queuey.future import Promise
+from queuey.future import Future
 from queuey.model import Consistency
 from queuey.storage.cassandra.session import (
     _ONE_CENTRE,
@@ -133,46 +133,46 @@ def test_each_level_of_a_queue_has_levels_of_cassandra_and_none_reads_what_cassa
 # Calls under way.
 
 
-async def kept(promise: Promise[int]) -> int:
+async def kept(promise: Future[int]) -> int:
     return await promise
 
 
 def test_calls_beyond_the_bound_are_refused_at_once_and_taken_again_when_one_ends() -> None:
-    underway, first = Underway(1), Promise[int]()
-    begun = underway.begin(kept(first))
+    underway, first = Underway(1), Future[int]()
+    begun = underway.start(kept(first))
 
     with pytest.raises(StorageUnavailable, match="1 calls of Cassandra are under way"):
-        underway.begin(kept(Promise.of(2))).result()
+        underway.start(kept(Future.of(2))).result()
 
-    first.keep(1)
+    first.set_result(1)
     assert begun.result() == 1
-    assert underway.begin(kept(Promise.of(3))).result() == 3
+    assert underway.start(kept(Future.of(3))).result() == 3
 
 
 def test_a_store_that_ends_waits_for_calls_under_way_and_takes_no_more() -> None:
-    underway, first = Underway(10), Promise[int]()
-    begun = underway.begin(kept(first))
+    underway, first = Underway(10), Future[int]()
+    begun = underway.start(kept(first))
     ending = threading.Thread(target=underway.finish, args=(30,))
     ending.start()
 
-    first.keep(1)
+    first.set_result(1)
     ending.join(30)
 
     assert not ending.is_alive()
     assert begun.result() == 1
-    refused: Coroutine[Promise[Any], None, int] = kept(Promise.of(2))
+    refused: Coroutine[Future[Any], None, int] = kept(Future.of(2))
     with pytest.raises(StorageUnavailable, match="the store is closed"):
-        underway.begin(refused).result()
+        underway.start(refused).result()
 
 
 def test_a_store_that_ends_does_not_wait_for_ever() -> None:
     underway = Underway(10)
-    underway.begin(kept(Promise[int]()))
+    underway.start(kept(Future[int]()))
 
     underway.finish(0)
 
     with pytest.raises(StorageUnavailable):
-        underway.begin(kept(Promise.of(2))).result()
+        underway.start(kept(Future.of(2))).result()
 
 
 # Nodes.
