@@ -35,7 +35,7 @@ async def alive(service: Service, call: Call, target: Target) -> Answer:
 
 async def version(service: Service, call: Call, target: Target) -> Answer:
     """What runs here."""
-    return json_answer({"name": "queuey", "version": __version__, "storage": service.settings.storage_backend})
+    return json_answer({"name": "queuey", "version": __version__, "storage": service.settings.storage.backend})
 
 
 async def metrics(service: Service, call: Call, target: Target) -> Answer:
@@ -43,7 +43,7 @@ async def metrics(service: Service, call: Call, target: Target) -> Answer:
 
     :raises Forbidden: they are for whoever has the token, or without one for this machine itself.
     """
-    token: str = service.settings.metrics_token
+    token: str = service.settings.metrics.token
     if token and not _has_token(call, token):
         raise Forbidden("This server gives its metrics only with Authorization: Bearer and its [metrics] token.")
     if not token and not _is_from_here(call):

@@ -67,8 +67,8 @@ class Pipeline:
     def __init__(self, service: Service) -> None:
         self.service = service
         self._gate = service.gate
-        self._origins: tuple[str, ...] = service.settings.cors_origins
-        self._log_requests = service.settings.log_requests
+        self._origins: tuple[str, ...] = service.settings.server.cors_origins
+        self._log_requests = service.settings.log.requests
 
     def open(
         self, method: str, path: str, query_string: str, headers: Mapping[str, str]
@@ -119,10 +119,10 @@ class Pipeline:
         if len(text) > _LENGTH_DIGITS or not text.isascii() or not text.isdecimal():
             raise InvalidParameter(problems={"Content-Length": "must be a plain decimal number"})
         batch = operation.function is append_arrow or (operation.function is append and call.media_type == JSON)
-        limits = self.service.settings
-        limit = limits.limits_max_request_bytes
+        limits = self.service.settings.limits
+        limit = limits.max_request_bytes
         if not batch:
-            limit = limits.limits_max_body_bytes if operation.takes_body else min(limit, MAX_FORM_BYTES)
+            limit = limits.max_body_bytes if operation.takes_body else min(limit, MAX_FORM_BYTES)
         length = int(text)
         if length > limit:
             raise MessageTooLarge(f"the request's body is {text} bytes; this server takes {limit}")

@@ -50,20 +50,20 @@ class LoopDoor:
         settings = desk.service.settings
         self.desk = desk
         self.gate = desk.service.gate
-        self.patience: int = settings.client_timeout_seconds
+        self.patience: int = settings.server.client_timeout_seconds
         """Seconds that a client may take for a body, besides its waits for its turns, or for the next piece of an answer."""
-        self.rest_seconds: int = settings.idle_timeout_seconds
+        self.rest_seconds: int = settings.server.idle_timeout_seconds
         self.stopping = False
         self.date = ""
         """The header that says when an answer was made, of this second."""
         self.inbox: LoopInbox
         self.soon: Callable[[Callable[[], object]], object]
         """Call back in the loop's next turn."""
-        self._threads = SharedThreads(settings.threads, "call", lambda: give_way_to(self.inbox))
+        self._threads = SharedThreads(settings.server.threads, "call", lambda: give_way_to(self.inbox))
         self._batches_under_way = 0
         self._switch_seconds = sys.getswitchinterval()
         self._batches = SharedThreads(1, "batch", lambda: give_way_to(self.inbox))
-        self._most: int = settings.connections
+        self._most: int = settings.server.connections
         self._connections: set[Connection] = set()
         self._paused: deque[tuple[float, Connection]] = deque()
         """Those that were refused a place, the first one first, each with the loop's time at which its pause ends."""
@@ -73,7 +73,7 @@ class LoopDoor:
         """In the same way, those whose body nobody reads."""
         self._reads_uploads = False
         """:meth:`_read_uploads` will be called."""
-        self._longest_body: int = settings.limits_max_request_bytes
+        self._longest_body: int = settings.limits.max_request_bytes
         self.refusals = Refusals(desk)
         self._looks_for_room = False
         self._times_pauses = False

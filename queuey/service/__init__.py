@@ -36,9 +36,9 @@ class Service:
         self.settings = settings
         self.stores = stores
         self.clock = clock or SystemClock()
-        self.monitor = monitor or Monitor(settings.storage_backend)
+        self.monitor = monitor or Monitor(settings.storage.backend)
         self.keys = Keys(stores.metadata, self.clock, settings.application_keys)
-        self.gate = Admission(settings.limits_max_in_flight, settings.limits_max_in_flight_mb << 20)
+        self.gate = Admission(settings.limits.max_in_flight, settings.limits.max_in_flight_mb << 20)
         self.monitor.under_way = lambda: self.gate.calls
         self.monitor.bytes_held = lambda: self.gate.bytes
         self.live = Waiters(stores.messages, self.clock, self.monitor, settings, by_hand=live_by_hand)
@@ -61,7 +61,7 @@ class Service:
         from queuey.storage.opening import open_stores
 
         used = clock or SystemClock()
-        monitor = Monitor(settings.storage_backend)
+        monitor = Monitor(settings.storage.backend)
         stores = open_stores(settings, used, IdGenerator(used), observer=monitor)
         try:
             return cls(settings, stores, clock=used, monitor=monitor, live_by_hand=live_by_hand)

@@ -422,7 +422,7 @@ def queuey(spoil: Callable[[bytes], bytes] = bytes) -> Iterator[Reader]:
     ready, over = threading.Event(), threading.Event()
 
     async def serve() -> None:
-        service = Service.open(load_settings(None, {}, {"storage_backend": "memory"}))
+        service = Service.open(load_settings(None, {}, {"storage": {"backend": "memory"}}))
         run(service.start(None))
         door = LoopDoor(Pipeline(service))
         loop = asyncio.get_running_loop()

@@ -59,12 +59,12 @@ class Waiters:
         self._monitor = monitor
         self._delay_ticks = round(messages.read_delay_seconds * TICKS_PER_SECOND)
         self._places: dict[PartitionId, WatchedPartition] = {}
-        self._most: int = settings.limits_max_waiters
-        self._most_in_threads: int = max(settings.threads - 1, 1)
+        self._most: int = settings.limits.max_waiters
+        self._most_in_threads: int = max(settings.server.threads - 1, 1)
         self._most_by_kind: Mapping[str, int] = {
-            "user": settings.limits_max_waiters_per_user,
-            "application": settings.limits_max_waiters_per_application,
-            STRANGERS: self._most * settings.limits_max_waiters_strangers_percent // 100,
+            "user": settings.limits.max_waiters_per_user,
+            "application": settings.limits.max_waiters_per_application,
+            STRANGERS: self._most * settings.limits.max_waiters_strangers_percent // 100,
         }
         self._waiters = 0
         self._in_threads = 0

@@ -100,7 +100,7 @@ class House:
     """A door over a store in memory, in this process."""
 
     def __init__(self, **given: Any) -> None:
-        self.settings: Settings = load_settings(None, {}, {"storage_backend": "memory", **given})
+        self.settings: Settings = load_settings(None, {}, {"storage": {"backend": "memory"}, **given})
         self.service = Service.open(self.settings)
         run(self.service.start(KEY))
         run(self.service.queues.create("demo", "q", QueueSettings()))
@@ -271,7 +271,7 @@ def test_what_is_read_counts_while_others_have_their_turn(asked: bytes) -> None:
         assert {status_of(wire) for wire in wires} == {200, 429}
         assert read.call_count < 8 * len(wires) / 2
 
-    at_home(test, limits_max_in_flight_mb=16)
+    at_home(test, limits={"max_in_flight_mb": 16})
 
 
 SEVERAL = b"?queues=" + b",".join(b"n%d" % n for n in range(100))
@@ -417,7 +417,7 @@ def test_the_server_tells_about_itself_while_all_threads_are_busy(method: bytes)
         finally:
             released.set()
 
-    at_home(test, threads=1)
+    at_home(test, server={"threads": 1})
 
 
 def occupy(house: House, payer: str) -> threading.Event:
@@ -442,7 +442,7 @@ def test_an_application_that_only_makes_calls_for_threads_never_stands_behind_st
         finally:
             released.set()
 
-    at_home(test, threads=2)
+    at_home(test, server={"threads": 2})
 
 
 def test_an_upload_of_an_application_begins_beside_heads_that_fill_their_share() -> None:
@@ -456,7 +456,7 @@ def test_an_upload_of_an_application_begins_beside_heads_that_fill_their_share()
 
         assert await answered(wire) == [201]
 
-    at_home(test, limits_max_in_flight_mb=1)
+    at_home(test, limits={"max_in_flight_mb": 1})
 
 
 def test_what_an_application_sends_behind_a_request_under_way_is_its_own() -> None:
@@ -472,7 +472,7 @@ def test_what_an_application_sends_behind_a_request_under_way_is_its_own() -> No
         released.set()
         await until(lambda: len(replies(wire.received)) == 2)
 
-    at_home(test, threads=2, limits_max_in_flight_mb=1)
+    at_home(test, server={"threads": 2}, limits={"max_in_flight_mb": 1})
 
 
 @pytest.mark.parametrize("accept", [b"application/json", b"application/x-ndjson"])
@@ -584,7 +584,7 @@ def test_a_large_answer_is_sent_as_the_client_takes_it(accept: bytes) -> None:
         (reply,) = replies(wire.received)
         assert reply.body.count(b"x" * (1 << 16)) == LARGE * (MIB >> 16)
 
-    at_home(test, limits_max_answer_bytes=LARGE * MIB + PIECE)
+    at_home(test, limits={"max_answer_bytes": LARGE * MIB + PIECE})
 
 
 @pytest.mark.parametrize("accept", [b"application/json", b"application/x-ndjson"])
@@ -639,7 +639,7 @@ def test_bodies_that_do_not_come_take_no_place() -> None:
         slow[0].connection.data_received(b"later")
         assert await answered(slow[0]) == [201]
 
-    at_home(test, limits_max_in_flight=2)
+    at_home(test, limits={"max_in_flight": 2})
 
 
 @pytest.mark.parametrize(
@@ -695,7 +695,7 @@ def test_a_body_that_comes_with_its_head_is_counted_unless_it_is_small(size: int
         assert await answered(wire) == [201]
         assert house.service.monitor.bytes_held() == 0
 
-    at_home(test, storage_backend="sqlite", data=str(tmp_path))
+    at_home(test, storage={"backend": "sqlite"}, server={"data": str(tmp_path)})
 
 
 def test_a_key_that_is_removed_while_the_keys_are_looked_up_is_not_remembered(
@@ -728,7 +728,7 @@ def test_bytes_of_one_application_leave_room_for_others() -> None:
         assert (wires[0].received, await answered(wires[1])) == (b"", [429])
         assert Ticket(house.door.gate).hold(512 << 10, ("app:other",))
 
-    at_home(test, limits_max_in_flight_mb=1)
+    at_home(test, limits={"max_in_flight_mb": 1})
 
 
 def test_strangers_and_users_take_a_quarter_together() -> None:
@@ -837,7 +837,7 @@ def test_all_clients_together_send_a_bounded_part_before_their_turn() -> None:
         assert held() <= 256 << 10
         assert {status_of(wire) for wire in wires} == {None, 429}
 
-    at_home(test, limits_max_in_flight_mb=1)
+    at_home(test, limits={"max_in_flight_mb": 1})
 
 
 def status_of(wire: Wire) -> int | None:
@@ -865,7 +865,7 @@ def test_a_full_server_refuses_at_once_and_serves_its_own_pages() -> None:
         counted = house.service.monitor.exposition()
         assert b'queuey_throttled_total{limit="in_flight"} 1.0' in counted
 
-    at_home(test, limits_max_in_flight=1)
+    at_home(test, limits={"max_in_flight": 1})
 
 
 def test_a_full_server_leaves_the_connection_to_a_client_that_asks_before_it_sends_a_body() -> None:
@@ -881,7 +881,7 @@ def test_a_full_server_leaves_the_connection_to_a_client_that_asks_before_it_sen
         assert not wire.is_ending()
         wire.connection.connection_lost(None)
 
-    at_home(test, limits_max_in_flight=1)
+    at_home(test, limits={"max_in_flight": 1})
 
 
 def test_a_client_that_was_refused_is_not_read_until_there_is_room_and_the_first_one_comes_first() -> None:
@@ -903,7 +903,7 @@ def test_a_client_that_was_refused_is_not_read_until_there_is_room_and_the_first
         assert await answered(wires[0], 2) == [429, 201]
         await until(lambda: wires[1].reading)
 
-    at_home(test, limits_max_in_flight=1)
+    at_home(test, limits={"max_in_flight": 1})
 
 
 def test_a_client_that_was_refused_is_read_again_after_the_time_it_was_told() -> None:
@@ -914,7 +914,7 @@ def test_a_client_that_was_refused_is_read_again_after_the_time_it_was_told() ->
         assert await answered(wire, 2) == [429, 429]
         wire.connection.connection_lost(None)
 
-    at_home(test, limits_max_in_flight=1)
+    at_home(test, limits={"max_in_flight": 1})
 
 
 def test_one_timer_ends_all_pauses_however_often_they_begin(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -943,4 +943,4 @@ def test_one_timer_ends_all_pauses_however_often_they_begin(monkeypatch: pytest.
         assert len(timers) == 1
         ticket.close()
 
-    at_home(test, limits_max_in_flight=1)
+    at_home(test, limits={"max_in_flight": 1})

@@ -36,7 +36,7 @@ class House:
 
     def __init__(self, **given: Any) -> None:
         self.clock = ManualClock()
-        options = {"storage_backend": "memory", "tokens_keys": ("s" * 40,), **given}
+        options = {"storage": {"backend": "memory"}, "tokens": {"keys": ("s" * 40,)}, **given}
         self.service = Service.open(load_settings(None, {}, options), clock=self.clock, live_by_hand=True)
         run(self.service.start(KEY))
         self.desk = Pipeline(self.service)
@@ -283,7 +283,7 @@ def test_trouble_of_the_store_is_waited_out(house: House, monkeypatch: pytest.Mo
 
 
 def test_a_piece_waits_for_room(house: House) -> None:
-    house = House(limits_max_in_flight_mb=1)
+    house = House(limits={"max_in_flight_mb": 1})
     house.queue("q")
     gate = house.service.gate
     reader = house.reader("follow=true", "/v1/demo/q")
@@ -320,7 +320,7 @@ class Crowd:
             return piece
 
         monkeypatch.setattr(LineForm, "rows", counted)
-        self.house = House(limits_max_in_flight_mb=4)
+        self.house = House(limits={"max_in_flight_mb": 4})
         self.house.queue("q")
         self.house.service.log.reads_elsewhere = elsewhere
         self.gate = self.house.service.gate

@@ -236,7 +236,7 @@ def test_a_closed_watch_leaves_nothing_behind(house: House) -> None:
 
 
 def test_each_reader_has_a_limit_and_the_server_has_one() -> None:
-    house = House(limits_max_waiters=5, limits_max_waiters_per_user=2, limits_max_waiters_per_application=4)
+    house = House(limits={"max_waiters": 5, "max_waiters_per_user": 2, "max_waiters_per_application": 4})
     queue = house.queue()
     mine = [house.watch(queue, 1), house.watch(queue, 1)]
 
@@ -255,7 +255,7 @@ def test_each_reader_has_a_limit_and_the_server_has_one() -> None:
 
 
 def test_readers_without_a_credential_take_a_quarter_together() -> None:
-    house = House(limits_max_waiters=9)
+    house = House(limits={"max_waiters": 9})
     queue, other = house.queue(), house.queue("other")
     watches = [house.watch(queue, 1, readers=[STRANGERS]), house.watch(other, 1, readers=[STRANGERS])]
 
@@ -270,7 +270,7 @@ def test_readers_without_a_credential_take_a_quarter_together() -> None:
 
 
 def test_threads_that_wait_leave_one_for_others() -> None:
-    house = House(threads=3)
+    house = House(server={"threads": 3})
     places = [(house.queue(), 1)]
     for _ in range(2):
         house.live.watch(places, [USER], in_thread=True)
