@@ -8,6 +8,7 @@ from contextlib import contextmanager
 from queuey.errors import Throttled
 from queuey.http.admission import payers
 from queuey.http.exchange import Call
+from queuey.monitor.metrics import THROTTLED
 from queuey.service import Service
 
 
@@ -18,7 +19,7 @@ def hold(service: Service, call: Call, size: int, *, owed: bool = False) -> None
     :raises Throttled: there is no room for them.
     """
     if call.ticket is not None and not call.ticket.hold(size, payers(call.identity.principals), owed=owed):
-        service.monitor.count("queuey_throttled", 1, "in_flight")
+        service.monitor.count(THROTTLED, 1, "in_flight")
         raise Throttled
 
 

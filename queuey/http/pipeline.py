@@ -31,6 +31,7 @@ from queuey.http.admission import Ticket, payers
 from queuey.http.cors import allowed_origin, open_to, preflight
 from queuey.http.exchange import JSON, PROBLEM, Answer, Call, Target
 from queuey.http.holding import hold
+from queuey.monitor.metrics import APPENDS_REFUSED, THROTTLED
 from queuey.service import Service
 
 log = logging.getLogger(__name__)
@@ -165,7 +166,7 @@ class Pipeline:
 
         :param logged: log it as other requests; else the door counts it.
         """
-        self.service.monitor.count("queuey_throttled", 1, "in_flight")
+        self.service.monitor.count(THROTTLED, 1, "in_flight")
         return self._finish(call, "none", self._refuse(call, Throttled()), perf_counter(), logged=logged)
 
     def form_of_refusal(self, headers: Mapping[str, str]) -> tuple[str | None, bool]:
@@ -239,7 +240,7 @@ class Pipeline:
             log.error("request %s failed", call.request_id, exc_info=error)
             error = QueueyError(f"the server failed; its log has more under {call.request_id}")
         elif operation.function in (append, append_arrow):
-            self.service.monitor.count("queuey_appends_refused", 1, error.code)
+            self.service.monitor.count(APPENDS_REFUSED, 1, error.code)
         return self._refuse(call, error)
 
     def cut_short(self, call: Call, got: int) -> Answer:
@@ -254,7 +255,7 @@ class Pipeline:
         call.request_id = _new_request_id()
         if error.retriable:
             limit = "in_flight" if isinstance(error, Throttled) else "connections"
-            self.service.monitor.count("queuey_throttled", 1, limit)
+            self.service.monitor.count(THROTTLED, 1, limit)
         return self._broken_off(call, error)
 
     def _broken_off(self, call: Call, error: QueueyError) -> Answer:

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from queuey.clock import Clock, SystemClock
 from queuey.http.admission import Admission
 from queuey.ids import IdGenerator
-from queuey.monitor.metrics import Monitor
+from queuey.monitor.metrics import AUTH, BYTES_IN_FLIGHT, REQUESTS_IN_PROGRESS, Monitor
 from queuey.security.app_keys import ApplicationKeys
 from queuey.security.identity import Identifier
 from queuey.security.permissions import Identity
@@ -39,8 +39,8 @@ class Service:
         self.monitor = monitor or Monitor(settings.storage.backend)
         self.keys = Keys(stores.metadata, self.clock, settings.application_keys)
         self.gate = Admission(settings.limits.max_in_flight, settings.limits.max_in_flight_mb << 20)
-        self.monitor.under_way = lambda: self.gate.calls
-        self.monitor.bytes_held = lambda: self.gate.bytes
+        self.monitor.ask(REQUESTS_IN_PROGRESS, lambda: self.gate.calls)
+        self.monitor.ask(BYTES_IN_FLIGHT, lambda: self.gate.bytes)
         self.live = Waiters(stores.messages, self.clock, self.monitor, settings, by_hand=live_by_hand)
         self.queues = Queues(stores, self.clock, self.monitor, self.live)
         self.log = Log(stores.messages, self.queues, self.clock, self.monitor, self.live)
@@ -96,4 +96,4 @@ class Service:
             self.stores.close()
 
     def _looked_at(self, kind: str, result: str) -> None:
-        self.monitor.count("queuey_auth", 1, kind, result)
+        self.monitor.count(AUTH, 1, kind, result)

@@ -6,6 +6,7 @@ import asyncio
 import json
 import threading
 from collections.abc import Callable, Coroutine
+from functools import partial
 from pathlib import Path
 from typing import Any, TypeVar
 from unittest.mock import patch
@@ -19,6 +20,7 @@ from queuey.future import Future, others_turn, run
 from queuey.http.admission import STRANGERS, UNREAD, Admission, Ticket, payers
 from queuey.http.pipeline import SMALL, Pipeline
 from queuey.model import AppendRequest, ApplicationKey, Draft, Queue
+from queuey.monitor.metrics import BYTES_IN_FLIGHT, REQUESTS_IN_PROGRESS, WAITERS
 from queuey.security.app_keys import digest_of
 from queuey.server.connection import Connection
 from queuey.server.loop import UPLOADS_A_TURN, LoopDoor
@@ -123,7 +125,7 @@ class House:
 
     @property
     def under_way(self) -> float:
-        return self.service.monitor.under_way()
+        return self.service.monitor.value(REQUESTS_IN_PROGRESS)
 
     def close(self) -> None:
         self.door.close()
@@ -691,9 +693,9 @@ def test_a_body_that_comes_with_its_head_is_counted_unless_it_is_small(size: int
     async def test(house: House) -> None:
         wire = house.wire()
         wire.connection.data_received(request(b"POST", PATH, b"Content-Length: %d" % size) + b"x" * size)
-        assert house.service.monitor.bytes_held() == (size if size > SMALL else 0)
+        assert house.service.monitor.value(BYTES_IN_FLIGHT) == (size if size > SMALL else 0)
         assert await answered(wire) == [201]
-        assert house.service.monitor.bytes_held() == 0
+        assert house.service.monitor.value(BYTES_IN_FLIGHT) == 0
 
     at_home(test, storage={"backend": "sqlite"}, server={"data": str(tmp_path)})
 
@@ -764,15 +766,15 @@ def test_a_client_that_does_not_take_its_answer_takes_no_place() -> None:
     async def test(house: House) -> None:
         wire = await reading(house, b"application/json")
         assert house.under_way == 0
-        assert house.service.monitor.bytes_held() >= 1 << 20
+        assert house.service.monitor.value(BYTES_IN_FLIGHT) >= 1 << 20
         small = house.wire()
         small.room = 0
         small.connection.data_received(request(b"GET", b"/openapi.json", b"Connection: close"))
         page = len(small.received)
-        await until(lambda: house.service.monitor.bytes_held() > (1 << 20) + page // 2)
+        await until(lambda: house.service.monitor.value(BYTES_IN_FLIGHT) > (1 << 20) + page // 2)
         for each in (wire, small):
             each.connection.connection_lost(None)
-        await until(lambda: house.service.monitor.bytes_held() == 0)
+        await until(lambda: house.service.monitor.value(BYTES_IN_FLIGHT) == 0)
 
     at_home(test)
 
@@ -800,11 +802,11 @@ def test_a_client_that_goes_on_sending_while_it_waits_is_ended(target: bytes) ->
     async def test(house: House) -> None:
         wire = house.wire()
         wire.connection.data_received(request(b"GET", PATH + target, b"Accept: application/x-ndjson"))
-        await until(lambda: house.service.monitor.waiters() == 1 and house.under_way == 0)
+        await until(lambda: house.service.monitor.value(WAITERS) == 1 and house.under_way == 0)
         for _ in range(3):
             wire.connection.data_received(b"x" * 1000)
         await until(wire.is_over)
-        await until(lambda: house.service.monitor.waiters() == 0)
+        await until(lambda: house.service.monitor.value(WAITERS) == 0)
 
     at_home(test)
 
@@ -814,7 +816,7 @@ def test_what_comes_before_its_turn_is_counted_and_given_back() -> None:
     early = request(b"GET", PATH, b"X-Long: " + b"x" * 10_000)
 
     async def test(house: House) -> None:
-        held = house.service.monitor.bytes_held
+        held = partial(house.service.monitor.value, BYTES_IN_FLIGHT)
         wire, other = house.wire(), house.wire()
         wire.connection.data_received(early[:-1])
         assert held() > 10_000
@@ -830,7 +832,7 @@ def test_what_comes_before_its_turn_is_counted_and_given_back() -> None:
 
 def test_all_clients_together_send_a_bounded_part_before_their_turn() -> None:
     async def test(house: House) -> None:
-        held = house.service.monitor.bytes_held
+        held = partial(house.service.monitor.value, BYTES_IN_FLIGHT)
         wires = [house.wire() for _ in range(12)]
         for wire in wires:
             wire.connection.data_received(b"GET / HTTP/1.1\r\nX-Long: " + b"x" * 30_000)

@@ -21,6 +21,7 @@ from queuey.http.exchange import Answer, Stream
 from queuey.http.pipeline import Pipeline
 from queuey.ids import TICKS_PER_SECOND
 from queuey.model import AppendRequest, Draft, Page
+from queuey.monitor.metrics import WAITERS
 from queuey.security.app_keys import digest_of, label_of
 from queuey.service import Service
 from queuey.service.queues import QueueSettings
@@ -263,7 +264,7 @@ def test_a_token_ends_its_stream_with_its_own_end(house: House) -> None:
 
     assert [message["body"] for message in reader.take().messages] == ["before the end"]
     assert (reader.over, reader.lines[-1]["end"]["code"]) == (True, "Unauthenticated")
-    assert house.service.monitor.waiters() == 0
+    assert house.service.monitor.value(WAITERS) == 0
 
 
 def test_trouble_of_the_store_is_waited_out(house: House, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -425,7 +426,7 @@ def test_readers_that_leave_while_they_wait_for_room_give_back_what_they_had(mon
 
     crowd.leave()
     assert (crowd.gate.bytes, crowd.gate.by_payer, crowd.gate.lines) == (0, {}, {})
-    assert crowd.house.service.monitor.waiters() == 0
+    assert crowd.house.service.monitor.value(WAITERS) == 0
 
 
 def test_room_goes_to_the_next_reader_when_the_one_whose_turn_it_is_has_gone(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -522,9 +523,19 @@ def test_a_long_poll_takes_no_place_among_requests_under_way(house: House) -> No
     assert call.enters()
     poll = start(house.desk.answer(operation, call))
 
-    assert (poll.done, house.service.gate.calls, house.service.monitor.waiters(), call.waits) == (False, 0, 1, True)
+    assert (poll.done, house.service.gate.calls, house.service.monitor.value(WAITERS), call.waits) == (
+        False,
+        0,
+        1,
+        True,
+    )
     house.append("q", "x")
-    assert (poll.done, house.service.gate.calls, house.service.monitor.waiters(), call.waits) == (True, 1, 0, False)
+    assert (poll.done, house.service.gate.calls, house.service.monitor.value(WAITERS), call.waits) == (
+        True,
+        1,
+        0,
+        False,
+    )
     house.desk.leave(call)
     assert house.service.gate.calls == 0
 
@@ -548,9 +559,9 @@ def test_a_call_that_is_given_up_leaves_nothing_behind(house: House) -> None:
     assert call.enters()
     work = house.desk.answer(operation, call)
     work.send(None)
-    assert house.service.monitor.waiters() == 1
+    assert house.service.monitor.value(WAITERS) == 1
 
     work.close()
     house.desk.leave(call)
 
-    assert (house.service.monitor.waiters(), house.service.gate.calls) == (0, 0)
+    assert (house.service.monitor.value(WAITERS), house.service.gate.calls) == (0, 0)
