@@ -73,12 +73,12 @@ LAYERS = {
     ),
     "queuey.security": Layer(ours=LEAVES, others=("cryptography", "jwt", "urllib3"), not_standard=("asyncio",)),
     "queuey.http": Layer(
-        ours=(*LEAVES, "queuey.service.", "queuey.security."),
+        ours=(*LEAVES, "queuey.monitor.metrics", "queuey.service.", "queuey.security."),
         others=("orjson",),
         not_standard=("asyncio", "threading"),
     ),
     "queuey.api": Layer(
-        ours=(*LEAVES, "queuey.service.", "queuey.security.", "queuey.http."),
+        ours=(*LEAVES, "queuey.monitor.metrics", "queuey.service.", "queuey.security.", "queuey.http."),
         others=("google_crc32c", "multipart", "numpy", "orjson", "pyarrow"),
         not_standard=("asyncio", "threading"),
     ),
@@ -112,7 +112,10 @@ LAYERS = {
         ),
         others=("click", "pyarrow", "pyspark"),
     ),
-    "qdo": Layer(ours=LEAVES, others=("apsw", "kazoo", "prometheus_client", "pyarrow", "requests", "urllib3")),
+    "qdo": Layer(
+        ours=(*LEAVES, "queuey.monitor.declared"),
+        others=("apsw", "kazoo", "prometheus_client", "pyarrow", "requests", "urllib3"),
+    ),
     "qdo.cli": Layer(ours=(*LEAVES, "qdo.", "queuey.monitor.logs", "queuey.terminal."), others=("click",)),
     "qdo.compat": Layer(ours=(*LEAVES, "qdo.", "queuey.monitor.logs", "queuey.terminal."), others=("click",)),
     # What runs in Spark's tasks, and the jobs on it.

@@ -176,11 +176,11 @@ async def page(service: Service, call: Call, queue: Queue, params: ReadParams) -
         params.spans,
         params.limit or DEFAULT_LIMIT,
         params.newest_first,
-        service.settings.limits_max_answer_bytes,
+        service.settings.limits.max_answer_bytes,
         wants_bodies(params.columns),
         params.skip_corrupt,
     )
-    with JsonPage(call, service.settings.limits_max_answer_bytes) as made:
+    with JsonPage(call, service.settings.limits.max_answer_bytes) as made:
         read = await service.log.read(queue, wanted, made)
         answer = await made.add(read, entries_of(params.columns, queue.name))
         body = made.body()

@@ -152,7 +152,7 @@ def _forget(service: Service) -> None:
 
 
 async def _own(listener: socket.socket, *, forgetful: bool = False) -> None:
-    service = Service.open(load_settings(None, {}, {"storage_backend": "memory"}))
+    service = Service.open(load_settings(None, {}, {"storage": {"backend": "memory"}}))
     if forgetful:
         run(service.start(KEY))
         _forget(service)

@@ -293,7 +293,7 @@ async def _page_of_several(
     progress = Progress(since.base, since.apart)
     more, watermark = False, 0
     columns = None if asked.columns is None else (*asked.columns, "queue")
-    with JsonPage(call, service.settings.limits_max_answer_bytes) as made:
+    with JsonPage(call, service.settings.limits.max_answer_bytes) as made:
         for queue in queues:
             if made.room <= 0:
                 more = True

@@ -6,6 +6,7 @@ import asyncio
 import json
 import threading
 from collections.abc import Callable, Coroutine
+from functools import partial
 from pathlib import Path
 from typing import Any, TypeVar
 from unittest.mock import patch
@@ -19,6 +20,7 @@ from queuey.http.admission import STRANGERS, UNREAD, Admission, Ticket, payers
 from queuey.http.face import LARGE_BYTES
 from queuey.http.pipeline import SMALL
 from queuey.model import AppendRequest, ApplicationKey, Draft, Queue
+from queuey.monitor.metrics import BYTES_IN_FLIGHT, REQUESTS_IN_PROGRESS, WAITERS
 from queuey.security.app_keys import digest_of
 from queuey.server.connection import Connection
 from queuey.server.faces import open_pipeline
@@ -102,7 +104,7 @@ class House:
     """A server over a store in memory, in this process."""
 
     def __init__(self, **given: Any) -> None:
-        self.settings: Settings = load_settings(None, {}, {"storage_backend": "memory", **given})
+        self.settings: Settings = load_settings(None, {}, {"storage": {"backend": "memory"}, **given})
         self.service = Service.open(self.settings)
         run(self.service.start(KEY))
         run(self.service.queues.create("demo", "q", QueueSettings()))
@@ -125,7 +127,7 @@ class House:
 
     @property
     def under_way(self) -> float:
-        return self.service.monitor.under_way()
+        return self.service.monitor.value(REQUESTS_IN_PROGRESS)
 
     def close(self) -> None:
         self.server.close()
@@ -273,7 +275,7 @@ def test_what_is_read_counts_while_others_have_their_turn(asked: bytes) -> None:
         assert {status_of(wire) for wire in wires} == {200, 429}
         assert read.call_count < 8 * len(wires) / 2
 
-    at_home(test, limits_max_in_flight_mb=16)
+    at_home(test, limits={"max_in_flight_mb": 16})
 
 
 SEVERAL = b"?queues=" + b",".join(b"n%d" % n for n in range(100))
@@ -419,7 +421,7 @@ def test_the_server_tells_about_itself_while_all_threads_are_busy(method: bytes)
         finally:
             released.set()
 
-    at_home(test, threads=1)
+    at_home(test, server={"threads": 1})
 
 
 def occupy(house: House, payer: str) -> threading.Event:
@@ -444,7 +446,7 @@ def test_an_application_that_only_makes_calls_for_threads_never_stands_behind_st
         finally:
             released.set()
 
-    at_home(test, threads=2)
+    at_home(test, server={"threads": 2})
 
 
 def test_an_upload_of_an_application_begins_beside_heads_that_fill_their_share() -> None:
@@ -458,7 +460,7 @@ def test_an_upload_of_an_application_begins_beside_heads_that_fill_their_share()
 
         assert await answered(wire) == [201]
 
-    at_home(test, limits_max_in_flight_mb=1)
+    at_home(test, limits={"max_in_flight_mb": 1})
 
 
 def test_what_an_application_sends_behind_a_request_under_way_is_its_own() -> None:
@@ -474,7 +476,7 @@ def test_what_an_application_sends_behind_a_request_under_way_is_its_own() -> No
         released.set()
         await until(lambda: len(replies(wire.received)) == 2)
 
-    at_home(test, threads=2, limits_max_in_flight_mb=1)
+    at_home(test, server={"threads": 2}, limits={"max_in_flight_mb": 1})
 
 
 @pytest.mark.parametrize("accept", [b"application/json", b"application/x-ndjson"])
@@ -586,7 +588,7 @@ def test_a_large_answer_is_sent_as_the_client_takes_it(accept: bytes) -> None:
         (reply,) = replies(wire.received)
         assert reply.body.count(b"x" * (1 << 16)) == LARGE * (MIB >> 16)
 
-    at_home(test, limits_max_answer_bytes=LARGE * MIB + PIECE)
+    at_home(test, limits={"max_answer_bytes": LARGE * MIB + PIECE})
 
 
 @pytest.mark.parametrize("accept", [b"application/json", b"application/x-ndjson"])
@@ -641,7 +643,7 @@ def test_bodies_that_do_not_come_take_no_place() -> None:
         slow[0].connection.data_received(b"later")
         assert await answered(slow[0]) == [201]
 
-    at_home(test, limits_max_in_flight=2)
+    at_home(test, limits={"max_in_flight": 2})
 
 
 @pytest.mark.parametrize(
@@ -693,11 +695,11 @@ def test_a_body_that_comes_with_its_head_is_counted_unless_it_is_small(size: int
     async def test(house: House) -> None:
         wire = house.wire()
         wire.connection.data_received(request(b"POST", PATH, b"Content-Length: %d" % size) + b"x" * size)
-        assert house.service.monitor.bytes_held() == (size if size > SMALL else 0)
+        assert house.service.monitor.value(BYTES_IN_FLIGHT) == (size if size > SMALL else 0)
         assert await answered(wire) == [201]
-        assert house.service.monitor.bytes_held() == 0
+        assert house.service.monitor.value(BYTES_IN_FLIGHT) == 0
 
-    at_home(test, storage_backend="sqlite", data=str(tmp_path))
+    at_home(test, storage={"backend": "sqlite"}, server={"data": str(tmp_path)})
 
 
 def test_a_key_that_is_removed_while_the_keys_are_looked_up_is_not_remembered(
@@ -730,7 +732,7 @@ def test_bytes_of_one_application_leave_room_for_others() -> None:
         assert (wires[0].received, await answered(wires[1])) == (b"", [429])
         assert Ticket(house.server.admission, ("app:other",)).try_hold(512 << 10)
 
-    at_home(test, limits_max_in_flight_mb=1)
+    at_home(test, limits={"max_in_flight_mb": 1})
 
 
 def test_strangers_and_users_take_a_quarter_together() -> None:
@@ -766,15 +768,15 @@ def test_a_client_that_does_not_take_its_answer_takes_no_place() -> None:
     async def test(house: House) -> None:
         wire = await reading(house, b"application/json")
         assert house.under_way == 0
-        assert house.service.monitor.bytes_held() >= 1 << 20
+        assert house.service.monitor.value(BYTES_IN_FLIGHT) >= 1 << 20
         small = house.wire()
         small.room = 0
         small.connection.data_received(request(b"GET", b"/openapi.json", b"Connection: close"))
         page = len(small.received)
-        await until(lambda: house.service.monitor.bytes_held() > (1 << 20) + page // 2)
+        await until(lambda: house.service.monitor.value(BYTES_IN_FLIGHT) > (1 << 20) + page // 2)
         for each in (wire, small):
             each.connection.connection_lost(None)
-        await until(lambda: house.service.monitor.bytes_held() == 0)
+        await until(lambda: house.service.monitor.value(BYTES_IN_FLIGHT) == 0)
 
     at_home(test)
 
@@ -802,11 +804,11 @@ def test_a_client_that_goes_on_sending_while_it_waits_is_ended(target: bytes) ->
     async def test(house: House) -> None:
         wire = house.wire()
         wire.connection.data_received(request(b"GET", PATH + target, b"Accept: application/x-ndjson"))
-        await until(lambda: house.service.monitor.waiters() == 1 and house.under_way == 0)
+        await until(lambda: house.service.monitor.value(WAITERS) == 1 and house.under_way == 0)
         for _ in range(3):
             wire.connection.data_received(b"x" * 1000)
         await until(wire.is_over)
-        await until(lambda: house.service.monitor.waiters() == 0)
+        await until(lambda: house.service.monitor.value(WAITERS) == 0)
 
     at_home(test)
 
@@ -816,7 +818,7 @@ def test_what_comes_before_its_turn_is_counted_and_given_back() -> None:
     early = request(b"GET", PATH, b"X-Long: " + b"x" * 10_000)
 
     async def test(house: House) -> None:
-        held = house.service.monitor.bytes_held
+        held = partial(house.service.monitor.value, BYTES_IN_FLIGHT)
         wire, other = house.wire(), house.wire()
         wire.connection.data_received(early[:-1])
         assert held() > 10_000
@@ -832,14 +834,14 @@ def test_what_comes_before_its_turn_is_counted_and_given_back() -> None:
 
 def test_all_clients_together_send_a_bounded_part_before_their_turn() -> None:
     async def test(house: House) -> None:
-        held = house.service.monitor.bytes_held
+        held = partial(house.service.monitor.value, BYTES_IN_FLIGHT)
         wires = [house.wire() for _ in range(12)]
         for wire in wires:
             wire.connection.data_received(b"GET / HTTP/1.1\r\nX-Long: " + b"x" * 30_000)
         assert held() <= 256 << 10
         assert {status_of(wire) for wire in wires} == {None, 429}
 
-    at_home(test, limits_max_in_flight_mb=1)
+    at_home(test, limits={"max_in_flight_mb": 1})
 
 
 def status_of(wire: Wire) -> int | None:
@@ -867,7 +869,7 @@ def test_a_full_server_refuses_at_once_and_serves_its_own_pages() -> None:
         counted = house.service.monitor.exposition()
         assert b'queuey_throttled_total{limit="in_flight"} 1.0' in counted
 
-    at_home(test, limits_max_in_flight=1)
+    at_home(test, limits={"max_in_flight": 1})
 
 
 def test_a_full_server_leaves_the_connection_to_a_client_that_asks_before_it_sends_a_body() -> None:
@@ -883,7 +885,7 @@ def test_a_full_server_leaves_the_connection_to_a_client_that_asks_before_it_sen
         assert not wire.is_ending()
         wire.connection.connection_lost(None)
 
-    at_home(test, limits_max_in_flight=1)
+    at_home(test, limits={"max_in_flight": 1})
 
 
 def test_a_client_that_was_refused_is_not_read_until_there_is_room_and_the_first_one_comes_first() -> None:
@@ -905,7 +907,7 @@ def test_a_client_that_was_refused_is_not_read_until_there_is_room_and_the_first
         assert await answered(wires[0], 2) == [429, 201]
         await until(lambda: wires[1].reading)
 
-    at_home(test, limits_max_in_flight=1)
+    at_home(test, limits={"max_in_flight": 1})
 
 
 def test_a_client_that_was_refused_is_read_again_after_the_time_it_was_told() -> None:
@@ -916,7 +918,7 @@ def test_a_client_that_was_refused_is_read_again_after_the_time_it_was_told() ->
         assert await answered(wire, 2) == [429, 429]
         wire.connection.connection_lost(None)
 
-    at_home(test, limits_max_in_flight=1)
+    at_home(test, limits={"max_in_flight": 1})
 
 
 def test_one_timer_ends_all_pauses_however_often_they_begin(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -945,4 +947,4 @@ def test_one_timer_ends_all_pauses_however_often_they_begin(monkeypatch: pytest.
         assert len(timers) == 1
         ticket.close()
 
-    at_home(test, limits_max_in_flight=1)
+    at_home(test, limits={"max_in_flight": 1})

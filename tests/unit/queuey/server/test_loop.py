@@ -94,7 +94,7 @@ def test_one_that_fails_keeps_no_other_from_its_turn(caplog: pytest.LogCaptureFi
         assert caplog.text.count("RuntimeError: planted") == 3
 
     with caplog.at_level(logging.ERROR):
-        at_home(test, limits_max_in_flight=1)
+        at_home(test, limits={"max_in_flight": 1})
 
 
 # Bodies that are refused
@@ -208,7 +208,7 @@ def test_clients_that_wait_for_their_turn_are_not_late(head: bytes, size: int, s
         assert [await answered(wire) for wire in wires] == [[status]] * len(wires)
         assert not any(wire.is_over() for wire in wires)
 
-    at_home(test, limits_max_in_flight_mb=500)
+    at_home(test, limits={"max_in_flight_mb": 500})
 
 
 @pytest.mark.parametrize(

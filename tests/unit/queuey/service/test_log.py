@@ -30,7 +30,7 @@ class Ticking(ManualClock):
 
 @pytest.fixture(scope="module")
 def service() -> Iterator[Service]:
-    opened = Service.open(load_settings(None, {}, {"storage_backend": "memory"}), clock=Ticking())
+    opened = Service.open(load_settings(None, {}, {"storage": {"backend": "memory"}}), clock=Ticking())
     yield opened
     opened.close()
 
