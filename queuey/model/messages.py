@@ -50,16 +50,17 @@ class AppendRequest(NamedTuple):
     """The whole request's idempotency key."""
 
 
-class Placed(NamedTuple):
-    """Where a message went."""
+class Location(NamedTuple):
+    """Where a message of a known queue lies."""
 
-    id: MessageId
     partition: int
+    """Its number."""
+    id: MessageId
 
 
 class Appended(NamedTuple):
-    """The outcome of an append: one place per draft, in their order."""
+    """The outcome of an append: one location per draft, in their order."""
 
-    placed: Sequence[Placed]
+    placed: Sequence[Location]
     repeated: bool = False
     """True if earlier requests with the same idempotency keys had stored all of it; this one stored nothing."""

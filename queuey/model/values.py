@@ -74,6 +74,22 @@ class Span(NamedTuple):
     upto: MessageId = MAX_ID
 
 
+class ReadRequest(NamedTuple):
+    """What a page of one partition is to have."""
+
+    partition: PartitionId
+    span: Span
+    limit: int
+    """Messages, from 1 to 10,000."""
+    newest_first: bool = False
+    max_bytes: int = 4 << 20
+    """The page ends before the body that would pass it, but has one message at least."""
+    with_bodies: bool = True
+    """False leaves body, content type and key out, unread and unchecked."""
+    skip_corrupt: bool = False
+    """Step over messages that do not match their checksum, and count them."""
+
+
 class Survey(NamedTuple):
     """What lies in a span of one partition, without its messages."""
 

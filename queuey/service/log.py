@@ -14,7 +14,7 @@ from queuey.clock import Clock
 from queuey.errors import OutcomeUnknown, QueueNotFound, StorageUnavailable
 from queuey.future import Future
 from queuey.ids import MessageId
-from queuey.model import Appended, AppendRequest, Message, Page, Placed, Queue, Span, Survey
+from queuey.model import Appended, AppendRequest, Location, Message, Page, PartitionId, Queue, ReadRequest, Span, Survey
 from queuey.monitor.metrics import Monitor
 from queuey.service.queues import Queues
 from queuey.service.turns import LOOK_ROWS, Turns
@@ -22,10 +22,6 @@ from queuey.service.waiting.registry import Waiters
 from queuey.storage import MessageStore
 
 T = TypeVar("T")
-
-PlacedId = tuple[int, MessageId]
-"""A partition number and an id."""
-
 
 ROW_BYTES = 128
 """What a message takes in an answer beside its body: its id, its time and names of members."""
@@ -35,8 +31,8 @@ SURVEY_TOGETHER = 100_000
 """Messages that are counted between two looks at the clock."""
 
 
-class ReadRequest(NamedTuple):
-    """What a reader asks of one queue."""
+class QueueRead(NamedTuple):
+    """What a reader asks of one queue: a page of each of some partitions."""
 
     spans: Sequence[tuple[int, Span]]
     """Partition numbers and what is wanted of each, in the order of the answer."""
@@ -47,6 +43,15 @@ class ReadRequest(NamedTuple):
     """Bodies in the whole answer; one message comes in any case."""
     with_bodies: bool = True
     skip_corrupt: bool = False
+
+    def of(self, partition: PartitionId, span: Span, max_bytes: int) -> ReadRequest:
+        """The page of one partition.
+
+        :param max_bytes: room that the pages before it left.
+        """
+        return ReadRequest(
+            partition, span, self.limit, self.newest_first, max_bytes, self.with_bodies, self.skip_corrupt
+        )
 
 
 class PartitionPage(NamedTuple):
@@ -110,7 +115,7 @@ class Log:
         """Ticks up to which the queue is complete for readers."""
         return self._messages.watermark(queue.consistency)
 
-    async def read(self, queue: Queue, request: ReadRequest, turns: Turns | None = None) -> ReadAnswer:
+    async def read(self, queue: Queue, request: QueueRead, turns: Turns | None = None) -> ReadAnswer:
         """One page of each partition asked for, none past the watermark (G3, G5).
 
         :param turns: of a caller that reads more than this.
@@ -128,17 +133,8 @@ class Log:
                 continue
             if turns.over:
                 await turns.give()
-            page = await self._messages.read(
-                queue.partition(number),
-                Span(after, min(upto, end)),
-                limit=request.limit,
-                now_ticks=now,
-                newest_first=request.newest_first,
-                max_bytes=max(room, 0),
-                with_bodies=request.with_bodies,
-                skip_corrupt=request.skip_corrupt,
-                consistency=queue.consistency,
-            )
+            asked = request.of(queue.partition(number), Span(after, min(upto, end)), max(room, 0))
+            page = await self._messages.read(asked, now_ticks=now, consistency=queue.consistency)
             size, count = page.size, len(page.messages)
             room -= size + count * ROW_BYTES
             total += size
@@ -193,7 +189,7 @@ class Log:
             after = found.marks[-1]
 
     async def fetch(
-        self, queue: Queue, wanted: Sequence[PlacedId], *, max_bytes: int, largest: int
+        self, queue: Queue, wanted: Sequence[Location], *, max_bytes: int, largest: int
     ) -> tuple[Sequence[tuple[int, Message]], bool]:
         """Messages by id, in the order asked, those not there left out. Not bound by the watermark.
 
@@ -203,7 +199,7 @@ class Log:
         :param largest: bytes that one body may have.
         :returns: partition numbers and messages, and whether ``max_bytes`` cut them.
         """
-        inside = [(number, message_id) for number, message_id in wanted if number <= queue.partitions]
+        inside = [location for location in wanted if location.partition <= queue.partitions]
         now, room, together = self._clock.now_ticks(), max_bytes, max(1, max_bytes // largest)
         found: list[tuple[int, Message]] = []
         for start in range(0, len(inside), together):
@@ -221,7 +217,7 @@ class Log:
     async def put(
         self,
         queue: Queue,
-        wanted: Sequence[PlacedId],
+        wanted: Sequence[Location],
         *,
         body: bytes,
         content_type: str | None,
@@ -233,10 +229,10 @@ class Log:
             queue, wanted, body=body, content_type=content_type, key=key, ttl_seconds=ttl_seconds
         )
         late = await stored if self._settled == inf else await self._while_there(queue, stored)
-        self._live.arrived(queue, [Placed(id_, number) for number, id_ in wanted])
+        self._live.arrived(queue, wanted)
         return late
 
-    def delete(self, queue: Queue, wanted: Sequence[PlacedId]) -> Future[None]:
+    def delete(self, queue: Queue, wanted: Sequence[Location]) -> Future[None]:
         """See :meth:`queuey.storage.MessageStore.delete`."""
         return self._messages.delete(queue, wanted)
 

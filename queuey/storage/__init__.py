@@ -14,7 +14,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from math import inf
-from typing import Any, NamedTuple, Protocol
+from typing import NamedTuple, Protocol
 from uuid import UUID
 
 from queuey import future
@@ -25,6 +25,7 @@ from queuey.model import (
     AppendRequest,
     ApplicationKey,
     Consistency,
+    Location,
     Message,
     Offset,
     OffsetChange,
@@ -33,6 +34,7 @@ from queuey.model import (
     PartitionId,
     PartitionState,
     Queue,
+    ReadRequest,
     Span,
     Survey,
 )
@@ -184,30 +186,16 @@ class MessageStore(OffsetStore):
 
     @abstractmethod
     def read(
-        self,
-        partition: PartitionId,
-        span: Span,
-        *,
-        limit: int,
-        now_ticks: int,
-        newest_first: bool = False,
-        max_bytes: int = 4 << 20,
-        with_bodies: bool = True,
-        skip_corrupt: bool = False,
-        consistency: Consistency = Consistency.STRONG,
+        self, request: ReadRequest, *, now_ticks: int, consistency: Consistency = Consistency.STRONG
     ) -> Future[Page]:
-        """Waiters messages of one partition inside ``span``.
+        """One page of the live messages of a partition.
 
         Expired and deleted messages are passed over before ``limit`` counts.
 
-        :param span: its ``upto`` is at most the watermark; a store adds no delay of its own.
-        :param limit: 1 to 10,000 messages.
+        :param request: the ``upto`` of its span is at most the watermark; a store adds no delay of its own.
         :param now_ticks: decides expiry.
-        :param max_bytes: the page ends before the message that would pass it, but has one at least.
-        :param with_bodies: False leaves body, content type and key out, unread and unchecked.
-        :param skip_corrupt: step over messages that do not match their checksum, and count them.
-        :returns: strictly ascending ids; descending with ``newest_first``. Of 4,000 messages or more a page may have fewer
-            although there are more, which it tells: it ends where the store keeps what follows in one piece.
+        :returns: strictly ascending ids; descending with ``newest_first``. Asked for 4,000 messages or more, a page may
+            end early with ``more`` set: where the store keeps what follows in one piece.
         :raises CorruptMessage: a body does not match its checksum; the error names the id (G6).
         :source: queuey-api-v1 W10: the first Queuey filtered after the limit.
         """
@@ -236,13 +224,17 @@ class MessageStore(OffsetStore):
     async def _survey(
         self, partition: PartitionId, span: Span, now_ticks: int, limit: int, every: int, consistency: Consistency
     ) -> Survey:
-        how: dict[str, Any] = {"now_ticks": now_ticks, "with_bodies": False, "consistency": consistency}
-        last = await self.read(partition, span, limit=1, newest_first=True, **how)
+        last = await self.read(
+            ReadRequest(partition, span, 1, newest_first=True, with_bodies=False),
+            now_ticks=now_ticks,
+            consistency=consistency,
+        )
         newest = last.messages[0].id if last.messages else None
         marks: list[MessageId] = []
         counted, more = 0, newest is not None
         while more and counted < limit:
-            page = await self.read(partition, span, limit=min(_SURVEY_PAGE, limit - counted), **how)
+            request = ReadRequest(partition, span, min(_SURVEY_PAGE, limit - counted), with_bodies=False)
+            page = await self.read(request, now_ticks=now_ticks, consistency=consistency)
             ids = [message.id for message in page.messages]
             marks += ids[-(counted + 1) % every :: every] if every else ()
             counted, more = counted + len(ids), page.more
@@ -250,9 +242,7 @@ class MessageStore(OffsetStore):
         return Survey(newest, counted, more, marks)
 
     @abstractmethod
-    def fetch(
-        self, queue: Queue, wanted: Sequence[tuple[int, MessageId]], *, now_ticks: int
-    ) -> Future[Sequence[Message | None]]:
+    def fetch(self, queue: Queue, wanted: Sequence[Location], *, now_ticks: int) -> Future[Sequence[Message | None]]:
         """Messages by (partition, id), in the order asked, None for each that is not there. Not bound by the watermark.
 
         :raises CorruptMessage: as :meth:`read`.
@@ -262,7 +252,7 @@ class MessageStore(OffsetStore):
     def put(
         self,
         queue: Queue,
-        wanted: Sequence[tuple[int, MessageId]],
+        wanted: Sequence[Location],
         *,
         body: bytes,
         content_type: str | None,
@@ -278,7 +268,7 @@ class MessageStore(OffsetStore):
         """
 
     @abstractmethod
-    def delete(self, queue: Queue, wanted: Sequence[tuple[int, MessageId]]) -> Future[None]:
+    def delete(self, queue: Queue, wanted: Sequence[Location]) -> Future[None]:
         """Remove messages by (partition, id); those not there are no error. Cancels a scheduled message."""
 
     @abstractmethod

@@ -28,7 +28,7 @@ from queuey.future import run
 from queuey.http.exchange import Answer, Call
 from queuey.http.pipeline import Pipeline
 from queuey.ids import IdGenerator
-from queuey.model import Appended, AppendRequest, Placed
+from queuey.model import Appended, AppendRequest, Location
 from queuey.server.loop import LoopDoor
 from queuey.server.run import BACKLOG
 from queuey.service import Service
@@ -143,7 +143,7 @@ def _forget(service: Service) -> None:
     ids = IdGenerator(service.clock)
 
     async def append(request: AppendRequest) -> Appended:
-        return Appended([Placed(ids.next_id(), draft.partition) for draft in request.drafts])
+        return Appended([Location(draft.partition, ids.next_id()) for draft in request.drafts])
 
     service.log.append = append  # type: ignore[method-assign]
 

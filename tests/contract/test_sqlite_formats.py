@@ -148,7 +148,7 @@ def test_repeats_of_what_an_earlier_version_stored_are_told_so(opened: Open) -> 
     appended = opened().append(*BATCH, once=IdempotencyKey("batch", b"d"))
 
     assert appended.repeated
-    assert [*appended.placed] == [(_id(number), BATCH[number].partition) for number in range(12)]
+    assert [*appended.placed] == [(BATCH[number].partition, _id(number)) for number in range(12)]
 
 
 @pytest.mark.usefixtures("only_the_test_tidies")

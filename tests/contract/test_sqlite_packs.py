@@ -17,12 +17,12 @@ from queuey.errors import (
 )
 from queuey.future import Future, start
 from queuey.ids import MAX_ID, ZERO_ID, IdGenerator, MessageId
-from queuey.model import Appended, AppendRequest, Columns, Consistency, Page, PartitionId, Span
+from queuey.model import Appended, AppendRequest, Columns, Consistency, Page, ReadRequest, Span
 from queuey.storage.contract import MessageStoreContract
 from queuey.storage.contract.common import SECOND, Log, StoreContract, done, draft
 from queuey.storage.sqlite import SqliteStore, packs
 from queuey.storage.sqlite import pages as sqlite_pages
-from queuey.storage.sqlite.pages import Wanted
+from queuey.storage.sqlite.rows import partition_key, partition_of
 from queuey.storage.sqlite.statements import SQL
 from tests.support.sqlite_beside import beside
 
@@ -40,9 +40,9 @@ class _ApartStore(SqliteStore):
 class _PackingStore(_ApartStore):
     """Packs whatever it can before each look."""
 
-    def read(self, partition: PartitionId, span: Span, **how: Any) -> Future[Page]:
-        self.put_together(partition.queue.bytes + bytes([partition.number]))
-        return super().read(partition, span, **how)
+    def read(self, request: ReadRequest, **how: Any) -> Future[Page]:
+        self.put_together(partition_key(request.partition))
+        return super().read(request, **how)
 
     def put_together(self, place: bytes) -> None:
         self._loose[place] = ZERO_ID
@@ -68,27 +68,27 @@ class TestPacks(MessageStoreContract):
 class _CopyingStore(_PackingStore):
     """Makes segments of what it packed, and goes on where a page ended before one, or with it."""
 
-    def read(self, partition: PartitionId, span: Span, **how: Any) -> Future[Page]:
-        return start(self._whole(partition, span, how))
+    def read(self, request: ReadRequest, **how: Any) -> Future[Page]:
+        return start(self._whole(request, how))
 
     def put_together(self, place: bytes) -> None:
         super().put_together(place)
         assert self._segments is not None
         for _ in range(2):
             last = MessageId.last_of(self.watermark(Consistency.STRONG))
-            self._segments.was_read(place, Wanted(Span(), 1000, 0), last)
+            self._segments.was_read(place, ReadRequest(partition_of(place), Span(), 1000), last)
         while self.tidy_some():
             pass
 
-    async def _whole(self, partition: PartitionId, span: Span, how: dict[str, Any]) -> Page:
-        page = await _PackingStore.read(self, partition, span, **how)
-        while page.more and page.messages and not how.get("newest_first"):
-            left = how["limit"] - len(page.messages)
-            room = how.get("max_bytes", 4 << 20) - Columns.of(page.messages).size
+    async def _whole(self, request: ReadRequest, how: dict[str, Any]) -> Page:
+        page = await _PackingStore.read(self, request, **how)
+        while page.more and page.messages and not request.newest_first:
+            left = request.limit - len(page.messages)
+            room = request.max_bytes - Columns.of(page.messages).size
             if left < 1 or room < 1:
                 break
-            behind = Span(page.messages[-1].id, span.upto)
-            rest = await SqliteStore.read(self, partition, behind, **{**how, "limit": left, "max_bytes": room})
+            behind = Span(page.messages[-1].id, request.span.upto)
+            rest = await SqliteStore.read(self, request._replace(span=behind, limit=left, max_bytes=room), **how)
             if Columns.of(rest.messages).size > room:
                 break
             page = Page([*page.messages, *rest.messages], rest.more, page.corrupt + rest.corrupt)

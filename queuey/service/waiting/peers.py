@@ -14,7 +14,7 @@ from uuid import UUID
 from queuey.clock import Clock
 from queuey.future import Future
 from queuey.locks import new_lock
-from queuey.model import PartitionId, Placed
+from queuey.model import Location, PartitionId
 from queuey.storage import AppendNotice, Peers
 
 log = logging.getLogger(__name__)
@@ -42,7 +42,7 @@ class Activities:
         self._told = self._listened = -inf
         self._telling = self._listening = False
 
-    def note(self, queue: UUID, placed: Sequence[Placed]) -> bool:
+    def note(self, queue: UUID, placed: Sequence[Location]) -> bool:
         """Messages were acknowledged by this server.
 
         :returns: whether nothing was to be told before, so that :meth:`work` has to be called.
@@ -51,7 +51,7 @@ class Activities:
         with self._lock:
             first = not self._partitions and not self._too_many
             self._newest = max(self._newest, now)
-            for _, number in placed:
+            for number, _ in placed:
                 self._partitions.add(PartitionId(queue, number))
             self._bound()
         return first

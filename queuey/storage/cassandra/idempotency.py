@@ -17,7 +17,7 @@ from uuid import UUID, uuid4
 from queuey.errors import InProgress, KeyReused, OutcomeUnknown, QueueyError, StorageUnavailable
 from queuey.future import Waiting, start
 from queuey.ids import TICKS_PER_SECOND, MessageId
-from queuey.model import Appended, Consistency, Draft, IdempotencyKey, Placed, Queue
+from queuey.model import Appended, Consistency, Draft, IdempotencyKey, Location, Queue
 from queuey.storage import ONCE_SECONDS
 
 if TYPE_CHECKING:
@@ -43,7 +43,7 @@ class StoredKey:
     since: int
     expires: int
     done: bool
-    places: Sequence[Placed]
+    places: Sequence[Location]
 
 
 async def append_once(
@@ -128,7 +128,7 @@ class _Attempt:
             if kept is not None and kept.expires > self._now and kept.digest != self._keys[key].digest:
                 raise KeyReused
 
-    def _known(self, once: IdempotencyKey | None) -> Sequence[Placed] | None:
+    def _known(self, once: IdempotencyKey | None) -> Sequence[Location] | None:
         """Where an earlier request with this key stored."""
         kept = self._found[once.key] if once is not None else None
         live = kept is not None and kept.done and kept.expires > self._now
@@ -144,10 +144,10 @@ class _Attempt:
                 seen.add(draft.once.key)
         return fresh
 
-    def _answer(self, stored: Sequence[Placed]) -> list[Placed]:
+    def _answer(self, stored: Sequence[Location]) -> list[Location]:
         """One place per draft: of those just stored, and of those known before."""
         new = dict(zip(self._fresh(), stored, strict=True))
-        first: dict[str, Placed] = {}
+        first: dict[str, Location] = {}
         answer = []
         for at, draft in enumerate(self._drafts):
             known = self._known(draft.once)
@@ -164,12 +164,12 @@ class _Attempt:
             answer.append(place)
         return answer
 
-    def _wanted(self, stored: Sequence[Placed], whole: Sequence[Placed]) -> dict[str, Sequence[Placed]]:
+    def _wanted(self, stored: Sequence[Location], whole: Sequence[Location]) -> dict[str, Sequence[Location]]:
         """What each key that is not known is to stand for.
 
         :param whole: that of the request.
         """
-        wanted: dict[str, Sequence[Placed]] = {}
+        wanted: dict[str, Sequence[Location]] = {}
         for place, draft in zip(self._answer(stored), self._drafts, strict=True):
             if draft.once is not None and self._known(draft.once) is None:
                 wanted.setdefault(draft.once.key, [place])
@@ -177,7 +177,7 @@ class _Attempt:
             wanted[self._once.key] = whole
         return wanted
 
-    async def _plan(self, placed: Sequence[Placed]) -> None:
+    async def _plan(self, placed: Sequence[Location]) -> None:
         """Claim the keys with the ids about to be written, or renew the claims with the fresh ones.
 
         The keys of a dead attempt come first, with its ids: once it has lost them, an attempt that comes to life
@@ -186,7 +186,7 @@ class _Attempt:
 
         :raises _Busy: another attempt was first.
         """
-        wanted, taken = self._wanted(placed, placed), dict[str, Sequence[Placed]]()
+        wanted, taken = self._wanted(placed, placed), dict[str, Sequence[Location]]()
         await self._get({key: self._claim(key, places, taken) for key, places in wanted.items()}, but_for=taken)
         if taken:
             known = {place for draft in self._drafts for place in self._known(draft.once) or ()}
@@ -212,7 +212,7 @@ class _Attempt:
         if failure is not None:
             raise failure
 
-    async def _claim(self, key: str, places: Sequence[Placed], taken: dict[str, Sequence[Placed]]) -> bool:
+    async def _claim(self, key: str, places: Sequence[Location], taken: dict[str, Sequence[Location]]) -> bool:
         """Claim a key that is free or past its day; take over one that is held by an attempt that is dead.
 
         :param taken: gets the ids that the dead one may have written.
@@ -226,7 +226,7 @@ class _Attempt:
         taken[key] = kept.places
         return await self._move(key, kept.places, done=False)
 
-    async def _move(self, key: str, places: Sequence[Placed], *, done: bool) -> bool:
+    async def _move(self, key: str, places: Sequence[Location], *, done: bool) -> bool:
         """Change a key's row, if it still is as this attempt knows it: so one change follows the other.
 
         :returns: False if the key is another attempt's.
@@ -242,14 +242,14 @@ class _Attempt:
         self._found[key] = _kept([said])
         return True
 
-    def _said(self, key: str, places: Sequence[Placed], *, done: bool) -> tuple[Any, ...]:
+    def _said(self, key: str, places: Sequence[Location], *, done: bool) -> tuple[Any, ...]:
         """What the row of a key is to say, ``digest`` to ``answer``."""
         now = self._store.clock.now_ticks()
         answer = b"".join(place.partition.to_bytes(1, "big") + place.id.bytes for place in places)
         expires = now + ONCE_SECONDS * TICKS_PER_SECOND
         return self._keys[key].digest, self._id, now, expires, done, answer
 
-    async def _record(self, answer: Sequence[Placed]) -> None:
+    async def _record(self, answer: Sequence[Location]) -> None:
         """Note that the append is done, under each key.
 
         :raises OutcomeUnknown: somebody took over, or nobody can say.
@@ -283,7 +283,7 @@ def _kept(rows: Sequence[tuple[Any, ...]]) -> StoredKey | None:
         return None
     digest, attempt, since, expires, done, answer = rows[0]
     places = [
-        Placed(MessageId.from_bytes(answer[at + 1 : at + _PLACE_BYTES]), answer[at])
+        Location(answer[at], MessageId.from_bytes(answer[at + 1 : at + _PLACE_BYTES]))
         for at in range(0, len(answer or b""), _PLACE_BYTES)
     ]
     return StoredKey(digest, attempt, since, expires, bool(done), places)

@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 from queuey.clock import Clock
 from queuey.ids import TICKS_PER_SECOND, IdGenerator, MessageId
-from queuey.model import Draft, PartitionId, Placed, Queue
+from queuey.model import Draft, Location, PartitionId, Queue
 from queuey.storage.cassandra.allocation import BucketAllocator, BucketUse
 from queuey.storage.cassandra.buckets import Mark, tail_for
 from queuey.storage.cassandra.clock import ClockGuard, WriteTimes
@@ -40,7 +40,7 @@ class BucketWrite:
 class StampedAppend(NamedTuple):
     """An append that has its ids."""
 
-    placed: Sequence[Placed]
+    placed: Sequence[Location]
     lots: Sequence[BucketWrite]
     first_ticks: int
     """The earliest id."""
@@ -85,7 +85,7 @@ class Stamper:
             expires = message_id.ticks + ttl * TICKS_PER_SECOND
             row = encoded(lot.fill.place, message_id, expires, content_type, key, body, first, write_time)
             lot.add(row, len(body), ttl)
-            placed.append(Placed(message_id, number))
+            placed.append(Location(number, message_id))
         for lot in lots.values():
             lot.fill.add(len(lot.rows), lot.size)
         return StampedAppend(placed, list(lots.values()), first, at)

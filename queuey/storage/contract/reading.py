@@ -8,7 +8,7 @@ import pytest
 
 from queuey.clock import ManualClock
 from queuey.ids import MAX_ID, ZERO_ID, MessageId
-from queuey.model import Page, Span, Survey
+from queuey.model import Page, ReadRequest, Span, Survey
 from queuey.storage import MessageStore
 from queuey.storage.contract.common import SECOND, Log, StoreContract, client_id, done, draft
 
@@ -168,7 +168,7 @@ class Reading(StoreContract):
         log.append(draft(b"later", due_ticks=clock.now_ticks() + 60 * SECOND))
         upto = MessageId.last_of(log.watermark())
 
-        page = done(store.read(log.queue.partition(1), Span(ZERO_ID, upto), limit=1, now_ticks=log.watermark()))
+        page = done(store.read(ReadRequest(log.queue.partition(1), Span(ZERO_ID, upto), 1), now_ticks=log.watermark()))
 
         assert [message.body for message in page.messages] == [b"now"]
         assert not page.more

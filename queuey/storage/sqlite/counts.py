@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from queuey.ids import MAX_ID, ZERO_ID, MessageId
-from queuey.model import PartitionState, Span, Survey
+from queuey.model import PartitionState, ReadRequest, Span, Survey
 from queuey.storage.checksums import corrupt
-from queuey.storage.sqlite.pages import Ask, PackEntry, PageBuilder, Wanted, head_of
+from queuey.storage.sqlite.pages import Ask, PackEntry, PageBuilder, head_of
+from queuey.storage.sqlite.rows import partition_of
 from queuey.storage.sqlite.statements import SQL
 
 __all__ = ["inspect", "survey"]
@@ -111,8 +112,8 @@ def _parts(ask: Ask, place: bytes, span: Span, now_ticks: int) -> Iterator[PackE
 def _end(ask: Ask, place: bytes, span: Span, now_ticks: int, *, newest: bool) -> MessageId | None:
     """The first or the last live id of a span, stepping over packs whose ids are damaged."""
     sql = SQL["ids_descending" if newest else "ids_ascending"]
-    wanted = Wanted(span, 1, now_ticks, newest_first=newest, with_bodies=False, skip_corrupt=True)
-    builder = PageBuilder(wanted, ask)
+    request = ReadRequest(partition_of(place), span, 1, newest_first=newest, with_bodies=False, skip_corrupt=True)
+    builder = PageBuilder(request, now_ticks, ask)
     rows = ask(sql, (place, *span.after, *span.upto, now_ticks))
     try:
         page = builder.page(rows)

@@ -25,26 +25,28 @@ from queuey.model import (
     Draft,
     Drafts,
     IdempotencyKey,
+    Location,
+    LocationsInOrder,
     Message,
     Page,
     PartitionId,
     PartitionState,
-    Placed,
-    PlacedInOrder,
     Queue,
+    ReadRequest,
     Span,
     Survey,
     bytes_of,
 )
 from queuey.storage import ONCE_SECONDS, MessageStore
-from queuey.storage.checksums import NONSENSE, making_sense, seal_of
+from queuey.storage.checksums import NONSENSE, making_sense
 from queuey.storage.sqlite import packs
-from queuey.storage.sqlite.committer import Row, Transaction
+from queuey.storage.sqlite.committer import Transaction
 from queuey.storage.sqlite.counts import inspect, survey
 from queuey.storage.sqlite.file import SqliteFile
 from queuey.storage.sqlite.packing import Ready, insert, remove, seal
-from queuey.storage.sqlite.pages import Ask, PageBuilder, Wanted, message_in, one_row
+from queuey.storage.sqlite.pages import Ask, PageBuilder, is_bulk, message_in, one_row
 from queuey.storage.sqlite.read_cache import ReadCache, find_copy, keep, read_copy
+from queuey.storage.sqlite.rows import PARTITION_BYTES, message_row, partition_key
 from queuey.storage.sqlite.statements import SQL
 
 log = logging.getLogger(__name__)
@@ -61,13 +63,6 @@ _MANY_LOOSE = 10_000
 """Partitions that wait for their messages to be packed."""
 _IN_ORDER = b"\xff"
 """In place of a partition's number: an answer kept for an idempotency key has one id, and the partitions of what was stamped from it on."""
-
-
-_PARTITION_BYTES = [number.to_bytes(1, "big") for number in range(256)]
-
-
-def _place(partition: PartitionId) -> bytes:
-    return partition.queue.bytes + _PARTITION_BYTES[partition.number]
 
 
 class SqliteMessages(SqliteFile, MessageStore):
@@ -119,7 +114,7 @@ class SqliteMessages(SqliteFile, MessageStore):
     ) -> Appended:
         """Insert the drafts that are new, and remember the keys of all."""
         first: dict[str, int] = {}
-        known: list[Placed | int | None] = []
+        known: list[Location | int | None] = []
         for index, draft in enumerate(drafts):
             if once is not None and draft.once not in (None, once) and draft.once.key == once.key:
                 raise KeyReused
@@ -129,7 +124,7 @@ class SqliteMessages(SqliteFile, MessageStore):
         inserted = iter(
             self._insert(transaction, queue, [draft for draft, k in zip(drafts, known, strict=True) if k is None])
         )
-        placed: list[Placed] = []
+        placed: list[Location] = []
         for draft, earlier in zip(drafts, known, strict=True):
             place = next(inserted) if earlier is None else placed[earlier] if isinstance(earlier, int) else earlier
             placed.append(place)
@@ -146,7 +141,7 @@ class SqliteMessages(SqliteFile, MessageStore):
         once: IdempotencyKey | None,
         drafts: Sequence[Draft],
         first: dict[str, int],
-    ) -> Placed | int | None:
+    ) -> Location | int | None:
         """Where a draft with this key is already: in the store, or earlier in its own batch (an index)."""
         if once is None:
             return None
@@ -160,11 +155,11 @@ class SqliteMessages(SqliteFile, MessageStore):
 
     def _insert(
         self, transaction: Transaction, queue: bytes, drafts: Sequence[Draft], ready: Ready | None = None
-    ) -> Sequence[Placed]:
+    ) -> Sequence[Location]:
         ready = ready or _ready(drafts)
         return self._insert_each(transaction, queue, drafts) if ready is None else insert(transaction, queue, ready)
 
-    def _insert_each(self, transaction: Transaction, queue: bytes, drafts: Sequence[Draft]) -> list[Placed]:
+    def _insert_each(self, transaction: Transaction, queue: bytes, drafts: Sequence[Draft]) -> list[Location]:
         ids, insert = transaction.ids, transaction.insert
         tick, now_tail = ids.stamp(len(drafts)) if drafts else 0, ids.tail
         placed = []
@@ -176,11 +171,11 @@ class SqliteMessages(SqliteFile, MessageStore):
                 message_id = MessageId(due, ids.scheduled_tail())
             ticks, tail = message_id
             expires = ticks + ttl * TICKS_PER_SECOND
-            insert(_row(queue + _PARTITION_BYTES[partition], ticks, tail, expires, content_type, key, body))
-            placed.append(Placed(message_id, partition))
+            insert(message_row(queue + PARTITION_BYTES[partition], ticks, tail, expires, content_type, key, body))
+            placed.append(Location(partition, message_id))
         return placed
 
-    def _earlier(self, transaction: Transaction, queue: bytes, once: IdempotencyKey) -> Sequence[Placed] | None:
+    def _earlier(self, transaction: Transaction, queue: bytes, once: IdempotencyKey) -> Sequence[Location] | None:
         rows = transaction.look(SQL["once_find"], (queue, once.key, self._clock.now_ticks()))
         if not rows:
             return None
@@ -189,12 +184,14 @@ class SqliteMessages(SqliteFile, MessageStore):
             raise KeyReused
         with making_sense():
             if answer[:1] == _IN_ORDER:
-                return PlacedInOrder(MessageId.from_bytes(answer[1:17]), answer[17:])
+                return LocationsInOrder(MessageId.from_bytes(answer[1:17]), answer[17:])
             starts = range(0, len(answer), 17)
-            return [Placed(MessageId.from_bytes(answer[at + 1 : at + 17]), answer[at]) for at in starts]
+            return [Location(answer[at], MessageId.from_bytes(answer[at + 1 : at + 17])) for at in starts]
 
-    def _remember(self, transaction: Transaction, queue: bytes, once: IdempotencyKey, placed: Sequence[Placed]) -> None:
-        if isinstance(placed, PlacedInOrder):
+    def _remember(
+        self, transaction: Transaction, queue: bytes, once: IdempotencyKey, placed: Sequence[Location]
+    ) -> None:
+        if isinstance(placed, LocationsInOrder):
             answer = _IN_ORDER + placed.first.bytes + placed.partitions
         else:
             answer = b"".join(place.partition.to_bytes(1, "big") + place.id.bytes for place in placed)
@@ -205,49 +202,41 @@ class SqliteMessages(SqliteFile, MessageStore):
         return self._ids.watermark()
 
     def read(
-        self,
-        partition: PartitionId,
-        span: Span,
-        *,
-        limit: int,
-        now_ticks: int,
-        newest_first: bool = False,
-        max_bytes: int = 4 << 20,
-        with_bodies: bool = True,
-        skip_corrupt: bool = False,
-        consistency: Consistency = Consistency.STRONG,
+        self, request: ReadRequest, *, now_ticks: int, consistency: Consistency = Consistency.STRONG
     ) -> Future[Page]:
-        if partition.queue.bytes in self._dropped:
+        if request.partition.queue.bytes in self._dropped:
             return Future.of(Page([], False))
-        reader, place = self._reader(), _place(partition)
+        reader, place = self._reader(), partition_key(request.partition)
         if self._unsound and place in self._unsound:
             return self._refuses(place)
-        wanted = Wanted(span, limit, now_ticks, newest_first, max_bytes, with_bodies, skip_corrupt)
-        builder = PageBuilder(wanted, reader.beside)
-        segments = self._segments if wanted.is_bulk else None
+        builder = PageBuilder(request, now_ticks, reader.beside)
+        segments = self._segments if is_bulk(request) else None
 
         def paged(rows: Any) -> Page:
-            return builder.page(rows, segments.ahead(reader.beside, place, wanted) if segments is not None else None)
+            return builder.page(
+                rows, segments.ahead(reader.beside, place, request, now_ticks) if segments is not None else None
+            )
 
         ask = reader.ask if segments is None else reader.ask_lasting
+        after, upto = request.span
         began = perf_counter()
         try:
-            page = ask(_READS[newest_first, with_bodies], (place, *span.after, *span.upto, now_ticks), paged)
+            page = ask(_READS[request.newest_first, request.with_bodies], (place, *after, *upto, now_ticks), paged)
             self._observer.took("read", perf_counter() - began)
-            self._note_read(place, wanted, page, builder)
+            self._note_read(place, request, page, builder)
             return Future.of(page)
         except (QueueyError, apsw.Error, *NONSENSE) as error:
             return Future.failed(self._read_failed(error))
 
-    def _note_read(self, place: bytes, wanted: Wanted, page: Page, builder: PageBuilder) -> None:
+    def _note_read(self, place: bytes, request: ReadRequest, page: Page, builder: PageBuilder) -> None:
         """What readers of many meet is for the keeper to put together."""
-        if wanted.limit < packs.MOST or wanted.newest_first or not page.messages:
+        if request.limit < packs.MOST or request.newest_first or not page.messages:
             return
         if builder.is_loose:
-            if page.more and wanted.with_bodies and len(self._loose) < _MANY_LOOSE:
-                self._loose.setdefault(place, wanted.span.after)  # its next pages come with the first one's
+            if page.more and request.with_bodies and len(self._loose) < _MANY_LOOSE:
+                self._loose.setdefault(place, request.span.after)  # its next pages come with the first one's
         elif self._segments is not None and not builder.is_copy:
-            self._segments.was_read(place, wanted, page.messages[-1].id)
+            self._segments.was_read(place, request, page.messages[-1].id)
 
     def survey(
         self,
@@ -261,27 +250,25 @@ class SqliteMessages(SqliteFile, MessageStore):
     ) -> Future[Survey]:
         if partition.queue.bytes in self._dropped:
             return Future.of(Survey(None, 0, False, ()))
-        if self._unsound and _place(partition) in self._unsound:
-            return self._refuses(_place(partition))
+        if self._unsound and partition_key(partition) in self._unsound:
+            return self._refuses(partition_key(partition))
         try:
             reader = self._reader()
             with reader.snapshot():
-                return Future.of(survey(reader.beside, _place(partition), span, now_ticks, limit, every))
+                return Future.of(survey(reader.beside, partition_key(partition), span, now_ticks, limit, every))
         except (QueueyError, apsw.Error, *NONSENSE) as error:
             return Future.failed(self._read_failed(error))
 
-    def fetch(
-        self, queue: Queue, wanted: Sequence[tuple[int, MessageId]], *, now_ticks: int
-    ) -> Future[Sequence[Message | None]]:
+    def fetch(self, queue: Queue, wanted: Sequence[Location], *, now_ticks: int) -> Future[Sequence[Message | None]]:
         if queue.uuid.bytes in self._dropped:
             return Future.of([None] * len(wanted))
         for number, _ in wanted if self._unsound else ():
-            if (place := _place(queue.partition(number))) in self._unsound:
+            if (place := partition_key(queue.partition(number))) in self._unsound:
                 return self._refuses(place)
         try:
             reader = self._reader()
             with reader.snapshot():
-                places = [(_place(queue.partition(number)), message_id) for number, message_id in wanted]
+                places = [(partition_key(queue.partition(number)), message_id) for number, message_id in wanted]
                 return Future.of([_fetched(reader.beside, *place, now_ticks) for place in places])
         except (QueueyError, apsw.Error, *NONSENSE) as error:
             return Future.failed(self._read_failed(error))
@@ -289,7 +276,7 @@ class SqliteMessages(SqliteFile, MessageStore):
     def put(
         self,
         queue: Queue,
-        wanted: Sequence[tuple[int, MessageId]],
+        wanted: Sequence[Location],
         *,
         body: bytes,
         content_type: str | None,
@@ -302,22 +289,22 @@ class SqliteMessages(SqliteFile, MessageStore):
             now = transaction.ids.stamp()
             with _whole(transaction, wanted):
                 for number, (ticks, tail) in wanted:
-                    place = _place(queue.partition(number))
+                    place = partition_key(queue.partition(number))
                     remove(transaction, place, [MessageId(ticks, tail)])
                     expires = max(now, ticks) + ttl_seconds * TICKS_PER_SECOND
-                    transaction.insert(_row(place, ticks, tail, expires, content_type, key, body))
+                    transaction.insert(message_row(place, ticks, tail, expires, content_type, key, body))
             return any(message_id.ticks < now for _, message_id in wanted)
 
         return self._committer.submit(job, grows=True, size=len(body) * len(wanted))
 
-    def delete(self, queue: Queue, wanted: Sequence[tuple[int, MessageId]]) -> Future[None]:
+    def delete(self, queue: Queue, wanted: Sequence[Location]) -> Future[None]:
         def job(transaction: Transaction) -> None:
             ids: dict[int, set[MessageId]] = {}
             for number, message_id in wanted:
                 ids.setdefault(number, set()).add(message_id)
             with _whole(transaction, wanted):
                 for number, doomed in ids.items():
-                    remove(transaction, _place(queue.partition(number)), doomed)
+                    remove(transaction, partition_key(queue.partition(number)), doomed)
 
         return self._committer.submit(job, grows=False)
 
@@ -332,7 +319,7 @@ class SqliteMessages(SqliteFile, MessageStore):
             return PartitionState(0, 0, None, None)
         reader = self._reader()
         with reader.snapshot():
-            return inspect(reader.beside, _place(partition), now_ticks)
+            return inspect(reader.beside, partition_key(partition), now_ticks)
 
     def tidy_some(self) -> bool:
         is_short = self.is_short_of_room()
@@ -429,16 +416,7 @@ def _have_keys(drafts: Sequence[Draft]) -> bool:
     return onces.count(None) < len(onces)
 
 
-def _row(
-    place: bytes, ticks: int, tail: int, expires: int, content_type: str | None, key: str | None, body: bytes
-) -> Row:
-    """A message as :meth:`Transaction.insert` takes it."""
-    kind = None if content_type is None else content_type.encode()
-    key_bytes = None if key is None else key.encode()
-    return place, ticks, tail, expires, seal_of(ticks, tail, kind, key_bytes, body), kind, key_bytes, body
-
-
-def _whole(transaction: Transaction, wanted: Sequence[tuple[int, MessageId]]) -> AbstractContextManager[None]:
+def _whole(transaction: Transaction, wanted: Sequence[Location]) -> AbstractContextManager[None]:
     """A change of several messages is made whole or not at all: a pack among them may be damaged (G10)."""
     return transaction.whole() if len(wanted) > 1 else nullcontext()
 

@@ -12,12 +12,13 @@ from typing import NamedTuple
 
 from queuey.errors import CorruptMessage
 from queuey.ids import TICKS_PER_SECOND, MessageId
-from queuey.model import Alike, Columns, Drafts, PlacedInOrder, Span, shifted
+from queuey.model import Alike, Columns, Drafts, LocationsInOrder, ReadRequest, Span, shifted
 from queuey.storage.checksums import corrupt, seals_of
 from queuey.storage.sqlite import packs
 from queuey.storage.sqlite.committer import Transaction
 from queuey.storage.sqlite.packs import Rest, cut, encoded, packed, read_whole
-from queuey.storage.sqlite.pages import PageBuilder, Wanted, pack_of
+from queuey.storage.sqlite.pages import PageBuilder, pack_of
+from queuey.storage.sqlite.rows import partition_of
 from queuey.storage.sqlite.statements import SQL
 
 __all__ = ["Ready", "insert", "remove", "seal"]
@@ -97,7 +98,7 @@ def _every(partitions: bytes, number: int) -> range:
     return places[: len(places) - len(others)]
 
 
-def insert(transaction: Transaction, queue: bytes, ready: Ready) -> PlacedInOrder:
+def insert(transaction: Transaction, queue: bytes, ready: Ready) -> LocationsInOrder:
     """Give messages their ids, one after the other, and insert them, in packs where they are many.
 
     May be repeated when its transaction was not committed: they get other ids then.
@@ -106,7 +107,7 @@ def insert(transaction: Transaction, queue: bytes, ready: Ready) -> PlacedInOrde
     first = MessageId(ids.stamp(count), ids.tail)
     for number, runs in ready.runs.items():
         _insert_runs(transaction, queue + number.to_bytes(1, "big"), runs, first)
-    return PlacedInOrder(first, ready.partitions)
+    return LocationsInOrder(first, ready.partitions)
 
 
 def _insert_runs(transaction: Transaction, place: bytes, runs: Sequence[Run], first: MessageId) -> None:
@@ -143,7 +144,8 @@ def seal(transaction: Transaction, place: bytes, span: Span, now_ticks: int) -> 
     :returns: where to go on; None at the end of the span, or where a message is damaged.
     """
     span = Span(_behind_pack(transaction, place, span.after), span.upto)
-    builder = PageBuilder(Wanted(span, packs.MOST, now_ticks, max_bytes=packs.MOST_BYTES), transaction.look)
+    request = ReadRequest(partition_of(place), span, packs.MOST, max_bytes=packs.MOST_BYTES)
+    builder = PageBuilder(request, now_ticks, transaction.look)
     try:
         page = builder.page(transaction.cursor(SQL["read_ascending"], (place, *span.after, *span.upto, now_ticks)))
     except CorruptMessage:

@@ -18,12 +18,12 @@ from typing import NamedTuple
 
 from queuey.ids import TICKS_PER_SECOND, MessageId
 from queuey.locks import new_lock
-from queuey.model import Columns, Span
+from queuey.model import Columns, ReadRequest, Span
 from queuey.storage.sqlite import pages as sqlite_pages
 from queuey.storage.sqlite.committer import Row, Transaction
 from queuey.storage.sqlite.health import PRIVATE, PRIVATE_FOLDER
 from queuey.storage.sqlite.packs import Piece, packed, read_head
-from queuey.storage.sqlite.pages import Ahead, Ask, Segment, Wanted, Written, columns_of, pack_of
+from queuey.storage.sqlite.pages import Ahead, Ask, Segment, Written, columns_of, is_bulk, pack_of
 from queuey.storage.sqlite.statements import SQL
 
 __all__ = ["CachedRun", "ReadCache", "find_copy", "keep", "read_copy"]
@@ -272,27 +272,29 @@ class ReadCache:
         self._used: dict[int, int] = {}
         """When each file was read last, in ticks."""
 
-    def ahead(self, ask: Ask, place: bytes, wanted: Wanted) -> Ahead | None:
+    def ahead(self, ask: Ask, place: bytes, request: ReadRequest, now_ticks: int) -> Ahead | None:
         """The first segment that begins in a span, if it may be a page."""
-        for row in ask(SQL["segments_ahead"], (place, *wanted.span.after)).fetchall():
+        after, upto = request.span
+        for row in ask(SQL["segments_ahead"], (place, *after)).fetchall():
             found = Segment.of_index(row)
-            if found.first > wanted.span.after:
-                is_fit = found.last <= wanted.span.upto and found.earliest_ticks > wanted.now_ticks
-                has_room = not wanted.with_bodies or found.written.body_bytes <= wanted.max_bytes
-                return (found, partial(self._opened, wanted)) if is_fit and has_room else None
+            if found.first > after:
+                is_fit = found.last <= upto and found.earliest_ticks > now_ticks
+                has_room = not request.with_bodies or found.written.body_bytes <= request.max_bytes
+                opened = partial(self._opened, now_ticks, with_bodies=request.with_bodies)
+                return (found, opened) if is_fit and has_room else None
         return None
 
-    def _opened(self, wanted: Wanted, segment: Segment, rows: Sequence[Row]) -> Columns | None:
-        self._used[segment.written.file] = wanted.now_ticks
-        found = self.folder.columns(segment, with_bodies=wanted.with_bodies) if segment.is_of(rows) else None
+    def _opened(self, now_ticks: int, segment: Segment, rows: Sequence[Row], *, with_bodies: bool) -> Columns | None:
+        self._used[segment.written.file] = now_ticks
+        found = self.folder.columns(segment, with_bodies=with_bodies) if segment.is_of(rows) else None
         if found is None:
             self.spoilt.add(segment.first_pack)
         return found
 
-    def was_read(self, place: bytes, wanted: Wanted, last: MessageId) -> None:
+    def was_read(self, place: bytes, request: ReadRequest, last: MessageId) -> None:
         """A page came from packs, up to this message: what readers of many meet so for the second time is wanted."""
-        span = Span(wanted.span.after, last)
-        if wanted.is_bulk and self._met.add(place, span):
+        span = Span(request.span.after, last)
+        if is_bulk(request) and self._met.add(place, span):
             self._wanted.add(place, span)
 
     def take(self) -> tuple[bytes, Span] | None:

@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from queuey.ids import MAX_ID, ZERO_ID, MessageId
-from queuey.model import Alike, Bodies, Columns, Message, Placed, PlacedInOrder, Span
+from queuey.model import Alike, Bodies, Columns, Location, LocationsInOrder, Message, Span
 from queuey.storage.sqlite import packs
 from queuey.storage.sqlite.packs import Head, Piece, cut, packed, read_head, read_rest, read_whole, taken_from
 
@@ -196,8 +196,8 @@ def test_bodies_in_one_piece_are_like_a_list() -> None:
 
 
 def test_what_was_stamped_in_order_is_where_each_went() -> None:
-    placed = PlacedInOrder(MessageId(100, 7), bytes([3, 200, 3]))
-    plain = [Placed(MessageId(100, 7), 3), Placed(MessageId(101, 7), 200), Placed(MessageId(102, 7), 3)]
+    placed = LocationsInOrder(MessageId(100, 7), bytes([3, 200, 3]))
+    plain = [Location(3, MessageId(100, 7)), Location(200, MessageId(101, 7)), Location(3, MessageId(102, 7))]
 
     assert [*placed] == plain
     assert (placed[0], placed[-1], placed[1:]) == (plain[0], plain[-1], plain[1:])
