@@ -17,7 +17,7 @@ from queuey.model.values import (
     QueueKind,
     ReadRequest,
     Span,
-    Survey,
+    SpanCount,
 )
 
 __all__ = [
@@ -48,7 +48,7 @@ __all__ = [
     "QueueKind",
     "ReadRequest",
     "Span",
-    "Survey",
+    "SpanCount",
     "bytes_of",
     "shifted",
 ]

@@ -217,7 +217,7 @@ class Drafts(Sequence[Draft]):
     content_types: Sequence[str | None]
     keys: Sequence[str | None]
     dues: Sequence[int | None]
-    onces: Sequence[IdempotencyKey | None]
+    idempotency_keys: Sequence[IdempotencyKey | None]
 
     @classmethod
     def of(cls, drafts: Sequence[Draft]) -> Drafts:
@@ -247,7 +247,7 @@ class Drafts(Sequence[Draft]):
         return _size(self.bodies)
 
     def _all(self) -> tuple[Sequence[Any], ...]:
-        return self.partitions, self.bodies, self.ttls, self.content_types, self.keys, self.dues, self.onces
+        return self.partitions, self.bodies, self.ttls, self.content_types, self.keys, self.dues, self.idempotency_keys
 
 
 def bytes_of(drafts: Sequence[Draft]) -> int:

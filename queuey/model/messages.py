@@ -37,7 +37,7 @@ class Draft(NamedTuple):
     key: str | None = None
     due_ticks: int | None = None
     """The moment it is to be readable from; None or a moment past means now."""
-    once: IdempotencyKey | None = None
+    idempotency: IdempotencyKey | None = None
     """This message's own idempotency key, within a batch."""
 
 
@@ -46,7 +46,7 @@ class AppendRequest(NamedTuple):
 
     queue: Queue
     drafts: Sequence[Draft]
-    once: IdempotencyKey | None = None
+    idempotency: IdempotencyKey | None = None
     """The whole request's idempotency key."""
 
 

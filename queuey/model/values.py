@@ -90,24 +90,24 @@ class ReadRequest(NamedTuple):
     """Step over messages that do not match their checksum, and count them."""
 
 
-class Survey(NamedTuple):
+class SpanCount(NamedTuple):
     """What lies in a span of one partition, without its messages."""
 
     newest: MessageId | None
     """The last id of the span, None of an empty one."""
     messages: int
-    """Waiters messages, counted up to a limit."""
+    """Live messages, counted up to a limit."""
     more: bool
     """The limit was reached: there are more than were counted."""
-    marks: Sequence[MessageId]
-    """Each n-th of the counted ids, in order: where to cut the span into parts of n messages."""
+    split_points: Sequence[MessageId]
+    """Every n-th of the counted ids, in order: they cut the span into parts of n messages."""
 
 
 class PartitionState(NamedTuple):
     """What lies in a partition now, expired messages not counted."""
 
     depth: int
-    """Waiters messages, those due in the future included."""
+    """Live messages, those due in the future included."""
     scheduled: int
     """Of these, how many are not yet due."""
     oldest: MessageId | None

@@ -14,7 +14,18 @@ from queuey.clock import Clock
 from queuey.errors import OutcomeUnknown, QueueNotFound, StorageUnavailable
 from queuey.future import Future
 from queuey.ids import MessageId
-from queuey.model import Appended, AppendRequest, Location, Message, Page, PartitionId, Queue, ReadRequest, Span, Survey
+from queuey.model import (
+    Appended,
+    AppendRequest,
+    Location,
+    Message,
+    Page,
+    PartitionId,
+    Queue,
+    ReadRequest,
+    Span,
+    SpanCount,
+)
 from queuey.monitor.metrics import Monitor
 from queuey.service.queues import Queues
 from queuey.service.turns import LOOK_ROWS, Turns
@@ -25,9 +36,9 @@ T = TypeVar("T")
 
 ROW_BYTES = 128
 """What a message takes in an answer beside its body: its id, its time and names of members."""
-SURVEY_SECONDS = 2.0
-"""How long a survey counts: those of strangers must not hold all threads."""
-SURVEY_TOGETHER = 100_000
+COUNT_SECONDS = 2.0
+"""How long one request counts: counting for strangers must not hold all threads."""
+COUNT_TOGETHER = 100_000
 """Messages that are counted between two looks at the clock."""
 
 
@@ -142,51 +153,51 @@ class Log:
             pages.append(PartitionPage(number, page))
         return ReadAnswer(pages, watermark, total)
 
-    async def survey(
+    async def count_spans(
         self,
         queue: Queue,
         spans: Sequence[tuple[int, Span]],
         *,
         limit: int,
-        every: int,
-        seconds: float = SURVEY_SECONDS,
-        together: int = SURVEY_TOGETHER,
-    ) -> tuple[int, Sequence[tuple[int, Survey]]]:
+        step: int,
+        seconds: float = COUNT_SECONDS,
+        together: int = COUNT_TOGETHER,
+    ) -> tuple[int, Sequence[tuple[int, SpanCount]]]:
         """What lies in spans, none past the watermark: the watermark, and by partition what was found.
 
-        See :meth:`queuey.storage.MessageStore.survey`. When the time is up, ``more`` is true of what is not counted.
+        See :meth:`queuey.storage.MessageStore.count_span`. When the time is up, ``more`` is true of what is not counted.
 
         :param together: messages that are counted between two looks at the clock.
         """
         watermark = self.watermark(queue)
         end = MessageId.last_of(watermark)
-        count = _Count(limit, every, self._clock.elapsed() + seconds, together)
+        count = _Count(limit, step, self._clock.elapsed() + seconds, together)
         asked = [
-            (number, future.start(self._survey(queue, number, Span(after, min(upto, end)), count)))
+            (number, future.start(self._count_span(queue, number, Span(after, min(upto, end)), count)))
             for number, (after, upto) in spans
             if 1 <= number <= queue.partitions
         ]
-        return watermark, [(number, await survey) for number, survey in asked]
+        return watermark, [(number, await counted) for number, counted in asked]
 
-    async def _survey(self, queue: Queue, number: int, span: Span, count: _Count) -> Survey:
-        marks: list[MessageId] = []
+    async def _count_span(self, queue: Queue, number: int, span: Span, count: _Count) -> SpanCount:
+        split_points: list[MessageId] = []
         counted, after = 0, span.after
         while True:
-            step = 0 if self._clock.elapsed() >= count.until else count.step(counted)
-            found = await self._messages.survey(
+            portion = 0 if self._clock.elapsed() >= count.until else count.portion(counted)
+            found = await self._messages.count_span(
                 queue.partition(number),
                 Span(after, span.upto),
                 now_ticks=self._clock.now_ticks(),
-                limit=step,
-                every=count.between(step),
+                limit=portion,
+                step=count.step_within(portion),
                 consistency=queue.consistency,
             )
             counted += found.messages
-            marks += found.marks if count.has_marks(counted) else ()
-            if not (found.more and step and counted < count.limit):
+            split_points += found.split_points if count.splits_at(counted) else ()
+            if not (found.more and portion and counted < count.limit):
                 newest = found.newest or (after if counted else None)
-                return Survey(newest, counted, found.more, marks if count.every else [])
-            after = found.marks[-1]
+                return SpanCount(newest, counted, found.more, split_points if count.step else [])
+            after = found.split_points[-1]
 
     async def fetch(
         self, queue: Queue, wanted: Sequence[Location], *, max_bytes: int, largest: int
@@ -238,29 +249,30 @@ class Log:
 
 
 class _Count(NamedTuple):
-    """How a survey counts: in steps, the last message of each of which is marked."""
+    """How a span is counted: in portions, between which the clock is looked at."""
 
     limit: int
-    every: int
+    step: int
+    """Messages from one split point to the next; 0 is none."""
     until: float
     together: int
 
-    def step(self, counted: int) -> int:
-        """Messages of the next step, which ends with a mark of the survey if one is near."""
+    def portion(self, counted: int) -> int:
+        """Messages of the next portion, which ends at a split point if one is near."""
         left = self.limit - counted
-        if not self.every:
+        if not self.step:
             return min(self.together, left)
-        if self.every <= self.together:
-            return min(self.together - self.together % self.every, left)
-        return min(self.together, self.every - counted % self.every, left)
+        if self.step <= self.together:
+            return min(self.together - self.together % self.step, left)
+        return min(self.together, self.step - counted % self.step, left)
 
-    def between(self, step: int) -> int:
-        """Messages from mark to mark within a step."""
-        return self.every if 0 < self.every <= self.together else step
+    def step_within(self, portion: int) -> int:
+        """Messages from one split point to the next within a portion."""
+        return self.step if 0 < self.step <= self.together else portion
 
-    def has_marks(self, counted: int) -> bool:
-        """Whether the marks of a step that ends here are marks of the survey."""
-        return 0 < self.every <= self.together or (self.every > 0 and counted > 0 and counted % self.every == 0)
+    def splits_at(self, counted: int) -> bool:
+        """Whether the split points of a portion that ends here are those of the count."""
+        return 0 < self.step <= self.together or (self.step > 0 and counted > 0 and counted % self.step == 0)
 
 
 def partition_for(queue: Queue, key: str | None) -> int:

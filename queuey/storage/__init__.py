@@ -36,11 +36,11 @@ from queuey.model import (
     Queue,
     ReadRequest,
     Span,
-    Survey,
+    SpanCount,
 )
 
 __all__ = [
-    "ONCE_SECONDS",
+    "IDEMPOTENCY_SECONDS",
     "AppendNotice",
     "MessageStore",
     "MetadataStore",
@@ -51,8 +51,8 @@ __all__ = [
     "Unobserved",
 ]
 
-_SURVEY_PAGE = 5000
-ONCE_SECONDS = 24 * 3600
+_COUNT_PAGE = 5000
+IDEMPOTENCY_SECONDS = 24 * 3600
 """How long an idempotency key is remembered, counted from the append that stored (G7)."""
 
 
@@ -89,7 +89,7 @@ class Unobserved:
 
 
 class AppendNotice(NamedTuple):
-    """What one server tells the others."""
+    """Where one server stored messages, for the others."""
 
     partitions: Sequence[PartitionId] | None
     """Where messages came; None stands for anywhere."""
@@ -101,12 +101,12 @@ class Peers(ABC):
     """How servers of one store tell each other where messages came."""
 
     @abstractmethod
-    def tell(self, told: AppendNotice) -> Future[None]:
-        """Tell all servers, this one included."""
+    def publish(self, notice: AppendNotice) -> Future[None]:
+        """Publish a notice to all servers, this one included."""
 
     @abstractmethod
-    def listen(self) -> Future[Sequence[AppendNotice]]:
-        """What other servers told since the last call; some of it may come again."""
+    def poll(self) -> Future[Sequence[AppendNotice]]:
+        """Notices that other servers published since the last call; some may come again."""
 
 
 class OffsetStore(ABC):
@@ -158,7 +158,7 @@ class MessageStore(OffsetStore):
     A write that ends later than that after the queue was looked up may have outlived it, so the queue is looked up again
     (G9). Infinite where the store itself refuses such writes."""
 
-    activity: Peers | None = None
+    peers: Peers | None = None
     """Where other servers append to the same store."""
     reads_elsewhere: bool = False
     """Whether a page is read by others while this process does something else: then it pays to ask ahead."""
@@ -173,7 +173,7 @@ class MessageStore(OffsetStore):
         the death of this process (G1); whole or not at all within one partition.
 
         :raises QueueNotFound: the queue's incarnation was dropped; nothing is stored.
-        :raises KeyReused: ``request.once`` was used for another digest; nothing is stored.
+        :raises KeyReused: ``request.idempotency`` was used for another digest; nothing is stored.
         :raises StorageFull: nothing is stored, other calls go on.
         """
 
@@ -200,16 +200,16 @@ class MessageStore(OffsetStore):
         :source: queuey-api-v1 W10: the first Queuey filtered after the limit.
         """
 
-    def survey(
+    def count_span(
         self,
         partition: PartitionId,
         span: Span,
         *,
         now_ticks: int,
         limit: int = 0,
-        every: int = 0,
+        step: int = 0,
         consistency: Consistency = Consistency.STRONG,
-    ) -> Future[Survey]:
+    ) -> Future[SpanCount]:
         """What lies in a span: its end, how many messages, and where it could be cut.
 
         This one reads ids, page by page; a store that can count does better. Messages that expire or are deleted
@@ -217,29 +217,29 @@ class MessageStore(OffsetStore):
 
         :param span: as of :meth:`read`.
         :param limit: count no further; 0 counts nothing, and then ``more`` says whether there is anything.
-        :param every: mark each so many-th message; 0 marks none.
+        :param step: every ``step``-th message is a split point; 0 gives none.
         """
-        return future.start(self._survey(partition, span, now_ticks, limit, every, consistency))
+        return future.start(self._count_span(partition, span, now_ticks, limit, step, consistency))
 
-    async def _survey(
-        self, partition: PartitionId, span: Span, now_ticks: int, limit: int, every: int, consistency: Consistency
-    ) -> Survey:
+    async def _count_span(
+        self, partition: PartitionId, span: Span, now_ticks: int, limit: int, step: int, consistency: Consistency
+    ) -> SpanCount:
         last = await self.read(
             ReadRequest(partition, span, 1, newest_first=True, with_bodies=False),
             now_ticks=now_ticks,
             consistency=consistency,
         )
         newest = last.messages[0].id if last.messages else None
-        marks: list[MessageId] = []
+        split_points: list[MessageId] = []
         counted, more = 0, newest is not None
         while more and counted < limit:
-            request = ReadRequest(partition, span, min(_SURVEY_PAGE, limit - counted), with_bodies=False)
+            request = ReadRequest(partition, span, min(_COUNT_PAGE, limit - counted), with_bodies=False)
             page = await self.read(request, now_ticks=now_ticks, consistency=consistency)
             ids = [message.id for message in page.messages]
-            marks += ids[-(counted + 1) % every :: every] if every else ()
+            split_points += ids[-(counted + 1) % step :: step] if step else ()
             counted, more = counted + len(ids), page.more
             span = Span(ids[-1], span.upto) if ids else span
-        return Survey(newest, counted, more, marks)
+        return SpanCount(newest, counted, more, split_points)
 
     @abstractmethod
     def fetch(self, queue: Queue, wanted: Sequence[Location], *, now_ticks: int) -> Future[Sequence[Message | None]]:

@@ -45,7 +45,7 @@ def measure(plan: Plan) -> Iterator[Row]:
 
 def _in_segments(store: SqliteStore) -> int:
     """How many messages have copies."""
-    ((messages,),) = store._reader().ask("select total(messages) from segments", (), list)
+    ((messages,),) = store._reader().ask("select total(messages) from cached_runs", (), list)
     return int(messages)
 
 

@@ -89,7 +89,7 @@ class TestSmallBuckets(Reading):
 
         def remembers() -> bool:
             assert log.bodies() == [b"x"] * 6
-            guess = store._lately.guess(log.queue.partition(1))
+            guess = store._hints.guess(log.queue.partition(1))
             return guess is not None and guess.head_ticks == placed[6].ticks
 
         assert eventually(remembers)

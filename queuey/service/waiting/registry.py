@@ -76,7 +76,7 @@ class Waiters:
         self._sooner = threading.Event()
         self._next = inf
         self._thread: threading.Thread | None = None
-        self._activities = Activities(messages.activity, clock) if messages.activity is not None else None
+        self._activities = Activities(messages.peers, clock) if messages.peers is not None else None
         self.arrivals = ChangedQueues(clock, self._readable_ticks, alone=self._activities is None)
         """Which queues got something, for who cannot watch them all."""
         monitor.waiters = lambda: self._waiters

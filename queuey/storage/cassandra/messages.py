@@ -40,10 +40,10 @@ from queuey.storage.cassandra.bucket_scan import BucketHints
 from queuey.storage.cassandra.buckets import FINEST, Bucket, Mark
 from queuey.storage.cassandra.clock import ClockGuard, WriteTimes
 from queuey.storage.cassandra.group_commit import GroupCommit, may_share
-from queuey.storage.cassandra.idempotency import append_once
+from queuey.storage.cassandra.idempotency import append_keyed
 from queuey.storage.cassandra.offsets import CassandraOffsets
 from queuey.storage.cassandra.pages import read_page
-from queuey.storage.cassandra.rows import encoded, message_of, place_of
+from queuey.storage.cassandra.rows import encoded, message_of, partition_key_of
 from queuey.storage.cassandra.session import CassandraSession, Rows
 from queuey.storage.cassandra.stamping import StampedAppend, Stamper
 
@@ -91,7 +91,7 @@ class CassandraMessages(CassandraOffsets, MessageStore):
         *,
         timing: Timing,
         guard: ClockGuard | None,
-        activity: Peers | None = None,
+        peers: Peers | None = None,
         weaknesses: Sequence[str] = (),
         observer: Observer | None = None,
         on_close: Callable[[], None] = lambda: None,
@@ -107,16 +107,16 @@ class CassandraMessages(CassandraOffsets, MessageStore):
         self.settled_seconds = timing.write_budget_seconds
         self._ids = ids
         self._guard = guard
-        self.activity = activity
+        self.peers = peers
         self._observer = observer or Unobserved()
         self._times = WriteTimes(clock, timing.clock_error_seconds)
-        self._place_of = partial(place_of, session.query_id("message_insert"))
-        self._stamper = Stamper(clock, ids, self._times, guard, BucketAllocator(self._place_of))
+        self._partition_key_of = partial(partition_key_of, session.query_id("message_insert"))
+        self._stamper = Stamper(clock, ids, self._times, guard, BucketAllocator(self._partition_key_of))
         self._groups = GroupCommit(self.store, clock, self._observer, timing.request_seconds)
         self._weaknesses = weaknesses
         self._on_close = on_close
         self._deleted: dict[PartitionId, int] = defaultdict(int)
-        self._lately = BucketHints()
+        self._hints = BucketHints()
         self._read_delay_ticks = round(timing.read_delay_seconds * TICKS_PER_SECOND)
 
     # Appending
@@ -125,9 +125,9 @@ class CassandraMessages(CassandraOffsets, MessageStore):
         return self._underway.start(self._append(request))
 
     async def _append(self, request: AppendRequest) -> Appended:
-        queue, drafts, once = request
-        if once is not None or any(draft.once for draft in drafts):
-            return await append_once(self, queue, drafts, once)
+        queue, drafts, idempotency = request
+        if idempotency is not None or any(draft.idempotency for draft in drafts):
+            return await append_keyed(self, queue, drafts, idempotency)
         return Appended(await (self._groups.append if may_share(drafts) else self.store)(queue, drafts))
 
     async def store(self, queue: Queue, drafts: Sequence[Draft], plan: Plan | None = None) -> Sequence[Location]:
@@ -180,7 +180,7 @@ class CassandraMessages(CassandraOffsets, MessageStore):
         :raises OutcomeUnknown: nobody can say that.
         """
         refused = [one for one in failures if isinstance(one, StorageUnavailable)]
-        if len(refused) == len(stamped.lots):
+        if len(refused) == len(stamped.writes):
             raise refused[0]
         await self.withdraw(queue, stamped.placed)
         unmeasured = queue.consistency is Consistency.WEAK or not self.timing.write_budget_seconds
@@ -191,11 +191,11 @@ class CassandraMessages(CassandraOffsets, MessageStore):
 
     async def _announce(self, queue: Queue, stamped: StampedAppend) -> None:
         """See that the marks of these buckets are acknowledged before their messages are sent (G3, rule 6)."""
-        for lot in stamped.lots:
-            fill, mark = lot.fill, lot.mark
-            if mark not in fill.marks:
-                await self._mark(queue, lot.partition, fill.bucket, mark)
-                fill.learn(mark)
+        for write in stamped.writes:
+            use, mark = write.use, write.mark
+            if mark not in use.marks:
+                await self._mark(queue, write.partition, use.bucket, mark)
+                use.learn(mark)
 
     def _mark(self, queue: Queue, partition: PartitionId, bucket: Bucket, mark: Mark) -> Future[Rows]:
         now = self.clock.now_ticks()
@@ -214,7 +214,10 @@ class CassandraMessages(CassandraOffsets, MessageStore):
         budget = self.timing.write_budget_seconds
         left = max(_LEAST_SECONDS, stamped.at + budget - self.clock.elapsed()) if budget else None
         return await _failures(
-            [tell("message_insert", lot.rows, lot.fill.place.routing_key, level, seconds=left) for lot in stamped.lots]
+            [
+                tell("message_insert", write.rows, write.use.partition_key.routing_key, level, seconds=left)
+                for write in stamped.writes
+            ]
         )
 
     def _is_late(self, stamped: StampedAppend) -> bool:
@@ -261,7 +264,7 @@ class CassandraMessages(CassandraOffsets, MessageStore):
         if request.partition.queue in self._dropped or upto <= after:
             return Future.of(Page([], False))
         level = self.session.to_read(consistency)
-        return self._underway.start(read_page(self.session, request, now_ticks, level, self._lately))
+        return self._underway.start(read_page(self.session, request, now_ticks, level, self._hints))
 
     def fetch(self, queue: Queue, wanted: Sequence[Location], *, now_ticks: int) -> Future[Sequence[Message | None]]:
         if queue.uuid in self._dropped:
@@ -333,7 +336,7 @@ class CassandraMessages(CassandraOffsets, MessageStore):
         bucket, now = Bucket.of(id_), self._ids.watermark()
         write, read = self.session.to_write(queue.consistency), self.session.to_read(queue.consistency)
         await self._mark(queue, partition, bucket, Mark.of(bucket.level, ttl_seconds, len(body)))
-        place, expires = self._place_of(partition, bucket), max(now, id_.ticks) + ttl_seconds * TICKS_PER_SECOND
+        place, expires = self._partition_key_of(partition, bucket), max(now, id_.ticks) + ttl_seconds * TICKS_PER_SECOND
         for attempt in range(_OVERWRITES):
             time = self._times.put(attempt)
             row = encoded(place, id_, expires, content_type, key, body, now, time, over=True)

@@ -25,7 +25,7 @@ _ROWS_TOGETHER = 4096
 
 
 async def read_page(
-    session: CassandraSession, request: ReadRequest, now_ticks: int, level: int, lately: BucketHints | None = None
+    session: CassandraSession, request: ReadRequest, now_ticks: int, level: int, hints: BucketHints | None = None
 ) -> Page:
     """One page of a span.
 
@@ -37,7 +37,7 @@ async def read_page(
     Those that the span begins in are opened together: nothing is final before all of them are.
     """
     newest_first = request.newest_first
-    walk = Walk(session, request.partition, request.span, level, newest_first=newest_first, lately=lately)
+    walk = Walk(session, request.partition, request.span, level, newest_first=newest_first, hints=hints)
     page = PageBuilder(request, now_ticks)
     streams: list[_Stream] = []
     at_once, must_open = 1, True
@@ -66,7 +66,7 @@ class _Stream:
     def __init__(self, walk: Walk, request: ReadRequest, bucket: Bucket, size_class: int) -> None:
         self.walk = walk
         self.request = request
-        self.place = (*walk.partition, bucket.number)
+        self.bucket_key = (*walk.partition, bucket.number)
         self.after, self.upto = walk.after, walk.upto
         self.block = NO_ROWS
         self.ended = False
@@ -107,7 +107,7 @@ async def _fetch(streams: Sequence[_Stream]) -> None:
     for stream in streams:
         request = stream.request
         name = f"{'read' if request.with_bodies else 'ids'}_{'descending' if request.newest_first else 'ascending'}"
-        bindings = (*stream.place, stream.after.uuid, stream.upto.uuid, stream.step)
+        bindings = (*stream.bucket_key, stream.after.uuid, stream.upto.uuid, stream.step)
         asked.append(stream.walk.session.ask(name, bindings, stream.walk.level))
     for stream, rows in zip(streams, asked, strict=True):
         found = await rows
@@ -125,7 +125,7 @@ def _alike(streams: Sequence[_Stream]) -> bool:
 
 async def _fetch_together(streams: Sequence[_Stream]) -> None:
     walk, after, upto = streams[0].walk, streams[0].after, streams[0].upto
-    step, numbers = min(stream.step for stream in streams), [stream.place[-1] for stream in streams]
+    step, numbers = min(stream.step for stream in streams), [stream.bucket_key[-1] for stream in streams]
     bindings = (*walk.partition, numbers, after.uuid, upto.uuid, step)
     blocks = blocks_of(await walk.session.ask("read_together", bindings, walk.level))
     for stream, number in zip(streams, numbers, strict=True):

@@ -27,7 +27,7 @@ from queuey.model import (
     Queue,
     ReadRequest,
     Span,
-    Survey,
+    SpanCount,
 )
 from queuey.storage import MessageStore
 
@@ -90,8 +90,8 @@ class Log:
             assert time.monotonic() < deadline, "the watermark does not catch up with the clock"
         return watermark
 
-    def append(self, *drafts: Draft, once: IdempotencyKey | None = None) -> Appended:
-        return done(self.store.append(AppendRequest(self.queue, drafts, once)))
+    def append(self, *drafts: Draft, idempotency: IdempotencyKey | None = None) -> Appended:
+        return done(self.store.append(AppendRequest(self.queue, drafts, idempotency)))
 
     def add(self, *bodies: bytes, partition: int = 1) -> list[MessageId]:
         """Append each body by itself."""
@@ -106,12 +106,12 @@ class Log:
         request = ReadRequest(self.queue.partition(partition), span, **{"limit": 1000} | how)
         return done(self.store.read(request, now_ticks=now_ticks, consistency=consistency))
 
-    def survey(self, after: MessageId = ZERO_ID, upto: MessageId | None = None, **how: Any) -> Survey:
-        """What lies in a span of partition 1, at most up to :meth:`watermark`; its marks in a list."""
+    def count_span(self, after: MessageId = ZERO_ID, upto: MessageId | None = None, **how: Any) -> SpanCount:
+        """What lies in a span of partition 1, at most up to :meth:`watermark`; its split points in a list."""
         end = MessageId.last_of(self.watermark())
         span = Span(after, end if upto is None else min(upto, end))
-        found = done(self.store.survey(self.queue.partition(1), span, now_ticks=end.ticks, **how))
-        return found._replace(marks=list(found.marks))
+        found = done(self.store.count_span(self.queue.partition(1), span, now_ticks=end.ticks, **how))
+        return found._replace(split_points=list(found.split_points))
 
     def bodies(self, partition: int = 1, **how: Any) -> list[bytes]:
         return [message.body for message in self.read(partition, **how).messages]

@@ -362,20 +362,20 @@ def one_row(rows: Iterable[Row]) -> Message | None:
 
 
 def _messages(rows: Sequence[Row], *, check: bool) -> Columns:
-    """Rows side by side, after a look at their seals.
+    """Rows side by side, after a look at their checksums.
 
     :raises CorruptMessage: one does not match.
     """
-    ticks, tails, expires, kinds, keys, bodies, seals, _ = zip(*rows, strict=True)
-    if check and not all_match(seals, ticks, tails, kinds, keys, bodies):
+    ticks, tails, expires, kinds, keys, bodies, checksums, _ = zip(*rows, strict=True)
+    if check and not all_match(checksums, ticks, tails, kinds, keys, bodies):
         raise _corrupt_row(next(row for row in rows if not _is_sound(row)))
     return Columns(ticks, tails, expires, _decoded(kinds), _decoded(keys), bodies)
 
 
 def _is_sound(row: Row) -> bool:
     """Whether one row is as it was written."""
-    ticks, tail, _, kind, key, body, seal, _ = row
-    return all_match((seal,), (ticks,), (tail,), (kind,), (key,), (body,))
+    ticks, tail, _, kind, key, body, checksum, _ = row
+    return all_match((checksum,), (ticks,), (tail,), (kind,), (key,), (body,))
 
 
 def _size(row: Row) -> int:

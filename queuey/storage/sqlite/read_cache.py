@@ -141,14 +141,14 @@ class _Ranges:
         self._spans: dict[bytes, list[Span]] = {}
         self._lock = new_lock()
 
-    def add(self, place: bytes, span: Span) -> bool:
+    def add(self, partition_key: bytes, span: Span) -> bool:
         """:returns: whether all of it was there before."""
         with self._lock:
-            spans = self._spans.pop(place, [])
+            spans = self._spans.pop(partition_key, [])
             apart = [known for known in spans if known.upto < span.after or span.upto < known.after]
             whole = [span, *(known for known in spans if known not in apart)]
             merged = Span(min(known.after for known in whole), max(known.upto for known in whole))
-            self._spans[place] = [*apart, merged][-_RANGES:]
+            self._spans[partition_key] = [*apart, merged][-_RANGES:]
             if len(self._spans) > _PLACES:
                 del self._spans[next(iter(self._spans))]
             return merged in spans
@@ -158,11 +158,11 @@ class _Ranges:
         with self._lock:
             if not self._spans:
                 return None
-            place, spans = self._spans.popitem()
+            partition_key, spans = self._spans.popitem()
             span = spans.pop()
             if spans:
-                self._spans[place] = spans
-            return place, span
+                self._spans[partition_key] = spans
+            return partition_key, span
 
 
 class CachedRun(NamedTuple):
@@ -202,16 +202,16 @@ class _Run:
         return max(self._messages / sqlite_pages.SEGMENT_MESSAGES, self._bytes / MOST_BYTES)
 
 
-def find_copy(ask: Ask, place: bytes, span: Span, now_ticks: int) -> CachedRun:
+def find_copy(ask: Ask, partition_key: bytes, span: Span, now_ticks: int) -> CachedRun:
     """Look for packs that follow each other, of which all messages are alive, and which no segment has.
 
     :param span: not past the watermark.
     """
     run, begin, last = _Run(), span.after, span.after
-    rows = ask(SQL["ids_ascending"], (place, *span.after, *span.upto, now_ticks))
+    rows = ask(SQL["ids_ascending"], (partition_key, *span.after, *span.upto, now_ticks))
     try:
         for row in islice(rows, _LOOKED_AT):
-            size = _size_of(ask, place, row, now_ticks) if MessageId(*row[:2]) <= span.upto else None
+            size = _size_of(ask, partition_key, row, now_ticks) if MessageId(*row[:2]) <= span.upto else None
             if size is None or not run.takes(row, size):
                 if run.share >= _WORTH:
                     return CachedRun(run.packs, last, is_over=False)
@@ -225,9 +225,9 @@ def find_copy(ask: Ask, place: bytes, span: Span, now_ticks: int) -> CachedRun:
     return CachedRun([], begin if is_over else last, is_over)
 
 
-def _size_of(ask: Ask, place: bytes, row: Row, now_ticks: int) -> int | None:
+def _size_of(ask: Ask, partition_key: bytes, row: Row, now_ticks: int) -> int | None:
     """Bytes of a pack's rest, if it may become part of a segment."""
-    if row[7] is None or row[6] <= now_ticks or ask(SQL["segment_over"], (place, *row[:2])).fetchall():
+    if row[7] is None or row[6] <= now_ticks or ask(SQL["cached_run_over"], (partition_key, *row[:2])).fetchall():
         return None
     ((size,),) = ask(SQL["pack_size"], (row[7],)).fetchall()
     return None if size is None else int(size)  # damage may make anything of it
@@ -244,14 +244,14 @@ def read_copy(ask: Ask, packs: Sequence[Row]) -> Columns | None:
     return Columns.joined(parts)
 
 
-def keep(transaction: Transaction, place: bytes, copy: CachedRun, written: Written, now_ticks: int) -> None:
+def keep(transaction: Transaction, partition_key: bytes, copy: CachedRun, written: Written, now_ticks: int) -> None:
     """Note a segment, unless something changed since its packs were read."""
     span = copy.span
-    if transaction.execute(SQL["ids_ascending"], (place, *span.after, *span.upto, now_ticks)) != copy.packs:
+    if transaction.execute(SQL["ids_ascending"], (partition_key, *span.after, *span.upto, now_ticks)) != copy.packs:
         return
     messages, earliest = sum([row[5] for row in copy.packs]), min([row[6] for row in copy.packs])
     ends = (*copy.packs[0][3:5], *span.upto)
-    transaction.look(SQL["segment_insert"], (copy.packs[0][7], place, *ends, messages, earliest, *written))
+    transaction.look(SQL["cached_run_insert"], (copy.packs[0][7], partition_key, *ends, messages, earliest, *written))
 
 
 class ReadCache:
@@ -272,10 +272,10 @@ class ReadCache:
         self._used: dict[int, int] = {}
         """When each file was read last, in ticks."""
 
-    def ahead(self, ask: Ask, place: bytes, request: ReadRequest, now_ticks: int) -> Ahead | None:
+    def ahead(self, ask: Ask, partition_key: bytes, request: ReadRequest, now_ticks: int) -> Ahead | None:
         """The first segment that begins in a span, if it may be a page."""
         after, upto = request.span
-        for row in ask(SQL["segments_ahead"], (place, *after)).fetchall():
+        for row in ask(SQL["cached_runs_ahead"], (partition_key, *after)).fetchall():
             found = Segment.of_index(row)
             if found.first > after:
                 is_fit = found.last <= upto and found.earliest_ticks > now_ticks
@@ -291,28 +291,28 @@ class ReadCache:
             self.spoilt.add(segment.first_pack)
         return found
 
-    def was_read(self, place: bytes, request: ReadRequest, last: MessageId) -> None:
+    def was_read(self, partition_key: bytes, request: ReadRequest, last: MessageId) -> None:
         """A page came from packs, up to this message: what readers of many meet so for the second time is wanted."""
         span = Span(request.span.after, last)
-        if is_bulk(request) and self._met.add(place, span):
-            self._wanted.add(place, span)
+        if is_bulk(request) and self._met.add(partition_key, span):
+            self._wanted.add(partition_key, span)
 
     def take(self) -> tuple[bytes, Span] | None:
         """What is wanted; there no more."""
         found = self._wanted.take()
         if found is None:
             return None
-        place, span = found
-        tail = self._tails.pop(place, span)
-        return place, Span(min(tail.after, span.after), span.upto) if tail.upto >= span.after else span
+        partition_key, span = found
+        tail = self._tails.pop(partition_key, span)
+        return partition_key, Span(min(tail.after, span.after), span.upto) if tail.upto >= span.after else span
 
-    def went_on(self, place: bytes, span: Span, copy: CachedRun) -> None:
+    def went_on(self, partition_key: bytes, span: Span, copy: CachedRun) -> None:
         """Note what is left of what was taken."""
         left = Span(copy.goes_on, span.upto)
         if not copy.is_over:
-            self._wanted.add(place, left)
+            self._wanted.add(partition_key, left)
         elif left.after < left.upto:
-            self._tails[place] = left
+            self._tails[partition_key] = left
             if len(self._tails) > _PLACES:
                 del self._tails[next(iter(self._tails))]
 

@@ -332,13 +332,13 @@ class Telephone(Peers):
         self.said: list[AppendNotice] = []
         self.broken: Exception | None = None
 
-    def tell(self, told: AppendNotice) -> Future[None]:
+    def publish(self, notice: AppendNotice) -> Future[None]:
         if self.broken:
             return Future.failed(self.broken)
-        self.said.append(told)
+        self.said.append(notice)
         return Future.of(None)
 
-    def listen(self) -> Future[Sequence[AppendNotice]]:
+    def poll(self) -> Future[Sequence[AppendNotice]]:
         heard, self.said = self.said, []
         return Future.of(heard)
 

@@ -14,7 +14,7 @@ from queuey.ids import MessageId
 from queuey.model import PartitionId, ReadRequest, Span
 from queuey.storage.cassandra.pages import PageBuilder
 from queuey.storage.cassandra.rows import Block
-from queuey.storage.checksums import seal_of
+from queuey.storage.checksums import checksum_of
 
 NOW = 100
 PARTITION = PartitionId(UUID(int=0), 1)
@@ -32,8 +32,8 @@ def block(rows: list[Kept], first: int = 0) -> Block:
     made: list[tuple[Any, ...]] = []
     for ticks, row in enumerate(rows, first):
         body = b"x" * row.size
-        seal = seal_of(ticks, 0, None, None, body) + (not row.sound)
-        made.append((ticks, 0, row.expires, seal, None, None, body))
+        checksum = checksum_of(ticks, 0, None, None, body) + (not row.sound)
+        made.append((ticks, 0, row.expires, checksum, None, None, body))
     return Block.of_rows(made)
 
 
