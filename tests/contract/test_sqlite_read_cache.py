@@ -327,7 +327,7 @@ class TestSegments(StoreContract):
     ) -> None:
         """The page is of one state of the database, also where the segment is the last that the span has."""
 
-        def refused(self: sqlite_segments.ReadCache, *given: Any) -> None:
+        def refused(self: sqlite_segments.ReadCache, *given: Any, **named: Any) -> None:
             log.delete((1, whole[3].id))
             log.append(*[draft(b"of another", 2)] * 4)
 

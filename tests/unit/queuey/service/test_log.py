@@ -49,7 +49,7 @@ def surveyed(service: Service, queue: Queue, limit: int, step: int, seconds: flo
     return found[0][1]
 
 
-@given(limit=st.integers(0, 50), every=st.integers(0, 50), together=st.integers(1, 50))
+@given(limit=st.integers(0, 50), step=st.integers(0, 50), together=st.integers(1, 50))
 def test_a_count_in_steps_is_that_in_one(service: Service, queue: Queue, limit: int, step: int, together: int) -> None:
     at_once = surveyed(service, queue, limit, step, 1e9, 1000)
 
