@@ -27,7 +27,7 @@ from queuey.api.params import Problems, boolean, latest_due, message_ids
 from queuey.api.reading import known_to_cursor, page_of, stream
 from queuey.errors import InvalidMessageId, InvalidParameter, MessageNotFound, MessageTooLarge
 from queuey.http.exchange import JSON, OCTETS, Answer, Call, Headers, Target, json_answer
-from queuey.model import AppendRequest, Draft, Message, Page, Placed, Queue, bytes_of
+from queuey.model import AppendRequest, Draft, Location, Message, Page, Queue, bytes_of
 from queuey.service import Service
 from queuey.service.log import PartitionPage, ReadAnswer
 from queuey.settings import Settings
@@ -68,7 +68,7 @@ _MINIMAL = re.compile(r"(?:^|[\s,])return=minimal(?:$|[\s,;])")
 
 async def _store(
     service: Service, call: Call, queue: Queue, drafts: Sequence[Draft], *, batch: bool
-) -> tuple[Sequence[Placed], Headers]:
+) -> tuple[Sequence[Location], Headers]:
     """Where the drafts are once they are on disk, and the answer's headers."""
     once, headers = request_once(call), list(_CREATED)
     if batch:

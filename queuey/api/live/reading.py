@@ -21,7 +21,7 @@ from queuey.model import PartitionId, Queue, Span
 from queuey.security.permissions import Permission
 from queuey.service import Service
 from queuey.service.follow import Follower, Progress
-from queuey.service.log import ReadRequest
+from queuey.service.log import QueueRead
 from queuey.service.turns import LOOK_ROWS, Turns
 from queuey.service.waiting.watch import Watch
 
@@ -299,7 +299,7 @@ async def _page_of_several(
                 more = True
                 break
             spans = [(number, Span(progress.at(queue.partition(number)))) for number in range(1, queue.partitions + 1)]
-            request = ReadRequest(
+            request = QueueRead(
                 spans,
                 asked.limit,
                 max_bytes=made.room,

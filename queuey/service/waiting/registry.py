@@ -25,7 +25,7 @@ from queuey.future import Future
 from queuey.http.admission import STRANGERS
 from queuey.ids import TICKS_PER_SECOND, MessageId
 from queuey.locks import new_lock
-from queuey.model import Consistency, PartitionId, Placed, Queue, Span
+from queuey.model import Consistency, Location, PartitionId, Queue, ReadRequest, Span
 from queuey.monitor.metrics import WAITERS, WAITERS_REFUSED, Monitor
 from queuey.service.turns import LOOK_ROWS, Turns
 from queuey.service.waiting.changed_queues import ChangedQueues
@@ -76,7 +76,7 @@ class Waiters:
         self._sooner = threading.Event()
         self._next = inf
         self._thread: threading.Thread | None = None
-        self._activities = Activities(messages.activity, clock) if messages.activity is not None else None
+        self._activities = Activities(messages.peers, clock) if messages.peers is not None else None
         self.arrivals = ChangedQueues(clock, self._readable_ticks, alone=self._activities is None)
         """Which queues got something, for who cannot watch them all."""
         monitor.ask(WAITERS, lambda: self._waiters)
@@ -174,7 +174,7 @@ class Waiters:
 
     # What wakes
 
-    def arrived(self, to: Queue, placed: Sequence[Placed]) -> None:
+    def arrived(self, to: Queue, placed: Sequence[Location]) -> None:
         """Messages were acknowledged by this server."""
         queue = to.uuid
         self.arrivals.note(to, placed)
@@ -184,7 +184,7 @@ class Waiters:
                 self._not_later_than(self.clock.elapsed() + TELL_SECONDS)
         if not self._places:
             return
-        watched = {number for _, number in placed if (queue, number) in self._places}
+        watched = {number for number, _ in placed if (queue, number) in self._places}
         if not watched:
             return
         readable = self._readable_ticks()
@@ -193,7 +193,7 @@ class Waiters:
                 watch
                 for number in watched
                 for watch in self._note(
-                    PartitionId(queue, number), [ticks for (ticks, _), at in placed if at == number], readable
+                    PartitionId(queue, number), [ticks for at, (ticks, _) in placed if at == number], readable
                 )
             ]
         _keep_all(woken)
@@ -341,14 +341,8 @@ class Waiters:
 
     async def _next_in(self, partition: PartitionId, consistency: Consistency) -> float:
         after = MessageId.last_of(self._messages.watermark(consistency))
-        page = await self._messages.read(
-            partition,
-            Span(after),
-            limit=1,
-            now_ticks=self.clock.now_ticks(),
-            with_bodies=False,
-            consistency=consistency,
-        )
+        request = ReadRequest(partition, Span(after), 1, with_bodies=False)
+        page = await self._messages.read(request, now_ticks=self.clock.now_ticks(), consistency=consistency)
         return page.messages[0].ticks if page.messages else inf
 
     def tick(self) -> float:

@@ -225,7 +225,7 @@ def test_an_answer_counts_until_the_client_has_taken_it(size: int) -> None:
     async def test(house: House) -> None:
         queue = run(house.service.queues.create("demo", "q", QueueSettings()))
         draft = Draft(1, b"x" * size, 3600)
-        ((id_, _),) = run(house.service.log.append(AppendRequest(queue, [draft]))).placed
+        ((_, id_),) = run(house.service.log.append(AppendRequest(queue, [draft]))).placed
         wire, gate = house.wire(), house.server.admission
         wire.room = size - 10_000
         wire.connection.data_received(request(b"GET", PATH + b"/" + id_.hex.encode() + b"?raw=true"))

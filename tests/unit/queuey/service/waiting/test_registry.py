@@ -16,7 +16,7 @@ from queuey.errors import StorageUnavailable, TooManyWaiters
 from queuey.future import Future, run, start
 from queuey.http.admission import STRANGERS
 from queuey.ids import TICKS_PER_SECOND, IdGenerator, MessageId
-from queuey.model import AppendRequest, Draft, PartitionId, Placed, Queue
+from queuey.model import AppendRequest, Draft, Location, PartitionId, Queue
 from queuey.monitor.metrics import WAITERS, Monitor
 from queuey.service.log import Log
 from queuey.service.queues import Queues, QueueSettings
@@ -332,13 +332,13 @@ class Telephone(Peers):
         self.said: list[AppendNotice] = []
         self.broken: Exception | None = None
 
-    def tell(self, told: AppendNotice) -> Future[None]:
+    def publish(self, notice: AppendNotice) -> Future[None]:
         if self.broken:
             return Future.failed(self.broken)
-        self.said.append(told)
+        self.said.append(notice)
         return Future.of(None)
 
-    def listen(self) -> Future[Sequence[AppendNotice]]:
+    def poll(self) -> Future[Sequence[AppendNotice]]:
         heard, self.said = self.said, []
         return Future.of(heard)
 
@@ -354,7 +354,7 @@ def told(line: Telephone) -> tuple[Activities, ManualClock]:
     return Activities(line, clock), clock
 
 
-PLACED = [Placed(MessageId(5, 5), 3)]
+PLACED = [Location(3, MessageId(5, 5))]
 A = Queue("demo", "a", uuid.UUID(int=1), 0)
 
 
@@ -384,7 +384,7 @@ def test_what_could_not_be_told_is_told_again(told: tuple[Activities, ManualCloc
     line.broken = StorageUnavailable()
     activities.note(A.uuid, PLACED)
     activities.work(nobody, somebody_waits=False)
-    activities.note(A.uuid, [Placed(MessageId(6, 6), 1)])
+    activities.note(A.uuid, [Location(1, MessageId(6, 6))])
     line.broken = None
     clock.advance(TELL_SECONDS)
 
