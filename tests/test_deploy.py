@@ -15,7 +15,7 @@ import yaml
 
 from queuey.cli import main
 from queuey.settings import load_settings
-from tests.test_layers import ROOT
+from tests.support.source import ROOT
 
 COMPOSE = ROOT / "etc" / "compose.yaml"
 IMAGE = ROOT / "etc" / "Dockerfile"

@@ -19,8 +19,7 @@ from queuey.storage.cassandra.metadata import CassandraMetadata
 from queuey.storage.cassandra.schema import make_tables
 from queuey.storage.cassandra.session import CassandraSession, Options
 from queuey.storage.contract.common import done, draft
-from tests.contract.conftest import TIMEOUT_SECONDS
-from tests.support.services.fixtures import Reached
+from tests.support.services.fixtures import TIMEOUT_SECONDS, Reached
 
 CENTRE = "datacenter1"
 """Of a node that was told no other."""

@@ -25,8 +25,8 @@ from qdo.pipeline.source import QueueySource, Task, reader_of
 from qdo.pipeline.stream import QueueyStreamReader
 from queuey.errors import ConfigurationError, DataLost
 from queuey.ids import EPOCH_TICKS, MessageId
-from tests.pipeline.conftest import APPLICATION, KEY, append, counted, fill, on_both_stores, settle
 from tests.support.client import new_name
+from tests.support.pipeline import APPLICATION, KEY, append, counted, fill, on_both_stores, settle
 from tests.support.servers import Door, eventually
 
 SCHEMA = StructType([StructField("message_id", StringType())])

@@ -13,8 +13,8 @@ from queuey.server.connection import Connection
 from queuey.server.loop import LoopServer
 from queuey.server.sending import PIECE
 from queuey.server.turns import REFUSED_UPLOADS_A_TURN, UPLOADS_A_TURN
+from tests.support.loop_server import MIB, PATH, WHOLE, House, Wire, answered, at_home, request
 from tests.support.raw import replies
-from tests.unit.queuey.server.test_connection import MIB, PATH, WHOLE, House, Wire, answered, at_home, request
 
 STRANGER = b"POST /v1/demo/q HTTP/1.1\r\nHost: q\r\nContent-Length: %d\r\n\r\n"
 

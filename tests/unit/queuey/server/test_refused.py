@@ -11,8 +11,8 @@ from queuey.errors import Throttled
 from queuey.http.admission import Ticket
 from queuey.http.cors import ANY
 from queuey.server.refused import Refusals
+from tests.support.loop_server import PATH, House, Wire, answered, at_home, request, until
 from tests.support.raw import replies
-from tests.unit.queuey.server.test_connection import PATH, House, Wire, answered, at_home, request, until
 
 OURS, OTHER = "https://ours.example", "https://other.example"
 HELLO = (b"X-Request-Id: mine", b"Content-Length: 5")
