@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from qdo.worker.dead_letters import DEFAULT_DEAD_LETTERS
+from qdo.groups.dead_letter_names import DEFAULT_DEAD_LETTERS
 from queuey.errors import ConfigurationError
 from queuey.terminal.options import Command, Server, with_server
 
@@ -43,7 +43,7 @@ class Workplace:
         """
         if not _NAME.fullmatch(self.group) or self.group in {".", ".."}:
             raise ConfigurationError(f"group {self.group!r}: expected 1 to 100 letters, digits, _ . -")
-        from qdo.worker.slots import is_slot
+        from qdo.groups.hash_slots import is_slot
 
         found = self._by_zookeeper(session_seconds) if self.zookeeper else self._by_file(session_seconds)
         if slots or (self.offsets == "group" and not any(map(is_slot, found.known()))):

@@ -18,7 +18,7 @@ from qdo.client import Client, GroupOffset
 from qdo.client.transport import may_pass
 from qdo.groups.assign import Partition
 from qdo.groups.coordination import Claim, Coordinator, Member, Offset, Plan
-from qdo.worker.slots import ALL, is_slot, moment_of, slot_of
+from qdo.groups.hash_slots import ALL, is_slot, moment_of, slot_of
 from queuey.errors import (
     Conflict,
     CoordinatorUnavailable,
