@@ -33,7 +33,7 @@ class Workplace:
     offsets: str = "group"
     """Where they are kept: ``group``, with the rest of it, or ``queuey``."""
     security: Mapping[str, str | None] = field(default_factory=dict)
-    """What :func:`qdo.groups.zookeeper.security` takes."""
+    """What :func:`qdo.groups.zookeeper_tls.security` takes."""
 
     def coordinator(self, session_seconds: float = SESSION_SECONDS, *, slots: bool = False) -> Coordinator:
         """A new one; who takes it closes it.
@@ -62,7 +62,8 @@ class Workplace:
     def _by_zookeeper(self, session_seconds: float) -> Coordinator:
         """The application is a folder; servers that share a ZooKeeper have a chroot each."""
         try:
-            from qdo.groups.zookeeper import ZooKeeperCoordinator, security
+            from qdo.groups.zookeeper import ZooKeeperCoordinator
+            from qdo.groups.zookeeper_tls import security
         except ImportError as error:
             raise ConfigurationError(f"ZooKeeper needs more: pip install 'queuey[zookeeper]' ({error})") from error
         hosts = self.zookeeper or ""

@@ -108,13 +108,7 @@ class Worker:
         )
         self._owner: Owner = owner_of(options, self._subscription, parts)
         self._jobs = JobThreads(job, options, parts, names, self._record, self.stop)
-        self._about = {
-            "name": options.name or socket.gethostname().partition(".")[0],
-            "host": socket.getfqdn(),
-            "pid": os.getpid(),
-            "queues": self._subscription.patterns,
-            "dead_letters": options.dead_letters,
-        }
+        self._about = _about(options, self._subscription)
         self.group = Group(
             coordinator,
             self,
@@ -234,9 +228,7 @@ class Worker:
 
     def _context(self, claim: Claim) -> Context:
         return Context(
-            claim.partition.queue,
-            claim.partition.number,
-            claim.generation,
+            claim,
             member=self.group.name or "",
             group=self.options.group,
             clock=self._clock,
@@ -252,7 +244,7 @@ class Worker:
         refused: Collection[Claim] = ()
         try:
             if offsets:
-                refused = self._recorded(offsets)
+                refused = self._record(offsets)
             if gone := self._owner.record_moments():
                 self.group.fenced(gone)
                 self._waker.wake()
@@ -265,14 +257,7 @@ class Worker:
         self._committed_at = format_timestamp(self._clock.now_ticks())
         self.counts.refused += len(refused)
 
-    def _record(self, offsets: Mapping[Claim, Offset]) -> bool:
-        """Whether all claims still hold.
-
-        :raises CoordinatorUnavailable: the offsets may be recorded or not.
-        """
-        return not self._recorded(offsets)
-
-    def _recorded(self, offsets: Mapping[Claim, Offset]) -> Collection[Claim]:
+    def _record(self, offsets: Mapping[Claim, Offset]) -> Collection[Claim]:
         """:returns: claims that are gone; the group hears of them.
         :raises CoordinatorUnavailable: the offsets may be recorded or not.
         """
@@ -320,3 +305,14 @@ class Worker:
             if longest > hung and buffer.claim not in self._reported:
                 self._reported.add(buffer.claim)
                 log.error("a job in %s takes longer than %g s", buffer.claim.partition, hung)
+
+
+def _about(options: WorkerOptions, subscription: Subscription) -> Mapping[str, Any]:
+    """What a member says of itself when it joins."""
+    return {
+        "name": options.name or socket.gethostname().partition(".")[0],
+        "host": socket.getfqdn(),
+        "pid": os.getpid(),
+        "queues": subscription.patterns,
+        "dead_letters": options.dead_letters,
+    }

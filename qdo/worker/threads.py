@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 import threading
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import islice
 from math import inf
@@ -58,11 +58,11 @@ class JobThreads:
         options: WorkerOptions,
         parts: WorkerParts,
         names: DeadLetterNames | None,
-        record: Callable[[Mapping[Claim, Offset]], bool],
+        record: Callable[[Mapping[Claim, Offset]], Collection[Claim]],
         stop: Callable[[], None],
     ) -> None:
         """:param names: of the queues for dead letters; None if the group writes none.
-        :param record: commits offsets; False if a claim is gone. Raises CoordinatorUnavailable.
+        :param record: commits offsets, and returns the claims that are gone. Raises CoordinatorUnavailable.
         :param stop: called when a job asks for the end of the worker.
         """
         self._options = options
@@ -137,7 +137,7 @@ class JobThreads:
     def _committed_first(self, buffer: PartitionBuffer, message: Message) -> bool:
         """At most once: record the message before its job begins, so that nobody runs it again."""
         try:
-            return self._record({buffer.claim: Offset(buffer.incarnation, message.id)})
+            return not self._record({buffer.claim: Offset(buffer.incarnation, message.id)})
         except CoordinatorUnavailable:
             return False
 

@@ -46,7 +46,10 @@ def make(clock: ManualClock) -> Maker:
 def buffer_of(
     prefetched: Prefetched, clock: ManualClock, number: int = 1, offset: Offset | None = None, *, key_queues: int = 1
 ) -> PartitionBuffer:
-    contexts = [Context("q", number, 1, member="m", group="g", clock=clock, value=None) for _ in range(key_queues)]
+    contexts = [
+        Context(Claim(Partition("q", number), 1), member="m", group="g", clock=clock, value=None)
+        for _ in range(key_queues)
+    ]
     buffer = PartitionBuffer(Claim(Partition("q", number), 1), offset, contexts)
     prefetched.add(buffer)
     if offset is None:

@@ -33,7 +33,7 @@ def fetcher() -> Fetcher:
     """Of one buffer, asked by hand."""
     clock, claim = ManualClock(), Claim(Partition("q", 1), 1)
     prefetched = Prefetched(prefetch_messages=3, prefetch_bytes=100)
-    context = Context("q", 1, 1, member="m", group="g", clock=clock, value=None)
+    context = Context(claim, member="m", group="g", clock=clock, value=None)
     prefetched.add(PartitionBuffer(claim, None, [context]))
     return Fetcher(lambda: pytest.fail("it needs no thread"), prefetched, clock)
 
