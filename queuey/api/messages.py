@@ -10,6 +10,7 @@ import orjson
 from queuey.api.arrow.drafts import arrow_drafts
 from queuey.api.drafts import (
     batch_drafts,
+    batch_entries,
     check_batch,
     check_body_size,
     check_partition,
@@ -44,8 +45,11 @@ async def append_one(service: Service, call: Call, target: Target) -> Answer:
 
 async def append_batch(service: Service, call: Call, target: Target) -> Answer:
     """Store a batch that came as JSON, and answer once it is on disk."""
+    entries = await batch_entries(call, service.settings)
+    if entries is None:
+        return await append_one(service, call, target)
     check_batch(call)
-    drafts = await batch_drafts(call, target.queue, service.settings, service.clock.now_ticks())
+    drafts = await batch_drafts(entries, target.queue, service.settings, service.clock.now_ticks())
     placed, headers = await _store(service, call, target.queue, drafts, batch=True)
     return Answer(201, append_answer(placed), headers)
 

@@ -188,23 +188,33 @@ async def page(service: Service, call: Call, queue: Queue, params: ReadParams) -
     more = any(found.more for _, found in answer.pages)
     corrupt = sum([found.corrupt for _, found in answer.pages])
     cursor = _cursor(queue, params, answer)
-    return answer_page(call, body, made.rows, cursor, answer.watermark, more=more, corrupt=corrupt)
+    return answer_page(call, body, made.rows, PageEnd(cursor, answer.watermark, more, corrupt))
 
 
-def answer_page(
-    call: Call, body: bytes, rows: int, cursor: str, watermark: int, *, more: bool, corrupt: int = 0
-) -> tuple[Answer, int]:
+class PageEnd(NamedTuple):
+    """What the headers of a page say of it."""
+
+    cursor: str
+    """Where to go on."""
+    watermark: int
+    more: bool
+    """There are more messages than the page has."""
+    corrupt: int = 0
+    """Messages that were passed over, since they do not match their checksum."""
+
+
+def answer_page(call: Call, body: bytes, rows: int, end: PageEnd) -> tuple[Answer, int]:
     """A page with its headers, or 304 if If-None-Match says that the reader has it: then it has no rows to tell."""
-    tag = f'W/"{crc32c(body):08x}{len(body):x}.{crc32c(cursor.encode()):08x}"'
+    tag = f'W/"{crc32c(body):08x}{len(body):x}.{crc32c(end.cursor.encode()):08x}"'
     headers: Headers = [
         ("content-type", JSON),
-        ("queuey-watermark", format_timestamp(watermark)),
-        ("queuey-cursor", cursor),
-        ("queuey-more", "true" if more else "false"),
+        ("queuey-watermark", format_timestamp(end.watermark)),
+        ("queuey-cursor", end.cursor),
+        ("queuey-more", "true" if end.more else "false"),
         ("etag", tag),
     ]
-    if corrupt:
-        headers.append(("queuey-corrupt", str(corrupt)))
+    if end.corrupt:
+        headers.append(("queuey-corrupt", str(end.corrupt)))
     known = call.header("if-none-match")
     if known is not None and (known.strip() == "*" or tag in known):
         return Answer(304, b"", headers[1:]), 0

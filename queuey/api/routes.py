@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from queuey.api import messages, offsets, queues, site, survey, tokens
+from queuey.api.drafts import is_batch
 from queuey.api.live import reading as live
 from queuey.api.params import boolean
-from queuey.http.exchange import ARROW, JSON, NDJSON, Call
+from queuey.http.exchange import ARROW, BATCH_JSON, JSON, NDJSON, Call
 from queuey.http.face import Body, Function, Operation, Runs
 from queuey.http.routing import Choice, Route, Routes
 from queuey.security.permissions import Permission
@@ -29,6 +30,8 @@ APPEND_ONE = Operation("queue", Permission.APPEND, messages.append_one, Body.MES
 APPEND_BATCH = Operation(
     "queue", Permission.APPEND, messages.append_batch, Body.BATCH, Runs.BATCH, counts_refusals=True
 )
+APPEND_JSON = APPEND_BATCH._replace(by_body=lambda call: APPEND_BATCH if is_batch(call.body) else APPEND_ONE)
+"""A batch in the form of 2012, or one message: the body alone tells."""
 APPEND_ARROW = Operation("queue", Permission.APPEND, messages.append_arrow, Body.BATCH, counts_refusals=True)
 
 LIST_QUEUES = Operation("application", Permission.LIST, queues.list_queues)
@@ -67,11 +70,14 @@ def _is_large(call: Call) -> bool:
     return many or (len(limit) > 2 and limit != str(LOOP_ROWS))
 
 
+_APPENDS = {BATCH_JSON: APPEND_BATCH, JSON: APPEND_JSON}
+
+
 def _append(call: Call) -> Operation:
     """What a POST to a queue asks for: a batch as Arrow, a batch as JSON, or one message."""
     if call.query_string and _asks_for(call, "batch"):
         return APPEND_ARROW
-    return APPEND_BATCH if call.media_type == JSON else APPEND_ONE
+    return _APPENDS.get(call.media_type, APPEND_ONE)
 
 
 def _list(call: Call) -> Operation:

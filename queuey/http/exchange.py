@@ -16,6 +16,7 @@ from queuey.security.permissions import ANONYMOUS, Identity
 
 Headers = list[tuple[str, str]]
 JSON = "application/json"
+BATCH_JSON = "application/vnd.queuey.batch+json"
 NDJSON = "application/x-ndjson"
 EVENTS = "text/event-stream"
 ARROW = "application/vnd.apache.arrow.stream"
@@ -162,7 +163,7 @@ def _qualities(accept: str) -> dict[str, float]:
 _QUALITY = re.compile(r"q=(?:0(?:\.[0-9]{0,3})?|1(?:\.0{0,3})?)")
 
 
-class Stream(Protocol):
+class BodyStream(Protocol):
     """A body without an end in sight, in pieces that come when there is something to tell."""
 
     async def more(self) -> bytes | None:
@@ -192,7 +193,7 @@ class Answer:
         body: bytes = b"",
         headers: Headers | None = None,
         chunks: Iterator[Chunk] | None = None,
-        stream: Stream | None = None,
+        stream: BodyStream | None = None,
         held_bytes: int | None = None,
     ) -> None:
         """:param held_bytes: bytes that the answer holds in memory until it is sent; None for those of ``body``."""

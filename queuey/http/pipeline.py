@@ -8,10 +8,7 @@ refusal looks like.
 from __future__ import annotations
 
 import logging
-import re
-import secrets
-from collections.abc import Hashable, Mapping, Sequence
-from itertools import count
+from collections.abc import Mapping, Sequence
 from time import perf_counter
 
 from queuey.errors import (
@@ -25,28 +22,15 @@ from queuey.errors import (
 )
 from queuey.http.access import allowed, refresh_keys, target_at_hand
 from queuey.http.admission import Admission, Ticket, payers
-from queuey.http.cors import allowed_origin, open_to, preflight
 from queuey.http.exchange import Answer, Call, Target
 from queuey.http.face import Body, Face, Operation
+from queuey.http.finishing import Finisher, request_id
 from queuey.monitor.metrics import APPENDS_REFUSED, BYTES_IN_FLIGHT, REQUESTS_IN_PROGRESS, THROTTLED
 from queuey.service import Service
 
 log = logging.getLogger(__name__)
 
-_REQUEST_ID = re.compile(r"[A-Za-z0-9._:/+=-]{1,128}")
 _LENGTH_DIGITS = 18
-_process, _counter = secrets.token_hex(6), count(1)
-
-
-def _new_request_id() -> str:
-    return f"{_process}{next(_counter):x}"
-
-
-_NOSNIFF = ("x-content-type-options", "nosniff")
-ANY_ID = "{id}"
-"""In place of a request's id where one answer is made for many requests."""
-ANY_PATH = "{path}"
-"""As :data:`ANY_ID`."""
 SMALL = 16 << 10
 """Answers, and bodies that come with their head, are not counted up to this size: the number of requests bounds them."""
 
@@ -72,9 +56,9 @@ class Pipeline:
         )
         monitor.ask(REQUESTS_IN_PROGRESS, lambda: self.admission.calls)
         monitor.ask(BYTES_IN_FLIGHT, lambda: self.admission.bytes)
-        *self._faces, self._default = faces
-        self._origins: tuple[str, ...] = settings.server.cors_origins
-        self._log_requests = settings.log.requests
+        self.finisher = Finisher(service, faces)
+        """Ends calls that are no call of this pipeline any more: refused, cut short, turned away."""
+        self._face = self.finisher.face
         self._limits = {
             Body.FORM: min(MAX_FORM_BYTES, settings.limits.max_request_bytes),
             Body.MESSAGE: settings.limits.max_body_bytes,
@@ -87,19 +71,18 @@ class Pipeline:
         """Begin a call: find its face and its operation from its head alone.
 
         Then the server calls :meth:`ask` before it waits for a body, :meth:`receive` for what comes of it,
-        ``call.ticket.enter`` once the call is whole, and :meth:`answer` or :meth:`full`. It ends the call with :meth:`leave`
+        ``call.ticket.enter`` once the call is whole, and :meth:`answer` or :meth:`Finisher.full`. It ends the call with :meth:`leave`
         once the answer is sent.
 
         :param path: with its escapes decoded, as :func:`~queuey.http.routing.decode_path` does.
         :returns: the call, and its operation or already its refusal.
         """
         call = Call(method, path, query_string, headers)
-        given = headers.get("x-request-id")
-        call.request_id = given if given and _REQUEST_ID.fullmatch(given) else _new_request_id()
-        if self._origins and method == "OPTIONS":
-            asked = preflight(call, self._origins)
+        call.request_id = request_id(headers.get("x-request-id"))
+        if method == "OPTIONS":
+            asked = self.finisher.preflight(call)
             if asked is not None:
-                return call, self._finish(call, "none", asked, perf_counter())
+                return call, asked
         try:
             operation = self._face(call).resolve(call)
             length = self._announced_length(call, operation)
@@ -108,14 +91,8 @@ class Pipeline:
                 if method not in ("GET", "HEAD"):
                     call.length = length
         except QueueyError as error:
-            return call, self._finish(call, "none", self._refuse(call, error), perf_counter())
+            return call, self.finisher.finish(call, "none", self.finisher.refuse(call, error), perf_counter())
         return call, operation
-
-    def _face(self, call: Call) -> Face:
-        for face in self._faces:
-            if face.serves(call):
-                return face
-        return self._default
 
     def _announced_length(self, call: Call, operation: Operation) -> int:
         """How many bytes of body to read.
@@ -151,7 +128,7 @@ class Pipeline:
                 call.ticket.hold(answer.held_bytes, owed=call.method not in ("GET", "HEAD"))
         except Exception as error:  # noqa: BLE001 - and go on: the others have done nothing wrong
             answer = self._failed(operation, call, error)
-        return self._finish(call, operation.name, answer, began)
+        return self.finisher.finish(call, operation.name, answer, began)
 
     def need_not_ask(self, operation: Operation, call: Call) -> bool:
         """Whether :meth:`ask` would find at once that this call is allowed."""
@@ -172,37 +149,8 @@ class Pipeline:
         try:
             await self._admit(operation, call)
         except Exception as error:  # noqa: BLE001 - as in answer
-            return self._finish(call, operation.name, self._failed(operation, call, error), began)
+            return self.finisher.finish(call, operation.name, self._failed(operation, call, error), began)
         return None
-
-    def full(self, call: Call, *, logged: bool = True) -> Answer:
-        """The refusal of a call that found no place.
-
-        :param logged: log it as other requests; else the server counts it.
-        """
-        self.admission.refused()
-        return self._finish(call, "none", self._refuse(call, Throttled()), perf_counter(), logged=logged)
-
-    def form_of_refusal(self, path: str, headers: Mapping[str, str]) -> Hashable:
-        """What :meth:`refused_alike` depends on: the face, what it says, and the origin that the answer names."""
-        origin = allowed_origin(headers.get("origin"), self._origins) if self._origins else None
-        face = self._face(Call("", path, "", headers)) if self._faces else self._default
-        return origin, id(face), face.form_of_refusal(headers)
-
-    def refused_alike(self, path: str, headers: Mapping[str, str]) -> Answer:
-        """The refusal of a call that comes while the server is full, made once for all of one :meth:`form_of_refusal`.
-
-        Its request id is :data:`ANY_ID`, its path :data:`ANY_PATH`.
-        """
-        face = self._face(Call("", path, "", headers))
-        call = Call("", ANY_PATH, "", headers)
-        call.request_id = ANY_ID
-        return self._complete(call, self._refuse(call, Throttled(), face))
-
-    def refused_at_once(self, method: str, request_id: str | None) -> str:
-        """A call was refused by :meth:`refused_alike`; its request id."""
-        self.service.monitor.refused(method, Throttled.status)
-        return request_id if request_id and _REQUEST_ID.fullmatch(request_id) else _new_request_id()
 
     def receive(self, call: Call, size: int) -> Answer | None:
         """Count ``size`` more bytes of a call's body that are here.
@@ -214,7 +162,7 @@ class Pipeline:
         try:
             call.ticket.hold(size)
         except Throttled as error:
-            return self._broken_off(call, error)
+            return self.finisher.broken_off(call, error)
         return None
 
     def hand_over(self, call: Call, size: int) -> bool:
@@ -257,58 +205,4 @@ class Pipeline:
             error = QueueyError(f"the server failed; its log has more under {call.request_id}")
         elif operation.counts_refusals:
             self.service.monitor.count(APPENDS_REFUSED, 1, error.code)
-        return self._refuse(call, error)
-
-    def cut_short(self, call: Call, got: int) -> Answer:
-        """The body ended before its announced length: nothing of it is used (G6)."""
-        return self._broken_off(
-            call, InvalidParameter(problems={"body": f"the upload ended after {got} of {call.length} bytes"})
-        )
-
-    def turn_away(self, error: QueueyError) -> Answer:
-        """The answer to what did not become a call: no HTTP, or one connection too many."""
-        call = Call("", "", "", {})
-        call.request_id = _new_request_id()
-        if error.retriable:
-            limit = "in_flight" if isinstance(error, Throttled) else "connections"
-            self.service.monitor.count(THROTTLED, 1, limit)
-        return self._broken_off(call, error)
-
-    def _broken_off(self, call: Call, error: QueueyError) -> Answer:
-        """A refusal in the midst of an upload, or before it: what comes after it is no request."""
-        answer = self._face(call).refusal(error, call, self.service.identifier.challenge)
-        answer.headers.append(("connection", "close"))
-        return self._finish(call, "none", answer, perf_counter())
-
-    def _refuse(self, call: Call, error: QueueyError, face: Face | None = None) -> Answer:
-        if error.status >= 500:
-            log.warning("refused %s %s: %s", call.method, call.request_id, error)
-        return (face or self._face(call)).refusal(error, call, self.service.identifier.challenge)
-
-    def _complete(self, call: Call, answer: Answer) -> Answer:
-        """Add what every answer has, whatever it says."""
-        if self._origins:
-            open_to(answer, call, self._origins)
-        answer.headers += (("x-request-id", call.request_id), _NOSNIFF)
-        return answer
-
-    def _finish(self, call: Call, name: str, answer: Answer, began: float, *, logged: bool = True) -> Answer:
-        self._complete(call, answer)
-        took = perf_counter() - began - call.ticket.waited_seconds
-        self.service.monitor.request(name, call.method, answer.status, took)
-        if self._log_requests and logged:
-            log.info(
-                "%s %s %d",
-                call.method,
-                name,
-                answer.status,
-                extra={
-                    "request_id": call.request_id,
-                    "principals": sorted(call.identity.principals),
-                    "app": call.application,
-                    "route": name,
-                    "status": answer.status,
-                    "duration_ms": round(took * 1000, 3),
-                },
-            )
-        return answer
+        return self.finisher.refuse(call, error)

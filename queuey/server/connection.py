@@ -22,7 +22,7 @@ from queuey.http.face import Operation
 from queuey.http.pipeline import SMALL
 from queuey.server.client import NEVER
 from queuey.server.early import EarlyBytes
-from queuey.server.http1 import CONTINUE, END_OF_HEAD, Head, answer_head, check_beginning, parse_head
+from queuey.server.http1 import CONTINUE, END_OF_HEAD, RequestHead, answer_head, check_beginning, parse_head
 from queuey.server.loop import LoopServer
 from queuey.server.sending import LEFT_OVER, PIECE, BodySender, StreamSender
 from queuey.server.states import State
@@ -35,7 +35,7 @@ HEADER_SECONDS = 10
 _HEAD, _TURN, _ASK, _BODY, _WORK, _SEND, _SKIP, _PAUSE, _OVER = State
 
 
-def _expects(head: Head) -> bool:
+def _expects(head: RequestHead) -> bool:
     """The client wants to hear that its body is wanted."""
     return head.knows_chunks and head.headers.get("expect", "").lower() == "100-continue"
 
@@ -106,7 +106,7 @@ class Connection(asyncio.Protocol):
         transport.set_write_buffer_limits(high=LEFT_OVER)
         self.deadline = self._server.after(HEADER_SECONDS)
         if not self._server.enters(self):
-            self._break_off(self._server.pipeline.turn_away(TooManyConnections()))
+            self._break_off(self._server.pipeline.finisher.turn_away(TooManyConnections()))
 
     def connection_lost(self, exc: Exception | None) -> None:
         sender, self._sender, self._transport = self._sender, None, None
@@ -196,7 +196,7 @@ class Connection(asyncio.Protocol):
             else:
                 self._begin(parse_head(data[:end]), data[end:])
         except QueueyError as error:
-            self._break_off(self._server.pipeline.turn_away(error))
+            self._break_off(self._server.pipeline.finisher.turn_away(error))
 
     def _wait_for_head(self, data: bytes) -> None:
         """The first byte of a head begins its time, and no other does."""
@@ -215,7 +215,7 @@ class Connection(asyncio.Protocol):
         """Whether there is room for bytes that arrive before their turn; they count against the call that they follow."""
         return self._early.keep(data, (UNREAD,) if self._call is None else self._server.pipeline.payers(self._call))
 
-    def _begin(self, head: Head, rest: bytes) -> None:
+    def _begin(self, head: RequestHead, rest: bytes) -> None:
         """Open a call; ``rest`` begins with its body."""
         server, length = self._server, head.length
         self._lasting, self._framed = head.lasting, head.knows_chunks
@@ -237,7 +237,7 @@ class Connection(asyncio.Protocol):
         else:
             self._ask(head, operation, call, rest)
 
-    def _pass_over(self, head: Head, rest: bytes) -> None:
+    def _pass_over(self, head: RequestHead, rest: bytes) -> None:
         """Nobody reads this request's body."""
         if head.length is None:
             self.unread, self._lasting = NEVER, False  # nobody can tell where it ends
@@ -250,7 +250,7 @@ class Connection(asyncio.Protocol):
         if head.length and "expect" in head.headers:
             self._lasting = False  # it may send the body now, or not: nobody can tell what comes next
 
-    def _turn_back(self, head: Head, rest: bytes) -> bool:
+    def _turn_back(self, head: RequestHead, rest: bytes) -> bool:
         """The server is full: refuse a call by what was made for all of them. Its own pages are served."""
         server, transport = self._server, self._transport
         if transport is None or not server.refusals.fits(head):
@@ -267,14 +267,14 @@ class Connection(asyncio.Protocol):
             self._sender.go_on()
         return True
 
-    def _ask(self, head: Head, operation: Operation, call: Call, rest: bytes) -> None:
+    def _ask(self, head: RequestHead, operation: Operation, call: Call, rest: bytes) -> None:
         """See from its head whether a call is refused, before its body is waited for."""
         self._state, self.deadline = _ASK, NEVER
         if self._server.pipeline.need_not_ask(operation, call):
             self._wait_for_body(operation, rest, expected=_expects(head))
             return
         if rest and not self._keep(rest):
-            self._break_off(self._server.pipeline.turn_away(Throttled()), call.length - len(rest))
+            self._break_off(self._server.pipeline.finisher.turn_away(Throttled()), call.length - len(rest))
             return
 
         def asked(refused: Answer | None) -> None:
@@ -324,7 +324,7 @@ class Connection(asyncio.Protocol):
 
     def _cut_short(self) -> None:
         if self._call is not None and self._body is not None:
-            self._break_off(self._server.pipeline.cut_short(self._call, self._body.tell()))
+            self._break_off(self._server.pipeline.finisher.cut_short(self._call, self._body.tell()))
 
     def _break_off(self, answer: Answer, unread: float = NEVER) -> None:
         """Refuse what is no request, or not all of one: nor is what follows, after ``unread`` bytes."""

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator
 from functools import partial
 
 from queuey.future import LoopInbox, LoopRunner
-from queuey.http.exchange import Chunk, Stream
+from queuey.http.exchange import BodyStream, Chunk
 from queuey.server.client import NEVER, Client
 from queuey.server.http1 import END_OF_CHUNKS
 
@@ -91,7 +91,7 @@ class StreamSender:
         self,
         client: Client,
         transport: asyncio.Transport,
-        stream: Stream,
+        stream: BodyStream,
         inbox: LoopInbox,
         soon: Callable[[Callable[[], object]], object],
         *,

@@ -17,7 +17,7 @@ from pyramid.response import Response
 from queuey.api.routes import ROUTES
 from queuey.errors import QueueyError
 from queuey.future import run
-from queuey.http.exchange import NOT_ASCII, Answer, Call, Chunk, Stream, joined
+from queuey.http.exchange import NOT_ASCII, Answer, BodyStream, Call, Chunk, joined
 from queuey.http.face import Operation
 from queuey.http.pipeline import Pipeline
 from queuey.http.routing import check_path, decode_path
@@ -59,8 +59,8 @@ def _answer(pipeline: Pipeline, call: Call, opened: Operation | Answer, environ:
             return refused
         call.body = environ["wsgi.input"].read(call.length)
         if len(call.body) < call.length:
-            return pipeline.cut_short(call, len(call.body))
-    return run(pipeline.answer(opened, call)) if call.ticket.enter() else pipeline.full(call)
+            return pipeline.finisher.cut_short(call, len(call.body))
+    return run(pipeline.answer(opened, call)) if call.ticket.enter() else pipeline.finisher.full(call)
 
 
 _OWN_KEYS = frozenset({"CONTENT_TYPE", "CONTENT_LENGTH"})
@@ -97,7 +97,7 @@ def _response(answer: Answer) -> Response:
     if answer.stream is not None:
         chunks = _Pieces(answer.stream)
     elif answer.chunks is not None:
-        chunks = Chunks(answer.chunks)
+        chunks = WsgiChunks(answer.chunks)
     # The connection is the WSGI server's: one that follows PEP 3333 fails where an application speaks of it.
     headers = [(name, value) for name, value in answer.headers if name != "connection"]
     response = Response(status=answer.status, headerlist=headers, app_iter=chunks)
@@ -106,7 +106,7 @@ def _response(answer: Answer) -> Response:
     return response
 
 
-class Chunks:
+class WsgiChunks:
     """An answer's chunks as WSGI takes them, each in one piece. The shipped server sends them as they are."""
 
     def __init__(self, chunks: Iterator[Chunk]) -> None:
@@ -119,7 +119,7 @@ class Chunks:
 class _Pieces:
     """A stream as WSGI takes it: the thread waits for each piece."""
 
-    def __init__(self, stream: Stream) -> None:
+    def __init__(self, stream: BodyStream) -> None:
         self._stream = stream
 
     def __iter__(self) -> Iterator[bytes]:

@@ -24,7 +24,7 @@ from queuey.http.routing import decode_path
 from queuey.server import connection
 from queuey.server.connection import Connection
 from queuey.server.faces import open_pipeline
-from queuey.server.http1 import Head, parse_head
+from queuey.server.http1 import RequestHead, parse_head
 from queuey.server.loop import LoopServer
 from queuey.service import Service
 from queuey.settings import load_settings
@@ -381,7 +381,7 @@ def by_nginx(port: int, behind: Backend, raw: bytes) -> Reading:
 class Reader:
     """The shipped server's connections over a store in memory, in this process; it keeps the heads that they see."""
 
-    def __init__(self, port: int, heads: list[tuple[bytes, Head]]) -> None:
+    def __init__(self, port: int, heads: list[tuple[bytes, RequestHead]]) -> None:
         self._port = port
         self._heads = heads
 
@@ -412,9 +412,9 @@ class Reader:
 @contextmanager
 def queuey(spoil: Callable[[bytes], bytes] = bytes) -> Iterator[Reader]:
     """:param spoil: a fault, planted: heads are read as if they had come like this."""
-    heads: list[tuple[bytes, Head]] = []
+    heads: list[tuple[bytes, RequestHead]] = []
 
-    def kept(raw: bytes) -> Head:
+    def kept(raw: bytes) -> RequestHead:
         head = parse_head(spoil(raw))
         heads.append((raw, head))
         return head

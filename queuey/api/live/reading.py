@@ -9,9 +9,9 @@ from queuey.api.cursors import Cursor, format_several, highest_named, parse_curs
 from queuey.api.forms import COLUMNS, Presenter, entries_of
 from queuey.api.json_pages import JsonPage
 from queuey.api.live.forms import EventForm, LineForm, LiveForm
-from queuey.api.live.stream import LiveStream, identify_again, queue_again
+from queuey.api.live.stream import Following, LiveStream, identify_again, queue_again
 from queuey.api.params import Problems, boolean, integer, moment, queue_name, words
-from queuey.api.reading import DEFAULT_LIMIT, MAX_LIMIT, ReadParams, answer_page, low, page, wants_bodies
+from queuey.api.reading import DEFAULT_LIMIT, MAX_LIMIT, PageEnd, ReadParams, answer_page, low, page, wants_bodies
 from queuey.errors import CursorLost, Forbidden, InvalidParameter, NotAcceptable, QueueNotFound, TooManyWaiters
 from queuey.http.access import allowed
 from queuey.http.admission import STRANGERS
@@ -66,7 +66,7 @@ async def read_one(service: Service, call: Call, queue: Queue) -> Answer:
     if numbers is not None and not numbers:
         raise InvalidParameter(problems={"partitions": "names none that the queue has: there is nothing to wait for"})
     follower.add(queue, range(1, queue.partitions + 1) if numbers is None else numbers)
-    return _stream(service, call, follower, asked, numbers=numbers, several=False, notes=notes)
+    return _stream(service, call, Following(follower, asked.form, numbers, False, asked.until(service), notes))
 
 
 async def read_several(service: Service, call: Call, target: Target) -> Answer:
@@ -96,7 +96,7 @@ async def read_several(service: Service, call: Call, target: Target) -> Answer:
     for queue in found:
         follower.add(queue, range(1, queue.partitions + 1))
     notes = _refused(asked.form, refused)
-    return _stream(service, call, follower, asked, numbers=None, several=True, notes=notes)
+    return _stream(service, call, Following(follower, asked.form, None, True, asked.until(service), notes))
 
 
 def _refused(form: LiveForm, refused: Sequence[dict[str, Any]]) -> bytes:
@@ -129,6 +129,10 @@ class Asked(NamedTuple):
     columns: Sequence[str] | None
     limit: int
     skip_corrupt: bool
+
+    def until(self, service: Service) -> float | None:
+        """The elapsed time at which the lines end; None if they go on."""
+        return service.clock.elapsed() + self.wait_seconds if self.ends else None
 
     @classmethod
     def parse(cls, call: Call, *, several: bool = False) -> Asked:
@@ -189,24 +193,10 @@ def _progress(queue: Queue, cursor: Cursor) -> Progress:
     return Progress(base, {queue.partition(number): at for number, at in cursor.places.items() if at > base})
 
 
-def _stream(
-    service: Service,
-    call: Call,
-    follower: Follower,
-    asked: Asked,
-    *,
-    numbers: Sequence[int] | None,
-    several: bool,
-    notes: bytes,
-) -> Answer:
-    if asked.form is None:
-        raise AssertionError("a page is no stream")
-    watch = _watch(service, call, [(queue, number) for (_, number), queue in follower.partitions.items()])
-    until = service.clock.elapsed() + asked.wait_seconds if asked.ends else None
-    stream = LiveStream(
-        service, call, follower, watch, asked.form, numbers=numbers, several=several, until=until, notes=notes
-    )
-    return Answer(200, b"", _headers(asked.form), stream=stream)
+def _stream(service: Service, call: Call, following: Following) -> Answer:
+    places = [(queue, number) for (_, number), queue in following.follower.partitions.items()]
+    stream = LiveStream(service, call, _watch(service, call, places), following)
+    return Answer(200, b"", _headers(following.form), stream=stream)
 
 
 # Long polls
@@ -317,7 +307,7 @@ async def _page_of_several(
         body = made.body(refused=list(refused))
     if queues and not more:
         progress.complete(MessageId.last_of(watermark))
-    return answer_page(call, body, made.rows, format_several(queues, progress), watermark, more=more)
+    return answer_page(call, body, made.rows, PageEnd(format_several(queues, progress), watermark, more))
 
 
 def _named(queue: Queue, columns: Sequence[str] | None) -> Presenter:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 from functools import partial
 from math import inf
 from random import random
@@ -36,8 +37,24 @@ _PAGE_ROOM = _WORTH * PAGE_BYTES + PAGE_ROWS * (_ROW_BYTES + 128)
 """For a page, unless it is one large message."""
 
 
+@dataclass(frozen=True, slots=True)
+class Following:
+    """What a live answer reads, and how it shows it."""
+
+    follower: Follower
+    form: LiveForm
+    numbers: Sequence[int] | None
+    """Partitions that are read; None for all, those to come included."""
+    several: bool
+    """Of several queues: the cursor has the form for those."""
+    until: float | None
+    """The elapsed time at which the stream ends, or earlier with the first messages; None for one without end."""
+    notes: bytes
+    """Sent first, after the opening."""
+
+
 class LiveStream:
-    """The body of a live answer (:class:`queuey.http.exchange.Stream`)."""
+    """The body of a live answer (:class:`queuey.http.exchange.BodyStream`)."""
 
     __slots__ = (
         "_call",
@@ -60,32 +77,16 @@ class LiveStream:
         "_watch",
     )
 
-    def __init__(
-        self,
-        service: Service,
-        call: Call,
-        follower: Follower,
-        watch: Watch,
-        form: LiveForm,
-        *,
-        numbers: Sequence[int] | None,
-        several: bool,
-        until: float | None,
-        notes: bytes,
-    ) -> None:
-        """:param numbers: partitions that are read; None for all, those to come included.
-        :param until: the elapsed time at which the stream ends, or earlier with the first messages; None for one without end.
-        :param notes: sent first, after the opening.
-        """
+    def __init__(self, service: Service, call: Call, watch: Watch, following: Following) -> None:
         self._service = service
         self._call = call
-        self._follower = follower
+        self._follower = following.follower
         self._watch = watch
-        self._form = form
-        self._numbers = numbers
-        self._several = several
-        self._until = until
-        self._notes = notes
+        self._form = following.form
+        self._numbers = following.numbers
+        self._several = following.several
+        self._until = following.until
+        self._notes = following.notes
         self._opened = self._over = self._missed = self._last_look = False
         self._rows = 0
         live = service.live
@@ -96,14 +97,14 @@ class LiveStream:
         self._check_at = self._next_check((1 + random()) / 2)  # noqa: S311 - who came together does not stay together
 
     async def more(self) -> bytes | None:
-        """See :class:`queuey.http.exchange.Stream`."""
+        """See :class:`queuey.http.exchange.BodyStream`."""
         self._ticket.taken()
         piece = await self._next()
         self._ticket.made(len(piece or b""))
         return piece
 
     def close(self) -> None:
-        """See :class:`queuey.http.exchange.Stream`."""
+        """See :class:`queuey.http.exchange.BodyStream`."""
         self._over = True
         self._ticket.close()
         self._watch.close()

@@ -17,7 +17,7 @@ from queuey.clock import ManualClock
 from queuey.errors import StorageUnavailable
 from queuey.future import Future, run, start
 from queuey.http.admission import PatientTicket, Ticket
-from queuey.http.exchange import Answer, Stream
+from queuey.http.exchange import Answer, BodyStream
 from queuey.ids import TICKS_PER_SECOND
 from queuey.model import AppendRequest, Draft, Page
 from queuey.monitor.metrics import WAITERS
@@ -79,7 +79,7 @@ class House:
 class Reader:
     """Takes what comes, as soon as it comes."""
 
-    def __init__(self, stream: Stream) -> None:
+    def __init__(self, stream: BodyStream) -> None:
         self.stream = stream
         self.lines: list[Json] = []
         self.over = False
