@@ -15,13 +15,12 @@ import orjson
 from queuey.api.params import Problems, due, integer, once_key, quoted
 from queuey.errors import InvalidParameter, MessageTooLarge
 from queuey.future import others_turn, run
-from queuey.http.exchange import JSON, Call
+from queuey.http.exchange import Call
+from queuey.http.face import LARGE_BYTES
 from queuey.model import MAX_TTL_SECONDS, Draft, IdempotencyKey, Queue
 from queuey.service.log import partition_for
 from queuey.settings import Settings
 
-LARGE_BYTES = 128 << 10
-"""A batch as JSON that is larger is no work for the event loop: to parse it takes more than some milliseconds."""
 _TOGETHER = 500
 """Messages of a batch that are looked at before others have their turn, in a millisecond or two."""
 DEFAULT_TTL_SECONDS = 259_200
@@ -32,12 +31,7 @@ _FORM = "application/x-www-form-urlencoded"
 _MAX_DEPTH = 32
 _TTL = integer(1, MAX_TTL_SECONDS)
 MAX_BATCH_PROBLEMS = 20
-"""AppendNotice of a batch of rows."""
-
-
-def is_batch(call: Call) -> bool:
-    """A JSON content type means a batch; anything else is one raw message."""
-    return call.media_type == JSON
+"""Problems of a batch that its refusal names: the first ones."""
 
 
 def content_type_of(call: Call, problems: Problems) -> str | None:

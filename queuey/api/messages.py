@@ -15,7 +15,6 @@ from queuey.api.drafts import (
     check_partition,
     check_put,
     content_type_of,
-    is_batch,
     key_of_put,
     raw_draft,
     request_once,
@@ -23,12 +22,11 @@ from queuey.api.drafts import (
 )
 from queuey.api.forms import append_answer, entries
 from queuey.api.json_pages import JsonPage
-from queuey.api.live.reading import is_live, read_live
+from queuey.api.live import reading as live
 from queuey.api.params import Problems, boolean, latest_due, message_ids
-from queuey.api.reading import known_to_cursor, read
+from queuey.api.reading import known_to_cursor, page_of, stream
 from queuey.errors import InvalidMessageId, InvalidParameter, MessageNotFound, MessageTooLarge
 from queuey.http.exchange import JSON, OCTETS, Answer, Call, Headers, Target, json_answer
-from queuey.http.holding import hold, holding
 from queuey.model import AppendRequest, Draft, Message, Page, Placed, Queue, bytes_of
 from queuey.service import Service
 from queuey.service.log import PartitionPage, ReadAnswer
@@ -37,16 +35,18 @@ from queuey.settings import Settings
 _CREATED: Headers = [("content-type", "application/json")]
 
 
-async def append(service: Service, call: Call, target: Target) -> Answer:
-    """Store one raw message, or a JSON batch, and answer once it is on disk."""
-    queue, now = target.queue, service.clock.now_ticks()
-    batch = is_batch(call)
-    if batch:
-        check_batch(call)
-        drafts = await batch_drafts(call, queue, service.settings, now)
-    else:
-        drafts = [raw_draft(call, queue, service.settings, now)]
-    placed, headers = await _store(service, call, queue, drafts, batch=batch)
+async def append_one(service: Service, call: Call, target: Target) -> Answer:
+    """Store one raw message, and answer once it is on disk."""
+    drafts = [raw_draft(call, target.queue, service.settings, service.clock.now_ticks())]
+    placed, headers = await _store(service, call, target.queue, drafts, batch=False)
+    return Answer(201, append_answer(placed), headers)
+
+
+async def append_batch(service: Service, call: Call, target: Target) -> Answer:
+    """Store a batch that came as JSON, and answer once it is on disk."""
+    check_batch(call)
+    drafts = await batch_drafts(call, target.queue, service.settings, service.clock.now_ticks())
+    placed, headers = await _store(service, call, target.queue, drafts, batch=True)
     return Answer(201, append_answer(placed), headers)
 
 
@@ -73,7 +73,7 @@ async def _store(
     once, headers = request_once(call), list(_CREATED)
     if batch:
         call.body = b""  # the drafts have all of it
-        hold(service, call, len(drafts) * DRAFT_BYTES)
+        call.ticket.hold(len(drafts) * DRAFT_BYTES)
     if service.log.least_ttl_seconds > 1:
         _check_ttls([draft.ttl_seconds for draft in drafts], service.log.least_ttl_seconds, batch=batch)
     if not drafts:
@@ -94,12 +94,19 @@ def _check_ttls(ttls: Sequence[int], least: int, *, batch: bool) -> None:
         raise InvalidParameter(problems={f"{index}.ttl" if batch else "ttl": text for index in short})
 
 
-async def read_messages(service: Service, call: Call, target: Target) -> Answer:
-    """Messages of one queue by span, and those still to come if they are asked for."""
-    queue = await known_to_cursor(service, call, target.queue)
-    if is_live(call):
-        return await read_live(service, call, queue)
-    return await read(service, call, queue)
+async def read_page(service: Service, call: Call, target: Target) -> Answer:
+    """Messages of one queue by span: one page as JSON."""
+    return await page_of(service, call, await known_to_cursor(service, call, target.queue))
+
+
+async def read_stream(service: Service, call: Call, target: Target) -> Answer:
+    """Messages of one queue by span, as Arrow or as lines of JSON. It reads the first page before it answers."""
+    return stream(service, call, await known_to_cursor(service, call, target.queue))
+
+
+async def read_live(service: Service, call: Call, target: Target) -> Answer:
+    """Messages of one queue, and those still to come."""
+    return await live.read_one(service, call, await known_to_cursor(service, call, target.queue))
 
 
 async def fetch(service: Service, call: Call, target: Target) -> Answer:
@@ -110,7 +117,7 @@ async def fetch(service: Service, call: Call, target: Target) -> Answer:
         raise InvalidMessageId("a raw answer has one message: ask for one id")
     limits = service.settings
     most, largest = limits.limits_max_answer_bytes, limits.limits_max_body_bytes
-    with holding(service, call, min(len(wanted) * largest, 2 * most)):
+    with call.ticket.holding(min(len(wanted) * largest, 2 * most)):
         found, more = await service.log.fetch(queue, wanted, max_bytes=most, largest=largest)
     if not raw:
         return await _by_id(service, call, queue, found, more=more)
@@ -133,7 +140,7 @@ async def _by_id(
 ) -> Answer:
     pages = [PartitionPage(number, Page([message], False)) for number, message in found]
     size = sum([len(message.body) for _, message in found])
-    with JsonPage(service, call, service.settings.limits_max_answer_bytes) as made:
+    with JsonPage(call, service.settings.limits_max_answer_bytes) as made:
         made.count(0, size)
         told = await made.add(ReadAnswer(pages, 0, size), entries)
         body = made.body()

@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterable
 from typing import TypeVar
 
 from queuey.errors import InvalidMessageId, InvalidParameter
+from queuey.http.access import is_queue_name
 from queuey.ids import EPOCH_TICKS, TICKS_PER_SECOND, MessageId, parse_timestamp
 from queuey.model import MAX_PARTITIONS
 from queuey.security.principals import parse_principal
@@ -22,7 +23,6 @@ MAX_ONCE = 128
 
 _INTEGER = re.compile(r"[+-]?[0-9]{1,20}")
 _GROUP = re.compile(r"[A-Za-z0-9_.-]{1,100}")
-_QUEUE_NAME = re.compile(r"[A-Za-z0-9_.-]{1,50}")
 _ONCE = re.compile(r"[\x20-\x7e]{1,128}")
 _DECIMAL = re.compile(r"[0-9]{1,12}(?:\.[0-9]{1,9})?")
 
@@ -154,10 +154,6 @@ def queue_name(text: str) -> str:
     if not is_queue_name(text):
         raise ValueError("must be 1 to 50 letters, digits, '_', '-' or '.', and not '.' or '..'")
     return text
-
-
-def is_queue_name(text: str) -> bool:
-    return _QUEUE_NAME.fullmatch(text) is not None and text not in (".", "..")
 
 
 def group_name(text: str) -> str:

@@ -15,7 +15,7 @@ from queuey.api.json_pages import JsonPage
 from queuey.api.params import Problems, boolean, integer, moment, one_of, partition_list, words
 from queuey.errors import NotAcceptable
 from queuey.future import Future, start
-from queuey.http.exchange import ARROW, JSON, NDJSON, Answer, Call, Chunk, Headers
+from queuey.http.exchange import ARROW, JSON, Answer, Call, Chunk, Headers
 from queuey.ids import MAX_ID, ZERO_ID, MessageId, format_timestamp
 from queuey.model import Queue, Span
 from queuey.service import Service
@@ -164,10 +164,8 @@ def wants_bodies(columns: Sequence[str] | None) -> bool:
     return columns is None or not frozenset(columns).isdisjoint(("body", "content_type", "key"))
 
 
-async def read(service: Service, call: Call, queue: Queue) -> Answer:
-    """One page as JSON, or a stream, as Accept says."""
-    if call.accepts(ARROW) or call.accepts(NDJSON):
-        return _stream(service, call, queue)
+async def page_of(service: Service, call: Call, queue: Queue) -> Answer:
+    """One page as JSON, as the call's parameters say."""
     answer, _ = await page(service, call, queue, ReadParams.parse(call, queue, max_limit=MAX_LIMIT))
     return answer
 
@@ -182,7 +180,7 @@ async def page(service: Service, call: Call, queue: Queue, params: ReadParams) -
         wants_bodies(params.columns),
         params.skip_corrupt,
     )
-    with JsonPage(service, call, service.settings.limits_max_answer_bytes) as made:
+    with JsonPage(call, service.settings.limits_max_answer_bytes) as made:
         read = await service.log.read(queue, wanted, made)
         answer = await made.add(read, entries_of(params.columns, queue.name))
         body = made.body()
@@ -213,7 +211,8 @@ def answer_page(
     return Answer(200, body, headers), rows
 
 
-def _stream(service: Service, call: Call, queue: Queue) -> Answer:
+def stream(service: Service, call: Call, queue: Queue) -> Answer:
+    """A stream as Accept says; its first page is read before the answer begins, so that what it meets is a status."""
     known = ARROW_COLUMNS if call.accepts(ARROW) else COLUMNS
     params = ReadParams.parse(call, queue, max_limit=MAX_STREAM_LIMIT, known_columns=known)
     form: ArrowForm | NdjsonForm
@@ -233,9 +232,8 @@ def _stream(service: Service, call: Call, queue: Queue) -> Answer:
         ("cache-control", "no-store"),
     ]
     chunks = _chunks(service, queue, params, form, watermark)
-    # What the first page meets can still become a status: read it before the answer begins.
     begun = [next(chunks), next(chunks)]
-    return Answer(200, b"", headers, chain(begun, chunks))
+    return Answer(200, b"", headers, chain(begun, chunks), held_bytes=STREAM_HELD_BYTES)
 
 
 def _chunks(

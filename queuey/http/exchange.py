@@ -10,9 +10,9 @@ from urllib.parse import parse_qsl
 import orjson
 
 from queuey.errors import BadPath, InvalidParameter
-from queuey.http.admission import Ticket
+from queuey.http.admission import EXEMPT, Ticket, payers
 from queuey.model import Queue
-from queuey.security.permissions import ANONYMOUS
+from queuey.security.permissions import ANONYMOUS, Identity
 
 Headers = list[tuple[str, str]]
 JSON = "application/json"
@@ -26,6 +26,9 @@ OCTETS = "application/octet-stream"
 NOT_ASCII = "\ufffd"
 """Stands for a header's value that is not ASCII: no parser takes it, so that it is refused and not overlooked."""
 
+
+RETRY_AFTER_SECONDS = 1
+"""Of each refusal that may succeed later."""
 
 MAX_PARAMETERS = 100
 MAX_ESCAPES = 2000
@@ -62,7 +65,7 @@ def parse_query(text: str) -> dict[str, str]:
 
 
 class Call:
-    """One request, whichever door it came through."""
+    """One request, whichever server received it."""
 
     __slots__ = (
         "_accepted",
@@ -82,8 +85,6 @@ class Call:
         "queue",
         "request_id",
         "ticket",
-        "waited_seconds",
-        "waits",
     )
 
     def __init__(self, method: str, path: str, query_string: str, headers: Mapping[str, str]) -> None:
@@ -97,26 +98,23 @@ class Call:
         self.below = ""
         """What the path names below the queue: ids of messages, or a group."""
         self.length = 0
-        self.ticket: Ticket | None = None
-        """The place and the bytes that it takes; None for the server's own pages, which take none."""
+        self.ticket: Ticket = EXEMPT
+        """The place and the bytes that it takes; the server's own pages take none."""
         self.body = b""
         self.identity = ANONYMOUS
         self.request_id = ""
         self.peer = ""
-        """The address that it comes from, where its door says so: for calls about the server itself."""
+        """The address that it comes from, where the server says so: for calls about the server itself."""
         self.in_thread = False
         """A thread waits for its answer."""
-        self.waits = False
-        """It waits for messages to come, and for nothing else."""
-        self.waited_seconds = 0.0
-        """How long it did so."""
         self._query: dict[str, str] | None = None
         self._media_type: str | None = None
         self._accepted: Mapping[str, float] | None = None
 
-    def enters(self) -> bool:
-        """Take a place, now that its body is here; whether there is one. The server's own pages take none."""
-        return self.ticket is None or self.ticket.enter()
+    def known_as(self, identity: Identity) -> None:
+        """The caller is identified, and pays for the call."""
+        self.identity = identity
+        self.ticket.paid_by(payers(identity.principals))
 
     @property
     def media_type(self) -> str:
@@ -186,7 +184,7 @@ def joined(chunk: Chunk) -> bytes:
 class Answer:
     """One response. ``chunks`` or a ``stream``, if there, follow ``body`` and are made as they are taken."""
 
-    __slots__ = ("body", "chunks", "headers", "status", "stream")
+    __slots__ = ("body", "chunks", "headers", "held_bytes", "status", "stream")
 
     def __init__(
         self,
@@ -195,8 +193,11 @@ class Answer:
         headers: Headers | None = None,
         chunks: Iterator[Chunk] | None = None,
         stream: Stream | None = None,
+        held_bytes: int | None = None,
     ) -> None:
+        """:param held_bytes: bytes that the answer holds in memory until it is sent; None for those of ``body``."""
         self.stream = stream
+        self.held_bytes = len(body) if held_bytes is None else held_bytes
         self.status = status
         self.body = body
         self.headers: Headers = headers if headers is not None else [("content-type", JSON)]

@@ -1,7 +1,8 @@
-"""The one pipeline: from a call to its answer, the same behind every door.
+"""The one pipeline: from a call to its answer, the same in every server and for every face.
 
 identity -> application and queue -> permission -> operation -> answer. Every error becomes its
-answer here. Doors add nothing and leave nothing out.
+answer here. Servers add nothing and leave nothing out; a face decides what a call means and what a
+refusal looks like.
 """
 
 from __future__ import annotations
@@ -9,14 +10,10 @@ from __future__ import annotations
 import logging
 import re
 import secrets
-from collections.abc import Mapping, Sequence
+from collections.abc import Hashable, Mapping, Sequence
 from itertools import count
 from time import perf_counter
 
-from queuey.api.errors import refusal
-from queuey.api.messages import append, append_arrow
-from queuey.api.reading import STREAM_HELD_BYTES
-from queuey.api.routes import Operation, resolve, variant
 from queuey.errors import (
     ApplicationNotFound,
     InvalidParameter,
@@ -26,11 +23,11 @@ from queuey.errors import (
     Throttled,
     UnsupportedEncoding,
 )
-from queuey.http.access import allowed, at_hand, identify, refresh_keys, target_at_hand
-from queuey.http.admission import Ticket, payers
+from queuey.http.access import allowed, refresh_keys, target_at_hand
+from queuey.http.admission import Admission, Ticket, payers
 from queuey.http.cors import allowed_origin, open_to, preflight
-from queuey.http.exchange import JSON, PROBLEM, Answer, Call, Target
-from queuey.http.holding import hold
+from queuey.http.exchange import Answer, Call, Target
+from queuey.http.face import Body, Face, Operation
 from queuey.service import Service
 
 log = logging.getLogger(__name__)
@@ -52,10 +49,8 @@ ANY_PATH = "{path}"
 SMALL = 16 << 10
 """Answers, and bodies that come with their head, are not counted up to this size: the number of requests bounds them."""
 
-
 MAX_FORM_BYTES = 64 << 10
-"""Of a body that is no message: a form, offsets, or one that nobody asked for. It is parsed on the event loop."""
-
+"""Of a body that is no message. The event loop parses it."""
 
 _NO_TARGET = Target()
 """Of a call about the server itself."""
@@ -64,22 +59,37 @@ _NO_TARGET = Target()
 class Pipeline:
     """Takes calls to their answers, for one service."""
 
-    def __init__(self, service: Service) -> None:
+    def __init__(self, service: Service, faces: Sequence[Face]) -> None:
+        """:param faces: asked in this order; the last one takes every call that no other takes."""
+        settings, monitor = service.settings, service.monitor
         self.service = service
-        self._gate = service.gate
-        self._origins: tuple[str, ...] = service.settings.cors_origins
-        self._log_requests = service.settings.log_requests
+        self.admission = Admission(
+            settings.limits_max_in_flight,
+            settings.limits_max_in_flight_mb << 20,
+            elapsed=service.clock.elapsed,
+            refused=lambda: monitor.count("queuey_throttled", 1, "in_flight"),
+        )
+        monitor.under_way = lambda: self.admission.calls
+        monitor.bytes_held = lambda: self.admission.bytes
+        *self._faces, self._default = faces
+        self._origins: tuple[str, ...] = settings.cors_origins
+        self._log_requests = settings.log_requests
+        self._limits = {
+            Body.FORM: min(MAX_FORM_BYTES, settings.limits_max_request_bytes),
+            Body.MESSAGE: settings.limits_max_body_bytes,
+            Body.BATCH: settings.limits_max_request_bytes,
+        }
 
     def open(
         self, method: str, path: str, query_string: str, headers: Mapping[str, str]
     ) -> tuple[Call, Operation | Answer]:
-        """Begin a call: find its operation from its head alone.
+        """Begin a call: find its face and its operation from its head alone.
 
-        Then the door calls :meth:`ask` before it waits for a body, :meth:`receive` for what comes of it,
-        :meth:`Call.enters` once the call is whole, and :meth:`answer` or :meth:`full`. It must end the call with :meth:`leave` once the
-        answer is sent.
+        Then the server calls :meth:`ask` before it waits for a body, :meth:`receive` for what comes of it,
+        ``call.ticket.enter`` once the call is whole, and :meth:`answer` or :meth:`full`. It ends the call with :meth:`leave`
+        once the answer is sent.
 
-        :param path: with its escapes decoded, as :func:`~queuey.api.routes.decode_path` does.
+        :param path: with its escapes decoded, as :func:`~queuey.http.routing.decode_path` does.
         :returns: the call, and its operation or already its refusal.
         """
         call = Call(method, path, query_string, headers)
@@ -90,17 +100,21 @@ class Pipeline:
             if asked is not None:
                 return call, self._finish(call, "none", asked, perf_counter())
         try:
-            operation, (call.application, call.queue, call.below) = resolve(method, path)
-            if query_string:
-                operation = variant(operation, call.query)
+            operation = self._face(call).resolve(call)
             length = self._announced_length(call, operation)
             if call.application:  # the server's own pages take no body, and are wanted most when it is full
-                call.ticket = Ticket(self._gate)
+                call.ticket = Ticket(self.admission)
                 if method not in ("GET", "HEAD"):
                     call.length = length
         except QueueyError as error:
             return call, self._finish(call, "none", self._refuse(call, error), perf_counter())
         return call, operation
+
+    def _face(self, call: Call) -> Face:
+        for face in self._faces:
+            if face.serves(call):
+                return face
+        return self._default
 
     def _announced_length(self, call: Call, operation: Operation) -> int:
         """How many bytes of body to read.
@@ -109,7 +123,7 @@ class Pipeline:
         """
         headers = call.headers
         text = headers.get("content-length")
-        if headers.get("transfer-encoding") or (text is None and operation.takes_body):
+        if headers.get("transfer-encoding") or (text is None and operation.body is not Body.FORM):
             raise LengthRequired
         encoding = headers.get("content-encoding")
         if encoding and encoding.lower() != "identity":
@@ -118,12 +132,7 @@ class Pipeline:
             return 0
         if len(text) > _LENGTH_DIGITS or not text.isascii() or not text.isdecimal():
             raise InvalidParameter(problems={"Content-Length": "must be a plain decimal number"})
-        batch = operation.function is append_arrow or (operation.function is append and call.media_type == JSON)
-        limits = self.service.settings
-        limit = limits.limits_max_request_bytes
-        if not batch:
-            limit = limits.limits_max_body_bytes if operation.takes_body else min(limit, MAX_FORM_BYTES)
-        length = int(text)
+        length, limit = int(text), self._limits[operation.body]
         if length > limit:
             raise MessageTooLarge(f"the request's body is {text} bytes; this server takes {limit}")
         return length
@@ -132,19 +141,24 @@ class Pipeline:
         """Serve a call whose body was read."""
         began = perf_counter()
         try:
-            target = target_at_hand(self.service, call, operation.permission) if call.application else _NO_TARGET
+            if operation.by_body is not None:
+                operation = operation.by_body(call)
+            target = self._target_at_hand(operation, call) if call.application else _NO_TARGET
             answer = await operation.function(self.service, call, target or await self._admit(operation, call))
-            size = len(answer.body) if answer.chunks is None else STREAM_HELD_BYTES
-            if size > SMALL:
+            if answer.held_bytes > SMALL:
                 # A write that was carried out is never answered with a refusal (G10).
-                hold(self.service, call, size, owed=call.method not in ("GET", "HEAD"))
+                call.ticket.hold(answer.held_bytes, owed=call.method not in ("GET", "HEAD"))
         except Exception as error:  # noqa: BLE001 - and go on: the others have done nothing wrong
             answer = self._failed(operation, call, error)
-        return self._finish(call, operation.route, answer, began)
+        return self._finish(call, operation.name, answer, began)
 
     def need_not_ask(self, operation: Operation, call: Call) -> bool:
         """Whether :meth:`ask` would find at once that this call is allowed."""
-        return target_at_hand(self.service, call, operation.permission) is not None
+        return self._target_at_hand(operation, call) is not None
+
+    def _target_at_hand(self, operation: Operation, call: Call) -> Target | None:
+        identity = self._face(call).at_hand(self.service, call)
+        return None if identity is None else target_at_hand(self.service, call, identity, operation.permission)
 
     async def ask(self, operation: Operation, call: Call) -> Answer | None:
         """Find the caller and the caller's permission from the head alone: the body of a refused call is not taken.
@@ -157,30 +171,32 @@ class Pipeline:
         try:
             await self._admit(operation, call)
         except Exception as error:  # noqa: BLE001 - as in answer
-            return self._finish(call, operation.route, self._failed(operation, call, error), began)
+            return self._finish(call, operation.name, self._failed(operation, call, error), began)
         return None
 
     def full(self, call: Call, *, logged: bool = True) -> Answer:
-        """The refusal of a call that found no place: see :meth:`Call.enters`.
+        """The refusal of a call that found no place.
 
-        :param logged: log it as other requests; else the door counts it.
+        :param logged: log it as other requests; else the server counts it.
         """
-        self.service.monitor.count("queuey_throttled", 1, "in_flight")
+        self.admission.refused()
         return self._finish(call, "none", self._refuse(call, Throttled()), perf_counter(), logged=logged)
 
-    def form_of_refusal(self, headers: Mapping[str, str]) -> tuple[str | None, bool]:
-        """What :meth:`refused_alike` depends on: the origin that its answer names, and whether it has the form of RFC 9457."""
+    def form_of_refusal(self, path: str, headers: Mapping[str, str]) -> Hashable:
+        """What :meth:`refused_alike` depends on: the face, what it says, and the origin that the answer names."""
         origin = allowed_origin(headers.get("origin"), self._origins) if self._origins else None
-        return origin, PROBLEM in headers.get("accept", "") and Call("", "", "", headers).accepts(PROBLEM)
+        face = self._face(Call("", path, "", headers)) if self._faces else self._default
+        return origin, id(face), face.form_of_refusal(headers)
 
-    def refused_alike(self, headers: Mapping[str, str]) -> Answer:
+    def refused_alike(self, path: str, headers: Mapping[str, str]) -> Answer:
         """The refusal of a call that comes while the server is full, made once for all of one :meth:`form_of_refusal`.
 
         Its request id is :data:`ANY_ID`, its path :data:`ANY_PATH`.
         """
+        face = self._face(Call("", path, "", headers))
         call = Call("", ANY_PATH, "", headers)
         call.request_id = ANY_ID
-        return self._complete(call, self._refuse(call, Throttled()))
+        return self._complete(call, self._refuse(call, Throttled(), face))
 
     def refused_at_once(self, method: str, request_id: str | None) -> str:
         """A call was refused by :meth:`refused_alike`; its request id."""
@@ -195,7 +211,7 @@ class Pipeline:
         :returns: the refusal, if there is no room for them.
         """
         try:
-            hold(self.service, call, size)
+            call.ticket.hold(size)
         except Throttled as error:
             return self._broken_off(call, error)
         return None
@@ -206,22 +222,22 @@ class Pipeline:
         :param size: of the body, which was counted by :meth:`answer` if it is large.
         :returns: whether there is room for it.
         """
-        small = call.ticket is None or size <= SMALL
-        ticket = call.ticket = call.ticket or Ticket(self._gate)  # the server's own pages can be large as well
-        ticket.give_up_place()
-        return not small or ticket.hold(size, payers(call.identity.principals), owed=call.method not in ("GET", "HEAD"))
+        small = size <= SMALL
+        if not call.application and not small:  # the server's own pages can be large as well
+            call.ticket = Ticket(self.admission, payers(call.identity.principals))
+        call.ticket.give_up_place()
+        return not small or call.ticket.try_hold(size, owed=call.method not in ("GET", "HEAD"))
 
     def payers(self, call: Call) -> Sequence[str]:
         """Whose share a call counts against; the strangers' while a signature has to be checked to know.
 
         The last of them pays for its time: an application, or all others together.
         """
-        return payers(at_hand(self.service, call).principals)
+        return payers(self._face(call).payer(self.service, call).principals)
 
     def leave(self, call: Call) -> None:
         """A call's answer is sent, or nobody waits for it any more. May be repeated."""
-        if call.ticket is not None:
-            call.ticket.close()
+        call.ticket.close()
 
     async def _admit(self, operation: Operation, call: Call) -> Target:
         """Identity, application, queue, permission."""
@@ -230,7 +246,7 @@ class Pipeline:
             await refresh_keys(service)
         if not service.keys.knows(application):
             raise ApplicationNotFound
-        call.identity = identify(service, call.headers.get("authorization", ""))
+        call.known_as(self._face(call).identify(service, call))
         queue = await allowed(service, call.identity, operation.permission, application, call.queue)
         return Target(application, queue)
 
@@ -238,7 +254,7 @@ class Pipeline:
         if not isinstance(error, QueueyError):
             log.error("request %s failed", call.request_id, exc_info=error)
             error = QueueyError(f"the server failed; its log has more under {call.request_id}")
-        elif operation.function in (append, append_arrow):
+        elif operation.counts_refusals:
             self.service.monitor.count("queuey_appends_refused", 1, error.code)
         return self._refuse(call, error)
 
@@ -259,37 +275,37 @@ class Pipeline:
 
     def _broken_off(self, call: Call, error: QueueyError) -> Answer:
         """A refusal in the midst of an upload, or before it: what comes after it is no request."""
-        answer = refusal(error, call, self.service.identifier.challenge)
+        answer = self._face(call).refusal(error, call, self.service.identifier.challenge)
         answer.headers.append(("connection", "close"))
         return self._finish(call, "none", answer, perf_counter())
 
-    def _refuse(self, call: Call, error: QueueyError) -> Answer:
+    def _refuse(self, call: Call, error: QueueyError, face: Face | None = None) -> Answer:
         if error.status >= 500:
             log.warning("refused %s %s: %s", call.method, call.request_id, error)
-        return refusal(error, call, self.service.identifier.challenge)
+        return (face or self._face(call)).refusal(error, call, self.service.identifier.challenge)
 
     def _complete(self, call: Call, answer: Answer) -> Answer:
-        """What every answer has, whatever it says."""
+        """Add what every answer has, whatever it says."""
         if self._origins:
             open_to(answer, call, self._origins)
         answer.headers += (("x-request-id", call.request_id), _NOSNIFF)
         return answer
 
-    def _finish(self, call: Call, route: str, answer: Answer, began: float, *, logged: bool = True) -> Answer:
+    def _finish(self, call: Call, name: str, answer: Answer, began: float, *, logged: bool = True) -> Answer:
         self._complete(call, answer)
-        took = perf_counter() - began - call.waited_seconds
-        self.service.monitor.request(route, call.method, answer.status, took)
+        took = perf_counter() - began - call.ticket.waited_seconds
+        self.service.monitor.request(name, call.method, answer.status, took)
         if self._log_requests and logged:
             log.info(
                 "%s %s %d",
                 call.method,
-                route,
+                name,
                 answer.status,
                 extra={
                     "request_id": call.request_id,
                     "principals": sorted(call.identity.principals),
                     "app": call.application,
-                    "route": route,
+                    "route": name,
                     "status": answer.status,
                     "duration_ms": round(took * 1000, 3),
                 },

@@ -17,9 +17,9 @@ from typing import NamedTuple
 
 from httptools import HttpParserError, HttpParserUpgrade, HttpRequestParser
 
-from queuey.api.routes import decode_path
 from queuey.errors import HeadersTooLarge, MalformedRequest, PathTooLong
 from queuey.http.exchange import NOT_ASCII, Headers
+from queuey.http.routing import decode_path
 
 END_OF_HEAD = b"\r\n\r\n"
 CONTINUE = b"HTTP/1.1 100 Continue\r\n\r\n"

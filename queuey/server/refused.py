@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+from collections.abc import Hashable
 
 import orjson
 
@@ -50,11 +51,11 @@ def _escaped(text: bytes) -> bytes:
 class Refusals:
     """Refusals of the calls that come while the server is full."""
 
-    def __init__(self, desk: Pipeline) -> None:
-        self._desk = desk
-        self._made: dict[tuple[str | None, bool], RefusedAlike] = {}
+    def __init__(self, pipeline: Pipeline) -> None:
+        self._pipeline = pipeline
+        self._made: dict[Hashable, RefusedAlike] = {}
         """By what their requests say of the form of an answer: two of each origin that is configured, at most."""
-        self._untold = 0
+        self._unreported = 0
 
     def fits(self, head: Head) -> bool:
         """Whether a call can be refused without being looked at.
@@ -69,21 +70,21 @@ class Refusals:
 
     def answer(self, head: Head, date: str, lasting: bool) -> bytes:
         """The whole answer to a call that :meth:`fits`; as of :meth:`RefusedAlike.answer`."""
-        desk, headers = self._desk, head.headers
-        form = desk.form_of_refusal(headers)
+        pipeline, headers = self._pipeline, head.headers
+        form = pipeline.form_of_refusal(head.path, headers)
         alike = self._made.get(form)
         if alike is None:
-            alike = self._made[form] = RefusedAlike(desk.refused_alike(headers))
-        self._untold += 1
-        return alike.answer(head, date, desk.refused_at_once(head.method, headers.get("x-request-id")), lasting)
+            alike = self._made[form] = RefusedAlike(pipeline.refused_alike(head.path, headers))
+        self._unreported += 1
+        return alike.answer(head, date, pipeline.refused_at_once(head.method, headers.get("x-request-id")), lasting)
 
     def full(self, call: Call) -> Answer:
         """As :meth:`Pipeline.full`."""
-        self._untold += 1
-        return self._desk.full(call, logged=False)
+        self._unreported += 1
+        return self._pipeline.full(call, logged=False)
 
-    def tell(self) -> None:
+    def report(self) -> None:
         """Log how many there were since the last time: a line for each would cost more than the refusal."""
-        if self._untold:
-            log.warning("refused %d calls: the server was full", self._untold)
-            self._untold = 0
+        if self._unreported:
+            log.warning("refused %d calls: the server was full", self._unreported)
+            self._unreported = 0

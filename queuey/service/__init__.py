@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from queuey.clock import Clock, SystemClock
-from queuey.http.admission import Admission
 from queuey.ids import IdGenerator
 from queuey.monitor.metrics import Monitor
 from queuey.security.app_keys import ApplicationKeys
@@ -38,9 +37,6 @@ class Service:
         self.clock = clock or SystemClock()
         self.monitor = monitor or Monitor(settings.storage_backend)
         self.keys = Keys(stores.metadata, self.clock, settings.application_keys)
-        self.gate = Admission(settings.limits_max_in_flight, settings.limits_max_in_flight_mb << 20)
-        self.monitor.under_way = lambda: self.gate.calls
-        self.monitor.bytes_held = lambda: self.gate.bytes
         self.live = Waiters(stores.messages, self.clock, self.monitor, settings, by_hand=live_by_hand)
         self.queues = Queues(stores, self.clock, self.monitor, self.live)
         self.log = Log(stores.messages, self.queues, self.clock, self.monitor, self.live)

@@ -72,7 +72,7 @@ clock = SystemClock()
 ids, monitor, gate, allowance = IdGenerator(clock), Monitor("sqlite"), Admission(1, 1), Allowance(1, clock)
 tail = ids.tail
 held = [*locks._made]
-assert len(held) == 5, held
+assert len(held) == 6, held
 for lock in held:
     lock.acquire()  # as a thread of the parent
 child = os.fork()
@@ -89,7 +89,7 @@ assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 7
 assert all(lock.locked() for lock in held)
 del ids, held, lock
 gc.collect()
-assert len(locks._made) == 4, "a generator that is gone leaves nothing"
+assert len(locks._made) == 5, "a generator that is gone leaves nothing"
 """
 
 

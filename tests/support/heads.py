@@ -19,12 +19,13 @@ from typing import NamedTuple
 import pytest
 from httptools import HttpParserError, HttpParserInvalidMethodError, HttpParserUpgrade, HttpRequestParser
 
-from queuey.api.routes import decode_path
 from queuey.future import run
-from queuey.http.pipeline import Pipeline
+from queuey.http.routing import decode_path
 from queuey.server import connection
+from queuey.server.connection import Connection
+from queuey.server.faces import open_pipeline
 from queuey.server.http1 import Head, parse_head
-from queuey.server.loop import LoopDoor
+from queuey.server.loop import LoopServer
 from queuey.service import Service
 from queuey.settings import load_settings
 from tests.support.raw import send
@@ -424,18 +425,18 @@ def queuey(spoil: Callable[[bytes], bytes] = bytes) -> Iterator[Reader]:
     async def serve() -> None:
         service = Service.open(load_settings(None, {}, {"storage_backend": "memory"}))
         run(service.start(None))
-        door = LoopDoor(Pipeline(service))
+        running = LoopServer(open_pipeline(service))
         loop = asyncio.get_running_loop()
-        door.open(loop)
-        server = await loop.create_server(door.connection, "127.0.0.1", 0)
+        running.open(loop)
+        server = await loop.create_server(lambda: Connection(running), "127.0.0.1", 0)
         listening.append(server.sockets[0].getsockname()[1])
         ready.set()
         try:
             await asyncio.to_thread(over.wait)
             server.close()
-            await door.stop()
+            await running.stop()
         finally:
-            door.close()
+            running.close()
             service.close()
 
     with pytest.MonkeyPatch.context() as patch:

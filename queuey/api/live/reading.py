@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from types import TracebackType
-from typing import Any, NamedTuple, Self
+from typing import Any, NamedTuple
 
 from queuey.api.cursors import Cursor, format_several, highest_named, parse_cursor, parse_several
 from queuey.api.forms import COLUMNS, Presenter, entries_of
@@ -39,7 +38,7 @@ def is_live(call: Call) -> bool:
     return "wait" in query or boolean(query.get("follow")) or "queues" in query or call.accepts(EVENTS)
 
 
-async def read_live(service: Service, call: Call, queue: Queue) -> Answer:
+async def read_one(service: Service, call: Call, queue: Queue) -> Answer:
     """One queue."""
     asked = Asked.parse(call)
     if asked.form is None:
@@ -220,29 +219,6 @@ def _watch(service: Service, call: Call, places: Sequence[tuple[Queue, int]]) ->
     return service.live.watch(places, readers, in_thread=call.in_thread)
 
 
-class _Waiting:
-    """A call that waits takes no place among those under way."""
-
-    def __init__(self, service: Service, call: Call) -> None:
-        self._service = service
-        self._call = call
-        self._began = service.clock.elapsed()
-
-    def __enter__(self) -> Self:
-        if self._call.ticket is not None:
-            self._call.ticket.close()
-        self._call.waits = True
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        if self._call.ticket is not None:
-            self._call.ticket.come_back()
-        self._call.waits = False
-        self._call.waited_seconds += self._service.clock.elapsed() - self._began
-
-
 def _not_waited(answer: Answer) -> Answer:
     answer.headers += [("queuey-wait", "refused"), ("retry-after", "1")]
     return answer
@@ -273,7 +249,7 @@ async def _poll(service: Service, call: Call, queue: Queue, seconds: int) -> Ans
             answer, rows = await page(service, call, queue, params)
             if rows or service.live.ended or service.clock.elapsed() >= until:
                 return answer
-            with _Waiting(service, call):
+            with call.ticket.waiting():
                 await watch.wait(until)
 
 
@@ -301,7 +277,7 @@ async def _poll_several(
             answer, rows = await _page_of_several(service, call, asked, queues, refused, progress)
             if rows or invalidated or service.live.ended or service.clock.elapsed() >= until:
                 return answer  # one that changed is told of when it is asked for again
-            with _Waiting(service, call):
+            with call.ticket.waiting():
                 await watch.wait(until)
 
 
@@ -317,7 +293,7 @@ async def _page_of_several(
     progress = Progress(since.base, since.apart)
     more, watermark = False, 0
     columns = None if asked.columns is None else (*asked.columns, "queue")
-    with JsonPage(service, call, service.settings.limits_max_answer_bytes) as made:
+    with JsonPage(call, service.settings.limits_max_answer_bytes) as made:
         for queue in queues:
             if made.room <= 0:
                 more = True

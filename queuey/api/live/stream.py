@@ -12,7 +12,6 @@ from queuey.api.cursors import format_progress, format_several
 from queuey.api.live.forms import LiveForm
 from queuey.errors import Forbidden, QueueNotFound, QueueyError, ServerStopping, Throttled, Unauthenticated
 from queuey.http.access import allowed, identify, refresh_keys
-from queuey.http.admission import PatientTicket, payers
 from queuey.http.exchange import Call
 from queuey.ids import TICKS_PER_SECOND, MessageId, format_timestamp
 from queuey.model import Columns, PartitionId, Queue
@@ -90,7 +89,7 @@ class LiveStream:
         self._opened = self._over = self._missed = self._last_look = False
         self._rows = 0
         live = service.live
-        self._ticket = PatientTicket(service.gate, payers(call.identity.principals), partial(live.wake, watch))
+        self._ticket = call.ticket.patient(partial(live.wake, watch))
         # A store that reads elsewhere may have brought a page for every reader before the first one is looked at.
         largest = service.settings.limits_max_body_bytes if service.log.reads_elsewhere else 0
         self._least_room = max(_PAGE_ROOM, largest)
@@ -306,7 +305,7 @@ async def identify_again(service: Service, call: Call) -> None:
     if expires is not None and expires <= service.clock.now_ticks():
         raise Unauthenticated("The credential has come to its end: connect again with a new one.")
     with contextlib.suppress(Throttled):  # then it cannot be looked at now
-        call.identity = identify(service, call.headers.get("authorization", ""))
+        call.known_as(identify(service, call.headers.get("authorization", "")))
 
 
 async def queue_again(service: Service, call: Call, queue: Queue) -> Queue:
