@@ -6,17 +6,14 @@ Two deployables talk over HTTP alone, yet share the leaves; a view cannot reach 
 
 from __future__ import annotations
 
-import ast
 import sys
-from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
 
-ROOT = Path(__file__).parent.parent
-SHIPPED_PACKAGES = ("queuey", "qdo", "pyspark_queuey")
-PACKAGES = (*SHIPPED_PACKAGES, "examples")
+from tests.support.source import PACKAGES, ROOT, imports, modules
+
 LEAVES = tuple(
     f"queuey.{name}"
     for name in (
@@ -73,12 +70,12 @@ LAYERS = {
     ),
     "queuey.security": Layer(ours=LEAVES, others=("cryptography", "jwt", "urllib3"), not_standard=("asyncio",)),
     "queuey.http": Layer(
-        ours=(*LEAVES, "queuey.service.", "queuey.security."),
+        ours=(*LEAVES, "queuey.monitor.metrics", "queuey.service.", "queuey.security."),
         others=("orjson",),
         not_standard=("asyncio", "threading"),
     ),
     "queuey.api": Layer(
-        ours=(*LEAVES, "queuey.service.", "queuey.security.", "queuey.http."),
+        ours=(*LEAVES, "queuey.monitor.metrics", "queuey.service.", "queuey.security.", "queuey.http."),
         others=("google_crc32c", "multipart", "numpy", "orjson", "pyarrow"),
         not_standard=("asyncio", "threading"),
     ),
@@ -112,42 +109,50 @@ LAYERS = {
         ),
         others=("click", "pyarrow", "pyspark"),
     ),
-    "qdo": Layer(ours=LEAVES, others=("apsw", "kazoo", "prometheus_client", "pyarrow", "requests", "urllib3")),
-    "qdo.cli": Layer(ours=(*LEAVES, "qdo.", "queuey.monitor.logs", "queuey.terminal."), others=("click",)),
-    "qdo.compat": Layer(ours=(*LEAVES, "qdo.", "queuey.monitor.logs", "queuey.terminal."), others=("click",)),
+    # The client side: client < groups < worker < compat, pipeline < cli.
+    "qdo": Layer(ours=(*LEAVES, "qdo.client", "qdo.worker.")),
+    "qdo.measure": Layer(),
+    "qdo.client": Layer(ours=LEAVES, others=("pyarrow", "requests", "urllib3")),
+    "qdo.groups": Layer(ours=(*LEAVES, "qdo.client."), others=("apsw", "kazoo")),
+    "qdo.worker": Layer(
+        ours=(*LEAVES, "qdo.client.", "qdo.groups.", "queuey.monitor.declared"), others=("prometheus_client",)
+    ),
+    "qdo.compat": Layer(
+        ours=(
+            *LEAVES,
+            "qdo.client.",
+            "qdo.groups.",
+            "qdo.worker.",
+            "queuey.monitor.logs",
+            "queuey.terminal.",
+        ),
+        others=("click",),
+    ),
     # What runs in Spark's tasks, and the jobs on it.
-    "qdo.pipeline": Layer(ours=(*LEAVES, "qdo."), others=("numpy", "pyarrow", "pyspark", "requests", "urllib3")),
+    "qdo.pipeline": Layer(
+        ours=(*LEAVES, "qdo.client."),
+        others=("numpy", "pyarrow", "pyspark", "requests"),
+    ),
     "qdo.pipeline.jobs": Layer(
-        ours=(*LEAVES, "qdo."), others=("matplotlib", "numpy", "pyarrow", "pyspark", "requests", "urllib3")
+        ours=(*LEAVES, "qdo.client.", "qdo.groups.dead_letter_names", "qdo.measure", "qdo.pipeline."),
+        others=("matplotlib", "numpy", "pyarrow", "pyspark"),
+    ),
+    "qdo.cli": Layer(
+        ours=(
+            *LEAVES,
+            "qdo.client.",
+            "qdo.groups.",
+            "qdo.worker.",
+            "qdo.compat.",
+            "qdo.pipeline.",
+            "queuey.monitor.logs",
+            "queuey.terminal.",
+        ),
+        others=("click",),
     ),
     # Spark looks for this name by itself.
     "pyspark_queuey": Layer(ours=("qdo.pipeline.",)),
 }
-
-
-def name_of(path: Path, root: Path) -> str:
-    parts = path.relative_to(root).with_suffix("").parts
-    return ".".join(parts[:-1] if parts[-1] == "__init__" else parts)
-
-
-def modules(root: Path = ROOT, packages: Sequence[str] = PACKAGES) -> Iterator[tuple[str, Path]]:
-    for package in packages:
-        for path in sorted((root / package).rglob("*.py")):
-            yield name_of(path, root), path
-
-
-def imports(module: str, path: Path, known: frozenset[str]) -> Iterator[str]:
-    """Every module that is imported, anywhere in the file; a name taken from a package may be a module itself."""
-    package = module if path.name == "__init__.py" else module.rpartition(".")[0]
-    for node in ast.walk(ast.parse(path.read_text())):
-        if isinstance(node, ast.Import):
-            yield from (alias.name for alias in node.names)
-        elif isinstance(node, ast.ImportFrom):
-            above = package.split(".")[: len(package.split(".")) - node.level + 1] if node.level else []
-            base = ".".join([*above, *([node.module] if node.module else [])])
-            for alias in node.names:
-                deeper = f"{base}.{alias.name}"
-                yield deeper if deeper in known else base
 
 
 def layer_of(module: str) -> str:
@@ -210,6 +215,10 @@ def test_every_module_stands_in_a_layer() -> None:
         ("qdo/client/__init__.py", "import queuey.service", "qdo.client imports queuey.service"),
         ("qdo/client/__init__.py", "import pyramid", "qdo.client imports pyramid"),
         ("qdo/worker/__init__.py", "import click", "qdo.worker imports click"),
+        ("qdo/client/wire.py", "import qdo.groups.assign", "qdo.client.wire imports qdo.groups.assign"),
+        ("qdo/groups/view.py", "from qdo.worker import job", "qdo.groups.view imports qdo.worker"),
+        ("qdo/worker/slots.py", "def f():\n    import qdo.compat.cli", "qdo.worker.slots imports qdo.compat.cli"),
+        ("qdo/pipeline/rows.py", "import qdo.cli.work", "qdo.pipeline.rows imports qdo.cli.work"),
         ("qdo/cli/work.py", "from queuey.cli.serve import announce", "qdo.cli.work imports queuey.cli.serve"),
         ("examples/app.py", "from qdo.client.transport import Transport", "examples.app imports qdo.client.transport"),
     ],

@@ -128,7 +128,7 @@ def test_limits_are_those_of_the_code() -> None:
     assert entry["content_type"]["maxLength"] == drafts.MAX_CONTENT_TYPE
     assert entry["idempotency_key"]["maxLength"] == params.MAX_ONCE
     assert append["Idempotency-Key"]["schema"]["maxLength"] == params.MAX_ONCE
-    assert schemas["Batch"]["properties"]["messages"]["maxItems"] == settings.limits_max_batch_messages
+    assert schemas["Batch"]["properties"]["messages"]["maxItems"] == settings.limits.max_batch_messages
     assert reading_parameters["limit"]["schema"]["maximum"] == reading.MAX_STREAM_LIMIT
     assert str(reading.MAX_LIMIT) in reading_parameters["limit"]["description"]
     assert str(reading.DEFAULT_LIMIT) in reading_parameters["limit"]["description"]

@@ -22,7 +22,6 @@ from pathlib import Path
 from typing import Any
 
 import click
-from prometheus_client import CollectorRegistry
 from sphinx.application import Sphinx
 
 from queuey.errors import (
@@ -34,7 +33,8 @@ from queuey.errors import (
     ServerUnreachable,
     error_classes,
 )
-from queuey.monitor.metrics import Monitor
+from queuey.monitor.declared import Declarations
+from queuey.monitor.metrics import SERVER_METRICS
 from queuey.settings import SETTINGS
 from queuey.settings.issuers import ISSUER_SETTINGS
 
@@ -143,13 +143,13 @@ def commands() -> str:
 
 
 def metrics() -> str:
-    return of_registry(Monitor("sqlite").registry)
+    return declared(SERVER_METRICS)
 
 
 def worker_metrics() -> str:
-    from qdo.worker.metrics import Figures, WorkerMetrics
+    from qdo.worker.metrics import WORKER_METRICS
 
-    return of_registry(WorkerMetrics(Figures).registry)
+    return declared(WORKER_METRICS)
 
 
 def pipeline_options() -> str:
@@ -162,16 +162,16 @@ def pipeline_options() -> str:
     return table(("Option", "Of", "Default", "Meaning"), rows)
 
 
-def of_registry(registry: CollectorRegistry) -> str:
-    rows: list[tuple[str, ...]] = []
-    for family in registry.collect():
-        name = f"{family.name}_total" if family.type == "counter" else family.name
-        # A family without samples tells its labels only here, one of the library's own gauges only by a sample.
-        labels = getattr(family, "_labelnames", ()) or {
-            label: 1 for sample in family.samples for label in sample.labels
-        }
-        said = ", ".join(f"`{label}`" for label in labels)
-        rows.append((f"{anchor(name)}`{name}`", family.type, said, family.documentation))
+def declared(declarations: Declarations) -> str:
+    rows: list[tuple[str, ...]] = [
+        (
+            f"{anchor(metric.exposed)}`{metric.exposed}`",
+            type(metric).__name__.lower(),
+            ", ".join(f"`{label}`" for label in metric.labels),
+            metric.help,
+        )
+        for metric in declarations.metrics
+    ]
     return table(("Metric", "Kind", "Labels", "Meaning"), rows)
 
 

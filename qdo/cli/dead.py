@@ -12,7 +12,8 @@ import click
 
 from qdo.cli.options import dead_letters_option
 from qdo.client import Client, Message
-from qdo.worker.dead_letters import DeadLetter, DeadLetters, letters
+from qdo.groups.dead_letter_names import DeadLetterNames
+from qdo.worker.dead_letters import DeadLetter, letters
 from queuey.errors import MessageNotFound
 from queuey.terminal.options import confirm, with_client, yes_option
 from queuey.terminal.output import NothingFound, Progress, body_members, output_option, say, write_one, write_rows
@@ -54,7 +55,7 @@ def ls(
     found = list(_found(client, queue, dead_letters, group, reason))
     found.sort(key=lambda pair: pair[0].id)
     write_rows([row(*pair) for pair in (found[-last:] if last else found)], COLUMNS, output)
-    say(f"{len(found)} in {DeadLetters(dead_letters, '').queue_for(queue)}")
+    say(f"{len(found)} in {DeadLetterNames(dead_letters).queue_for(queue)}")
 
 
 @dead_command.command("show")
@@ -66,7 +67,7 @@ def ls(
 @output_option
 def show(client: Client, queue: str, letter: str, dead_letters: str, raw: bool, output: str | None) -> None:
     """One of them with its message, by the id in the column LETTER or by the message's own."""
-    for message, found in letters(client, DeadLetters(dead_letters, "").queue_for(queue)):
+    for message, found in letters(client, DeadLetterNames(dead_letters).queue_for(queue)):
         if letter in (message.id.hex, found.message_id):
             if raw:
                 sys.stdout.buffer.write(found.whole_body(client))
@@ -112,7 +113,7 @@ def retry(
     if missing or not found:
         raise NothingFound(f"no dead letter {min(missing, default='')} of {queue}".replace("letter  of", "letter of"))
     confirm(f"Append {len(found)} messages to {queue} again?", yes=yes)
-    dead = DeadLetters(dead_letters, "").queue_for(queue)
+    dead = DeadLetterNames(dead_letters).queue_for(queue)
     gone = 0
     with Progress("retry", len(found)) as progress:
         for done, (message, letter) in enumerate(_at(found, rate), 1):
@@ -145,7 +146,7 @@ def _found(
     client: Client, queue: str, dead_letters: str, group: str | None, reason: str | None
 ) -> Iterator[tuple[Message, DeadLetter]]:
     """Those of this queue: letters of several may lie in one."""
-    for message, letter in letters(client, DeadLetters(dead_letters, "").queue_for(queue)):
+    for message, letter in letters(client, DeadLetterNames(dead_letters).queue_for(queue)):
         if letter.queue == queue and group in (None, letter.group) and (reason is None or reason in letter.reason):
             yield message, letter
 

@@ -1,4 +1,4 @@
-"""``qdo offsets``: how far a group has got, seen and set."""
+"""``qdo offsets``: how far a group has got, view and set."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from qdo.compat.positions import STATUS_QUEUE, positions, to_offsets
 from qdo.groups.assign import Partition
 from qdo.groups.coordination import Coordinator, Offset, last_id_of
 from qdo.groups.lag import PartitionStatus, lags
-from qdo.groups.view import see
+from qdo.groups.view import view_of
 from queuey.errors import InvalidParameter
 from queuey.ids import ZERO_ID, MessageId, parse_timestamp
 from queuey.terminal.output import NothingFound, output_option, say, write_rows
@@ -40,9 +40,9 @@ def show(workplace: Workplace, queues: tuple[str, ...], output: str | None) -> N
     Of a group by slots the first 1,000 queues by name are looked at, two requests each: --queue names others.
     """
     with workplace.server.client() as client, closing(workplace.coordinator()) as coordinator:
-        seen = see(client, coordinator, workplace.group, queues, idle_too=True)
-    found = [each for each in seen.found if each.offset is not None]
-    say_if_cut(seen)
+        view = view_of(client, coordinator, workplace.group, queues, idle_too=True)
+    found = [each for each in view.found if each.offset is not None]
+    say_if_cut(view)
     if not found:
         raise NothingFound(f"group {workplace.group} has no offsets on {workplace.where}")
     write_rows([{name: row(each)[name] for name in COLUMNS} for each in found], COLUMNS, output)

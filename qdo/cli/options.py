@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from qdo.worker.dead_letters import DEFAULT_DEAD_LETTERS
+from qdo.groups.dead_letter_names import DEFAULT_DEAD_LETTERS
 from queuey.errors import ConfigurationError
 from queuey.terminal.options import Command, Server, with_server
 
@@ -33,7 +33,7 @@ class Workplace:
     offsets: str = "group"
     """Where they are kept: ``group``, with the rest of it, or ``queuey``."""
     security: Mapping[str, str | None] = field(default_factory=dict)
-    """What :func:`qdo.groups.zookeeper.security` takes."""
+    """What :func:`qdo.groups.zookeeper_tls.security` takes."""
 
     def coordinator(self, session_seconds: float = SESSION_SECONDS, *, slots: bool = False) -> Coordinator:
         """A new one; who takes it closes it.
@@ -43,7 +43,7 @@ class Workplace:
         """
         if not _NAME.fullmatch(self.group) or self.group in {".", ".."}:
             raise ConfigurationError(f"group {self.group!r}: expected 1 to 100 letters, digits, _ . -")
-        from qdo.worker.slots import is_slot
+        from qdo.groups.hash_slots import is_slot
 
         found = self._by_zookeeper(session_seconds) if self.zookeeper else self._by_file(session_seconds)
         if slots or (self.offsets == "group" and not any(map(is_slot, found.known()))):
@@ -62,7 +62,8 @@ class Workplace:
     def _by_zookeeper(self, session_seconds: float) -> Coordinator:
         """The application is a folder; servers that share a ZooKeeper have a chroot each."""
         try:
-            from qdo.groups.zookeeper import ZooKeeperCoordinator, security
+            from qdo.groups.zookeeper import ZooKeeperCoordinator
+            from qdo.groups.zookeeper_tls import security
         except ImportError as error:
             raise ConfigurationError(f"ZooKeeper needs more: pip install 'queuey[zookeeper]' ({error})") from error
         hosts = self.zookeeper or ""

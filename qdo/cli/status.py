@@ -13,7 +13,7 @@ from qdo.cli.options import Workplace, queues_option, with_workplace
 from qdo.client import Client
 from qdo.groups.coordination import Coordinator
 from qdo.groups.lag import MOST_COUNTED, Lag, PartitionStatus, total
-from qdo.groups.view import GroupView, most_lag_first, see
+from qdo.groups.view import GroupView, most_lag_first, view_of
 from queuey.terminal.output import NothingFound, say, to_json, write_rows
 from queuey.terminal.times import rfc3339
 
@@ -44,64 +44,64 @@ def status_command(workplace: Workplace, queues: tuple[str, ...], most: int, as_
     by name are asked whether they got something since their slot was last done, and 1,000 of those are looked at.
     """
     with workplace.server.client() as client, closing(workplace.coordinator()) as coordinator:
-        seen = look(client, coordinator, workplace, queues)
+        view = look(client, coordinator, workplace, queues)
     if as_json:
-        click.echo(to_json(summary(workplace, seen), indent=2))
+        click.echo(to_json(summary(workplace, view), indent=2))
     else:
-        write_status(workplace, seen, most)
+        write_status(workplace, view, most)
 
 
 def look(client: Client, coordinator: Coordinator, workplace: Workplace, queues: Sequence[str]) -> GroupView:
     """:raises NothingFound: nobody is in the group, and nobody ever got anywhere."""
-    seen = see(client, coordinator, workplace.group, queues)
-    if not seen.members and not seen.owned:
+    view = view_of(client, coordinator, workplace.group, queues)
+    if not view.members and not view.owned:
         named = f" in {', '.join(queues)}" if queues else ""
         raise NothingFound(
             f"group {workplace.group} has no workers and no offsets{named} on {workplace.where}: "
             "'qdo work MODULE:FUNCTION --queue NAME' starts one"
         )
-    return seen
+    return view
 
 
-def write_status(workplace: Workplace, seen: GroupView, most: int) -> None:
+def write_status(workplace: Workplace, view: GroupView, most: int) -> None:
     """For people."""
-    click.echo(headline(workplace, seen))
-    if seen.members:
+    click.echo(headline(workplace, view))
+    if view.members:
         click.echo()
-        write_rows(member_rows(seen), MEMBER_COLUMNS, "table")
-    shown_ones = seen.found if seen.queues is None else most_lag_first(seen.found)[:most]
-    for line in troubles(seen):
+        write_rows(member_rows(view), MEMBER_COLUMNS, "table")
+    shown_ones = view.found if view.queues is None else most_lag_first(view.found)[:most]
+    for line in troubles(view):
         click.echo(line)
     if shown_ones:
         click.echo()
-        rows = [row(standing) for standing in shown_ones]
+        rows = [row(status) for status in shown_ones]
         write_rows([each | {"lag_messages": _counted(each)} for each in rows], COLUMNS, "table")
     sys.stdout.flush()
-    if (left := len(seen.found) - len(shown_ones)) > 0:
-        say(f"{_many(left, 'more partition')} with no more lag than these: --most {len(seen.found)} shows all")
-    say_if_cut(seen)
+    if (left := len(view.found) - len(shown_ones)) > 0:
+        say(f"{_many(left, 'more partition')} with no more lag than these: --most {len(view.found)} shows all")
+    say_if_cut(view)
 
 
-def say_if_cut(seen: GroupView) -> None:
+def say_if_cut(view: GroupView) -> None:
     """That there is more than was looked at."""
-    if seen.cut:
-        say(f"not all queues were looked at, only the first of {seen.queues:,} by name: --queue looks at others")
+    if view.cut:
+        say(f"not all queues were looked at, only the first of {view.queues:,} by name: --queue looks at others")
 
 
-def headline(workplace: Workplace, seen: GroupView) -> str:
+def headline(workplace: Workplace, view: GroupView) -> str:
     """The group in a line."""
-    lag, idle = total(seen.found), sum(standing.owner is None for standing in seen.owned)
-    what, where = ("partition", "") if seen.queues is None else ("slot", _where(seen))
+    lag, idle = total(view.found), sum(status.owner is None for status in view.owned)
+    what, where = ("partition", "") if view.queues is None else ("slot", _where(view))
     unowned = f", {idle} without an owner" if idle else ""
     return (
-        f"{workplace.group} of {workplace.server.application}: {_many(len(seen.members), 'worker')}, "
-        f"{_many(len(seen.owned), what)}{unowned}; lag {shown(lag)} messages, {lag.seconds:.1f} s{where}"
+        f"{workplace.group} of {workplace.server.application}: {_many(len(view.members), 'worker')}, "
+        f"{_many(len(view.owned), what)}{unowned}; lag {shown(lag)} messages, {lag.seconds:.1f} s{where}"
     )
 
 
-def _where(seen: GroupView) -> str:
-    behind = {each.partition.queue for each in seen.found if each.lag is not None and each.lag.messages}
-    return f" in {len(behind):,} of {_many(seen.queues or 0, 'queue')}"
+def _where(view: GroupView) -> str:
+    behind = {each.partition.queue for each in view.found if each.lag is not None and each.lag.messages}
+    return f" in {len(behind):,} of {_many(view.queues or 0, 'queue')}"
 
 
 def _many(count: int, what: str) -> str:
@@ -117,45 +117,45 @@ def shown(lag: Lag) -> str:
     return f"{lag.messages}{'' if lag.exact else '+'}"
 
 
-def member_rows(seen: GroupView) -> list[dict[str, Any]]:
+def member_rows(view: GroupView) -> list[dict[str, Any]]:
     """Who is there, how many partitions or slots each owns, and how it does: messages done since it began, and its last commit."""
     return [
         {
             "member": member.name,
             "host": member.about.get("host"),
             "pid": member.about.get("pid"),
-            "partitions": sum(standing.owner == member.name for standing in seen.owned),
+            "partitions": sum(status.owner == member.name for status in view.owned),
             **{name: member.about.get(name) for name in _TOLD},
         }
-        for member in seen.members
+        for member in view.members
     ]
 
 
-def row(standing: PartitionStatus) -> dict[str, Any]:
+def row(status: PartitionStatus) -> dict[str, Any]:
     """A partition in the words of the API."""
-    lag = standing.lag
+    lag = status.lag
     return {
-        "queue": standing.partition.queue,
-        "partition": standing.partition.number,
-        "owner": standing.owner,
-        "generation": standing.generation,
-        "message_id": id_of(standing),
-        "time": time_of(standing),
+        "queue": status.partition.queue,
+        "partition": status.partition.number,
+        "owner": status.owner,
+        "generation": status.generation,
+        "message_id": id_of(status),
+        "time": time_of(status),
         "lag_messages": None if lag is None else lag.messages,
         "lag_exact": None if lag is None else lag.exact,
         "lag_seconds": None if lag is None else round(lag.seconds, 3),
     }
 
 
-def id_of(standing: PartitionStatus) -> str | None:
+def id_of(status: PartitionStatus) -> str | None:
     """Of the offset; the beginning has none."""
-    place = standing.offset and standing.offset.message_id
+    place = status.offset and status.offset.message_id
     return place.hex if place and place.ticks else None
 
 
-def time_of(standing: PartitionStatus) -> str | None:
+def time_of(status: PartitionStatus) -> str | None:
     """Of the offset; the beginning has none."""
-    place = standing.offset and standing.offset.message_id
+    place = status.offset and status.offset.message_id
     return rfc3339(place.ticks)[:23] + "Z" if place and place.ticks else None
 
 
@@ -165,9 +165,9 @@ def _counted(found: dict[str, Any]) -> str:
     return shown(Lag(found["lag_messages"], exact=found["lag_exact"]))
 
 
-def troubles(seen: GroupView) -> list[str]:
+def troubles(view: GroupView) -> list[str]:
     """What stands still, as the members say."""
-    found = [(member.name, each) for member in seen.members for each in member.about.get("troubles") or ()]
+    found = [(member.name, each) for member in view.members for each in member.about.get("troubles") or ()]
     return [f"{_place(each)} stands still: {each['why']} ({name})" for name, each in found]
 
 
@@ -176,29 +176,29 @@ def _place(trouble: dict[str, Any]) -> str:
     return str(trouble["queue"]) if number is None else f"{trouble['queue']}:{number}"
 
 
-def summary(workplace: Workplace, seen: GroupView) -> dict[str, Any]:
+def summary(workplace: Workplace, view: GroupView) -> dict[str, Any]:
     """For programs."""
-    lag = total(seen.found)
+    lag = total(view.found)
     told = {
         "group": workplace.group,
         "application": workplace.server.application,
-        "members": member_rows(seen),
+        "members": member_rows(view),
         "troubles": [
-            {"member": member.name, **each} for member in seen.members for each in member.about.get("troubles") or ()
+            {"member": member.name, **each} for member in view.members for each in member.about.get("troubles") or ()
         ],
-        "partitions": [row(standing) for standing in seen.found],
+        "partitions": [row(status) for status in view.found],
         "lag_messages": lag.messages,
         "lag_exact": lag.exact,
         "lag_seconds": round(lag.seconds, 3),
     }
-    if seen.queues is not None:
-        told |= {"slots": [_slot(standing) for standing in seen.owned], "queues": seen.queues, "cut": seen.cut}
+    if view.queues is not None:
+        told |= {"slots": [_slot(status) for status in view.owned], "queues": view.queues, "cut": view.cut}
     return told
 
 
-def _slot(standing: PartitionStatus) -> dict[str, Any]:
+def _slot(status: PartitionStatus) -> dict[str, Any]:
     """Everything up to its time is finished in all of its queues."""
-    found = row(standing)
+    found = row(status)
     return {"slot": found["partition"]} | {name: found[name] for name in ("owner", "generation", "time")}
 
 
@@ -223,17 +223,17 @@ def check_command(
         raise click.UsageError("say how much may be left: --max-lag, --max-lag-seconds or both.")
     most = MOST_COUNTED if max_lag is None else max_lag + 1
     with workplace.server.client() as client, closing(workplace.coordinator()) as coordinator:
-        seen = see(client, coordinator, workplace.group, queues, most=most)
-    if not seen.owned:
+        view = view_of(client, coordinator, workplace.group, queues, most=most)
+    if not view.owned:
         raise NothingFound(f"group {workplace.group} has no partitions on {workplace.where}")
-    over = [standing for standing in seen.found if is_over(standing.lag, max_lag, max_lag_seconds)]
-    for standing in over:
-        lag = standing.lag or Lag()
-        click.echo(f"{standing.partition}: lag {shown(lag)} messages, {lag.seconds:.1f} s")
-    among = "" if seen.queues is None else f" in {_many(seen.queues, 'queue')}"
-    say(f"{len(over)} of {_many(len(seen.found), 'partition')}{among} over")
-    say_if_cut(seen)
-    still = troubles(seen)
+    over = [status for status in view.found if is_over(status.lag, max_lag, max_lag_seconds)]
+    for status in over:
+        lag = status.lag or Lag()
+        click.echo(f"{status.partition}: lag {shown(lag)} messages, {lag.seconds:.1f} s")
+    among = "" if view.queues is None else f" in {_many(view.queues, 'queue')}"
+    say(f"{len(over)} of {_many(len(view.found), 'partition')}{among} over")
+    say_if_cut(view)
+    still = troubles(view)
     for line in still:
         click.echo(line)
     ctx.exit(1 if over or still else 0)

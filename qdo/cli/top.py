@@ -1,4 +1,4 @@
-"""``qdo top``: the status of a group, again and again, until somebody has seen enough."""
+"""``qdo top``: the status of a group, again and again, until somebody has view enough."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ import click
 from qdo.cli.options import Workplace, queues_option, with_workplace
 from qdo.cli.status import headline, member_rows, shown
 from qdo.groups.lag import Lag, PartitionStatus, total
-from qdo.groups.view import most_lag_first, see
+from qdo.groups.view import most_lag_first, view_of
 from queuey.errors import QueueyError
 from queuey.terminal.output import visible
 
@@ -42,16 +42,16 @@ def top_command(workplace: Workplace, queues: tuple[str, ...], interval: float) 
         before: tuple[float, Lag] | None = None
         while True:
             try:
-                seen = see(client, coordinator, workplace.group, queues)
-                now = time.monotonic(), total(seen.found)
-                title, _, lag = headline(workplace, seen).partition("; ")
-                what = "partitions" if seen.queues is None else "slots"
+                view = view_of(client, coordinator, workplace.group, queues)
+                now = time.monotonic(), total(view.found)
+                title, _, lag = headline(workplace, view).partition("; ")
+                what = "partitions" if view.queues is None else "slots"
                 lines = [title, lag + trend(before, now), ""]
                 lines += [
-                    f"{each['member']}  {each['host']}  {each['partitions']} {what}" for each in member_rows(seen)
+                    f"{each['member']}  {each['host']}  {each['partitions']} {what}" for each in member_rows(view)
                 ]
                 before = now
-                lines += ["", *worst(seen.found)]
+                lines += ["", *worst(view.found)]
             except QueueyError as error:
                 lines = [f"{error.code}: {error}", "It is tried again."]
             sys.stdout.write(screen(lines, *get_terminal_size()))
@@ -73,10 +73,10 @@ def trend(before: tuple[float, Lag] | None, now: tuple[float, Lag]) -> str:
 
 def worst(found: Sequence[PartitionStatus]) -> list[str]:
     """The partitions, those with the most lag first."""
-    known = [(standing, standing.lag or Lag()) for standing in most_lag_first(found)]
+    known = [(status, status.lag or Lag()) for status in most_lag_first(found)]
     return [
-        f"{lag.seconds:9.1f} s {shown(lag):>9}  {standing.partition!s:30}  {standing.owner or 'nobody'}"
-        for standing, lag in known
+        f"{lag.seconds:9.1f} s {shown(lag):>9}  {status.partition!s:30}  {status.owner or 'nobody'}"
+        for status, lag in known
     ]
 
 

@@ -12,8 +12,8 @@ import click
 
 from qdo.cli.options import SESSION_SECONDS, Workplace, dead_letters_option, with_workplace
 from qdo.groups.assign import STRATEGIES
-from qdo.worker.dead_letters import DeadLetters
-from qdo.worker.subscription import is_pattern
+from qdo.groups.dead_letter_names import DeadLetterNames
+from qdo.groups.subscription import is_pattern
 from queuey.errors import QueueNotFound, ServerUnreachable
 from queuey.terminal.output import progress, say
 
@@ -22,6 +22,7 @@ if TYPE_CHECKING:
 
 NOT_ALL_DONE = 7
 """Exit code of --exit-at-end where something that was there is not done."""
+_DEFAULT = click.core.ParameterSource.DEFAULT
 CLIENT_RETRIES = 5
 """Of one request: a worker has patience, and tries again after that."""
 
@@ -133,6 +134,7 @@ def _work(
     *,
     processes: int,
     retries: int,
+    at_most_once: bool,
     dead_letters: str,
     session_seconds: float,
     metrics: str | None,
@@ -140,14 +142,16 @@ def _work(
     slots: bool,
     **given: Any,
 ) -> None:
-    from qdo.cli.running import run_until_told
     from qdo.worker import Worker
     from qdo.worker.job import RetryPolicy, load_hook
     from qdo.worker.runners import is_async
+    from qdo.worker.running import run_until_told
 
     function = load_hook(job)
     if processes and is_async(function):
         raise click.UsageError("--processes: an async function runs in this process, leave the option out.")
+    if at_most_once and click.get_current_context().get_parameter_source("retries") is not _DEFAULT:
+        raise click.UsageError("--retries: --at-most-once tries no message again, leave one of them out.")
     _look_first(workplace, queues)
     with ExitStack() as stack:
         coordinator = workplace.coordinator(session_seconds, slots=slots)
@@ -160,6 +164,7 @@ def _work(
             group=workplace.group,
             processes=processes,
             retry=RetryPolicy(attempts=retries + 1),
+            at_most_once=at_most_once,
             dead_letters=None if dead_letters == "none" else dead_letters,
             exit_at_end=exit_at_end,
             slots=slots,
@@ -169,13 +174,13 @@ def _work(
             from qdo.worker.metrics import WorkerMetrics, figures_of, serve_metrics
 
             told = WorkerMetrics(lambda: figures_of(worker, coordinator))
-            worker.took = told.took
+            worker.on_call(told.took)
             say(f"qdo: metrics at {serve_metrics(told, metrics)}")
         say(first_words(workplace, job, queues))
         if exit_at_end and not slots:
             total = partial(backlog, workplace, queues, dead_letters)
             stack.enter_context(progress("done here", total, lambda: worker.counts.done + worker.counts.dead))
-        run_until_told(worker)
+        run_until_told(worker, say)
     if left := exit_at_end and not worker.all_done:
         say("qdo: not everything that was there is done")
     counts = worker.counts
@@ -221,9 +226,9 @@ def _say_if_missing(client: Client, queue: str) -> None:
 def backlog(workplace: Workplace, queues: Sequence[str], dead_letters: str) -> int:
     """Messages that the group has to do now."""
     from qdo.groups.lag import lags
-    from qdo.worker.subscription import matching
+    from qdo.groups.subscription import matching
 
-    dead = DeadLetters(dead_letters, workplace.group)
+    dead = DeadLetterNames(dead_letters)
     with workplace.server.client() as client, closing(workplace.coordinator()) as coordinator:
         partitions = matching(client, queues, dead.is_one)
         return sum(lag.messages for lag in lags(client, partitions, coordinator.offsets()).values())

@@ -45,8 +45,8 @@ def main(ctx: click.Context, path: Path, verbose: bool) -> None:
 
 
 def _run(path: Path) -> None:
-    from qdo.cli.running import run_until_told
     from qdo.compat.qdo_worker import OldWorker, hook_context, open_coordinator, prepare, read_settings
+    from qdo.worker.running import run_until_told
 
     settings = read_settings(path, os.environ)
     for notice in settings.notices:
@@ -60,7 +60,7 @@ def _run(path: Path) -> None:
         if taken := prepare(client, coordinator):
             say(f"{taken} positions of qdo 0.1 taken over")
         with hook_context(settings) as context:
-            run_until_told(OldWorker(settings, coordinator, context, client))
+            run_until_told(OldWorker(settings, coordinator, context, client), say)
 
 
 if __name__ == "__main__":

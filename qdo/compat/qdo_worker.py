@@ -18,12 +18,12 @@ from typing import Any
 from urllib.parse import urlsplit
 
 from qdo.client import Client, Message
-from qdo.compat.hooks import ERROR_QUEUE
 from qdo.compat.positions import STATUS_QUEUE, parse_old_partition, positions, to_offsets
 from qdo.groups.assign import Partition
 from qdo.groups.coordination import Coordinator, Member, Plan
 from qdo.groups.local import LocalCoordinator
-from qdo.worker import Worker
+from qdo.worker import Worker, WorkerOptions
+from qdo.worker.hooks_of_2012 import ERROR_QUEUE
 from qdo.worker.job import Context, Failed, RetryPolicy, check_job, load_hook
 from queuey.errors import ConfigurationError, QueueNotFound
 from queuey.settings.ini import read_ini
@@ -69,6 +69,12 @@ class OldSettings:
 
     def client(self) -> Client:
         return Client(self.url, self.application, self.key)
+
+    def wants(self, partition: Partition) -> bool:
+        """Whether the worker works on a partition. Queues of qdo itself are never worked on."""
+        if partition.queue.startswith((STATUS_QUEUE, ERROR_QUEUE)):
+            return False
+        return not self.partitions or partition in self.partitions
 
 
 def read_settings(path: Path, environ: Mapping[str, str]) -> OldSettings:
@@ -162,17 +168,16 @@ def open_coordinator(settings: OldSettings, state: Path | None = None) -> Coordi
 
 
 class OldWorker(Worker):
-    """One job at a time, once; what failed is handed to ``job_failure`` and counts as processed."""
+    """Runs one job at a time and tries each message once. A failure goes to ``job_failure`` and counts as processed."""
 
     def __init__(self, settings: OldSettings, coordinator: Coordinator, context: Any, client: Client) -> None:
         """:param context: what ``job_context`` gave.
         :param client: for ``job_failure``, which only the one job thread calls.
-        :raises ConfigurationError: a hook names no function, or one that takes other arguments.
+        :raises ConfigurationError: a hook names no function, or a function that takes other arguments.
         """
         job, job_failure = load_hook(settings.job), load_hook(settings.job_failure)
         check_job(job, "message", "context")
         check_job(job_failure, "message", "context", "queue", "exc", "queuey_conn")
-        self._wanted = settings.partitions
 
         def run(message: Message, here: Context) -> None:
             job(as_dict(message), here.value)
@@ -182,23 +187,17 @@ class OldWorker(Worker):
                 queue = f"{failed.queue}-{message.partition}"
                 job_failure(as_dict(message), value, queue, failed.error, client)
 
-        super().__init__(
-            run,
-            ["*"],
-            coordinator,
-            settings.client,
+        options = WorkerOptions(
             group=GROUP,
             name="-".join(filter(None, [socket.getfqdn(), str(os.getpid()), settings.name])),
             threads=1,
             retry=RetryPolicy(attempts=1),
             dead_letters=None,
+            wants=settings.wants,
             context_value=context,
             on_failure=give_up,
         )
-
-    def _matching(self, client: Client) -> list[Partition]:
-        found = [each for each in super()._matching(client) if not each.queue.startswith((STATUS_QUEUE, ERROR_QUEUE))]
-        return [each for each in found if each in self._wanted] if self._wanted else found
+        super().__init__(run, ["*"], coordinator, settings.client, options)
 
 
 def as_dict(message: Message) -> Mapping[str, Any]:

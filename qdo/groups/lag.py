@@ -18,7 +18,7 @@ from qdo.groups.coordination import Coordinator, Offset
 from queuey.errors import QueueNotFound
 from queuey.ids import TICKS_PER_SECOND, MessageId, parse_timestamp
 
-__all__ = ["MOST_COUNTED", "Lag", "PartitionStatus", "lags", "standings", "total"]
+__all__ = ["MOST_COUNTED", "Lag", "PartitionStatus", "lags", "statuses", "total"]
 
 MOST_COUNTED = 10_000
 """Messages of one partition that are counted one by one."""
@@ -47,7 +47,7 @@ class PartitionStatus:
     """None if the queue is gone."""
 
 
-def standings(
+def statuses(
     client: Client,
     coordinator: Coordinator,
     wanted: Callable[[str], bool] = lambda queue: True,
@@ -73,7 +73,7 @@ def standings(
 
 def total(found: Collection[PartitionStatus]) -> Lag:
     """Messages in all, and the seconds of the worst partition."""
-    known = [standing.lag for standing in found if standing.lag is not None]
+    known = [status.lag for status in found if status.lag is not None]
     return Lag(
         sum(lag.messages for lag in known),
         max((lag.seconds for lag in known), default=0.0),

@@ -29,7 +29,7 @@ from qdo.groups.coordination import Claim, Coordinator, Offset, Plan, tell_apart
 from queuey.clock import Clock
 from queuey.errors import ConfigurationError, CoordinatorUnavailable, SessionLost
 
-__all__ = ["Group", "Owner"]
+__all__ = ["ClaimHandler", "Group"]
 
 log = logging.getLogger(__name__)
 
@@ -42,8 +42,8 @@ GATHER_SECONDS = 0.5
 """A group that begins waits so long for one more member before the first plan: partitions need not move again."""
 
 
-class Owner(Protocol):
-    """Who works on what the member owns. Called by the thread that steps the group."""
+class ClaimHandler(Protocol):
+    """Works on what the member owns. The thread that steps the group calls it."""
 
     def gained(self, claims: Mapping[Claim, Offset | None]) -> None:
         """These are the member's now: work may begin behind the offsets."""
@@ -64,7 +64,7 @@ class Group:
     def __init__(
         self,
         coordinator: Coordinator,
-        owner: Owner,
+        handler: ClaimHandler,
         partitions: Callable[[], Collection[Partition] | None],
         *,
         clock: Clock,
@@ -78,7 +78,7 @@ class Group:
         :param accepts: whether this member can own such a thing; if others of the group own what it cannot, it is of no use there.
         """
         self._coordinator = coordinator
-        self._owner = owner
+        self._handler = handler
         self._partitions = partitions
         self._clock = clock
         self._about = about
@@ -143,7 +143,7 @@ class Group:
 
     def _lose_all(self) -> None:
         self.name, self.leads = None, False
-        self._owner.lost([*self._held.values(), *self._draining])
+        self._handler.lost([*self._held.values(), *self._draining])
         self._held, self._draining = {}, {}
         self._unsure.clear()
 
@@ -151,7 +151,7 @@ class Group:
         with self._lock:
             fenced, self._fenced = self._fenced, set()
         if fenced:
-            self._owner.lost(fenced)
+            self._handler.lost(fenced)
             self._held = {partition: claim for partition, claim in self._held.items() if claim not in fenced}
             self._draining = {claim: until for claim, until in self._draining.items() if claim not in fenced}
             self._unsure |= {claim.partition for claim in fenced}  # whose offset was set by hand still owns it
@@ -235,7 +235,7 @@ class Group:
             if claims:
                 self._held |= {claim.partition: claim for claim in claims}
                 self.rebalances += 1
-                self._owner.gained(claims)
+                self._handler.gained(claims)
             if len(claims) < len(gained):
                 rest = min(rest, CLAIM_AGAIN_SECONDS)
         return rest
@@ -250,18 +250,18 @@ class Group:
         claims = [self._held.pop(partition) for partition in lost]
         self._draining |= dict.fromkeys(claims, self._clock.elapsed() + self._drain_seconds)
         self.rebalances += 1
-        self._owner.losing(claims)
+        self._handler.losing(claims)
 
     def _drain(self) -> float:
         """Release what is drained, and what takes too long: whoever claims it fences the job that hangs."""
         if not self._draining:
             return IDLE_SECONDS
-        done = set(self._owner.drained(list(self._draining)))
+        done = set(self._handler.drained(list(self._draining)))
         now = self._clock.elapsed()
         late = [claim for claim, until in self._draining.items() if until <= now and claim not in done]
         if late:
             log.error("jobs did not end in time", extra={"partitions": [str(claim.partition) for claim in late]})
-            self._owner.lost(late)
+            self._handler.lost(late)
         finished = [claim for claim in self._draining if claim in done or claim in late]
         if finished:
             self._coordinator.release(finished)

@@ -10,15 +10,16 @@ from __future__ import annotations
 
 import threading
 from collections import defaultdict
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any
 
 from qdo.client import Client, GroupOffset
 from qdo.client.transport import may_pass
 from qdo.groups.assign import Partition
-from qdo.groups.coordination import Claim, Coordinator, Member, Offset, Plan
-from qdo.worker.slots import ALL, is_slot, moment_of, slot_of
+from qdo.groups.coordination import Claim, Coordinator, Offset
+from qdo.groups.delegating import DelegatingCoordinator
+from qdo.groups.hash_slots import ALL, is_slot, moment_of, slot_of
 from queuey.errors import (
     Conflict,
     CoordinatorUnavailable,
@@ -36,14 +37,14 @@ _TAKE_OVERS = 3
 """Attempts, when somebody else raises the generation in the same moment."""
 
 
-class OffsetsInQueuey(Coordinator):
+class OffsetsInQueuey(DelegatingCoordinator):
     """Another coordinator, but for where offsets are."""
 
     def __init__(self, coordinator: Coordinator, client: Client, group: str) -> None:
         """:param client: closed with the coordinator; nobody else uses it.
         :param group: the name that the offsets have in Queuey.
         """
-        self._inner = coordinator
+        super().__init__(coordinator)
         self._client = client
         self._group = group
         self._lock = threading.Lock()
@@ -53,24 +54,6 @@ class OffsetsInQueuey(Coordinator):
     def join(self, about: Mapping[str, Any]) -> str:
         self._inner_of.clear()
         return self._inner.join(about)
-
-    def tell(self, about: Mapping[str, Any]) -> None:
-        self._inner.tell(about)
-
-    def leave(self) -> None:
-        self._inner.leave()
-
-    def trusted(self) -> bool:
-        return self._inner.trusted()
-
-    def members(self) -> Sequence[Member]:
-        return self._inner.members()
-
-    def plan(self) -> Plan:
-        return self._inner.plan()
-
-    def propose(self, plan: Plan) -> bool:
-        return self._inner.propose(plan)
 
     def claim(self, partitions: Collection[Partition]) -> Mapping[Claim, Offset | None]:
         inner = {claim.partition: claim for claim in self._inner.claim(partitions)}
@@ -132,15 +115,9 @@ class OffsetsInQueuey(Coordinator):
                 return True  # its offsets went with it
         return True
 
-    def resets(self) -> int:
-        return self._inner.resets()
-
     def owners(self) -> Mapping[Partition, tuple[str, int]]:
         """The generations are the coordinator's: those in Queuey may be higher."""
         return self._inner.owners()
-
-    def known(self) -> Collection[Partition]:
-        return self._inner.known()
 
     def offsets(self) -> Mapping[Partition, Offset]:
         """Asks once for each queue that the group plans for or ever had a claim in; of slots it has the moments, and no queue."""
@@ -200,14 +177,6 @@ class OffsetsInQueuey(Coordinator):
         self._inner.close()
         with self._lock:
             self._client.close()
-
-    @property
-    def changed(self) -> Callable[[], None]:
-        return self._inner.changed
-
-    @changed.setter
-    def changed(self, called: Callable[[], None]) -> None:
-        self._inner.changed = called
 
     @contextmanager
     def _asking(self) -> Iterator[Client]:

@@ -14,14 +14,15 @@ from typing import NamedTuple
 from qdo.client import Client
 from qdo.groups.assign import Partition
 from qdo.groups.coordination import Coordinator, Member, Offset, last_id_of
-from qdo.groups.lag import MOST_COUNTED, PartitionStatus, lags, standings
+from qdo.groups.dead_letter_names import DEFAULT_DEAD_LETTERS, DeadLetterNames
+from qdo.groups.hash_slots import ALL, is_slot, slot_of
+from qdo.groups.lag import MOST_COUNTED, PartitionStatus, lags, statuses
 from qdo.groups.offsets_in_queuey import offset_of
-from qdo.worker.dead_letters import DEFAULT_DEAD_LETTERS, DeadLetters
-from qdo.worker.slots import ALL, Probe, is_slot, questions, slot_of, with_news
-from qdo.worker.subscription import each_queue, is_meant
+from qdo.groups.probes import Probe, probe_batches, with_new_messages
+from qdo.groups.subscription import each_queue, is_meant
 from queuey.errors import QueueNotFound
 
-__all__ = ["MOST_LOOKED_AT", "MOST_QUEUES", "GroupView", "most_lag_first", "see"]
+__all__ = ["MOST_LOOKED_AT", "MOST_QUEUES", "GroupView", "most_lag_first", "view_of"]
 
 MOST_QUEUES = 20_000
 """Of a group by slots: so many queues, by name, are asked whether something came."""
@@ -43,7 +44,7 @@ class GroupView(NamedTuple):
     """By slots: there are more, which were not looked at."""
 
 
-def see(
+def view_of(
     client: Client,
     coordinator: Coordinator,
     group: str,
@@ -60,23 +61,23 @@ def see(
     :param idle_too: by slots, also queues in which nothing came since; then fewer queues are looked at.
     """
     members = coordinator.members()
-    everything = standings(client, coordinator, _one_of(patterns), most=most)
+    everything = statuses(client, coordinator, _one_of(patterns), most=most)
     slots = {each.partition.number: each for each in everything if is_slot(each.partition)}
     planned = {*coordinator.plan().partitions(), *coordinator.owners()}
     if not slots or not all(map(is_slot, planned)):
         found = [each for each in everything if not is_slot(each.partition)]
         return GroupView(members, found, found)
     listed, cut = _listed(client, members, group, patterns, MOST_LOOKED_AT if idle_too else MOST_QUEUES)
-    looks = [Probe(name, partitions, _since(slots.get(slot_of(name)))) for name, partitions in listed.items()]
+    probes = [Probe(name, partitions, _since(slots.get(slot_of(name)))) for name, partitions in listed.items()]
     if not idle_too:
-        looks = [look for some in questions(looks) for look in with_news(client, some)]
+        probes = [probe for batch in probe_batches(probes) for probe in with_new_messages(client, batch)]
     known = bool(patterns or members)
     found = [
-        standing
-        for look in sorted(looks)[:MOST_LOOKED_AT]
-        for standing in _standings(client, group, look, slots.get(slot_of(look.queue)), known=known, most=most)
+        status
+        for probe in sorted(probes)[:MOST_LOOKED_AT]
+        for status in _statuses_of(client, group, probe, slots.get(slot_of(probe.queue)), known=known, most=most)
     ]
-    return GroupView(members, list(slots.values()), found, len(listed), cut or len(looks) > MOST_LOOKED_AT)
+    return GroupView(members, list(slots.values()), found, len(listed), cut or len(probes) > MOST_LOOKED_AT)
 
 
 def _one_of(patterns: Sequence[str]) -> Callable[[str], bool]:
@@ -89,7 +90,7 @@ def _listed(
     """The first queues of a group, how many partitions each has, and whether there are more."""
     said = sorted({pattern for member in members for pattern in member.about.get("queues", ())})
     letters = {member.about.get("dead_letters") for member in members} or {DEFAULT_DEAD_LETTERS}
-    kept_apart = [DeadLetters(name, group) for name in letters if name is not None]
+    kept_apart = [DeadLetterNames(name) for name in letters if name is not None]
 
     def leave_out(name: str) -> bool:
         return not patterns and any(each.is_one(name) for each in kept_apart)
@@ -104,24 +105,24 @@ def _since(slot: PartitionStatus | None) -> int:
     return 0 if slot is None or slot.offset is None else slot.offset.message_id.ticks + 1
 
 
-def _standings(
-    client: Client, group: str, look: Probe, slot: PartitionStatus | None, *, known: bool, most: int
+def _statuses_of(
+    client: Client, group: str, probe: Probe, slot: PartitionStatus | None, *, known: bool, most: int
 ) -> Sequence[PartitionStatus]:
     """The partitions of one queue.
 
     :param known: that the group works on it; else it does if it claimed something there.
     """
     try:
-        at = client.offsets(look.queue, group)
+        at = client.offsets(probe.queue, group)
     except QueueNotFound:
         return ()
     if not known and not any(each.generation for each in at):
         return ()
-    offsets = {Partition(look.queue, each.partition): offset for each in at if (offset := offset_of(each)) is not None}
-    partitions = [Partition(look.queue, each.partition) for each in at]
+    offsets = {Partition(probe.queue, each.partition): offset for each in at if (offset := offset_of(each)) is not None}
+    partitions = [Partition(probe.queue, each.partition) for each in at]
     since = _since(slot) - 1
     begins = {
-        Partition(look.queue, each.partition): Offset(each.incarnation, last_id_of(since))
+        Partition(probe.queue, each.partition): Offset(each.incarnation, last_id_of(since))
         for each in at
         if since > 0 and each.timestamp is None
     }

@@ -12,25 +12,12 @@ from qdo.pipeline import rows
 from qdo.pipeline.options import BATCH, STREAM, ReadOptions, WriteOptions, body_type, words
 from qdo.pipeline.planner import Planner
 from qdo.pipeline.task_reader import Reader
+from qdo.pipeline.tasks import PartReader, Task
 from queuey.errors import ConfigurationError
 
 if TYPE_CHECKING:
     from pyspark.sql.datasource import DataSourceStreamReader, DataSourceStreamWriter, DataSourceWriter, Filter
     from pyspark.sql.types import StructType
-
-    from qdo.pipeline.spans import Part
-    from qdo.pipeline.stream import BatchReader
-
-
-class Task(InputPartition):
-    """What one task reads."""
-
-    def __init__(self, parts: Sequence[Part]) -> None:
-        super().__init__(None)
-        self.parts = tuple(parts)
-
-    def __repr__(self) -> str:
-        return f"Task({len(self.parts)} parts)"
 
 
 class QueueySource(DataSource):
@@ -76,7 +63,7 @@ class QueueySource(DataSource):
         options = ReadOptions.of(self.options, STREAM)
         return QueueyStreamReader(options, self.reads(options, schema), self.cores)
 
-    def reads(self, options: ReadOptions, schema: StructType) -> BatchReader:
+    def reads(self, options: ReadOptions, schema: StructType) -> PartReader:
         """What reads in the tasks, of a batch or a stream."""
         return reader_of(options, schema)
 
@@ -105,7 +92,7 @@ def reader_of(options: ReadOptions, schema: StructType) -> Reader:
 class QueueyReader(DataSourceReader):
     """A batch read: the ends of all spans are fixed when it is planned."""
 
-    def __init__(self, options: ReadOptions, reader: BatchReader, cores: int | None = None) -> None:
+    def __init__(self, options: ReadOptions, reader: PartReader, cores: int | None = None) -> None:
         self._planner = Planner(options, cores)
         self._reader = reader
 

@@ -7,7 +7,7 @@ from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from math import ceil
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any
 
 from pyspark.sql.datasource import DataSourceStreamReader
 from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadLimit, ReadMaxRows, SupportsTriggerAvailableNow
@@ -17,9 +17,9 @@ from qdo.pipeline.candidates import Candidates
 from qdo.pipeline.checkpoint import Offsets, QueueOffset, from_json, to_json
 from qdo.pipeline.options import ReadOptions
 from qdo.pipeline.planner import place_of
-from qdo.pipeline.source import Task
 from qdo.pipeline.spans import TASK_ROWS, Part, dealt, shares
 from qdo.pipeline.task_reader import connect, log, subscribed, survey
+from qdo.pipeline.tasks import PartReader, Task
 from queuey.errors import CursorLost, DataLost, QueueNotFound
 from queuey.ids import ZERO_ID, MessageId
 
@@ -30,20 +30,13 @@ Waiting = dict[tuple[str, int], int]
 """Messages that are there to be read, by queue and partition, counted up to a limit."""
 
 
-class BatchReader(Protocol):
-    """What reads in the tasks."""
-
-    def batches(self, parts: Sequence[Part]) -> Iterator[Any]:
-        """What Spark gets of these parts."""
-
-
 class QueueyStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     """Made once for a query, in a process of the driver's; its parts are read by tasks."""
 
     def __init__(
         self,
         options: ReadOptions,
-        reader: BatchReader,
+        reader: PartReader,
         cores: int | None = None,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:

@@ -10,68 +10,32 @@ from __future__ import annotations
 import hashlib
 import json
 import logging
-import re
 from collections.abc import Iterator
 from dataclasses import dataclass, fields, replace
 from typing import Any
 
 from qdo.client import Client, Message, NewMessage
 from qdo.worker.job import Failed
-from queuey.errors import ConfigurationError, KeyReused, MessageNotFound, MessageTooLarge, QueueNotFound
+from queuey.errors import KeyReused, MessageNotFound, MessageTooLarge, QueueNotFound
 
-__all__ = ["CONTENT_TYPE", "DEFAULT_DEAD_LETTERS", "DeadLetter", "DeadLetters", "letters", "once_of"]
+__all__ = ["CONTENT_TYPE", "TTL_SECONDS", "DeadLetter", "letters", "once_of", "write_letters"]
 
 CONTENT_TYPE = "application/vnd.queuey.dead-letter"
 TTL_SECONDS = 30 * 86_400
 """Of a dead letter, as qdo 0.1 had it."""
-DEFAULT_DEAD_LETTERS = "{queue}.dead"
-_QUEUE_NAME = re.compile(r"[A-Za-z0-9_.-]{1,50}")
 
 log = logging.getLogger(__name__)
 
 
-class DeadLetters:
-    """Where a group's dead letters go."""
+def write_letters(client: Client, failed: Failed, *, queue: str, group: str) -> None:
+    """Store a letter for each message that failed; a repeat stores nothing twice (G7).
 
-    def __init__(self, name: str, group: str) -> None:
-        """:param name: of the queue; ``{queue}`` stands for the one that a message came from.
-        :raises ConfigurationError: another word stands in braces, or no queue can have such a name.
-        """
-        try:
-            name.format(queue="q")
-        except (KeyError, IndexError, ValueError) as error:
-            raise ConfigurationError(f"dead letters' queue {name!r}: only {{queue}} may stand in braces") from error
-        self._name = name
-        self._group = group
-        self.queue_for("q")
-
-    def name_for(self, queue: str) -> str:
-        """The name, whether or not a queue may have it; also of a pattern."""
-        return self._name.format(queue=queue)
-
-    def queue_for(self, queue: str) -> str:
-        """:raises ConfigurationError: no queue may have this name."""
-        name = self.name_for(queue)
-        if not _QUEUE_NAME.fullmatch(name):
-            raise ConfigurationError(
-                f"the dead letters of queue {queue} cannot be kept in {name!r}: a name has 1 to 50 letters, digits, "
-                "_ . -; name another queue with --dead-letters NAME"
-            )
-        return name
-
-    def is_one(self, name: str) -> bool:
-        """Whether a queue of this name is for dead letters."""
-        before, _, after = self._name.partition("{queue}")
-        return name == self._name or ("{queue}" in self._name and name.startswith(before) and name.endswith(after))
-
-    def write(self, client: Client, failed: Failed) -> None:
-        """Store a letter for each message; a repeat stores nothing twice (G7).
-
-        :raises QueueyError: it is not known to be stored.
-        """
-        name = self.queue_for(failed.queue)
-        for message in failed.messages:
-            _store(client, name, DeadLetter.of(message, failed, self._group))
+    :param queue: the one for dead letters. It is made if it does not exist.
+    :param group: of the worker that gave the messages up.
+    :raises QueueyError: nobody knows whether all letters are stored.
+    """
+    for message in failed.messages:
+        _store(client, queue, DeadLetter.of(message, failed, group))
 
 
 def _store(client: Client, queue: str, letter: DeadLetter) -> None:

@@ -13,6 +13,7 @@ from types import TracebackType
 from typing import Any
 
 from qdo.client.values import Message
+from qdo.groups.coordination import Claim
 from queuey import tracebacks
 from queuey.clock import Clock
 from queuey.errors import ConfigurationError
@@ -34,14 +35,24 @@ class StopWorker(Exception):
 class Context:
     """What a job may know of where it runs. One for each partition, used again for each message."""
 
-    __slots__ = ("attempt", "clock", "generation", "group", "member", "message", "partition", "queue", "value")
+    __slots__ = (
+        "_claim",
+        "attempt",
+        "clock",
+        "generation",
+        "group",
+        "member",
+        "message",
+        "partition",
+        "queue",
+        "value",
+    )
 
-    def __init__(
-        self, queue: str, partition: int, generation: int, *, member: str, group: str, clock: Clock, value: Any
-    ) -> None:
-        self.queue = queue
-        self.partition = partition
-        self.generation = generation
+    def __init__(self, claim: Claim, *, member: str, group: str, clock: Clock, value: Any) -> None:
+        """:param value: what ``job_context`` gave."""
+        self._claim = claim
+        self.queue, self.partition = claim.partition
+        self.generation = claim.generation
         """Rises with each owner of the partition: give it along with side effects, to refuse those of a former owner (G14)."""
         self.member = member
         self.group = group
@@ -54,15 +65,7 @@ class Context:
 
     def plain(self) -> Context:
         """A copy that another process can have: without what ``job_context`` gave, which stays here."""
-        copy = Context(
-            self.queue,
-            self.partition,
-            self.generation,
-            member=self.member,
-            group=self.group,
-            clock=self.clock,
-            value=None,
-        )
+        copy = Context(self._claim, member=self.member, group=self.group, clock=self.clock, value=None)
         copy.attempt, copy.message = self.attempt, self.message
         return copy
 

@@ -23,7 +23,7 @@ from typing import Any
 
 from qdo.worker.job import Context, Job, StopWorker
 
-__all__ = ["Awaited", "Direct", "InProcesses", "JobEnded", "caller_of", "is_async"]
+__all__ = ["Awaited", "Direct", "InProcesses", "JobEnded", "is_async", "runner_of"]
 
 log = logging.getLogger(__name__)
 
@@ -167,10 +167,10 @@ def _new_pool() -> ProcessPoolExecutor:
     return ProcessPoolExecutor(1, mp_context=get_context("spawn"), initializer=_begin_there)
 
 
-Caller = Direct | Awaited | InProcesses
+Runner = Direct | Awaited | InProcesses
 
 
-def caller_of(job: Job, processes: int) -> Caller:
+def runner_of(job: Job, processes: int) -> Runner:
     """:param processes: 0 calls in this process."""
     if is_async(job):
         return Awaited(job)

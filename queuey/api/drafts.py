@@ -71,7 +71,7 @@ def ttl_of(call: Call, problems: Problems) -> int:
 
 def check_body_size(size: int, settings: Settings) -> None:
     """:raises MessageTooLarge: over ``max_body_bytes``."""
-    limit = settings.limits_max_body_bytes
+    limit = settings.limits.max_body_bytes
     if size > limit:
         raise MessageTooLarge(f"a message's body is {size} bytes; this server takes {limit}")
 
@@ -174,7 +174,7 @@ _ASKED = ("content-type", "x-ttl", "x-partition", "x-key", "x-delay", "x-deliver
 
 async def batch_drafts(call: Call, queue: Queue, settings: Settings, now_ticks: int) -> list[Draft]:
     """A JSON object with a list ``messages``; any bad entry refuses the whole. Others have their turn between the steps."""
-    entries = await _entries(call.body, settings.limits_max_batch_messages)
+    entries = await _entries(call.body, settings.limits.max_batch_messages)
     problems = Problems(MAX_BATCH_PROBLEMS)
     drafts: list[Draft] = []
     for index, entry in enumerate(entries):

@@ -27,7 +27,7 @@ from queuey.api.params import Problems, boolean, latest_due, message_ids
 from queuey.api.reading import known_to_cursor, page_of, stream
 from queuey.errors import InvalidMessageId, InvalidParameter, MessageNotFound, MessageTooLarge
 from queuey.http.exchange import JSON, OCTETS, Answer, Call, Headers, Target, json_answer
-from queuey.model import AppendRequest, Draft, Message, Page, Placed, Queue, bytes_of
+from queuey.model import AppendRequest, Draft, Location, Message, Page, Queue, bytes_of
 from queuey.service import Service
 from queuey.service.log import PartitionPage, ReadAnswer
 from queuey.settings import Settings
@@ -68,7 +68,7 @@ _MINIMAL = re.compile(r"(?:^|[\s,])return=minimal(?:$|[\s,;])")
 
 async def _store(
     service: Service, call: Call, queue: Queue, drafts: Sequence[Draft], *, batch: bool
-) -> tuple[Sequence[Placed], Headers]:
+) -> tuple[Sequence[Location], Headers]:
     """Where the drafts are once they are on disk, and the answer's headers."""
     once, headers = request_once(call), list(_CREATED)
     if batch:
@@ -115,8 +115,8 @@ async def fetch(service: Service, call: Call, target: Target) -> Answer:
     raw = call.accepts(OCTETS) or boolean(call.query.get("raw"))
     if raw and len(wanted) != 1:
         raise InvalidMessageId("a raw answer has one message: ask for one id")
-    limits = service.settings
-    most, largest = limits.limits_max_answer_bytes, limits.limits_max_body_bytes
+    limits = service.settings.limits
+    most, largest = limits.max_answer_bytes, limits.max_body_bytes
     with call.ticket.holding(min(len(wanted) * largest, 2 * most)):
         found, more = await service.log.fetch(queue, wanted, max_bytes=most, largest=largest)
     if not raw:
@@ -140,7 +140,7 @@ async def _by_id(
 ) -> Answer:
     pages = [PartitionPage(number, Page([message], False)) for number, message in found]
     size = sum([len(message.body) for _, message in found])
-    with JsonPage(call, service.settings.limits_max_answer_bytes) as made:
+    with JsonPage(call, service.settings.limits.max_answer_bytes) as made:
         made.count(0, size)
         told = await made.add(ReadAnswer(pages, 0, size), entries)
         body = made.body()
@@ -173,7 +173,7 @@ async def put(service: Service, call: Call, target: Target) -> Answer:
 
 def _check_copies(size: int, count: int, settings: Settings) -> None:
     """:raises MessageTooLarge: a body under each of its ids makes the store write more than any other request may."""
-    limit = settings.limits_max_request_bytes
+    limit = settings.limits.max_request_bytes
     if size * count > limit:
         raise MessageTooLarge(
             f"{size} bytes under {count} ids are {size * count} bytes to store; this server takes {limit} in one request: "

@@ -19,7 +19,7 @@ from queuey.http.exchange import ARROW, JSON, Answer, Call, Chunk, Headers
 from queuey.ids import MAX_ID, ZERO_ID, MessageId, format_timestamp
 from queuey.model import Queue, Span
 from queuey.service import Service
-from queuey.service.log import ReadAnswer, ReadRequest
+from queuey.service.log import QueueRead, ReadAnswer
 
 DEFAULT_LIMIT = 100
 MAX_LIMIT = 1000
@@ -172,15 +172,15 @@ async def page_of(service: Service, call: Call, queue: Queue) -> Answer:
 
 async def page(service: Service, call: Call, queue: Queue, params: ReadParams) -> tuple[Answer, int]:
     """One page as JSON, and how many messages it tells that the reader does not have."""
-    wanted = ReadRequest(
+    wanted = QueueRead(
         params.spans,
         params.limit or DEFAULT_LIMIT,
         params.newest_first,
-        service.settings.limits_max_answer_bytes,
+        service.settings.limits.max_answer_bytes,
         wants_bodies(params.columns),
         params.skip_corrupt,
     )
-    with JsonPage(call, service.settings.limits_max_answer_bytes) as made:
+    with JsonPage(call, service.settings.limits.max_answer_bytes) as made:
         read = await service.log.read(queue, wanted, made)
         answer = await made.add(read, entries_of(params.columns, queue.name))
         body = made.body()
@@ -276,5 +276,5 @@ def _begin_page(
 ) -> Future[ReadAnswer]:
     """A page of a stream; a store that reads elsewhere goes on with it while this thread does something else."""
     limit, with_bodies = min(left, STREAM_ROWS), wants_bodies(params.columns)
-    wanted = ReadRequest([(number, span)], limit, params.newest_first, STREAM_BYTES, with_bodies, params.skip_corrupt)
+    wanted = QueueRead([(number, span)], limit, params.newest_first, STREAM_BYTES, with_bodies, params.skip_corrupt)
     return start(service.log.read(queue, wanted))

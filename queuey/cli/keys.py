@@ -88,7 +88,7 @@ def _metadata(settings: Settings, *, must_exist: bool = False) -> Iterator[Metad
     from queuey.ids import IdGenerator
     from queuey.storage.opening import open_stores
 
-    backend = settings.metadata_backend or settings.storage_backend
+    backend = settings.metadata.backend or settings.storage.backend
     if backend == "memory":
         raise ConfigurationError("keys are in the server's memory, where no other process can reach them")
     file = store_files(settings)[-1] if backend == "sqlite" else None

@@ -28,6 +28,7 @@ from queuey.http.admission import Admission, Ticket, payers
 from queuey.http.cors import allowed_origin, open_to, preflight
 from queuey.http.exchange import Answer, Call, Target
 from queuey.http.face import Body, Face, Operation
+from queuey.monitor.metrics import APPENDS_REFUSED, BYTES_IN_FLIGHT, REQUESTS_IN_PROGRESS, THROTTLED
 from queuey.service import Service
 
 log = logging.getLogger(__name__)
@@ -64,20 +65,20 @@ class Pipeline:
         settings, monitor = service.settings, service.monitor
         self.service = service
         self.admission = Admission(
-            settings.limits_max_in_flight,
-            settings.limits_max_in_flight_mb << 20,
+            settings.limits.max_in_flight,
+            settings.limits.max_in_flight_mb << 20,
             elapsed=service.clock.elapsed,
-            refused=lambda: monitor.count("queuey_throttled", 1, "in_flight"),
+            refused=lambda: monitor.count(THROTTLED, 1, "in_flight"),
         )
-        monitor.under_way = lambda: self.admission.calls
-        monitor.bytes_held = lambda: self.admission.bytes
+        monitor.ask(REQUESTS_IN_PROGRESS, lambda: self.admission.calls)
+        monitor.ask(BYTES_IN_FLIGHT, lambda: self.admission.bytes)
         *self._faces, self._default = faces
-        self._origins: tuple[str, ...] = settings.cors_origins
-        self._log_requests = settings.log_requests
+        self._origins: tuple[str, ...] = settings.server.cors_origins
+        self._log_requests = settings.log.requests
         self._limits = {
-            Body.FORM: min(MAX_FORM_BYTES, settings.limits_max_request_bytes),
-            Body.MESSAGE: settings.limits_max_body_bytes,
-            Body.BATCH: settings.limits_max_request_bytes,
+            Body.FORM: min(MAX_FORM_BYTES, settings.limits.max_request_bytes),
+            Body.MESSAGE: settings.limits.max_body_bytes,
+            Body.BATCH: settings.limits.max_request_bytes,
         }
 
     def open(
@@ -255,7 +256,7 @@ class Pipeline:
             log.error("request %s failed", call.request_id, exc_info=error)
             error = QueueyError(f"the server failed; its log has more under {call.request_id}")
         elif operation.counts_refusals:
-            self.service.monitor.count("queuey_appends_refused", 1, error.code)
+            self.service.monitor.count(APPENDS_REFUSED, 1, error.code)
         return self._refuse(call, error)
 
     def cut_short(self, call: Call, got: int) -> Answer:
@@ -270,7 +271,7 @@ class Pipeline:
         call.request_id = _new_request_id()
         if error.retriable:
             limit = "in_flight" if isinstance(error, Throttled) else "connections"
-            self.service.monitor.count("queuey_throttled", 1, limit)
+            self.service.monitor.count(THROTTLED, 1, limit)
         return self._broken_off(call, error)
 
     def _broken_off(self, call: Call, error: QueueyError) -> Answer:

@@ -36,20 +36,20 @@ class LoopServer:
         settings = pipeline.service.settings
         self.pipeline = pipeline
         self.admission = pipeline.admission
-        self.patience: int = settings.client_timeout_seconds
+        self.patience: int = settings.server.client_timeout_seconds
         """Seconds that a client may take for a body, besides its waits for its turns, or for the next piece of an answer."""
-        self.rest_seconds: int = settings.idle_timeout_seconds
+        self.rest_seconds: int = settings.server.idle_timeout_seconds
         self.stopping = False
         self.date = ""
         """The header that says when an answer was made, of this second."""
         self.inbox: LoopInbox
         self.soon: Callable[[Callable[[], object]], object]
         """Call back in the loop's next turn."""
-        self.work = Work(pipeline, settings.threads)
+        self.work = Work(pipeline, settings.server.threads)
         self.pauses = Pauses(RETRY_AFTER_SECONDS, lambda: self.admission.room)
-        self.uploads = Uploads(settings.limits_max_request_bytes)
+        self.uploads = Uploads(settings.limits.max_request_bytes)
         self.refusals = Refusals(pipeline)
-        self._most: int = settings.connections
+        self._most: int = settings.server.connections
         self._clients: set[Client] = set()
         self._ticks = 0
         self._empty = asyncio.Event()

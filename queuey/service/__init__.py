@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from queuey.clock import Clock, SystemClock
 from queuey.ids import IdGenerator
-from queuey.monitor.metrics import Monitor
+from queuey.monitor.metrics import AUTH, Monitor
 from queuey.security.app_keys import ApplicationKeys
 from queuey.security.identity import Identifier
 from queuey.security.permissions import Identity
@@ -35,7 +35,7 @@ class Service:
         self.settings = settings
         self.stores = stores
         self.clock = clock or SystemClock()
-        self.monitor = monitor or Monitor(settings.storage_backend)
+        self.monitor = monitor or Monitor(settings.storage.backend)
         self.keys = Keys(stores.metadata, self.clock, settings.application_keys)
         self.live = Waiters(stores.messages, self.clock, self.monitor, settings, by_hand=live_by_hand)
         self.queues = Queues(stores, self.clock, self.monitor, self.live)
@@ -57,7 +57,7 @@ class Service:
         from queuey.storage.opening import open_stores
 
         used = clock or SystemClock()
-        monitor = Monitor(settings.storage_backend)
+        monitor = Monitor(settings.storage.backend)
         stores = open_stores(settings, used, IdGenerator(used), observer=monitor)
         try:
             return cls(settings, stores, clock=used, monitor=monitor, live_by_hand=live_by_hand)
@@ -92,4 +92,4 @@ class Service:
             self.stores.close()
 
     def _looked_at(self, kind: str, result: str) -> None:
-        self.monitor.count("queuey_auth", 1, kind, result)
+        self.monitor.count(AUTH, 1, kind, result)

@@ -11,7 +11,7 @@ import orjson
 import pyarrow as pa
 
 from queuey.ids import EPOCH_TICKS, MAX_ID, ZERO_ID, MessageId
-from queuey.model import AppendRequest, Message, Span
+from queuey.model import AppendRequest, Message, ReadRequest, Span
 from tests.bench.measure import BenchFailed, rate_of
 from tests.bench.plan import BATCH, PAGE, PARTITIONS
 from tests.bench.servers import APPLICATION
@@ -72,8 +72,8 @@ def messages_of(folder: Path, queue: str, *, with_bodies: bool = True) -> Iterat
         after, more = ZERO_ID, True
         upto = MessageId.last_of(store.watermark(found.consistency))
         while more:
-            how = {"limit": 10_000, "now_ticks": 0, "with_bodies": with_bodies}
-            page = store.read(found.partition(1), Span(after, upto), **how).wait()  # type: ignore[arg-type]
+            request = ReadRequest(found.partition(1), Span(after, upto), 10_000, with_bodies=with_bodies)
+            page = store.read(request, now_ticks=0).wait()
             yield from page.messages
             after, more = page.messages[-1].id if page.messages else after, page.more
 

@@ -29,7 +29,7 @@ from queuey.http.exchange import Answer, Call
 from queuey.http.face import Operation
 from queuey.http.pipeline import Pipeline
 from queuey.ids import IdGenerator
-from queuey.model import Appended, AppendRequest, Placed
+from queuey.model import Appended, AppendRequest, Location
 from queuey.server.connection import Connection
 from queuey.server.faces import open_pipeline
 from queuey.server.loop import LoopServer
@@ -146,13 +146,13 @@ def _forget(service: Service) -> None:
     ids = IdGenerator(service.clock)
 
     async def append(request: AppendRequest) -> Appended:
-        return Appended([Placed(ids.next_id(), draft.partition) for draft in request.drafts])
+        return Appended([Location(draft.partition, ids.next_id()) for draft in request.drafts])
 
     service.log.append = append  # type: ignore[method-assign]
 
 
 async def _own(listener: socket.socket, *, forgetful: bool = False) -> None:
-    service = Service.open(load_settings(None, {}, {"storage_backend": "memory"}))
+    service = Service.open(load_settings(None, {}, {"storage": {"backend": "memory"}}))
     if forgetful:
         run(service.start(KEY))
         _forget(service)

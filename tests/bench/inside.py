@@ -74,7 +74,7 @@ def report(plan: Plan, name: str) -> Iterator[str]:
     with open_store(folder) as store:
         queue = make_queue(store, _QUEUE, 1 if name == "read" else PARTITIONS)
         fill(store, [queue], 1000)
-    service = Service.open(load_settings(None, {}, {"data": str(folder)}))
+    service = Service.open(load_settings(None, {}, {"server": {"data": str(folder)}}))
     try:
         run(service.start(KEY))
         found = uvloop.run(measured(service, CALLS[name](_QUEUE).encode(), plan.seconds))

@@ -75,7 +75,7 @@ def _refusal(plan: Plan) -> Row:
     folder = plan.fresh("refusal")
     with open_store(folder) as store:
         make_queue(store, "inside", PARTITIONS)
-    service = Service.open(load_settings(None, {}, {"data": str(folder)}))
+    service = Service.open(load_settings(None, {}, {"server": {"data": str(folder)}}))
     try:
         run(service.start(KEY))
         request = CALLS["append"]("inside").encode()
@@ -108,7 +108,7 @@ class _Refused(Wire):
 async def _refused(service: Service, request: bytes) -> float:
     server = LoopServer(open_pipeline(service))
     server.open(asyncio.get_running_loop())
-    places = [Ticket(server.admission) for _ in range(service.settings.limits_max_in_flight)]
+    places = [Ticket(server.admission) for _ in range(service.settings.limits.max_in_flight)]
     for place in places:
         place.enter()
     wire = _Refused(server, request)

@@ -7,7 +7,7 @@ from statistics import median
 
 from queuey.clock import SystemClock
 from queuey.ids import MAX_ID, ZERO_ID
-from queuey.model import Queue, Span
+from queuey.model import Queue, ReadRequest, Span
 from queuey.storage.sqlite import SqliteStore
 from tests.bench.measure import BenchFailed, alternate, rate_of, ratios, until
 from tests.bench.plan import Plan
@@ -45,7 +45,7 @@ def measure(plan: Plan) -> Iterator[Row]:
 
 def _in_segments(store: SqliteStore) -> int:
     """How many messages have copies."""
-    ((messages,),) = store._reader().ask("select total(messages) from segments", (), list)
+    ((messages,),) = store._reader().ask("select total(messages) from cached_runs", (), list)
     return int(messages)
 
 
@@ -53,7 +53,8 @@ def _read_all(store: SqliteStore, queue: Queue) -> int:
     """:returns: how many messages there are."""
     after, count, more, now = ZERO_ID, 0, True, SystemClock().now_ticks()
     while more:
-        page = store.read(queue.partition(1), Span(after, MAX_ID), limit=_ROWS, now_ticks=now, max_bytes=_BYTES).wait()
+        request = ReadRequest(queue.partition(1), Span(after, MAX_ID), _ROWS, max_bytes=_BYTES)
+        page = store.read(request, now_ticks=now).wait()
         more, count = page.more, count + len(page.messages)
         if page.messages:
             after = page.messages[-1].id

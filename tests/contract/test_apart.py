@@ -9,7 +9,7 @@ import pytest
 
 from queuey.clock import ManualClock
 from queuey.ids import IdGenerator
-from queuey.settings import SETTINGS, Settings
+from queuey.settings import load_settings
 from queuey.storage import MessageStore, MetadataStore, Stores
 from queuey.storage.contract import MessageStoreContract, MetadataStoreContract
 from queuey.storage.contract.common import STRONG, Log, StoreContract, done
@@ -21,8 +21,8 @@ from queuey.storage.sqlite import SqliteStore
 
 def open_apart(folder: Path, clock: ManualClock, ids: IdGenerator, metadata: str) -> Stores:
     """Messages in a file of their own, metadata in memory or in another file."""
-    values = {setting.attribute: setting.default for setting in SETTINGS}
-    return open_stores(Settings(values | {"data": str(folder), "metadata_backend": metadata}), clock, ids)
+    overrides = {"server": {"data": str(folder)}, "metadata": {"backend": metadata}}
+    return open_stores(load_settings(None, {}, overrides), clock, ids)
 
 
 class TestMessagesApart(MessageStoreContract):

@@ -11,6 +11,7 @@ import pytest
 
 from queuey.clock import ManualClock
 from queuey.ids import MAX_ID, TICKS_PER_SECOND, ZERO_ID, IdGenerator, MessageId
+from queuey.model import Location
 from queuey.storage import MessageStore
 from queuey.storage.cassandra import allocation as cassandra_fills
 from queuey.storage.cassandra import bucket_scan as cassandra_walk
@@ -88,12 +89,12 @@ class TestSmallBuckets(Reading):
 
         def remembers() -> bool:
             assert log.bodies() == [b"x"] * 6
-            guess = store._lately.guess(log.queue.partition(1))
+            guess = store._hints.guess(log.queue.partition(1))
             return guess is not None and guess.head_ticks == placed[6].ticks
 
         assert eventually(remembers)
         other = CassandraMessages(session, clock, ids, timing=Timing(), guard=None)
-        done(other.put(log.queue, [(1, placed[5])], body=b"back", content_type=None, key=None, ttl_seconds=600))
+        done(other.put(log.queue, [Location(1, placed[5])], body=b"back", content_type=None, key=None, ttl_seconds=600))
 
         assert log.bodies() == [b"back", *[b"x"] * 6]
         other.close()

@@ -19,7 +19,7 @@ import pytest
 
 from queuey.clock import SystemClock
 from queuey.ids import MAX_ID, ZERO_ID, IdGenerator, MessageId
-from queuey.model import AppendRequest, Queue, Span
+from queuey.model import AppendRequest, Location, Queue, ReadRequest, Span
 from queuey.storage.cassandra import allocation as cassandra_fills
 from queuey.storage.cassandra import messages as cassandra_messages
 from queuey.storage.cassandra.buckets import FINEST, Bucket
@@ -73,11 +73,11 @@ class Line:
         """Read page after page, and delete each message of it."""
         after = ZERO_ID
         while True:
-            page = done(store.read(self.queue.partition(1), Span(after, MAX_ID), limit=BATCH, now_ticks=0))
+            page = done(store.read(ReadRequest(self.queue.partition(1), Span(after, MAX_ID), BATCH), now_ticks=0))
             if not page.messages:
                 return
             after = page.messages[-1].id
-            wanted = [(1, message.id) for message in page.messages]
+            wanted = [Location(1, message.id) for message in page.messages]
             for some in range(0, len(wanted), PAGE):
                 done(store.delete(self.queue, wanted[some : some + PAGE]))
 
@@ -85,7 +85,7 @@ class Line:
         """A page of the head."""
         now = store.watermark(STRONG)
         span = Span(upto=MessageId.last_of(now))
-        page = done(store.read(self.queue.partition(1), span, limit=PAGE, now_ticks=now, consistency=STRONG))
+        page = done(store.read(ReadRequest(self.queue.partition(1), span, PAGE), now_ticks=now, consistency=STRONG))
         assert len(page.messages) == PAGE
 
     def cost(self, store: CassandraMessages) -> Cost:

@@ -16,7 +16,7 @@ from queuey.clock import ManualClock
 from queuey.errors import ClockUnsafe, OutcomeUnknown, QueueyError, StorageUnavailable
 from queuey.future import start
 from queuey.ids import IdGenerator
-from queuey.model import Consistency, Draft, Placed, Queue
+from queuey.model import Consistency, Draft, Location, Queue
 from queuey.storage import Unobserved
 from queuey.storage.cassandra import session as cassandra_session
 from queuey.storage.cassandra.buckets import WIDTHS
@@ -94,7 +94,7 @@ class Append:
 
     def __post_init__(self) -> None:
         self.queue = Queue("app", "q", uuid4(), self.clock.now_ticks(), consistency=self.consistency)
-        self.drawn: list[Placed] = []
+        self.drawn: list[Location] = []
         self.plan_seconds = 0.0
         """How long it takes to claim the append's keys."""
         self.then: Callable[[], object] = lambda: None
@@ -109,11 +109,10 @@ class Append:
         start(self.store.store(self.queue, self.drafts, self._plan)).wait(30)
 
     def stored(self) -> int:
-        wanted = [(place.partition, place.id) for place in self.drawn]
-        found = self.store.fetch(self.queue, wanted, now_ticks=self.clock.now_ticks()).wait(30)
+        found = self.store.fetch(self.queue, self.drawn, now_ticks=self.clock.now_ticks()).wait(30)
         return sum(message is not None for message in found)
 
-    async def _plan(self, placed: Sequence[Placed]) -> None:
+    async def _plan(self, placed: Sequence[Location]) -> None:
         self.drawn += placed
         self.clock.advance(self.plan_seconds)
         self.then()

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any, cast
@@ -12,7 +11,6 @@ import pytest
 
 from queuey.clock import ManualClock
 from queuey.errors import (
-    ConfigurationError,
     CorruptMessage,
     KeyReused,
     QueueNotFound,
@@ -204,15 +202,15 @@ class TestAfterARestart(StoreContract):
 
     def test_idempotency_keys_are_remembered(self, reopen: Reopen, clock: ManualClock) -> None:
         log = Log(reopen(), clock)
-        first = log.append(draft(b"a"), draft(b"b", 200), once=IdempotencyKey("key", b"digest"))
+        first = log.append(draft(b"a"), draft(b"b", 200), idempotency=IdempotencyKey("key", b"digest"))
 
         log.store = reopen()
 
-        second = log.append(draft(b"a"), draft(b"b", 200), once=IdempotencyKey("key", b"digest"))
+        second = log.append(draft(b"a"), draft(b"b", 200), idempotency=IdempotencyKey("key", b"digest"))
         assert second.repeated
         assert list(second.placed) == list(first.placed)
         with pytest.raises(KeyReused):
-            log.append(draft(b"c"), once=IdempotencyKey("key", b"another digest"))
+            log.append(draft(b"c"), idempotency=IdempotencyKey("key", b"another digest"))
 
     def test_offsets_are_as_they_were(self, reopen: Reopen, clock: ManualClock) -> None:
         group = Group(reopen())
@@ -238,33 +236,6 @@ class TestAfterARestart(StoreContract):
         assert [*done(store.list_queues("app"))] == [made]
         assert [*done(store.removed())] == [gone.uuid]
         assert [*done(store.keys())] == [key(b"a")]
-
-    def test_a_file_from_before_the_index_of_principals_gains_it(self, reopen: Reopen, tmp_path: Path) -> None:
-        store = reopen()
-        named, unnamed = queue("q", principals=("app:x", "bid:ü@example.com")), queue("none")
-        for one in (named, unnamed):
-            done(store.create_queue(one))
-        store.close()
-        with beside(tmp_path / "queuey.db") as former:
-            for trigger in ("queue_made", "queue_changed", "queue_gone"):
-                former.execute(f"drop trigger {trigger}")
-            former.execute("drop table named")
-
-        store = reopen()
-
-        assert [*done(store.list_named("app", "bid:ü@example.com"))] == [named]
-        changed = dataclasses.replace(named, principals=("app:y",))
-        assert done(store.replace_queue(named, changed))
-        assert [*done(store.list_named("app", "app:x"))] == []
-        assert [*done(reopen().list_named("app", "app:y"))] == [changed]
-
-    def test_a_file_of_a_newer_version_is_refused(self, reopen: Reopen, tmp_path: Path) -> None:
-        reopen().close()
-        with beside(tmp_path / "queuey.db") as newer:
-            newer.execute("pragma user_version = 2")
-
-        with pytest.raises(ConfigurationError, match="format 2, and this version of queuey knows 1"):
-            reopen()
 
     def test_the_queues_of_a_principal_are_found_without_a_scan(self, reopen: Reopen, tmp_path: Path) -> None:
         store = reopen()
@@ -315,8 +286,8 @@ class TestAfterARestart(StoreContract):
     def test_room_of_what_is_gone_is_given_back(self, reopen: Reopen, clock: ManualClock, tmp_path: Path) -> None:
         store = reopen()
         dropped, log = Log(store, clock), Log(store, clock)
-        dropped.append(*[draft()] * 100, once=IdempotencyKey("key", b"digest"))
-        log.append(*[draft(ttl_seconds=5)] * 100, once=IdempotencyKey("key", b"digest"))
+        dropped.append(*[draft()] * 100, idempotency=IdempotencyKey("key", b"digest"))
+        log.append(*[draft(ttl_seconds=5)] * 100, idempotency=IdempotencyKey("key", b"digest"))
         log.add(b"kept")
         for one in (log, dropped):
             Group(store, queue=one.queue.uuid).take_over(*range(1, 20), generation=1)
@@ -327,7 +298,7 @@ class TestAfterARestart(StoreContract):
             done(store.purge(7))
 
         with beside(tmp_path / "queuey.db") as file:
-            for table, rows in (("messages", 1), ("once", 1), ("offsets", 19), ("dropped", 0)):
+            for table, rows in (("messages", 1), ("idempotency", 1), ("offsets", 19), ("dropped", 0)):
                 assert file.execute(f"select count(*) from {table}").fetchall() == [(rows,)]  # noqa: S608
         assert log.bodies() == [b"kept"]
 

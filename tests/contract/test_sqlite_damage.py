@@ -128,10 +128,10 @@ ROW = bytes((10, 0, 46, 6, 6, 6, 5, 0, 0, 92))
 PLACE, TICKS, SEAL, BODY = 2, 3, 6, 9
 
 
-def make_text(path: Path, place: bytes, column: int) -> None:
+def make_text(path: Path, partition_key: bytes, column: int) -> None:
     """Of a column of the oldest row of ``messages``."""
     content = bytearray(path.read_bytes())
-    at = content.rindex(ROW + place) + column
+    at = content.rindex(ROW + partition_key) + column
     content[at] = {46: 47, 6: 29, 5: 25, 92: 93}[content[at]]
     path.write_bytes(content)
 
@@ -171,7 +171,7 @@ def test_a_queue_whose_name_is_damaged_is_named_by_its_id(tmp_path: Path, sound:
 
 def hide(path: Path, *seqs: int) -> None:
     """Take these messages from the index, and leave them in the table."""
-    whole = "create index messages_in_order on messages (place, ticks, tail, expires)"
+    whole = "create index messages_in_order on messages (partition_key, ticks, tail, expires)"
     with beside(path) as file:
         file.execute("drop index messages_in_order")
         file.execute(f"{whole} where seq not in ({','.join(map(str, seqs))})")
@@ -191,7 +191,7 @@ def test_the_search_beside_requests_stops_writing_and_reading_of_what_misses_mes
         # SQLite's own check may be the first to notice; it does not say what is missing.
         eventually(lambda: "2 messages that the index does not lead to" in str(store.problems()))
 
-        for look in (log.read, log.survey, lambda: log.fetch((1, log.read(2).messages[0].id))):
+        for look in (log.read, log.count_span, lambda: log.fetch((1, log.read(2).messages[0].id))):
             with pytest.raises(StorageUnavailable, match="queuey verify"):
                 look()
         assert len(log.bodies(2)) == 420
@@ -205,7 +205,7 @@ def test_the_search_beside_requests_stops_writing_and_reading_of_what_misses_mes
         "update packs set messages = 100 where seq = 1",
         "update packs set first_ticks = first_ticks + 1 where seq = 1",
         "update packs set latest = latest + 1 where seq = 1",
-        "update messages set ticks = (select first_ticks + 5 from packs where packs.place = messages.place) where seq = 1",
+        "update messages set ticks = (select first_ticks + 5 from packs where packs.partition_key = messages.partition_key) where seq = 1",
     ],
 )
 def test_packs_are_compared_with_what_they_hold(tmp_path: Path, sound: tuple[bytes, Log], change: str) -> None:
@@ -282,9 +282,9 @@ def test_verify_keeps_its_lock_to_the_end(
             shutil.copyfile(f"{path}{end}", f"{killed}{end}")
     held = []
 
-    def spy(connection: apsw.Connection, place: bytes) -> str:
+    def spy(connection: apsw.Connection, partition_key: bytes) -> str:
         held.append(f":{killed.stat().st_ino} " in Path("/proc/locks").read_text())
-        return queue_at(connection, place)
+        return queue_at(connection, partition_key)
 
     monkeypatch.setattr(sqlite_verify, "queue_at", spy)
 

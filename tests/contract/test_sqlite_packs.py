@@ -17,12 +17,12 @@ from queuey.errors import (
 )
 from queuey.future import Future, start
 from queuey.ids import MAX_ID, ZERO_ID, IdGenerator, MessageId
-from queuey.model import Appended, AppendRequest, Columns, Consistency, Page, PartitionId, Span
+from queuey.model import Appended, AppendRequest, Columns, Consistency, Page, ReadRequest, Span
 from queuey.storage.contract import MessageStoreContract
 from queuey.storage.contract.common import SECOND, Log, StoreContract, done, draft
 from queuey.storage.sqlite import SqliteStore, packs
 from queuey.storage.sqlite import pages as sqlite_pages
-from queuey.storage.sqlite.pages import Wanted
+from queuey.storage.sqlite.rows import key_of, partition_of
 from queuey.storage.sqlite.statements import SQL
 from tests.support.sqlite_beside import beside
 
@@ -40,13 +40,13 @@ class _ApartStore(SqliteStore):
 class _PackingStore(_ApartStore):
     """Packs whatever it can before each look."""
 
-    def read(self, partition: PartitionId, span: Span, **how: Any) -> Future[Page]:
-        self.put_together(partition.queue.bytes + bytes([partition.number]))
-        return super().read(partition, span, **how)
+    def read(self, request: ReadRequest, **how: Any) -> Future[Page]:
+        self.put_together(key_of(request.partition))
+        return super().read(request, **how)
 
-    def put_together(self, place: bytes) -> None:
-        self._loose[place] = ZERO_ID
-        while self.seal_some():
+    def put_together(self, partition_key: bytes) -> None:
+        self._loose[partition_key] = ZERO_ID
+        while self.pack_some():
             pass
 
 
@@ -68,27 +68,27 @@ class TestPacks(MessageStoreContract):
 class _CopyingStore(_PackingStore):
     """Makes segments of what it packed, and goes on where a page ended before one, or with it."""
 
-    def read(self, partition: PartitionId, span: Span, **how: Any) -> Future[Page]:
-        return start(self._whole(partition, span, how))
+    def read(self, request: ReadRequest, **how: Any) -> Future[Page]:
+        return start(self._whole(request, how))
 
-    def put_together(self, place: bytes) -> None:
-        super().put_together(place)
+    def put_together(self, partition_key: bytes) -> None:
+        super().put_together(partition_key)
         assert self._segments is not None
         for _ in range(2):
             last = MessageId.last_of(self.watermark(Consistency.STRONG))
-            self._segments.was_read(place, Wanted(Span(), 1000, 0), last)
+            self._segments.was_read(partition_key, ReadRequest(partition_of(partition_key), Span(), 1000), last)
         while self.tidy_some():
             pass
 
-    async def _whole(self, partition: PartitionId, span: Span, how: dict[str, Any]) -> Page:
-        page = await _PackingStore.read(self, partition, span, **how)
-        while page.more and page.messages and not how.get("newest_first"):
-            left = how["limit"] - len(page.messages)
-            room = how.get("max_bytes", 4 << 20) - Columns.of(page.messages).size
+    async def _whole(self, request: ReadRequest, how: dict[str, Any]) -> Page:
+        page = await _PackingStore.read(self, request, **how)
+        while page.more and page.messages and not request.newest_first:
+            left = request.limit - len(page.messages)
+            room = request.max_bytes - Columns.of(page.messages).size
             if left < 1 or room < 1:
                 break
-            behind = Span(page.messages[-1].id, span.upto)
-            rest = await SqliteStore.read(self, partition, behind, **{**how, "limit": left, "max_bytes": room})
+            behind = Span(page.messages[-1].id, request.span.upto)
+            rest = await SqliteStore.read(self, request._replace(span=behind, limit=left, max_bytes=room), **how)
             if Columns.of(rest.messages).size > room:
                 break
             page = Page([*page.messages, *rest.messages], rest.more, page.corrupt + rest.corrupt)
@@ -97,7 +97,7 @@ class _CopyingStore(_PackingStore):
 
 @pytest.mark.usefixtures("only_the_test_tidies")
 class TestSegments(MessageStoreContract):
-    """All that is promised of messages, with most of them read from segments wherever a page has room for one."""
+    """All that is promised of messages, with most of them read from cached_runs wherever a page has room for one."""
 
     @pytest.fixture
     def store(
@@ -126,7 +126,7 @@ class TestPacksInTheFile(StoreContract):
     def kept(self, folder: Path) -> tuple[list[int], int]:
         """The sizes of the packs in order, and how many messages are in none."""
         with beside(folder / "queuey.db") as file:
-            sizes: Any = file.execute("select messages from packs order by place, last_ticks").fetchall()
+            sizes: Any = file.execute("select messages from packs order by partition_key, last_ticks").fetchall()
             rows: Any = file.execute("select count(*) from messages").fetchall()
         return [size for (size,) in sizes], rows[0][0]
 
@@ -174,7 +174,7 @@ class TestPacksInTheFile(StoreContract):
             for newest_first in (False, True):
                 for with_bodies in (False, True):
                     log.read(1, ids[turn], ids[-1 - turn], newest_first=newest_first, with_bodies=with_bodies)
-            log.survey(ids[turn], ids[-1 - turn], limit=300 + turn, every=100)
+            log.count_span(ids[turn], ids[-1 - turn], limit=300 + turn, step=100)
             log.fetch((1, ids[turn]))
             log.inspect(1)
 
@@ -226,17 +226,17 @@ class TestPacksInTheFile(StoreContract):
     ) -> None:
         for number in range(900):
             log.append(draft(b"%d" % number, content_type="text/plain" if number % 3 else None), draft(b"", 2))
-        before, survey = log.read(limit=10_000), log.survey(limit=5000, every=100)
+        before, survey = log.read(limit=10_000), log.count_span(limit=5000, step=100)
         page = log.read(limit=300)
         assert page.more
         assert log.read(limit=300, after=page.messages[-1].id).more
 
-        while store.seal_some():
+        while store.pack_some():
             pass
 
         assert self.kept(tmp_path) == ([250, 250, 250], 900 + 150)
         assert [*log.read(limit=10_000).messages] == [*before.messages]
-        assert log.survey(limit=5000, every=100) == survey
+        assert log.count_span(limit=5000, step=100) == survey
 
     @pytest.mark.parametrize(
         ("singles", "batch", "size"), [(1, 250, 10), (20, 250, 10), (0, 60, 1000), (0, 40, 1900), (70, 0, 3000)]
@@ -256,7 +256,7 @@ class TestPacksInTheFile(StoreContract):
         for turn in range(3):
             more[turn] = log.read(limit=300).more and log.read(limit=300, with_bodies=False).more
             last = [*store._loose]
-            while store.seal_some():
+            while store.pack_some():
                 pass
         store.close()
 
@@ -276,7 +276,7 @@ class TestPacksInTheFile(StoreContract):
         assert len(before) == 300 + 20 + 600
         assert log.read(limit=250).more
 
-        while store.seal_some():
+        while store.pack_some():
             pass
 
         sizes, _ = self.kept(tmp_path)
@@ -284,7 +284,7 @@ class TestPacksInTheFile(StoreContract):
         assert [*log.read(limit=10_000).messages] == [*before]
         assert log.inspect(1)[0].depth == len(before)
 
-    def test_a_survey_of_packs_and_rows_is_that_of_their_ids(self, log: Log, clock: ManualClock) -> None:
+    def test_a_count_of_packs_and_rows_is_that_of_their_ids(self, log: Log, clock: ManualClock) -> None:
         for count in (40, 1, 300, 7, 33):
             log.append(*[draft()] * count)
             log.append(*[draft(ttl_seconds=5)] * (count // 10), *[draft()] * count)
@@ -293,12 +293,12 @@ class TestPacksInTheFile(StoreContract):
 
         for after, upto in ((ZERO_ID, None), (ids[10], ids[-10]), (ids[41], ids[41]), (ids[100], ids[130])):
             inside = [id_ for id_ in ids if after < id_ <= (upto or MAX_ID)]
-            for limit, every in ((10_000, 50), (100, 7), (0, 0), (len(inside), 1)):
-                found = log.survey(after, upto, limit=limit, every=every)
+            for limit, step in ((10_000, 50), (100, 7), (0, 0), (len(inside), 1)):
+                found = log.count_span(after, upto, limit=limit, step=step)
                 counted = inside[:limit]
                 assert found.newest == (inside[-1] if inside else None)
                 assert (found.messages, found.more) == (len(counted), len(inside) > limit)
-                assert [*found.marks] == (counted[every - 1 :: every] if every else [])
+                assert [*found.split_points] == (counted[step - 1 :: step] if step else [])
 
     def test_the_room_of_packs_is_given_back(
         self, log: Log, store: SqliteStore, clock: ManualClock, tmp_path: Path
@@ -359,7 +359,7 @@ class TestPacksInTheFile(StoreContract):
         log.delete(*wanted)
         assert len(log.read().messages) == len(before) - 3
 
-    def test_a_survey_of_the_beginning_looks_at_no_pack_behind_it(self, log: Log, tmp_path: Path) -> None:
+    def test_a_count_of_the_beginning_looks_at_no_pack_behind_it(self, log: Log, tmp_path: Path) -> None:
         ids = [log.append(*[draft()] * 40).placed[0].id for _ in range(60)]
         steps = 0
 
@@ -418,7 +418,7 @@ class TestPacksInTheFile(StoreContract):
                     failures.append(found)
                 if any(message is None for message in log.fetch(*[(1, id_) for id_ in kept[::5]])):
                     failures.append("fetch")
-                if not len(kept) <= log.survey(limit=10_000).messages <= len(ids):
+                if not len(kept) <= log.count_span(limit=10_000).messages <= len(ids):
                     failures.append("survey")
 
         readers = [threading.Thread(target=look) for _ in range(2)]
@@ -427,7 +427,7 @@ class TestPacksInTheFile(StoreContract):
         for at in range(0, len(going), 8):
             log.delete(*[(1, id_) for id_ in going[at : at + 8]])
             log.store._loose[log.queue.uuid.bytes + b"\1"] = ZERO_ID  # type: ignore[attr-defined]
-            while store.seal_some():
+            while store.pack_some():
                 pass
         ended.set()
         for reader in readers:

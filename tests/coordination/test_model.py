@@ -346,15 +346,15 @@ def always_trusted(self: LocalCoordinator) -> bool:
 
 
 def commit_unchecked(self: LocalCoordinator, offsets: Mapping[Claim, Offset]) -> Collection[Claim]:
-    with self._changing(told=False):
+    with self._file.changing(told=False):
         for claim, offset in offsets.items():
-            self._ask("UPDATE claims SET offset = ? WHERE part = ?", str(offset), str(claim.partition))
+            self._file.ask("UPDATE claims SET offset = ? WHERE part = ?", str(offset), str(claim.partition))
     return []
 
 
 def claim_by_force(self: LocalCoordinator, partitions: Collection[Partition]) -> Mapping[Claim, Offset | None]:
     for partition in partitions:
-        self._ask("UPDATE claims SET member = NULL WHERE grp = ? AND part = ?", self._group, str(partition))
+        self._file.ask("UPDATE claims SET member = NULL WHERE grp = ? AND part = ?", self._group, str(partition))
     return claim(self, partitions)
 
 

@@ -12,10 +12,10 @@ from typing import Any
 
 import pytest
 
-from tests.conftest import Figures
 from tests.support import servers
 from tests.support.alike import comparable
 from tests.support.client import Server, new_name
+from tests.support.figures import Figures
 from tests.support.key_site import Site, serving
 from tests.support.misuse import Drawn, drawn
 from tests.support.servers import APPLICATIONS, QUEUEY

@@ -6,8 +6,8 @@ from collections.abc import Iterator
 
 import pytest
 
-from tests.conftest import Figures
 from tests.support import servers, worst
+from tests.support.figures import Figures
 
 UPLOADS = ("queue-POST-message", "queue-POST-JSON, messages", "application-POST-form, fields")
 SLOW = {"queue-GET-large": 1000, "queue-GET-large events": 600, "queue-GET-large lines": 600}

@@ -6,10 +6,10 @@ import time
 
 import pytest
 
-from tests.conftest import Figures
 from tests.support import servers
 from tests.support.bad_credentials import bad_assertions, bad_own_tokens, bad_tokens
 from tests.support.client import Server, refused
+from tests.support.figures import Figures
 from tests.support.key_site import Site
 from tests.support.servers import APPLICATIONS
 from tests.support.signers import OwnTokens

@@ -11,8 +11,8 @@ from typing import Any
 import pytest
 import requests
 
-from tests.conftest import Figures
 from tests.support.client import Server, authorization, new_name, refused
+from tests.support.figures import Figures
 from tests.support.servers import APPLICATIONS, Door
 from tests.support.signers import rsa_key
 from tests.support.trusting import TrustingDoor, login, own, people, token_key_name

@@ -100,7 +100,7 @@ def test_queues_that_come_grow_and_go_are_noticed_and_nobody_stops(crew: Crew) -
     crew.server.create("p-old", partitions=2)
     workers = [crew.start("work", "jobs:note", "--queue", "p-*") for _ in range(2)]
 
-    def standings() -> dict[tuple[str, int], tuple[str, int]]:
+    def statuses() -> dict[tuple[str, int], tuple[str, int]]:
         told = crew.run("status", "--json")
         rows = json.loads(told.text)["partitions"] if told.code == 0 else []
         return {(row["queue"], row["partition"]): (row["owner"], row["generation"]) for row in rows if row["owner"]}
@@ -110,10 +110,10 @@ def test_queues_that_come_grow_and_go_are_noticed_and_nobody_stops(crew: Crew) -
         eventually(lambda: f"{partition} {text}" in crew.notes, seconds=WAIT_SECONDS)
 
     def old() -> list[tuple[str, int] | None]:
-        return [standings().get(("p-old", number)) for number in (1, 2)]
+        return [statuses().get(("p-old", number)) for number in (1, 2)]
 
     eventually(
-        lambda: len(standings()) == 2 and len({owner for owner, _ in standings().values()}) == 2, seconds=WAIT_SECONDS
+        lambda: len(statuses()) == 2 and len({owner for owner, _ in statuses().values()}) == 2, seconds=WAIT_SECONDS
     )
     before = old()
 
@@ -122,7 +122,7 @@ def test_queues_that_come_grow_and_go_are_noticed_and_nobody_stops(crew: Crew) -
     crew.server.create("p-old", partitions=4)
     work("p-old", 4, "grown")
     crew.server.call("DELETE", "p-new")
-    eventually(lambda: {queue for queue, _ in standings()} == {"p-old"}, seconds=WAIT_SECONDS)
+    eventually(lambda: {queue for queue, _ in statuses()} == {"p-old"}, seconds=WAIT_SECONDS)
     work("p-old", 1, "goes on")
 
     assert old() == before

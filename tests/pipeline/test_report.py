@@ -24,9 +24,9 @@ from hypothesis import strategies as st
 from pyspark.sql import DataFrame, SparkSession
 
 from qdo.cli import main
+from qdo.cli.pipeline import submit
 from qdo.client import Client, NewMessage
 from qdo.measure import disorder, duplicates, loss, percentiles
-from qdo.pipeline import submit
 from qdo.pipeline.jobs.delivery import NO_CHECKSUM, NO_TIME, RANKS, Lines, judge
 from qdo.pipeline.jobs.report import ALL, COLUMNS, report
 from queuey.errors import ConfigurationError

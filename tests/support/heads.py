@@ -423,7 +423,7 @@ def queuey(spoil: Callable[[bytes], bytes] = bytes) -> Iterator[Reader]:
     ready, over = threading.Event(), threading.Event()
 
     async def serve() -> None:
-        service = Service.open(load_settings(None, {}, {"storage_backend": "memory"}))
+        service = Service.open(load_settings(None, {}, {"storage": {"backend": "memory"}}))
         run(service.start(None))
         running = LoopServer(open_pipeline(service))
         loop = asyncio.get_running_loop()

@@ -16,12 +16,12 @@ from typing import Any, NamedTuple, Self
 from qdo.client import Client
 from qdo.groups.assign import Partition
 from qdo.groups.coordination import Coordinator, Offset
-from qdo.worker.slots import SLOTS
+from qdo.groups.hash_slots import SLOTS
 from queuey.clock import SystemClock
 from queuey.errors import CoordinatorUnavailable
 from queuey.ids import MessageId
-from tests.conftest import Figures
 from tests.support.effects import everything
+from tests.support.figures import Figures
 from tests.support.member_log import HandLog, Stop
 from tests.support.node import busy
 from tests.support.servers import FIRST_KEY, Door, eventually

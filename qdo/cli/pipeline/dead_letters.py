@@ -9,7 +9,7 @@ import click
 from qdo.cli.options import dead_letters_option, queues_option
 from qdo.cli.pipeline.options import Place, ask, reached, with_spark
 from qdo.cli.pipeline.results import Results, with_results
-from qdo.worker.dead_letters import DeadLetters
+from qdo.groups.dead_letter_names import DeadLetterNames
 from queuey.terminal.options import Server, with_server
 from queuey.terminal.output import say
 
@@ -38,7 +38,7 @@ def dead_letters_command(
     from qdo.pipeline.jobs.dead_letters import dead_letters as job
     from qdo.pipeline.jobs.messages import pattern_of, read_messages
 
-    where = DeadLetters(dead_letters, "")
+    where = DeadLetterNames(dead_letters)
     pattern = pattern_of([where.name_for(queue) for queue in queues] or [where.name_for("*")])
     ask(server)
     spark = place.session("dead-letters")

@@ -13,7 +13,7 @@ from typing import Any
 
 import click
 
-from qdo.worker.subscription import each_queue, is_pattern
+from qdo.groups.subscription import each_queue, is_pattern
 from queuey.errors import Forbidden
 from queuey.terminal.options import Command, Server
 from queuey.terminal.output import say

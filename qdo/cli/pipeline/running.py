@@ -12,7 +12,7 @@ import threading
 from collections.abc import Callable
 from typing import NoReturn
 
-from qdo.cli.running import AT_SIGNAL, Apart, Heard, hearing
+from qdo.worker.running import AT_SIGNAL, Apart, Heard, hearing
 from queuey.terminal.output import say
 
 _END_SECONDS = 10.0

@@ -10,43 +10,42 @@ time in a message's id.
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
-from dataclasses import asdict, dataclass
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import asdict
 from datetime import date
 from math import ceil
 from time import time
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 from urllib.parse import unquote
 from uuid import uuid4
 
 from qdo.pipeline import cores_of
 from qdo.pipeline.checkpoint import Offsets, from_json
+from qdo.pipeline.jobs.archive_files import (
+    FILE_COLUMNS,
+    ArchivedFile,
+    Staged,
+    checksum_of,
+    messages_in,
+    tail_of,
+    writing,
+)
 from qdo.pipeline.jobs.folder import Folder
-from qdo.pipeline.rows import COLUMNS, schema_text
+from qdo.pipeline.rows import schema_text
 from queuey.errors import ConfigurationError, CorruptMessage
 
 if TYPE_CHECKING:
-    from pyspark.sql import DataFrame, DataFrameReader, DataFrameWriter, SparkSession
+    from pyspark.sql import DataFrame, DataFrameReader, SparkSession
     from pyspark.sql.streaming.readwriter import DataStreamWriter
 
 __all__ = ["Archive", "ArchivedFile", "Staged", "archive"]
 
-FILE_COLUMNS = tuple(name for name in COLUMNS if name != "queue")
-"""Of a file, whose folder says the queue."""
 FILE_BYTES = 128 << 20
 """A compacted file's size, about."""
 LEFT_SECONDS = 86_400.0
 """What nobody has written to for so long is no run's that is under way."""
 _CHOOSING = frozenset({"columns", "bodytype"})
-_PARQUET = {
-    "compression": "snappy",
-    "parquet.column.statistics.enabled#body": "false",
-    **{f"parquet.enable.dictionary#{name}": "false" for name in ("message_id", "timestamp", "body", "expires")},
-}
-"""How Spark writes the files. Of values that hardly repeat no dictionary is tried: a seventh of the time of writing, and the files are no larger (measured). Nobody
-looks for bodies between two others, so a file does not say which are its least and greatest."""
-_TIMES = "spark.sql.parquet.outputTimestampType"
 _MANIFESTS = "_manifest"
 _CHECKPOINT = "_checkpoint"
 _HELD = f"{_CHECKPOINT}/run.lock"
@@ -56,35 +55,6 @@ _DAY = "date_add(date'1970-01-01', cast(floor(unix_micros(timestamp) / 864000000
 _IN_ORDER = ("queue", "day", "partition", "timestamp", "message_id")
 """Queue and day first, as Spark sorts by folders when it writes, and would lose another order."""
 _ROW = "xxhash64(partition, message_id, body, content_type, key, expires)"
-
-
-@dataclass(frozen=True)
-class ArchivedFile:
-    """One file of the archive, as its manifest has it."""
-
-    name: str
-    """Below the archive's folder."""
-    queue: str
-    day: str
-    messages: int
-    first: str
-    """The id of its earliest message,"""
-    last: str
-    """and of its latest."""
-    checksum: int
-    """Of all its messages together, in whatever order they are."""
-
-
-class Staged(NamedTuple):
-    """A file that was written aside, as who wrote it tells of it."""
-
-    name: str
-    """Below the folder of what is written aside; ends with the queue, the day and the file."""
-    messages: int
-    first: str
-    """The id of its earliest message,"""
-    last: str
-    """and of its latest."""
 
 
 Looked = list[tuple[Staged, int]]
@@ -165,7 +135,7 @@ class Archive:
             looked = self._write(frame.withColumn("day", expr(_DAY)), stem)
         made = self._take(looked, stem)
         self._keep(manifest, {"query": query, "files": made})
-        self.stored += _count(made)
+        self.stored += messages_in(made)
 
     def reached(self) -> Offsets:
         """How far the steps that are done have got, by queue."""
@@ -202,11 +172,11 @@ class Archive:
         last = max(file.name.rpartition("/")[2] for file in files).partition(".")[0]
         stem = f"day-{day}-to-{last}"
         made = self._take(self._write(frame.sortWithinPartitions(*_IN_ORDER), stem), stem)
-        if (_count(made), _checksum(made)) != (_count(files), _checksum(files)):
+        if (messages_in(made), checksum_of(made)) != (messages_in(files), checksum_of(files)):
             for file in made:
                 self.folder.remove(file.name)
             raise CorruptMessage(
-                f"the files of {queue} on {day} have {_count(made)} messages where their manifests tell of {_count(files)}, "
+                f"the files of {queue} on {day} have {messages_in(made)} messages where their manifests tell of {messages_in(files)}, "
                 "or others: they are left as they are"
             )
         manifest = f"{_MANIFESTS}/{queue}-{day}-{last}.json"
@@ -216,7 +186,7 @@ class Archive:
     def _write(self, frame: DataFrame, stem: str) -> Looked:
         """Write aside, by Spark."""
         below = f"{self.aside}/{stem}"
-        with _writing(frame) as writer:
+        with writing(frame) as writer:
             writer.partitionBy("queue", "day").mode("overwrite").parquet(self.folder.at(below))
         written = [name for name in self.folder.names(below) if name.endswith(".parquet")]
         ends = [f"{least}(struct(timestamp, message_id)).message_id" for least in ("min", "max")]
@@ -238,12 +208,12 @@ class Archive:
             )
         told = self._by_file(names)
         for file in staged:
-            messages, _ = told.get(_tail(file.name), (0, 0))
+            messages, _ = told.get(tail_of(file.name), (0, 0))
             if messages != file.messages:
                 raise CorruptMessage(
                     f"{file.messages} messages were written to {file.name}, and {messages} are read from it"
                 )
-        return [(file, told[_tail(file.name)][1]) for file in staged]
+        return [(file, told[tail_of(file.name)][1]) for file in staged]
 
     def _by_file(self, names: Sequence[str], *more: str) -> dict[str, Sequence[Any]]:
         """What is read from files: how many messages, their checksum, and more that Spark is to add up; by queue, day and file."""
@@ -254,13 +224,13 @@ class Archive:
         rows = self._reader(schema_text(FILE_COLUMNS)).parquet(*map(self.folder.at, names))
         sums = [expr(each) for each in ("count(*)", f"bit_xor({_ROW})", *more)]
         told = rows.groupBy(expr("_metadata.file_path as file")).agg(*sums).collect()
-        return {_tail(unquote(row[0])): row[1:] for row in told}
+        return {tail_of(unquote(row[0])): row[1:] for row in told}
 
     def _take(self, looked: Looked, stem: str) -> list[ArchivedFile]:
         """Move files to their places. What else lies aside, of tasks that failed, goes."""
         made = []
-        for number, (file, checksum) in enumerate(sorted(looked, key=lambda each: _tail(each[0].name))):
-            folder = _tail(file.name).rpartition("/")[0]
+        for number, (file, checksum) in enumerate(sorted(looked, key=lambda each: tail_of(each[0].name))):
+            folder = tail_of(file.name).rpartition("/")[0]
             queue, day = (unquote(part.partition("=")[2]) for part in folder.split("/"))
             target = f"{folder}/{stem}-{number:05d}.snappy.parquet"
             self.folder.move(f"{self.aside}/{file.name}", target)
@@ -288,39 +258,6 @@ class Archive:
             for replaced in json.loads(self.folder.read(name)).get("replaces", ()) if name.endswith(".json") else ():
                 if replaced not in live:
                     self.folder.remove(replaced)
-
-
-@contextmanager
-def _writing(frame: DataFrame) -> Iterator[DataFrameWriter]:
-    """A writer of Parquet files as the archive has them, whatever the session says of times.
-
-    They are microseconds since 1970, in UTC. As Spark writes them by itself, INT96, no file says between which times it lies; and a session
-    may have them cut to milliseconds.
-    """
-    conf = frame.sparkSession.conf
-    before = conf.get(_TIMES)
-    conf.set(_TIMES, "TIMESTAMP_MICROS")
-    try:
-        yield frame.write.options(**_PARQUET)
-    finally:
-        if before is not None:
-            conf.set(_TIMES, before)
-
-
-def _tail(name: str) -> str:
-    """Queue, day and file."""
-    return "/".join(name.split("/")[-3:])
-
-
-def _count(files: Iterable[ArchivedFile]) -> int:
-    return sum(file.messages for file in files)
-
-
-def _checksum(files: Iterable[ArchivedFile]) -> int:
-    found = 0
-    for file in files:
-        found ^= file.checksum
-    return found
 
 
 def archive(

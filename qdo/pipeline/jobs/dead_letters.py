@@ -7,8 +7,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from qdo.groups.dead_letter_names import DEFAULT_DEAD_LETTERS
 from qdo.pipeline.jobs.pages import Page, legend, plain, plot, shown, utc
-from qdo.worker.dead_letters import DEFAULT_DEAD_LETTERS
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self
 from uuid import uuid4
 
-from qdo.pipeline.jobs.archive import FILE_COLUMNS, Staged
+from qdo.pipeline.jobs.archive_files import FILE_COLUMNS, Staged
 from qdo.pipeline.rows import Rows
 from qdo.pipeline.source import QueueySource
 from qdo.pipeline.task_reader import Reader

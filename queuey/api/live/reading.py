@@ -21,7 +21,7 @@ from queuey.model import PartitionId, Queue, Span
 from queuey.security.permissions import Permission
 from queuey.service import Service
 from queuey.service.follow import Follower, Progress
-from queuey.service.log import ReadRequest
+from queuey.service.log import QueueRead
 from queuey.service.turns import LOOK_ROWS, Turns
 from queuey.service.waiting.watch import Watch
 
@@ -293,13 +293,13 @@ async def _page_of_several(
     progress = Progress(since.base, since.apart)
     more, watermark = False, 0
     columns = None if asked.columns is None else (*asked.columns, "queue")
-    with JsonPage(call, service.settings.limits_max_answer_bytes) as made:
+    with JsonPage(call, service.settings.limits.max_answer_bytes) as made:
         for queue in queues:
             if made.room <= 0:
                 more = True
                 break
             spans = [(number, Span(progress.at(queue.partition(number)))) for number in range(1, queue.partitions + 1)]
-            request = ReadRequest(
+            request = QueueRead(
                 spans,
                 asked.limit,
                 max_bytes=made.room,

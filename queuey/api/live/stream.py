@@ -91,7 +91,7 @@ class LiveStream:
         live = service.live
         self._ticket = call.ticket.patient(partial(live.wake, watch))
         # A store that reads elsewhere may have brought a page for every reader before the first one is looked at.
-        largest = service.settings.limits_max_body_bytes if service.log.reads_elsewhere else 0
+        largest = service.settings.limits.max_body_bytes if service.log.reads_elsewhere else 0
         self._least_room = max(_PAGE_ROOM, largest)
         self._check_at = self._next_check((1 + random()) / 2)  # noqa: S311 - who came together does not stay together
 

@@ -23,7 +23,7 @@ from queuey.storage import Observer
 from queuey.storage.cassandra.clock import SAMPLE_SECONDS, ClockGuard
 from queuey.storage.cassandra.messages import CassandraMessages, Timing
 from queuey.storage.cassandra.metadata import CassandraMetadata
-from queuey.storage.cassandra.peers import CassandraActivity
+from queuey.storage.cassandra.peers import CassandraPeers
 from queuey.storage.cassandra.schema import check_tables, durability_problems
 from queuey.storage.cassandra.session import CassandraSession, Options, Rows
 
@@ -66,14 +66,14 @@ def open_messages(
         watch.stop()
         session.close()
 
-    activity = CassandraActivity(session, clock, timing.clock_error_seconds)
+    peers = CassandraPeers(session, clock, timing.clock_error_seconds)
     return CassandraMessages(
         session,
         clock,
         ids,
         timing=timing,
         guard=guard,
-        activity=activity,
+        peers=peers,
         weaknesses=weak,
         observer=observer,
         on_close=close,

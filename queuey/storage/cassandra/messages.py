@@ -25,12 +25,13 @@ from queuey.model import (
     AppendRequest,
     Consistency,
     Draft,
+    Location,
     Message,
     Page,
     PartitionId,
     PartitionState,
-    Placed,
     Queue,
+    ReadRequest,
     Span,
 )
 from queuey.storage import MessageStore, Observer, Peers, Unobserved
@@ -39,10 +40,10 @@ from queuey.storage.cassandra.bucket_scan import BucketHints
 from queuey.storage.cassandra.buckets import FINEST, Bucket, Mark
 from queuey.storage.cassandra.clock import ClockGuard, WriteTimes
 from queuey.storage.cassandra.group_commit import GroupCommit, may_share
-from queuey.storage.cassandra.idempotency import append_once
+from queuey.storage.cassandra.idempotency import append_keyed
 from queuey.storage.cassandra.offsets import CassandraOffsets
-from queuey.storage.cassandra.pages import Wanted, read_page
-from queuey.storage.cassandra.rows import encoded, message_of, place_of
+from queuey.storage.cassandra.pages import read_page
+from queuey.storage.cassandra.rows import encoded, message_of, partition_key_of
 from queuey.storage.cassandra.session import CassandraSession, Rows
 from queuey.storage.cassandra.stamping import StampedAppend, Stamper
 
@@ -59,7 +60,7 @@ _AT_ONCE = 32
 _FIRST_TAIL = tail_from_low(0x8080808080808080)
 """Of the lowest id of a tick that is a UUID of its kind."""
 
-Plan = Callable[[Sequence[Placed]], Awaitable[None]]
+Plan = Callable[[Sequence[Location]], Awaitable[None]]
 """AppendNotice of the ids of an append before any of them is written."""
 
 
@@ -90,7 +91,7 @@ class CassandraMessages(CassandraOffsets, MessageStore):
         *,
         timing: Timing,
         guard: ClockGuard | None,
-        activity: Peers | None = None,
+        peers: Peers | None = None,
         weaknesses: Sequence[str] = (),
         observer: Observer | None = None,
         on_close: Callable[[], None] = lambda: None,
@@ -106,16 +107,16 @@ class CassandraMessages(CassandraOffsets, MessageStore):
         self.settled_seconds = timing.write_budget_seconds
         self._ids = ids
         self._guard = guard
-        self.activity = activity
+        self.peers = peers
         self._observer = observer or Unobserved()
         self._times = WriteTimes(clock, timing.clock_error_seconds)
-        self._place_of = partial(place_of, session.query_id("message_insert"))
-        self._stamper = Stamper(clock, ids, self._times, guard, BucketAllocator(self._place_of))
+        self._partition_key_of = partial(partition_key_of, session.query_id("message_insert"))
+        self._stamper = Stamper(clock, ids, self._times, guard, BucketAllocator(self._partition_key_of))
         self._groups = GroupCommit(self.store, clock, self._observer, timing.request_seconds)
         self._weaknesses = weaknesses
         self._on_close = on_close
         self._deleted: dict[PartitionId, int] = defaultdict(int)
-        self._lately = BucketHints()
+        self._hints = BucketHints()
         self._read_delay_ticks = round(timing.read_delay_seconds * TICKS_PER_SECOND)
 
     # Appending
@@ -124,12 +125,12 @@ class CassandraMessages(CassandraOffsets, MessageStore):
         return self._underway.start(self._append(request))
 
     async def _append(self, request: AppendRequest) -> Appended:
-        queue, drafts, once = request
-        if once is not None or any(draft.once for draft in drafts):
-            return await append_once(self, queue, drafts, once)
+        queue, drafts, idempotency = request
+        if idempotency is not None or any(draft.idempotency for draft in drafts):
+            return await append_keyed(self, queue, drafts, idempotency)
         return Appended(await (self._groups.append if may_share(drafts) else self.store)(queue, drafts))
 
-    async def store(self, queue: Queue, drafts: Sequence[Draft], plan: Plan | None = None) -> Sequence[Placed]:
+    async def store(self, queue: Queue, drafts: Sequence[Draft], plan: Plan | None = None) -> Sequence[Location]:
         """Store drafts under fresh ids.
 
         :param plan: hears of the ids each time they are drawn, and may refuse by an error.
@@ -179,7 +180,7 @@ class CassandraMessages(CassandraOffsets, MessageStore):
         :raises OutcomeUnknown: nobody can say that.
         """
         refused = [one for one in failures if isinstance(one, StorageUnavailable)]
-        if len(refused) == len(stamped.lots):
+        if len(refused) == len(stamped.writes):
             raise refused[0]
         await self.withdraw(queue, stamped.placed)
         unmeasured = queue.consistency is Consistency.WEAK or not self.timing.write_budget_seconds
@@ -190,11 +191,11 @@ class CassandraMessages(CassandraOffsets, MessageStore):
 
     async def _announce(self, queue: Queue, stamped: StampedAppend) -> None:
         """See that the marks of these buckets are acknowledged before their messages are sent (G3, rule 6)."""
-        for lot in stamped.lots:
-            fill, mark = lot.fill, lot.mark
-            if mark not in fill.marks:
-                await self._mark(queue, lot.partition, fill.bucket, mark)
-                fill.learn(mark)
+        for write in stamped.writes:
+            use, mark = write.use, write.mark
+            if mark not in use.marks:
+                await self._mark(queue, write.partition, use.bucket, mark)
+                use.learn(mark)
 
     def _mark(self, queue: Queue, partition: PartitionId, bucket: Bucket, mark: Mark) -> Future[Rows]:
         now = self.clock.now_ticks()
@@ -213,7 +214,10 @@ class CassandraMessages(CassandraOffsets, MessageStore):
         budget = self.timing.write_budget_seconds
         left = max(_LEAST_SECONDS, stamped.at + budget - self.clock.elapsed()) if budget else None
         return await _failures(
-            [tell("message_insert", lot.rows, lot.fill.place.routing_key, level, seconds=left) for lot in stamped.lots]
+            [
+                tell("message_insert", write.rows, write.use.partition_key.routing_key, level, seconds=left)
+                for write in stamped.writes
+            ]
         )
 
     def _is_late(self, stamped: StampedAppend) -> bool:
@@ -229,13 +233,13 @@ class CassandraMessages(CassandraOffsets, MessageStore):
         behind = stamped.first_ticks <= self.clock.now_ticks() - round(budget * TICKS_PER_SECOND)
         return behind or not self._guard.is_safe()
 
-    async def withdraw(self, queue: Queue, placed: Sequence[Placed]) -> None:
+    async def withdraw(self, queue: Queue, placed: Sequence[Location]) -> None:
         """Undo an append that must not be acknowledged.
 
         :raises OutcomeUnknown: it could not be undone for sure.
         """
         try:
-            await self._delete(queue, [(place.partition, place.id) for place in placed])
+            await self._delete(queue, placed)
         except StorageUnavailable as error:
             raise OutcomeUnknown from error
 
@@ -254,34 +258,20 @@ class CassandraMessages(CassandraOffsets, MessageStore):
         return watermark
 
     def read(
-        self,
-        partition: PartitionId,
-        span: Span,
-        *,
-        limit: int,
-        now_ticks: int,
-        newest_first: bool = False,
-        max_bytes: int = 4 << 20,
-        with_bodies: bool = True,
-        skip_corrupt: bool = False,
-        consistency: Consistency = Consistency.STRONG,
+        self, request: ReadRequest, *, now_ticks: int, consistency: Consistency = Consistency.STRONG
     ) -> Future[Page]:
-        if partition.queue in self._dropped or span.upto <= span.after:
+        after, upto = request.span
+        if request.partition.queue in self._dropped or upto <= after:
             return Future.of(Page([], False))
         level = self.session.to_read(consistency)
-        wanted = Wanted(limit, now_ticks, level, newest_first, max_bytes, with_bodies, skip_corrupt)
-        return self._underway.start(read_page(self.session, partition, span, wanted, self._lately))
+        return self._underway.start(read_page(self.session, request, now_ticks, level, self._hints))
 
-    def fetch(
-        self, queue: Queue, wanted: Sequence[tuple[int, MessageId]], *, now_ticks: int
-    ) -> Future[Sequence[Message | None]]:
+    def fetch(self, queue: Queue, wanted: Sequence[Location], *, now_ticks: int) -> Future[Sequence[Message | None]]:
         if queue.uuid in self._dropped:
             return Future.of([None] * len(wanted))
         return self._underway.start(self._fetch(queue, wanted, now_ticks))
 
-    async def _fetch(
-        self, queue: Queue, wanted: Sequence[tuple[int, MessageId]], now_ticks: int
-    ) -> Sequence[Message | None]:
+    async def _fetch(self, queue: Queue, wanted: Sequence[Location], now_ticks: int) -> Sequence[Message | None]:
         level = self.session.to_read(queue.consistency)
         asked = [
             self.session.ask("message_find", (queue.uuid, number, Bucket.of(id_).number, id_.uuid), level)
@@ -298,7 +288,7 @@ class CassandraMessages(CassandraOffsets, MessageStore):
     def put(
         self,
         queue: Queue,
-        wanted: Sequence[tuple[int, MessageId]],
+        wanted: Sequence[Location],
         *,
         body: bytes,
         content_type: str | None,
@@ -310,7 +300,7 @@ class CassandraMessages(CassandraOffsets, MessageStore):
     async def _put(
         self,
         queue: Queue,
-        wanted: Sequence[tuple[int, MessageId]],
+        wanted: Sequence[Location],
         body: bytes,
         content_type: str | None,
         key: str | None,
@@ -346,7 +336,7 @@ class CassandraMessages(CassandraOffsets, MessageStore):
         bucket, now = Bucket.of(id_), self._ids.watermark()
         write, read = self.session.to_write(queue.consistency), self.session.to_read(queue.consistency)
         await self._mark(queue, partition, bucket, Mark.of(bucket.level, ttl_seconds, len(body)))
-        place, expires = self._place_of(partition, bucket), max(now, id_.ticks) + ttl_seconds * TICKS_PER_SECOND
+        place, expires = self._partition_key_of(partition, bucket), max(now, id_.ticks) + ttl_seconds * TICKS_PER_SECOND
         for attempt in range(_OVERWRITES):
             time = self._times.put(attempt)
             row = encoded(place, id_, expires, content_type, key, body, now, time, over=True)
@@ -365,12 +355,12 @@ class CassandraMessages(CassandraOffsets, MessageStore):
                 raise OutcomeUnknown from error
         raise OutcomeUnknown
 
-    def delete(self, queue: Queue, wanted: Sequence[tuple[int, MessageId]]) -> Future[None]:
+    def delete(self, queue: Queue, wanted: Sequence[Location]) -> Future[None]:
         if queue.uuid in self._dropped:
             return Future.of(None)
         return self._underway.start(self._delete(queue, wanted))
 
-    async def _delete(self, queue: Queue, wanted: Sequence[tuple[int, MessageId]]) -> None:
+    async def _delete(self, queue: Queue, wanted: Sequence[Location]) -> None:
         """:raises StorageUnavailable: nothing was deleted. :raises OutcomeUnknown: some may be."""
         level, time = self.session.to_write(queue.consistency), self._times.delete()
         groups: dict[tuple[PartitionId, Bucket], list[Any]] = defaultdict(list)
@@ -403,8 +393,8 @@ class CassandraMessages(CassandraOffsets, MessageStore):
         """
         time, watermark = self._times.append(), self.watermark(queue.consistency)
         upto = MessageId(watermark, _FIRST_TAIL)
-        wanted = Wanted(1, 0, self.session.to_read_all(queue.consistency), with_bodies=False)
-        page = await read_page(self.session, partition, Span(upto=upto), wanted)
+        request = ReadRequest(partition, Span(upto=upto), 1, with_bodies=False)
+        page = await read_page(self.session, request, 0, self.session.to_read_all(queue.consistency))
         head = page.messages[0].id if page.messages else upto
         await self.session.tell("head_raise", (time, head.uuid, *partition), self.session.to_write(queue.consistency))
 

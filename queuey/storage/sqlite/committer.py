@@ -150,7 +150,7 @@ def _insert_statement(size: int) -> str:
 
 
 _INSERT = """
-insert into messages (place, ticks, tail, expires, seal, content_type, key, body) select * from (values """
+insert into messages (partition_key, ticks, tail, expires, checksum, content_type, key, body) select * from (values """
 
 
 class CommitFailed(Exception):

@@ -51,7 +51,7 @@ _BUSY_MS = 5000
 _PATIENCE_MS = 50
 """How long the committer, and all who wait for it, wait for readers of an old snapshot, such as a backup, and in a probe."""
 _FORMAT = 1
-"""Of the file; files from before there were packs have 0."""
+"""Of the file, in its ``user_version``."""
 _PACK_ROWS = 100
 """Rows that are deleted in the time of one pack."""
 _FORKED = (
@@ -124,7 +124,7 @@ class SqliteFile(ABC):
         try:
             refuse_foreign_log(path)
             make_private(path)
-            self._writer = self._open_writer(synchronous, serve=serve)
+            self._writer = self._open_writer(synchronous)
             dropped = self._writer.execute(SQL["dropped_all"]).fetchall()
             self._raise_floor()
             if self._lock is not None and not self._read_only:
@@ -162,7 +162,7 @@ class SqliteFile(ABC):
     def _find_all(self, names: Sequence[tuple[str, str]]) -> Sequence[Queue | None]:
         """The queues of these applications and names, in order; called by the thread of lookups."""
 
-    def _open_writer(self, synchronous: str, *, serve: bool) -> apsw.Connection:
+    def _open_writer(self, synchronous: str) -> apsw.Connection:
         if self._read_only:
             return self._connect(read_only=True)
         connection = self._connect(read_only=False)
@@ -172,37 +172,28 @@ class SqliteFile(ABC):
         connection.execute(f"pragma synchronous = {synchronous}")
         connection.execute("pragma wal_autocheckpoint = 0")
         connection.execute(f"pragma journal_size_limit = {self._wal_bytes}")
-        found = self._format(connection)
         connection.execute("begin immediate")
-        indexed = connection.execute(SQL["named_known"]).fetchall()
-        if serve and not connection.execute(SQL["segments_known"]).fetchall():
-            connection.execute(SQL["segments_forget"])
-        connection.execute(SQL["schema"])
-        if not indexed:
-            connection.execute(SQL["named_fill"])
-        if serve:
-            self._begin_format(connection, found)
+        if not self._has_tables(connection):
+            connection.execute(SQL["schema"])
+            connection.execute(f"pragma user_version = {_FORMAT}")
         connection.execute("commit")
         return connection
 
-    def _begin_format(self, connection: apsw.Connection, found: int) -> None:
-        """From here on older versions are refused: not by a command beside the server, which may be one of them."""
-        if not connection.execute(SQL["moment_known"]).fetchall():
-            connection.execute(SQL["moment_widen"])
-        connection.execute(SQL["refuse_older"])
-        if found < _FORMAT:
-            connection.execute(f"pragma user_version = {_FORMAT}")
+    def _has_tables(self, connection: apsw.Connection) -> bool:
+        """False of a file that is empty so far.
 
-    def _format(self, connection: apsw.Connection) -> int:
-        """:raises ConfigurationError: a newer version wrote the file, and this one would not see all that is in it."""
+        :raises ConfigurationError: it has another format than this version reads.
+        """
+        if not connection.execute("select 1 from sqlite_schema limit 1").fetchall():
+            return False
         rows: list[Row] = connection.execute("pragma user_version").fetchall()
         ((found,),) = rows
-        if found > _FORMAT:
+        if found != _FORMAT:
             raise ConfigurationError(
-                f"the store {self._path} has format {found}, and this version of queuey knows {_FORMAT}: install the version "
-                "that wrote it, or a later one"
+                f"the store {self._path} has format {found}, and this version of queuey reads format {_FORMAT} alone: use the "
+                "version that wrote it, or move the file away to begin with an empty store"
             )
-        return int(found)
+        return True
 
     def _open_reader(self) -> apsw.Connection:
         """The calling thread's connection.
@@ -225,9 +216,8 @@ class SqliteFile(ABC):
             still = self._read_only and not (wal.exists() and wal.stat().st_size)
             uri = f"file:{self._path}?mode=ro" + ("&immutable=1" if still else "")
             connection = apsw.Connection(uri, flags=apsw.SQLITE_OPEN_READONLY | apsw.SQLITE_OPEN_URI | flags)
-            if self._read_only and self._format(connection) < _FORMAT:
-                connection.execute("pragma temp_store = memory")
-                connection.execute(SQL["no_packs"])
+            if self._read_only:
+                self._has_tables(connection)
         else:
             connection = apsw.Connection(str(self._path))
         self._connections.add(connection)
@@ -300,9 +290,9 @@ class SqliteFile(ABC):
     def problems(self) -> Sequence[str]:
         return self._guard.problems()
 
-    def _refuses(self, place: bytes) -> Future[Any]:
+    def _refuses(self, partition_key: bytes) -> Future[Any]:
         """What a read of an unsound partition gets."""
-        number, queue = place[-1], place[:-1].hex()
+        number, queue = partition_key[-1], partition_key[:-1].hex()
         return Future.failed(
             self._read_failed(
                 StorageUnavailable(
@@ -412,7 +402,7 @@ class SqliteFile(ABC):
 
     def found_hidden(self, scrub: Scrub) -> None:
         """Indexes and tables do not say the same: stop writing, and refuse to read what may miss messages (G18)."""
-        self._unsound.update(finding.place for finding in scrub.found)
+        self._unsound.update(finding.partition_key for finding in scrub.found)
         told = [described(scrub.connection, finding, count) for finding, count in scrub.found.most_common(_TOLD)]
         more = f", and {len(scrub.found) - _TOLD} more kinds" if len(scrub.found) > _TOLD else ""
         self.found_damage(f"{'; '.join(told)}{more}: run 'queuey verify' for all of it")
@@ -461,10 +451,10 @@ class SqliteFile(ABC):
                 return transaction.connection.changes()
 
             now, packs = self._clock.now_ticks(), rows // _PACK_ROWS + 1
-            gone = delete("purge_expired", now) + delete("purge_once", now)
+            gone = delete("purge_expired", now) + delete("purge_idempotency", now)
             gone += delete("purge_expired_packs", now, at_most=packs)
             for (queue,) in transaction.look(SQL["dropped_one"], ()):
-                left = delete("purge_dropped", queue, queue + b"\xff") + delete("purge_dropped_once", queue)
+                left = delete("purge_dropped", queue, queue + b"\xff") + delete("purge_dropped_idempotency", queue)
                 left += delete("purge_dropped_offsets", queue)
                 left += delete("purge_dropped_packs", queue, queue + b"\xff", at_most=packs)
                 if not left:

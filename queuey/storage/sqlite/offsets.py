@@ -27,20 +27,20 @@ class SqliteOffsets(SqliteFile, OffsetStore):
         return self._ask(SQL["offset_find"], (queue.bytes, group), _offsets)
 
     def change_offsets(self, queue: uuid.UUID, group: str, change: OffsetChange) -> Future[Mapping[int, OffsetMove]]:
-        place = (queue.bytes, group)
+        group_key = (queue.bytes, group)
 
         def job(transaction: Transaction) -> Mapping[int, OffsetMove]:
             if queue.bytes in self._dropped:
                 raise QueueNotFound
             with making_sense():
-                stored = _offsets(transaction.look(SQL["offset_find"], place))
+                stored = _offsets(transaction.look(SQL["offset_find"], group_key))
             moves = change.moves(stored, self._clock.now_ticks())
             for number, (_, after) in moves.items():
-                transaction.look(SQL["offset_keep"], (*place, number, *_offset_row(after)))
+                transaction.look(SQL["offset_keep"], (*group_key, number, *_offset_row(after)))
             return moves
 
         try:
-            known = _offsets(self._reader().ask(SQL["offset_find"], place, list))
+            known = _offsets(self._reader().ask(SQL["offset_find"], group_key, list))
         except (apsw.Error, *NONSENSE) as error:
             return Future.failed(self._read_failed(error))
         # Who goes on where it was takes no room: on a full disk commits go on (G18), and only new rows are refused.

@@ -18,12 +18,12 @@ from typing import NamedTuple
 
 from queuey.ids import TICKS_PER_SECOND, MessageId
 from queuey.locks import new_lock
-from queuey.model import Columns, Span
+from queuey.model import Columns, ReadRequest, Span
 from queuey.storage.sqlite import pages as sqlite_pages
 from queuey.storage.sqlite.committer import Row, Transaction
 from queuey.storage.sqlite.health import PRIVATE, PRIVATE_FOLDER
 from queuey.storage.sqlite.packs import Piece, packed, read_head
-from queuey.storage.sqlite.pages import Ahead, Ask, Segment, Wanted, Written, columns_of, pack_of
+from queuey.storage.sqlite.pages import Ahead, Ask, Segment, Written, columns_of, is_bulk, pack_of
 from queuey.storage.sqlite.statements import SQL
 
 __all__ = ["CachedRun", "ReadCache", "find_copy", "keep", "read_copy"]
@@ -141,14 +141,14 @@ class _Ranges:
         self._spans: dict[bytes, list[Span]] = {}
         self._lock = new_lock()
 
-    def add(self, place: bytes, span: Span) -> bool:
+    def add(self, partition_key: bytes, span: Span) -> bool:
         """:returns: whether all of it was there before."""
         with self._lock:
-            spans = self._spans.pop(place, [])
+            spans = self._spans.pop(partition_key, [])
             apart = [known for known in spans if known.upto < span.after or span.upto < known.after]
             whole = [span, *(known for known in spans if known not in apart)]
             merged = Span(min(known.after for known in whole), max(known.upto for known in whole))
-            self._spans[place] = [*apart, merged][-_RANGES:]
+            self._spans[partition_key] = [*apart, merged][-_RANGES:]
             if len(self._spans) > _PLACES:
                 del self._spans[next(iter(self._spans))]
             return merged in spans
@@ -158,11 +158,11 @@ class _Ranges:
         with self._lock:
             if not self._spans:
                 return None
-            place, spans = self._spans.popitem()
+            partition_key, spans = self._spans.popitem()
             span = spans.pop()
             if spans:
-                self._spans[place] = spans
-            return place, span
+                self._spans[partition_key] = spans
+            return partition_key, span
 
 
 class CachedRun(NamedTuple):
@@ -202,16 +202,16 @@ class _Run:
         return max(self._messages / sqlite_pages.SEGMENT_MESSAGES, self._bytes / MOST_BYTES)
 
 
-def find_copy(ask: Ask, place: bytes, span: Span, now_ticks: int) -> CachedRun:
+def find_copy(ask: Ask, partition_key: bytes, span: Span, now_ticks: int) -> CachedRun:
     """Look for packs that follow each other, of which all messages are alive, and which no segment has.
 
     :param span: not past the watermark.
     """
     run, begin, last = _Run(), span.after, span.after
-    rows = ask(SQL["ids_ascending"], (place, *span.after, *span.upto, now_ticks))
+    rows = ask(SQL["ids_ascending"], (partition_key, *span.after, *span.upto, now_ticks))
     try:
         for row in islice(rows, _LOOKED_AT):
-            size = _size_of(ask, place, row, now_ticks) if MessageId(*row[:2]) <= span.upto else None
+            size = _size_of(ask, partition_key, row, now_ticks) if MessageId(*row[:2]) <= span.upto else None
             if size is None or not run.takes(row, size):
                 if run.share >= _WORTH:
                     return CachedRun(run.packs, last, is_over=False)
@@ -225,9 +225,9 @@ def find_copy(ask: Ask, place: bytes, span: Span, now_ticks: int) -> CachedRun:
     return CachedRun([], begin if is_over else last, is_over)
 
 
-def _size_of(ask: Ask, place: bytes, row: Row, now_ticks: int) -> int | None:
+def _size_of(ask: Ask, partition_key: bytes, row: Row, now_ticks: int) -> int | None:
     """Bytes of a pack's rest, if it may become part of a segment."""
-    if row[7] is None or row[6] <= now_ticks or ask(SQL["segment_over"], (place, *row[:2])).fetchall():
+    if row[7] is None or row[6] <= now_ticks or ask(SQL["cached_run_over"], (partition_key, *row[:2])).fetchall():
         return None
     ((size,),) = ask(SQL["pack_size"], (row[7],)).fetchall()
     return None if size is None else int(size)  # damage may make anything of it
@@ -244,14 +244,14 @@ def read_copy(ask: Ask, packs: Sequence[Row]) -> Columns | None:
     return Columns.joined(parts)
 
 
-def keep(transaction: Transaction, place: bytes, copy: CachedRun, written: Written, now_ticks: int) -> None:
+def keep(transaction: Transaction, partition_key: bytes, copy: CachedRun, written: Written, now_ticks: int) -> None:
     """Note a segment, unless something changed since its packs were read."""
     span = copy.span
-    if transaction.execute(SQL["ids_ascending"], (place, *span.after, *span.upto, now_ticks)) != copy.packs:
+    if transaction.execute(SQL["ids_ascending"], (partition_key, *span.after, *span.upto, now_ticks)) != copy.packs:
         return
     messages, earliest = sum([row[5] for row in copy.packs]), min([row[6] for row in copy.packs])
     ends = (*copy.packs[0][3:5], *span.upto)
-    transaction.look(SQL["segment_insert"], (copy.packs[0][7], place, *ends, messages, earliest, *written))
+    transaction.look(SQL["cached_run_insert"], (copy.packs[0][7], partition_key, *ends, messages, earliest, *written))
 
 
 class ReadCache:
@@ -272,45 +272,47 @@ class ReadCache:
         self._used: dict[int, int] = {}
         """When each file was read last, in ticks."""
 
-    def ahead(self, ask: Ask, place: bytes, wanted: Wanted) -> Ahead | None:
+    def ahead(self, ask: Ask, partition_key: bytes, request: ReadRequest, now_ticks: int) -> Ahead | None:
         """The first segment that begins in a span, if it may be a page."""
-        for row in ask(SQL["segments_ahead"], (place, *wanted.span.after)).fetchall():
+        after, upto = request.span
+        for row in ask(SQL["cached_runs_ahead"], (partition_key, *after)).fetchall():
             found = Segment.of_index(row)
-            if found.first > wanted.span.after:
-                is_fit = found.last <= wanted.span.upto and found.earliest_ticks > wanted.now_ticks
-                has_room = not wanted.with_bodies or found.written.body_bytes <= wanted.max_bytes
-                return (found, partial(self._opened, wanted)) if is_fit and has_room else None
+            if found.first > after:
+                is_fit = found.last <= upto and found.earliest_ticks > now_ticks
+                has_room = not request.with_bodies or found.written.body_bytes <= request.max_bytes
+                opened = partial(self._opened, now_ticks, with_bodies=request.with_bodies)
+                return (found, opened) if is_fit and has_room else None
         return None
 
-    def _opened(self, wanted: Wanted, segment: Segment, rows: Sequence[Row]) -> Columns | None:
-        self._used[segment.written.file] = wanted.now_ticks
-        found = self.folder.columns(segment, with_bodies=wanted.with_bodies) if segment.is_of(rows) else None
+    def _opened(self, now_ticks: int, segment: Segment, rows: Sequence[Row], *, with_bodies: bool) -> Columns | None:
+        self._used[segment.written.file] = now_ticks
+        found = self.folder.columns(segment, with_bodies=with_bodies) if segment.is_of(rows) else None
         if found is None:
             self.spoilt.add(segment.first_pack)
         return found
 
-    def was_read(self, place: bytes, wanted: Wanted, last: MessageId) -> None:
+    def was_read(self, partition_key: bytes, request: ReadRequest, last: MessageId) -> None:
         """A page came from packs, up to this message: what readers of many meet so for the second time is wanted."""
-        span = Span(wanted.span.after, last)
-        if wanted.is_bulk and self._met.add(place, span):
-            self._wanted.add(place, span)
+        span = Span(request.span.after, last)
+        if is_bulk(request) and self._met.add(partition_key, span):
+            self._wanted.add(partition_key, span)
 
     def take(self) -> tuple[bytes, Span] | None:
         """What is wanted; there no more."""
         found = self._wanted.take()
         if found is None:
             return None
-        place, span = found
-        tail = self._tails.pop(place, span)
-        return place, Span(min(tail.after, span.after), span.upto) if tail.upto >= span.after else span
+        partition_key, span = found
+        tail = self._tails.pop(partition_key, span)
+        return partition_key, Span(min(tail.after, span.after), span.upto) if tail.upto >= span.after else span
 
-    def went_on(self, place: bytes, span: Span, copy: CachedRun) -> None:
+    def went_on(self, partition_key: bytes, span: Span, copy: CachedRun) -> None:
         """Note what is left of what was taken."""
         left = Span(copy.goes_on, span.upto)
         if not copy.is_over:
-            self._wanted.add(place, left)
+            self._wanted.add(partition_key, left)
         elif left.after < left.upto:
-            self._tails[place] = left
+            self._tails[partition_key] = left
             if len(self._tails) > _PLACES:
                 del self._tails[next(iter(self._tails))]
 

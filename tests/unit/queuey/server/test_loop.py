@@ -13,8 +13,8 @@ from queuey.server.connection import Connection
 from queuey.server.loop import LoopServer
 from queuey.server.sending import PIECE
 from queuey.server.turns import REFUSED_UPLOADS_A_TURN, UPLOADS_A_TURN
+from tests.support.loop_server import MIB, PATH, WHOLE, House, Wire, answered, at_home, request
 from tests.support.raw import replies
-from tests.unit.queuey.server.test_connection import MIB, PATH, WHOLE, House, Wire, answered, at_home, request
 
 STRANGER = b"POST /v1/demo/q HTTP/1.1\r\nHost: q\r\nContent-Length: %d\r\n\r\n"
 
@@ -94,7 +94,7 @@ def test_one_that_fails_keeps_no_other_from_its_turn(caplog: pytest.LogCaptureFi
         assert caplog.text.count("RuntimeError: planted") == 3
 
     with caplog.at_level(logging.ERROR):
-        at_home(test, limits_max_in_flight=1)
+        at_home(test, limits={"max_in_flight": 1})
 
 
 # Bodies that are refused
@@ -208,7 +208,7 @@ def test_clients_that_wait_for_their_turn_are_not_late(head: bytes, size: int, s
         assert [await answered(wire) for wire in wires] == [[status]] * len(wires)
         assert not any(wire.is_over() for wire in wires)
 
-    at_home(test, limits_max_in_flight_mb=500)
+    at_home(test, limits={"max_in_flight_mb": 500})
 
 
 @pytest.mark.parametrize(

@@ -11,8 +11,8 @@ from queuey.errors import Throttled
 from queuey.http.admission import Ticket
 from queuey.http.cors import ANY
 from queuey.server.refused import Refusals
+from tests.support.loop_server import PATH, House, Wire, answered, at_home, request, until
 from tests.support.raw import replies
-from tests.unit.queuey.server.test_connection import PATH, House, Wire, answered, at_home, request, until
 
 OURS, OTHER = "https://ours.example", "https://other.example"
 HELLO = (b"X-Request-Id: mine", b"Content-Length: 5")
@@ -74,7 +74,7 @@ def test_a_quick_refusal_has_the_bytes_of_one_that_was_looked_at(
         assert b'queuey_throttled_total{limit="in_flight"} %d.0' % (2 * len(FORMS)) in monitor
         assert len(house.server.refusals._made) <= 2 * (len(origins) + 1)
 
-    at_home(test, limits_max_in_flight=1, cors_origins=tuple(origins))
+    at_home(test, limits={"max_in_flight": 1}, server={"cors_origins": tuple(origins)})
 
 
 def test_a_full_server_tells_a_browser_that_it_may_ask() -> None:
@@ -86,7 +86,7 @@ def test_a_full_server_tells_a_browser_that_it_may_ask() -> None:
         assert await answered(sent(house, request(b"OPTIONS", PATH, *asks))) == [204]
         assert await answered(sent(house, request(b"OPTIONS", PATH, asks[0]))) == [429]
 
-    at_home(test, limits_max_in_flight=1, cors_origins=(OURS,))
+    at_home(test, limits={"max_in_flight": 1}, server={"cors_origins": (OURS,)})
 
 
 def test_refusals_are_logged_together_however_they_were_made(caplog: pytest.LogCaptureFixture) -> None:
@@ -108,7 +108,7 @@ def test_refusals_are_logged_together_however_they_were_made(caplog: pytest.LogC
             ended.connection.connection_lost(None)
 
     with caplog.at_level(logging.INFO, "queuey"):
-        at_home(test, limits_max_in_flight=1, log_requests=True)
+        at_home(test, limits={"max_in_flight": 1}, log={"requests": True})
 
 
 def test_each_quick_refusal_has_an_id_of_its_own() -> None:
@@ -120,4 +120,4 @@ def test_each_quick_refusal_has_an_id_of_its_own() -> None:
         assert one.headers["x-request-id"] != other.headers["x-request-id"]
         assert one.headers["x-request-id"].encode() in one.body
 
-    at_home(test, limits_max_in_flight=1)
+    at_home(test, limits={"max_in_flight": 1})

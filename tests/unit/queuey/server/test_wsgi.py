@@ -18,7 +18,9 @@ KEY = "b" * 32
 
 
 def test_an_upload_without_room_is_refused_and_the_connection_is_left_to_the_server() -> None:
-    service = Service.open(load_settings(None, {}, {"storage_backend": "memory", "limits_max_in_flight_mb": 1}))
+    service = Service.open(
+        load_settings(None, {}, {"storage": {"backend": "memory"}, "limits": {"max_in_flight_mb": 1}})
+    )
     try:
         run(service.start(KEY))
         run(service.queues.create("demo", "q", QueueSettings()))

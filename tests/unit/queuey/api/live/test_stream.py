@@ -20,6 +20,7 @@ from queuey.http.admission import PatientTicket, Ticket
 from queuey.http.exchange import Answer, Stream
 from queuey.ids import TICKS_PER_SECOND
 from queuey.model import AppendRequest, Draft, Page
+from queuey.monitor.metrics import WAITERS
 from queuey.security.app_keys import digest_of, label_of
 from queuey.server.faces import open_pipeline
 from queuey.service import Service
@@ -36,7 +37,7 @@ class House:
 
     def __init__(self, **given: Any) -> None:
         self.clock = ManualClock()
-        options = {"storage_backend": "memory", "tokens_keys": ("s" * 40,), **given}
+        options = {"storage": {"backend": "memory"}, "tokens": {"keys": ("s" * 40,)}, **given}
         self.service = Service.open(load_settings(None, {}, options), clock=self.clock, live_by_hand=True)
         run(self.service.start(KEY))
         self.pipeline = open_pipeline(self.service)
@@ -263,7 +264,7 @@ def test_a_token_ends_its_stream_with_its_own_end(house: House) -> None:
 
     assert [message["body"] for message in reader.take().messages] == ["before the end"]
     assert (reader.over, reader.lines[-1]["end"]["code"]) == (True, "Unauthenticated")
-    assert house.service.monitor.waiters() == 0
+    assert house.service.monitor.value(WAITERS) == 0
 
 
 def test_trouble_of_the_store_is_waited_out(house: House, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -283,7 +284,7 @@ def test_trouble_of_the_store_is_waited_out(house: House, monkeypatch: pytest.Mo
 
 
 def test_a_piece_waits_for_room(house: House) -> None:
-    house = House(limits_max_in_flight_mb=1)
+    house = House(limits={"max_in_flight_mb": 1})
     house.queue("q")
     gate = house.pipeline.admission
     reader = house.reader("follow=true", "/v1/demo/q")
@@ -320,7 +321,7 @@ class Crowd:
             return piece
 
         monkeypatch.setattr(LineForm, "rows", counted)
-        self.house = House(limits_max_in_flight_mb=4)
+        self.house = House(limits={"max_in_flight_mb": 4})
         self.house.queue("q")
         self.house.service.log.reads_elsewhere = elsewhere
         self.admission = self.house.pipeline.admission
@@ -425,7 +426,7 @@ def test_readers_that_leave_while_they_wait_for_room_give_back_what_they_had(mon
 
     crowd.leave()
     assert (crowd.admission.bytes, crowd.admission.by_payer, crowd.admission.lines) == (0, {}, {})
-    assert crowd.house.service.monitor.waiters() == 0
+    assert crowd.house.service.monitor.value(WAITERS) == 0
 
 
 def test_room_goes_to_the_next_reader_when_the_one_whose_turn_it_is_has_gone(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -522,14 +523,14 @@ def test_a_long_poll_takes_no_place_among_requests_under_way(house: House) -> No
     assert call.ticket.enter()
     poll = start(house.pipeline.answer(operation, call))
 
-    assert (poll.done, house.pipeline.admission.calls, house.service.monitor.waiters(), call.ticket.waits) == (
+    assert (poll.done, house.pipeline.admission.calls, house.service.monitor.value(WAITERS), call.ticket.waits) == (
         False,
         0,
         1,
         True,
     )
     house.append("q", "x")
-    assert (poll.done, house.pipeline.admission.calls, house.service.monitor.waiters(), call.ticket.waits) == (
+    assert (poll.done, house.pipeline.admission.calls, house.service.monitor.value(WAITERS), call.ticket.waits) == (
         True,
         1,
         0,
@@ -558,9 +559,9 @@ def test_a_call_that_is_given_up_leaves_nothing_behind(house: House) -> None:
     assert call.ticket.enter()
     work = house.pipeline.answer(operation, call)
     work.send(None)
-    assert house.service.monitor.waiters() == 1
+    assert house.service.monitor.value(WAITERS) == 1
 
     work.close()
     house.pipeline.leave(call)
 
-    assert (house.service.monitor.waiters(), house.pipeline.admission.calls) == (0, 0)
+    assert (house.service.monitor.value(WAITERS), house.pipeline.admission.calls) == (0, 0)

@@ -16,8 +16,6 @@ from multiprocessing import active_children
 from queue import SimpleQueue
 from typing import TYPE_CHECKING
 
-from queuey.terminal.output import say
-
 if TYPE_CHECKING:
     from qdo.worker import Worker
 
@@ -71,7 +69,7 @@ class Apart:
             raise self._raised
 
 
-def run_until_told(worker: Worker) -> None:
+def run_until_told(worker: Worker, say: Callable[[str], None]) -> None:
     """Run a worker to its end: in order at the first signal, and at once at the second, for nothing waits for a job that hangs.
 
     :raises BaseException: whatever the worker raised.

@@ -1,6 +1,6 @@
 r"""``qdo pipeline`` as a program for ``spark-submit``, which takes files and no commands::
 
-    spark-submit --master spark://HOST:7077 "$(python -c 'from qdo.pipeline import submit; print(submit.__file__)')" \
+    spark-submit --master spark://HOST:7077 "$(python -c 'from qdo.cli.pipeline import submit; print(submit.__file__)')" \
         report --sent SENT --received RECEIVED --out REPORT
 
 Where Spark runs and what it may take are for ``spark-submit`` to say; everything else is as with ``qdo pipeline``.

@@ -143,7 +143,7 @@ class TestSegments(StoreContract):
 
         for _ in range(4):
             assert [message.id for message in pages(log)] == expected
-            while store.seal_some():
+            while store.pack_some():
                 pass
             copy(store)
         assert [message.id for message in pages(log)] == expected
@@ -184,7 +184,7 @@ class TestSegments(StoreContract):
     ) -> None:
         backup(tmp_path / "queuey.db", tmp_path / "copy.db")
         with beside(tmp_path / "copy.db") as copied:
-            assert copied.execute("select count(*) from segments").fetchall() == [(0,)]
+            assert copied.execute("select count(*) from cached_runs").fetchall() == [(0,)]
         log.store = reopen()
 
         assert pages(log) == whole
@@ -206,22 +206,6 @@ class TestSegments(StoreContract):
         for _ in range(4):
             assert pages(log) == whole
             copy(store)
-        copies.clear()
-        assert pages(log) == whole
-        assert copies == [True] * 6 + [False]
-
-    def test_those_of_a_version_that_noted_less_of_them_are_made_anew(
-        self, whole: Read, reopen: Callable[..., SqliteStore], log: Log, tmp_path: Path, copies: list[bool]
-    ) -> None:
-        with beside(tmp_path / "queuey.db") as earlier:
-            earlier.execute("alter table segments drop column body_bytes")
-
-        log.store = store = reopen()
-
-        assert segments(store) == []
-        for _ in range(2):
-            assert pages(log) == whole
-        copy(store)
         copies.clear()
         assert pages(log) == whole
         assert copies == [True] * 6 + [False]
@@ -343,7 +327,7 @@ class TestSegments(StoreContract):
     ) -> None:
         """The page is of one state of the database, also where the segment is the last that the span has."""
 
-        def refused(self: sqlite_segments.ReadCache, *given: Any) -> None:
+        def refused(self: sqlite_segments.ReadCache, *given: Any, **named: Any) -> None:
             log.delete((1, whole[3].id))
             log.append(*[draft(b"of another", 2)] * 4)
 
@@ -477,7 +461,9 @@ def copy(store: SqliteStore) -> None:
 
 def segments(store: SqliteStore) -> list[int]:
     """Messages of each, in order."""
-    rows = store._reader().ask("select messages from segments order by place, last_ticks, last_tail", (), list)
+    rows = store._reader().ask(
+        "select messages from cached_runs order by partition_key, last_ticks, last_tail", (), list
+    )
     return [messages for (messages,) in rows]
 
 
