@@ -1,7 +1,7 @@
 """Reference text that the code knows best: settings, errors, commands and metrics.
 
-A page says where it stands, with a comment on a line of its own; the comment is replaced before the
-page is parsed, so that the text can't grow stale::
+A comment on a line of its own marks the place in a page. The extension replaces it before the page is
+parsed, so the text cannot grow stale::
 
     <!-- settings: storage -->     the rows of one section of queuey.settings.SETTINGS
     <!-- error: QueueNotFound -->  what queuey.errors says of one class, and its anchor
@@ -81,7 +81,7 @@ def settings(section: str) -> str:
 
 
 def facts(found: type[QueueyError]) -> str:
-    """What a client does with it: may it try again, and what became of its write (G10)."""
+    """Whether a client may try again, and the state of its write (G10)."""
     if issubclass(found, ConfigurationError):
         return "Raised at start, never over HTTP."
     if issubclass(found, CoordinatorUnavailable):
@@ -182,7 +182,7 @@ def faults() -> str:
         said = (ast.get_docstring(ast.parse(path.read_text())) or "").partition(":")
         number, sentence = int(said[0].removeprefix("G")), " ".join(said[2].split())
         rows.append((number, f"G{number}", f"`make faults TESTS={path.relative_to(_TESTS.parent)}`", sentence))
-    return table(("Future", "Command", "What it tries"), [tuple(cells) for _, *cells in sorted(rows)])
+    return table(("Promise", "Command", "What it tries"), [tuple(cells) for _, *cells in sorted(rows)])
 
 
 WRITERS: dict[str, Callable[..., str]] = {
