@@ -45,8 +45,8 @@ def chance() -> random.Random:
 
 
 @contextmanager
-def opened(path: Path, clock: ManualClock, **how: Any) -> Iterator[SqliteStores]:
-    stores = SqliteStores(path, clock, IdGenerator(clock), SqliteOptions(**how))
+def opened(path: Path, clock: ManualClock, *, serve: bool = True, **how: Any) -> Iterator[SqliteStores]:
+    stores = SqliteStores(path, clock, IdGenerator(clock), SqliteOptions(**how), serve=serve)
     try:
         yield stores
     finally:

@@ -31,31 +31,31 @@ from queuey.storage.sqlite import SqliteOptions, SqliteStores
 
 clock = SystemClock()
 for turn in range(int(sys.argv[2])):
-    store = SqliteStores(Path(sys.argv[1]), clock, IdGenerator(clock), SqliteOptions(scrub_percent=100))
-    log = Log(store, clock)
+    stores = SqliteStores(Path(sys.argv[1]), clock, IdGenerator(clock), SqliteOptions(scrub_percent=100))
+    log = Log(stores.messages, clock)
     log.add(b"parent")
-    writes = [store.append(AppendRequest(log.queue, [draft()])) for _ in range(turn % 5)]
+    writes = [stores.messages.append(AppendRequest(log.queue, [draft()])) for _ in range(turn % 5)]
     child = os.fork()  # while other threads write, look for damage, and open connections of their own
     if not child:
-        store.watermark(STRONG)  # as each read begins
-        for ask in (lambda: log.add(b"child"), lambda: log.bodies(upto=MAX_ID), lambda: done(store.find_queue("app", "q"))):
+        stores.messages.watermark(STRONG)  # as each read begins
+        for ask in (lambda: log.add(b"child"), lambda: log.bodies(upto=MAX_ID), lambda: done(stores.metadata.find_queue("app", "q"))):
             try:
                 ask()
             except StorageUnavailable as error:
                 assert "forked" in str(error)
             else:
                 os._exit(1)
-        assert "forked" in store.problems()[0]
-        store.close()
-        del log, store  # and what they hold, as at the end of any process
+        assert "forked" in stores.problems()[0]
+        stores.close()
+        del log, stores  # and what they hold, as at the end of any process
         sys.exit(7)
     assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 7
     for write in writes:
         done(write)
     log.add(b"parent again")
     assert len(log.bodies(upto=MAX_ID)) == 2 + len(writes)
-    assert not store.problems()
-    store.close()
+    assert not stores.problems()
+    stores.close()
 """
 
 HELD = """

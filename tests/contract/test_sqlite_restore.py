@@ -35,7 +35,8 @@ from queuey.storage.contract.common import Log
 from queuey.storage.sqlite import SqliteOptions, SqliteStores
 
 clock = SystemClock()
-log = Log(SqliteStores(Path(sys.argv[1]), clock, IdGenerator(clock), SqliteOptions(wal_mb=1)), clock)
+stores = SqliteStores(Path(sys.argv[1]), clock, IdGenerator(clock), SqliteOptions(wal_mb=1))
+log = Log(stores.messages, clock)
 while True:
     log.add(bytes(60_000))
     print("acknowledged", flush=True)
