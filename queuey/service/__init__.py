@@ -40,7 +40,7 @@ class Service:
         self.live = Waiters(stores.messages, self.clock, self.monitor, settings, by_hand=live_by_hand)
         self.queues = Queues(stores, self.clock, self.monitor, self.live)
         self.log = Log(stores.messages, self.queues, self.clock, self.monitor, self.live)
-        self.offsets = Offsets(stores.messages, self.log, self.clock)
+        self.offsets = Offsets(stores.offsets, self.log, self.clock)
         self.trust = Trust(settings, self.clock, self.keys.of)
         self.identifier = Identifier([ApplicationKeys(self.keys.find), *self.trust.schemes], self._looked_at)
         self.recent: dict[str, Identity] = {}

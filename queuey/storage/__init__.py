@@ -112,9 +112,9 @@ class Peers(ABC):
 class OffsetStore(ABC):
     """How far groups have got in the partitions of queues.
 
-    Every message store is one. An offset speaks of one incarnation's messages and is worth nothing without them, so it
-    lies where they lie: one :meth:`MessageStore.drop` ends both (G9), and what is kept with the messages is backed up with them.
-    Queues come by uuid, groups by exact name.
+    An offset speaks of one incarnation's messages and is worth nothing without them. So it lies where they lie: one
+    :meth:`MessageStore.drop` ends both (G9), and a backup of the messages has the offsets too. Queues come by uuid, groups
+    by exact name.
     """
 
     @abstractmethod
@@ -148,7 +148,7 @@ class OffsetStore(ABC):
         """Forget a group, its generations included; no error if there is none."""
 
 
-class MessageStore(OffsetStore):
+class MessageStore(ABC):
     """Partitions of messages, in the order of their ids."""
 
     read_delay_seconds: float = 0.0
@@ -383,10 +383,12 @@ class MetadataStore(ABC):
 
 
 class Stores:
-    """The message store and the metadata store of one server; one object may be both."""
+    """The stores of one server; several may share a file, a process or a cluster."""
 
-    def __init__(self, messages: MessageStore, metadata: MetadataStore) -> None:
+    def __init__(self, messages: MessageStore, offsets: OffsetStore, metadata: MetadataStore) -> None:
         self.messages = messages
+        self.offsets = offsets
+        """Lies where the messages lie, and is closed with them."""
         self.metadata = metadata
 
     def problems(self) -> list[str]:

@@ -31,8 +31,8 @@ from queuey.model import (
     ReadRequest,
     Span,
 )
-from queuey.storage import IDEMPOTENCY_SECONDS, MessageStore, MetadataStore
-from queuey.storage.memory_offsets import MemoryOffsets
+from queuey.storage import IDEMPOTENCY_SECONDS, MessageStore, MetadataStore, Stores
+from queuey.storage.memory_offsets import MemoryOffsets, Process
 
 _LEAST_SWEEP = 1000
 """Messages stored between two looks for expired ones, at least."""
@@ -79,23 +79,19 @@ class StoredKey(NamedTuple):
     expires_ticks: int
 
 
-class MemoryStore(MemoryOffsets, MessageStore, MetadataStore):
-    """Messages, offsets and metadata of one process."""
+class MemoryMessages(MessageStore):
+    """Messages of one process."""
 
-    def __init__(self, clock: Clock, ids: IdGenerator) -> None:
-        super().__init__(clock)
+    def __init__(self, process: Process, ids: IdGenerator, offsets: MemoryOffsets) -> None:
+        """:param offsets: forgotten with their queue."""
+        self._process = process
+        self._lock = process.lock
+        self._clock = process.clock
         self._ids = ids
+        self._offsets = offsets
         self._partitions: dict[PartitionId, _Partition] = {}
         self._idempotency: dict[tuple[UUID, str], StoredKey] = {}
         self._until_sweep = _LEAST_SWEEP
-        self._queues: dict[str, dict[str, Queue]] = {}
-        self._names: dict[str, list[str]] = {}
-        self._named: dict[tuple[str, str], list[str]] = {}
-        """Sorted names of queues by application and principal."""
-        self._removed: dict[UUID, None] = {}
-        self._keys: dict[bytes, ApplicationKey] = {}
-
-    # Messages
 
     def append(self, request: AppendRequest) -> Future[Appended]:
         with self._lock:
@@ -106,7 +102,7 @@ class MemoryStore(MemoryOffsets, MessageStore, MetadataStore):
 
     def _append(self, request: AppendRequest) -> Appended:
         queue = request.queue.uuid
-        if queue in self._dropped:
+        if queue in self._process.dropped:
             raise QueueNotFound
         self._refuse_reused_keys(request)
         whole = self._recall(queue, request.idempotency)
@@ -213,7 +209,7 @@ class MemoryStore(MemoryOffsets, MessageStore, MetadataStore):
         ttl_seconds: int,
     ) -> Future[bool]:
         with self._lock:
-            if queue.uuid in self._dropped:
+            if queue.uuid in self._process.dropped:
                 return Future.failed(QueueNotFound())
             self._sweep_after(len(wanted))
             now = self._ids.stamp()
@@ -235,13 +231,36 @@ class MemoryStore(MemoryOffsets, MessageStore, MetadataStore):
 
     def drop(self, queue: UUID) -> Future[None]:
         with self._lock:
-            self._dropped.add(queue)
+            self._process.dropped.add(queue)
             self._partitions = {at: rows for at, rows in self._partitions.items() if at.queue != queue}
             self._idempotency = {at: kept for at, kept in self._idempotency.items() if at[0] != queue}
-            self._offsets.pop(queue, None)
+            self._offsets.forget_queue(queue)
         return Future.of(None)
 
-    # Metadata
+    def problems(self) -> Sequence[str]:
+        return ()
+
+    def close(self) -> None:
+        """Nothing to let go of."""
+
+
+def _state(live: list[Message], now_ticks: int) -> PartitionState:
+    scheduled = sum(message.ticks > now_ticks for message in live)
+    ends = (live[0].id, live[-1].id) if live else (None, None)
+    return PartitionState(len(live), scheduled, *ends)
+
+
+class MemoryMetadata(MetadataStore):
+    """Queues and application keys of one process."""
+
+    def __init__(self, process: Process) -> None:
+        self._lock = process.lock
+        self._queues: dict[str, dict[str, Queue]] = {}
+        self._names: dict[str, list[str]] = {}
+        self._named: dict[tuple[str, str], list[str]] = {}
+        """Sorted names of queues by application and principal."""
+        self._removed: dict[UUID, None] = {}
+        self._keys: dict[bytes, ApplicationKey] = {}
 
     def create_queue(self, queue: Queue) -> Future[tuple[Queue, bool]]:
         with self._lock:
@@ -331,8 +350,6 @@ class MemoryStore(MemoryOffsets, MessageStore, MetadataStore):
                 del self._keys[key.digest]
         return Future.of(len(found))
 
-    # Both
-
     def problems(self) -> Sequence[str]:
         return ()
 
@@ -340,7 +357,12 @@ class MemoryStore(MemoryOffsets, MessageStore, MetadataStore):
         """Nothing to let go of."""
 
 
-def _state(live: list[Message], now_ticks: int) -> PartitionState:
-    scheduled = sum(message.ticks > now_ticks for message in live)
-    ends = (live[0].id, live[-1].id) if live else (None, None)
-    return PartitionState(len(live), scheduled, *ends)
+class MemoryStores(Stores):
+    """All stores of one process."""
+
+    messages: MemoryMessages
+
+    def __init__(self, clock: Clock, ids: IdGenerator) -> None:
+        process = Process(clock)
+        offsets = MemoryOffsets(process)
+        super().__init__(MemoryMessages(process, ids, offsets), offsets, MemoryMetadata(process))

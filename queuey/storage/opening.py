@@ -11,7 +11,7 @@ from queuey.clock import Clock
 from queuey.errors import ConfigurationError
 from queuey.ids import IdGenerator
 from queuey.settings import Settings
-from queuey.storage import MessageStore, MetadataStore, Observer, Stores
+from queuey.storage import MessageStore, MetadataStore, Observer, OffsetStore, Stores
 
 USUAL_BUDGET_MS = 1500
 """How long a statement may take where no write budget says so."""
@@ -20,8 +20,6 @@ METADATA_SECONDS = 5.0
 
 if TYPE_CHECKING:
     from queuey.storage.cassandra import Options, Timing
-    from queuey.storage.memory import MemoryStore
-    from queuey.storage.sqlite import SqliteStore
 
 
 def open_stores(
@@ -37,11 +35,10 @@ def open_stores(
     """
     backend = settings.metadata.backend or settings.storage.backend
     if backend != "cassandra" and not (settings.metadata.backend or settings.metadata.path):
-        both = _open_embedded(settings, backend, _messages_file(settings), clock, ids, serve=serve, observer=observer)
-        return Stores(both, both)
-    messages = _open_messages(settings, clock, ids, serve=serve, observer=observer)
+        return _open_embedded(settings, backend, _messages_file(settings), clock, ids, serve=serve, observer=observer)
+    messages, offsets = _open_messages(settings, clock, ids, serve=serve, observer=observer)
     try:
-        return Stores(messages, _open_metadata(settings, backend, clock, serve=serve))
+        return Stores(messages, offsets, _open_metadata(settings, backend, clock, serve=serve))
     except Exception:
         messages.close()
         raise
@@ -53,10 +50,11 @@ def _messages_file(settings: Settings) -> Path:
 
 def _open_messages(
     settings: Settings, clock: Clock, ids: IdGenerator, *, serve: bool, observer: Observer | None
-) -> MessageStore:
+) -> tuple[MessageStore, OffsetStore]:
     if settings.storage.backend != "cassandra":
         path, backend = _messages_file(settings), settings.storage.backend
-        return _open_embedded(settings, backend, path, clock, ids, serve=serve, observer=observer)
+        stores = _open_embedded(settings, backend, path, clock, ids, serve=serve, observer=observer)
+        return stores.messages, stores.offsets
     with _driver():
         from queuey.storage.cassandra import open_messages
 
@@ -69,7 +67,7 @@ def _open_metadata(settings: Settings, backend: str, clock: Clock, *, serve: boo
     if backend != "cassandra":
         path = Path(settings.metadata.path) if settings.metadata.path else Path(settings.server.data) / "metadata.db"
         own = IdGenerator(clock)  # groups of commits of one file must not end the other's
-        return _open_embedded(settings, backend, path, clock, own, serve=serve, observer=None)
+        return _open_embedded(settings, backend, path, clock, own, serve=serve, observer=None).metadata
     with _driver():
         from queuey.storage.cassandra import open_metadata
 
@@ -136,28 +134,24 @@ def _open_embedded(
     *,
     serve: bool,
     observer: Observer | None,
-) -> MemoryStore | SqliteStore:
+) -> Stores:
     if backend == "memory":
-        from queuey.storage.memory import MemoryStore
+        from queuey.storage.memory import MemoryStores
 
-        return MemoryStore(clock, ids)
-    from queuey.storage.sqlite import SqliteStore
+        return MemoryStores(clock, ids)
+    from queuey.storage.sqlite import SqliteOptions, SqliteStores
     from queuey.storage.sqlite.health import PRIVATE_FOLDER
 
     try:
         path.parent.mkdir(mode=PRIVATE_FOLDER, parents=True, exist_ok=True)
     except OSError as error:
         raise ConfigurationError(f"cannot make the folder {path.parent}: {error.strerror}") from error
-    return SqliteStore(
-        path,
-        clock,
-        ids,
+    options = SqliteOptions(
         synchronous=settings.storage.synchronous,
         reserve_mb=settings.storage.reserve_mb,
         cache_mb=settings.storage.cache_mb,
         wal_mb=settings.storage.wal_mb,
-        segments_mb=settings.storage.segments_mb,
+        read_cache_mb=settings.storage.segments_mb,
         scrub_percent=settings.storage.scrub_percent,
-        serve=serve,
-        observer=observer,
     )
+    return SqliteStores(path, clock, ids, options, serve=serve, observer=observer)

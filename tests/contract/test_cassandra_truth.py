@@ -21,9 +21,11 @@ from queuey.storage import Unobserved
 from queuey.storage.cassandra import session as cassandra_session
 from queuey.storage.cassandra.buckets import WIDTHS
 from queuey.storage.cassandra.clock import ClockGuard
-from queuey.storage.cassandra.messages import CassandraMessages, Timing
+from queuey.storage.cassandra.messages import CassandraMessages
+from queuey.storage.cassandra.server import Timing
 from queuey.storage.cassandra.session import CassandraSession
 from queuey.storage.contract.common import draft
+from tests.support.cassandra_stores import messages_of
 from tests.support.servers import eventually
 from tests.support.services.proxy import Proxy, Way
 
@@ -77,7 +79,7 @@ def guard(clock: ManualClock) -> ClockGuard:
 @pytest.fixture
 def store(session: CassandraSession, slow: Slow, guard: ClockGuard) -> Iterator[CassandraMessages]:
     own = CassandraSession(session.options, slow)
-    store = CassandraMessages(own, slow.clock, IdGenerator(slow.clock), timing=TIMING, guard=guard)
+    store = messages_of(own, slow.clock, IdGenerator(slow.clock), TIMING, guard)
     yield store
     store.close()
     own.close()
@@ -102,11 +104,11 @@ class Append:
 
     def error(self) -> QueueyError:
         with pytest.raises(QueueyError) as raised:
-            start(self.store.store(self.queue, self.drafts, self._plan)).wait(30)
+            start(self.store.appender.store(self.queue, self.drafts, self._plan)).wait(30)
         return raised.value
 
     def store_one(self) -> None:
-        start(self.store.store(self.queue, self.drafts, self._plan)).wait(30)
+        start(self.store.appender.store(self.queue, self.drafts, self._plan)).wait(30)
 
     def stored(self) -> int:
         found = self.store.fetch(self.queue, self.drawn, now_ticks=self.clock.now_ticks()).wait(30)
@@ -191,13 +193,13 @@ def test_a_write_is_given_up_when_its_budget_is_over(
     with Proxy(lambda: (session.options.hosts[0], session.options.port)) as proxy:
         host, port = proxy.address
         own = CassandraSession(replace(session.options, hosts=[host], port=port, timeout_seconds=300.0), slow)
-        store = CassandraMessages(own, clock, IdGenerator(clock), timing=TIMING, guard=None)
+        store = messages_of(own, clock, IdGenerator(clock), TIMING)
         append = Append(store, clock, [draft(b"x")])
         append.store_one()
         append.plan_seconds = 0.9 * TIMING.write_budget_seconds
         append.then = lambda: proxy.drop([Way.BACK])
 
-        stored = start(store.store(append.queue, append.drafts, append._plan))
+        stored = start(store.appender.store(append.queue, append.drafts, append._plan))
         given_up = eventually(lambda: slow.given_up, seconds=30)
         append.then = lambda: None
         proxy.heal()

@@ -14,17 +14,17 @@ from queuey.clock import ManualClock
 from queuey.errors import ConfigurationError
 from queuey.ids import IdGenerator
 from queuey.storage.contract.common import Log
-from queuey.storage.sqlite import SqliteStore
+from queuey.storage.sqlite import SqliteStores
 from tests.support.disk import small_disk
 from tests.support.servers import eventually
 from tests.support.sqlite_beside import beside
 
 
 @contextmanager
-def opened(path: Path, *, serve: bool = True) -> Iterator[SqliteStore]:
+def opened(path: Path, *, serve: bool = True) -> Iterator[SqliteStores]:
     clock = ManualClock()
-    with closing(SqliteStore(path, clock, IdGenerator(clock), serve=serve)) as store:
-        yield store
+    with closing(SqliteStores(path, clock, IdGenerator(clock), serve=serve)) as stores:
+        yield stores
 
 
 @pytest.fixture
@@ -69,8 +69,8 @@ def test_a_command_may_make_the_file_before_the_server(tmp_path: Path) -> None:
     with opened(path, serve=False):
         pass
 
-    with opened(path) as store:
-        assert [*store.problems()] == []
+    with opened(path) as stores:
+        assert [*stores.problems()] == []
 
 
 @pytest.mark.parametrize("page_bytes", [4096, 8192])
@@ -80,11 +80,11 @@ def test_pages_stay_as_large_as_they_are(path: Path, page_bytes: int) -> None:
         file.execute("pragma journal_mode = delete")
         file.execute(f"pragma page_size = {page_bytes}")
         file.execute("vacuum")
-    with opened(path) as store:
-        log, wal = Log(store, ManualClock()), path.with_name("queuey.db-wal")
+    with opened(path) as stores:
+        log, wal = Log(stores.messages, ManualClock()), path.with_name("queuey.db-wal")
         log.add(b"x" * 100_000)
 
         # the thread of the upkeep may write beside the test
-        eventually(lambda: store._guard.log_bytes == pytest.approx(wal.stat().st_size, rel=0.02))
+        eventually(lambda: stores.file.health.log_bytes == pytest.approx(wal.stat().st_size, rel=0.02))
         with beside(path) as file:
             assert file.execute("pragma page_size").fetchall() == [(page_bytes,)]

@@ -11,7 +11,7 @@ from __future__ import annotations
 import random
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 from uuid import UUID, uuid4
 
 from queuey.errors import InProgress, KeyReused, OutcomeUnknown, QueueyError, StorageUnavailable
@@ -19,9 +19,7 @@ from queuey.future import Waiting, start
 from queuey.ids import TICKS_PER_SECOND, MessageId
 from queuey.model import Appended, Consistency, Draft, IdempotencyKey, Location, Queue
 from queuey.storage import IDEMPOTENCY_SECONDS
-
-if TYPE_CHECKING:
-    from queuey.storage.cassandra.messages import CassandraMessages
+from queuey.storage.cassandra.appending import Appender
 
 _ROW_TTL_SECONDS = IDEMPOTENCY_SECONDS + 3600
 _LOCATION_BYTES = 17
@@ -47,7 +45,7 @@ class StoredKey:
 
 
 async def append_keyed(
-    store: CassandraMessages, queue: Queue, drafts: Sequence[Draft], idempotency: IdempotencyKey | None
+    appender: Appender, queue: Queue, drafts: Sequence[Draft], idempotency: IdempotencyKey | None
 ) -> Appended:
     """Append what is not stored yet under the keys of a request and of its drafts.
 
@@ -55,17 +53,17 @@ async def append_keyed(
     :raises InProgress: another attempt holds a key, and went on holding it; nothing is stored.
     """
     keys = _keys(drafts, idempotency)
-    clock, patience = store.clock, store.timing.request_seconds
+    clock, patience = appender.clock, appender.timing.request_seconds
     began, wait = clock.elapsed(), _LEAST_WAIT_SECONDS
     waited = 0.0
     while True:
         try:
-            return await _Attempt(store, queue, drafts, idempotency, keys).run()
+            return await _Attempt(appender, queue, drafts, idempotency, keys).run()
         except _Busy:
             if waited > patience or clock.elapsed() - began > patience:
                 raise InProgress from None
             waited += wait
-            await store.session.pause(wait * random.uniform(0.5, 1.0))  # noqa: S311 - spreads, hides nothing
+            await appender.session.pause(wait * random.uniform(0.5, 1.0))  # noqa: S311 - spreads, hides nothing
             wait = min(2 * wait, _MOST_WAIT_SECONDS)
 
 
@@ -83,13 +81,13 @@ class _Attempt:
 
     def __init__(
         self,
-        store: CassandraMessages,
+        appender: Appender,
         queue: Queue,
         drafts: Sequence[Draft],
         idempotency: IdempotencyKey | None,
         keys: dict[str, IdempotencyKey],
     ) -> None:
-        self._store = store
+        self._appender = appender
         self._queue = queue
         self._drafts = drafts
         self._idempotency = idempotency
@@ -97,7 +95,7 @@ class _Attempt:
         self._id = uuid4()
         self._found: dict[str, StoredKey | None] = {}
         self._claimed: set[str] = set()
-        self._now = store.clock.now_ticks()
+        self._now = appender.clock.now_ticks()
         """One moment decides which keys are past their day."""
 
     async def run(self) -> Appended:
@@ -108,7 +106,7 @@ class _Attempt:
             return Appended(whole, repeated=True)
         fresh = self._fresh()
         try:
-            placed = await self._store.store(self._queue, [self._drafts[at] for at in fresh], self._plan)
+            placed = await self._appender.store(self._queue, [self._drafts[at] for at in fresh], self._plan)
         except OutcomeUnknown:
             raise  # the claims stay, with the ids that may be stored: whoever repeats will look
         except (QueueyError, _Busy):
@@ -120,8 +118,10 @@ class _Attempt:
 
     async def _look(self) -> None:
         """Read all keys; refuse before anything is claimed."""
-        level = self._store.session.to_read(Consistency.STRONG)
-        asked = {key: self._store.session.ask("idempotency_find", (self._queue.uuid, key), level) for key in self._keys}
+        level = self._appender.session.to_read(Consistency.STRONG)
+        asked = {
+            key: self._appender.session.ask("idempotency_find", (self._queue.uuid, key), level) for key in self._keys
+        }
         for key, promise in asked.items():
             kept = _kept(await promise)
             self._found[key] = kept
@@ -193,7 +193,7 @@ class _Attempt:
         if taken:
             known = {place for draft in self._drafts for place in self._known(draft.idempotency) or ()}
             left = {place for places in taken.values() for place in places}
-            await self._store.withdraw(self._queue, sorted(left - known))
+            await self._appender.withdraw(self._queue, sorted(left - known))
             await self._get({key: self._move(key, wanted[key], done=False) for key in taken})
 
     async def _get(self, steps: Mapping[str, Waiting[bool]], but_for: Collection[str] = ()) -> None:
@@ -222,7 +222,7 @@ class _Attempt:
         kept = self._found[key]
         if kept is None or kept.attempt == self._id or kept.expires <= self._now:
             return await self._move(key, places, done=False)
-        patience = self._store.timing.request_seconds + _GRACE_SECONDS
+        patience = self._appender.timing.request_seconds + _GRACE_SECONDS
         if kept.since > self._now - round(patience * TICKS_PER_SECOND):
             return False
         taken[key] = kept.places
@@ -234,7 +234,7 @@ class _Attempt:
         :returns: False if the key is another attempt's.
         :raises OutcomeUnknown: nobody can say.
         """
-        session, where, before = self._store.session, (self._queue.uuid, key), self._found[key]
+        session, where, before = self._appender.session, (self._queue.uuid, key), self._found[key]
         said = self._said(key, places, done=done)
         name, values = "idempotency_claim", (*where, *said, _ROW_TTL_SECONDS)
         if before is not None:
@@ -248,7 +248,7 @@ class _Attempt:
 
     def _said(self, key: str, places: Sequence[Location], *, done: bool) -> tuple[Any, ...]:
         """What the row of a key is to say, ``digest`` to ``answer``."""
-        now = self._store.clock.now_ticks()
+        now = self._appender.clock.now_ticks()
         answer = b"".join(place.partition.to_bytes(1, "big") + place.id.bytes for place in places)
         expires = now + IDEMPOTENCY_SECONDS * TICKS_PER_SECOND
         return self._keys[key].digest, self._id, now, expires, done, answer
@@ -272,7 +272,7 @@ class _Attempt:
     async def _release(self) -> None:
         """Give back the keys, as nothing was stored under them; a key that cannot be given back goes with its age."""
         asked = [
-            self._store.session.compare_and_set("idempotency_release", (self._queue.uuid, key, self._id))
+            self._appender.session.compare_and_set("idempotency_release", (self._queue.uuid, key, self._id))
             for key in self._claimed
         ]
         for promise in asked:

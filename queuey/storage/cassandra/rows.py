@@ -49,39 +49,43 @@ def partition_key_of(query_id: bytes, partition: PartitionId, bucket: Bucket) ->
     )
 
 
-def encoded(
-    place: PartitionKey,
-    message_id: MessageId,
-    expires_ticks: int,
-    content_type: str | None,
-    key: str | None,
-    body: bytes,
-    now_ticks: int,
-    write_time: int,
-    *,
-    over: bool = False,
-) -> bytes:
-    """A row of a batch of ``message_insert``.
+class RowEncoder:
+    """Makes rows of a batch of ``message_insert`` that are written at one moment."""
 
-    :param now_ticks: the moment Cassandra counts the row's own TTL from.
-    :param over: there may be a row already, whose content type and key are to go.
-    """
-    nothing = _NULL if over else _UNSET
-    kind_bytes = None if content_type is None else content_type.encode()
-    key_bytes = None if key is None else key.encode()
-    checksum = checksum_of(*message_id, kind_bytes, key_bytes, body)
-    ttl_seconds = (expires_ticks - now_ticks) // TICKS_PER_SECOND + _SPARE_SECONDS
-    return b"".join(
-        (
-            place.head,
-            _ID_EXPIRES_CHECKSUM.pack(message_id.bytes, 8, expires_ticks, 8, checksum),
-            nothing if kind_bytes is None else _LENGTH(len(kind_bytes)) + kind_bytes,
-            nothing if key_bytes is None else _LENGTH(len(key_bytes)) + key_bytes,
-            _LENGTH(len(body)),
-            body,
-            _TTL_TIME.pack(4, ttl_seconds, 8, write_time),
+    __slots__ = ("_nothing", "_now_ticks", "_write_time")
+
+    def __init__(self, now_ticks: int, write_time: int, *, over: bool = False) -> None:
+        """:param now_ticks: the moment Cassandra counts the rows' own TTL from.
+        :param over: there may be a row already, whose content type and key are to go.
+        """
+        self._now_ticks = now_ticks
+        self._write_time = write_time
+        self._nothing = _NULL if over else _UNSET
+
+    def row(
+        self,
+        partition_key: PartitionKey,
+        message_id: MessageId,
+        expires_ticks: int,
+        content_type: str | None,
+        key: str | None,
+        body: bytes,
+    ) -> bytes:
+        kind_bytes = None if content_type is None else content_type.encode()
+        key_bytes = None if key is None else key.encode()
+        checksum = checksum_of(*message_id, kind_bytes, key_bytes, body)
+        ttl_seconds = (expires_ticks - self._now_ticks) // TICKS_PER_SECOND + _SPARE_SECONDS
+        return b"".join(
+            (
+                partition_key.head,
+                _ID_EXPIRES_CHECKSUM.pack(message_id.bytes, 8, expires_ticks, 8, checksum),
+                self._nothing if kind_bytes is None else _LENGTH(len(kind_bytes)) + kind_bytes,
+                self._nothing if key_bytes is None else _LENGTH(len(key_bytes)) + key_bytes,
+                _LENGTH(len(body)),
+                body,
+                _TTL_TIME.pack(4, ttl_seconds, 8, self._write_time),
+            )
         )
-    )
 
 
 class Block(NamedTuple):

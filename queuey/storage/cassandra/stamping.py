@@ -11,7 +11,7 @@ from queuey.model import Draft, Location, PartitionId, Queue
 from queuey.storage.cassandra.allocation import BucketAllocator, BucketUse
 from queuey.storage.cassandra.buckets import Mark, tail_for
 from queuey.storage.cassandra.clock import ClockGuard, WriteTimes
-from queuey.storage.cassandra.rows import encoded
+from queuey.storage.cassandra.rows import RowEncoder
 
 
 class BucketWrite:
@@ -52,13 +52,13 @@ class Stamper:
     """Draws ids of one process. Thread-safe."""
 
     def __init__(
-        self, clock: Clock, ids: IdGenerator, times: WriteTimes, guard: ClockGuard | None, uses: BucketAllocator
+        self, clock: Clock, ids: IdGenerator, times: WriteTimes, guard: ClockGuard | None, allocator: BucketAllocator
     ) -> None:
         self._clock = clock
         self._ids = ids
         self._times = times
         self._guard = guard
-        self._allocator = uses
+        self._allocator = allocator
 
     def stamp(self, queue: Queue, drafts: Sequence[Draft]) -> StampedAppend:
         """Draw ids for drafts, in their order.
@@ -69,6 +69,7 @@ class Stamper:
             self._guard.check()
         at, tick, write_time = self._clock.elapsed(), self._ids.stamp(len(drafts) or 1), self._times.append()
         first, tail = tick, self._ids.tail
+        encode = RowEncoder(first, write_time).row
         writes: dict[BucketUse, BucketWrite] = {}
         due_now: dict[int, BucketWrite] = {}
         placed = []
@@ -83,7 +84,7 @@ class Stamper:
                 write = self._write(queue, number, due, writes)
                 message_id = MessageId(due, tail_for(write.use.bucket.level, self._ids.scheduled_tail()))
             expires = message_id.ticks + ttl * TICKS_PER_SECOND
-            row = encoded(write.use.partition_key, message_id, expires, content_type, key, body, first, write_time)
+            row = encode(write.use.partition_key, message_id, expires, content_type, key, body)
             write.add(row, len(body), ttl)
             placed.append(Location(number, message_id))
         for write in writes.values():

@@ -29,7 +29,7 @@ from queuey.model import (
     Span,
     SpanCount,
 )
-from queuey.storage import MessageStore
+from queuey.storage import MessageStore, MetadataStore, OffsetStore, Stores
 
 T = TypeVar("T")
 
@@ -142,7 +142,7 @@ class Log:
 
 
 class StoreContract:
-    """The fixtures of the suite."""
+    """The fixtures of the suite. A backend provides ``stores``."""
 
     histories: ClassVar[int] = 80
     """How many any-history tests try: fewer for a store that takes long for each step."""
@@ -154,6 +154,18 @@ class StoreContract:
     @pytest.fixture
     def ids(self, clock: ManualClock) -> IdGenerator:
         return IdGenerator(clock)
+
+    @pytest.fixture
+    def store(self, stores: Stores) -> MessageStore:
+        return stores.messages
+
+    @pytest.fixture
+    def offsets(self, stores: Stores) -> OffsetStore:
+        return stores.offsets
+
+    @pytest.fixture
+    def metadata(self, stores: Stores) -> MetadataStore:
+        return stores.metadata
 
     @pytest.fixture
     def log(self, store: MessageStore, clock: ManualClock) -> Log:

@@ -21,9 +21,9 @@ from queuey.storage.sqlite.packs import Head, Piece, cut, picked, read_head, rea
 from queuey.storage.sqlite.statements import SQL
 
 __all__ = [
+    "CachedPage",
     "PackEntry",
     "PageBuilder",
-    "Segment",
     "columns_of",
     "head_of",
     "is_bulk",
@@ -36,17 +36,17 @@ Ask = Callable[[str, tuple[Any, ...]], Any]
 """Asks a further question of the same state of the file, and has its rows, see :meth:`queuey.storage.sqlite.readers.Reader.beside`."""
 
 
-Ahead = tuple["Segment", Callable[["Segment", Sequence[Row]], Columns | None]]
+Ahead = tuple["CachedPage", Callable[["CachedPage", Sequence[Row]], Columns | None]]
 """A segment, and what reads it, given the rows of ``read_ascending`` that lie in it: None if it cannot stand for these."""
 
 
-SEGMENT_MESSAGES = 4000
+RUN_MESSAGES = 4000
 """Of a segment at most: as many as a page of a stream has."""
 
 
 def is_bulk(request: ReadRequest) -> bool:
-    """Whether its page may come from a segment."""
-    return request.limit >= SEGMENT_MESSAGES and not request.newest_first
+    """Whether its page may come from a cached."""
+    return request.limit >= RUN_MESSAGES and not request.newest_first
 
 
 class PackEntry(NamedTuple):
@@ -89,7 +89,7 @@ class Written(NamedTuple):
     body_bytes: int
 
 
-class Segment(NamedTuple):
+class CachedPage(NamedTuple):
     """What the index says of a copy of packs that follow each other, see :mod:`queuey.storage.sqlite.read_cache`."""
 
     first_pack: int
@@ -100,7 +100,7 @@ class Segment(NamedTuple):
     written: Written
 
     @classmethod
-    def of_index(cls, row: Row) -> Segment:
+    def of_index(cls, row: Row) -> CachedPage:
         return cls(row[0], MessageId(*row[1:3]), MessageId(*row[3:5]), row[5], row[6], Written(*row[7:]))
 
     def is_of(self, rows: Sequence[Row]) -> bool:
@@ -120,8 +120,8 @@ class PageBuilder:
         self._request = request
         self._now = now_ticks
         self._ask = ask
-        self.is_copy = False
-        """Whether the page came from the segment."""
+        self.is_cached = False
+        """Whether the page came from the cached."""
         self._rows: list[Row] = []
         self._parts: list[Columns] = []
         self._count = 0
@@ -143,19 +143,19 @@ class PageBuilder:
 
     def _page_before(self, ahead: Ahead, rows: Iterator[Row]) -> Page:
         """A segment is a page by itself, and so is what lies before it."""
-        segment, opened = ahead
+        cached, opened = ahead
         met: list[Row] = []
-        page = self._page(_before(segment.first, rows, met))
+        page = self._page(_before(cached.first, rows, met))
         if page.more or not met:
             return page
         if page.messages:
             more = self._any(chain(met, rows))
             return page._replace(more=True, corrupt=self._counted) if more else page
-        inside, beyond = _parted(chain(met, rows), segment.last)
-        found = opened(segment, inside)
+        inside, beyond = _parted(chain(met, rows), cached.last)
+        found = opened(cached, inside)
         if found is None:
             return self._page(chain(inside, beyond, rows))
-        self.is_copy = True
+        self.is_cached = True
         return Page(found, self._any(chain(beyond, rows)), self._passed)
 
     def _any(self, rows: Iterable[Row]) -> bool:

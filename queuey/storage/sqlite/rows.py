@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from uuid import UUID
 
+from queuey.ids import MessageId
 from queuey.model import PartitionId
 from queuey.storage.checksums import checksum_of
 from queuey.storage.sqlite.committer import Row
@@ -15,7 +16,7 @@ PARTITION_BYTES = [number.to_bytes(1, "big") for number in range(256)]
 
 
 def key_of(partition: PartitionId) -> bytes:
-    """The column ``partition``: the uuid of the queue's incarnation, then the number in one byte."""
+    """The column ``partition_key``: the uuid of the queue's incarnation, then the number in one byte."""
     return partition.queue.bytes + PARTITION_BYTES[partition.number]
 
 
@@ -25,9 +26,10 @@ def partition_of(key: bytes) -> PartitionId:
 
 
 def message_row(
-    partition_key: bytes, ticks: int, tail: int, expires: int, content_type: str | None, key: str | None, body: bytes
+    partition_key: bytes, message_id: MessageId, expires: int, content_type: str | None, key: str | None, body: bytes
 ) -> Row:
     """A message as :meth:`Transaction.insert` takes it."""
+    ticks, tail = message_id
     kind = None if content_type is None else content_type.encode()
     key_bytes = None if key is None else key.encode()
     return partition_key, ticks, tail, expires, checksum_of(ticks, tail, kind, key_bytes, body), kind, key_bytes, body

@@ -148,13 +148,13 @@ select exists (select 1 from messages where expires <= ?1) or exists (select 1 f
     or exists (select 1 from dropped)
 
 -- purge_expired: give back the room of expired messages, some at a time. The row decides, not the index, which may be damaged
-delete from messages where seq in (select seq from messages where expires <= ?1 limit ?2) and expires <= ?1
+delete from messages where seq in (select seq from messages where expires <= :now limit :rows) and expires <= :now
 
 -- purge_expired_packs: and of packs whose messages have all expired
-delete from packs where seq in (select seq from packs where latest <= ?1 limit ?2) and latest <= ?1
+delete from packs where seq in (select seq from packs where latest <= :now limit :packs) and latest <= :now
 
 -- purge_idempotency: forget idempotency keys past their day
-delete from idempotency where (queue, key) in (select queue, key from idempotency where expires <= ?1 limit ?2)
+delete from idempotency where (queue, key) in (select queue, key from idempotency where expires <= :now limit :rows)
 
 -- drop_queue: from here on the incarnation's messages are never read again
 insert or ignore into dropped (queue) values (?1)
@@ -169,16 +169,16 @@ select 1 from dropped where queue = ?1
 select queue from dropped limit 1
 
 -- purge_dropped: give back the room of a dropped incarnation, some at a time
-delete from messages where seq in (select seq from messages where partition_key > ?1 and partition_key < ?2 limit ?3) and partition_key > ?1 and partition_key < ?2
+delete from messages where seq in (select seq from messages where partition_key > :queue and partition_key < :end limit :rows) and partition_key > :queue and partition_key < :end
 
 -- purge_dropped_packs: and of its packs
-delete from packs where seq in (select seq from packs where partition_key > ?1 and partition_key < ?2 limit ?3) and partition_key > ?1 and partition_key < ?2
+delete from packs where seq in (select seq from packs where partition_key > :queue and partition_key < :end limit :packs) and partition_key > :queue and partition_key < :end
 
 -- purge_dropped_idempotency: and its idempotency keys
-delete from idempotency where (queue, key) in (select queue, key from idempotency where queue = ?1 limit ?2)
+delete from idempotency where (queue, key) in (select queue, key from idempotency where queue = :queue limit :rows)
 
 -- purge_dropped_offsets: and its groups' offsets
-delete from offsets where (queue, name, partition) in (select queue, name, partition from offsets where queue = ?1 limit ?2)
+delete from offsets where (queue, name, partition) in (select queue, name, partition from offsets where queue = :queue limit :rows)
 
 -- drop_done: nothing of the incarnation is left
 delete from dropped where queue = ?1

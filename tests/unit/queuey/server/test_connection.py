@@ -25,7 +25,7 @@ from queuey.server.sending import PIECE
 from queuey.server.turns import UPLOADS_A_TURN
 from queuey.service.keys import Keys
 from queuey.service.queues import QueueSettings
-from queuey.storage.memory import MemoryStore
+from queuey.storage.memory import MemoryMessages
 from tests.support.loop_server import KEY, MIB, PATH, WHOLE, House, Wire, answered, at_home, request, until
 from tests.support.raw import Reply, replies
 
@@ -139,7 +139,7 @@ def test_what_is_read_counts_while_others_have_their_turn(asked: bytes) -> None:
         for number in range(1, 9):
             run(house.service.log.append(AppendRequest(queue, [Draft(number, b"x" * 6000, 3600)] * 100)))
         wires = [house.wire() for _ in range(40)]
-        with patch.object(MemoryStore, "read", autospec=True, side_effect=MemoryStore.read) as read:
+        with patch.object(MemoryMessages, "read", autospec=True, side_effect=MemoryMessages.read) as read:
             for wire in wires:
                 wire.connection.data_received(request(b"GET", b"/v1/demo" + asked))
             while not all(wire.received for wire in wires):  # noqa: ASYNC110 - the loop has turns

@@ -25,8 +25,8 @@ from queuey.service.waiting.peers import LISTEN_SECONDS, MOST_TOLD, TELL_SECONDS
 from queuey.service.waiting.registry import Waiters
 from queuey.service.waiting.watch import Watch
 from queuey.settings import load_settings
-from queuey.storage import AppendNotice, Peers, Stores
-from queuey.storage.memory import MemoryStore
+from queuey.storage import AppendNotice, Peers
+from queuey.storage.memory import MemoryStores
 
 USER = "bid:joe@example.org"
 APPLICATION = "app:demo"
@@ -37,10 +37,11 @@ class House:
 
     def __init__(self, **given: Any) -> None:
         self.clock = ManualClock()
-        self.store = MemoryStore(self.clock, IdGenerator(self.clock))
+        stores = MemoryStores(self.clock, IdGenerator(self.clock))
+        self.store = stores.messages
         self.monitor = Monitor("memory")
         self.live = Waiters(self.store, self.clock, self.monitor, load_settings(None, {}, given), by_hand=True)
-        self.queues = Queues(Stores(self.store, self.store), self.clock, self.monitor, self.live)
+        self.queues = Queues(stores, self.clock, self.monitor, self.live)
         self.log = Log(self.store, self.queues, self.clock, self.monitor, self.live)
 
     def queue(self, name: str = "q", partitions: int = 2) -> Queue:
