@@ -1,4 +1,4 @@
-"""The table "Bad input: what it must get" of the guarantees, row by row, through both doors.
+"""The table "Bad input: what it must get" of the guarantees, row by row.
 
 What only a raw socket can send (cut uploads, two lengths, bad headers) is in ``test_raw_http.py``.
 Storage that refuses is in the fault tests.

@@ -1,4 +1,4 @@
-"""Requests drawn from the OpenAPI description, and answers held against it, through both doors."""
+"""Requests drawn from the OpenAPI description, and answers held against it."""
 
 from __future__ import annotations
 
