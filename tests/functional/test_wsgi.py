@@ -6,9 +6,7 @@ as an environ: path, headers, body and the peer's address.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager
-from pathlib import Path
+from collections.abc import Iterator
 from threading import Thread
 from typing import Any
 
@@ -35,16 +33,18 @@ def door(tmp_path_factory: pytest.TempPathFactory, key_site: Site) -> Iterator[T
         yield found
 
 
-@pytest.mark.parametrize("start", [servers.wsgi, servers.gunicorn], ids=["waitress", "gunicorn"])
-def test_a_server_needs_the_name_of_the_application_only(
-    tmp_path: Path, start: Callable[[Path], AbstractContextManager[Door]]
-) -> None:
-    with start(tmp_path) as found, Server(found) as server:
+@pytest.fixture(scope="module")
+def gunicorn(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Door]:
+    with servers.gunicorn(tmp_path_factory.mktemp("gunicorn")) as found:
+        yield found
+
+
+@pytest.mark.parametrize("served", ["wsgi_door", "gunicorn"])
+def test_a_server_needs_the_name_of_the_application_only(request: pytest.FixtureRequest, served: str) -> None:
+    with Server(request.getfixturevalue(served)) as server:
         name = server.queue()
         server.fill(name, "a")
         assert server.bodies(name) == ["a"]
-        # gunicorn tells how the path stood in the request line; waitress has decoded it.
-        assert server.request("GET", "/v1/queuey/%ff").status_code == 400
         refused(server.request("GET", "/v1/queuey/%C3%BC"), 404, "InvalidQueueName")
         with live(server, name) as stream:
             stream.next("open")
@@ -79,6 +79,21 @@ def test_bodies_of_any_size_come_back_as_they_were(server: Server, size: int) ->
     key = server.add(name, body)["key"]
 
     assert server.call("GET", name, key, params={"raw": "true"}).content == body
+
+
+@pytest.mark.parametrize("segment", [b"%zz", b"%", b"a%2", b"%ff", b"%c3%28", b"%ed%a0%80", b"%00", b"a%00b"])
+def test_a_path_that_is_no_text_is_400(gunicorn: Door, segment: bytes) -> None:
+    """A server that hands on the path as it stood: one that has decoded it hides broken escapes."""
+    for path in (b"/v1/queuey/" + segment, b"/v1/" + segment, b"/v1/queuey/q/" + segment, b"/" + segment):
+        status, said = raw.ask(gunicorn.port, "GET", path, APPLICATIONS["queuey"][0])
+        assert (status, set(said["error_msg"])) == (400, {"path"}), path
+
+
+@pytest.mark.parametrize("segment", [b"%ff", b"%c3%28", b"%ed%a0%80", b"%00", b"a%00b", b"x" * 8000])
+def test_a_decoded_path_that_is_no_text_is_refused(door: Door, segment: bytes) -> None:
+    for path in (b"/v1/queuey/" + segment, b"/v1/" + segment, b"/v1/queuey/q/" + segment, b"/" + segment):
+        status, said = raw.ask(door.port, "GET", path, APPLICATIONS["queuey"][0])
+        assert (status, set(said["error_msg"])) == (414 if len(segment) > 4096 else 400, {"path"}), path
 
 
 def test_an_upload_in_chunks_is_taken(server: Server) -> None:
