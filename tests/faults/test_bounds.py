@@ -23,6 +23,8 @@ MIB = 1 << 20
 SETTINGS = "client_timeout_seconds = 5\n"
 """In the section [server], which comes first."""
 SLOW_HEADS = SLOW_BODIES = 500
+NORMAL = 100
+"""Requests of each client that behaves, while the others do not."""
 OWN_FILES = 20
 """What the server opens for itself in time: each thread that reads has its own files of the store."""
 DEAF = 50
@@ -110,7 +112,7 @@ def test_a_thousand_slow_clients_hold_nobody_up(
             for connection in bodies:
                 connection.send(head(b"POST", b"/one", b"Content-Length: %d" % MIB))
             with measured.going_on(lambda: trickle([*heads, *bodies], b"x")):
-                measured.wait_for(len(rounds(300)))
+                measured.wait_for(len(rounds(NORMAL)))
                 eventually(lambda: not any(map(open_still, [*heads, *bodies])), seconds=90)
         measured.wait_for_calm()
         told = measured.figures()
@@ -137,7 +139,7 @@ def test_clients_that_ask_for_much_and_read_nothing_hold_nobody_up(
                 accept = b"application/x-ndjson" if number % 2 else b"application/json"
                 connection.send(head(b"GET", b"/large?limit=1000", b"Accept: " + accept))
             with measured.going_on():
-                measured.wait_for(len(rounds(300)))
+                measured.wait_for(len(rounds(NORMAL)))
             measured.wait_for_calm()
         told = measured.figures()
 

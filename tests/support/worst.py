@@ -7,6 +7,7 @@ arrive at once, while another application appends and reads, and somebody looks 
 from __future__ import annotations
 
 import json
+import random
 import re
 import socket
 import time
@@ -342,8 +343,18 @@ class Stage:
         path = f"/v1/{ATTACKER}/{queue}"
         return [self._made("POST", path, **sent).json()["messages"][0]["key"] for _ in range(count)]
 
-    def attacks(self, route: str, method: str) -> Iterator[tuple[Request, str]]:
-        """What each caller asks of an operation: all that is bad, where the answer is no refusal for its head alone."""
+    def attacks(self, route: str, method: str, chance: random.Random | None = None) -> Iterator[tuple[Request, str]]:
+        """What each caller asks of an operation: all that is bad, where the answer is no refusal for its head alone.
+
+        :param chance: draws one caller for each request that several would ask.
+        """
+        asked: dict[str, list[tuple[Request, str]]] = {}
+        for request, caller in self._attacks(route, method):
+            asked.setdefault(str(request), []).append((request, caller))
+        for same in asked.values():
+            yield from [chance.choice(same)] if chance else same
+
+    def _attacks(self, route: str, method: str) -> Iterator[tuple[Request, str]]:
         every = [request for request in self.requests.values() if (request.route, request.method) == (route, method)]
         for caller in self.callers:
             mine = [request for request in every if caller == "stranger" or not request.by_anybody]
