@@ -7,7 +7,7 @@ from functools import lru_cache
 from typing import Any, NamedTuple
 from urllib.parse import unquote_to_bytes
 
-from queuey.api import messages, offsets, queues, site, survey, tokens
+from queuey.api import applications, messages, offsets, queues, site, survey, tokens
 from queuey.api.live import reading as live
 from queuey.api.params import boolean
 from queuey.errors import BadPath, MethodNotAllowed, NotFound, PathTooLong
@@ -41,6 +41,7 @@ class Route(NamedTuple):
 
 
 ROUTES = (
+    Route("applications", "/v1"),
     Route("application", "/v1/{application}"),
     Route("queue", "/v1/{application}/{queue}"),
     Route("groups", "/v1/{application}/{queue}/offsets"),
@@ -57,6 +58,7 @@ ANY = ("GET", "HEAD", "POST", "PUT", "DELETE", "OPTIONS", "PATCH")
 """The first Queuey's heartbeat answered every method."""
 
 OPERATIONS = (
+    Operation("applications", "GET", Permission.APPLICATIONS, applications.list_applications),
     Operation("application", "GET", Permission.LIST, queues.list_queues),
     Operation("application", "POST", Permission.CREATE, queues.create, hot=True),
     Operation("queue", "GET", Permission.VIEW, messages.read_messages, hot=True),

@@ -6,9 +6,9 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 
 from queuey.errors import Throttled
-from queuey.http.admission import payers
 from queuey.http.exchange import Call
 from queuey.monitor.metrics import THROTTLED
+from queuey.security.principals import payers
 from queuey.service import Service
 
 

@@ -27,11 +27,13 @@ from queuey.errors import (
     UnsupportedEncoding,
 )
 from queuey.http.access import allowed, at_hand, identify, refresh_keys, target_at_hand
-from queuey.http.admission import Ticket, payers
+from queuey.http.admission import Ticket
 from queuey.http.cors import allowed_origin, open_to, preflight
 from queuey.http.exchange import JSON, PROBLEM, Answer, Call, Target
 from queuey.http.holding import hold
 from queuey.monitor.metrics import APPENDS_REFUSED, THROTTLED
+from queuey.security.permissions import Permission
+from queuey.security.principals import payers
 from queuey.service import Service
 
 log = logging.getLogger(__name__)
@@ -133,7 +135,8 @@ class Pipeline:
         """Serve a call whose body was read."""
         began = perf_counter()
         try:
-            target = target_at_hand(self.service, call, operation.permission) if call.application else _NO_TARGET
+            anyone = not call.application and operation.permission is Permission.NONE
+            target = _NO_TARGET if anyone else target_at_hand(self.service, call, operation.permission)
             answer = await operation.function(self.service, call, target or await self._admit(operation, call))
             size = len(answer.body) if answer.chunks is None else STREAM_HELD_BYTES
             if size > SMALL:
@@ -229,7 +232,8 @@ class Pipeline:
         service, application = self.service, call.application
         if service.keys.stale:
             await refresh_keys(service)
-        if not service.keys.knows(application):
+        # Without a name the call is about all applications; only the permission decides then.
+        if application and not service.keys.knows(application):
             raise ApplicationNotFound
         call.identity = identify(service, call.headers.get("authorization", ""))
         queue = await allowed(service, call.identity, operation.permission, application, call.queue)

@@ -17,9 +17,10 @@ from typing import TYPE_CHECKING, Any
 from queuey.api.routes import Operation
 from queuey.errors import QueueyError, Throttled, TooManyConnections
 from queuey.future import LoopRunner
-from queuey.http.admission import STRANGERS, UNREAD, Ticket
+from queuey.http.admission import UNREAD, Ticket
 from queuey.http.exchange import Answer, Call
 from queuey.http.pipeline import SMALL
+from queuey.security.principals import STRANGERS
 from queuey.server.http1 import CONTINUE, END_OF_HEAD, Head, answer_head, check_beginning, parse_head
 from queuey.server.sending import LEFT_OVER, PIECE, BodySender, StreamSender
 from queuey.server.states import State

@@ -12,11 +12,12 @@ from queuey.api.cursors import format_progress, format_several
 from queuey.api.live.forms import LiveForm
 from queuey.errors import Forbidden, QueueNotFound, QueueyError, ServerStopping, Throttled, Unauthenticated
 from queuey.http.access import allowed, identify, refresh_keys
-from queuey.http.admission import PatientTicket, payers
+from queuey.http.admission import PatientTicket
 from queuey.http.exchange import Call
 from queuey.ids import TICKS_PER_SECOND, MessageId, format_timestamp
 from queuey.model import Columns, PartitionId, Queue
 from queuey.security.permissions import Permission
+from queuey.security.principals import payers
 from queuey.service import Service
 from queuey.service.follow import PAGE_BYTES, PAGE_ROWS, Follower, Found
 from queuey.service.waiting.registry import LOOK_AGAIN_SECONDS
@@ -213,7 +214,9 @@ class LiveStream:
     def _present(self, found: Found) -> bytes:
         queue, number, messages, size = found
         self._rows += len(messages)
-        self._service.monitor.delivered(queue.application, self._form.media_type, len(messages), size)
+        self._service.monitor.delivered(
+            self._call.identity.counted_as(queue.application), self._form.media_type, len(messages), size
+        )
         return self._form.rows(
             queue.name, messages, number, self._cursors(queue.partition(number), Columns.of(messages))
         )

@@ -17,11 +17,12 @@ from hypothesis import strategies as st
 
 from queuey.api.drafts import LARGE_BYTES
 from queuey.future import Future, others_turn, run
-from queuey.http.admission import STRANGERS, UNREAD, Admission, Ticket, payers
+from queuey.http.admission import UNREAD, Admission, Ticket
 from queuey.http.pipeline import SMALL, Pipeline
 from queuey.model import AppendRequest, ApplicationKey, Draft, Queue
 from queuey.monitor.metrics import BYTES_IN_FLIGHT, REQUESTS_IN_PROGRESS, WAITERS
 from queuey.security.app_keys import digest_of
+from queuey.security.principals import STRANGERS, payers
 from queuey.server.connection import Connection
 from queuey.server.loop import UPLOADS_A_TURN, LoopDoor
 from queuey.server.sending import PIECE
