@@ -86,7 +86,7 @@ async def _store(
     if appended.repeated:
         headers.append(("idempotency-replayed", "true"))
     else:
-        service.monitor.appended(queue.application, len(drafts), bytes_of(drafts))
+        service.monitor.appended(call.identity.counted_as(queue.application), len(drafts), bytes_of(drafts))
     return appended.placed, headers
 
 
@@ -128,7 +128,7 @@ async def fetch(service: Service, call: Call, target: Target) -> Answer:
     if not found:
         raise MessageNotFound
     number, message = found[0]
-    service.monitor.delivered(queue.application, "raw", 1, len(message.body))
+    service.monitor.delivered(call.identity.counted_as(queue.application), "raw", 1, len(message.body))
     headers: Headers = [
         ("content-type", message.content_type or OCTETS),
         ("content-disposition", "attachment"),
@@ -148,7 +148,7 @@ async def _by_id(
         made.count(0, size)
         told = await made.add(ReadAnswer(pages, 0, size), entries)
         body = made.body()
-    service.monitor.delivered(queue.application, "id", made.rows, told.size)
+    service.monitor.delivered(call.identity.counted_as(queue.application), "id", made.rows, told.size)
     more = more or made.rows < len(found)
     return Answer(200, body, [("content-type", JSON), ("queuey-more", "true" if more else "false")])
 

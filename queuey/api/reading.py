@@ -184,7 +184,7 @@ async def page(service: Service, call: Call, queue: Queue, params: ReadParams) -
         read = await service.log.read(queue, wanted, made)
         answer = await made.add(read, entries_of(params.columns, queue.name))
         body = made.body()
-    service.monitor.delivered(queue.application, "json", made.rows, answer.size)
+    service.monitor.delivered(call.identity.counted_as(queue.application), "json", made.rows, answer.size)
     more = any(found.more for _, found in answer.pages)
     corrupt = sum([found.corrupt for _, found in answer.pages])
     cursor = _cursor(queue, params, answer)
@@ -241,13 +241,13 @@ def stream(service: Service, call: Call, queue: Queue) -> Answer:
         ("queuey-watermark", format_timestamp(watermark)),
         ("cache-control", "no-store"),
     ]
-    chunks = _chunks(service, queue, params, form, watermark)
+    chunks = _chunks(service, call, queue, params, form, watermark)
     begun = [next(chunks), next(chunks)]
     return Answer(200, b"", headers, chain(begun, chunks), held_bytes=STREAM_HELD_BYTES)
 
 
 def _chunks(
-    service: Service, queue: Queue, params: ReadParams, form: ArrowForm | NdjsonForm, watermark: int
+    service: Service, call: Call, queue: Queue, params: ReadParams, form: ArrowForm | NdjsonForm, watermark: int
 ) -> Iterator[Chunk]:
     """The stream, a page at a time; an error in between leaves it without its end mark."""
     places: dict[int, MessageId] = {}
@@ -270,7 +270,9 @@ def _chunks(
                 left -= len(page.messages)
                 sent += len(page.messages)
                 span = _from(last, span, newest_first=params.newest_first)
-                service.monitor.delivered(queue.application, form.media_type, len(page.messages), answer.size)
+                service.monitor.delivered(
+                    call.identity.counted_as(queue.application), form.media_type, len(page.messages), answer.size
+                )
                 if service.log.reads_elsewhere and page_more and left:
                     ahead = _begin_page(service, queue, params, number, span, left)
                 rows: Iterator[Chunk] = form.rows(page.messages, number)

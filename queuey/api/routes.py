@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from queuey.api import messages, offsets, queues, site, survey, tokens
+from queuey.api import applications, messages, offsets, queues, site, survey, tokens
 from queuey.api.drafts import is_batch
 from queuey.api.live import reading as live
 from queuey.api.params import boolean
@@ -109,6 +109,11 @@ _MESSAGES: dict[str, Choice] = {
 
 ROUTES = Routes(
     (
+        Route(
+            "applications",
+            "/v1",
+            {"GET": Operation("applications", Permission.APPLICATIONS, applications.list_applications)},
+        ),
         Route(
             "application",
             "/v1/{application}",

@@ -6,7 +6,6 @@ from bisect import bisect_left, insort
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from functools import lru_cache
 from itertools import count
 from operator import attrgetter
 from time import monotonic
@@ -14,37 +13,18 @@ from typing import Any
 
 from queuey.errors import Throttled
 from queuey.locks import new_lock
+from queuey.security.principals import STRANGERS, has_own_share
 
-STRANGERS = "strangers"
-"""The payer for the bytes of every caller that is not an application, users included."""
 UNREAD = "unread"
 """The payer for bytes that arrive before the caller can be known."""
 _WHOLE = "whole"
 """Stands for the bytes of all payers together."""
-_APPLICATION = "app:"
 _HALF, _QUARTER, _SIXTEENTH = 2, 4, 16
-
-
-@lru_cache(1024)
-def payers(principals: frozenset[str]) -> Sequence[str]:
-    """Whose share a call's bytes count against, from what the caller has proven.
-
-    An application pays alone. A user has a share of its own inside that of the strangers.
-
-    >>> payers(frozenset({"app:demo", "bid:joe@example.org"}))
-    ('app:demo',)
-    >>> payers(frozenset({"bid:joe@example.org"})), payers(frozenset())
-    (('bid:joe@example.org', 'strangers'), ('strangers',))
-    """
-    first = min(principals, default=None, key=lambda name: (not name.startswith(_APPLICATION), name))
-    if first is None:
-        return (STRANGERS,)
-    return (first,) if first.startswith(_APPLICATION) else (first, STRANGERS)
 
 
 def _part(payer: str) -> int:
     """The share of one payer is the whole divided by this."""
-    if payer.startswith(_APPLICATION):
+    if has_own_share(payer):
         return _HALF
     return _QUARTER if payer in (STRANGERS, UNREAD) else _SIXTEENTH
 
@@ -52,8 +32,8 @@ def _part(payer: str) -> int:
 class Admission:
     """How many requests, and how many bytes of bodies and answers, may be in flight at once; see :class:`Ticket`.
 
-    One application takes at most half of the bytes; everybody who is not an application takes a quarter together, of which
-    one user a quarter. So nobody can use up the room of the others.
+    One application or operator takes at most half of the bytes; all others take a quarter together, of which one user a
+    quarter. So nobody can use up the room of the others.
     """
 
     def __init__(

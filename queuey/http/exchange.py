@@ -10,9 +10,10 @@ from urllib.parse import parse_qsl
 import orjson
 
 from queuey.errors import BadPath, InvalidParameter
-from queuey.http.admission import EXEMPT, Ticket, payers
+from queuey.http.admission import EXEMPT, Ticket
 from queuey.model import Queue
 from queuey.security.permissions import ANONYMOUS, Identity
+from queuey.security.principals import payers
 
 Headers = list[tuple[str, str]]
 JSON = "application/json"

@@ -21,11 +21,13 @@ from queuey.errors import (
     UnsupportedEncoding,
 )
 from queuey.http.access import allowed, refresh_keys, target_at_hand
-from queuey.http.admission import Admission, Ticket, payers
+from queuey.http.admission import EXEMPT, Admission, Ticket
 from queuey.http.exchange import Answer, Call, Target
 from queuey.http.face import Body, Face, Operation
 from queuey.http.finishing import Finisher, request_id
 from queuey.monitor.metrics import APPENDS_REFUSED, BYTES_IN_FLIGHT, REQUESTS_IN_PROGRESS, THROTTLED
+from queuey.security.permissions import Permission
+from queuey.security.principals import payers
 from queuey.service import Service
 
 log = logging.getLogger(__name__)
@@ -39,6 +41,11 @@ MAX_FORM_BYTES = 64 << 10
 
 _NO_TARGET = Target()
 """Of a call about the server itself."""
+
+
+def _is_own(operation: Operation, call: Call) -> bool:
+    """Whether a call is about the server itself, and anybody may make it."""
+    return operation.permission is Permission.NONE and not call.application
 
 
 class Pipeline:
@@ -86,7 +93,7 @@ class Pipeline:
         try:
             operation = self._face(call).resolve(call)
             length = self._announced_length(call, operation)
-            if call.application:  # the server's own pages take no body, and are wanted most when it is full
+            if not _is_own(operation, call):  # those take no body, and are wanted most when the server is full
                 call.ticket = Ticket(self.admission)
                 if method not in ("GET", "HEAD"):
                     call.length = length
@@ -121,7 +128,7 @@ class Pipeline:
         try:
             if operation.by_body is not None:
                 operation = operation.by_body(call)
-            target = self._target_at_hand(operation, call) if call.application else _NO_TARGET
+            target = _NO_TARGET if _is_own(operation, call) else self._target_at_hand(operation, call)
             answer = await operation.function(self.service, call, target or await self._admit(operation, call))
             if answer.held_bytes > SMALL:
                 # A write that was carried out is never answered with a refusal (G10).
@@ -172,7 +179,7 @@ class Pipeline:
         :returns: whether there is room for it.
         """
         small = size <= SMALL
-        if not call.application and not small:  # the server's own pages can be large as well
+        if call.ticket is EXEMPT and not small:  # the server's own pages can be large as well
             call.ticket = Ticket(self.admission, payers(call.identity.principals))
         call.ticket.give_up_place()
         return not small or call.ticket.try_hold(size, owed=call.method not in ("GET", "HEAD"))
@@ -193,7 +200,8 @@ class Pipeline:
         service, application = self.service, call.application
         if service.keys.stale:
             await refresh_keys(service)
-        if not service.keys.knows(application):
+        # Without a name the call is about all applications; only the permission decides then.
+        if application and not service.keys.knows(application):
             raise ApplicationNotFound
         call.known_as(self._face(call).identify(service, call))
         queue = await allowed(service, call.identity, operation.permission, application, call.queue)

@@ -116,16 +116,12 @@ class PartitionState(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class ApplicationKey:
-    """A key as it is kept: never the key itself."""
+    """A key of an application or an operator as it is kept: never the key itself."""
 
-    application: str
+    principal: str
+    """Whom the key proves: ``app:NAME`` or ``operator:NAME``. Stores compare it and give it no meaning."""
     digest: bytes = field(repr=False)
     """SHA-256 of the key."""
     label: str
     """The first eight hex digits of the digest: enough to tell two keys apart, and no character of the key."""
     created_ticks: int
-
-    @property
-    def principal(self) -> str:
-        """Whom the key proves."""
-        return f"app:{self.application}"

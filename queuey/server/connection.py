@@ -16,10 +16,11 @@ from typing import Any
 
 from queuey.errors import QueueyError, Throttled, TooManyConnections
 from queuey.future import LoopRunner
-from queuey.http.admission import STRANGERS, UNREAD
+from queuey.http.admission import UNREAD
 from queuey.http.exchange import Answer, Call
 from queuey.http.face import Operation
 from queuey.http.pipeline import SMALL
+from queuey.security.principals import STRANGERS
 from queuey.server.client import NEVER
 from queuey.server.early import EarlyBytes
 from queuey.server.http1 import CONTINUE, END_OF_HEAD, RequestHead, answer_head, check_beginning, parse_head

@@ -41,7 +41,7 @@ class Service:
         self.queues = Queues(stores, self.clock, self.monitor, self.live)
         self.log = Log(stores.messages, self.queues, self.clock, self.monitor, self.live)
         self.offsets = Offsets(stores.offsets, self.log, self.clock)
-        self.trust = Trust(settings, self.clock, self.keys.of)
+        self.trust = Trust(settings, self.clock, self.keys.acting_for)
         self.identifier = Identifier([ApplicationKeys(self.keys.find), *self.trust.schemes], self._looked_at)
         self.recent: dict[str, Identity] = {}
         """What Authorization headers proved just now."""

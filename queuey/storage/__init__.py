@@ -300,7 +300,7 @@ class MessageStore(ABC):
 
 
 class MetadataStore(ABC):
-    """Queues and their settings, and the keys of applications."""
+    """Queues and their settings, and the keys of applications and operators."""
 
     trusted_seconds: float = inf
     """How long what was read of a queue may be used while others change it; infinite in a store of one server."""
@@ -364,11 +364,11 @@ class MetadataStore(ABC):
 
     @abstractmethod
     def keys(self) -> Future[Sequence[ApplicationKey]]:
-        """All keys of all applications, oldest first; a few thousand at most."""
+        """All keys of all applications and operators, oldest first; a few thousand at most."""
 
     @abstractmethod
-    def remove_key(self, application: str, label: str) -> Future[int]:
-        """Remove an application's keys with this label.
+    def remove_key(self, principal: str, label: str) -> Future[int]:
+        """Remove the keys of an application or an operator with this label.
 
         :returns: how many there were.
         """

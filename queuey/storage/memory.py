@@ -343,9 +343,9 @@ class MemoryMetadata(MetadataStore):
         with self._lock:
             return Future.of(sorted(self._keys.values(), key=lambda key: (key.created_ticks, key.digest)))
 
-    def remove_key(self, application: str, label: str) -> Future[int]:
+    def remove_key(self, principal: str, label: str) -> Future[int]:
         with self._lock:
-            found = [key for key in self._keys.values() if (key.application, key.label) == (application, label)]
+            found = [key for key in self._keys.values() if (key.principal, key.label) == (principal, label)]
             for key in found:
                 del self._keys[key.digest]
         return Future.of(len(found))

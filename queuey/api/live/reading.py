@@ -14,11 +14,11 @@ from queuey.api.params import Problems, boolean, integer, moment, queue_name, wo
 from queuey.api.reading import DEFAULT_LIMIT, MAX_LIMIT, PageEnd, ReadParams, answer_page, low, page, wants_bodies
 from queuey.errors import CursorLost, Forbidden, InvalidParameter, NotAcceptable, QueueNotFound, TooManyWaiters
 from queuey.http.access import allowed
-from queuey.http.admission import STRANGERS
 from queuey.http.exchange import ARROW, EVENTS, NDJSON, Answer, Call, Headers, Target
 from queuey.ids import ZERO_ID, MessageId
 from queuey.model import PartitionId, Queue, Span
 from queuey.security.permissions import Permission
+from queuey.security.principals import STRANGERS
 from queuey.service import Service
 from queuey.service.follow import Follower, Progress
 from queuey.service.log import QueueRead
@@ -303,7 +303,7 @@ async def _page_of_several(
                 if found.messages:
                     progress.set(PartitionId(queue.uuid, number), found.messages[-1].id)
             rows = sum([len(found.messages) for _, found in answer.pages])
-            service.monitor.delivered(queue.application, "json", rows, answer.size)
+            service.monitor.delivered(call.identity.counted_as(queue.application), "json", rows, answer.size)
         body = made.body(refused=list(refused))
     if queues and not more:
         progress.complete(MessageId.last_of(watermark))

@@ -213,7 +213,9 @@ class LiveStream:
     def _present(self, found: Found) -> bytes:
         queue, number, messages, size = found
         self._rows += len(messages)
-        self._service.monitor.delivered(queue.application, self._form.media_type, len(messages), size)
+        self._service.monitor.delivered(
+            self._call.identity.counted_as(queue.application), self._form.media_type, len(messages), size
+        )
         return self._form.rows(
             queue.name, messages, number, self._cursors(queue.partition(number), Columns.of(messages))
         )

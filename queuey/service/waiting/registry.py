@@ -22,11 +22,11 @@ from uuid import UUID
 from queuey.clock import Clock
 from queuey.errors import ClockUnsafe, QueueyError, TooManyWaiters
 from queuey.future import Future
-from queuey.http.admission import STRANGERS
 from queuey.ids import TICKS_PER_SECOND, MessageId
 from queuey.locks import new_lock
 from queuey.model import Consistency, Location, PartitionId, Queue, ReadRequest, Span
 from queuey.monitor.metrics import WAITERS, WAITERS_REFUSED, Monitor
+from queuey.security.principals import STRANGERS
 from queuey.service.turns import LOOK_ROWS, Turns
 from queuey.service.waiting.changed_queues import ChangedQueues
 from queuey.service.waiting.peers import TELL_SECONDS, Activities

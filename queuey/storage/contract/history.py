@@ -346,7 +346,7 @@ class MetadataHistory(RuleBasedStateMachine):
     @rule(application=_APPLICATIONS, label=st.sampled_from("xy"))
     def remove_key(self, application: str, label: str) -> None:
         application = self.prefix + application
-        gone = [key for key in self.keys.values() if (key.application, key.label) == (application, label)]
+        gone = [key for key in self.keys.values() if (key.principal, key.label) == (application, label)]
 
         assert done(self.store.remove_key(application, label)) == len(gone)
 
@@ -357,5 +357,5 @@ class MetadataHistory(RuleBasedStateMachine):
     def nothing_is_forgotten(self) -> None:
         ours = {queue.uuid for queue in self.former}
         assert {queue for queue in done(self.store.removed(10_000)) if queue in ours} == self.removed
-        mine = [key for key in done(self.store.keys()) if key.application.startswith(self.prefix)]
+        mine = [key for key in done(self.store.keys()) if key.principal.startswith(self.prefix)]
         assert mine == sorted(self.keys.values(), key=lambda key: key.created_ticks)

@@ -22,8 +22,8 @@ def queue(name: str = "q", application: str = "app", **settings: object) -> Queu
     return dataclasses.replace(Queue(application, name, uuid4(), 137_000_000_000_000_000), **settings)  # type: ignore[arg-type]
 
 
-def key(digest: bytes, application: str = "app", label: str = "abcdef", created_ticks: int = 1) -> ApplicationKey:
-    return ApplicationKey(application, digest * 32, label, created_ticks)
+def key(digest: bytes, principal: str = "app:app", label: str = "abcdef", created_ticks: int = 1) -> ApplicationKey:
+    return ApplicationKey(principal, digest * 32, label, created_ticks)
 
 
 def at_once(work: Callable[[int], object], threads: int = 6) -> None:

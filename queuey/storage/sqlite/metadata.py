@@ -96,14 +96,14 @@ class SqliteMetadata(MetadataStore):
         return self._file.query(SQL["queue_list_named"], bindings, lambda rows: [_queue(row) for row in rows])
 
     def add_key(self, key: ApplicationKey) -> Future[None]:
-        return self._file.change(SQL["key_insert"], (key.digest, key.application, key.label, key.created_ticks))
+        return self._file.change(SQL["key_insert"], (key.digest, key.principal, key.label, key.created_ticks))
 
     def keys(self) -> Future[Sequence[ApplicationKey]]:
         return self._file.query(SQL["key_list"], (), lambda rows: [ApplicationKey(*row) for row in rows])
 
-    def remove_key(self, application: str, label: str) -> Future[int]:
+    def remove_key(self, principal: str, label: str) -> Future[int]:
         def job(transaction: Transaction) -> int:
-            transaction.look(SQL["key_delete"], (application, label))
+            transaction.look(SQL["key_delete"], (principal, label))
             return transaction.connection.changes()
 
         return self._file.committer.submit(job, grows=False)

@@ -113,8 +113,8 @@ create trigger if not exists queue_gone after delete on queues when old.principa
 end;
 create table if not exists removed (queue blob primary key) without rowid;
 create table if not exists app_keys (
-    digest      blob    primary key,
-    application text    not null,
-    label       text    not null,
-    created     integer not null
+    digest    blob    primary key,
+    principal text    not null,
+    label     text    not null,
+    created   integer not null
 ) without rowid;

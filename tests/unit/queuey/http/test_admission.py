@@ -6,7 +6,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from queuey.http.admission import STRANGERS, Admission, PatientTicket, Ticket
+from queuey.http.admission import Admission, PatientTicket, Ticket
+from queuey.security.principals import STRANGERS
 
 A, B, C = ("app:a",), ("app:b",), ("app:c",)
 PAYERS = [A, B, (STRANGERS,), ("bid:joe@example.org", STRANGERS), ("bid:ann@example.org", STRANGERS)]

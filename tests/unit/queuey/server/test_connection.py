@@ -15,12 +15,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from queuey.future import Future, others_turn, run
-from queuey.http.admission import STRANGERS, UNREAD, Admission, Ticket, payers
+from queuey.http.admission import UNREAD, Admission, Ticket
 from queuey.http.face import LARGE_BYTES
 from queuey.http.pipeline import SMALL
 from queuey.model import AppendRequest, ApplicationKey, Draft
 from queuey.monitor.metrics import BYTES_IN_FLIGHT, WAITERS
 from queuey.security.app_keys import digest_of
+from queuey.security.principals import STRANGERS, payers
 from queuey.server.sending import PIECE
 from queuey.server.turns import UPLOADS_A_TURN
 from queuey.service.keys import Keys

@@ -8,7 +8,8 @@ from typing import NoReturn
 
 import pytest
 
-from queuey.http.admission import STRANGERS, Ticket
+from queuey.http.admission import Ticket
+from queuey.security.principals import STRANGERS
 from queuey.server.connection import Connection
 from queuey.server.loop import LoopServer
 from queuey.server.sending import PIECE

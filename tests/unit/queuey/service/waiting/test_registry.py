@@ -14,10 +14,10 @@ from hypothesis import strategies as st
 from queuey.clock import ManualClock
 from queuey.errors import StorageUnavailable, TooManyWaiters
 from queuey.future import Future, run, start
-from queuey.http.admission import STRANGERS
 from queuey.ids import TICKS_PER_SECOND, IdGenerator, MessageId
 from queuey.model import AppendRequest, Draft, Location, PartitionId, Queue
 from queuey.monitor.metrics import WAITERS, Monitor
+from queuey.security.principals import STRANGERS
 from queuey.service.log import Log
 from queuey.service.queues import Queues, QueueSettings
 from queuey.service.waiting import registry as live_module
