@@ -22,14 +22,15 @@ from __future__ import annotations
 import logging
 import threading
 from collections.abc import Callable, Collection, Mapping
+from dataclasses import dataclass
 from typing import Any, Protocol
 
-from qdo.groups.assign import Partition, assign_sticky
+from qdo.groups.assign import Partition, Strategy, assign_sticky
 from qdo.groups.coordination import Claim, Coordinator, Offset, Plan, tell_apart
 from queuey.clock import Clock
 from queuey.errors import ConfigurationError, CoordinatorUnavailable, SessionLost
 
-__all__ = ["ClaimHandler", "Group"]
+__all__ = ["ClaimHandler", "Group", "GroupRules"]
 
 log = logging.getLogger(__name__)
 
@@ -58,6 +59,17 @@ class ClaimHandler(Protocol):
         """These are somebody else's already: forget them, commit nothing."""
 
 
+@dataclass(frozen=True)
+class GroupRules:
+    """How a member divides partitions, and how it gives them back."""
+
+    strategy: Strategy = assign_sticky
+    drain_seconds: float = 30.0
+    """For a job under way when its partition is to go to another member. After that the job is fenced off."""
+    accepts: Callable[[Partition], bool] = lambda partition: True
+    """Whether this member can own a partition of this kind. Where others own what it cannot, it is of no use."""
+
+
 class Group:
     """A member. All methods but :meth:`fenced` belong to one thread."""
 
@@ -69,22 +81,20 @@ class Group:
         *,
         clock: Clock,
         about: Mapping[str, Any],
-        strategy: Callable[..., Any] = assign_sticky,
-        drain_seconds: float = 30.0,
-        accepts: Callable[[Partition], bool] = lambda partition: True,
+        rules: GroupRules | None = None,
     ) -> None:
-        """:param partitions: all that the group subscribes to, as last known; asked only while this member leads; None is not known yet.
-        :param drain_seconds: for a job under way when its partition is to go to another member; then it is fenced off.
-        :param accepts: whether this member can own such a thing; if others of the group own what it cannot, it is of no use there.
+        """:param partitions: all that the group subscribes to, as last known; None while it is not known. It is asked only
+        while this member leads.
         """
+        rules = rules or GroupRules()
         self._coordinator = coordinator
         self._handler = handler
         self._partitions = partitions
         self._clock = clock
         self._about = about
-        self._strategy = strategy
-        self._drain_seconds = drain_seconds
-        self._accepts = accepts
+        self._strategy = rules.strategy
+        self._drain_seconds = rules.drain_seconds
+        self._accepts = rules.accepts
         self.name: str | None = None
         """In the group; None while it is no member."""
         self.leads = False

@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from itertools import chain
 from math import ceil
 from typing import Any
 
 from qdo.client import Client, Survey, SurveyedSpan
+from qdo.pipeline.checkpoint import QueueOffset
 from qdo.pipeline.options import MOST_COUNTED, Places, ReadOptions
 from qdo.pipeline.spans import TASK_ROWS, Bounds, Part, dealt, packed
-from qdo.pipeline.task_reader import connect, log, subscribed, survey
+from qdo.pipeline.task_reader import Counting, connect, log, subscribed, survey
 from queuey.errors import ConfigurationError, DataLost, QueueNotFound
 from queuey.ids import MAX_TICKS, ZERO_ID, MessageId
 
@@ -74,8 +75,7 @@ class Planner:
                 found = survey(
                     client,
                     queue,
-                    places={number: after},
-                    incarnation=there.incarnation,
+                    QueueOffset(there.incarnation, {number: after}),
                     upto=min(upto, self._bounds.upto),
                 )
                 end = found.spans[number].newest
@@ -124,16 +124,8 @@ class Planner:
         return part if found.more else replace(part, messages=found.messages)
 
     def _look(self, client: Client, part: Part, limit: int, every: int | None = None) -> SurveyedSpan:
-        where: Mapping[int, MessageId] = {part.partition: part.after}
-        found = survey(
-            client,
-            part.queue,
-            places=where,
-            incarnation=part.incarnation,
-            upto=part.upto,
-            count=limit,
-            every=every,
-        )
+        behind = QueueOffset(part.incarnation, {part.partition: part.after})
+        found = survey(client, part.queue, behind, upto=part.upto, counting=Counting(limit, every))
         return found.spans[part.partition]
 
 

@@ -18,7 +18,7 @@ from pyspark.sql.streaming.listener import StreamingQueryListener
 
 from qdo.pipeline.checkpoint import QueueOffset, from_json
 from qdo.pipeline.options import BATCH, Given, Reach
-from qdo.pipeline.task_reader import connect, survey
+from qdo.pipeline.task_reader import Counting, connect, survey
 from queuey.errors import QueueyError
 from queuey.ids import EPOCH_TICKS, TICKS_PER_SECOND
 
@@ -149,8 +149,8 @@ def _lag(reach: Reach, name: str, batch: int, offsets: Mapping[str, QueueOffset]
     seconds = 0.0
     with connect(reach) as client:
         for queue, offset in offsets.items():
-            where = {"places": offset.ids, "incarnation": offset.incarnation, "every_partition": True}
-            for number, span in survey(client, queue, count=COUNTED, **where).spans.items():  # type: ignore[arg-type]
+            found = survey(client, queue, offset, every_partition=True, counting=Counting(COUNTED))
+            for number, span in found.spans.items():
                 behind.append(span.messages or 0)
                 if span.newest is not None:
                     read = max(offset.at(number).ticks, EPOCH_TICKS)

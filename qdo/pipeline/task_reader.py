@@ -10,14 +10,15 @@ import gc
 import logging
 import re
 import time
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from functools import cache
-from typing import Any, Self
+from typing import Any, NamedTuple, Self
 
 import requests
 
 from qdo.client import Client, Message, Survey
 from qdo.client.wire import cursor_at
+from qdo.pipeline.checkpoint import QueueOffset
 from qdo.pipeline.options import Reach, ReadOptions, Subscription
 from qdo.pipeline.rows import Rows, last_id
 from qdo.pipeline.spans import Part, until_text
@@ -80,25 +81,33 @@ def fitting(names: Iterable[str], subscription: Subscription) -> Sequence[str]:
     return [name for name in names if wanted.fullmatch(name)]
 
 
+class Counting(NamedTuple):
+    """How far a survey counts the messages of a partition."""
+
+    most: int
+    every: int | None = None
+    """Also ask for the id of every n-th message."""
+
+
 def survey(
     client: Client,
     queue: str,
+    behind: QueueOffset | None = None,
     *,
-    places: Mapping[int, MessageId] | None = None,
-    incarnation: str = "",
     every_partition: bool = False,
     upto: MessageId | None = None,
-    count: int | None = None,
-    every: int | None = None,
+    counting: Counting | None = None,
 ) -> Survey:
-    """What lies behind these places, or in all partitions, up to ``upto`` or the watermark.
+    """What lies behind an offset, up to ``upto`` or the watermark.
 
-    :param places: by partition; needs the incarnation they are of.
-    :param every_partition: the others are asked about from their beginning.
+    :param behind: in these partitions of this incarnation; None for all partitions from their beginning.
+    :param every_partition: other partitions count as well, from their beginning.
+    :param counting: None counts no messages.
     """
     where: dict[str, Any] = {"partitions": "all"}
-    if places is not None:
-        where = {"cursor": cursor_at(incarnation, places, every=every_partition)}
+    if behind is not None:
+        where = {"cursor": cursor_at(behind.incarnation, behind.ids, every=every_partition)}
+    count, every = counting or (None, None)
     return client.survey(queue, until=until_text(upto) if upto is not None else None, count=count, every=every, **where)
 
 

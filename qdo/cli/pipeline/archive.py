@@ -110,12 +110,11 @@ def waiting(server: Server, pattern: str, reached: Offsets) -> int:
 
 def _behind(client: Client, queue: str, offset: QueueOffset | None) -> int:
     from qdo.pipeline.options import MOST_COUNTED
-    from qdo.pipeline.task_reader import survey
+    from qdo.pipeline.task_reader import Counting, survey
 
-    where = {} if offset is None else {"places": offset.ids, "incarnation": offset.incarnation, "every_partition": True}
     try:
-        # No server counts further: behind a longer partition the bar waits at its end.
-        found = survey(client, queue, count=MOST_COUNTED, **where)  # type: ignore[arg-type]
+        # No server counts further. With a longer partition the bar waits at its end.
+        found = survey(client, queue, offset, every_partition=True, counting=Counting(MOST_COUNTED))
     except CursorLost:  # made anew since
         return _behind(client, queue, None)
     except QueueNotFound:
