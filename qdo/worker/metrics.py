@@ -1,6 +1,6 @@
-"""A worker's figures in Prometheus' text form, at an address of their own.
+"""A worker's figures in Prometheus' text format, at an address of their own.
 
-Labels are bounded: never a queue, a partition or an id.
+The values of labels are bounded: a label is never a queue, a partition or an id.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ _JOB_SECONDS = (0.001, 0.005, 0.01, 0.05, 0.1, 0.5, 1.0, 5.0, 10.0, 60.0, 300.0)
 
 @dataclass(frozen=True)
 class Figures:
-    """What a worker can tell of itself at one moment."""
+    """How a worker is doing at one moment."""
 
     done: int = 0
     failed: int = 0
@@ -43,7 +43,7 @@ class Figures:
 
 
 def figures_of(worker: Worker, coordinator: Coordinator) -> Figures:
-    """As they are now; asks nobody."""
+    """The figures as they are now; sends no request."""
     counts, waiting, now = worker.counts, worker.waiting(), SystemClock().now_ticks()
     return Figures(
         counts.done,
@@ -74,11 +74,11 @@ class WorkerMetrics:
         )
 
     def took(self, seconds: float) -> None:
-        """A job was called, and has returned or failed."""
+        """A job has returned or failed."""
         self._durations.observe(seconds)
 
     def collect(self) -> Iterator[Metric]:
-        """What is not counted here but asked for."""
+        """Metrics that are read from the worker instead of counted here."""
         now = self._figures()
         jobs = CounterMetricFamily(
             "qdo_jobs",
@@ -89,20 +89,20 @@ class WorkerMetrics:
             jobs.add_metric([result], getattr(now, result))
         yield jobs
         for name, said, count in (
-            ("qdo_commits", "Times that offsets were recorded, of all partitions that had moved", now.commits),
-            ("qdo_commits_refused", "Partitions whose commit came too late: somebody else has them", now.refused),
-            ("qdo_rebalances", "Times that what this worker owns has changed", now.rebalances),
+            ("qdo_commits", "Commits; each records the offsets of all partitions that moved", now.commits),
+            ("qdo_commits_refused", "Partitions whose commit came too late: another worker owns them", now.refused),
+            ("qdo_rebalances", "How often the set of owned partitions has changed", now.rebalances),
         ):
             yield CounterMetricFamily(name, said, value=count)
         for name, said, value in (
             ("qdo_partitions_owned", "Partitions that this worker owns", now.owned),
             ("qdo_prefetched_messages", "Messages fetched and not finished", now.prefetched),
-            ("qdo_coordinator_connected", "1 while it is sure that the group knows of this worker", now.connected),
+            ("qdo_coordinator_connected", "1 while it is certain that the group knows this worker", now.connected),
         ):
             yield GaugeMetricFamily(name, said, value=float(value))
         lag = GaugeMetricFamily(
             "qdo_lag_seconds",
-            "Age of the first message not finished, over the partitions owned; 0 where none is fetched",
+            "Age of the first unfinished message, over the owned partitions; 0 where none is fetched",
             labels=("stat",),
         )
         lag.add_metric(["sum"], sum(now.lag_seconds))
@@ -111,10 +111,10 @@ class WorkerMetrics:
 
 
 def serve_metrics(metrics: WorkerMetrics, address: str) -> str:
-    """Answer at ``HOST:PORT`` from a thread; port 0 takes a free one.
+    """Answer at ``HOST:PORT`` from a thread. Port 0 takes a free port.
 
     :returns: the URL.
-    :raises ConfigurationError: no such address, or one that is taken.
+    :raises ConfigurationError: the address does not exist, or another program has it.
 
     >>> serve_metrics(WorkerMetrics(Figures), "here")
     Traceback (most recent call last):

@@ -176,7 +176,7 @@ def test_a_first_signal_lets_the_job_end_and_records_it(crew: Crew) -> None:
     crew.until_noted("begun 1-0")
 
     worker.send_signal(signal.SIGTERM)
-    eventually(lambda: "once more to end at once" in crew.said(worker), seconds=WAIT_SECONDS)
+    eventually(lambda: "a second signal ends it at once" in crew.said(worker), seconds=WAIT_SECONDS)
     (crew.folder / "go").touch()
 
     assert worker.wait(WAIT_SECONDS) == 0
@@ -192,7 +192,7 @@ def test_a_second_signal_ends_at_once_and_the_job_is_done_again(crew: Crew, numb
     crew.until_noted("begun 1-0")
 
     worker.send_signal(number)
-    eventually(lambda: "once more to end at once" in crew.said(worker), seconds=WAIT_SECONDS)
+    eventually(lambda: "a second signal ends it at once" in crew.said(worker), seconds=WAIT_SECONDS)
 
     assert crew.end(worker, number) == code
     crew.work("note", queue)
@@ -223,7 +223,7 @@ def test_when_a_process_of_jobs_is_killed_its_message_is_tried_again_and_nothing
 
     eventually(lambda: len(done()) == 40, seconds=WAIT_SECONDS)
 
-    assert "a process of the jobs died: another one takes its place" in crew.said(worker)
+    assert "a process for jobs died: another one takes its place" in crew.said(worker)
     assert crew.end(worker) == 0
     assert "0 given up" in crew.said(worker)
 
@@ -327,7 +327,7 @@ def test_a_signal_before_the_end_leaves_messages(crew: Crew) -> None:
     worker = crew.start("work", "jobs:wait", "--queue", queue, "--exit-at-end")
     crew.until_noted("begun 1-0", "begun 2-0")
     worker.send_signal(signal.SIGTERM)
-    eventually(lambda: "once more to end at once" in crew.said(worker), seconds=WAIT_SECONDS)
+    eventually(lambda: "a second signal ends it at once" in crew.said(worker), seconds=WAIT_SECONDS)
     (crew.folder / "go").touch()
 
     assert worker.wait(WAIT_SECONDS) == 7
