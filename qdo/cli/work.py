@@ -21,10 +21,10 @@ if TYPE_CHECKING:
     from qdo.client import Client
 
 NOT_ALL_DONE = 7
-"""Exit code of --exit-at-end where something that was there is not done."""
+"""Exit code with --exit-at-end if something that was there is not done."""
 _DEFAULT = click.core.ParameterSource.DEFAULT
 CLIENT_RETRIES = 5
-"""Of one request: a worker has patience, and tries again after that."""
+"""Of one request. A worker tries again after that."""
 
 
 @click.command("work")
@@ -37,7 +37,7 @@ CLIENT_RETRIES = 5
     multiple=True,
     required=True,
     metavar="NAME",
-    help="Queue to work on, or a pattern such as 'mail-*'; more than once. Those that come later are found.",
+    help="Queue to work on, or a pattern such as 'mail-*'; may be repeated. Queues that come later are found.",
 )
 @click.option(
     "--threads", type=click.IntRange(1), default=4, show_default=True, help="Jobs at once, one in each partition."
@@ -46,21 +46,21 @@ CLIENT_RETRIES = 5
     "--processes",
     type=click.IntRange(0),
     default=0,
-    help="Run jobs in so many processes, for jobs that compute; set --threads to as many.",
+    help="Run jobs in this many processes, for jobs that compute; set --threads to the same number.",
 )
 @click.option(
     "--batch",
     type=click.IntRange(1),
     default=1,
     show_default=True,
-    help="Over 1: the function gets a list of up to so many messages of one partition.",
+    help="Over 1: the function gets a list of up to this many messages of one partition.",
 )
 @click.option(
     "--by-key",
     type=click.IntRange(1, 64),
     default=1,
     show_default=True,
-    help="Over 1: up to so many messages of one partition at once; those of one key still follow each other.",
+    help="Over 1: up to this many messages of one partition at once; those of one key still follow each other.",
 )
 @click.option(
     "--retries",
@@ -70,8 +70,10 @@ CLIENT_RETRIES = 5
     help="How often a job that raised is tried again, with growing pauses, before its message is a dead letter.",
 )
 @dead_letters_option
-@click.option("--at-most-once", is_flag=True, help="Record before the job begins: a crash loses instead of repeating.")
-@click.option("--from-end", is_flag=True, help="A group that is new begins with messages to come.")
+@click.option(
+    "--at-most-once", is_flag=True, help="Record before the job begins: a crash loses messages, and repeats none."
+)
+@click.option("--from-end", is_flag=True, help="A new group begins with messages to come.")
 @click.option(
     "--exit-at-end",
     is_flag=True,
@@ -82,43 +84,45 @@ CLIENT_RETRIES = 5
     type=click.Choice(list(STRATEGIES)),
     default="sticky",
     show_default=True,
-    help="Who gets which partitions.",
+    help="How the group divides partitions.",
 )
 @click.option(
     "--slots",
     is_flag=True,
-    help="Divide queues by hash slots instead of their partitions: for very many small ones. Offsets are kept in Queuey.",
+    help="Divide queues by hash slots, not by partitions: for very many small queues. Offsets are kept in Queuey.",
 )
 @click.option(
     "--session-seconds",
     type=click.FloatRange(1, 3600),
     default=SESSION_SECONDS,
     show_default=True,
-    help="Silent for so long, a worker is dead to the others.",
+    help="A worker that is silent for longer is dead to the others.",
 )
 @click.option(
     "--drain-seconds",
     type=click.FloatRange(0),
     default=30.0,
     show_default=True,
-    help="For jobs under way when a partition goes to another worker, and at the end.",
+    help="For jobs under way when their partition goes to another worker, and at the end.",
 )
 @click.option(
-    "--metrics", metavar="HOST:PORT", help="Tell Prometheus at this address; port 0 takes a free one and prints it."
+    "--metrics",
+    metavar="HOST:PORT",
+    help="Serve metrics to Prometheus at this address; port 0 takes a free one and prints it.",
 )
 @click.option("--log-json", is_flag=True, help="Log in JSON, one event a line.")
 def work_command(workplace: Workplace, job: str, queues: tuple[str, ...], log_json: bool, **given: Any) -> None:
     """Run FUNCTION of MODULE for each message of the queues.
 
-    The function gets a message and its context: 'def process(message, context): ...'; its module is looked
-    for in the current folder, too. It may be 'async'. When it returns the message is done; when it raises it
-    is tried again. Each partition is worked on in order, by one worker of the group at a time; start
-    as many workers as there is work for, on any number of machines with --zookeeper.
+    The function gets a message and its context: 'def process(message, context): ...'. It may be 'async'. The current
+    folder is searched for its module, too. The message is done when the function returns. If the function raises, it is
+    tried again. In each partition, messages are done in order, by one worker of the group at a time. Start as many workers
+    as there is work for; with --zookeeper on any number of machines.
 
-    SIGTERM or Ctrl-C ends in order: jobs under way are finished and recorded, partitions given back, exit
-    code 0. Once more ends at once: what is not recorded will be done again, exit code 143 or 130. With
+    SIGTERM or Ctrl-C ends in order, with exit code 0: jobs under way are finished and recorded, and partitions are given
+    back. A second signal ends at once, with exit code 143 or 130: what is not recorded will be done again. With
     --exit-at-end the exit code is 7 if something that was there is not done: a message was given up ('qdo dead ls QUEUE'
-    shows which), a partition stands still, a pattern left a queue out, or the worker was told to end before.
+    shows which), a partition stands still, a pattern left a queue out, or a signal ended the worker before.
     """
     from queuey.monitor.logs import set_up
 
@@ -202,7 +206,7 @@ def first_words(workplace: Workplace, job: str, queues: Sequence[str]) -> str:
 
 
 def _look_first(workplace: Workplace, queues: Sequence[str]) -> None:
-    """Fail at once where waiting would not help; a server that is away, or a queue that is still to come, is waited for.
+    """Fail at once where waiting would not help. The worker waits for a server that is away, or a queue that is to come.
 
     :raises Unauthenticated, Forbidden, ApplicationNotFound: the worker could do nothing.
     """
@@ -213,14 +217,14 @@ def _look_first(workplace: Workplace, queues: Sequence[str]) -> None:
                 if not is_pattern(queue):
                     _say_if_missing(client, queue)
     except ServerUnreachable as error:
-        say(f"qdo: {error} It is waited for.")
+        say(f"qdo: {error} Waiting for it.")
 
 
 def _say_if_missing(client: Client, queue: str) -> None:
     try:
         client.read(queue, limit=1, with_bodies=False)
     except QueueNotFound:
-        say(f"qdo: there is no queue {queue} yet: it is waited for")
+        say(f"qdo: there is no queue {queue} yet: waiting for it")
 
 
 def backlog(workplace: Workplace, queues: Sequence[str], dead_letters: str) -> int:

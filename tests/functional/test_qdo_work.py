@@ -295,7 +295,7 @@ def test_a_message_too_large_for_its_letter_is_shown_and_retried_from_its_queue(
     crew.server.call("DELETE", queue, str(letter["message_id"]))
     gone = crew.run("dead", "retry", queue, "--all", "--yes")
     assert gone.code == 3
-    assert "1 messages are no more in" in gone.err
+    assert "1 messages are gone from" in gone.err
     assert len(crew.run("dead", "ls", queue).rows) == 1
 
 
@@ -533,7 +533,7 @@ def test_what_came_after_the_beginning_at_the_end_is_not_lost_with_who_began_the
 
 def test_a_queue_that_is_still_to_come_is_waited_for(crew: Crew) -> None:
     worker = crew.start("work", "jobs:note", "--queue", "q-late")
-    eventually(lambda: "there is no queue q-late yet: it is waited for" in crew.said(worker), seconds=WAIT_SECONDS)
+    eventually(lambda: "there is no queue q-late yet: waiting for it" in crew.said(worker), seconds=WAIT_SECONDS)
 
     crew.server.create("q-late", partitions=1)
     crew.server.fill("q-late", "x")

@@ -21,7 +21,6 @@ def demand_new(spark: SparkSession, folder: str) -> None:
 
     :raises ConfigurationError: something exists there, or none of Spark's file systems knows the path.
     """
-    """
     if Folder(spark, folder).is_there():
         raise ConfigurationError(f"{folder} is there already: name a new folder for the results")
 
