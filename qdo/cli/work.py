@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import ExitStack, closing
 from functools import partial
 from typing import TYPE_CHECKING, Any
@@ -19,6 +19,8 @@ from queuey.terminal.output import progress, say
 
 if TYPE_CHECKING:
     from qdo.client import Client
+    from qdo.groups.coordination import Coordinator
+    from qdo.worker import Worker
 
 NOT_ALL_DONE = 7
 """Exit code with --exit-at-end if something that was there is not done."""
@@ -128,64 +130,27 @@ def work_command(workplace: Workplace, job: str, queues: tuple[str, ...], log_js
 
     set_up("info", "json" if log_json else "text")
     logging.getLogger("kazoo").setLevel(logging.WARNING)
-    _work(workplace, job, queues, **given)
+    _work(workplace, job, queues, given)
 
 
-def _work(
-    workplace: Workplace,
-    job: str,
-    queues: Sequence[str],
-    *,
-    processes: int,
-    retries: int,
-    at_most_once: bool,
-    dead_letters: str,
-    session_seconds: float,
-    metrics: str | None,
-    exit_at_end: bool,
-    slots: bool,
-    **given: Any,
-) -> None:
-    from qdo.worker import Worker
-    from qdo.worker.job import RetryPolicy, load_hook
-    from qdo.worker.runners import is_async
+def _work(workplace: Workplace, job: str, queues: Sequence[str], given: Mapping[str, Any]) -> None:
+    """:param given: options of the command by their names."""
     from qdo.worker.running import run_until_told
 
-    function = load_hook(job)
-    if processes and is_async(function):
-        raise click.UsageError("--processes: an async function runs in this process, leave the option out.")
-    if at_most_once and click.get_current_context().get_parameter_source("retries") is not _DEFAULT:
-        raise click.UsageError("--retries: --at-most-once tries no message again, leave one of them out.")
-    _look_first(workplace, queues)
     with ExitStack() as stack:
-        coordinator = workplace.coordinator(session_seconds, slots=slots)
-        stack.callback(coordinator.close)
-        worker = Worker(
-            function,
-            queues,
-            coordinator,
-            lambda: workplace.server.client(retries=CLIENT_RETRIES),
-            group=workplace.group,
-            processes=processes,
-            retry=RetryPolicy(attempts=retries + 1),
-            at_most_once=at_most_once,
-            dead_letters=None if dead_letters == "none" else dead_letters,
-            exit_at_end=exit_at_end,
-            slots=slots,
-            **given,
-        )
-        if metrics is not None:
+        coordinator, worker = _made(workplace, job, queues, given, stack)
+        if given["metrics"] is not None:
             from qdo.worker.metrics import WorkerMetrics, figures_of, serve_metrics
 
             told = WorkerMetrics(lambda: figures_of(worker, coordinator))
             worker.on_call(told.took)
-            say(f"qdo: metrics at {serve_metrics(told, metrics)}")
+            say(f"qdo: metrics at {serve_metrics(told, given['metrics'])}")
         say(first_words(workplace, job, queues))
-        if exit_at_end and not slots:
-            total = partial(backlog, workplace, queues, dead_letters)
+        if given["exit_at_end"] and not given["slots"]:
+            total = partial(backlog, workplace, queues, given["dead_letters"])
             stack.enter_context(progress("done here", total, lambda: worker.counts.done + worker.counts.dead))
         run_until_told(worker, say)
-    if left := exit_at_end and not worker.all_done:
+    if left := given["exit_at_end"] and not worker.all_done:
         say("qdo: not everything that was there is done")
     counts = worker.counts
     say(f"qdo: {counts.done} done, {counts.failed} attempts failed, {counts.dead} given up")
@@ -193,6 +158,33 @@ def _work(
         say(f"qdo: {trouble['queue']}: {trouble['why']}")
     if left:
         click.get_current_context().exit(NOT_ALL_DONE)
+
+
+def _made(
+    workplace: Workplace, job: str, queues: Sequence[str], given: Mapping[str, Any], stack: ExitStack
+) -> tuple[Coordinator, Worker]:
+    """The worker and its coordinator, which ``stack`` closes."""
+    from qdo.worker import Worker, WorkerOptions
+    from qdo.worker.job import RetryPolicy, load_hook
+    from qdo.worker.runners import is_async
+
+    function = load_hook(job)
+    if given["processes"] and is_async(function):
+        raise click.UsageError("--processes: an async function runs in this process, leave the option out.")
+    if given["at_most_once"] and click.get_current_context().get_parameter_source("retries") is not _DEFAULT:
+        raise click.UsageError("--retries: --at-most-once tries no message again, leave one of them out.")
+    of_command = ("retries", "dead_letters", "session_seconds", "metrics")
+    options = WorkerOptions(
+        group=workplace.group,
+        retry=RetryPolicy(attempts=given["retries"] + 1),
+        dead_letters=None if given["dead_letters"] == "none" else given["dead_letters"],
+        **{name: value for name, value in given.items() if name not in of_command},
+    )
+    _look_first(workplace, queues)
+    coordinator = workplace.coordinator(given["session_seconds"], slots=options.slots)
+    stack.callback(coordinator.close)
+    client = partial(workplace.server.client, retries=CLIENT_RETRIES)
+    return coordinator, Worker(function, queues, coordinator, client, options)
 
 
 def first_words(workplace: Workplace, job: str, queues: Sequence[str]) -> str:

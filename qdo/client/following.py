@@ -98,8 +98,7 @@ class Following:
             *self._path,
             params={**params, "follow": "true"},
             headers={"Accept": NDJSON, "Accept-Encoding": "identity"},
-            stream=True,
-            silence_seconds=self._silence_seconds,
+            stream_seconds=self._silence_seconds,
         )
 
     def _read(self, response: requests.Response) -> Iterator[Page]:

@@ -6,7 +6,7 @@ import json
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
-from qdo.client.transport import Transport, json_of
+from qdo.client.transport import ALLOWED, FORBIDDEN, Repeats, Transport, json_of
 from qdo.client.values import GroupOffset, Moment, moment_to_wire
 from qdo.client.wire import queue_path
 from queuey.errors import InvalidParameter
@@ -69,7 +69,9 @@ class OffsetCalls:
             asked["to"] = moment_to_wire(to)
             if partitions is not None:
                 asked["partitions"] = list(partitions)
-        return self._change(queue, group, asked, repeatable=preview)  # a repeat would return another former id
+        return self._change(
+            queue, group, asked, repeats=ALLOWED if preview else FORBIDDEN
+        )  # a repeat would return another former id
 
     def offset_groups(self, queue: str, *, start: str = "", page_size: int = 1000) -> Iterator[str]:
         """The groups of a queue by name. Each page is requested when the iteration reaches it.
@@ -85,14 +87,14 @@ class OffsetCalls:
         self._transport.send("DELETE", *self._group(queue, group))
 
     def _change(
-        self, queue: str, group: str, asked: Mapping[str, Any], *, repeatable: bool = True
+        self, queue: str, group: str, asked: Mapping[str, Any], *, repeats: Repeats = ALLOWED
     ) -> list[GroupOffset]:
         answer = self._transport.send(
             "PUT",
             *self._group(queue, group),
             data=json.dumps(asked).encode(),
             headers={"Content-Type": "application/json"},
-            repeatable=repeatable,
+            repeats=repeats,
         )
         return _offsets(json_of(answer))
 

@@ -6,7 +6,7 @@ import uuid
 from collections.abc import Iterator, Sequence
 from typing import Any
 
-from qdo.client.transport import Transport, json_of
+from qdo.client.transport import ALLOWED, FORBIDDEN, Repeats, Transport, json_of
 from qdo.client.values import Arrivals, NewToken, QueueInfo, QueueSettings
 from qdo.client.wire import queue_fields, queue_path, token_fields
 from queuey.errors import QueueNotFound
@@ -44,7 +44,7 @@ class QueueCalls:
             self.application,
             data={"queue_name": name or uuid.uuid4().hex} | fields,
             headers={"If-None-Match": "*"} if only_new else None,
-            repeatable=not only_new,
+            repeats=FORBIDDEN if only_new else ALLOWED,
         )
         return QueueSettings.from_wire(json_of(answer))
 
@@ -91,7 +91,7 @@ class QueueCalls:
 
     def delete_queue(self, queue: str) -> None:
         """Remove a queue and all its messages."""
-        self._transport.send("DELETE", *queue_path(self.application, queue), done_if_repeated={404})
+        self._transport.send("DELETE", *queue_path(self.application, queue), repeats=Repeats(done={404}))
 
     def news(self, queues: Sequence[str], since_ticks: int) -> tuple[set[str], int]:
         """Which of these queues got a message at a moment or later, and up to which moment that is known.

@@ -191,6 +191,5 @@ class ReadCalls:
     def _stream(self, queue: str, media_type: str, params: Mapping[str, str]) -> requests.Response:
         # Identity: the client would have to unpack what a proxy packs, between the socket and Arrow's reader.
         headers = {"Accept": media_type, "Accept-Encoding": "identity"}
-        return self._transport.send(
-            "GET", *queue_path(self.application, queue), params=params, headers=headers, stream=True
-        )
+        path, seconds = queue_path(self.application, queue), self._transport.timeout_seconds
+        return self._transport.send("GET", *path, params=params, headers=headers, stream_seconds=seconds)

@@ -10,6 +10,7 @@ from __future__ import annotations
 import re
 import time
 from collections.abc import Callable, Collection, Iterator, Mapping
+from dataclasses import dataclass
 from typing import Any, NamedTuple
 from urllib.parse import parse_qsl, quote, urlsplit
 
@@ -75,6 +76,19 @@ class _Failure(NamedTuple):
     retry_after: str | None = None
 
 
+@dataclass(frozen=True)
+class Repeats:
+    """Whether a request is sent again when it is not known whether it was carried out."""
+
+    allowed: bool = True
+    """Carrying it out twice is the same as once."""
+    done: Collection[int] = ()
+    """Statuses that mean success if an earlier answer was lost."""
+
+
+ALLOWED, FORBIDDEN = Repeats(), Repeats(allowed=False)
+
+
 class Transport:
     """One server, one identity, one pool of connections."""
 
@@ -99,7 +113,7 @@ class Transport:
         if token is not None and not (token.isascii() and token.isprintable()):
             raise InvalidToken("The token has characters that no token has.")
         self._root = url.rstrip("/")
-        self._timeout_seconds = timeout_seconds
+        self.timeout_seconds = timeout_seconds
         self._retry = Retry(total=retries, allowed_methods=None, backoff_factor=0.1, backoff_jitter=0.2, backoff_max=5)
         self._sleep = sleep
         self._session = requests.Session()
@@ -116,18 +130,14 @@ class Transport:
         params: Mapping[str, Any] | None = None,
         data: Any = None,
         headers: Mapping[str, str] | None = None,
-        repeatable: bool = True,
-        done_if_repeated: Collection[int] = (),
-        stream: bool = False,
-        silence_seconds: float | None = None,
+        repeats: Repeats = ALLOWED,
+        stream_seconds: float | None = None,
     ) -> requests.Response:
         """The successful answer to a request.
 
         :param path: its parts; they are quoted here.
-        :param repeatable: carrying it out twice is the same as once.
-        :param done_if_repeated: statuses that mean success if an earlier answer was lost.
-        :param stream: leave the body unread.
-        :param silence_seconds: the longest time without bytes; None for the usual timeout.
+        :param repeats: whether a request that may have been carried out is sent again.
+        :param stream_seconds: leave the body unread; this is the longest time without bytes of it. None reads the body.
         :raises QueueyError: what the server says. OutcomeUnknown if an attempt may have been carried out and none was
             answered. ServerUnreachable if no attempt reached a server.
         """
@@ -140,15 +150,15 @@ class Transport:
             raise BadRequest(f"This cannot be sent: {error}") from error
         retry, lost = self._retry, False
         while True:
-            outcome = self._attempt(wanted, stream=stream, silence_seconds=silence_seconds)
+            outcome = self._attempt(wanted, stream_seconds=stream_seconds)
             if isinstance(outcome, requests.Response):
-                if outcome.status_code < 300 or (lost and outcome.status_code in done_if_repeated):
+                if outcome.status_code < 300 or (lost and outcome.status_code in repeats.done):
                     return outcome
                 failure = _refusal(outcome)
             else:
                 failure = _no_answer(self._root, outcome)
             lost = lost or failure.unanswered
-            if not failure.again or (failure.unanswered and not repeatable):
+            if not failure.again or (failure.unanswered and not repeats.allowed):
                 raise _last_word(failure, method, lost=lost)
             try:
                 retry = retry.increment(method, url, error=ProtocolError(str(failure.error)))
@@ -170,12 +180,12 @@ class Transport:
             params = dict(parse_qsl(urlsplit(answer.links["next"]["url"]).query))
 
     def _attempt(
-        self, wanted: requests.PreparedRequest, *, stream: bool, silence_seconds: float | None
+        self, wanted: requests.PreparedRequest, *, stream_seconds: float | None
     ) -> requests.Response | requests.RequestException:
         session = self._session
-        from_outside = session.merge_environment_settings(wanted.url or "", {}, stream, None, None)
+        from_outside = session.merge_environment_settings(wanted.url or "", {}, stream_seconds is not None, None, None)
         try:
-            timeout = (self._timeout_seconds, silence_seconds or self._timeout_seconds)
+            timeout = (self.timeout_seconds, stream_seconds or self.timeout_seconds)
             response = session.send(wanted, timeout=timeout, allow_redirects=False, **from_outside)
             if response.status_code >= 300:
                 _ = response.content

@@ -144,7 +144,7 @@ class FixedCoordinator(LocalCoordinator):
     _own_plan = Plan()
 
     def members(self) -> Sequence[Member]:
-        return [member for member in super().members() if member.name == self._name]
+        return [member for member in super().members() if member.name == self._file.name]
 
     def plan(self) -> Plan:
         return self._own_plan

@@ -71,7 +71,6 @@ class LocalCoordinator(Coordinator):
         self._session_seconds = session_seconds
         self._clock = clock or SystemClock()
         self._by_hand = by_hand
-        self._name: str | None = None
         self._heard = 0.0
         self._seen = -1
         self._over = threading.Event()
@@ -89,7 +88,7 @@ class LocalCoordinator(Coordinator):
                     "INSERT INTO members (grp, name, about, boot, heard, timeout) VALUES (?, ?, ?, ?, ?, ?)",
                     *(self._group, name, json.dumps(dict(about)), self._clock.boot(), now, self._session_seconds),
                 )
-            self._name, self._heard = name, now
+            self._file.name, self._heard = name, now
             if self._thread is None and not self._by_hand:
                 self._thread = threading.Thread(
                     target=_keep_alive,
@@ -102,12 +101,12 @@ class LocalCoordinator(Coordinator):
 
     def tell(self, about: Mapping[str, Any]) -> None:
         with self._file.changing(told=False):
-            self._must_live()
-            self._file.ask("UPDATE members SET about = ? WHERE name = ?", json.dumps(dict(about)), self._name)
+            self._file.must_live()
+            self._file.ask("UPDATE members SET about = ? WHERE name = ?", json.dumps(dict(about)), self._file.name)
 
     def leave(self) -> None:
         with self._file.lock:
-            name, self._name = self._name, None
+            name, self._file.name = self._file.name, None
             if name is None:
                 return
             try:
@@ -117,7 +116,9 @@ class LocalCoordinator(Coordinator):
                 return  # the others bury it when its session is over
 
     def trusted(self) -> bool:
-        return self._name is not None and self._clock.elapsed() - self._heard < self._session_seconds * TRUSTED_SHARE
+        return (
+            self._file.name is not None and self._clock.elapsed() - self._heard < self._session_seconds * TRUSTED_SHARE
+        )
 
     def beat(self) -> None:
         """Tell the others that this member is alive.
@@ -125,12 +126,12 @@ class LocalCoordinator(Coordinator):
         :raises SessionLost: the others hold it for dead.
         """
         with self._file.lock:
-            if self._name is None:
+            if self._file.name is None:
                 return
             now = self._clock.elapsed()
             with self._file.changing(told=False):
-                self._must_live()
-                self._file.ask("UPDATE members SET heard = ? WHERE name = ?", now, self._name)
+                self._file.must_live()
+                self._file.ask("UPDATE members SET heard = ? WHERE name = ?", now, self._file.name)
             self._heard = now
 
     def members(self) -> Sequence[Member]:
@@ -154,7 +155,7 @@ class LocalCoordinator(Coordinator):
 
     def propose(self, plan: Plan) -> bool:
         with self._file.changing():
-            self._must_live()
+            self._file.must_live()
             changed = self._file.ask(
                 "UPDATE groups SET generation = ?, plan = ? WHERE name = ? AND generation = ? RETURNING 1",
                 *(plan.generation, plan_to_text(plan), self._group, plan.generation - 1),
@@ -166,13 +167,13 @@ class LocalCoordinator(Coordinator):
     def claim(self, partitions: Collection[Partition]) -> Mapping[Claim, Offset | None]:
         found: dict[Claim, Offset | None] = {}
         with self._file.changing():
-            self._must_live()
+            self._file.must_live()
             for partition in partitions:
                 rows = self._file.ask(
                     "INSERT INTO claims (grp, part, generation, member) VALUES (?1, ?2, 1, ?3)"
                     " ON CONFLICT DO UPDATE SET member = ?3, generation = generation + (member IS NULL)"
                     " WHERE member IS NULL OR member = ?3 RETURNING generation, offset",
-                    *(self._group, str(partition), self._name),
+                    *(self._group, str(partition), self._file.name),
                 )
                 for generation, offset in rows:
                     found[Claim(partition, generation)] = None if offset is None else Offset.parse(offset)
@@ -183,7 +184,7 @@ class LocalCoordinator(Coordinator):
             for partition, _ in claims:  # whatever the generation: a reset may have raised it
                 self._file.ask(
                     "UPDATE claims SET member = NULL WHERE grp = ? AND part = ? AND member = ?",
-                    *(self._group, str(partition), self._name),
+                    *(self._group, str(partition), self._file.name),
                 )
 
     def commit(self, offsets: Mapping[Claim, Offset]) -> Collection[Claim]:
@@ -192,7 +193,7 @@ class LocalCoordinator(Coordinator):
             for claim, offset in offsets.items():
                 changed = self._file.ask(
                     "UPDATE claims SET offset = ? WHERE grp = ? AND part = ? AND generation = ? AND member = ? RETURNING 1",
-                    *(str(offset), self._group, str(claim.partition), claim.generation, self._name),
+                    *(str(offset), self._group, str(claim.partition), claim.generation, self._file.name),
                 )
                 if not changed:
                     refused.append(claim)
@@ -254,11 +255,6 @@ class LocalCoordinator(Coordinator):
             thread.join()
         with self._file.lock:
             self._file.close()
-
-    def _must_live(self) -> None:
-        if self._name is None or not self._file.ask("SELECT 1 FROM members WHERE name = ?", self._name):
-            self._name = None
-            raise SessionLost(f"the members of group {self._group} hold this one for dead")
 
     def look(self) -> None:
         """Call ``changed`` if something has changed since the last look, or if a member fell silent."""

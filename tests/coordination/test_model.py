@@ -341,7 +341,7 @@ def test_whatever_happens_each_partition_has_one_owner(tmp_path: Path, strategy:
 
 
 def always_trusted(self: LocalCoordinator) -> bool:
-    return self._name is not None
+    return self._file.name is not None
 
 
 def commit_unchecked(self: LocalCoordinator, offsets: Mapping[Claim, Offset]) -> Collection[Claim]:
