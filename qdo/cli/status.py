@@ -19,7 +19,7 @@ from queuey.terminal.times import rfc3339
 
 MEMBER_COLUMNS = ("member", "host", "pid", "partitions", "done", "per_second", "failed", "dead", "committed")
 _TOLD = MEMBER_COLUMNS[4:]
-"""By the members themselves, every few seconds."""
+"""Members update these every few seconds."""
 COLUMNS = ("queue", "partition", "owner", "message_id", "time", "lag_messages", "lag_seconds")
 
 
@@ -32,16 +32,16 @@ COLUMNS = ("queue", "partition", "owner", "message_id", "time", "lag_messages", 
     default=20,
     show_default=True,
     metavar="N",
-    help="Of a group by slots, show so many partitions of queues, those with the most lag first; with --json all.",
+    help="For a group by slots: partitions of queues to show, with the most lag first; --json shows all.",
 )
-@click.option("--json", "as_json", is_flag=True, help="One JSON object.")
+@click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")
 def status_command(workplace: Workplace, queues: tuple[str, ...], most: int, as_json: bool) -> None:
-    """Who is in the group, who works on which partition, how far it is, and how much is left.
+    """Who is in the group, who works on which partition, how far each is, and how much is left.
 
-    Lag in seconds is the age of the first message that is not done. Lag in messages is what can be read
-    behind the offset; of one partition up to 10,000 messages are counted, above that it reads '10000+'.
-    Asks for each queue once and for each 1,000 messages of lag: of very many queues, name some. By slots, 20,000 queues
-    by name are asked whether they got something since their slot was last done, and 1,000 of those are looked at.
+    Lag in seconds is the age of the first message that is not done. Lag in messages is what can be read behind the offset;
+    in one partition up to 10,000 messages are counted, and above that it reads '10000+'. This takes one request for each
+    queue and one for each 1,000 messages of lag: with very many queues, name some. For a group by slots, 20,000 queues by
+    name are asked whether they got something since their slot was last done, and 1,000 of these are looked at.
     """
     with workplace.server.client() as client, closing(workplace.coordinator()) as coordinator:
         view = look(client, coordinator, workplace, queues)
@@ -52,7 +52,7 @@ def status_command(workplace: Workplace, queues: tuple[str, ...], most: int, as_
 
 
 def look(client: Client, coordinator: Coordinator, workplace: Workplace, queues: Sequence[str]) -> GroupView:
-    """:raises NothingFound: nobody is in the group, and nobody ever got anywhere."""
+    """:raises NothingFound: the group has no members, and nothing was ever done in it."""
     view = view_of(client, coordinator, workplace.group, queues)
     if not view.members and not view.owned:
         named = f" in {', '.join(queues)}" if queues else ""
@@ -64,7 +64,7 @@ def look(client: Client, coordinator: Coordinator, workplace: Workplace, queues:
 
 
 def write_status(workplace: Workplace, view: GroupView, most: int) -> None:
-    """For people."""
+    """Print the view for people."""
     click.echo(headline(workplace, view))
     if view.members:
         click.echo()
@@ -83,13 +83,13 @@ def write_status(workplace: Workplace, view: GroupView, most: int) -> None:
 
 
 def say_if_cut(view: GroupView) -> None:
-    """That there is more than was looked at."""
+    """Say so if there is more than was looked at."""
     if view.cut:
         say(f"not all queues were looked at, only the first of {view.queues:,} by name: --queue looks at others")
 
 
 def headline(workplace: Workplace, view: GroupView) -> str:
-    """The group in a line."""
+    """The group in one line."""
     lag, idle = total(view.found), sum(status.owner is None for status in view.owned)
     what, where = ("partition", "") if view.queues is None else ("slot", _where(view))
     unowned = f", {idle} without an owner" if idle else ""
@@ -118,7 +118,7 @@ def shown(lag: Lag) -> str:
 
 
 def member_rows(view: GroupView) -> list[dict[str, Any]]:
-    """Who is there, how many partitions or slots each owns, and how it does: messages done since it began, and its last commit."""
+    """The members: how many partitions or slots each owns, messages done since it began, and its last commit."""
     return [
         {
             "member": member.name,
@@ -148,13 +148,13 @@ def row(status: PartitionStatus) -> dict[str, Any]:
 
 
 def id_of(status: PartitionStatus) -> str | None:
-    """Of the offset; the beginning has none."""
+    """The id of the offset; None at the beginning."""
     place = status.offset and status.offset.message_id
     return place.hex if place and place.ticks else None
 
 
 def time_of(status: PartitionStatus) -> str | None:
-    """Of the offset; the beginning has none."""
+    """The time of the offset; None at the beginning."""
     place = status.offset and status.offset.message_id
     return rfc3339(place.ticks)[:23] + "Z" if place and place.ticks else None
 
@@ -177,7 +177,7 @@ def _place(trouble: dict[str, Any]) -> str:
 
 
 def summary(workplace: Workplace, view: GroupView) -> dict[str, Any]:
-    """For programs."""
+    """The view for programs."""
     lag = total(view.found)
     told = {
         "group": workplace.group,
@@ -197,7 +197,7 @@ def summary(workplace: Workplace, view: GroupView) -> dict[str, Any]:
 
 
 def _slot(status: PartitionStatus) -> dict[str, Any]:
-    """Everything up to its time is finished in all of its queues."""
+    """A slot: everything up to its time is finished in all of its queues."""
     found = row(status)
     return {"slot": found["partition"]} | {name: found[name] for name in ("owner", "generation", "time")}
 
@@ -205,8 +205,10 @@ def _slot(status: PartitionStatus) -> dict[str, Any]:
 @click.command("check")
 @with_workplace
 @queues_option
-@click.option("--max-lag", type=click.IntRange(0), metavar="N", help="Messages that may be behind an offset.")
-@click.option("--max-lag-seconds", type=click.FloatRange(0), metavar="S", help="How old a message not done may be.")
+@click.option("--max-lag", type=click.IntRange(0), metavar="N", help="Messages allowed behind an offset.")
+@click.option(
+    "--max-lag-seconds", type=click.FloatRange(0), metavar="S", help="Age allowed for a message that is not done."
+)
 @click.pass_context
 def check_command(
     ctx: click.Context,
@@ -215,12 +217,13 @@ def check_command(
     max_lag: int | None,
     max_lag_seconds: float | None,
 ) -> None:
-    """Exit with 1 if a partition of the group stands still or lags by more than it may, and say which.
+    """Exit with 1 if a partition of the group stands still or lags by more than allowed, and say which.
 
-    A partition stands still where a dead letter can never be written, or its queue cannot be read. Each partition is looked at by itself. Needs --max-lag, --max-lag-seconds or both.
+    A partition stands still if a dead letter can never be written, or if its queue cannot be read. Each partition is
+    checked by itself. Give --max-lag, --max-lag-seconds or both.
     """
     if max_lag is None and max_lag_seconds is None:
-        raise click.UsageError("say how much may be left: --max-lag, --max-lag-seconds or both.")
+        raise click.UsageError("say how much lag is allowed: --max-lag, --max-lag-seconds or both.")
     most = MOST_COUNTED if max_lag is None else max_lag + 1
     with workplace.server.client() as client, closing(workplace.coordinator()) as coordinator:
         view = view_of(client, coordinator, workplace.group, queues, most=most)
@@ -240,7 +243,7 @@ def check_command(
 
 
 def is_over(lag: Lag | None, max_lag: int | None, max_lag_seconds: float | None) -> bool:
-    """Of a queue that is gone nothing is left."""
+    """Whether a lag is more than allowed. A queue that is gone has no lag."""
     if lag is None:
         return False
     too_many = max_lag is not None and lag.messages > max_lag

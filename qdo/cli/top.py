@@ -1,4 +1,4 @@
-"""``qdo top``: the status of a group, again and again, until somebody has view enough."""
+"""``qdo top``: the status of a group, shown again and again until q."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ _CLEAR_BELOW = "\x1b[J"
 @with_workplace
 @queues_option
 @click.option(
-    "--interval", type=click.FloatRange(0.2), default=2.0, show_default=True, help="Seconds between two looks."
+    "--interval", type=click.FloatRange(0.2), default=2.0, show_default=True, help="Seconds between two updates."
 )
 def top_command(workplace: Workplace, queues: tuple[str, ...], interval: float) -> None:
     """The status of a group, live: workers, and the partitions with the most lag. Ends with q or Ctrl-C."""
@@ -53,7 +53,7 @@ def top_command(workplace: Workplace, queues: tuple[str, ...], interval: float) 
                 before = now
                 lines += ["", *worst(view.found)]
             except QueueyError as error:
-                lines = [f"{error.code}: {error}", "It is tried again."]
+                lines = [f"{error.code}: {error}", "Trying again."]
             sys.stdout.write(screen(lines, *get_terminal_size()))
             sys.stdout.flush()
             if _quit(interval):
@@ -61,7 +61,7 @@ def top_command(workplace: Workplace, queues: tuple[str, ...], interval: float) 
 
 
 def trend(before: tuple[float, Lag] | None, now: tuple[float, Lag]) -> str:
-    """How fast the lag grows or falls, if both were counted.
+    """How fast the lag grows or falls, if both values are exact.
 
     >>> trend((1.0, Lag(100)), (3.0, Lag(40)))
     ' (-30.0 messages/s)'
@@ -72,7 +72,7 @@ def trend(before: tuple[float, Lag] | None, now: tuple[float, Lag]) -> str:
 
 
 def worst(found: Sequence[PartitionStatus]) -> list[str]:
-    """The partitions, those with the most lag first."""
+    """The partitions, with the most lag first."""
     known = [(status, status.lag or Lag()) for status in most_lag_first(found)]
     return [
         f"{lag.seconds:9.1f} s {shown(lag):>9}  {status.partition!s:30}  {status.owner or 'nobody'}"
@@ -81,7 +81,7 @@ def worst(found: Sequence[PartitionStatus]) -> list[str]:
 
 
 def screen(lines: Sequence[str], columns: int, rows: int) -> str:
-    """What makes a terminal show these lines, as far as they fit, and how to end."""
+    """The text that makes a terminal show these lines, as far as they fit, and how to end."""
     out = StringIO(_BEGIN_ANEW)
     out.seek(0, 2)
     for line in [*lines[: rows - 2], "q ends"]:
@@ -92,7 +92,7 @@ def screen(lines: Sequence[str], columns: int, rows: int) -> str:
 
 @contextmanager
 def _keys() -> Iterator[None]:
-    """Keys come one by one and are not shown."""
+    """Read keys one by one, without showing them."""
     before = termios.tcgetattr(sys.stdin)
     tty.setcbreak(sys.stdin)
     sys.stdout.write("\x1b[2J")

@@ -1,7 +1,7 @@
 """Queuey over HTTP: typed calls with time limits, repeated where a repeat is safe.
 
-The errors are those of :mod:`queuey.errors`, found by the code that the server sent: the same name
-is raised here as there.
+Errors are those of :mod:`queuey.errors`. The client finds the class by the code that the server sent, so the same name
+is raised on both sides.
 """
 
 from __future__ import annotations
@@ -61,7 +61,7 @@ __all__ = [
 
 
 _ABSENT: Any = object()
-"""No value of JSON: ``null`` is one."""
+"""No value of JSON; ``null`` is one."""
 
 
 def _new(message: NewMessage | bytes | str) -> NewMessage:
@@ -69,7 +69,7 @@ def _new(message: NewMessage | bytes | str) -> NewMessage:
 
 
 class Client(QueueCalls, ReadCalls, OffsetCalls):
-    """The queues of one application on one server. Use one in each thread; as a context manager it closes its connections."""
+    """The queues of one application on one server. Use one client in each thread; as a context manager it closes itself."""
 
     def __init__(
         self,
@@ -83,10 +83,10 @@ class Client(QueueCalls, ReadCalls, OffsetCalls):
         sleep: Callable[[float], None] = time.sleep,
     ) -> None:
         """:param key: application key; None asks anonymously, which public queues allow.
-        :param token: of a user, or of the server's own; shown in place of the key.
-        :param timeout_seconds: of connecting, and of waiting for the next bytes of an answer.
-        :param retries: repeats of one call at most; the calls say which outcomes are never repeated.
-        :param sleep: how to wait between repeats and polls.
+        :param token: of a user, or of the server's own making; it takes the place of the key.
+        :param timeout_seconds: for connecting, and for the next bytes of an answer.
+        :param retries: repeats of one call, at most. Each call says which outcomes are never repeated.
+        :param sleep: waits between repeats and polls.
         """
         self.application = application
         self._transport = Transport(url, key, token, timeout_seconds=timeout_seconds, retries=retries, sleep=sleep)
@@ -111,11 +111,11 @@ class Client(QueueCalls, ReadCalls, OffsetCalls):
     ) -> Appended:
         """Store one message.
 
-        Has an idempotency key, made here if the message brings none, so a repeat stores nothing twice (G7).
+        The request has an idempotency key, made here if the message brings none. So a repeat stores nothing twice (G7).
 
         :param json: in place of a message: this value is stored as JSON, with its content type.
         :param headers: more headers for the request, such as ``traceparent``.
-        :raises InvalidParameter: the body is neither text nor bytes, or JSON has no form for the value; nothing is sent.
+        :raises InvalidParameter: the body is neither text nor bytes, or JSON has no form for the value. Nothing is sent.
         """
         if (message is None) == (json is _ABSENT):
             raise InvalidParameter(problems={"message": "give a message or json, one of them"})
@@ -141,11 +141,12 @@ class Client(QueueCalls, ReadCalls, OffsetCalls):
         idempotency_key: str | None = None,
         headers: Mapping[str, str] | None = None,
     ) -> list[Appended]:
-        """Store all of these messages or none; ids rise in their order.
+        """Store all of these messages, or none of them; their ids rise in the order given.
 
-        :param messages: of JSON values, :meth:`NewMessage.of_json`.
+        :param messages: for JSON values use :meth:`NewMessage.of_json`.
         :param idempotency_key: of the whole request; made here if None.
-        :raises InvalidParameter: one of them is neither text nor bytes, or all of it is one text or one mapping; nothing is sent.
+        :raises InvalidParameter: a message is neither text nor bytes, or ``messages`` is one text or one mapping. Nothing is
+            sent.
         """
         if isinstance(messages, str | bytes | bytearray | memoryview | Mapping | NewMessage):
             kind = type(messages).__name__
@@ -163,13 +164,13 @@ class Client(QueueCalls, ReadCalls, OffsetCalls):
         return appended_from(answer)
 
     def append_arrow(self, queue: str, stream: Any, *, idempotency_key: str | None = None) -> int:
-        """Store all messages of an Arrow IPC stream, or none; ids rise in their order.
+        """Store all messages of an Arrow IPC stream, or none of them; their ids rise in the order given.
 
-        :param stream: bytes, or a buffer of pyarrow. Columns: ``body`` and of ``partition``, ``key``, ``ttl`` in seconds,
-            ``content_type``, ``deliver_at`` and ``idempotency_key``; null is absent.
+        :param stream: bytes, or a buffer of pyarrow. The column ``body`` is required; ``partition``, ``key``, ``ttl`` in
+            seconds, ``content_type``, ``deliver_at`` and ``idempotency_key`` may follow. Null means absent.
         :param idempotency_key: of the whole request; made here if None.
-        :returns: how many are stored, by this request or by an earlier one with the same key.
-        :raises KeyReused: an earlier request with this key was another; nothing is stored.
+        :returns: messages that are stored, by this request or by an earlier one with the same key.
+        :raises KeyReused: an earlier request with this key was different. Nothing is stored.
         """
         headers = {
             "Content-Type": ARROW,
@@ -192,11 +193,11 @@ class Client(QueueCalls, ReadCalls, OffsetCalls):
         content_type: str | None = None,
         key: str | None = None,
     ) -> bool:
-        """Store one body at these places, in place of what is there.
+        """Store one body at these places, and replace what is there.
 
-        :param where: up to 100; text is ``<partition>:<id>``.
-        :param key: told beside the body; it chooses no partition here.
-        :returns: True if a reader may have passed one of the places already, and will not see it.
+        :param where: up to 100 places; as text ``<partition>:<id>``.
+        :param key: stored with the body. It chooses no partition here.
+        :returns: True if a reader may have passed one of the places already, and will not see the message.
         """
         headers = {"X-TTL": str(ttl_seconds)} if ttl_seconds is not None else {}
         if content_type is not None:
@@ -209,6 +210,6 @@ class Client(QueueCalls, ReadCalls, OffsetCalls):
         return bool(json_of(answer).get("late", False))
 
     def delete(self, queue: str, where: Located | str | Sequence[Located | str]) -> None:
-        """Remove messages; those that are not there are no error. Cancels what is scheduled."""
+        """Remove messages, also those that are scheduled. A message that does not exist is no error."""
         for some in in_calls(where):
             self._transport.send("DELETE", *queue_path(self.application, queue), addresses(some))

@@ -25,7 +25,7 @@ class ReadCalls:
     _sleep: Callable[[float], None]
 
     def get(self, queue: str, where: Located | str | Sequence[Located | str]) -> list[Message]:
-        """Messages by place, in the order asked; those that are not there are left out."""
+        """Messages by place, in the order asked for. Messages that do not exist are left out."""
         found: list[Message] = []
         for some in in_calls(where):
             answer = self._transport.send("GET", *queue_path(self.application, queue), addresses(some))
@@ -33,9 +33,9 @@ class ReadCalls:
         return found
 
     def get_raw(self, queue: str, where: Located | str) -> Message:
-        """One message, its body as it was sent.
+        """One message, with its body as it was sent.
 
-        :raises MessageNotFound: it expired, was deleted, or never was.
+        :raises MessageNotFound: the message expired, was deleted, or never existed.
         """
         answer = self._transport.send(
             "GET", *queue_path(self.application, queue), address(where), params={"raw": "true"}
@@ -63,11 +63,11 @@ class ReadCalls:
         """One page of a queue, up to its watermark.
 
         :param since: where to start, inclusive.
-        :param until: where to end, inclusive; with ``newest_first`` it lies before ``since``.
-        :param cursor: of an earlier page; takes the place of ``since`` and ``partitions``.
-        :param limit: messages per partition, 1 to 1000.
-        :param wait_seconds: how long an answer without messages is held back for some to come, up to 20.
-        :raises CursorLost: the queue was deleted, and maybe made anew, since the cursor was given.
+        :param until: where to end, inclusive. With ``newest_first`` it lies before ``since``.
+        :param cursor: of an earlier page; it takes the place of ``since`` and ``partitions``.
+        :param limit: messages of each partition, 1 to 1000.
+        :param wait_seconds: the server may hold back an answer without messages this long, up to 20, for one to come.
+        :raises CursorLost: the queue was deleted, and maybe made anew, since the server gave the cursor.
         """
         params = read_params(since, until, cursor, partitions, newest_first, with_bodies) | {"limit": str(limit)}
         if wait_seconds:
@@ -91,11 +91,11 @@ class ReadCalls:
         count: int | None = None,
         every: int | None = None,
     ) -> Survey:
-        """What lies in spans, up to the watermark, without their messages; where to cut them.
+        """What lies in spans up to the watermark, without the messages, and where to cut the spans.
 
         :param since, until, cursor, partitions: as for :meth:`read`.
-        :param count: count so many messages of each partition at most; None counts none.
-        :param every: with ``count``: mark each so many-th id.
+        :param count: messages that are counted in each partition, at most; None counts none.
+        :param every: with ``count``: also return every n-th id.
         :raises CursorLost: as :meth:`read`.
         """
         params = read_params(since, until, cursor, partitions, newest_first=False, with_bodies=True)
@@ -111,7 +111,7 @@ class ReadCalls:
         )
 
     def pages(self, queue: str, *, until: Moment | None = None, **wanted: Any) -> Iterator[Page]:
-        """Pages up to the watermark of the first one, so that a busy queue comes to an end.
+        """Pages up to the watermark of the first page, so that also a busy queue comes to an end.
 
         :param wanted: as for :meth:`read`.
         """
@@ -123,7 +123,7 @@ class ReadCalls:
             yield page
 
     def iterate(self, queue: str, *, limit: int = 1000, **wanted: Any) -> Iterator[Message]:
-        """The messages of :meth:`pages`: in order within each partition, not among them."""
+        """The messages of :meth:`pages`: in order within each partition, and in no order between partitions."""
         for page in self.pages(queue, limit=limit, **wanted):
             yield from page.messages
 
@@ -136,10 +136,10 @@ class ReadCalls:
         partitions: Partitions = "all",
         with_bodies: bool = True,
     ) -> Iterator[Page]:
-        """Pages without end: what is there, then what comes, as it comes.
+        """Pages without end: the messages that are there, then new ones as they come.
 
-        Goes on by itself where a connection broke or a server was away, once the first answer has come; no
-        message is missed or comes twice. Keep a page's cursor to go on in another process.
+        Once the first answer has come, it goes on by itself after a broken connection or while a server is away. No message
+        is missed or comes twice. To go on in another process, keep the cursor of a page.
 
         :raises CursorLost, QueueNotFound: the queue was deleted.
         """
@@ -157,10 +157,11 @@ class ReadCalls:
         with_bodies: bool = True,
         columns: Sequence[str] | None = None,
     ) -> MessageStream:
-        """All messages up to the watermark in one answer, partition after partition.
+        """All messages up to the watermark in one answer, one partition after the other.
 
-        :param columns: besides id and partition, of body, content_type, key and expires; None is what ``with_bodies`` says.
-        :raises BrokenStream: while iterating, if the answer broke off.
+        :param columns: besides id and partition, any of body, content_type, key and expires; None is what ``with_bodies``
+            says.
+        :raises BrokenStream: while iterating, if the answer breaks off.
         """
         params = read_params(since, until, cursor, partitions, newest_first=False, with_bodies=with_bodies)
         if columns is not None:
@@ -177,10 +178,10 @@ class ReadCalls:
         partitions: Partitions = "all",
         columns: Sequence[str] | None = None,
     ) -> ArrowStream:
-        """As :meth:`stream_ndjson`, in record batches of pyarrow.
+        """Like :meth:`stream_ndjson`, in record batches of pyarrow.
 
-        :param columns: of queue, partition, message_id, timestamp, content_type, key, body, expires, and id, which is 16 bytes; None
-            is the first five and body.
+        :param columns: any of queue, partition, message_id, timestamp, content_type, key, body, expires, and id, which has
+            16 bytes. None is the first five and body.
         """
         params = read_params(since, until, cursor, partitions, newest_first=False, with_bodies=True)
         if columns is not None:
@@ -188,8 +189,7 @@ class ReadCalls:
         return ArrowStream(self._stream(queue, ARROW, params))
 
     def _stream(self, queue: str, media_type: str, params: Mapping[str, str]) -> requests.Response:
-        # Identity: what a proxy packs would have to be unpacked between the socket and Arrow's reader.
+        # Identity: the client would have to unpack what a proxy packs, between the socket and Arrow's reader.
         headers = {"Accept": media_type, "Accept-Encoding": "identity"}
-        return self._transport.send(
-            "GET", *queue_path(self.application, queue), params=params, headers=headers, stream=True
-        )
+        path, seconds = queue_path(self.application, queue), self._transport.timeout_seconds
+        return self._transport.send("GET", *path, params=params, headers=headers, stream_seconds=seconds)

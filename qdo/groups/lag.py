@@ -1,8 +1,8 @@
-"""How far a group has got, seen from outside: who owns what, and what lies behind the offsets.
+"""How far a group is, seen from outside: who owns what, and what lies behind the offsets.
 
-Lag in seconds is the age of the first message that is not finished, by the server's clock. Lag in
-messages is what can still be read behind the offset: the partition's depth where the offset lies before
-its oldest message, else counted by reading ids, up to a bound; above it, it is "at least".
+Lag in seconds is the age of the first message that is not finished, by the server's clock. Lag in messages is what can
+still be read behind the offset. Where the offset lies before the oldest message of its partition, that is the depth of
+the partition. Otherwise ids are read and counted, up to a bound; above the bound the lag is "at least".
 """
 
 from __future__ import annotations
@@ -26,17 +26,17 @@ _A_PAGE = 1000
 
 
 class Lag(NamedTuple):
-    """What a group has still to do in a partition."""
+    """What a group still has to do in a partition."""
 
     messages: int = 0
     seconds: float = 0.0
     exact: bool = True
-    """False: there are at least so many messages."""
+    """False: there are at least this many messages."""
 
 
 @dataclass(frozen=True)
 class PartitionStatus:
-    """One partition of a group."""
+    """How one partition of a group is doing."""
 
     partition: Partition
     owner: str | None
@@ -56,9 +56,9 @@ def statuses(
 ) -> list[PartitionStatus]:
     """All partitions that the group plans for, owns or has an offset of, by name.
 
-    Asks the server once for each queue, and once more for each thousand messages to be counted.
+    It sends one request for each queue, and one more for each thousand messages that are counted.
 
-    :param wanted: whether to look at a queue.
+    :param wanted: says of a queue whether to look at it.
     """
     owners, offsets = coordinator.owners(), coordinator.offsets()
     known = {*coordinator.plan().partitions(), *owners, *offsets}
@@ -72,7 +72,7 @@ def statuses(
 
 
 def total(found: Collection[PartitionStatus]) -> Lag:
-    """Messages in all, and the seconds of the worst partition."""
+    """All messages together, and the seconds of the worst partition."""
     known = [status.lag for status in found if status.lag is not None]
     return Lag(
         sum(lag.messages for lag in known),
@@ -88,7 +88,7 @@ def lags(
     *,
     most: int = MOST_COUNTED,
 ) -> Mapping[Partition, Lag]:
-    """What lies behind these offsets; partitions of queues that are gone are left out."""
+    """What lies behind these offsets. Partitions of queues that are gone are left out."""
     numbers: dict[str, set[int]] = {}
     for queue, number in partitions:
         numbers.setdefault(queue, set()).add(number)

@@ -1,7 +1,7 @@
 """A group on one machine: its members share a file, and need no ZooKeeper.
 
-A member is alive for its session timeout after it last wrote so; whoever looks buries the dead. Each
-change is one transaction, so it happens whole, or not at all when its process dies (SQLite, FULL).
+Each member writes now and then that it is alive. A member that is silent for its session timeout is dead, and whoever
+changes the file next buries it.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ LOOK_SECONDS = 0.05
 
 
 def default_folder() -> Path:
-    """Where the files of this user's groups are: ``QDO_STATE``, or below ``XDG_STATE_HOME``."""
+    """The folder for the groups of this user: ``QDO_STATE``, or one below ``XDG_STATE_HOME``."""
     named = os.environ.get("QDO_STATE")
     if named:
         return Path(named)
@@ -47,9 +47,10 @@ def default_folder() -> Path:
 
 
 class LocalCoordinator(Coordinator):
-    """One member's connection to the shared file. It gets ``changed`` by looking 20 times a second, which costs no disk.
+    """One member's connection to the shared file. It looks 20 times a second for changes, which costs no disk access.
 
-    A process that is stopped (SIGSTOP) in the middle of a change holds up the changes of all others until it goes on or dies.
+    A process that is stopped (SIGSTOP) in the middle of a change holds up the changes of all others until it goes on or
+    dies.
     """
 
     def __init__(
@@ -61,16 +62,15 @@ class LocalCoordinator(Coordinator):
         clock: Clock | None = None,
         by_hand: bool = False,
     ) -> None:
-        """:param group: its name; groups of one file know nothing of each other.
-        :param session_seconds: after so long without a sign of life a member is dead.
-        :param by_hand: no thread of its own: who moves the clock calls :meth:`beat` and :meth:`look`.
+        """:param group: its name. Groups of one file know nothing of each other.
+        :param session_seconds: a member that is silent for longer is dead.
+        :param by_hand: start no thread. The caller moves the clock and calls :meth:`beat` and :meth:`look`.
         :raises ConfigurationError: the folder or the file cannot be used.
         """
         self._group = group
         self._session_seconds = session_seconds
         self._clock = clock or SystemClock()
         self._by_hand = by_hand
-        self._name: str | None = None
         self._heard = 0.0
         self._seen = -1
         self._over = threading.Event()
@@ -88,7 +88,7 @@ class LocalCoordinator(Coordinator):
                     "INSERT INTO members (grp, name, about, boot, heard, timeout) VALUES (?, ?, ?, ?, ?, ?)",
                     *(self._group, name, json.dumps(dict(about)), self._clock.boot(), now, self._session_seconds),
                 )
-            self._name, self._heard = name, now
+            self._file.name, self._heard = name, now
             if self._thread is None and not self._by_hand:
                 self._thread = threading.Thread(
                     target=_keep_alive,
@@ -101,35 +101,37 @@ class LocalCoordinator(Coordinator):
 
     def tell(self, about: Mapping[str, Any]) -> None:
         with self._file.changing(told=False):
-            self._must_live()
-            self._file.ask("UPDATE members SET about = ? WHERE name = ?", json.dumps(dict(about)), self._name)
+            self._file.must_live()
+            self._file.ask("UPDATE members SET about = ? WHERE name = ?", json.dumps(dict(about)), self._file.name)
 
     def leave(self) -> None:
         with self._file.lock:
-            name, self._name = self._name, None
+            name, self._file.name = self._file.name, None
             if name is None:
                 return
             try:
                 with self._file.changing():
                     self._file.bury([name])
             except CoordinatorUnavailable:
-                return  # it is dead when its session is over
+                return  # the others bury it when its session is over
 
     def trusted(self) -> bool:
-        return self._name is not None and self._clock.elapsed() - self._heard < self._session_seconds * TRUSTED_SHARE
+        return (
+            self._file.name is not None and self._clock.elapsed() - self._heard < self._session_seconds * TRUSTED_SHARE
+        )
 
     def beat(self) -> None:
         """Tell the others that this member is alive.
 
-        :raises SessionLost: they hold it for dead.
+        :raises SessionLost: the others hold it for dead.
         """
         with self._file.lock:
-            if self._name is None:
+            if self._file.name is None:
                 return
             now = self._clock.elapsed()
             with self._file.changing(told=False):
-                self._must_live()
-                self._file.ask("UPDATE members SET heard = ? WHERE name = ?", now, self._name)
+                self._file.must_live()
+                self._file.ask("UPDATE members SET heard = ? WHERE name = ?", now, self._file.name)
             self._heard = now
 
     def members(self) -> Sequence[Member]:
@@ -144,7 +146,7 @@ class LocalCoordinator(Coordinator):
                 if its_boot == boot and heard + timeout > now
             ]
 
-    # Who is to have what
+    # The plan
 
     def plan(self) -> Plan:
         with self._file.reading():
@@ -153,25 +155,25 @@ class LocalCoordinator(Coordinator):
 
     def propose(self, plan: Plan) -> bool:
         with self._file.changing():
-            self._must_live()
+            self._file.must_live()
             changed = self._file.ask(
                 "UPDATE groups SET generation = ?, plan = ? WHERE name = ? AND generation = ? RETURNING 1",
                 *(plan.generation, plan_to_text(plan), self._group, plan.generation - 1),
             )
         return bool(changed)
 
-    # Who has what
+    # Claims and offsets
 
     def claim(self, partitions: Collection[Partition]) -> Mapping[Claim, Offset | None]:
         found: dict[Claim, Offset | None] = {}
         with self._file.changing():
-            self._must_live()
+            self._file.must_live()
             for partition in partitions:
                 rows = self._file.ask(
                     "INSERT INTO claims (grp, part, generation, member) VALUES (?1, ?2, 1, ?3)"
                     " ON CONFLICT DO UPDATE SET member = ?3, generation = generation + (member IS NULL)"
                     " WHERE member IS NULL OR member = ?3 RETURNING generation, offset",
-                    *(self._group, str(partition), self._name),
+                    *(self._group, str(partition), self._file.name),
                 )
                 for generation, offset in rows:
                     found[Claim(partition, generation)] = None if offset is None else Offset.parse(offset)
@@ -179,10 +181,10 @@ class LocalCoordinator(Coordinator):
 
     def release(self, claims: Collection[Claim]) -> None:
         with self._file.changing():
-            for partition, _ in claims:  # a reset may have raised the generation: it is this member's all the same
+            for partition, _ in claims:  # whatever the generation: a reset may have raised it
                 self._file.ask(
                     "UPDATE claims SET member = NULL WHERE grp = ? AND part = ? AND member = ?",
-                    *(self._group, str(partition), self._name),
+                    *(self._group, str(partition), self._file.name),
                 )
 
     def commit(self, offsets: Mapping[Claim, Offset]) -> Collection[Claim]:
@@ -191,7 +193,7 @@ class LocalCoordinator(Coordinator):
             for claim, offset in offsets.items():
                 changed = self._file.ask(
                     "UPDATE claims SET offset = ? WHERE grp = ? AND part = ? AND generation = ? AND member = ? RETURNING 1",
-                    *(str(offset), self._group, str(claim.partition), claim.generation, self._name),
+                    *(str(offset), self._group, str(claim.partition), claim.generation, self._file.name),
                 )
                 if not changed:
                     refused.append(claim)
@@ -254,13 +256,8 @@ class LocalCoordinator(Coordinator):
         with self._file.lock:
             self._file.close()
 
-    def _must_live(self) -> None:
-        if self._name is None or not self._file.ask("SELECT 1 FROM members WHERE name = ?", self._name):
-            self._name = None
-            raise SessionLost(f"the members of group {self._group} hold this one for dead")
-
     def look(self) -> None:
-        """Call ``changed`` if something did since the last look: also that somebody fell silent."""
+        """Call ``changed`` if something has changed since the last look, or if a member fell silent."""
         with self._file.reading():
             if self._file.dead():
                 try:
@@ -277,7 +274,7 @@ class LocalCoordinator(Coordinator):
 
 
 def _keep_alive(coordinator: LocalCoordinator, clock: Clock, session_seconds: float, over: threading.Event) -> None:
-    """What the thread of a coordinator does: beat, and look for changes."""
+    """Run the thread of a coordinator: beat, and look for changes."""
     elapsed, beat_seconds = clock.elapsed, session_seconds / 6
     next_beat = elapsed() + beat_seconds
     while not over.wait(LOOK_SECONDS):

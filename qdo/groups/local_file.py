@@ -14,7 +14,7 @@ from typing import Any
 import apsw
 
 from queuey.clock import Clock
-from queuey.errors import ConfigurationError, CoordinatorUnavailable
+from queuey.errors import ConfigurationError, CoordinatorUnavailable, SessionLost
 from queuey.file_system import network_file_system_of
 
 __all__ = ["GroupFile"]
@@ -31,6 +31,8 @@ class GroupFile:
         self._group = group
         self._clock = clock
         self.lock = threading.RLock()
+        self.name: str | None = None
+        """Of the member that has joined with this connection; None if it is no member."""
         try:
             folder.mkdir(parents=True, exist_ok=True)
             if (kind := network_file_system_of(folder)) is not None:
@@ -80,6 +82,12 @@ class GroupFile:
                     raise
             except apsw.Error as error:
                 raise CoordinatorUnavailable(f"the groups' file cannot be changed: {error}") from error
+
+    def must_live(self) -> None:
+        """:raises SessionLost: the member is dead to the others."""
+        if self.name is None or not self.ask("SELECT 1 FROM members WHERE name = ?", self.name):
+            self.name = None
+            raise SessionLost(f"the members of group {self._group} hold this one for dead")
 
     def dead(self) -> list[str]:
         """Names of members that were silent for longer than their session timeout, or before the machine booted."""

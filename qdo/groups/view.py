@@ -1,8 +1,9 @@
 """A group seen from outside, however it divides its queues.
 
-By slots it owns no queues but slots, and only Queuey knows how far it is in each queue. A slot's moment says that everything
-up to it is finished in all of its queues; so those without a message since then have no lag, and a server tells that of a
-hundred at once. What is looked at is bounded, and said to be.
+A group by slots owns slots and no queues, and only Queuey knows how far the group is in each queue. A slot's moment
+says that everything up to it is finished in all queues of the slot. So a queue without a message since then has no lag,
+and a server tells that of a hundred queues at once. The number of queues looked at is bounded, and a view says when it
+was cut.
 """
 
 from __future__ import annotations
@@ -25,9 +26,9 @@ from queuey.errors import QueueNotFound
 __all__ = ["MOST_LOOKED_AT", "MOST_QUEUES", "GroupView", "most_lag_first", "view_of"]
 
 MOST_QUEUES = 20_000
-"""Of a group by slots: so many queues, by name, are asked whether something came."""
+"""Of a group by slots, this many queues are probed, by name."""
 MOST_LOOKED_AT = 1000
-"""So many of those are looked at closely: two requests each, and more where messages are to be counted."""
+"""This many of the queues with new messages are looked at closely: two requests each, and more to count messages."""
 
 
 class GroupView(NamedTuple):
@@ -35,13 +36,13 @@ class GroupView(NamedTuple):
 
     members: Sequence[Member]
     owned: Sequence[PartitionStatus]
-    """What members divide: partitions; or slots, which have no lag of their own."""
+    """What members divide: partitions, or slots. A slot has no lag of its own."""
     found: Sequence[PartitionStatus]
-    """Partitions of queues, by name: all of them; by slots, those in which something came since the slot's moment."""
+    """Partitions of queues, by name. By slots, only of queues that got a message since the slot's moment."""
     queues: int | None = None
-    """By slots: out of how many queues these were found."""
+    """By slots: the number of queues that were probed."""
     cut: bool = False
-    """By slots: there are more, which were not looked at."""
+    """By slots: there are more queues, and nobody looked at them."""
 
 
 def view_of(
@@ -53,12 +54,13 @@ def view_of(
     most: int = MOST_COUNTED,
     idle_too: bool = False,
 ) -> GroupView:
-    """Probe at a group.
+    """Look at a group.
 
-    :param patterns: names of queues and patterns. None means those that the group works on, as its members say; by slots, where
-        nobody is there to say it, all in which it ever claimed something.
+    :param patterns: names of queues, and patterns. Without any it looks at the queues that the group works on, as its
+        members say. By slots, if there is no member to say it, it looks at all queues in which the group ever claimed
+        something.
     :param most: messages of a partition that are counted.
-    :param idle_too: by slots, also queues in which nothing came since; then fewer queues are looked at.
+    :param idle_too: by slots, also look at queues without a new message; then it looks at fewer queues.
     """
     members = coordinator.members()
     everything = statuses(client, coordinator, _one_of(patterns), most=most)
@@ -108,9 +110,9 @@ def _since(slot: PartitionStatus | None) -> int:
 def _statuses_of(
     client: Client, group: str, probe: Probe, slot: PartitionStatus | None, *, known: bool, most: int
 ) -> Sequence[PartitionStatus]:
-    """The partitions of one queue.
+    """How the partitions of one queue are doing.
 
-    :param known: that the group works on it; else it does if it claimed something there.
+    :param known: the group is known to work on the queue. Otherwise it does if it claimed something there.
     """
     try:
         at = client.offsets(probe.queue, group)
@@ -136,7 +138,7 @@ def _statuses_of(
 
 
 def most_lag_first(found: Sequence[PartitionStatus]) -> list[PartitionStatus]:
-    """By seconds, then messages, then name; the order in which somebody should care."""
+    """Sorted by seconds, then messages, then name: the order in which a person should care."""
     return sorted(
         found,
         key=lambda each: (

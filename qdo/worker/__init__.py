@@ -24,7 +24,7 @@ from qdo.client import Client
 from qdo.groups.assign import STRATEGIES
 from qdo.groups.coordination import Claim, Coordinator, Offset
 from qdo.groups.dead_letter_names import DeadLetterNames
-from qdo.groups.member import Group
+from qdo.groups.member import Group, GroupRules
 from qdo.groups.subscription import Subscription
 from qdo.groups.waking import Waker
 from qdo.worker.buffers import PartitionBuffer, Prefetched
@@ -115,9 +115,7 @@ class Worker:
             self._owner.divided,
             clock=self._clock,
             about=self._about,
-            strategy=STRATEGIES[options.strategy],
-            drain_seconds=options.drain_seconds,
-            accepts=self._owner.accepts,
+            rules=GroupRules(STRATEGIES[options.strategy], options.drain_seconds, self._owner.accepts),
         )
         self.all_done = False
         """The end that ``exit_at_end`` asks for was reached. No message was given up, no partition stands still, and no

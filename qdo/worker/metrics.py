@@ -1,6 +1,6 @@
-"""A worker's figures in Prometheus' text form, at an address of their own.
+"""A worker's figures in Prometheus' text format, at an address of their own.
 
-Labels are bounded: never a queue, a partition or an id.
+The values of labels are bounded: a label is never a queue, a partition or an id.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ LAG = WORKER_METRICS.gauge(
 
 @dataclass(frozen=True)
 class Figures:
-    """What a worker can tell of itself at one moment."""
+    """How a worker is doing at one moment."""
 
     done: int = 0
     failed: int = 0
@@ -65,7 +65,7 @@ class Figures:
 
 
 def figures_of(worker: Worker, coordinator: Coordinator) -> Figures:
-    """As they are now; asks nobody."""
+    """The figures as they are now; sends no request."""
     counts, waiting, now = worker.counts, worker.waiting(), SystemClock().now_ticks()
     return Figures(
         counts.done,
@@ -89,7 +89,7 @@ class WorkerMetrics(MetricSet):
         self._now = figures
 
     def took(self, seconds: float) -> None:
-        """A job was called, and has returned or failed."""
+        """A job has returned or failed."""
         self.observe(JOB_DURATION, seconds)
 
     def collect(self) -> Iterator[Family]:
@@ -109,10 +109,10 @@ class WorkerMetrics(MetricSet):
 
 
 def serve_metrics(metrics: WorkerMetrics, address: str) -> str:
-    """Answer at ``HOST:PORT`` from a thread; port 0 takes a free one.
+    """Answer at ``HOST:PORT`` from a thread. Port 0 takes a free port.
 
     :returns: the URL.
-    :raises ConfigurationError: no such address, or one that is taken.
+    :raises ConfigurationError: the address does not exist, or another program has it.
 
     >>> serve_metrics(WorkerMetrics(Figures), "here")
     Traceback (most recent call last):

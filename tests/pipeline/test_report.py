@@ -328,7 +328,7 @@ def test_spark_submit_runs_the_same_job(tmp_path: Path) -> None:
         "--conf", "spark.ui.enabled=false", submit.__file__,
         "report", "--sent", sent, "--received", received, "-o", "jsonl", "--worst", "1",
     ]  # fmt: skip
-    environment = os.environ | {"PYSPARK_PYTHON": sys.executable, "PYTHONPATH": str(Path(submit.__file__).parents[2])}
+    environment = os.environ | {"PYSPARK_PYTHON": sys.executable, "PYTHONPATH": str(Path(submit.__file__).parents[3])}
 
     done = subprocess.run(
         list(map(str, command)), env=environment, capture_output=True, text=True, timeout=120, check=False

@@ -1,4 +1,4 @@
-"""Files of an archive: what is known of one, what they have in common, and how Spark writes them."""
+"""Files of an archive: what is known of a file, and how Spark writes it."""
 
 from __future__ import annotations
 
@@ -15,20 +15,20 @@ if TYPE_CHECKING:
 __all__ = ["FILE_COLUMNS", "ArchivedFile", "Staged", "checksum_of", "messages_in", "tail_of", "writing"]
 
 FILE_COLUMNS = tuple(name for name in COLUMNS if name != "queue")
-"""Of a file, whose folder says the queue."""
+"""Of a file. Its folder says the queue."""
 _PARQUET = {
     "compression": "snappy",
     "parquet.column.statistics.enabled#body": "false",
     **{f"parquet.enable.dictionary#{name}": "false" for name in ("message_id", "timestamp", "body", "expires")},
 }
-"""How Spark writes the files. Of values that hardly repeat no dictionary is tried: a seventh of the time of writing, and the files are no larger (measured). Nobody
-looks for bodies between two others, so a file does not say which are its least and greatest."""
+"""How Spark writes the files. Values that hardly repeat get no dictionary: that saves a seventh of the time of writing, and
+the files are no larger (measured). Nobody looks for bodies in a range, so a file does not say its least and greatest body."""
 _TIMES = "spark.sql.parquet.outputTimestampType"
 
 
 @dataclass(frozen=True)
 class ArchivedFile:
-    """One file of the archive, as its manifest has it."""
+    """One file of the archive, as its manifest describes it."""
 
     name: str
     """Below the archive's folder."""
@@ -36,31 +36,31 @@ class ArchivedFile:
     day: str
     messages: int
     first: str
-    """The id of its earliest message,"""
+    """The id of its earliest message."""
     last: str
-    """and of its latest."""
+    """The id of its latest message."""
     checksum: int
-    """Of all its messages together, in whatever order they are."""
+    """Of all its messages together, in any order."""
 
 
 class Staged(NamedTuple):
-    """A file that was written aside, as who wrote it tells of it."""
+    """A file that was written aside, as its writer describes it."""
 
     name: str
-    """Below the folder of what is written aside; ends with the queue, the day and the file."""
+    """Below the folder for files written aside. It ends with queue, day and file."""
     messages: int
     first: str
-    """The id of its earliest message,"""
+    """The id of its earliest message."""
     last: str
-    """and of its latest."""
+    """The id of its latest message."""
 
 
 @contextmanager
 def writing(frame: DataFrame) -> Iterator[DataFrameWriter]:
-    """A writer of Parquet files as the archive has them, whatever the session says of times.
+    """A writer of Parquet files with times as the archive has them, whatever the session's setting.
 
-    They are microseconds since 1970, in UTC. As Spark writes them by itself, INT96, no file says between which times it lies; and a session
-    may have them cut to milliseconds.
+    Times are microseconds since 1970, in UTC. Spark's default, INT96, leaves out between which times a file lies, and a
+    session may be set to cut times to milliseconds.
     """
     conf = frame.sparkSession.conf
     before = conf.get(_TIMES)
@@ -73,7 +73,7 @@ def writing(frame: DataFrame) -> Iterator[DataFrameWriter]:
 
 
 def tail_of(name: str) -> str:
-    """Queue, day and file."""
+    """The part of a name that says queue, day and file."""
     return "/".join(name.split("/")[-3:])
 
 
