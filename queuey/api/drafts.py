@@ -12,6 +12,7 @@ from typing import Any
 
 import orjson
 
+from queuey.api.headers import has_headers, headers_of_call, headers_of_entry
 from queuey.api.params import Problems, due, integer, once_key, quoted
 from queuey.errors import InvalidParameter, MessageTooLarge
 from queuey.future import others_turn, run
@@ -69,11 +70,17 @@ def ttl_of(call: Call, problems: Problems) -> int:
     return DEFAULT_TTL_SECONDS if text is None else problems.take("ttl", _TTL, text, DEFAULT_TTL_SECONDS)
 
 
-def check_body_size(size: int, settings: Settings) -> None:
-    """:raises MessageTooLarge: over ``max_body_bytes``."""
+def check_size(body: bytes, headers: bytes | None, settings: Settings) -> None:
+    """:raises MessageTooLarge: body and headers have more than ``max_body_bytes`` together."""
+    check_sizes(len(body), len(headers or b""), settings)
+
+
+def check_sizes(body: int, headers: int, settings: Settings) -> None:
+    """As :func:`check_size`, of numbers of bytes."""
     limit = settings.limits.max_body_bytes
-    if size > limit:
-        raise MessageTooLarge(f"a message's body is {size} bytes; this server takes {limit}")
+    if body + headers > limit:
+        what = "body is" if body > limit else "body and headers are together"
+        raise MessageTooLarge(f"a message's {what} {body + headers} bytes; this server takes {limit}")
 
 
 def raw_draft(call: Call, queue: Queue, settings: Settings, now_ticks: int) -> Draft:
@@ -81,14 +88,16 @@ def raw_draft(call: Call, queue: Queue, settings: Settings, now_ticks: int) -> D
     problems = Problems()
     if not call.body:
         problems.add("body", "Required")
-    check_body_size(len(call.body), settings)
+    check_size(call.body, None, settings)
     _check_no_key_in_query(call, problems)
     partition, key, due_ticks = 0, None, None
     if not _PLACING.isdisjoint(call.headers):
         partition, key, due_ticks = _placing(call, queue, now_ticks, problems)
     ttl, content_type = ttl_of(call, problems), content_type_of(call, problems)
+    headers = headers_of_call(call, problems) if has_headers(call) else None
     problems.check()
-    return Draft(partition or partition_for(queue, key), call.body, ttl, content_type, key, due_ticks)
+    check_size(call.body, headers, settings)
+    return Draft(partition or partition_for(queue, key), call.body, ttl, content_type, key, due_ticks, None, headers)
 
 
 _PLACING = frozenset({"x-partition", "x-key", "x-delay", "x-deliver-at"})
@@ -164,6 +173,8 @@ def request_once(call: Call) -> IdempotencyKey | None:
     key = problems.take("Idempotency-Key", once_key, text, "")
     problems.check()
     asked = [call.header(name) or "" for name in _ASKED]
+    if has_headers(call):
+        asked += [f"{name}:{value}" for name, value in sorted(call.headers.items()) if name.startswith("queuey-header")]
     digest = hashlib.sha256("\0".join(asked).encode() + b"\0")
     digest.update(call.body)
     return IdempotencyKey(key, digest.digest())
@@ -218,7 +229,7 @@ async def batch_drafts(entries: Sequence[Any], queue: Queue, settings: Settings,
         drafts.append(_entry_draft(entry, index, queue, now_ticks, problems))
     problems.check()
     for draft in drafts:
-        check_body_size(len(draft.body), settings)
+        check_size(draft.body, draft.headers, settings)
     return drafts
 
 
@@ -386,6 +397,7 @@ def _entry_draft(entry: Any, index: int, queue: Queue, now_ticks: int, problems:
         None
         if once is None
         else IdempotencyKey(once, hashlib.sha256(orjson.dumps(entry, option=orjson.OPT_SORT_KEYS)).digest()),
+        headers_of_entry(entry.get("headers"), f"{index}.headers", problems),
     )
 
 

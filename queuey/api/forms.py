@@ -20,11 +20,12 @@ from typing import Any, NamedTuple
 
 import orjson
 
+from queuey.api.headers import shown_headers
 from queuey.ids import EPOCH_TICKS, TICKS_PER_SECOND, format_timestamp, hex_after
 from queuey.locks import new_lock
 from queuey.model import Bodies, Columns, Location, Message
 
-PLAIN_COLUMNS = ("queue", "partition", "message_id", "timestamp", "content_type", "key", "body")
+PLAIN_COLUMNS = ("queue", "partition", "message_id", "timestamp", "content_type", "key", "body", "headers")
 """Members of a message that NDJSON and events have unless ``columns`` names others."""
 COLUMNS = (*PLAIN_COLUMNS, "expires")
 """Members a reader may ask for with ``columns``."""
@@ -96,7 +97,13 @@ def entries(messages: Sequence[Message], partition: int) -> list[dict[str, Any]]
             id_texts(columns.ticks, columns.tails), timestamps(columns.ticks), texts, strict=True
         )
     ]
-    rare = (("encoding", encodings), ("content_type", columns.content_types), ("key", columns.keys))
+    rare: list[tuple[str, Sequence[Any]]] = [
+        ("encoding", encodings),
+        ("content_type", columns.content_types),
+        ("key", columns.keys),
+    ]
+    if columns.headers.count(None) < len(columns):
+        rare.append(("headers", [None if found is None else shown_headers(found) for found in columns.headers]))
     for name, values in rare:
         if values.count(None) < len(values):
             for shown, value in zip(found, values, strict=True):
@@ -166,7 +173,7 @@ def plain_page(messages: Sequence[Message], partition: int) -> bytes | None:
     """
     columns = Columns.of(messages)
     count = len(columns)
-    if columns.content_types.count(None) + columns.keys.count(None) < 2 * count:
+    if columns.content_types.count(None) + columns.keys.count(None) + columns.headers.count(None) < 3 * count:
         return None
     texts = _unescaped(columns.bodies)
     if texts is None:

@@ -160,9 +160,9 @@ def _groups(page: Page) -> Iterable[Sequence[Message]]:
 
 def _large_groups(messages: Sequence[Message]) -> Iterator[Sequence[Message]]:
     begin = size = 0
-    for at, body in enumerate(Columns.of(messages).bodies):
-        if at > begin and size + len(body) > PIECE:
+    for at, own in enumerate(Columns.of(messages).sizes()):
+        if at > begin and size + own > PIECE:
             yield messages[begin:at]
             begin, size = at, 0
-        size += len(body)
+        size += own
     yield messages[begin:]

@@ -12,9 +12,9 @@ from queuey.api.drafts import (
     batch_drafts,
     batch_entries,
     check_batch,
-    check_body_size,
     check_partition,
     check_put,
+    check_size,
     content_type_of,
     key_of_put,
     raw_draft,
@@ -22,13 +22,14 @@ from queuey.api.drafts import (
     ttl_of,
 )
 from queuey.api.forms import append_answer, entries
+from queuey.api.headers import has_headers, headers_of_call, http_headers
 from queuey.api.json_pages import JsonPage
 from queuey.api.live import reading as live
 from queuey.api.params import Problems, boolean, latest_due, message_ids
 from queuey.api.reading import known_to_cursor, page_of, stream
 from queuey.errors import InvalidMessageId, InvalidParameter, MessageNotFound, MessageTooLarge
 from queuey.http.exchange import JSON, OCTETS, Answer, Call, Headers, Target, json_answer
-from queuey.model import AppendRequest, Draft, Location, Message, Page, Queue, bytes_of
+from queuey.model import AppendRequest, Draft, Location, Message, Overwrite, Page, Queue, bytes_of
 from queuey.service import Service
 from queuey.service.log import PartitionPage, ReadAnswer
 from queuey.settings import Settings
@@ -128,13 +129,14 @@ async def fetch(service: Service, call: Call, target: Target) -> Answer:
     if not found:
         raise MessageNotFound
     number, message = found[0]
-    service.monitor.delivered(call.identity.counted_as(queue.application), "raw", 1, len(message.body))
+    service.monitor.delivered(call.identity.counted_as(queue.application), "raw", 1, message.size)
     headers: Headers = [
         ("content-type", message.content_type or OCTETS),
         ("content-disposition", "attachment"),
         ("queuey-message-id", message.id.hex),
         ("queuey-partition", str(number)),
         ("queuey-timestamp", message.id.timestamp),
+        *http_headers(message.headers),
     ]
     return Answer(200, message.body, headers)
 
@@ -143,7 +145,7 @@ async def _by_id(
     service: Service, call: Call, queue: Queue, found: Sequence[tuple[int, Message]], *, more: bool
 ) -> Answer:
     pages = [PartitionPage(number, Page([message], False)) for number, message in found]
-    size = sum([len(message.body) for _, message in found])
+    size = sum([message.size for _, message in found])
     with JsonPage(call, service.settings.limits.max_answer_bytes) as made:
         made.count(0, size)
         told = await made.add(ReadAnswer(pages, 0, size), entries)
@@ -164,14 +166,16 @@ async def put(service: Service, call: Call, target: Target) -> Answer:
             raise InvalidMessageId(f"the moment of {id_.hex} is more than 366 days from now")
     if not call.body:
         problems.add("body", "Required")
-    check_body_size(len(call.body), service.settings)
+    check_size(call.body, None, service.settings)
     _check_copies(len(call.body), len(wanted), service.settings)
     ttl, content_type = ttl_of(call, problems), content_type_of(call, problems)
     key = key_of_put(call, problems)
     check_put(call, [number for number, _ in wanted], problems)
+    headers = headers_of_call(call, problems) if has_headers(call) else None
     problems.check()
     _check_ttls([ttl], service.log.least_ttl_seconds, batch=False)
-    late = await service.log.put(queue, wanted, body=call.body, content_type=content_type, key=key, ttl_seconds=ttl)
+    check_size(call.body, headers, service.settings)
+    late = await service.log.put(queue, wanted, Overwrite(call.body, ttl, content_type, key, headers))
     return json_answer({"status": "ok", "late": True} if late else {"status": "ok"})
 
 

@@ -161,7 +161,7 @@ def _cursor(queue: Queue, params: ReadParams, answer: ReadAnswer) -> str:
 
 def wants_bodies(columns: Sequence[str] | None) -> bool:
     """Whether any of these members is not in a message's place alone."""
-    return columns is None or not frozenset(columns).isdisjoint(("body", "content_type", "key"))
+    return columns is None or not frozenset(columns).isdisjoint(("body", "content_type", "key", "headers"))
 
 
 async def page_of(service: Service, call: Call, queue: Queue) -> Answer:

@@ -2,8 +2,19 @@
 
 from __future__ import annotations
 
-from queuey.model.columns import Alike, Bodies, Columns, Drafts, LocationsInOrder, Page, bytes_of, shifted
-from queuey.model.messages import Appended, AppendRequest, Draft, Location, Message
+from queuey.model.columns import (
+    Alike,
+    Bodies,
+    Columns,
+    Drafts,
+    LocationsInOrder,
+    Page,
+    bytes_of,
+    shifted,
+    size_of_headers,
+)
+from queuey.model.headers import MAX_HEADERS, MAX_HEADERS_BYTES, MessageHeaders, decode_headers, encode_headers
+from queuey.model.messages import Appended, AppendRequest, Draft, Location, Message, Overwrite
 from queuey.model.offsets import MAX_GENERATION, MAX_GENERATION_STEP, Offset, OffsetChange, OffsetMove
 from queuey.model.values import (
     MAX_PARTITIONS,
@@ -23,6 +34,8 @@ from queuey.model.values import (
 __all__ = [
     "MAX_GENERATION",
     "MAX_GENERATION_STEP",
+    "MAX_HEADERS",
+    "MAX_HEADERS_BYTES",
     "MAX_PARTITIONS",
     "MAX_TTL_SECONDS",
     "Alike",
@@ -38,9 +51,11 @@ __all__ = [
     "Location",
     "LocationsInOrder",
     "Message",
+    "MessageHeaders",
     "Offset",
     "OffsetChange",
     "OffsetMove",
+    "Overwrite",
     "Page",
     "PartitionId",
     "PartitionState",
@@ -50,5 +65,8 @@ __all__ = [
     "Span",
     "SpanCount",
     "bytes_of",
+    "decode_headers",
+    "encode_headers",
     "shifted",
+    "size_of_headers",
 ]

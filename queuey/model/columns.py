@@ -143,19 +143,21 @@ class Columns(Sequence[Message]):
     content_types: Sequence[str | None]
     keys: Sequence[str | None]
     bodies: Sequence[bytes]
+    headers: Sequence[bytes | None]
+    """Encoded, see :mod:`queuey.model.headers`."""
 
     @classmethod
     def of(cls, messages: Sequence[Message]) -> Columns:
         """Messages, however they are kept."""
         if isinstance(messages, cls):
             return messages
-        return cls(*zip(*messages, strict=True)) if messages else cls((), (), (), (), (), ())
+        return cls(*zip(*messages, strict=True)) if messages else cls((), (), (), (), (), (), ())
 
     def __len__(self) -> int:
         return len(self.ticks)
 
     def __iter__(self) -> Iterator[Message]:
-        return map(Message, self.ticks, self.tails, self.expires_ticks, self.content_types, self.keys, self.bodies)
+        return map(Message, *self.all())
 
     @overload
     def __getitem__(self, at: int) -> Message: ...
@@ -173,11 +175,20 @@ class Columns(Sequence[Message]):
             self.content_types[at],
             self.keys[at],
             self.bodies[at],
+            self.headers[at],
         )
 
     def all(self) -> tuple[Sequence[Any], ...]:
         """The columns, in the order of a message's fields."""
-        return self.ticks, self.tails, self.expires_ticks, self.content_types, self.keys, self.bodies
+        return (
+            self.ticks,
+            self.tails,
+            self.expires_ticks,
+            self.content_types,
+            self.keys,
+            self.bodies,
+            self.headers,
+        )
 
     @classmethod
     def joined(cls, parts: Sequence[Columns]) -> Columns:
@@ -188,12 +199,25 @@ class Columns(Sequence[Message]):
 
     @property
     def size(self) -> int:
-        """Bytes of the bodies."""
-        return _size(self.bodies)
+        """Bytes of the bodies and the headers."""
+        return _size(self.bodies) + size_of_headers(self.headers)
+
+    def sizes(self) -> list[int]:
+        """Bytes of each message: its body and its headers."""
+        if self.headers.count(None) == len(self):
+            return [*map(len, self.bodies)]
+        return [len(body) + len(headers or b"") for body, headers in zip(self.bodies, self.headers, strict=True)]
 
 
 def _size(bodies: Sequence[bytes]) -> int:
     return bodies.size if isinstance(bodies, Bodies) else sum(map(len, bodies))
+
+
+def size_of_headers(headers: Sequence[bytes | None]) -> int:
+    """Bytes of all headers; at once where no message has any."""
+    if headers.count(None) == len(headers):
+        return 0
+    return sum([len(encoded) for encoded in headers if encoded is not None])
 
 
 def _joined(columns: Sequence[Any]) -> Sequence[Any]:
@@ -218,6 +242,7 @@ class Drafts(Sequence[Draft]):
     keys: Sequence[str | None]
     dues: Sequence[int | None]
     idempotency_keys: Sequence[IdempotencyKey | None]
+    headers: Sequence[bytes | None]
 
     @classmethod
     def of(cls, drafts: Sequence[Draft]) -> Drafts:
@@ -243,18 +268,27 @@ class Drafts(Sequence[Draft]):
 
     @property
     def size(self) -> int:
-        """Bytes of the bodies."""
-        return _size(self.bodies)
+        """Bytes of the bodies and the headers."""
+        return _size(self.bodies) + size_of_headers(self.headers)
 
     def _all(self) -> tuple[Sequence[Any], ...]:
-        return self.partitions, self.bodies, self.ttls, self.content_types, self.keys, self.dues, self.idempotency_keys
+        return (
+            self.partitions,
+            self.bodies,
+            self.ttls,
+            self.content_types,
+            self.keys,
+            self.dues,
+            self.idempotency_keys,
+            self.headers,
+        )
 
 
 def bytes_of(drafts: Sequence[Draft]) -> int:
-    """Bytes of the bodies of drafts, however they are kept."""
-    if len(drafts) == 1:
-        return len(drafts[0].body)
-    return drafts.size if isinstance(drafts, Drafts) else sum([len(draft.body) for draft in drafts])
+    """Bytes of the bodies and headers of drafts, however they are kept."""
+    if isinstance(drafts, Drafts):
+        return drafts.size
+    return sum([len(draft.body) + (len(draft.headers) if draft.headers else 0) for draft in drafts])
 
 
 @dataclass(frozen=True, slots=True)
@@ -296,5 +330,5 @@ class Page(NamedTuple):
 
     @property
     def size(self) -> int:
-        """Bytes of the bodies."""
+        """Bytes of the bodies and the headers."""
         return Columns.of(self.messages).size if self.messages else 0

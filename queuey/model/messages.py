@@ -21,10 +21,17 @@ class Message(NamedTuple):
     key: str | None
     """The key that chose its partition, None without one."""
     body: bytes
+    headers: bytes | None = None
+    """Encoded, see :mod:`queuey.model.headers`; None without any."""
 
     @property
     def id(self) -> MessageId:
         return MessageId(self.ticks, self.tail)
+
+    @property
+    def size(self) -> int:
+        """Bytes of the body and the headers."""
+        return len(self.body) + (len(self.headers) if self.headers else 0)
 
 
 class Draft(NamedTuple):
@@ -39,6 +46,20 @@ class Draft(NamedTuple):
     """The moment it is to be readable from; None or a moment past means now."""
     idempotency: IdempotencyKey | None = None
     """This message's own idempotency key, within a batch."""
+    headers: bytes | None = None
+    """Encoded, see :mod:`queuey.model.headers`; None without any."""
+
+
+class Overwrite(NamedTuple):
+    """What a message that is written by id is to be, in place of all that is there."""
+
+    body: bytes
+    ttl_seconds: int
+    """Counted from now, or from the id's moment if that is later."""
+    content_type: str | None = None
+    key: str | None = None
+    headers: bytes | None = None
+    """Encoded, see :mod:`queuey.model.headers`; None without any."""
 
 
 class AppendRequest(NamedTuple):

@@ -39,12 +39,18 @@ _KNOWN = (
     "X-Delay X-Deliver-At X-Request-Id Idempotency-Key X-Forwarded-For X-Forwarded-Proto"
 )
 
+_MESSAGE_HEADER = re.compile("queuey-header(?:64)?-")
+
 
 class _Names(dict[bytes, str]):
     """Header names in lower case. Usual spellings are looked up, others made anew: what clients send is not kept."""
 
     def __missing__(self, name: bytes) -> str:
-        return name.decode("latin-1").lower()
+        text = name.decode("latin-1")
+        lower = text.lower()
+        found = _MESSAGE_HEADER.match(lower)
+        # The name of a message's header keeps its case: it is data of a writer, and not for HTTP.
+        return found[0] + text[found.end() :] if found else lower
 
 
 _NAMES = _Names({form.encode(): name.lower() for name in _KNOWN.split() for form in (name, name.lower(), name.title())})

@@ -19,6 +19,7 @@ from queuey.model import (
     AppendRequest,
     Location,
     Message,
+    Overwrite,
     Page,
     PartitionId,
     Queue,
@@ -219,26 +220,15 @@ class Log:
             for (number, _), message in zip(asked, messages, strict=True):
                 if message is None:
                     continue
-                room -= len(message.body) + ROW_BYTES
+                room -= message.size + ROW_BYTES
                 if room < 0 and found:
                     return found, True
                 found.append((number, message))
         return found, False
 
-    async def put(
-        self,
-        queue: Queue,
-        wanted: Sequence[Location],
-        *,
-        body: bytes,
-        content_type: str | None,
-        key: str | None,
-        ttl_seconds: int,
-    ) -> bool:
+    async def put(self, queue: Queue, wanted: Sequence[Location], new: Overwrite) -> bool:
         """See :meth:`queuey.storage.MessageStore.put`; readers that wait hear of it."""
-        stored = self._messages.put(
-            queue, wanted, body=body, content_type=content_type, key=key, ttl_seconds=ttl_seconds
-        )
+        stored = self._messages.put(queue, wanted, new)
         late = await stored if self._settled == inf else await self._while_there(queue, stored)
         self._live.arrived(queue, wanted)
         return late

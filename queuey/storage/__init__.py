@@ -30,6 +30,7 @@ from queuey.model import (
     Offset,
     OffsetChange,
     OffsetMove,
+    Overwrite,
     Page,
     PartitionId,
     PartitionState,
@@ -249,19 +250,8 @@ class MessageStore(ABC):
         """
 
     @abstractmethod
-    def put(
-        self,
-        queue: Queue,
-        wanted: Sequence[Location],
-        *,
-        body: bytes,
-        content_type: str | None,
-        key: str | None,
-        ttl_seconds: int,
-    ) -> Future[bool]:
-        """Store one body under each of these ids, in place of what is there, if anything is: its content type and key included.
-
-        The TTL counts from now, or from the id's moment if that is later.
+    def put(self, queue: Queue, wanted: Sequence[Location], new: Overwrite) -> Future[bool]:
+        """Store one message under each of these ids, in place of all that is there.
 
         :returns: True if one of the ids is at or behind the watermark, so that a reader may have passed it (G3).
         :raises QueueNotFound: the queue's incarnation was dropped; nothing is stored.

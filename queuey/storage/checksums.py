@@ -13,7 +13,7 @@ from google_crc32c import value as crc32c
 from queuey.errors import CorruptMessage, StorageUnavailable
 from queuey.ids import MessageId
 
-__all__ = ["NONSENSE", "all_match", "checksum_of", "checksums_of", "corrupt", "making_sense"]
+__all__ = ["NONSENSE", "Beside", "all_match", "beside", "checksum_of", "checksums_of", "corrupt", "making_sense"]
 
 
 NONSENSE = (ValueError, TypeError, LookupError, ArithmeticError, struct.error)
@@ -34,44 +34,66 @@ def making_sense() -> Iterator[None]:
         ) from error
 
 
-def checksum_of(ticks: int, tail: int, content_type: bytes | None, key: bytes | None, body: bytes) -> int:
+def checksum_of(message_id: MessageId, beside: Beside, body: bytes) -> int:
     """What a row must match when it is read: its length, and a CRC32C bound to its id.
 
-    >>> checksum_of(0, 0, None, None, b"123456789") == 9 << 32 | 0xE3069283
+    >>> checksum_of(MessageId(0, 0), (None, None, None), b"123456789") == 9 << 32 | 0xE3069283
     True
     """
-    crc = crc32c(body) if content_type is key is None else _with_names(crc32c(body), content_type, key)
-    return len(body) << 32 | ((crc ^ ticks ^ tail) & 0xFFFFFFFF)
+    crc = crc32c(body) if beside == NOTHING_BESIDE else _with_rest(crc32c(body), *beside)
+    return len(body) << 32 | ((crc ^ message_id.ticks ^ message_id.tail) & 0xFFFFFFFF)
 
 
-def _with_names(crc: int, content_type: bytes | None, key: bytes | None) -> int:
-    """A body's CRC, gone on with what stands beside the body."""
-    if content_type is key is None:
+Beside = tuple[bytes | None, bytes | None, bytes | None]
+"""What stands beside a body: its content type, its key and its headers, encoded."""
+
+
+def beside(content_type: str | None, key: str | None, headers: bytes | None) -> Beside:
+    """What stands beside a body, as stores keep it."""
+    if content_type is None and key is None and headers is None:
+        return NOTHING_BESIDE
+    return (
+        None if content_type is None else content_type.encode(),
+        None if key is None else key.encode(),
+        headers,
+    )
+
+
+NOTHING_BESIDE: Beside = (None, None, None)
+
+
+def _with_rest(crc: int, content_type: bytes | None, key: bytes | None, headers: bytes | None) -> int:
+    """A body's CRC, continued over what stands beside the body."""
+    if content_type is key is headers is None:
         return crc
-    extended: int = crc32c_extend(crc, b"%b\n%b" % (content_type or b"", key or b""))
+    extended: int = crc32c_extend(crc, b"%b\n%b\n%b" % (content_type or b"", key or b"", headers or b""))
     return extended
 
 
 Column = Sequence[Any]
 
 
-def checksums_of(ticks: Column, tails: Column, content_types: Column, keys: Column, bodies: Column) -> list[int]:
-    """:func:`checksum_of` of many, given by column, in few steps of the interpreter."""
+def checksums_of(ticks: Column, tails: Column, beside: Sequence[Column], bodies: Column) -> list[int]:
+    """:func:`checksum_of` of many, given by column, in few steps of the interpreter.
+
+    :param beside: content types, keys and headers.
+    """
     crcs = map(crc32c, bodies)
-    if content_types.count(None) + keys.count(None) < 2 * len(ticks):
-        crcs = map(_with_names, crcs, content_types, keys)
+    if sum([column.count(None) for column in beside]) < 3 * len(ticks):
+        crcs = map(_with_rest, crcs, *beside)
     return [
         len(body) << 32 | ((crc ^ tick ^ tail) & 0xFFFFFFFF)
         for crc, tick, tail, body in zip(crcs, ticks, tails, bodies, strict=True)
     ]
 
 
-def all_match(
-    checksums: Column, ticks: Column, tails: Column, content_types: Column, keys: Column, bodies: Column
-) -> bool:
-    """Whether rows, given by column, are as they were written."""
+def all_match(checksums: Column, ticks: Column, tails: Column, beside: Sequence[Column], bodies: Column) -> bool:
+    """Whether rows, given by column, are as they were written.
+
+    :param beside: content types, keys and headers.
+    """
     try:
-        return list(checksums) == checksums_of(ticks, tails, content_types, keys, bodies)
+        return list(checksums) == checksums_of(ticks, tails, beside, bodies)
     except TypeError:  # a flipped bit made something else of a blob
         return False
 

@@ -24,6 +24,7 @@ from queuey.model import (
     IdempotencyKey,
     Location,
     Message,
+    Overwrite,
     Page,
     PartitionId,
     PartitionState,
@@ -151,7 +152,8 @@ class MemoryMessages(MessageStore):
         else:
             id_ = self._ids.next_id()
         expires = id_.ticks + draft.ttl_seconds * TICKS_PER_SECOND
-        self._store(queue.partition(draft.partition), Message(*id_, expires, draft.content_type, draft.key, draft.body))
+        message = Message(*id_, expires, draft.content_type, draft.key, draft.body, draft.headers)
+        self._store(queue.partition(draft.partition), message)
         return Location(draft.partition, id_)
 
     def _store(self, partition: PartitionId, message: Message) -> None:
@@ -184,7 +186,7 @@ class MemoryMessages(MessageStore):
                 if message.expires_ticks <= now_ticks:
                     continue
                 wanted = message if request.with_bodies else Message(*message[:3], None, None, b"")
-                size += len(wanted.body)
+                size += wanted.size
                 if len(page) == request.limit or (page and size > request.max_bytes):
                     return Future.of(Page(page, more=True))
                 page.append(wanted)
@@ -198,24 +200,16 @@ class MemoryMessages(MessageStore):
             found = [self._in(queue.partition(number)).rows.get(id_) for number, id_ in wanted]
         return Future.of([m if m is not None and m.expires_ticks > now_ticks else None for m in found])
 
-    def put(
-        self,
-        queue: Queue,
-        wanted: Sequence[Location],
-        *,
-        body: bytes,
-        content_type: str | None,
-        key: str | None,
-        ttl_seconds: int,
-    ) -> Future[bool]:
+    def put(self, queue: Queue, wanted: Sequence[Location], new: Overwrite) -> Future[bool]:
         with self._lock:
             if queue.uuid in self._process.dropped:
                 return Future.failed(QueueNotFound())
             self._sweep_after(len(wanted))
             now = self._ids.stamp()
             for number, id_ in wanted:
-                expires = max(now, id_.ticks) + ttl_seconds * TICKS_PER_SECOND
-                self._store(queue.partition(number), Message(*id_, expires, content_type, key, body))
+                expires = max(now, id_.ticks) + new.ttl_seconds * TICKS_PER_SECOND
+                message = Message(*id_, expires, new.content_type, new.key, new.body, new.headers)
+                self._store(queue.partition(number), message)
             return Future.of(any(id_.ticks < now for _, id_ in wanted))
 
     def delete(self, queue: Queue, wanted: Sequence[Location]) -> Future[None]:

@@ -11,7 +11,7 @@ import pytest
 
 from queuey.clock import ManualClock
 from queuey.ids import MAX_ID, TICKS_PER_SECOND, ZERO_ID, IdGenerator, MessageId
-from queuey.model import Location
+from queuey.model import Location, Overwrite
 from queuey.storage import MessageStore
 from queuey.storage.cassandra import allocation as cassandra_fills
 from queuey.storage.cassandra import bucket_scan as cassandra_walk
@@ -95,7 +95,7 @@ class TestSmallBuckets(Reading):
 
         assert eventually(remembers)
         other = messages_of(session, clock, ids)
-        done(other.put(log.queue, [Location(1, placed[5])], body=b"back", content_type=None, key=None, ttl_seconds=600))
+        done(other.put(log.queue, [Location(1, placed[5])], Overwrite(b"back", 600)))
 
         assert log.bodies() == [b"back", *[b"x"] * 6]
         other.close()

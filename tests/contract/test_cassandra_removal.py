@@ -17,7 +17,7 @@ from queuey.clock import ManualClock
 from queuey.errors import OutcomeUnknown, QueueNotFound
 from queuey.future import run, start
 from queuey.ids import IdGenerator, MessageId
-from queuey.model import AppendRequest, Location, Queue
+from queuey.model import AppendRequest, Location, Overwrite, Queue
 from queuey.monitor.metrics import Monitor
 from queuey.service.log import Log
 from queuey.service.queues import Queues
@@ -57,7 +57,7 @@ class Server:
 
     def put(self, queue: Queue) -> None:
         id_ = MessageId(self.clock.now_ticks(), 1)
-        run(self.log.put(queue, [Location(1, id_)], body=b"x", content_type=None, key=None, ttl_seconds=60))
+        run(self.log.put(queue, [Location(1, id_)], Overwrite(b"x", 60)))
 
     def find(self, queue: Queue) -> Queue | None:
         return run(self.queues.find(queue.application, queue.name))

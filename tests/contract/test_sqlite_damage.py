@@ -124,7 +124,7 @@ def test_a_flipped_bit_hides_nothing_unnoticed(
     assert told["found"] or told["error"]
 
 
-ROW = bytes((10, 0, 46, 6, 6, 6, 5, 0, 0, 92))
+ROW = bytes((11, 0, 46, 6, 6, 6, 5, 0, 0, 92, 0))
 """Before the place of a row of ``messages`` with a body of 40 bytes: the header's length, and the types of the columns."""
 PLACE, TICKS, SEAL, BODY = 2, 3, 6, 9
 

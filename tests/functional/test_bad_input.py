@@ -15,7 +15,7 @@ import pytest
 import requests
 
 from tests.support import raw
-from tests.support.client import Server, refused
+from tests.support.client import BATCH, Server, refused
 from tests.support.servers import APPLICATIONS, Door
 
 ABSENT_ID = "1f9f6640e56711f189bf02fc00000001"
@@ -43,7 +43,7 @@ def post(body: bytes | str = b"hello", **headers: Any) -> Callable[[Server, str]
 
 
 def batch(text: str | bytes) -> Callable[[Server, str], requests.Response]:
-    return post(text, content_type="application/json")
+    return post(text, content_type=BATCH)
 
 
 def entry(**members: Any) -> Callable[[Server, str], requests.Response]:

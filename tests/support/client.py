@@ -25,6 +25,10 @@ def authorization(key: str | None) -> dict[str, str]:
     return {} if key is None else {"Authorization": f"Application {key}"}
 
 
+BATCH = "application/vnd.queuey.batch+json"
+"""The type of a batch as JSON."""
+
+
 class Server:
     """One door, seen by one identity that works on one application's path."""
 

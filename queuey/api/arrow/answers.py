@@ -13,7 +13,7 @@ from typing import Any
 from queuey.api.forms import COLUMNS, EndMark
 from queuey.http.exchange import Chunk
 from queuey.ids import EPOCH_TICKS, TAIL_MASK
-from queuey.model import Bodies, Columns, Message
+from queuey.model import Bodies, Columns, Message, decode_headers
 
 ARROW_COLUMNS = (*COLUMNS, "id")
 """``id`` is a message's id as 16 bytes, big-endian as a UUID is written: half of what its text takes in an answer."""
@@ -46,6 +46,7 @@ class ArrowForm:
             "key": pa.string(),
             "body": pa.binary(),
             "expires": pa.timestamp("us", tz="UTC"),
+            "headers": pa.map_(pa.string(), pa.binary()),
         }
         self._schema = pa.schema([(name, kinds[name]) for name in columns or _DEFAULT])
         self._out = _Chunks()
@@ -83,8 +84,16 @@ class ArrowForm:
             return pa.Array.from_buffers(kind, len(columns), [None, pa.py_buffer((ticks - EPOCH_TICKS) // 10)])
         if name == "body":
             return self._bodies(columns.bodies, kind)
+        if name == "headers":
+            return self._headers(columns.headers, kind)
         values = columns.content_types if name == "content_type" else columns.keys
         return pa.nulls(len(values), kind) if values.count(None) == len(values) else pa.array(values, kind)
+
+    def _headers(self, headers: Sequence[bytes | None], kind: Any) -> Any:
+        pa = self._pa
+        if headers.count(None) == len(headers):
+            return pa.nulls(len(headers), kind)
+        return pa.array([None if found is None else [*decode_headers(found).items()] for found in headers], kind)
 
     def _bodies(self, bodies: Sequence[bytes], kind: Any) -> Any:
         pa = self._pa

@@ -12,10 +12,11 @@ from queuey.api.arrow.bodies import ArrowBodies
 from queuey.api.drafts import (
     DEFAULT_TTL_SECONDS,
     MAX_BATCH_PROBLEMS,
-    check_body_size,
     check_content_type,
     check_key,
+    check_sizes,
 )
+from queuey.api.headers import headers_of_pairs
 from queuey.api.params import Problems, in_range, latest_due, once_key, quoted
 from queuey.errors import InvalidParameter, NotAcceptable
 from queuey.http.exchange import ARROW, Call
@@ -26,9 +27,9 @@ from queuey.settings import Settings
 
 T = TypeVar("T")
 
-WRITE_COLUMNS = ("body", "partition", "key", "ttl", "content_type", "deliver_at", "idempotency_key")
+WRITE_COLUMNS = ("body", "partition", "key", "ttl", "content_type", "deliver_at", "idempotency_key", "headers")
 """Columns that a batch may have: ``body`` is binary or text and required, ``partition`` and ``ttl`` (seconds) are integers,
-``deliver_at`` is a timestamp, the others are texts. Null is absent."""
+``deliver_at`` is a timestamp, ``headers`` a map from text to binary or text, the others are texts. Null is absent."""
 MAX_BATCHES = 1000
 """Record batches in one body: to read one takes as long as to read some 300 rows."""
 MAX_METADATA_BYTES = 64 << 10
@@ -45,7 +46,7 @@ def arrow_drafts(call: Call, queue: Queue, settings: Settings, now_ticks: int) -
     problems = _RowProblems(MAX_BATCH_PROBLEMS)
     bodies = columns["body"]
     sizes = bodies.sizes()
-    check_body_size(sizes.max(initial=0), settings)
+    check_sizes(sizes.max(initial=0), 0, settings)
     if bodies.column.null_count or not sizes.all():
         problems.without_body(bodies)
     keys = problems.each("key", columns["key"], check_key)
@@ -56,9 +57,13 @@ def arrow_drafts(call: Call, queue: Queue, settings: Settings, now_ticks: int) -
     dues = problems.each("deliver_at", columns["deliver_at"], lambda ticks: _due(ticks, latest))
     onces = problems.each("idempotency_key", columns["idempotency_key"], once_key)
     partitions = _partitions(queue, numbers, keys, problems)
+    headers = problems.each("headers", columns["headers"], headers_of_pairs)
     problems.check()
-    own = _onces(onces, bodies, numbers, ttls, kinds, keys, dues)
-    return Drafts(partitions, bodies, _whole(ttls, DEFAULT_TTL_SECONDS), kinds, keys, dues, own)
+    if headers.count(None) < len(headers):
+        for size, encoded in zip(sizes, headers, strict=True):
+            check_sizes(size, len(encoded or b""), settings)
+    own = _onces(onces, bodies, numbers, ttls, kinds, keys, dues, headers)
+    return Drafts(partitions, bodies, _whole(ttls, DEFAULT_TTL_SECONDS), kinds, keys, dues, own, headers)
 
 
 def _whole(values: Sequence[int | None], default: int) -> Sequence[int]:
@@ -220,12 +225,25 @@ def _check_schema(pa: Any, schema: Any) -> None:
         "partition": (kinds.is_integer,),
         "ttl": (kinds.is_integer,),
         "deliver_at": (kinds.is_timestamp,),
+        "headers": (_is_headers,),
     }
     problems = Problems()
     for field in schema:
         if not any(fits(field.type) for fits in known.get(field.name, texts)):
             problems.add(field.name, f"has the type {quoted(str(field.type))[1:-1]}")
     problems.check()
+
+
+def _is_headers(kind: Any) -> bool:
+    """Whether a type is a map from texts to texts or bytes."""
+    import pyarrow as pa
+
+    texts = (pa.string(), pa.large_string())
+    return (
+        bool(pa.types.is_map(kind))
+        and kind.key_type in texts
+        and kind.item_type in (*texts, pa.binary(), pa.large_binary())
+    )
 
 
 _RECORD_BATCH, _DICTIONARY_BATCH = 3, 2

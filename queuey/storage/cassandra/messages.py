@@ -13,6 +13,7 @@ from queuey.model import (
     Consistency,
     Location,
     Message,
+    Overwrite,
     Page,
     PartitionId,
     PartitionState,
@@ -28,7 +29,7 @@ from queuey.storage.cassandra.deleting import Deleter
 from queuey.storage.cassandra.group_commit import GroupCommit, may_share
 from queuey.storage.cassandra.idempotency import append_keyed
 from queuey.storage.cassandra.offsets import CassandraOffsets
-from queuey.storage.cassandra.overwriting import Overwrite, Overwriter
+from queuey.storage.cassandra.overwriting import Overwriter
 from queuey.storage.cassandra.pages import read_page
 from queuey.storage.cassandra.rows import message_of
 from queuey.storage.cassandra.server import CassandraServer
@@ -122,17 +123,7 @@ class CassandraMessages(MessageStore):
 
     # Changing
 
-    def put(
-        self,
-        queue: Queue,
-        wanted: Sequence[Location],
-        *,
-        body: bytes,
-        content_type: str | None,
-        key: str | None,
-        ttl_seconds: int,
-    ) -> Future[bool]:
-        new = Overwrite(body, content_type, key, ttl_seconds)
+    def put(self, queue: Queue, wanted: Sequence[Location], new: Overwrite) -> Future[bool]:
         return self._server.underway.start(self._overwriter.put(queue, wanted, new))
 
     def delete(self, queue: Queue, wanted: Sequence[Location]) -> Future[None]:

@@ -3,29 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import NamedTuple
 
 from queuey.errors import OutcomeUnknown, QueueNotFound, StorageUnavailable
 from queuey.ids import TICKS_PER_SECOND, MessageId
-from queuey.model import Location, PartitionId, Queue
+from queuey.model import Location, Overwrite, PartitionId, Queue
 from queuey.storage.cassandra.appending import Appender
 from queuey.storage.cassandra.buckets import Bucket, Mark
 from queuey.storage.cassandra.rows import RowEncoder
 from queuey.storage.cassandra.server import CassandraServer
+from queuey.storage.checksums import beside
 
-__all__ = ["Overwrite", "Overwriter"]
+__all__ = ["Overwriter"]
 
 _TRIES = 3
 """Of one overwrite, each dated later."""
-
-
-class Overwrite(NamedTuple):
-    """What a message is to be."""
-
-    body: bytes
-    content_type: str | None
-    key: str | None
-    ttl_seconds: int
 
 
 class Overwriter:
@@ -62,12 +53,14 @@ class Overwriter:
         session, times = self._session, self._server.times
         bucket, now = Bucket.of(id_), self._server.ids.watermark()
         write, read = session.to_write(queue.consistency), session.to_read(queue.consistency)
-        await self._appender.mark(queue, partition, bucket, Mark.of(bucket.level, new.ttl_seconds, len(new.body)))
+        await self._appender.mark(
+            queue, partition, bucket, Mark.of(bucket.level, new.ttl_seconds, len(new.body) + len(new.headers or b""))
+        )
         key = self._server.partition_key_of(partition, bucket)
         expires = max(now, id_.ticks) + new.ttl_seconds * TICKS_PER_SECOND
         for attempt in range(_TRIES):
             encoder = RowEncoder(now, times.put(attempt), over=True)
-            row = encoder.row(key, id_, expires, new.content_type, new.key, new.body)
+            row = encoder.row(key, id_, expires, new.body, beside(new.content_type, new.key, new.headers))
             try:
                 await session.tell_encoded("message_insert", [row], key.routing_key, write)
             except StorageUnavailable as error:

@@ -9,7 +9,7 @@ from operator import itemgetter
 from typing import Any
 
 from queuey.ids import MessageId
-from queuey.model import Columns, Page, ReadRequest
+from queuey.model import Columns, Page, ReadRequest, size_of_headers
 from queuey.storage.cassandra.bucket_scan import BucketHints, Walk
 from queuey.storage.cassandra.buckets import Bucket
 from queuey.storage.cassandra.rows import NO_ROWS, Block, block_of, block_of_ids, blocks_of, texts_of
@@ -155,7 +155,7 @@ class PageBuilder:
         self._request = request
         self._now = now_ticks
         self._room = request.max_bytes
-        self._columns: tuple[list[Any], ...] = ([], [], [], [], [], [], [])
+        self._columns: tuple[list[Any], ...] = ([], [], [], [], [], [], [], [])
         self._passed = self._counted = 0
 
     @property
@@ -174,7 +174,8 @@ class PageBuilder:
 
     def _fitting(self, block: Block) -> int:
         """How many rows the page has room for."""
-        sizes = list(accumulate(map(len, block.bodies[: self._request.limit - self._count])))
+        wanted = block.between(0, self._request.limit - self._count)
+        sizes = list(accumulate(wanted.sizes()))
         first = 1 if sizes and not self._count else 0
         return max(first, bisect_right(sizes, self._room))
 
@@ -183,7 +184,7 @@ class PageBuilder:
             return
         for column, more in zip(self._columns, block, strict=True):
             column.extend(more)
-        self._room -= sum(map(len, block.bodies))
+        self._room -= sum(map(len, block.bodies)) + size_of_headers(block.headers)
         self._counted = self._passed  # those after the page's last message are met again by the next page
 
     def _take_one_by_one(self, block: Block) -> None:
@@ -201,6 +202,7 @@ class PageBuilder:
                 self._add(row)
 
     def finish(self) -> Page:
-        ticks, tails, expires, _, content_types, keys, bodies = self._columns
-        messages = Columns(ticks, tails, expires, texts_of(content_types), texts_of(keys), bodies) if ticks else []
+        ticks, tails, expires, _, content_types, keys, bodies, headers = self._columns
+        kinds, names = texts_of(content_types), texts_of(keys)
+        messages = Columns(ticks, tails, expires, kinds, names, bodies, headers) if ticks else []
         return Page(messages, self.full, self._counted if self.full else self._passed)

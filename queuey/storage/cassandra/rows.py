@@ -12,10 +12,10 @@ from itertools import compress
 from typing import Any, NamedTuple
 
 from queuey.ids import TICKS_PER_SECOND, MessageId, tail_from_low
-from queuey.model import Message, PartitionId
+from queuey.model import Message, PartitionId, encode_headers
 from queuey.storage.cassandra.buckets import Bucket
 from queuey.storage.cassandra.session import Rows
-from queuey.storage.checksums import all_match, checksum_of, corrupt
+from queuey.storage.checksums import Beside, all_match, checksum_of, corrupt
 
 _SPARE_SECONDS = 60
 """How much longer than its message a row lives: expiry is decided by its column, to the tick; the rest is room."""
@@ -26,7 +26,7 @@ _ID_EXPIRES_CHECKSUM = struct.Struct(">16siqiq")
 _TTL_TIME = struct.Struct(">iiiq")
 _LENGTH = struct.Struct(">i").pack
 _NULL, _UNSET = _LENGTH(-1), _LENGTH(-2)
-_VALUES = 11
+_VALUES = 12
 """Of ``message_insert``."""
 _ROUTING_KEY = struct.Struct(">H16sxHixHqx")
 
@@ -67,22 +67,22 @@ class RowEncoder:
         partition_key: PartitionKey,
         message_id: MessageId,
         expires_ticks: int,
-        content_type: str | None,
-        key: str | None,
         body: bytes,
+        beside: Beside,
     ) -> bytes:
-        kind_bytes = None if content_type is None else content_type.encode()
-        key_bytes = None if key is None else key.encode()
-        checksum = checksum_of(*message_id, kind_bytes, key_bytes, body)
+        """:param beside: headers are encoded as CQL encodes a map, and go into the row as they are."""
+        checksum = checksum_of(message_id, beside, body)
+        kind, key, headers = beside
         ttl_seconds = (expires_ticks - self._now_ticks) // TICKS_PER_SECOND + _SPARE_SECONDS
         return b"".join(
             (
                 partition_key.head,
                 _ID_EXPIRES_CHECKSUM.pack(message_id.bytes, 8, expires_ticks, 8, checksum),
-                self._nothing if kind_bytes is None else _LENGTH(len(kind_bytes)) + kind_bytes,
-                self._nothing if key_bytes is None else _LENGTH(len(key_bytes)) + key_bytes,
+                self._nothing if kind is None else _LENGTH(len(kind)) + kind,
+                self._nothing if key is None else _LENGTH(len(key)) + key,
                 _LENGTH(len(body)),
                 body,
+                self._nothing if headers is None else _LENGTH(len(headers)) + headers,
                 _TTL_TIME.pack(4, ttl_seconds, 8, self._write_time),
             )
         )
@@ -98,10 +98,11 @@ class Block(NamedTuple):
     content_types: tuple[bytes | None, ...]
     keys: tuple[bytes | None, ...]
     bodies: tuple[bytes, ...]
+    headers: tuple[bytes | None, ...]
 
     @classmethod
     def of_rows(cls, rows: Sequence[tuple[Any, ...]]) -> Block:
-        """Rows of seven values."""
+        """Rows of eight values."""
         return cls(*zip(*rows, strict=True)) if rows else NO_ROWS
 
     @property
@@ -127,12 +128,23 @@ class Block(NamedTuple):
         lives = [expires > now_ticks for expires in self.expires]
         return Block._make(tuple(compress(column, lives)) for column in self)
 
+    @property
+    def beside(self) -> tuple[tuple[bytes | None, ...], tuple[bytes | None, ...], tuple[bytes | None, ...]]:
+        """What stands beside the bodies."""
+        return self.content_types, self.keys, self.headers
+
+    def sizes(self) -> list[int]:
+        """Bytes of each message: its body and its headers."""
+        if self.headers.count(None) == len(self.headers):
+            return [*map(len, self.bodies)]
+        return [len(body) + len(headers or b"") for body, headers in zip(self.bodies, self.headers, strict=True)]
+
     def is_sound(self) -> bool:
         """Whether all match their checksums."""
-        return all_match(self.checksums, self.ticks, self.tails, self.content_types, self.keys, self.bodies)
+        return all_match(self.checksums, self.ticks, self.tails, self.beside, self.bodies)
 
 
-NO_ROWS = Block((), (), (), (), (), (), ())
+NO_ROWS = Block((), (), (), (), (), (), (), ())
 
 
 def block_of(found: Rows) -> Block:
@@ -143,7 +155,15 @@ def block_of(found: Rows) -> Block:
 
 
 def _block(ids: Sequence[bytes], *others: Any) -> Block:
-    return Block(*_ids(ids), *others)
+    expires, checksums, content_types, keys, bodies, headers = others
+    return Block(*_ids(ids), expires, checksums, content_types, keys, bodies, _encoded(headers))
+
+
+def _encoded(headers: tuple[Any, ...]) -> tuple[bytes | None, ...]:
+    """Headers as they were written; the driver makes a mapping of each."""
+    if headers.count(None) == len(headers):
+        return headers
+    return tuple([None if found is None else encode_headers(found) for found in headers])
 
 
 def blocks_of(found: Rows) -> dict[int, Block]:
@@ -163,7 +183,7 @@ def block_of_ids(found: Rows) -> Block:
         return NO_ROWS
     ids, expires = zip(*found, strict=True)
     nothing = (None,) * len(ids)
-    return Block(*_ids(ids), expires, (0,) * len(ids), nothing, nothing, (b"",) * len(ids))
+    return Block(*_ids(ids), expires, (0,) * len(ids), nothing, nothing, (b"",) * len(ids), nothing)
 
 
 class _Tails(dict[int, int]):
@@ -199,4 +219,4 @@ def message_of(found: Rows) -> Message | None:
     if not block.is_sound():
         raise corrupt(block.id_at(0))
     kinds, keys = texts_of(block.content_types), texts_of(block.keys)
-    return Message(*block.id_at(0), block.expires[0], kinds[0], keys[0], block.bodies[0])
+    return Message(*block.id_at(0), block.expires[0], kinds[0], keys[0], block.bodies[0], block.headers[0])

@@ -12,6 +12,7 @@ from queuey.storage.cassandra.allocation import BucketAllocator, BucketUse
 from queuey.storage.cassandra.buckets import Mark, tail_for
 from queuey.storage.cassandra.clock import ClockGuard, WriteTimes
 from queuey.storage.cassandra.rows import RowEncoder
+from queuey.storage.checksums import beside
 
 
 class BucketWrite:
@@ -73,7 +74,7 @@ class Stamper:
         writes: dict[BucketUse, BucketWrite] = {}
         due_now: dict[int, BucketWrite] = {}
         placed = []
-        for number, body, ttl, content_type, key, due, _ in drafts:
+        for number, body, ttl, content_type, key, due, _, headers in drafts:
             if due is None or due <= tick:
                 write = due_now.get(number)
                 if write is None or tick > write.use.end:
@@ -84,8 +85,8 @@ class Stamper:
                 write = self._write(queue, number, due, writes)
                 message_id = MessageId(due, tail_for(write.use.bucket.level, self._ids.scheduled_tail()))
             expires = message_id.ticks + ttl * TICKS_PER_SECOND
-            row = encode(write.use.partition_key, message_id, expires, content_type, key, body)
-            write.add(row, len(body), ttl)
+            row = encode(write.use.partition_key, message_id, expires, body, beside(content_type, key, headers))
+            write.add(row, len(body) + (len(headers) if headers else 0), ttl)
             placed.append(Location(number, message_id))
         for write in writes.values():
             write.use.add(len(write.rows), write.size)

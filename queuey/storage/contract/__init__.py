@@ -21,7 +21,18 @@ from __future__ import annotations
 
 import pytest
 
-_PARTS = ("appending", "changing", "common", "history", "metadata", "offsets", "reading", "repeating", "timing")
+_PARTS = (
+    "appending",
+    "changing",
+    "common",
+    "headers",
+    "history",
+    "metadata",
+    "offsets",
+    "reading",
+    "repeating",
+    "timing",
+)
 pytest.register_assert_rewrite(*(f"{__name__}.{part}" for part in _PARTS))  # so that a failure shows its values
 
 # ruff: noqa: E402
@@ -30,6 +41,7 @@ from queuey.storage import MessageStore
 from queuey.storage.contract.appending import Appending
 from queuey.storage.contract.changing import Changing
 from queuey.storage.contract.common import drive_histories
+from queuey.storage.contract.headers import Headers
 from queuey.storage.contract.history import MetadataHistory, PartitionHistory
 from queuey.storage.contract.metadata import MetadataStoreContract
 from queuey.storage.contract.offsets import OffsetHistory, Offsets
@@ -40,7 +52,7 @@ from queuey.storage.contract.timing import Timing
 __all__ = ["MessageStoreContract", "MetadataHistory", "MetadataStoreContract", "OffsetHistory", "PartitionHistory"]
 
 
-class MessageStoreContract(Appending, Reading, Changing, Timing, Repeating, Offsets):
+class MessageStoreContract(Appending, Reading, Changing, Headers, Timing, Repeating, Offsets):
     """Every sentence of :class:`~queuey.storage.MessageStore`, and of :class:`~queuey.storage.OffsetStore`."""
 
     def test_any_history_reads_as_the_model_says(self, store: MessageStore, clock: ManualClock) -> None:

@@ -27,7 +27,7 @@ class Changing(StoreContract):
         log.put((1, id_), body=b"new, and longer", content_type=None)
 
         (message, _) = log.read().messages
-        assert message[3:] == (None, None, b"new, and longer")
+        assert message[3:] == (None, None, b"new, and longer", None)
         assert log.bodies() == [b"new, and longer", b"next"]
         assert log.inspect(1)[0].depth == 2
 
@@ -38,7 +38,7 @@ class Changing(StoreContract):
 
         log.put((1, old), (1, new), body=b"keyed", key="schlüssel")
 
-        assert [message[3:] for message in log.read().messages] == [(None, "schlüssel", b"keyed")] * 2
+        assert [message[3:] for message in log.read().messages] == [(None, "schlüssel", b"keyed", None)] * 2
 
     def test_one_put_stores_under_each_of_its_ids(self, log: Log, clock: ManualClock) -> None:
         ids = [client_id(clock.now_ticks() - 60 * SECOND, number) for number in range(1, 4)]

@@ -22,6 +22,7 @@ from queuey.model import (
     IdempotencyKey,
     Location,
     Message,
+    Overwrite,
     Page,
     PartitionState,
     Queue,
@@ -125,13 +126,12 @@ class Log:
         body: bytes = b"put",
         content_type: str | None = None,
         key: str | None = None,
+        headers: bytes | None = None,
         ttl_seconds: int = 3600,
     ) -> bool:
         """Put; True if the answer says that it came late."""
-        stored = self.store.put(
-            self.queue, located(wanted), body=body, content_type=content_type, key=key, ttl_seconds=ttl_seconds
-        )
-        return done(stored)
+        new = Overwrite(body, ttl_seconds, content_type, key, headers)
+        return done(self.store.put(self.queue, located(wanted), new))
 
     def delete(self, *wanted: tuple[int, MessageId]) -> None:
         done(self.store.delete(self.queue, located(wanted)))

@@ -198,7 +198,7 @@ class PartitionHistory(RuleBasedStateMachine):
         assert late == (id_.ticks <= served)
         (stored,) = self.log.fetch((partition, id_))
         assert stored is not None
-        assert stored[3:] == ("a/b", key, body)
+        assert stored[3:] == ("a/b", key, body, None)
         expires = max(watermark, id_.ticks) + ttl_seconds * SECOND
         assert abs(stored.expires_ticks - expires) <= SECOND + _CLOCK_STEP_SECONDS * SECOND
         self.live[partition, id_] = stored

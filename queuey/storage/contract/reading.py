@@ -145,7 +145,7 @@ class Reading(StoreContract):
         bare = log.read(newest_first=newest_first, limit=2, with_bodies=False, max_bytes=1)
 
         assert [message[:3] for message in bare.messages] == [message[:3] for message in full.messages]
-        assert [message[3:] for message in bare.messages] == [(None, None, b"")] * 2
+        assert [message[3:] for message in bare.messages] == [(None, None, b"", None)] * 2
         assert bare.more
 
     def test_stepping_over_corrupt_messages_passes_over_no_other(self, log: Log) -> None:

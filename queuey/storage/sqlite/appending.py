@@ -10,7 +10,7 @@ from queuey.errors import KeyReused, QueueNotFound
 from queuey.ids import TICKS_PER_SECOND, MessageId
 from queuey.model import Appended, AppendRequest, Draft, Drafts, IdempotencyKey, Location, LocationsInOrder
 from queuey.storage import IDEMPOTENCY_SECONDS
-from queuey.storage.checksums import making_sense
+from queuey.storage.checksums import beside, making_sense
 from queuey.storage.sqlite import packs
 from queuey.storage.sqlite.committer import Transaction
 from queuey.storage.sqlite.packing import Ready, insert
@@ -158,13 +158,14 @@ def _insert_each(transaction: Transaction, queue: bytes, drafts: Sequence[Draft]
     ids, insert_row = transaction.ids, transaction.insert
     tick, now_tail = ids.stamp(len(drafts)) if drafts else 0, ids.tail
     placed = []
-    for partition, body, ttl, content_type, key, due, _ in drafts:
+    for partition, body, ttl, content_type, key, due, _, headers in drafts:
         if due is None or due <= tick:
             message_id = MessageId(tick, now_tail)
             tick += 1
         else:
             message_id = MessageId(due, ids.scheduled_tail())
         expires = message_id.ticks + ttl * TICKS_PER_SECOND
-        insert_row(message_row(queue + PARTITION_BYTES[partition], message_id, expires, content_type, key, body))
+        around = beside(content_type, key, headers)
+        insert_row(message_row(queue + PARTITION_BYTES[partition], message_id, expires, body, around))
         placed.append(Location(partition, message_id))
     return placed

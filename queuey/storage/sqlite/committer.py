@@ -41,7 +41,7 @@ log = logging.getLogger(__name__)
 Row = tuple[Any, ...]
 Bindings = tuple[Any, ...] | dict[str, Any]
 """Values of a statement in the order of its parameters, or by name."""
-_COLUMNS = 8
+_COLUMNS = 9
 _ROWS_AT_ONCE = 256
 """Rows of one statement at most. A prepared statement takes 1.2 KiB a row."""
 _GROUP = 4096
@@ -148,11 +148,11 @@ class Transaction:
 @lru_cache
 def _insert_statement(size: int) -> str:
     """An INSERT of up to ``size`` messages, the rest being nulls: few sizes, so that each stays prepared."""
-    return _INSERT + ",".join(["(?,?,?,?,?,?,?,?)"] * size) + ") where column1 is not null"
+    return _INSERT + ",".join(["(?,?,?,?,?,?,?,?,?)"] * size) + ") where column1 is not null"
 
 
 _INSERT = """
-insert into messages (partition_key, ticks, tail, expires, checksum, content_type, key, body) select * from (values """
+insert into messages (partition_key, ticks, tail, expires, checksum, content_type, key, body, headers) select * from (values """
 
 
 class CommitFailed(Exception):

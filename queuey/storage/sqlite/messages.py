@@ -19,6 +19,7 @@ from queuey.model import (
     Consistency,
     Location,
     Message,
+    Overwrite,
     Page,
     PartitionId,
     PartitionState,
@@ -29,7 +30,7 @@ from queuey.model import (
     bytes_of,
 )
 from queuey.storage import MessageStore
-from queuey.storage.checksums import NONSENSE
+from queuey.storage.checksums import NONSENSE, beside
 from queuey.storage.sqlite.appending import Appender, ready_apart
 from queuey.storage.sqlite.committer import Transaction
 from queuey.storage.sqlite.counts import count_span, inspect
@@ -146,16 +147,7 @@ class SqliteMessages(MessageStore):
         except (QueueyError, apsw.Error, *NONSENSE) as error:
             return Future.failed(self._file.read_failed(error))
 
-    def put(
-        self,
-        queue: Queue,
-        wanted: Sequence[Location],
-        *,
-        body: bytes,
-        content_type: str | None,
-        key: str | None,
-        ttl_seconds: int,
-    ) -> Future[bool]:
+    def put(self, queue: Queue, wanted: Sequence[Location], new: Overwrite) -> Future[bool]:
         def job(transaction: Transaction) -> bool:
             if queue.uuid.bytes in self._dropped:
                 raise QueueNotFound
@@ -164,11 +156,12 @@ class SqliteMessages(MessageStore):
                 for number, message_id in wanted:
                     partition_key = key_of(queue.partition(number))
                     remove(transaction, partition_key, [message_id])
-                    expires = max(now, message_id.ticks) + ttl_seconds * TICKS_PER_SECOND
-                    transaction.insert(message_row(partition_key, message_id, expires, content_type, key, body))
+                    expires = max(now, message_id.ticks) + new.ttl_seconds * TICKS_PER_SECOND
+                    around = beside(new.content_type, new.key, new.headers)
+                    transaction.insert(message_row(partition_key, message_id, expires, new.body, around))
             return any(message_id.ticks < now for _, message_id in wanted)
 
-        return self._committer.submit(job, grows=True, size=len(body) * len(wanted))
+        return self._committer.submit(job, grows=True, size=(len(new.body) + len(new.headers or b"")) * len(wanted))
 
     def delete(self, queue: Queue, wanted: Sequence[Location]) -> Future[None]:
         def job(transaction: Transaction) -> None:

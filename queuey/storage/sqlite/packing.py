@@ -33,9 +33,9 @@ class Run(NamedTuple):
 
     def moved(self, first: MessageId) -> Columns:
         """The messages, with their ids."""
-        ticks, _, expires, kinds, keys, bodies = self.columns.all()
+        ticks, _, expires, *others = self.columns.all()
         tails = Alike(first.tail, len(self.columns))
-        return Columns(_moved(ticks, first.ticks), tails, _moved(expires, first.ticks), kinds, keys, bodies)
+        return Columns(_moved(ticks, first.ticks), tails, _moved(expires, first.ticks), *others)
 
 
 class Ready(NamedTuple):
@@ -51,7 +51,7 @@ class Ready(NamedTuple):
         """:param drafts: at least one."""
         partitions, ticks = bytes(drafts.partitions), range(len(drafts))
         tails, expires = Alike(0, len(drafts)), _expiries(ticks, drafts.ttls)
-        whole = Columns(ticks, tails, expires, drafts.content_types, drafts.keys, drafts.bodies)
+        whole = Columns(ticks, tails, expires, drafts.content_types, drafts.keys, drafts.bodies, drafts.headers)
         chosen = _by_partition(partitions)
         return cls(partitions, {number: [*_runs(packs.taken_from(whole, chosen[number]))] for number in chosen})
 
@@ -197,9 +197,8 @@ def _first_and_last(columns: Columns) -> tuple[int, int, int, int]:
 def _insert_rows(transaction: Transaction, partition_key: bytes, columns: Columns, checksums: Sequence[int]) -> None:
     kinds, keys = encoded(columns.content_types), encoded(columns.keys)
     for message, kind, key, checksum in zip(columns, kinds, keys, checksums, strict=True):
-        transaction.insert(
-            (partition_key, message.ticks, message.tail, message.expires_ticks, checksum, kind, key, message.body)
-        )
+        ticks, tail, expires, _, _, body, headers = message
+        transaction.insert((partition_key, ticks, tail, expires, checksum, kind, key, body, headers))
 
 
 def _unpack(transaction: Transaction, partition_key: bytes, seq: int, without: Collection[MessageId]) -> None:
@@ -225,4 +224,4 @@ def _unpack(transaction: Transaction, partition_key: bytes, seq: int, without: C
 
 def _checksums(columns: Columns) -> list[int]:
     kinds, keys = encoded(columns.content_types), encoded(columns.keys)
-    return checksums_of(columns.ticks, columns.tails, kinds, keys, columns.bodies)
+    return checksums_of(columns.ticks, columns.tails, (kinds, keys, columns.headers), columns.bodies)

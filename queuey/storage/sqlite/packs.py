@@ -52,7 +52,7 @@ MOST_BYTES = 64 << 10
 """Bodies of one pack at most, but for a single one."""
 
 _HEAD = struct.Struct("<I")
-_REST = struct.Struct("<III")
+_REST = struct.Struct("<IIII")
 
 
 class Piece(NamedTuple):
@@ -92,9 +92,13 @@ class Head(NamedTuple):
         return MessageId(self.ticks[index], self.tails[index])
 
 
+def _has_any(values: Sequence[bytes | None]) -> bool:
+    return values.count(None) < len(values)
+
+
 def cut(columns: Columns) -> Iterator[Columns]:
     """Messages in runs of which each may be a pack, by number and by bytes."""
-    ends, _ = _laid(columns.bodies)
+    ends = [*accumulate(columns.sizes(), initial=0)] if _has_any(columns.headers) else _laid(columns.bodies)[0]
     start, count = 0, len(columns)
     while start < count:
         room = bisect_right(ends, ends[start] + MOST_BYTES, start) - 1
@@ -115,12 +119,12 @@ class Rest(NamedTuple):
     @classmethod
     def of(cls, columns: Columns) -> Rest:
         """:param columns: at least one message, of which the ids are not looked at."""
-        kinds, keys = encoded(columns.content_types), encoded(columns.keys)
-        kinds_part, keys_part = _names(kinds), _names(keys)
+        beside = _beside(columns)
+        lengths_and_parts = [_names(values) for values in beside]
         ends, bodies = _laid(columns.bodies)
-        crcs = int.from_bytes(_numbers("I", _crcs(kinds, keys, columns.bodies)), "little")
-        sizes = _REST.pack(len(columns), len(kinds_part), len(keys_part))
-        return cls(len(columns), sizes, crcs, [_numbers("i", ends), kinds_part, keys_part, *bodies])
+        crcs = int.from_bytes(_numbers("I", _crcs(beside, columns.bodies)), "little")
+        sizes = _REST.pack(len(columns), *map(len, lengths_and_parts))
+        return cls(len(columns), sizes, crcs, [_numbers("i", ends), *lengths_and_parts, *bodies])
 
     def bound(self, first: MessageId) -> Piece:
         """:param first: the id of the first message."""
@@ -183,12 +187,15 @@ def taken_from(columns: Columns, chosen: Sequence[int]) -> Columns:
     return Columns(*[picked(column, chosen) for column in columns.all()])
 
 
-def _crcs(kinds: Sequence[bytes | None], keys: Sequence[bytes | None], bodies: Sequence[bytes]) -> Iterable[int]:
-    """The CRC of each message, content type and key included."""
+def _beside(columns: Columns) -> tuple[Sequence[bytes | None], ...]:
+    """Content types, keys and headers, as they are stored."""
+    return encoded(columns.content_types), encoded(columns.keys), columns.headers
+
+
+def _crcs(beside: Sequence[Sequence[bytes | None]], bodies: Sequence[bytes]) -> Iterable[int]:
+    """The CRC of each message, over what stands beside its body as well."""
     crcs: Iterable[int] = map(crc32c, bodies)
-    if kinds.count(None) + keys.count(None) < len(kinds) + len(keys):
-        return map(_with_names, crcs, kinds, keys)
-    return crcs
+    return map(_with_rest, crcs, *beside) if any(map(_has_any, beside)) else crcs
 
 
 def _bits_of(first: MessageId) -> int:
@@ -196,19 +203,19 @@ def _bits_of(first: MessageId) -> int:
     return (first.ticks ^ first.tail) & 0xFFFFFFFF
 
 
-def _with_names(crc: int, kind: bytes | None, key: bytes | None) -> int:
-    """Gone on with what stands beside a body; none is something else than an empty one."""
-    if kind is key is None:
+def _with_rest(crc: int, *beside: bytes | None) -> int:
+    """A body's CRC, continued over what stands beside the body; none is something else than an empty one."""
+    if beside.count(None) == len(beside):
         return crc
-    told = [b"-" if name is None else b"%d:%b" % (len(name), name) for name in (kind, key)]
-    extended: int = crc32c_extend(crc, b"".join(told))
+    marked = [b"-" if value is None else b"%d:%b" % (len(value), value) for value in beside]
+    extended: int = crc32c_extend(crc, b"".join(marked))
     return extended
 
 
 def _which_match(columns: Columns, crcs: Sequence[int]) -> Sequence[bool]:
     """Whether each message is as it was written."""
-    bits, kinds, keys = _bits_of(columns[0].id), encoded(columns.content_types), encoded(columns.keys)
-    return [crc ^ bits == made for crc, made in zip(crcs, _crcs(kinds, keys, columns.bodies), strict=True)]
+    bits, made = _bits_of(columns[0].id), _crcs(_beside(columns), columns.bodies)
+    return [crc ^ bits == one for crc, one in zip(crcs, made, strict=True)]
 
 
 def read_whole(head: Head, piece: Piece) -> tuple[Columns, Sequence[bool]]:
@@ -232,20 +239,23 @@ def _read(head: Head, data: bytes) -> tuple[Columns, Sequence[int]]:
 
 
 def _parts(head: Head, data: bytes) -> tuple[Columns, Sequence[int]]:
-    messages, kinds_size, keys_size = _REST.unpack_from(data)
+    messages, kinds_size, keys_size, headers_size = _REST.unpack_from(data)
     crcs_at = _REST.size
     ends_at = crcs_at + 4 * messages
     kinds_at = ends_at + 4 * (messages + 1)
     keys_at = kinds_at + kinds_size
-    bodies_at = keys_at + keys_size
+    headers_at = keys_at + keys_size
+    bodies_at = headers_at + headers_size
     ends = _array("i", data, ends_at, kinds_at - ends_at)
     if messages != len(head.ticks) or len(ends) != messages + 1:
         raise ValueError("not of this head")
     kinds = _read_names(data[kinds_at:keys_at], messages)
-    keys = _read_names(data[keys_at:bodies_at], messages)
-    if not len(kinds) == len(keys) == messages:
+    keys = _read_names(data[keys_at:headers_at], messages)
+    headers = _read_values(data[headers_at:bodies_at], messages)
+    if not len(kinds) == len(keys) == len(headers) == messages:
         raise ValueError("not of this head")
-    return Columns(*head, kinds, keys, Bodies(data, ends, bodies_at)), _array("I", data, crcs_at, 4 * messages)
+    bodies = Bodies(data, ends, bodies_at)
+    return Columns(*head, kinds, keys, bodies, headers), _array("I", data, crcs_at, 4 * messages)
 
 
 def _laid(bodies: Sequence[bytes]) -> tuple[Sequence[int], Sequence[bytes | memoryview]]:
@@ -309,10 +319,15 @@ def _names(names: Sequence[bytes | None]) -> bytes:
 
 
 def _read_names(data: bytes, messages: int) -> Sequence[str | None]:
+    values = _read_values(data, messages)
+    if isinstance(values, Alike):
+        return Alike(None if values.value is None else values.value.decode(), messages)
+    return [None if value is None else value.decode() for value in values]
+
+
+def _read_values(data: bytes, messages: int) -> Sequence[bytes | None]:
     if data[:1] in (b"", b"="):
-        return Alike(data[1:].decode() if data else None, messages)
+        return Alike(data[1:] if data else None, messages)
     lengths = _array("i", data, 1, 4 * messages)
     places = pairwise(accumulate((max(length, 0) for length in lengths), initial=1 + 4 * messages))
-    return [
-        None if length < 0 else data[begin:end].decode() for length, (begin, end) in zip(lengths, places, strict=True)
-    ]
+    return [None if length < 0 else data[begin:end] for length, (begin, end) in zip(lengths, places, strict=True)]

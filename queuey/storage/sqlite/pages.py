@@ -108,9 +108,9 @@ class CachedPage(NamedTuple):
 
         :param rows: of ``read_ascending``; only the last may be no pack.
         """
-        if not rows or rows[-1][7] is None:
+        if not rows or rows[-1][8] is None:
             return False
-        return bool(rows[0][7] == self.first_pack and sum([row[5] for row in rows]) == self.messages)
+        return bool(rows[0][8] == self.first_pack and sum([row[5] for row in rows]) == self.messages)
 
 
 class PageBuilder:
@@ -162,7 +162,7 @@ class PageBuilder:
         """Whether any message that is wanted lies in them, sound or not."""
         span, now = self._request.span, self._now
         for row in rows:
-            if row[7] is None or (entry := _entry(row)).is_whole(span, now):
+            if row[8] is None or (entry := _entry(row)).is_whole(span, now):
                 return True
             head = head_of(self._ask, entry.seq)
             if head is None or entry.chosen(head, span, now):
@@ -174,7 +174,7 @@ class PageBuilder:
         step_over = skip_corrupt and with_bodies
         more = False
         for row in rows:
-            if row[7] is not None:
+            if row[8] is not None:
                 more = not self._takes_pack(row)
             elif step_over and not _is_sound(row):
                 self._passed += 1
@@ -240,7 +240,9 @@ class PageBuilder:
         most = min(len(found), self._request.limit - self._count)
         if found.size <= self._room:
             return most
-        lengths = map(len, reversed(found.bodies) if self._request.newest_first else found.bodies)
+        lengths = found.sizes()
+        if self._request.newest_first:
+            lengths.reverse()
         return min(most, max(bisect_right(list(accumulate(lengths)), self._room), 0 if self._count else 1))
 
     def _add(self, found: Columns, count: int, damaged: Sequence[MessageId]) -> None:
@@ -281,7 +283,7 @@ class PageBuilder:
 
 def _entry(row: Row) -> PackEntry:
     """Of ``read_ascending``."""
-    return PackEntry(MessageId(row[3], row[4]), MessageId(row[0], row[1]), row[5], row[6], row[7])
+    return PackEntry(MessageId(row[3], row[4]), MessageId(row[0], row[1]), row[5], row[6], row[8])
 
 
 def _before(first: MessageId, rows: Iterator[Row], met: list[Row]) -> Iterator[Row]:
@@ -300,7 +302,7 @@ def _parted(rows: Iterator[Row], last: MessageId) -> tuple[list[Row], list[Row]]
         if row[:2] > last:
             return inside, [row]
         inside.append(row)
-        if row[7] is None:
+        if row[8] is None:
             break
     return inside, []
 
@@ -332,7 +334,7 @@ def columns_of(head: Head, rest: Piece | None, chosen: Sequence[int]) -> tuple[C
         return read_rest(head, rest, chosen)
     ticks, tails, expires = (picked(column, chosen) for column in head)
     nothing = Alike(None, len(chosen))
-    return Columns(ticks, tails, expires, nothing, nothing, Bodies(b"", (0,) * (len(chosen) + 1), 0)), ()
+    return Columns(ticks, tails, expires, nothing, nothing, Bodies(b"", (0,) * (len(chosen) + 1), 0), nothing), ()
 
 
 def message_in(ask: Ask, seq: int, message_id: MessageId, now_ticks: int) -> Message | None:
@@ -366,21 +368,21 @@ def _messages(rows: Sequence[Row], *, check: bool) -> Columns:
 
     :raises CorruptMessage: one does not match.
     """
-    ticks, tails, expires, kinds, keys, bodies, checksums, _ = zip(*rows, strict=True)
-    if check and not all_match(checksums, ticks, tails, kinds, keys, bodies):
+    ticks, tails, expires, kinds, keys, bodies, checksums, headers, _ = zip(*rows, strict=True)
+    if check and not all_match(checksums, ticks, tails, (kinds, keys, headers), bodies):
         raise _corrupt_row(next(row for row in rows if not _is_sound(row)))
-    return Columns(ticks, tails, expires, _decoded(kinds), _decoded(keys), bodies)
+    return Columns(ticks, tails, expires, _decoded(kinds), _decoded(keys), bodies, headers)
 
 
 def _is_sound(row: Row) -> bool:
     """Whether one row is as it was written."""
-    ticks, tail, _, kind, key, body, checksum, _ = row
-    return all_match((checksum,), (ticks,), (tail,), (kind,), (key,), (body,))
+    ticks, tail, _, kind, key, body, checksum, headers, _ = row
+    return all_match((checksum,), (ticks,), (tail,), ((kind,), (key,), (headers,)), (body,))
 
 
 def _size(row: Row) -> int:
     try:
-        return len(row[5])
+        return len(row[5]) + len(row[7] or b"")
     except TypeError as error:  # a flipped bit made a number of the body
         raise _corrupt_row(row) from error
 

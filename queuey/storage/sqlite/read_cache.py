@@ -227,9 +227,9 @@ def find_run(ask: Ask, partition_key: bytes, span: Span, now_ticks: int) -> Cach
 
 def _size_of(ask: Ask, partition_key: bytes, row: Row, now_ticks: int) -> int | None:
     """Bytes of a pack's rest, if it may become part of a cached."""
-    if row[7] is None or row[6] <= now_ticks or ask(SQL["cached_run_over"], (partition_key, *row[:2])).fetchall():
+    if row[8] is None or row[6] <= now_ticks or ask(SQL["cached_run_over"], (partition_key, *row[:2])).fetchall():
         return None
-    ((size,),) = ask(SQL["pack_size"], (row[7],)).fetchall()
+    ((size,),) = ask(SQL["pack_size"], (row[8],)).fetchall()
     return None if size is None else int(size)  # damage may make anything of it
 
 
@@ -237,7 +237,7 @@ def read_run(ask: Ask, packs: Sequence[Row]) -> Columns | None:
     """Their messages; None if a pack is damaged."""
     parts = []
     for row in packs:
-        head, rest = pack_of(ask, row[7])
+        head, rest = pack_of(ask, row[8])
         if head is None or not rest.is_sound:
             return None
         parts.append(columns_of(head, rest, range(row[5]))[0])
@@ -251,7 +251,7 @@ def keep(transaction: Transaction, partition_key: bytes, run: CachedRun, written
         return
     messages, earliest = sum([row[5] for row in run.packs]), min([row[6] for row in run.packs])
     ends = (*run.packs[0][3:5], *span.upto)
-    transaction.look(SQL["cached_run_insert"], (run.packs[0][7], partition_key, *ends, messages, earliest, *written))
+    transaction.look(SQL["cached_run_insert"], (run.packs[0][8], partition_key, *ends, messages, earliest, *written))
 
 
 class ReadCache:

@@ -6,7 +6,7 @@ from uuid import UUID
 
 from queuey.ids import MessageId
 from queuey.model import PartitionId
-from queuey.storage.checksums import checksum_of
+from queuey.storage.checksums import Beside, checksum_of
 from queuey.storage.sqlite.committer import Row
 
 __all__ = ["PARTITION_BYTES", "key_of", "message_row", "partition_of"]
@@ -25,11 +25,7 @@ def partition_of(key: bytes) -> PartitionId:
     return PartitionId(UUID(bytes=key[:-1]), key[-1])
 
 
-def message_row(
-    partition_key: bytes, message_id: MessageId, expires: int, content_type: str | None, key: str | None, body: bytes
-) -> Row:
+def message_row(partition_key: bytes, message_id: MessageId, expires: int, body: bytes, beside: Beside) -> Row:
     """A message as :meth:`Transaction.insert` takes it."""
-    ticks, tail = message_id
-    kind = None if content_type is None else content_type.encode()
-    key_bytes = None if key is None else key.encode()
-    return partition_key, ticks, tail, expires, checksum_of(ticks, tail, kind, key_bytes, body), kind, key_bytes, body
+    kind, key, headers = beside
+    return partition_key, *message_id, expires, checksum_of(message_id, beside, body), kind, key, body, headers

@@ -10,7 +10,8 @@ create table if not exists messages (
     checksum         integer not null,  -- length and CRC32C, see checksum_of
     content_type blob,              -- UTF-8, as blobs: a damaged text would fail the whole page
     key          blob,
-    body         blob    not null
+    body         blob    not null,
+    headers      blob               -- encoded, see queuey/model/headers.py
 );
 create index if not exists messages_in_order on messages (partition_key, ticks, tail, expires);
 create index if not exists messages_by_expiry on messages (expires);

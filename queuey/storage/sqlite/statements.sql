@@ -1,10 +1,10 @@
 -- Statements of the embedded store. "-- name: purpose" opens each; queuey/storage/sqlite/__init__.py calls them by name.
 
 -- read_ascending: a span: messages, from the covering index to the rows, and packs, by their last ids; the last column tells which
-select ticks, tail, expires, content_type, key, body, checksum, null from messages
+select ticks, tail, expires, content_type, key, body, checksum, headers, null from messages
 where partition_key = ?1 and (ticks, tail) > (?2, ?3) and (ticks, tail) <= (?4, ?5) and expires > ?6
 union all
-select last_ticks, last_tail, latest, first_ticks, first_tail, messages, earliest, seq from packs
+select last_ticks, last_tail, latest, first_ticks, first_tail, messages, earliest, null, seq from packs
 where partition_key = ?1 and (last_ticks, last_tail) > (?2, ?3) and (first_ticks, first_tail) <= (?4, ?5) and latest > ?6
     and last_ticks <= ifnull((
         select last_ticks from packs where partition_key = ?1 and (last_ticks, last_tail) >= (?4, ?5) order by last_ticks, last_tail limit 1
@@ -12,10 +12,10 @@ where partition_key = ?1 and (last_ticks, last_tail) > (?2, ?3) and (first_ticks
 order by ticks, tail
 
 -- read_descending: the same, newest first
-select ticks, tail, expires, content_type, key, body, checksum, null from messages
+select ticks, tail, expires, content_type, key, body, checksum, headers, null from messages
 where partition_key = ?1 and (ticks, tail) > (?2, ?3) and (ticks, tail) <= (?4, ?5) and expires > ?6
 union all
-select last_ticks, last_tail, latest, first_ticks, first_tail, messages, earliest, seq from packs
+select last_ticks, last_tail, latest, first_ticks, first_tail, messages, earliest, null, seq from packs
 where partition_key = ?1 and (last_ticks, last_tail) > (?2, ?3) and (first_ticks, first_tail) <= (?4, ?5) and latest > ?6
     and last_ticks <= ifnull((
         select last_ticks from packs where partition_key = ?1 and (last_ticks, last_tail) >= (?4, ?5) order by last_ticks, last_tail limit 1
@@ -23,10 +23,10 @@ where partition_key = ?1 and (last_ticks, last_tail) > (?2, ?3) and (first_ticks
 order by ticks desc, tail desc
 
 -- ids_ascending: ids alone, from the indexes alone
-select ticks, tail, expires, null, null, x'', 0, null from messages
+select ticks, tail, expires, null, null, x'', 0, null, null from messages
 where partition_key = ?1 and (ticks, tail) > (?2, ?3) and (ticks, tail) <= (?4, ?5) and expires > ?6
 union all
-select last_ticks, last_tail, latest, first_ticks, first_tail, messages, earliest, seq from packs
+select last_ticks, last_tail, latest, first_ticks, first_tail, messages, earliest, null, seq from packs
 where partition_key = ?1 and (last_ticks, last_tail) > (?2, ?3) and (first_ticks, first_tail) <= (?4, ?5) and latest > ?6
     and last_ticks <= ifnull((
         select last_ticks from packs where partition_key = ?1 and (last_ticks, last_tail) >= (?4, ?5) order by last_ticks, last_tail limit 1
@@ -34,10 +34,10 @@ where partition_key = ?1 and (last_ticks, last_tail) > (?2, ?3) and (first_ticks
 order by ticks, tail
 
 -- ids_descending: the same, newest first
-select ticks, tail, expires, null, null, x'', 0, null from messages
+select ticks, tail, expires, null, null, x'', 0, null, null from messages
 where partition_key = ?1 and (ticks, tail) > (?2, ?3) and (ticks, tail) <= (?4, ?5) and expires > ?6
 union all
-select last_ticks, last_tail, latest, first_ticks, first_tail, messages, earliest, seq from packs
+select last_ticks, last_tail, latest, first_ticks, first_tail, messages, earliest, null, seq from packs
 where partition_key = ?1 and (last_ticks, last_tail) > (?2, ?3) and (first_ticks, first_tail) <= (?4, ?5) and latest > ?6
     and last_ticks <= ifnull((
         select last_ticks from packs where partition_key = ?1 and (last_ticks, last_tail) >= (?4, ?5) order by last_ticks, last_tail limit 1
@@ -56,7 +56,7 @@ select count(*) from (
 )
 
 -- fetch: one message by id, if it is in no pack
-select ticks, tail, expires, content_type, key, body, checksum, null from messages
+select ticks, tail, expires, content_type, key, body, checksum, headers, null from messages
 where partition_key = ?1 and ticks = ?2 and tail = ?3 and expires > ?4
 
 -- packs_in: the packs of a span, in order
@@ -268,7 +268,7 @@ select exists (
 )
 
 -- verify_rows: messages in no pack after a row, with what their checksum covers
-select seq, cast(partition_key as blob), cast(ticks as integer), cast(tail as integer), max(content_type, x''), max(key, x''), max(body, x''),
+select seq, cast(partition_key as blob), cast(ticks as integer), cast(tail as integer), max(content_type, x''), max(key, x''), max(headers, x''), max(body, x''),
     cast(checksum as integer)
 from messages not indexed where seq > ?1 order by seq limit ?2
 

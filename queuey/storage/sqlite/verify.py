@@ -72,8 +72,8 @@ class _Whole(Scrub):
             yield
 
     def _look_at_row(self, partition_key: Any, *row: Any) -> None:
-        ticks, tail, kind, key, body, checksum = row
-        if not all_match((checksum,), (ticks,), (tail,), (kind,), (key,), (body,)):
+        ticks, tail, kind, key, headers, body, checksum = row
+        if not all_match((checksum,), (ticks,), (tail,), ((kind,), (key,), (headers,)), (body,)):
             self.finds(partition_key, "messages that do not match their checksum")
 
     def _look_at_pack(self, partition_key: Any, *row: Any) -> None:

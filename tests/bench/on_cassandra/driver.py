@@ -66,8 +66,8 @@ class _Rows:
         now = at.ticks
         expires = now + TTL_SECONDS * TICKS_PER_SECOND
         bucket = Bucket.at(0, now).number
-        checksum = checksum_of(*at, None, None, self._body)
-        rest = (UNSET_VALUE, UNSET_VALUE, self._body, TTL_SECONDS + 60, (now - EPOCH_TICKS) // 10)
+        checksum = checksum_of(at, (None, None, None), self._body)
+        rest = (UNSET_VALUE, UNSET_VALUE, self._body, UNSET_VALUE, TTL_SECONDS + 60, (now - EPOCH_TICKS) // 10)
         return (self._queue, partition, bucket, at.uuid, expires, checksum, *rest)
 
 

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 import requests
 
-from tests.support.client import Server, refused
+from tests.support.client import BATCH, Server, refused
 
 EPOCH_TICKS = 0x01B21DD213814000
 TWO_TO_25 = 33554432
@@ -302,9 +302,6 @@ def test_a_key_in_the_address_of_an_append_is_refused(server: Server, sent: dict
 
     refused(server.call("POST", name, params={"key": "k"}, **sent), 400, "key")
     assert server.everything(name) == []
-
-
-BATCH = "application/vnd.queuey.batch+json"
 
 
 @pytest.mark.parametrize(

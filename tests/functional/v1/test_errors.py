@@ -9,7 +9,7 @@ import pytest
 import requests
 
 from queuey.errors import error_classes
-from tests.support.client import Server, refused
+from tests.support.client import BATCH, Server, refused
 from tests.support.servers import APPLICATIONS
 
 ABSENT_ID = "1f9f6640e56711f189bf02fc00000001"
@@ -127,7 +127,7 @@ def test_all_failing_parameters_of_a_read_are_told_together(server: Server) -> N
 
 @pytest.mark.parametrize("body", [b"", b"{", b"[]", b"{}", b"null", b'"x"', b'{"messages": 1}', b'{"message": []}'])
 def test_a_batch_that_is_not_json_or_has_no_messages(server: Server, body: bytes) -> None:
-    answer = server.post(server.queue(), body, content_type="application/json")
+    answer = server.post(server.queue(), body, content_type=BATCH)
 
     refused(answer, 400, "InvalidParameter")
 
@@ -317,8 +317,8 @@ def test_no_refusal_repeats_a_body_or_a_key(server: Server) -> None:
     secret = "s3cr3t" * 5
 
     for answer in (
-        server.post(name, json.dumps({"messages": secret}), content_type="application/json"),
-        server.post(name, "{" + secret, content_type="application/json"),
+        server.post(name, json.dumps({"messages": secret}), content_type=BATCH),
+        server.post(name, "{" + secret, content_type=BATCH),
         server.post(name, secret, x_partition=9),
         server.call("GET", name, headers={"Authorization": f"Application {secret}"}),
     ):

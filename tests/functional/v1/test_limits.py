@@ -7,7 +7,7 @@ import random
 
 import pytest
 
-from tests.support.client import Server, refused
+from tests.support.client import BATCH, Server, refused
 
 MIB = 1 << 20
 
@@ -45,9 +45,9 @@ def test_a_request_of_8_mib_is_taken_and_more_is_not(server: Server) -> None:
 
     fits = json.dumps({"messages": entries, "pad": "p" * room})
     assert len(fits) == 8 * MIB
-    assert server.post(name, fits, content_type="application/json").status_code == 201
+    assert server.post(name, fits, content_type=BATCH).status_code == 201
     over = json.dumps({"messages": entries, "pad": "p" * (room + 1)})
-    refused(server.post(name, over, content_type="application/json"), 413, "MessageTooLarge")
+    refused(server.post(name, over, content_type=BATCH), 413, "MessageTooLarge")
     assert server.info(name)["depth"] == 8
 
 

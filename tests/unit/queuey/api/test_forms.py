@@ -58,7 +58,9 @@ _PLAIN = st.lists(
 @given(_PLAIN, st.integers(1, 200), st.booleans())
 def test_a_plain_page_is_the_page_of_its_entries(messages: list[Message], partition: int, by_column: bool) -> None:
     expected = json_page(entries(messages, partition))
-    needs_no_escape = all(body.isascii() and len(orjson.dumps(body.decode())) == len(body) + 2 for *_, body in messages)
+    needs_no_escape = all(
+        body.isascii() and len(orjson.dumps(body.decode())) == len(body) + 2 for *_, body, _ in messages
+    )
 
     page = plain_page(_in_one_piece(messages) if by_column else messages, partition)
 

@@ -40,7 +40,7 @@ def test_packs_of_them_are_those_of_a_list(chosen: Any) -> None:
 
     def packs(bodies: Any) -> Any:
         ticks, nothing = range(first.ticks, first.ticks + count), Alike(None, count)
-        columns = Columns(ticks, Alike(first.tail, count), ticks, nothing, nothing, bodies)
+        columns = Columns(ticks, Alike(first.tail, count), ticks, nothing, nothing, bodies, nothing)
         return [packed(run) for run in cut(taken_from(columns, chosen))]
 
     assert packs(ArrowBodies.of(pa.array(bodies, pa.binary()))) == packs(bodies)

@@ -32,8 +32,8 @@ def block(rows: list[Kept], first: int = 0) -> Block:
     made: list[tuple[Any, ...]] = []
     for ticks, row in enumerate(rows, first):
         body = b"x" * row.size
-        checksum = checksum_of(ticks, 0, None, None, body) + (not row.sound)
-        made.append((ticks, 0, row.expires, checksum, None, None, body))
+        checksum = checksum_of(MessageId(ticks, 0), (None, None, None), body) + (not row.sound)
+        made.append((ticks, 0, row.expires, checksum, None, None, body, None))
     return Block.of_rows(made)
 
 

@@ -5,18 +5,18 @@ from __future__ import annotations
 from typing import Any
 from uuid import UUID
 
-from cassandra.cqltypes import BytesType, Int32Type, LongType, TimeUUIDType, UUIDType
+from cassandra.cqltypes import BytesType, FrozenType, Int32Type, LongType, MapType, TimeUUIDType, UTF8Type, UUIDType
 from cassandra.protocol import BatchMessage, ProtocolHandler
 from cassandra.query import UNSET_VALUE, BatchStatement, BatchType, PreparedStatement
 from hypothesis import given
 from hypothesis import strategies as st
 
 from queuey.ids import EPOCH_TICKS, TICKS_PER_SECOND, MessageId, tail_from_low
-from queuey.model import PartitionId
+from queuey.model import PartitionId, encode_headers
 from queuey.storage.cassandra.buckets import Bucket
 from queuey.storage.cassandra.raw_batches import EncodedBatch, EncodedHandler
 from queuey.storage.cassandra.rows import RowEncoder, partition_key_of
-from queuey.storage.checksums import checksum_of
+from queuey.storage.checksums import beside, checksum_of
 
 KEYSPACE = "k"
 QUERY_ID = b"\x17" * 16
@@ -31,6 +31,7 @@ _COLUMNS = {
     "content_type": BytesType,
     "key": BytesType,
     "body": BytesType,
+    "headers": FrozenType.apply_parameters([MapType.apply_parameters([UTF8Type, BytesType])]),
     "[ttl]": Int32Type,
     "[timestamp]": LongType,
 }
@@ -52,7 +53,8 @@ IDS = st.builds(
     st.integers(0, (1 << 62) - 1).map(lambda low: tail_from_low(1 << 63 | low)),
 )
 TEXTS = st.none() | st.text(max_size=20)
-DRAFTS = st.tuples(IDS, st.integers(1, 1 << 25), TEXTS, TEXTS, st.binary(max_size=300))
+HEADERS = st.dictionaries(st.text("ab-", min_size=1, max_size=3), st.binary(max_size=9), max_size=3)
+DRAFTS = st.tuples(IDS, st.integers(1, 1 << 25), TEXTS, TEXTS, st.binary(max_size=300), HEADERS)
 
 
 def sent(handler: Any, statement: Any) -> bytes:
@@ -82,11 +84,12 @@ def test_a_batch_of_encoded_rows_is_the_drivers(
     bucket = Bucket.at(level, now)
     partition_key = partition_key_of(QUERY_ID, PartitionId(queue, number), bucket)
     rows, theirs = [], BatchStatement(BatchType.UNLOGGED)
-    for id_, ttl, content_type, key, body in drafts:
+    for id_, ttl, content_type, key, body, headers in drafts:
         expires = id_.ticks + ttl * TICKS_PER_SECOND
         encoder = RowEncoder(now, write_time, over=over)
-        rows.append(encoder.row(partition_key, id_, expires, content_type, key, body))
-        kind, keyed = (None if text is None else text.encode() for text in (content_type, key))
+        around = beside(content_type, key, encode_headers(headers))
+        rows.append(encoder.row(partition_key, id_, expires, body, around))
+        kind, keyed, _ = around
         nothing = None if over else UNSET_VALUE
         theirs.add(
             INSERT,
@@ -96,10 +99,11 @@ def test_a_batch_of_encoded_rows_is_the_drivers(
                 bucket.number,
                 id_.uuid,
                 expires,
-                checksum_of(id_.ticks, id_.tail, kind, keyed, body),
+                checksum_of(id_, around, body),
                 nothing if kind is None else kind,
                 nothing if keyed is None else keyed,
                 body,
+                dict(sorted(headers.items())) or nothing,
                 (expires - now) // TICKS_PER_SECOND + SPARE_SECONDS,
                 write_time,
             ),

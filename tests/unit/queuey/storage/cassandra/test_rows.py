@@ -10,15 +10,17 @@ from hypothesis import strategies as st
 
 from queuey.errors import CorruptMessage
 from queuey.ids import EPOCH_TICKS, MessageId, tail_from_low
-from queuey.model import Message
+from queuey.model import Message, encode_headers
 from queuey.storage.cassandra.rows import block_of, block_of_ids, message_of
-from queuey.storage.checksums import checksum_of
+from queuey.storage.checksums import beside, checksum_of
 
 IDS = st.builds(
     MessageId,
     st.integers(0, (1 << 60) - 1),
     st.integers(0, (1 << 62) - 1).map(lambda low: tail_from_low(1 << 63 | low)),
 )
+HEADERS = st.dictionaries(st.text("ab-", min_size=1, max_size=3), st.binary(max_size=9), max_size=3)
+"""As the driver gives a map."""
 TEXTS = st.none() | st.text(max_size=20)
 
 
@@ -27,9 +29,11 @@ def stored(draw: st.DrawFn) -> tuple[Message, tuple[Any, ...]]:
     """A message, and its row."""
     id_, expires = draw(IDS), draw(st.integers(0, 10))
     content_type, key, body = draw(TEXTS), draw(TEXTS), draw(st.binary(max_size=50))
-    kind_bytes, key_bytes = (None if text is None else text.encode() for text in (content_type, key))
-    row = (id_.bytes, expires, checksum_of(*id_, kind_bytes, key_bytes, body), kind_bytes, key_bytes, body)
-    return Message(*id_, expires, content_type, key, body), row
+    headers = draw(HEADERS)
+    around = beside(content_type, key, encode_headers(headers))
+    kind_bytes, key_bytes, encoded = around
+    row = (id_.bytes, expires, checksum_of(id_, around, body), kind_bytes, key_bytes, body, headers or None)
+    return Message(*id_, expires, content_type, key, body, encoded), row
 
 
 STORED = st.lists(stored(), max_size=12)
@@ -72,12 +76,16 @@ def test_a_row_is_the_message_that_was_sealed(found: tuple[Message, Any]) -> Non
 
 
 @pytest.mark.parametrize(
-    ("column", "changed"), [(0, MessageId(5, tail_from_low(1 << 63)).bytes), (3, b"b/b"), (4, None), (5, b"hellp")]
+    ("column", "changed"),
+    [(0, MessageId(5, tail_from_low(1 << 63)).bytes), (3, b"b/b"), (4, None), (5, b"hellp"), (6, {"a": b"2"})],
 )
 def test_a_row_that_is_not_what_was_sealed_is_no_message(column: int, changed: object) -> None:
     id_ = MessageId(4, tail_from_low(1 << 63))
-    row: list[Any] = [id_.bytes, EPOCH_TICKS, checksum_of(*id_, b"a/b", b"k", b"hello"), b"a/b", b"k", b"hello"]
-    assert message_of([tuple(row)]) == Message(*id_, EPOCH_TICKS, "a/b", "k", b"hello")
+    headers = {"a": b"1"}
+    encoded = encode_headers(headers)
+    checksum = checksum_of(id_, (b"a/b", b"k", encoded), b"hello")
+    row: list[Any] = [id_.bytes, EPOCH_TICKS, checksum, b"a/b", b"k", b"hello", headers]
+    assert message_of([tuple(row)]) == Message(*id_, EPOCH_TICKS, "a/b", "k", b"hello", encoded)
 
     row[column] = changed
 

@@ -19,8 +19,8 @@ _IDS = st.builds(MessageId, st.integers(0, (1 << 60) - 1), _SIGNED)
 
 
 def _messages(ids: Sequence[MessageId], draw: st.DataObject) -> list[Message]:
-    def rest() -> tuple[int, str | None, str | None, bytes]:
-        return draw.draw(st.tuples(_SIGNED, _NAMES, _NAMES, st.binary(max_size=20)))
+    def rest() -> tuple[int, str | None, str | None, bytes, bytes | None]:
+        return draw.draw(st.tuples(_SIGNED, _NAMES, _NAMES, st.binary(max_size=20), st.none() | st.binary(max_size=9)))
 
     return [Message(ticks, tail, *rest()) for ticks, tail in sorted(ids)]
 
@@ -36,7 +36,7 @@ def test_a_pack_has_the_messages_it_was_made_of(ids: list[MessageId], draw: st.D
     for wanted in (range(len(messages)), chosen, range(chosen[0], chosen[-1] + 1)):
         columns, damaged = read_rest(head, rest, wanted)
         assert [*columns] == [messages[at] for at in wanted]
-        assert columns.size == sum(len(messages[at].body) for at in wanted)
+        assert columns.size == sum(messages[at].size for at in wanted)
         assert not damaged
 
 
@@ -46,7 +46,7 @@ def test_a_pack_of_a_batch_is_the_one_of_its_messages(first: int, step: int, cou
     nothing = Alike(None, count)
     bodies = [b"%d" % number for number in range(count)]
     columns = Columns(
-        ticks, Alike(tail, count), range(first + 7, first + 7 + count * step, step), nothing, nothing, bodies
+        ticks, Alike(tail, count), range(first + 7, first + 7 + count * step, step), nothing, nothing, bodies, nothing
     )
 
     assert packed(columns) == packed(Columns.of([*columns]))
@@ -77,7 +77,7 @@ def test_a_damaged_checksum_names_one_message(ids: list[MessageId], draw: st.Dat
     head, doomed = read_head(head_piece), draw.draw(st.sampled_from(range(len(messages))))
     assert head is not None
 
-    columns, damaged = read_rest(head, _flipped(rest, 8 * (12 + 4 * doomed)), range(len(messages)))
+    columns, damaged = read_rest(head, _flipped(rest, 8 * (16 + 4 * doomed)), range(len(messages)))
 
     assert [*damaged] == [messages[doomed].id]
     assert [*columns] == [message for at, message in enumerate(messages) if at != doomed]

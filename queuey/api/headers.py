@@ -1,0 +1,148 @@
+"""Headers of messages in their wire forms: HTTP headers of one raw message, and members of JSON."""
+
+from __future__ import annotations
+
+import base64
+import binascii
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+from queuey.api.params import Problems
+from queuey.http.exchange import NOT_ASCII, Call
+from queuey.model import decode_headers, encode_headers
+
+__all__ = ["has_headers", "headers_of_call", "headers_of_entry", "headers_of_pairs", "http_headers", "shown_headers"]
+
+_TEXT = "queuey-header-"
+"""Before a name; the value is printable ASCII."""
+_BASE64 = "queuey-header64-"
+"""Before a name; the value is any bytes, as base64."""
+_COMMON = frozenset(
+    [
+        "host",
+        "authorization",
+        "content-type",
+        "content-length",
+        "accept",
+        "accept-encoding",
+        "user-agent",
+        "connection",
+        "x-ttl",
+        "x-partition",
+        "x-key",
+        "idempotency-key",
+        "x-request-id",
+    ]
+)
+"""A request with these alone has no header of a message: one comparison tells."""
+
+
+def has_headers(call: Call) -> bool:
+    """Whether a raw message has headers."""
+    names = call.headers.keys()
+    return not names <= _COMMON and any(name.startswith((_TEXT, _BASE64)) for name in names)
+
+
+def headers_of_call(call: Call, problems: Problems) -> bytes | None:
+    """The headers of a raw message, from ``Queuey-Header-<Name>`` and ``Queuey-Header64-<Name>``."""
+    found: dict[str, bytes] = {}
+    for field, value in call.headers.items():
+        if field.startswith(_TEXT):
+            name, taken = field.removeprefix(_TEXT), _ascii(value)
+            hint = "is not ASCII: send other bytes as base64, in Queuey-Header64-<Name>"
+        elif field.startswith(_BASE64):
+            name, taken = field.removeprefix(_BASE64), _decoded(value)
+            hint = "is not base64"
+        else:
+            continue
+        if name in found:
+            problems.add(f"headers.{name}", "stands twice: as Queuey-Header-<Name> and as Queuey-Header64-<Name>")
+        elif taken is None:
+            problems.add(f"headers.{name}", hint)
+        else:
+            found[name] = taken
+    return _encoded(found, "headers", problems)
+
+
+def headers_of_entry(value: Any, field: str, problems: Problems) -> bytes | None:
+    """The headers of an entry of a batch: an object of texts, and of ``{"base64": "..."}`` for other bytes.
+
+    :param field: names the member in problems.
+    """
+    if value is None:
+        return None
+    if not isinstance(value, dict):
+        problems.add(field, 'must be an object: names, and texts or {"base64": "..."}')
+        return None
+    found: dict[str, bytes] = {}
+    for name, given in value.items():
+        taken = given.encode() if isinstance(given, str) else _from_object(given)
+        if taken is None:
+            problems.add(f"{field}.{name[:40]}", 'must be a text, or {"base64": "..."} for other bytes')
+        else:
+            found[name] = taken
+    return _encoded(found, field, problems)
+
+
+def headers_of_pairs(pairs: Sequence[tuple[str, bytes | str | None]]) -> bytes | None:
+    """The headers of a row of Arrow.
+
+    :raises ValueError: a name stands twice, a value is null, or as of :func:`~queuey.model.encode_headers`.
+    """
+    found = {name: value.encode() if isinstance(value, str) else value for name, value in pairs}
+    if len(found) < len(pairs):
+        raise ValueError("has a name that stands twice")
+    if None in found.values():
+        raise ValueError("has a value that is null")
+    return encode_headers({name: value for name, value in found.items() if value is not None})
+
+
+def shown_headers(encoded: bytes) -> dict[str, Any]:
+    """Headers as a member of JSON: texts, and ``{"base64": "..."}`` for what is not UTF-8.
+
+    >>> shown_headers(encode_headers({"kind": b"order", "sign": bytes([255])}))
+    {'kind': 'order', 'sign': {'base64': '/w=='}}
+    """
+    return {name: _shown(value) for name, value in decode_headers(encoded).items()}
+
+
+def http_headers(encoded: bytes | None) -> Iterator[tuple[str, str]]:
+    """Headers of a raw answer, each in the form in which its value can stand there."""
+    for name, value in decode_headers(encoded).items():
+        text = value.decode("latin-1")
+        if value.isascii() and (not text or text.isprintable()) and text.strip() == text:
+            yield _TEXT + name, text
+        else:
+            yield _BASE64 + name, base64.b64encode(value).decode()
+
+
+def _encoded(headers: dict[str, bytes], field: str, problems: Problems) -> bytes | None:
+    try:
+        return encode_headers(headers)
+    except ValueError as error:
+        problems.add(field, str(error))
+        return None
+
+
+def _ascii(value: str) -> bytes | None:
+    return None if value == NOT_ASCII or not value.isascii() else value.encode()
+
+
+def _decoded(value: str) -> bytes | None:
+    try:
+        return base64.b64decode(value, validate=True)
+    except (binascii.Error, ValueError):
+        return None
+
+
+def _from_object(given: Any) -> bytes | None:
+    if isinstance(given, dict) and given.keys() == {"base64"} and isinstance(given["base64"], str):
+        return _decoded(given["base64"])
+    return None
+
+
+def _shown(value: bytes) -> str | dict[str, str]:
+    try:
+        return value.decode()
+    except UnicodeDecodeError:
+        return {"base64": base64.b64encode(value).decode()}
