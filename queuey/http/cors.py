@@ -6,6 +6,7 @@ there are no cookies, so none are allowed.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Collection
 
 from queuey.http.exchange import Answer, Call, Headers
@@ -13,6 +14,7 @@ from queuey.http.exchange import Answer, Call, Headers
 ANY = "*"
 MAX_AGE_SECONDS = 600
 _METHODS = "GET, HEAD, POST, PUT, DELETE"
+_MESSAGE_HEADER = re.compile(r"queuey-header(?:64)?-[!#$%&'*+.^_`|~0-9a-z-]{1,128}")
 _SENT = (
     "authorization, content-type, idempotency-key, if-none-match, last-event-id, x-deliver-at, x-delay, x-key, "
     "x-partition, x-request-id, x-ttl"
@@ -40,10 +42,16 @@ def preflight(call: Call, origins: Collection[str]) -> Answer | None:
         return None
     headers: Headers = [
         ("access-control-allow-methods", _METHODS),
-        ("access-control-allow-headers", _SENT),
+        ("access-control-allow-headers", ", ".join([_SENT, *_of_messages(call)])),
         ("access-control-max-age", str(MAX_AGE_SECONDS)),
     ]
     return Answer(204, b"", headers)
+
+
+def _of_messages(call: Call) -> list[str]:
+    """The headers of messages that a page wants to send: any name may follow the prefix."""
+    asked = (call.header("access-control-request-headers") or "").lower().split(",")
+    return [name.strip() for name in asked if _MESSAGE_HEADER.fullmatch(name.strip())]
 
 
 def open_to(answer: Answer, call: Call, origins: Collection[str]) -> None:
@@ -51,6 +59,7 @@ def open_to(answer: Answer, call: Call, origins: Collection[str]) -> None:
     origin = allowed_origin(call.header("origin"), origins)
     if origin is not None:
         answer.headers.append(("access-control-allow-origin", origin))
-        answer.headers.append(("access-control-expose-headers", _SEEN))
+        own = [name for name, _ in answer.headers if name.startswith(("queuey-header-", "queuey-header64-"))]
+        answer.headers.append(("access-control-expose-headers", ", ".join([_SEEN, *own])))
     if ANY not in origins:
         answer.headers.append(("vary", "origin"))
