@@ -147,7 +147,9 @@ def skipped(acknowledged: Mapping[P, Iterable[O]], served: Iterable[Served]) -> 
 
 
 def torn(batches: Iterable[Collection[T]], found: Iterable[T]) -> list[Collection[T]]:
-    """Batches of which one part was found and another part was not (G2). A batch without any part is :func:`loss`.
+    """Batches of which one part was found and another part was not (G2).
+
+    A batch without any part is :func:`loss`.
 
     >>> torn([["a", "b"], ["c", "d"], ["e"]], ["a", "b", "d"])
     [['c', 'd']]

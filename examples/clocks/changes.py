@@ -48,7 +48,10 @@ def changes(zone: str) -> Iterator[tuple[int, int, bool, str]]:
 
 
 def events() -> Iterator[NewMessage]:
-    """A message for each change. Its key is the zone, so the changes of a zone stay in order."""
+    """A message for each change.
+
+    Its key is the zone, so the changes of a zone stay in order.
+    """
     for zone in zones():
         for moment, offset, summer, letters in changes(zone):
             body = {

@@ -11,7 +11,10 @@ SEEN = "clocks.seen"
 
 
 def note(message: Message, context: Context) -> None:
-    """Append the zone and its new offset to :data:`SEEN`. A job that runs again appends nothing twice."""
+    """Append the zone and its new offset to :data:`SEEN`.
+
+    A job that runs again appends nothing twice.
+    """
     event = json.loads(message.body)
     result = {"zone": event["zone"], "offset": event["offset"]}
     client().append(SEEN, NewMessage(json.dumps(result), key=event["zone"], idempotency_key=message.id.hex))

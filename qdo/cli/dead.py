@@ -66,7 +66,10 @@ def ls(
 @click.option("--raw", is_flag=True, help="Only the message's body, as it was.")
 @output_option
 def show(client: Client, queue: str, letter: str, dead_letters: str, raw: bool, output: str | None) -> None:
-    """One letter with its message. LETTER is the id in the column LETTER, or the id of the message."""
+    """One letter with its message.
+
+    LETTER is the id in the column LETTER, or the id of the message.
+    """
     for message, found in letters(client, DeadLetterNames(dead_letters).queue_for(queue)):
         if letter in (message.id.hex, found.message_id):
             if raw:

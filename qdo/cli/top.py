@@ -33,7 +33,10 @@ _CLEAR_BELOW = "\x1b[J"
     "--interval", type=click.FloatRange(0.2), default=2.0, show_default=True, help="Seconds between two updates."
 )
 def top_command(workplace: Workplace, queues: tuple[str, ...], interval: float) -> None:
-    """The status of a group, live: workers, and the partitions with the most lag. Ends with q or Ctrl-C."""
+    """The status of a group, live: workers, and the partitions with the most lag.
+
+    Ends with q or Ctrl-C.
+    """
     if not (sys.stdin.isatty() and sys.stdout.isatty()):
         raise click.UsageError(
             "a live view needs a terminal: 'qdo status' prints once, 'qdo status --json' for programs."

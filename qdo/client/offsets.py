@@ -74,7 +74,9 @@ class OffsetCalls:
         )  # a repeat would return another former id
 
     def offset_groups(self, queue: str, *, start: str = "", page_size: int = 1000) -> Iterator[str]:
-        """The groups of a queue by name. Each page is requested when the iteration reaches it.
+        """The groups of a queue by name.
+
+        Each page is requested when the iteration reaches it.
 
         :param start: the first name; it need not exist.
         """
@@ -83,7 +85,10 @@ class OffsetCalls:
             yield from (entry["group"] for entry in page["groups"])
 
     def delete_offsets(self, queue: str, group: str) -> None:
-        """Forget a group and its generations, whether or not it exists. End its workers first."""
+        """Forget a group and its generations, whether or not it exists.
+
+        End its workers first.
+        """
         self._transport.send("DELETE", *self._group(queue, group))
 
     def _change(

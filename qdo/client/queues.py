@@ -31,7 +31,9 @@ class QueueCalls:
         principals: Sequence[str] | None = None,
         only_new: bool = False,
     ) -> QueueSettings:
-        """Make a queue, or change an existing one to what is given. The number of partitions never falls.
+        """Make a queue, or change an existing one to what is given.
+
+        The number of partitions never falls.
 
         :param name: None lets the client draw a name.
         :param only_new: refuse an existing queue. Then a lost answer is not repeated.
@@ -62,12 +64,18 @@ class QueueCalls:
             yield from map(QueueSettings.from_wire, page["queues"])
 
     def find_queue(self, name: str) -> QueueSettings | None:
-        """The settings of a queue; None if it does not exist. A deep queue takes no longer than an empty one."""
+        """The settings of a queue; None if it does not exist.
+
+        A deep queue takes no longer than an empty one.
+        """
         found = next(iter(self.queues(start=name, page_size=1)), None)
         return found if found is not None and found.name == name else None
 
     def queue_info(self, queue: str) -> QueueInfo:
-        """Settings, depth and ends of a queue. Counting takes time in proportion to the depth."""
+        """Settings, depth and ends of a queue.
+
+        Counting takes time in proportion to the depth.
+        """
         answer = self._transport.send("GET", *queue_path(self.application, queue), params={"info": "true"})
         return QueueInfo.from_wire(json_of(answer))
 

@@ -25,7 +25,10 @@ class ReadCalls:
     _sleep: Callable[[float], None]
 
     def get(self, queue: str, where: Located | str | Sequence[Located | str]) -> list[Message]:
-        """Messages by place, in the order asked for. Messages that do not exist are left out."""
+        """Messages by place, in the order asked for.
+
+        Messages that do not exist are left out.
+        """
         found: list[Message] = []
         for some in in_calls(where):
             answer = self._transport.send("GET", *queue_path(self.application, queue), addresses(some))

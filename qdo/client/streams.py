@@ -25,7 +25,10 @@ ARROW = "application/vnd.apache.arrow.stream"
 
 
 class Stream(ABC, Generic[T]):
-    """The rows of one answer, to be iterated once. As a context manager it closes the connection."""
+    """The rows of one answer, to be iterated once.
+
+    As a context manager it closes the connection.
+    """
 
     def __init__(self, response: requests.Response) -> None:
         self._response = response
@@ -51,7 +54,10 @@ class Stream(ABC, Generic[T]):
 
     @abstractmethod
     def _read(self) -> Iterator[T]:
-        """The rows; sets ``end`` at the end of a whole answer and calls :meth:`_broken` otherwise."""
+        """The rows.
+
+        Sets ``end`` at the end of a whole answer and calls :meth:`_broken` otherwise.
+        """
 
     def _finish(self, end: StreamEnd, rows: int) -> None:
         if end.rows != rows:

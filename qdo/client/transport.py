@@ -167,7 +167,9 @@ class Transport:
             self._sleep(_pause_seconds(retry, failure.retry_after))
 
     def listed(self, *path: str, params: Mapping[str, Any]) -> Iterator[Any]:
-        """The pages of a list, as the server answers them. Each is requested when the iteration reaches it.
+        """The pages of a list, as the server answers them.
+
+        Each is requested when the iteration reaches it.
 
         :param params: of the first page. Links in the answers lead to the other pages.
         """
@@ -238,7 +240,9 @@ def error_from(response: requests.Response) -> QueueyError:
 
 
 def may_pass(error: QueueyError) -> bool:
-    """Whether the same request may succeed later without anybody changing it. Other errors are not worth a repeat.
+    """Whether the same request may succeed later without anybody changing it.
+
+    Other errors are not worth a repeat.
 
     >>> may_pass(Throttled()), may_pass(OutcomeUnknown()), may_pass(Forbidden())
     (True, True, False)

@@ -49,7 +49,9 @@ class Located(Protocol):
 
 
 def check_body(body: Any) -> bytes | str:
-    """A body as it is sent. The HTTP library would silently convert values of other types.
+    """A body as it is sent.
+
+    The HTTP library would silently convert values of other types.
 
     >>> check_body({"a": 1})
     Traceback (most recent call last):
@@ -104,7 +106,10 @@ class NewMessage:
         return cls(body, **{"content_type": JSON_TYPE, **more})
 
     def to_wire(self) -> dict[str, Any]:
-        """The entry of the message in a JSON batch. A body that is not UTF-8 is sent as base64."""
+        """The entry of the message in a JSON batch.
+
+        A body that is not UTF-8 is sent as base64.
+        """
         entry: dict[str, Any] = {
             "ttl": self.ttl_seconds,
             "partition": self.partition,
@@ -200,7 +205,10 @@ class Page:
 
     @property
     def incarnation(self) -> str:
-        """Of the queue, 32 hex digits. A queue that was deleted and made anew has another one (G9)."""
+        """Of the queue, 32 hex digits.
+
+        A queue that was deleted and made anew has another one (G9).
+        """
         return incarnation_of(self.cursor)
 
 

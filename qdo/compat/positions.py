@@ -17,7 +17,9 @@ STATUS_QUEUE = "qdo_status"
 
 
 def parse_old_partition(text: str) -> Partition:
-    """The partition that qdo 0.1 named QUEUE-NUMBER. The last dash counts, since names of queues may contain dashes.
+    """The partition that qdo 0.1 named QUEUE-NUMBER.
+
+    The last dash counts, since names of queues may contain dashes.
 
     >>> parse_old_partition("mail-in-3")
     Partition(queue='mail-in', number=3)
@@ -44,7 +46,10 @@ def positions(client: Client, queue: str = STATUS_QUEUE) -> Mapping[Partition, M
 
 
 def _position(message: Message) -> tuple[Partition, MessageId | None] | None:
-    """None for any other message. A partition in which nothing was done yet has no id."""
+    """None for any other message.
+
+    A partition in which nothing was done yet has no id.
+    """
     try:
         told = json.loads(message.body)
         partition = parse_old_partition(told["partition"])

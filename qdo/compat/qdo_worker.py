@@ -71,7 +71,10 @@ class OldSettings:
         return Client(self.url, self.application, self.key)
 
     def wants(self, partition: Partition) -> bool:
-        """Whether the worker works on a partition. Queues of qdo itself are never worked on."""
+        """Whether the worker works on a partition.
+
+        Queues of qdo itself are never worked on.
+        """
         if partition.queue.startswith((STATUS_QUEUE, ERROR_QUEUE)):
             return False
         return not self.partitions or partition in self.partitions
@@ -168,7 +171,10 @@ def open_coordinator(settings: OldSettings, state: Path | None = None) -> Coordi
 
 
 class OldWorker(Worker):
-    """Runs one job at a time and tries each message once. A failure goes to ``job_failure`` and counts as processed."""
+    """Runs one job at a time and tries each message once.
+
+    A failure goes to ``job_failure`` and counts as processed.
+    """
 
     def __init__(self, settings: OldSettings, coordinator: Coordinator, context: Any, client: Client) -> None:
         """:param context: what ``job_context`` gave.
@@ -201,7 +207,10 @@ class OldWorker(Worker):
 
 
 def as_dict(message: Message) -> Mapping[str, Any]:
-    """A message as the API of the first Queuey gave it to hooks. A body that is not UTF-8 is base64."""
+    """A message as the API of the first Queuey gave it to hooks.
+
+    A body that is not UTF-8 is base64.
+    """
     told: dict[str, Any] = {
         "message_id": message.id.hex,
         "partition": message.partition,

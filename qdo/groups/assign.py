@@ -100,6 +100,9 @@ STRATEGIES: Mapping[str, Strategy] = {
 
 
 def moved(before: Assignment, after: Assignment) -> int:
-    """How many partitions have another owner than before. Partitions without an owner before do not count."""
+    """How many partitions have another owner than before.
+
+    Partitions without an owner before do not count.
+    """
     owner = {partition: member for member, owned in after.items() for partition in owned}
     return sum(owner.get(partition, member) != member for member, owned in before.items() for partition in owned)

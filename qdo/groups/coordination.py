@@ -55,7 +55,10 @@ _LAST_LOW = 0xBF7F7F7F7F7F7F7F
 
 
 def last_id_of(ticks: int) -> MessageId:
-    """The greatest id that a message of this tick could have. Unlike a bound it can be stored as an offset."""
+    """The greatest id that a message of this tick could have.
+
+    Unlike a bound it can be stored as an offset.
+    """
     return MessageId(ticks, tail_from_low(_LAST_LOW))
 
 
@@ -112,11 +115,17 @@ class Coordinator(ABC):
 
     @abstractmethod
     def tell(self, about: Mapping[str, Any]) -> None:
-        """Change what this member says of itself. Readers of :meth:`members` see it; no other member is notified."""
+        """Change what this member says of itself.
+
+        Readers of :meth:`members` see it; no other member is notified.
+        """
 
     @abstractmethod
     def leave(self) -> None:
-        """Stop being a member: the claims become free at once. May be repeated; raises nothing."""
+        """Stop being a member: the claims become free at once.
+
+        May be repeated; raises nothing.
+        """
 
     @abstractmethod
     def trusted(self) -> bool:
@@ -155,7 +164,10 @@ class Coordinator(ABC):
 
     @abstractmethod
     def release(self, claims: Collection[Claim]) -> None:
-        """Give claims back, whatever their generation. A claim that is lost, or never was this member's, is no error."""
+        """Give claims back, whatever their generation.
+
+        A claim that is lost, or never was this member's, is no error.
+        """
 
     @abstractmethod
     def commit(self, offsets: Mapping[Claim, Offset]) -> Collection[Claim]:
@@ -166,7 +178,9 @@ class Coordinator(ABC):
 
     @abstractmethod
     def resets(self) -> int:
-        """How often offsets of the group were set by hand. May be as old as the last notice, like :meth:`members`.
+        """How often offsets of the group were set by hand.
+
+        May be as old as the last notice, like :meth:`members`.
 
         Once it has changed, :meth:`claim` returns other claims for those partitions than before.
         """
@@ -187,7 +201,9 @@ class Coordinator(ABC):
 
     @abstractmethod
     def begin(self, offsets: Mapping[Partition, Offset]) -> Collection[Partition]:
-        """Give a first offset to partitions that have neither an offset nor an owner. Of several callers one succeeds.
+        """Give a first offset to partitions that have neither an offset nor an owner.
+
+        Of several callers one succeeds.
 
         :returns: partitions that got their offset from this call.
         """

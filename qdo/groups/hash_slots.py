@@ -24,7 +24,9 @@ _NO_QUEUE = "0" * 32
 
 
 def slot_of(queue: str) -> int:
-    """The number of a queue's slot, 1 to :data:`SLOTS`; the same everywhere and for ever.
+    """The number of a queue's slot, 1 to :data:`SLOTS`.
+
+    The same everywhere and for ever.
 
     >>> slot_of("crashes"), slot_of("crashes-2")
     (192, 200)

@@ -88,7 +88,10 @@ def lags(
     *,
     most: int = MOST_COUNTED,
 ) -> Mapping[Partition, Lag]:
-    """What lies behind these offsets. Partitions of queues that are gone are left out."""
+    """What lies behind these offsets.
+
+    Partitions of queues that are gone are left out.
+    """
     numbers: dict[str, set[int]] = {}
     for queue, number in partitions:
         numbers.setdefault(queue, set()).add(number)

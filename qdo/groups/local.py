@@ -47,7 +47,9 @@ def default_folder() -> Path:
 
 
 class LocalCoordinator(Coordinator):
-    """One member's connection to the shared file. It looks 20 times a second for changes, which costs no disk access.
+    """One member's connection to the shared file.
+
+    It looks 20 times a second for changes, which costs no disk access.
 
     A process that is stopped (SIGSTOP) in the middle of a change holds up the changes of all others until it goes on or
     dies.

@@ -1,5 +1,6 @@
-"""The file that the groups of one machine share. Each change is one transaction: it happens whole, or not at all when its
-process dies (SQLite, FULL).
+"""The file that the groups of one machine share.
+
+Each change is one transaction: it happens whole, or not at all when its process dies (SQLite, FULL).
 """
 
 from __future__ import annotations

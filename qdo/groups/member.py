@@ -125,7 +125,10 @@ class Group:
         return set(self._held) == set(self.plan.of(self.name))
 
     def fenced(self, claims: Collection[Claim]) -> None:
-        """Commits of these claims were refused: the claims are gone. Any thread may call it."""
+        """Commits of these claims were refused: the claims are gone.
+
+        Any thread may call it.
+        """
         with self._lock:
             self._fenced.update(claims)
 
@@ -253,7 +256,10 @@ class Group:
         return rest
 
     def _give_back(self, unsure: Collection[Partition]) -> None:
-        """Release these. While this member lives nobody else could own them, and it would work on none of them."""
+        """Release these.
+
+        While this member lives nobody else could own them, and it would work on none of them.
+        """
         if unsure:
             self._coordinator.release([Claim(partition, 0) for partition in unsure])
             self._unsure -= set(unsure)

@@ -79,7 +79,10 @@ class OffsetsInQueuey(DelegatingCoordinator):
         return {}
 
     def _taken(self, client: Client, queue: str, inner: Mapping[int, Claim]) -> Mapping[Claim, Offset | None]:
-        """Raise the generations of partitions that this member does not have yet. The queue may have fewer of them by now."""
+        """Raise the generations of partitions that this member does not have yet.
+
+        The queue may have fewer of them by now.
+        """
         found = {each.partition: each for each in client.offsets(queue, self._group) if each.partition in inner}
         new = [number for number, each in found.items() if self._inner_of.get(_claim(queue, each)) != inner[number]]
         if new:
@@ -120,7 +123,10 @@ class OffsetsInQueuey(DelegatingCoordinator):
         return self._inner.owners()
 
     def offsets(self) -> Mapping[Partition, Offset]:
-        """Of slots their moments. Otherwise one request for each queue that the group plans for or ever claimed."""
+        """Of slots their moments.
+
+        Otherwise one request for each queue that the group plans for or ever claimed.
+        """
         found = {part: offset for part, offset in self._inner.offsets().items() if is_slot(part)}
         for queue in sorted({partition.queue for partition in {*self.known(), *self.plan().partitions()}} - {ALL}):
             with self._asking() as client:

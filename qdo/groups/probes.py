@@ -25,7 +25,10 @@ class Probe(NamedTuple):
 
 
 def probe_batches(probes: Sequence[Probe]) -> list[list[Probe]]:
-    """Batches of the size that one request may read. Probes with close moments share a batch, oldest first."""
+    """Batches of the size that one request may read.
+
+    Probes with close moments share a batch, oldest first.
+    """
     batches: list[list[Probe]] = []
     partitions = PARTITIONS_IN_A_BATCH
     for probe in sorted(probes, key=lambda each: each.since):

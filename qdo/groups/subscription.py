@@ -77,7 +77,10 @@ def _fixed_part(pattern: str) -> str:
 
 
 class Subscription:
-    """The queues of one worker. A pattern never matches a queue of dead letters: only its own name subscribes to it."""
+    """The queues of one worker.
+
+    A pattern never matches a queue of dead letters: only its own name subscribes to it.
+    """
 
     def __init__(
         self,

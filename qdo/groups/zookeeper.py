@@ -1,4 +1,7 @@
-"""A group in ZooKeeper: its members may run on any number of machines. :mod:`qdo.groups.zookeeper_nodes` has its nodes."""
+"""A group in ZooKeeper: its members may run on any number of machines.
+
+:mod:`qdo.groups.zookeeper_nodes` has its nodes.
+"""
 
 from __future__ import annotations
 
@@ -139,7 +142,10 @@ class Membership:
         self._changed()
 
     def _beat(self) -> None:
-        """Ask ZooKeeper's leader for an answer, again and again. A server that is cut off from it still answers much."""
+        """Ask ZooKeeper's leader for an answer, again and again.
+
+        A server that is cut off from it still answers much.
+        """
         session = self._session
         while not self._over.wait(session.timeout_seconds / BEATS):
             sent, name = self._clock.elapsed(), self.name

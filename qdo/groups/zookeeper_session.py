@@ -114,7 +114,10 @@ class ZooKeeperSession:
             raise CoordinatorUnavailable(f"ZooKeeper did not answer: {type(error).__name__} {error}") from error
 
     def result(self, asked: IAsyncResult) -> Any:
-        """The answer, or an error in time. Kazoo itself would wait for as long as there is no ZooKeeper."""
+        """The answer, or an error in time.
+
+        Kazoo itself would wait for as long as there is no ZooKeeper.
+        """
         return asked.get(timeout=self.timeout_seconds)
 
     def results(self, asked: Iterable[IAsyncResult]) -> list[Any]:

@@ -65,7 +65,10 @@ def trusting_context(ca: str, cert: str | None, key: str | None) -> ssl.SSLConte
 
 
 class TrustingHandler(SequentialThreadingHandler):  # type: ignore[misc]  # kazoo has no types
-    """Connects with a context of ours. Kazoo's own context also trusts the authorities of the system."""
+    """Connects with a context of ours.
+
+    Kazoo's own context also trusts the authorities of the system.
+    """
 
     def __init__(self, context: ssl.SSLContext) -> None:
         super().__init__()
@@ -83,7 +86,9 @@ class TrustingHandler(SequentialThreadingHandler):  # type: ignore[misc]  # kazo
 
 
 def tls_trouble(client: KazooClient, *, listens: bool = False) -> str | None:
-    """Why TLS fails at the first server that can be reached. Kazoo only tries again and again, and does not say why.
+    """Why TLS fails at the first server that can be reached.
+
+    Kazoo only tries again and again, and does not say why.
 
     :param listens: wait after the handshake until the server says something. Only then does a server tell that it
         refuses the client's certificate.

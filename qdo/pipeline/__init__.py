@@ -17,7 +17,9 @@ __all__ = ["install"]
 
 
 def install(spark: SparkSession) -> SparkSession:
-    """Make the format ``queuey`` known to a session. The server applies filters where it can.
+    """Make the format ``queuey`` known to a session.
+
+    The server applies filters where it can.
 
     :returns: the session.
     """

@@ -24,7 +24,10 @@ Waiting = dict[tuple[str, int], int]
 
 
 class Backlog:
-    """The queues of one streaming query, from one look to the next. The driver has it."""
+    """The queues of one streaming query, from one look to the next.
+
+    The driver has it.
+    """
 
     def __init__(self, options: ReadOptions) -> None:
         self._options = options
@@ -142,7 +145,9 @@ class Backlog:
         return newest, waiting
 
     def _survey(self, queue: str, offset: QueueOffset | None, counting: Counting) -> Survey | None:
-        """What came behind an offset, in all partitions; None if the queue does not exist and need not.
+        """What came behind an offset, in all partitions.
+
+        None if the queue does not exist and need not.
 
         :raises DataLost: a queue that is named was deleted or made anew. A pattern only means queues that exist.
         """

@@ -1,4 +1,6 @@
-"""How far behind a streaming query is. Spark's progress cannot tell this of a source in Python.
+"""How far behind a streaming query is.
+
+Spark's progress cannot tell this of a source in Python.
 
 Add a :class:`LagListener` to the session. For each progress of a query that reads queues it asks the servers once how
 many messages lie between the last one read and the newest one. The names are those of Spark's Kafka source.

@@ -165,7 +165,10 @@ def _texts(ids: Any) -> Any:
 
 
 def _timestamps(ids: Any) -> Any:
-    """The moments in the ids, to the microsecond. An id has the low, middle and high words of its ticks in this order."""
+    """The moments in the ids, to the microsecond.
+
+    An id has the low, middle and high words of its ticks in this order.
+    """
     import numpy as np
     import pyarrow as pa
 

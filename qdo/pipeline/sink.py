@@ -186,7 +186,10 @@ class QueueyWriter(DataSourceArrowWriter):
 
 
 class QueueyStreamWriter(DataSourceStreamArrowWriter):
-    """A streaming write. It is safe to repeat while the server remembers keys: for a day."""
+    """A streaming write.
+
+    It is safe to repeat while the server remembers keys: for a day.
+    """
 
     def __init__(self, options: WriteOptions, schema: StructType) -> None:
         if options.job:

@@ -21,7 +21,10 @@ if TYPE_CHECKING:
 
 
 class QueueySource(DataSource):
-    """Spark makes one for each read and each write. :data:`qdo.pipeline.options.OPTIONS` are its options."""
+    """Spark makes one for each read and each write.
+
+    :data:`qdo.pipeline.options.OPTIONS` are its options.
+    """
 
     pushes_filters = False
     """The default, which an option may change. Spark refuses a reader that pushes filters in a session without its setting."""
@@ -102,12 +105,18 @@ class QueueyReader(DataSourceReader):
         return [Task(parts) for parts in self._planner.tasks()]
 
     def read(self, partition: InputPartition) -> Iterator[Any]:
-        """Spark's batches. For an empty plan Spark makes one task, and it has nothing to read."""
+        """Spark's batches.
+
+        For an empty plan Spark makes one task, and it has nothing to read.
+        """
         return self._reader.batches(partition.parts) if isinstance(partition, Task) else iter(())
 
 
 class PushingReader(QueueyReader):
-    """A batch read that takes filters from Spark. Without Spark's setting, Spark would refuse every query of it."""
+    """A batch read that takes filters from Spark.
+
+    Without Spark's setting, Spark would refuse every query of it.
+    """
 
     def pushFilters(self, filters: list[Filter]) -> Iterator[Filter]:
         for each in filters:

@@ -22,7 +22,10 @@ TASK_ROWS = 20_000
 
 @dataclass(frozen=True)
 class Part:
-    """A span of one partition of one incarnation: ``after < id <= upto``. A message ends it."""
+    """A span of one partition of one incarnation: ``after < id <= upto``.
+
+    A message ends it.
+    """
 
     queue: str
     incarnation: str
@@ -153,7 +156,10 @@ def _is_id(text: str) -> bool:
 
 
 def until_text(upto: MessageId) -> str | None:
-    """The wire form of an upper end: an id, or a moment if it includes all ids of one; None for all there are."""
+    """The wire form of an upper end: an id, or a moment if it includes all ids of one.
+
+    None for all there are.
+    """
     if upto == MAX_ID:
         return None
     if upto == MessageId.last_of(upto.ticks):
@@ -162,7 +168,10 @@ def until_text(upto: MessageId) -> str | None:
 
 
 def packed(parts: Sequence[Part], rows: int = TASK_ROWS) -> list[list[Part]]:
-    """Parts packed into tasks of about this many messages. A part that was not counted is a task of its own."""
+    """Parts packed into tasks of about this many messages.
+
+    A part that was not counted is a task of its own.
+    """
     known = [part for part in parts if part.messages is not None]
     alone = [[part] for part in parts if part.messages is None]
     total = sum(part.messages or 0 for part in known)
@@ -170,7 +179,10 @@ def packed(parts: Sequence[Part], rows: int = TASK_ROWS) -> list[list[Part]]:
 
 
 def dealt(parts: Sequence[T], tasks: int) -> list[list[T]]:
-    """Parts dealt out to at most this many tasks, in their order. The result never depends on their sizes."""
+    """Parts dealt out to at most this many tasks, in their order.
+
+    The result never depends on their sizes.
+    """
     count = max(1, min(tasks, len(parts)))
     return [list(parts[first::count]) for first in range(count)] if parts else []
 

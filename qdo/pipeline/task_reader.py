@@ -56,7 +56,10 @@ def connect(reach: Reach) -> Client:
 
 
 def _secret(reach: Reach) -> dict[str, Any]:
-    """A token has three parts with dots between them. No application key of ours has that."""
+    """A token has three parts with dots between them.
+
+    No application key of ours has that.
+    """
     secret = reach.secret
     return {} if not secret else {"token" if secret.count(".") == 2 else "key": secret}
 
@@ -251,6 +254,9 @@ def _is_before(watermark: str, upto: MessageId) -> bool:
 
 @cache
 def _quiet_collector() -> None:
-    """Once in a process: nothing that was imported is ever garbage. Spark's daemon collects after each task, for 35 ms."""
+    """Once in a process: nothing that was imported is ever garbage.
+
+    Spark's daemon collects after each task, for 35 ms.
+    """
     gc.collect()
     gc.freeze()

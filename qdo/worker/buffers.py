@@ -31,7 +31,10 @@ BEGINNING = last_id_of(EPOCH_TICKS)
 
 
 class KeyQueue:
-    """Messages of one partition that follow each other. The lock of :class:`Prefetched` guards its fields."""
+    """Messages of one partition that follow each other.
+
+    The lock of :class:`Prefetched` guards its fields.
+    """
 
     __slots__ = (
         "attempt",
@@ -136,7 +139,10 @@ class PartitionBuffer:
 
     @property
     def dirty(self) -> bool:
-        """Whether something finished is not committed. At most once, commits run ahead of what is finished."""
+        """Whether something finished is not committed.
+
+        At most once, commits run ahead of what is finished.
+        """
         return self.done is not None and (self.committed is None or self.committed < self.done)
 
     @property
@@ -150,7 +156,9 @@ class PartitionBuffer:
         return all(key_queue.held for key_queue in self.key_queues)
 
     def is_over(self, most: int) -> bool:
-        """Whether nothing is left to do here, as far as the last answer knew. What is held does not count.
+        """Whether nothing is left to do here, as far as the last answer knew.
+
+        What is held does not count.
 
         :param most: messages that are fetched and not finished, at most. Behind that many held ones nothing is fetched.
         """
@@ -212,7 +220,9 @@ class PartitionBuffer:
         return dropped
 
     def start_over(self, incarnation: str, start: MessageId) -> None:
-        """Read a queue that was made anew from ``start``; nothing is fetched at this moment.
+        """Read a queue that was made anew from ``start``.
+
+        Nothing is fetched at this moment.
 
         A start behind the beginning is committed, or the next owner would choose another one.
         """
@@ -229,7 +239,10 @@ class PartitionBuffer:
 
 
 class Prefetched:
-    """The buffers of all partitions that a worker owns. Thread-safe; jobs and requests run outside its lock."""
+    """The buffers of all partitions that a worker owns.
+
+    Thread-safe; jobs and requests run outside its lock.
+    """
 
     def __init__(self, *, prefetch_messages: int, prefetch_bytes: int) -> None:
         """:param prefetch_messages: of one partition, at most.
@@ -332,7 +345,9 @@ class Prefetched:
             self.lock.notify()
 
     def next_ready(self, now: float, clock_elapsed: Callable[[], float]) -> KeyQueue | None:
-        """Wait for a key queue with something to do, and mark it running; None once closed.
+        """Wait for a key queue with something to do, and mark it running.
+
+        None once closed.
 
         A key queue that waits for another attempt is passed over until its time comes.
         """
@@ -356,7 +371,9 @@ class Prefetched:
             return None
 
     def finished(self, key_queue: KeyQueue, count: int) -> bool:
-        """The first ``count`` messages are finished. Only the thread that runs the key queue may call it.
+        """The first ``count`` messages are finished.
+
+        Only the thread that runs the key queue may call it.
 
         :returns: whether another message may begin now.
         """
@@ -386,7 +403,10 @@ class Prefetched:
             self.lock.notify_all()
 
     def hold(self, key_queue: KeyQueue, count: int) -> None:
-        """Begin nothing behind the first ``count`` messages. What lies behind them is dropped, to leave others the room."""
+        """Begin nothing behind the first ``count`` messages.
+
+        What lies behind them is dropped, to leave others the room.
+        """
         with self.lock:
             key_queue.held = True
             while len(key_queue.messages) > count:
@@ -427,7 +447,9 @@ class Prefetched:
             return [claim for claim, buffer in found if buffer is None or (not buffer.running and not buffer.dirty)]
 
     def start_over(self, queue: str, incarnation: str, start: MessageId) -> None:
-        """A queue turned out to be of this incarnation. Offsets of another incarnation count no more (G9).
+        """A queue turned out to be of this incarnation.
+
+        Offsets of another incarnation count no more (G9).
 
         :param start: where buffers begin that begin at the end; ZERO_ID if none of the group does.
         """

@@ -28,7 +28,9 @@ log = logging.getLogger(__name__)
 
 
 def write_letters(client: Client, failed: Failed, *, queue: str, group: str) -> None:
-    """Store a letter for each message that failed; a repeat stores nothing twice (G7).
+    """Store a letter for each message that failed.
+
+    A repeat stores nothing twice (G7).
 
     :param queue: the one for dead letters. It is made if it does not exist.
     :param group: of the worker that gave the messages up.
@@ -69,7 +71,10 @@ def _append(client: Client, queue: str, letter: DeadLetter) -> None:
 
 
 def once_of(purpose: str, *parts: Any) -> str:
-    """An idempotency key for what these parts name. Its length does not depend on theirs."""
+    """An idempotency key for what these parts name.
+
+    Its length does not depend on theirs.
+    """
     return f"{purpose}-{hashlib.sha256(json.dumps(parts).encode()).hexdigest()}"
 
 
@@ -129,7 +134,9 @@ class DeadLetter:
         return cls(**{name: story[name] for name in _STORY if name in story}, body=body if end else None)
 
     def retry(self, client: Client, letter: Message, dead_letters: str) -> None:
-        """Append the message to its queue again, as a new one in the same partition. The caller removes the letter.
+        """Append the message to its queue again, as a new one in the same partition.
+
+        The caller removes the letter.
 
         :param letter: the message that this was read from. A repeat for the same letter stores nothing twice (G7).
         :param dead_letters: the queue of the letter.
@@ -161,7 +168,10 @@ _STORY = tuple(field.name for field in fields(DeadLetter) if field.name != "body
 
 
 def letters(client: Client, queue: str) -> Iterator[tuple[Message, DeadLetter]]:
-    """All dead letters in a queue, oldest first in each partition; none if the queue does not exist."""
+    """All dead letters in a queue, oldest first in each partition.
+
+    None if the queue does not exist.
+    """
     try:
         for message in client.iterate(queue):
             try:

@@ -29,11 +29,17 @@ Job = Callable[[Any, "Context"], Any]
 
 
 class StopWorker(Exception):
-    """A job raises it to end the worker in order. Its message counts as not processed."""
+    """A job raises it to end the worker in order.
+
+    Its message counts as not processed.
+    """
 
 
 class Context:
-    """What a job can know of where it runs. Each key queue has one, and uses it again for each message."""
+    """What a job can know of where it runs.
+
+    Each key queue has one, and uses it again for each message.
+    """
 
     __slots__ = (
         "_claim",

@@ -46,7 +46,10 @@ class Owner(ABC):
 
     @abstractmethod
     def divided(self) -> Collection[Partition] | None:
-        """Everything that the group divides, as far as it is known; None while it is not known. Costs no request."""
+        """Everything that the group divides, as far as it is known.
+
+        None while it is not known. Costs no request.
+        """
 
     @abstractmethod
     def accepts(self, partition: Partition) -> bool:
@@ -219,7 +222,10 @@ class SlotOwner(Owner):
         return self._offsets.record(offsets)
 
     def fenced(self, claims: Collection[Claim]) -> Collection[Claim]:
-        """The queues are taken over anew. The slots still belong to this worker, as far as anybody knows."""
+        """The queues are taken over anew.
+
+        The slots still belong to this worker, as far as anybody knows.
+        """
         self.table.fence({claim.partition.queue for claim in claims})
         return ()
 

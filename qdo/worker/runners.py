@@ -57,7 +57,10 @@ class Direct:
 
 
 class Awaited:
-    """Runs all coroutines on one event loop, in a thread of its own. The calling thread waits."""
+    """Runs all coroutines on one event loop, in a thread of its own.
+
+    The calling thread waits.
+    """
 
     def __init__(self, job: Job) -> None:
         self._job = job
@@ -86,7 +89,9 @@ class Awaited:
 
 
 class InProcesses:
-    """Calls jobs in other processes, for jobs that compute. Job, messages and errors must be picklable.
+    """Calls jobs in other processes, for jobs that compute.
+
+    Job, messages and errors must be picklable.
 
     Each process is a pool of its own. If a pool of several loses a process, nobody can tell whose job ended it, and all
     jobs under way would fail.
@@ -152,7 +157,9 @@ class InProcesses:
                 self._pools[number] = _new_pool()
 
     def close(self) -> None:
-        """Begin no more calls. It does not wait for calls under way; without any it waits until the processes have ended.
+        """Begin no more calls.
+
+        It does not wait for calls under way; without any it waits until the processes have ended.
 
         Otherwise an interpreter that ends now could trip over a pool that still ends in a thread, and print a traceback
         about a bad file descriptor.

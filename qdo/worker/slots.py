@@ -40,7 +40,10 @@ RECORD_SECONDS = 2.0
 
 @dataclass
 class Slot:
-    """A slot that this worker owns. All ticks are inclusive: everything up to them is finished, or found."""
+    """A slot that this worker owns.
+
+    All ticks are inclusive: everything up to them is finished, or found.
+    """
 
     claim: Claim
     recorded: int
@@ -96,7 +99,10 @@ class RecentlyActive(NamedTuple):
 
 
 class SlotTable:
-    """The slots of one worker and their queues, behind one lock. It is taken before the lock of the buffers."""
+    """The slots of one worker and their queues, behind one lock.
+
+    It is taken before the lock of the buffers.
+    """
 
     def __init__(self, coordinator: Coordinator, prefetched: Prefetched, clock: Clock, *, from_end: bool) -> None:
         """:param from_end: a slot in which nobody ever worked begins with messages to come."""
@@ -132,7 +138,10 @@ class SlotTable:
                 self._prefetched.shut(self._queue_claims(claim))
 
     def drained(self, claims: Collection[Claim]) -> Collection[Claim]:
-        """The slots whose queues have nothing under way. Their moments are recorded, and they are forgotten."""
+        """The slots whose queues have nothing under way.
+
+        Their moments are recorded, and they are forgotten.
+        """
         with self.lock:
             done = [claim for claim in claims if self._is_drained(self._queue_claims(claim))]
             self._record([self.slots[claim.partition.number] for claim in done if self._has(claim)])
@@ -214,7 +223,10 @@ class SlotTable:
         return refused
 
     def floor_of(self, queue: ActiveQueue) -> int:
-        """Everything up to here is finished and recorded. Partitions that are not taken over yet hold it."""
+        """Everything up to here is finished and recorded.
+
+        Partitions that are not taken over yet hold it.
+        """
         if not queue.is_taken_over:
             return queue.floor
         with self._prefetched.lock:
@@ -273,7 +285,10 @@ class SlotTable:
                     del self.recently_active[name]
 
     def to_take_over(self) -> list[tuple[str, ActiveQueue]]:
-        """Active queues with partitions that are not taken over yet. Fenced queues begin anew once they are at rest."""
+        """Active queues with partitions that are not taken over yet.
+
+        Fenced queues begin anew once they are at rest.
+        """
         with self.lock:
             for queue in self.active.values():
                 if queue.fenced and not any(buffer.running for buffer in queue.buffers):

@@ -55,7 +55,10 @@ TICK_SECONDS = 0.2
 
 
 class Sweeper:
-    """Hears of queues that got messages, looks for others, and takes them over. One thread runs it."""
+    """Hears of queues that got messages, looks for others, and takes them over.
+
+    One thread runs it.
+    """
 
     def __init__(self, table: SlotTable, parts: WorkerParts, subscription: Subscription, group: str) -> None:
         self._table = table
@@ -262,7 +265,10 @@ def _beginning(offset: GroupOffset, floor: int) -> MessageId:
 def _probes(
     listed: Mapping[str, int], slots: Mapping[int, Slot], recently_active: Mapping[str, RecentlyActive]
 ) -> list[list[Probe]]:
-    """A probe for each inactive queue. Recently active queues come apart, since their moments are later."""
+    """A probe for each inactive queue.
+
+    Recently active queues come apart, since their moments are later.
+    """
     inactive, recent = [], []
     for name, partitions in listed.items():
         if (before := recently_active.get(name)) is not None:

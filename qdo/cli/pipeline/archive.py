@@ -100,7 +100,10 @@ def _tell(place: Place, stack: ExitStack, server: Server, queues: Sequence[str],
 
 
 def waiting(server: Server, pattern: str, reached: Offsets) -> int:
-    """Messages behind these offsets in the queues of a pattern; 0 if there are too many queues to ask."""
+    """Messages behind these offsets in the queues of a pattern.
+
+    0 if there are too many queues to ask.
+    """
     with server.client() as client:
         names = [queue.name for queue in client.queues() if re.fullmatch(pattern, queue.name)]
         if len(names) > MOST_QUEUES:

@@ -85,7 +85,9 @@ def with_spark(command: Command) -> Command:
 
 
 def ask(server: Server, queues: Sequence[str] = (), *, lists: bool = True) -> None:
-    """Check that a server answers and knows the caller. Spark would take longer to start and to give up.
+    """Check that a server answers and knows the caller.
+
+    Spark would take longer to start and to give up.
 
     :param queues: names or patterns that were given. The user is told of one that matches no queue: it may have existed.
     :param lists: the job lists queues. Otherwise a token that may not list them will do.
@@ -112,7 +114,10 @@ def reached(server: Server) -> dict[str, str]:
 
 
 def with_times(command: Command) -> Command:
-    """Options for a part of time. The command gets ``since``, inclusive, and ``until``, exclusive, or None."""
+    """Options for a part of time.
+
+    The command gets ``since``, inclusive, and ``until``, exclusive, or None.
+    """
 
     @click.option(
         "--since", type=Moment(ago=True, ids=False), help="From here on: 10m (ago), RFC 3339, seconds since 1970."

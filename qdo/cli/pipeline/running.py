@@ -34,7 +34,10 @@ def run_until_told(job: Callable[[], None], left: Callable[[], str]) -> None:
 
 
 def _end(code: int, left: Callable[[], str], heard: Heard) -> NoReturn:
-    """End the process, and Spark with it. Another signal ends it without waiting for Spark."""
+    """End the process, and Spark with it.
+
+    Another signal ends it without waiting for Spark.
+    """
     threading.Thread(target=_end_at_once, args=(heard,), daemon=True).start()
     from qdo.pipeline.jobs.session import end
 
@@ -46,7 +49,10 @@ def _end(code: int, left: Callable[[], str], heard: Heard) -> NoReturn:
 
 
 def _end_at_once(heard: Heard) -> None:
-    """Wait for another signal, and end. None only says that the job has ended, and nobody waits for that."""
+    """Wait for another signal, and end.
+
+    None only says that the job has ended, and nobody waits for that.
+    """
     while (number := heard.get()) is None:
         continue
     os._exit(AT_SIGNAL + number)

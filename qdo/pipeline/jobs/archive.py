@@ -95,7 +95,9 @@ class Archive:
         return [found[name] for name in sorted(found) if name not in replaced]
 
     def read(self, files: Iterable[ArchivedFile] | None = None) -> DataFrame:
-        """The messages, with the columns of the source and ``day``. Manifests say which files to read.
+        """The messages, with the columns of the source and ``day``.
+
+        Manifests say which files to read.
 
         :param files: only these; None for all.
         """
@@ -147,7 +149,9 @@ class Archive:
         return from_json(json.loads(self.folder.read(f"{_CHECKPOINT}/offsets/{max(numbers)}").splitlines()[-1]))
 
     def compact(self, before: date) -> int:
-        """Put the files of each queue and day together, in the order of ids. Then remove the files they replace.
+        """Put the files of each queue and day together, in the order of ids.
+
+        Then remove the files they replace.
 
         :param before: only earlier days. A day that still gets messages would be compacted again and again.
         :returns: by how many the number of files fell.
@@ -302,7 +306,10 @@ def archive(
 
 
 def _run(writer: DataStreamWriter) -> None:
-    """Run a query to its end. If the wait is interrupted the query ends, too: then the folder is free for another run."""
+    """Run a query to its end.
+
+    If the wait is interrupted the query ends, too: then the folder is free for another run.
+    """
     query = writer.start()
     try:
         query.awaitTermination()

@@ -97,7 +97,10 @@ def dead_letters(messages: DataFrame, *, samples: int = 3) -> DeadLetterReport:
 
 
 def _error_of(reason: Column) -> Column:
-    """``ValueError`` of ``ValueError: not a number``. A reason of another form is a class of its own, up to its first line end."""
+    """``ValueError`` of ``ValueError: not a number``.
+
+    A reason of another form is a class of its own, up to its first line end.
+    """
     from pyspark.sql import functions as F  # noqa: N812
 
     return F.regexp_extract(reason, r"\A([^:\r\n]*)", 1)

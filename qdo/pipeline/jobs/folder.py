@@ -41,7 +41,9 @@ class Folder:
 
     @contextmanager
     def held(self, name: str) -> Iterator[None]:
-        """Hold a name until the end of the block, or until this process dies. Other processes cannot hold it meanwhile.
+        """Hold a name until the end of the block, or until this process dies.
+
+        Other processes cannot hold it meanwhile.
 
         This works only if the machine's own file system knows the folder and locks files. Elsewhere it keeps nobody out.
 
@@ -89,7 +91,10 @@ class Folder:
         return bool(self._fs.exists(self._path(name)))
 
     def names(self, below: str) -> Iterator[str]:
-        """Files at any depth below a name, as names of this folder. The name need not exist."""
+        """Files at any depth below a name, as names of this folder.
+
+        The name need not exist.
+        """
         if not self.exists(below):
             return
         found = self._fs.listFiles(self._path(below), True)

@@ -41,7 +41,9 @@ RECEIVED = {
 
 
 def read_log(spark: SparkSession, paths: Sequence[str]) -> DataFrame:
-    """A log: files or folders of one kind. It is Parquet if the first one is, otherwise JSON lines.
+    """A log: files or folders of one kind.
+
+    It is Parquet if the first one is, otherwise JSON lines.
 
     Lines of JSON that were cut become empty rows. The first thousand lines determine the columns of JSON.
 

@@ -93,7 +93,10 @@ class Page:
 
 
 def write_page(page: Page, path: str) -> None:
-    """Write a page to a file of this machine, as a whole. Folders above the file are made."""
+    """Write a page to a file of this machine, as a whole.
+
+    Folders above the file are made.
+    """
     file = Path(path)
     file.parent.mkdir(parents=True, exist_ok=True)
     new = file.with_name(f".{file.name}.new")

@@ -158,7 +158,10 @@ def restore(
 
 
 def _appended(frame: DataFrame) -> DataFrame:
-    """Messages to replay, with the partitions that they need. A message with a key needs no certain partition."""
+    """Messages to replay, with the partitions that they need.
+
+    A message with a key needs no certain partition.
+    """
     from pyspark.sql.functions import expr
 
     return frame.withColumn("partition", expr("if(key is null, partition, 1)"))
@@ -211,7 +214,10 @@ def _check_room(frame: DataFrame, reach: Reach, queue: str | None) -> int:
 
 
 def _each(pool: ThreadPoolExecutor, call: Callable[[Any], T], items: Iterable[Any]) -> Iterator[T]:
-    """The results of all calls, in order. No more items are taken than there are calls under way."""
+    """The results of all calls, in order.
+
+    No more items are taken than there are calls under way.
+    """
     under_way: deque[Future[T]] = deque()
     for item in items:
         if len(under_way) == IN_FLIGHT:

@@ -64,7 +64,10 @@ _SIGN_BITS = np.uint64(0x0080808080808080)
 
 @dataclass(frozen=True)
 class Report:
-    """What a report says. It is computed once, and Spark keeps it until :meth:`close`."""
+    """What a report says.
+
+    It is computed once, and Spark keeps it until :meth:`close`.
+    """
 
     queues: DataFrame
     """:data:`COLUMNS`, a row for each queue. Percentiles are exact."""
@@ -225,7 +228,10 @@ def _columns(batch: pa.RecordBatch, numbers: dict[str, int]) -> Iterator[tuple[s
 
 
 def _sortable(ids: pa.Array) -> tuple[Any, Any]:
-    """TimeUUIDs as two numbers that sort as the ids do; those of :class:`queuey.ids.MessageId`."""
+    """TimeUUIDs as two numbers that sort as the ids do.
+
+    Those of :class:`queuey.ids.MessageId`.
+    """
     fixed = ids.cast(pa.binary(16))
     halves = np.frombuffer(fixed.buffers()[1], ">u8").reshape(-1, 2)[fixed.offset : fixed.offset + len(fixed)]
     high, low = (half.astype(np.uint64) for half in halves.T)

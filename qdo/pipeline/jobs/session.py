@@ -250,7 +250,9 @@ _BESIDE = re.compile(r"WARNING: |Using |[0-9/]+ [0-9:]+ WARN ")
 
 
 def end(seconds: float) -> None:
-    """End Spark from any thread, in the middle of any work, silently. Return once it is gone or the time is over.
+    """End Spark from any thread, in the middle of any work, silently.
+
+    Return once it is gone or the time is over.
 
     Its virtual machine ends with it, so this process cannot have another session.
     """
@@ -296,7 +298,10 @@ def _has_java() -> bool:
 
 
 def _settings(master: str | None, driver_memory: str | None, *, submitted: bool) -> dict[str, str]:
-    """Settings for a new session. Those of ``spark-submit`` stand, except for a master that was named here."""
+    """Settings for a new session.
+
+    Those of ``spark-submit`` stand, except for a master that was named here.
+    """
     if submitted:
         return {**_ALWAYS, "spark.log.level": "WARN", **({"spark.master": master} if master else {})}
     master = master or LOCAL

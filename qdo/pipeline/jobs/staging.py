@@ -34,7 +34,10 @@ _DAY_MICROS = 86_400 * 1_000_000
 
 
 class StagingSource(QueueySource):
-    """The stream of the source ``queuey``, with the same options and offsets. Spark gets rows about files from it."""
+    """The stream of the source ``queuey``, with the same options and offsets.
+
+    Spark gets rows about files from it.
+    """
 
     folder = ""
     """Where tasks write: a path on each machine with tasks. Its last part is in the name of the format: a session may have

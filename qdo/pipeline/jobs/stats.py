@@ -129,7 +129,10 @@ def _figures(sized: DataFrame, by: list[str], now_micros: int, seconds: Column) 
 
 
 def _gaps(sized: DataFrame) -> DataFrame:
-    """Gaps within each hour, then between hours. So no queue has to be sorted as a whole."""
+    """Gaps within each hour, then between hours.
+
+    So no queue has to be sorted as a whole.
+    """
     from pyspark.sql import Window
     from pyspark.sql import functions as F  # noqa: N812
 
