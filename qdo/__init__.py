@@ -48,7 +48,10 @@ __all__ = [
 
 
 def __getattr__(name: str) -> object:
-    """Import the worker when it is asked for: a program that only talks to a server starts without it."""
+    """Import the worker when it is asked for.
+
+    A program that only talks to a server starts without it.
+    """
     if name in ("Context", "RetryPolicy", "StopWorker", "Worker"):
         from qdo import worker
 

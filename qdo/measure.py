@@ -88,7 +88,9 @@ def disorder(received: Iterable[O]) -> tuple[float, float]:
 
 
 def longest_rise(sequence: Iterable[O], ends: MutableSequence[O] | None = None) -> int:
-    """Length of the longest strictly rising subsequence: patience sorting, at worst n log n, and n if order is kept.
+    """Length of the longest strictly rising subsequence.
+
+    Patience sorting, at worst n log n, and n if order is kept.
 
     :param ends: the state of a long sequence that is given in pieces: empty at first, then changed by each call. It
         holds, for each length, the least last element of a rise of that length. ``array("q")`` takes a quarter of the
@@ -168,7 +170,9 @@ class Held(NamedTuple):
 
 
 def overlap(intervals: Iterable[Held]) -> list[tuple[Held, Held]]:
-    """Pairs of intervals in which two held one thing: each began before an earlier one ended (G11, G15).
+    """Pairs of intervals in which two held one thing.
+
+    Each began before an earlier one ended (G11, G15).
 
     >>> overlap([Held("lease", "a", 0, 10), Held("lease", "b", 10, 20), Held("other", "b", 5, 8)])
     []

@@ -22,7 +22,10 @@ PAGE = 500
 
 @click.group()
 def main() -> None:
-    """Every change of clocks in the world: publish them, and stream them through Spark."""
+    """Every change of clocks in the world.
+
+    Publish them, and stream them through Spark.
+    """
 
 
 @main.command()

@@ -1,4 +1,7 @@
-"""The workers' job on the same queue: what the clocks of a zone show now, by the changes so far."""
+"""The workers' job on the same queue.
+
+What the clocks of a zone show now, by the changes so far.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""What the browser talks to besides Queuey: the files of the page, and two calls of the application."""
+"""What the browser talks to besides Queuey.
+
+The files of the page, and two calls of the application.
+"""
 
 from __future__ import annotations
 

@@ -24,7 +24,9 @@ COLUMNS = ("letter", "time", "partition", "message_id", "group", "attempts", "re
 
 @click.group("dead")
 def dead_command() -> None:
-    """Messages whose job failed for the last time: list them, show one, try them again.
+    """Messages whose job failed for the last time.
+
+    List them, show one, try them again.
 
     QUEUE is the queue that the messages came from. --dead-letters names the queue of the letters, as in 'qdo work'.
     """

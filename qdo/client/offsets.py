@@ -1,4 +1,7 @@
-"""Calls about the offsets of groups that Queuey stores: part of :class:`~qdo.client.Client`."""
+"""Calls about the offsets of groups that Queuey stores.
+
+Part of :class:`~qdo.client.Client`.
+"""
 
 from __future__ import annotations
 

@@ -273,7 +273,10 @@ def _no_answer(root: str, error: requests.RequestException) -> _Failure:
 
 
 def _last_word(failure: _Failure, method: str, *, lost: bool) -> QueueyError:
-    """What is true after all attempts (G10): the refusal of the last one does not undo what an earlier one stored."""
+    """What is true after all attempts (G10).
+
+    The refusal of the last one does not undo what an earlier one stored.
+    """
     if method == "GET":
         unanswered = isinstance(failure.error, OutcomeUnknown)
         return StorageUnavailable(str(failure.error)) if unanswered else failure.error

@@ -1,4 +1,7 @@
-"""What the client takes and returns: small frozen values, each with its wire form."""
+"""What the client takes and returns.
+
+Small frozen values, each with its wire form.
+"""
 
 from __future__ import annotations
 
@@ -435,5 +438,8 @@ def _id_or_none(entry: Json, name: str) -> MessageId | None:
 
 
 def incarnation_of(cursor: str) -> str:
-    """The uuid of the queue that a cursor belongs to: the cursor begins with it (``queuey.api.cursors``)."""
+    """The uuid of the queue that a cursor belongs to.
+
+    The cursor begins with it (``queuey.api.cursors``).
+    """
     return cursor[:32]

@@ -33,7 +33,9 @@ def parse_old_partition(text: str) -> Partition:
 
 
 def positions(client: Client, queue: str = STATUS_QUEUE) -> Mapping[Partition, MessageId]:
-    """The last message done in each partition: what the newest message about it in ``queue`` says.
+    """The last message done in each partition.
+
+    What the newest message about it in ``queue`` says.
 
     :raises QueueNotFound: qdo 0.1 never ran here, or its positions have expired.
     """

@@ -222,7 +222,9 @@ class Coordinator(ABC):
 
 
 def plan_to_text(plan: Plan) -> str:
-    """The stored form of a plan's assignment: the partition numbers of each queue, by member.
+    """The stored form of a plan's assignment.
+
+    The partition numbers of each queue, by member.
 
     >>> plan_to_text(Plan(1, {"m": [Partition("q", 1), Partition("q", 2)]}))
     '{"m":{"q":[1,2]}}'

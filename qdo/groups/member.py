@@ -1,4 +1,6 @@
-"""One member's part in a group: join, lead if it is the first, own what the plan says (docs/decisions/011).
+"""One member's part in a group.
+
+Join, lead if it is the first, own what the plan says (docs/decisions/011).
 
 ::
 
@@ -171,7 +173,9 @@ class Group:
             self._unsure |= {claim.partition for claim in fenced}
 
     def _heed_resets(self) -> None:
-        """Somebody set offsets by hand: give back these partitions, and claim them anew from the new offsets.
+        """Somebody set offsets by hand.
+
+        Give back these partitions, and claim them anew from the new offsets.
 
         A member with something to commit would learn of it by a refusal. A member that waits for messages learns of it only
         here.
@@ -271,7 +275,10 @@ class Group:
         self._handler.losing(claims)
 
     def _drain(self) -> float:
-        """Release partitions that are drained, and those that take too long: the next claim fences the job that hangs."""
+        """Release partitions that are drained, and those that take too long.
+
+        The next claim fences the job that hangs.
+        """
         if not self._draining:
             return IDLE_SECONDS
         done = set(self._handler.drained(list(self._draining)))

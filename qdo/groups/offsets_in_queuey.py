@@ -1,4 +1,6 @@
-"""Offsets kept inside Queuey, next to the messages: everybody who may read a queue can see how far a group is.
+"""Offsets kept inside Queuey, next to the messages.
+
+Everybody who may read a queue can see how far a group is.
 
 A coordinator still says who owns what. Taking over a partition raises its generation in Queuey before the offset is
 read, so Queuey refuses the commits of a former owner as well (G14). A claim is only given out if the coordinator
@@ -167,7 +169,10 @@ class OffsetsInQueuey(DelegatingCoordinator):
             self._inner.reset(dict.fromkeys(offsets))
 
     def _set_slots_back(self, offsets: Mapping[Partition, Offset | None]) -> None:
-        """Set the slots' moments back as well: their owners look again at what came since then."""
+        """Set the slots' moments back as well.
+
+        Their owners look again at what came since then.
+        """
         moments = {part: offset for part, offset in self._inner.offsets().items() if is_slot(part)}
         back: dict[Partition, Offset | None] = {}
         for (queue, _), offset in offsets.items():

@@ -1,4 +1,7 @@
-"""Which queues a group works on: names, and patterns that also match queues still to come."""
+"""Which queues a group works on.
+
+Names, and patterns that also match queues still to come.
+"""
 
 from __future__ import annotations
 
@@ -116,7 +119,10 @@ class Subscription:
         return is_meant(name, self.patterns, self._leaves_out)
 
     def _leaves_out(self, name: str) -> bool:
-        """Whether patterns pass over this queue: it holds dead letters, or it could not store its own."""
+        """Whether patterns pass over this queue.
+
+        It holds dead letters, or it could not store its own.
+        """
         if self._dead_letters is None:
             return False
         if self._dead_letters.is_one(name):

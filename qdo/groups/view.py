@@ -138,7 +138,10 @@ def _statuses_of(
 
 
 def most_lag_first(found: Sequence[PartitionStatus]) -> list[PartitionStatus]:
-    """Sorted by seconds, then messages, then name: the order in which a person should care."""
+    """Sorted by seconds, then messages, then name.
+
+    The order in which a person should care.
+    """
     return sorted(
         found,
         key=lambda each: (

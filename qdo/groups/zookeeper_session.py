@@ -67,7 +67,9 @@ class ZooKeeperSession:
             raise ConfigurationError(f"no TLS with ZooKeeper at {servers}: {trouble}")
 
     def insist(self, ask: Callable[[], None]) -> None:
-        """Ask again and again while the session is new: its first answers may be lost on the way.
+        """Ask again and again while the session is new.
+
+        Its first answers may be lost on the way.
 
         :param ask: may be repeated as a whole.
         """

@@ -1,4 +1,7 @@
-"""How a group in ZooKeeper keeps others out: authentication, and TLS that trusts one authority."""
+"""How a group in ZooKeeper keeps others out.
+
+Authentication, and TLS that trusts one authority.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""What waits behind the offsets of a streaming query: looked at, counted, and cut to a limit."""
+"""What waits behind the offsets of a streaming query.
+
+Looked at, counted, and cut to a limit.
+"""
 
 from __future__ import annotations
 

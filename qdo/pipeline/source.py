@@ -1,4 +1,7 @@
-"""The format ``queuey`` of Spark: batch read, streaming read, batch write, streaming write."""
+"""The format ``queuey`` of Spark.
+
+Batch read, streaming read, batch write, streaming write.
+"""
 
 from __future__ import annotations
 

@@ -156,7 +156,9 @@ def _is_id(text: str) -> bool:
 
 
 def until_text(upto: MessageId) -> str | None:
-    """The wire form of an upper end: an id, or a moment if it includes all ids of one.
+    """The wire form of an upper end.
+
+    An id, or a moment if it includes all ids of one.
 
     None for all there are.
     """
@@ -188,7 +190,10 @@ def dealt(parts: Sequence[T], tasks: int) -> list[list[T]]:
 
 
 def folded(parts: Sequence[Part], tasks: int) -> list[list[Part]]:
-    """Parts divided among at most this many tasks: the largest first, each to the task that has least."""
+    """Parts divided among at most this many tasks.
+
+    The largest first, each to the task that has least.
+    """
     found: list[list[Part]] = [[] for _ in range(max(1, min(tasks, len(parts))))]
     loads = [0] * len(found)
     for part in sorted(parts, key=lambda part: -(part.messages or 0)):

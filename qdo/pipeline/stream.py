@@ -81,7 +81,10 @@ class QueueyStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return None if self._newest is None else to_json(self._newest)
 
     def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> Sequence[InputPartition]:
-        """The tasks of a micro-batch, by its offsets alone: the same tasks when the batch is repeated."""
+        """The tasks of a micro-batch, by its offsets alone.
+
+        The same tasks when the batch is repeated.
+        """
         parts = list(self._backlog.parts(from_json(start), from_json(end)))
         return [Task(task) for task in dealt(parts, end.get("tasks", len(parts)))]
 

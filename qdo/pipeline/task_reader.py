@@ -248,7 +248,10 @@ class _JsonBatches:
 
 
 def _is_before(watermark: str, upto: MessageId) -> bool:
-    """Whether a server does not show yet what another one showed at planning: their clocks differ a little."""
+    """Whether a server does not show yet what another one showed at planning.
+
+    Their clocks differ a little.
+    """
     return parse_timestamp(watermark) < upto.ticks
 
 

@@ -164,7 +164,9 @@ class Worker:
         return self.counts
 
     def stop(self, *, at_once: bool = False) -> None:
-        """Let :meth:`run` end in order: jobs under way end, what they did is committed, partitions are given back.
+        """Let :meth:`run` end in order.
+
+        Jobs under way end, what they did is committed, partitions are given back.
 
         It takes no lock, so a signal handler may call it.
 

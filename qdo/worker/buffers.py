@@ -1,4 +1,6 @@
-"""What a worker has under way in its partitions: messages fetched ahead, and how far each partition is.
+"""What a worker has under way in its partitions.
+
+Messages fetched ahead, and how far each partition is.
 
 ::
 

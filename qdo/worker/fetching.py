@@ -173,7 +173,10 @@ class Fetcher:
         return FULL_SECONDS if alone else WAIT_SECONDS
 
     def _without_room(self, client: Client, queue: str) -> float | None:
-        """No buffer of the queue wants messages: all are full, all are held, or there are none."""
+        """No buffer of the queue wants messages.
+
+        All are full, all are held, or there are none.
+        """
         buffers = self._prefetched.of_queue(queue)
         if not buffers:
             return None

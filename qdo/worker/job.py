@@ -124,7 +124,10 @@ class Failed:
 
     @property
     def reason(self) -> str:
-        """The class of the error and the first line of its text: for people, and to group failures."""
+        """The class of the error and the first line of its text.
+
+        For people, and to group failures.
+        """
         try:
             text = tracebacks.bounded(str(self.error).partition("\n")[0][:_MOST_REASON])
         except Exception:  # noqa: BLE001 - a user's class may say nothing of itself

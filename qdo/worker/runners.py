@@ -191,7 +191,10 @@ def is_async(job: Job) -> bool:
 
 
 def _begin_there() -> None:
-    """Prepare a process of the pool: it ends with the worker, and not by the Ctrl-C that a terminal sends to all."""
+    """Prepare a process of the pool.
+
+    It ends with the worker, and not by the Ctrl-C that a terminal sends to all.
+    """
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     threading.Thread(target=_end_with_the_worker, daemon=True).start()
 

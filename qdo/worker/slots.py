@@ -180,7 +180,10 @@ class SlotTable:
     # Recording
 
     def fence(self, queues: Collection[str]) -> None:
-        """Commits of these queues were refused: take them over anew, if their slots still belong to this worker."""
+        """Commits of these queues were refused.
+
+        Take them over anew, if their slots still belong to this worker.
+        """
         with self.lock:
             for name in queues:
                 queue = self.active.get(name)
@@ -258,7 +261,10 @@ class SlotTable:
                     self.active[name] = ActiveQueue(slot, partitions, since)
 
     def compare(self, active: Collection[str], listed: Mapping[str, int]) -> None:
-        """Queues that were active before all queues were listed: some have grown, some are gone."""
+        """Queues that were active before all queues were listed.
+
+        Some have grown, some are gone.
+        """
         with self.lock:
             for name in active:
                 queue = self.active.get(name)

@@ -57,7 +57,9 @@ def archive_command(
     listed: bool,
     output: str | None,
 ) -> None:
-    """Copy queues into FOLDER as Parquet, by queue and day: what is there now and not in the archive yet.
+    """Copy queues into FOLDER as Parquet, by queue and day.
+
+    What is there now and not in the archive yet.
 
     FOLDER is on any file system of Spark's. Run the command again, also after it was killed, and it goes on where it
     ended: each message is in the archive once. Ctrl-C ends it at once, and it says how much is in the archive by then.

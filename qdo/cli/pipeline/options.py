@@ -1,4 +1,7 @@
-"""Options that the jobs on Spark share: where Spark is, which server, and which part of time."""
+"""Options that the jobs on Spark share.
+
+Where Spark is, which server, and which part of time.
+"""
 
 from __future__ import annotations
 

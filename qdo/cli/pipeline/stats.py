@@ -34,7 +34,9 @@ def stats_command(
     by_hour: bool,
     top_keys: int,
 ) -> None:
-    """What is in queues, by queue and hour: messages, bytes, rates, gaps, the largest, ages and keys.
+    """What is in queues, by queue and hour.
+
+    Messages, bytes, rates, gaps, the largest, ages and keys.
 
     It reads all messages of the queues with their bodies, and prints a row for each queue.
     """

@@ -1,4 +1,6 @@
-"""Queues to Parquet, by queue and day: each message once, however often the job is killed; and the archive read again.
+"""Queues to Parquet, by queue and day.
+
+Each message once, however often the job is killed; and the archive read again.
 
 A run goes on where the last one ended, by a checkpoint of Spark's. A micro-batch is first written aside: by the tasks
 that read it if they can (:mod:`qdo.pipeline.jobs.staging`), otherwise by Spark. It is read back, and its files are moved to
@@ -220,7 +222,10 @@ class Archive:
         return [(file, told[tail_of(file.name)][1]) for file in staged]
 
     def _by_file(self, names: Sequence[str], *more: str) -> dict[str, Sequence[Any]]:
-        """What is read from files, by queue, day and file: messages, checksum, and further sums of Spark's."""
+        """What is read from files, by queue, day and file.
+
+        Messages, checksum, and further sums of Spark's.
+        """
         from pyspark.sql.functions import expr
 
         if not names:

@@ -1,4 +1,6 @@
-"""What became of messages, from what senders and receivers logged: by columns, for many queues at once.
+"""What became of messages, from what senders and receivers logged.
+
+By columns, for many queues at once.
 
 The definitions are those of :mod:`qdo.measure`, which judges one sequence. Tests compare the two.
 """

@@ -1,4 +1,7 @@
-"""Errors of Spark in plain words: an error of Queuey's if there was one, otherwise one sentence."""
+"""Errors of Spark in plain words.
+
+An error of Queuey's if there was one, otherwise one sentence.
+"""
 
 from __future__ import annotations
 

@@ -102,7 +102,10 @@ class Folder:
             yield str(found.next().getPath())[len(self.url) + 1 :]
 
     def children(self, below: str) -> list[tuple[str, float]]:
-        """What lies directly below a name that need not exist: names of this folder, and seconds since 1970 of each change."""
+        """What lies directly below a name that need not exist.
+
+        Names of this folder, and seconds since 1970 of each change.
+        """
         if not self.exists(below):
             return []
         found = self._fs.listStatus(self._path(below))

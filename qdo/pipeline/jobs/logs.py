@@ -1,4 +1,7 @@
-"""Logs of senders and receivers as Spark reads them: JSON lines or Parquet, brought into one form."""
+"""Logs of senders and receivers as Spark reads them.
+
+JSON lines or Parquet, brought into one form.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""From the archive back into queues: messages are appended anew, or restored under their own ids."""
+"""From the archive back into queues.
+
+Messages are appended anew, or restored under their own ids.
+"""
 
 from __future__ import annotations
 

@@ -124,7 +124,9 @@ def report(sent: DataFrame, received: DataFrame, *, queue: str | None = None) ->
 
 
 def _judging(names: Sequence[str]) -> Callable[..., Column]:
-    """An aggregate over these columns: the figures of the queues in a group, and what counts over all queues.
+    """An aggregate over these columns.
+
+    The figures of the queues in a group, and what counts over all queues.
 
     It is an aggregate because ``mapInArrow`` and ``applyInArrow`` need pandas to be installed, though they do not use it.
     """

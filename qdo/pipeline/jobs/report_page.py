@@ -1,4 +1,7 @@
-"""The delivery report for people: what happened, which queues it happened to most, and how long it took."""
+"""The delivery report for people.
+
+What happened, which queues it happened to most, and how long it took.
+"""
 
 from __future__ import annotations
 

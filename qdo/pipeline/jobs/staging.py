@@ -1,4 +1,6 @@
-"""Files of an archive, written by the tasks that read: they make Parquet of what the server sends.
+"""Files of an archive, written by the tasks that read.
+
+They make Parquet of what the server sends.
 
 Spark sees no message. Through Spark each message would be a row of its own on its way from Python to Parquet, which took
 four times as long (measured, docs/decisions/016). This works for folders that the machine's own file system reaches. Only

@@ -1,4 +1,7 @@
-"""What is in queues, by queue and hour: how much, how fast, how large, how old, and with which keys."""
+"""What is in queues, by queue and hour.
+
+How much, how fast, how large, how old, and with which keys.
+"""
 
 from __future__ import annotations
 
