@@ -1,4 +1,7 @@
-"""The client side of Queuey: :class:`~qdo.client.Client` with its values, and :class:`~qdo.worker.Worker`."""
+"""The client side of Queuey: a client, and workers.
+
+See :class:`~qdo.client.Client` with its values, and :class:`~qdo.worker.Worker`.
+"""
 
 from __future__ import annotations
 

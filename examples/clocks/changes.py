@@ -1,4 +1,4 @@
-"""The data: when the clocks of the world were changed, from the time zone database of IANA.
+"""The data: when the clocks of the world were changed.
 
 The database is in the public domain. The package ``tzdata`` has it as TZif files (RFC 9636), one for each zone.
 """
@@ -25,7 +25,9 @@ def zones() -> list[str]:
 
 
 def changes(zone: str) -> Iterator[tuple[int, int, bool, str]]:
-    """Each change: seconds since 1970, the new offset in seconds, whether it is summer time, and the letters.
+    """Each change of a zone's clocks.
+
+    It has seconds since 1970, the new offset in seconds, whether it is summer time, and the letters.
 
     :raises ValueError: the file is no TZif file of version 2 or later.
     """

@@ -1,4 +1,4 @@
-"""The application: it has the key, makes a queue for each user, and appends what the user should hear of.
+"""The application: it makes a queue for each user, and appends to it.
 
 Nobody else has the key. A page reads the queue of its user from Queuey itself, with the user's token.
 """

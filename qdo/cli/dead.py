@@ -103,7 +103,9 @@ def retry(
     rate: float | None,
     yes: bool,
 ) -> None:
-    """Append messages to QUEUE again, as new ones in their partitions, and remove their letters.
+    """Append messages to QUEUE again, and remove their letters.
+
+    They are new messages in their old partitions.
 
     All groups that work on QUEUE get them. A retry that was interrupted and is run again appends nothing twice.
     """

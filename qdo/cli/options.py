@@ -1,4 +1,4 @@
-"""Options that commands share: which group, and where it keeps what its members share."""
+"""Options that commands share: which group, and where its members meet."""
 
 from __future__ import annotations
 

@@ -84,7 +84,10 @@ def worst(found: Sequence[PartitionStatus]) -> list[str]:
 
 
 def screen(lines: Sequence[str], columns: int, rows: int) -> str:
-    """The text that makes a terminal show these lines, as far as they fit, and how to end."""
+    """The text that makes a terminal show these lines, as far as they fit.
+
+    A last line says how to end.
+    """
     out = StringIO(_BEGIN_ANEW)
     out.seek(0, 2)
     for line in [*lines[: rows - 2], "q ends"]:

@@ -1,4 +1,4 @@
-"""Queuey over HTTP: typed calls with time limits, repeated where a repeat is safe.
+"""Queuey over HTTP: typed calls with time limits and safe repeats.
 
 Errors are those of :mod:`queuey.errors`. The client finds the class by the code that the server sent, so the same name
 is raised on both sides.

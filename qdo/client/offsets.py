@@ -39,7 +39,9 @@ class OffsetCalls:
         return self._change(queue, group, {"offsets": _entries(ids), "generation": generation})
 
     def take_over(self, queue: str, group: str, partitions: Sequence[int], generation: int) -> list[GroupOffset]:
-        """Claim partitions: from now on the server refuses the commits of former owners (G14).
+        """Claim partitions, and fence off former owners.
+
+        From now on the server refuses the commits of former owners (G14).
 
         :param generation: higher than that of every former owner; or equal, if that owner is certain to be gone.
         :returns: where to go on in these partitions.

@@ -102,7 +102,9 @@ class QueueCalls:
         self._transport.send("DELETE", *queue_path(self.application, queue), repeats=Repeats(done={404}))
 
     def news(self, queues: Sequence[str], since_ticks: int) -> tuple[set[str], int]:
-        """Which of these queues got a message at a moment or later, and up to which moment that is known.
+        """Which of these queues got a message at a moment or later.
+
+        It also says up to which moment that is known.
 
         :param queues: up to 100, with up to 200 partitions together. A queue that does not exist has got nothing. A queue
             that cannot be read at the moment counts as well, since it may have got something.
@@ -142,6 +144,9 @@ class QueueCalls:
         verbs: Sequence[str] | None = None,
         life_seconds: int | None = None,
     ) -> NewToken:
-        """Make a token for the paths of this application, for ``principal`` or for the caller. None restricts nothing."""
+        """Make a token for the paths of this application.
+
+        It is for ``principal`` or for the caller. None restricts nothing.
+        """
         fields = token_fields(principal, queues, verbs, life_seconds)
         return NewToken.from_wire(json_of(self._transport.send("POST", "tokens", self.application, data=fields)))

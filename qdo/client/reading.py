@@ -94,7 +94,9 @@ class ReadCalls:
         count: int | None = None,
         every: int | None = None,
     ) -> Survey:
-        """What lies in spans up to the watermark, without the messages, and where to cut the spans.
+        """What lies in spans, without the messages, and where to cut the spans.
+
+        Spans end at the watermark.
 
         :param since, until, cursor, partitions: as for :meth:`read`.
         :param count: messages that are counted in each partition, at most; None counts none.
@@ -114,7 +116,9 @@ class ReadCalls:
         )
 
     def pages(self, queue: str, *, until: Moment | None = None, **wanted: Any) -> Iterator[Page]:
-        """Pages up to the watermark of the first page, so that also a busy queue comes to an end.
+        """Pages up to the watermark of the first page.
+
+        So also a busy queue comes to an end.
 
         :param wanted: as for :meth:`read`.
         """
@@ -126,7 +130,10 @@ class ReadCalls:
             yield page
 
     def iterate(self, queue: str, *, limit: int = 1000, **wanted: Any) -> Iterator[Message]:
-        """The messages of :meth:`pages`: in order within each partition, and in no order between partitions."""
+        """The messages of :meth:`pages`, in order within each partition.
+
+        Between partitions there is no order.
+        """
         for page in self.pages(queue, limit=limit, **wanted):
             yield from page.messages
 

@@ -1,4 +1,4 @@
-"""Answers of unknown length, and the end mark that tells a whole answer from a broken one.
+"""Answers of unknown length, and the end mark of a whole one.
 
 Some servers and proxies close a broken answer as cleanly as a whole one. So every stream ends with a mark that counts its
 rows. Rows come as they arrive, and only the end tells whether they were all. A stream without its mark ends in

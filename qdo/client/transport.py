@@ -1,4 +1,6 @@
-"""Requests that are repeated only where that is safe, and errors that are found by their code.
+"""Requests that are repeated only where that is safe.
+
+Errors are found by their code.
 
 A request without an answer may have been carried out. It is sent again if carrying it out twice is the same as once;
 otherwise the caller gets :class:`~queuey.errors.OutcomeUnknown`. A request that was refused before anything was stored
@@ -78,7 +80,7 @@ class _Failure(NamedTuple):
 
 @dataclass(frozen=True)
 class Repeats:
-    """Whether a request is sent again when it is not known whether it was carried out."""
+    """Whether a request that may have been carried out is sent again."""
 
     allowed: bool = True
     """Carrying it out twice is the same as once."""

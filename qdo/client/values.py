@@ -42,7 +42,10 @@ _EPOCH = datetime.fromisoformat("1970-01-01T00:00:00+00:00")
 
 
 class Located(Protocol):
-    """Anything that knows its partition and id, such as :class:`Message` or :class:`Appended`."""
+    """Anything that knows its partition and id.
+
+    Examples are :class:`Message` and :class:`Appended`.
+    """
 
     @property
     def partition(self) -> int: ...
@@ -428,7 +431,10 @@ def moment_to_wire(moment: Moment) -> str:
 
 
 def principals_from_wire(value: str | Iterable[str] | None) -> tuple[str, ...]:
-    """Principals of an answer: creation and lists have comma-separated text, updates a list (queuey-api-v1 section 15)."""
+    """Principals of an answer.
+
+    Creation and lists have comma-separated text, updates a list (queuey-api-v1 section 15).
+    """
     names = value.split(",") if isinstance(value, str) else value or ()
     return tuple(name.strip() for name in names if name.strip())
 

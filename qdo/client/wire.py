@@ -134,7 +134,9 @@ def in_calls(where: Located | str | Sequence[Located | str]) -> Iterator[Sequenc
 
 
 def cursor_at(incarnation: str, places: Mapping[int, MessageId], *, every: bool = False) -> str:
-    """The cursor that reads partitions of a queue, each behind its place (``queuey.api.cursors``).
+    """The cursor that reads partitions, each behind its place.
+
+    See ``queuey.api.cursors`` for its form.
 
     :param every: also read all other partitions, from their beginning.
     """

@@ -1,4 +1,7 @@
-"""The positions of qdo 0.1, which kept a message for each partition in a queue of its own (queuey-api-v1 13.2)."""
+"""The positions of qdo 0.1 (queuey-api-v1 13.2).
+
+It kept a message for each partition in a queue of its own.
+"""
 
 from __future__ import annotations
 
@@ -63,7 +66,7 @@ def _position(message: Message) -> tuple[Partition, MessageId | None] | None:
 def to_offsets(
     client: Client, found: Mapping[Partition, MessageId]
 ) -> tuple[Mapping[Partition, Offset], Collection[Partition]]:
-    """Positions as offsets in the queues that exist now, and partitions that are gone."""
+    """Positions as offsets in queues that exist, and partitions that are gone."""
     offsets: dict[Partition, Offset] = {}
     gone: list[Partition] = []
     for queue in sorted({partition.queue for partition in found}):

@@ -140,7 +140,9 @@ def _parse_ids(path: Path, lines: Sequence[str]) -> Sequence[Partition]:
 
 
 class FixedCoordinator(LocalCoordinator):
-    """Policy ``manual``: each process names its own partitions, and shares only claims and offsets.
+    """Policy ``manual``: each process names its own partitions.
+
+    Processes share only claims and offsets.
 
     Two processes with different partitions do not take them from each other. If both name a partition, one owns it and
     the other waits for it.
@@ -225,7 +227,9 @@ def as_dict(message: Message) -> Mapping[str, Any]:
 
 
 def prepare(client: Client, coordinator: Coordinator) -> int:
-    """Make the queue for errors, and take over positions of qdo 0.1 where the group has neither offset nor owner.
+    """Make the queue for errors, and take over positions of qdo 0.1.
+
+    It takes over positions where the group has neither offset nor owner.
 
     Of several workers that start at once, one takes a position over. The others find the offset and change nothing.
 

@@ -1,4 +1,4 @@
-"""What the members of a group share, and the interface to it (docs/decisions/011).
+"""What the members of a group share (docs/decisions/011).
 
 ::
 
@@ -197,7 +197,10 @@ class Coordinator(ABC):
 
     @abstractmethod
     def known(self) -> Collection[Partition]:
-        """All partitions that were ever claimed or reset in this group, also those that are in no plan any more."""
+        """All partitions that were ever claimed or reset in this group.
+
+        That includes partitions that are in no plan any more.
+        """
 
     @abstractmethod
     def begin(self, offsets: Mapping[Partition, Offset]) -> Collection[Partition]:

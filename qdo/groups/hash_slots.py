@@ -1,4 +1,4 @@
-"""Hash slots: what a group divides in place of very many queues (docs/decisions/012).
+"""Hash slots divide very many queues (docs/decisions/012).
 
 Each queue belongs to one of 256 slots by the hash of its name. A slot is a partition of a queue that cannot exist, so
 claims, plans and offsets work for slots as they do for partitions. The offset of a slot is a moment: everything up to

@@ -91,7 +91,10 @@ class GroupFile:
             raise SessionLost(f"the members of group {self._group} hold this one for dead")
 
     def dead(self) -> list[str]:
-        """Names of members that were silent for longer than their session timeout, or before the machine booted."""
+        """Names of members that are dead.
+
+        They were silent for their session timeout, or since before the machine booted.
+        """
         rows = self.ask(
             "SELECT name FROM members WHERE grp = ? AND (boot != ? OR heard + timeout <= ?)",
             *(self._group, self._clock.boot(), self._clock.elapsed()),

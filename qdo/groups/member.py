@@ -55,7 +55,7 @@ class ClaimHandler(Protocol):
         """Begin nothing more in these."""
 
     def drained(self, claims: Collection[Claim]) -> Collection[Claim]:
-        """Those in which nothing is under way any more, with everything committed that was done."""
+        """Those with nothing under way, and everything done committed."""
 
     def lost(self, claims: Collection[Claim]) -> None:
         """Somebody else owns these already. Forget them, and commit nothing."""

@@ -1,4 +1,7 @@
-"""Probes: which of many queues got a message since a moment, asked for a hundred queues at once."""
+"""Probes: which of many queues got a message since a moment.
+
+One request asks for a hundred queues.
+"""
 
 from __future__ import annotations
 

@@ -46,7 +46,10 @@ _NAME = re.compile(r"[A-Za-z0-9_.-]{1,100}")
 
 
 class Membership:
-    """Whether this process is a member of the group, and how long the others cannot hold it for dead."""
+    """Whether this process is a member of the group, and may trust that.
+
+    Trust lasts while the others cannot hold it for dead.
+    """
 
     def __init__(self, session: ZooKeeperSession, nodes: GroupNodes, clock: Clock, changed: Callable[[], None]) -> None:
         """:param changed: called when the membership is lost or the connection breaks."""

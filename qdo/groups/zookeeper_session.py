@@ -1,4 +1,4 @@
-"""One session with ZooKeeper: answers in time, and nodes whose next change will be heard of."""
+"""One session with ZooKeeper: answers in time, and watched nodes."""
 
 from __future__ import annotations
 

@@ -25,7 +25,9 @@ TLS_SECONDS = 5.0
 def security(
     auth: str | None = None, ca: str | None = None, cert: str | None = None, key: str | None = None
 ) -> dict[str, Any]:
-    """Arguments of :class:`~qdo.groups.zookeeper.ZooKeeperCoordinator` that keep others out.
+    """Arguments of the coordinator that keep others out.
+
+    The coordinator is :class:`~qdo.groups.zookeeper.ZooKeeperCoordinator`.
 
     :param auth: ``USER:PASSWORD``. Only this user can read and change the nodes that are made.
     :param ca: file of the authority that signed ZooKeeper's certificate; the group then speaks TLS. The certificate

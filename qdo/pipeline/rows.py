@@ -1,4 +1,4 @@
-"""Rows as Spark takes them: the columns, and how they are made from what the server sends.
+"""Rows as Spark takes them, made from what the server sends.
 
 The server sends only what differs from message to message: the id as 16 bytes, the body, and on request content type,
 key and expiry. Queue, partition, the id as text and its time are made here, one column at a time.

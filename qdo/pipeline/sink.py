@@ -1,4 +1,6 @@
-"""Writing: batches of rows as Arrow, each under an idempotency key, so a task that is tried again stores once (G7).
+"""Writing: batches of rows as Arrow, each under an idempotency key.
+
+So a task that is tried again stores once (G7).
 
 A key names the query, the micro-batch, the task's partition and the first row. A task that is repeated cuts its rows at
 the same places and sends the same requests. Each request makes its messages readable, and a task may still write after
@@ -66,7 +68,10 @@ def check_columns(schema: StructType, options: WriteOptions) -> None:
 
 
 class Chunks:
-    """Cuts the rows of a task into requests, at the same places however Spark has cut them into batches."""
+    """Cuts the rows of a task into requests.
+
+    It cuts at the same places however Spark has cut the rows into batches.
+    """
 
     def __init__(self, rows: int, size: int) -> None:
         self._rows = rows

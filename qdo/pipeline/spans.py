@@ -1,4 +1,6 @@
-"""From spans to tasks: what is read of each partition, how filters narrow it, how spans are cut and put together.
+"""From spans to tasks.
+
+It says what is read of each partition, how filters narrow it, and how spans are cut and put together.
 
 Nothing here sends a request or knows Spark.
 """
@@ -204,7 +206,9 @@ def folded(parts: Sequence[Part], tasks: int) -> list[list[Part]]:
 
 
 def shares(waiting: Sequence[int], limit: int) -> list[int]:
-    """How many messages to take of each partition: ``limit`` together, in proportion, and at least one of each.
+    """How many messages to take of each partition.
+
+    Together they are ``limit``, in proportion, with at least one of each.
 
     If more partitions wait than ``limit``, that is more than ``limit``: no small partition is left behind.
     >>> shares([1000, 10, 0, 0], 100)

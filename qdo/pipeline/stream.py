@@ -110,7 +110,10 @@ class QueueyStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return min(ceil(messages / TASK_ROWS), parts, self._options.tasks_per_trigger or self._cores or parts)
 
     def _holds_back(self, waiting: int) -> bool:
-        """Whether to wait for more messages (minOffsetsPerTrigger), for as long as maxTriggerDelay allows."""
+        """Whether to wait for more messages (minOffsetsPerTrigger).
+
+        It waits no longer than maxTriggerDelay allows.
+        """
         least = self._options.min_per_trigger
         if least is None or waiting >= least:
             return False

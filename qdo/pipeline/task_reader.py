@@ -1,4 +1,6 @@
-"""Reading spans from a server: to the end, or with an error, and never silently less.
+"""Reading spans from a server, to the end or with an error.
+
+It never silently reads less.
 
 An answer that breaks off is continued behind the last message that came, since spans join (G5). A message that existed at
 planning time ends each span. If that message does not come, it is gone, and others may be gone with it.
@@ -72,7 +74,10 @@ def _alive(url: str) -> bool:
 
 
 def subscribed(client: Client, subscription: Subscription) -> Sequence[str]:
-    """Names of queues: those that match the pattern now, or those that are named, whether or not they exist."""
+    """Names of queues: those that match the pattern, or those that are named.
+
+    A named queue need not exist.
+    """
     if subscription.pattern is None:
         return subscription.names
     return fitting((queue.name for queue in client.queues()), subscription)

@@ -131,7 +131,9 @@ class Worker:
     # Life
 
     def run(self) -> Counts:
-        """Work until :meth:`stop`, until a job raises :class:`~qdo.worker.job.StopWorker`, or until ``exit_at_end``.
+        """Work until something ends the worker.
+
+        :meth:`stop` does, a job's :class:`~qdo.worker.job.StopWorker`, or ``exit_at_end``.
 
         :raises QueueyError: the server refuses offsets for good, for instance with Forbidden. What is done could not be
             recorded.
@@ -193,14 +195,19 @@ class Worker:
         return self._fetcher.requests
 
     def on_call(self, took: Callable[[float], None]) -> None:
-        """Have ``took`` called with the seconds of each call of the job, by whatever thread made it.
+        """Have ``took`` called with the seconds of each call of the job.
+
+        Whatever thread made the call calls it.
 
         Set it before :meth:`run`.
         """
         self._jobs.took = took
 
     def waiting(self) -> list[tuple[int, MessageId | None]]:
-        """Of each owned partition: how many messages are fetched and not finished, and the first of them."""
+        """Of each owned partition: how many messages wait, and the first of them.
+
+        These messages are fetched and not finished.
+        """
         return [buffer.waiting() for buffer in self._prefetched.all()]
 
     def _is_at_end(self) -> bool:
@@ -283,7 +290,10 @@ class Worker:
             self._coordinator.tell({**self._about, **counts, "committed": self._committed_at, "troubles": troubles})
 
     def troubles(self) -> list[dict[str, Any]]:
-        """What stands still and why: ``queue``, ``why``, and of a single partition ``partition`` and ``message_id``."""
+        """What stands still and why.
+
+        An entry has ``queue``, ``why``, and for a single partition ``partition`` and ``message_id``.
+        """
         found: list[dict[str, Any]] = [
             {
                 "queue": buffer.claim.partition.queue,

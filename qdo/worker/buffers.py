@@ -302,7 +302,7 @@ class Prefetched:
     # Fetching
 
     def wanting(self, queue: str) -> tuple[list[PartitionBuffer], bool]:
-        """The buffers of a queue that have room, and whether these are all of its buffers."""
+        """The buffers of a queue that have room, and whether these are all of them."""
         with self.lock:
             buffers = [each for each in self._by_queue.get(queue, {}).values() if each.open and not each.held]
             if self.bytes >= self._most_bytes:
@@ -313,7 +313,9 @@ class Prefetched:
     def fill(
         self, buffers: Mapping[int, PartitionBuffer], messages: Iterable[Message], *, more: bool, upto: int = 0
     ) -> None:
-        """Take over a page that was read for these buffers, which come by partition number.
+        """Take over a page that was read for these buffers.
+
+        The buffers come by partition number.
 
         :param more: there are messages behind the page.
         :param upto: the watermark of the page, ticks.
@@ -443,7 +445,7 @@ class Prefetched:
                     buffer.committed = offset.message_id
 
     def drained(self, claims: Iterable[Claim]) -> list[Claim]:
-        """Those with nothing under way and nothing to commit, and those that were removed."""
+        """Those with nothing under way or to commit, and those that were removed."""
         with self.lock:
             found = [(claim, self._by_claim.get(claim)) for claim in claims]
             return [claim for claim, buffer in found if buffer is None or (not buffer.running and not buffer.dirty)]
@@ -463,5 +465,8 @@ class Prefetched:
 
 
 def cursor_of(buffers: Mapping[int, PartitionBuffer], incarnation: str) -> str:
-    """The cursor that reads these buffers of one queue, each behind the last message that was fetched for it."""
+    """The cursor that reads these buffers of one queue.
+
+    It reads each behind the last message that was fetched for it.
+    """
     return cursor_at(incarnation, {number: buffer.fetched or ZERO_ID for number, buffer in buffers.items()})

@@ -1,4 +1,6 @@
-r"""Dead letters: messages that failed again and again, kept with their story until somebody looks.
+r"""Dead letters: messages that failed again and again, with their story.
+
+They are kept until somebody looks.
 
 A letter is one line of JSON, the story, then a line end, then the message's body, byte for byte. If both together are
 larger than the server takes, only the story is stored. It has the size and the digest of the body, and the message

@@ -171,7 +171,9 @@ def load_hook(text: str) -> Any:
 
 
 def check_job(function: Any, *arguments: str) -> None:
-    """Check that a function can be called with these arguments, and that a call runs it.
+    """Check that a function can be called with these arguments.
+
+    It also checks that a call runs the function.
 
     >>> check_job(lambda message: None, "message", "context")
     Traceback (most recent call last):

@@ -1,4 +1,6 @@
-"""What a worker owns: how its group divides the queues, where the work is found, and where offsets are recorded.
+"""What a worker owns.
+
+An owner says how the group divides the queues, where work is found, and where offsets are recorded.
 
 A worker asks one :class:`Owner`, and never how the group divides. :class:`PartitionOwner` owns partitions of queues;
 their offsets are with the group. :class:`SlotOwner` owns hash slots; offsets of queues are in Queuey, and the group
@@ -57,7 +59,10 @@ class Owner(ABC):
 
     @abstractmethod
     def find_work(self, over: threading.Event) -> None:
-        """Find out what there is to work on, in a thread of its own, until ``over`` is set."""
+        """Find out what there is to work on, until ``over`` is set.
+
+        It runs in a thread of its own.
+        """
 
     @abstractmethod
     def at_end(self) -> bool:
@@ -126,7 +131,7 @@ class PartitionOwner(Owner):
         return not is_slot(partition)
 
     def find_work(self, over: threading.Event) -> None:
-        """List the partitions once at the beginning, and again and again while this member leads.
+        """List the partitions once, and again while this member leads.
 
         A member that does not lead forgets its list: a plan made from an old list would leave out newer partitions.
         """
@@ -158,7 +163,10 @@ class PartitionOwner(Owner):
         self._parts.fetcher.follow(sorted({claim.partition.queue for claim in claims}))
 
     def _was_there(self, partition: Partition) -> bool:
-        """A partition that came while the group was at work is read from its beginning, also by a group from the end."""
+        """Whether a partition existed when this worker began.
+
+        One that came later is read from its beginning, also by a group from the end.
+        """
         return self._at_first is None or partition in self._at_first
 
     def losing(self, claims: Collection[Claim]) -> None:

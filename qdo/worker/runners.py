@@ -1,4 +1,6 @@
-"""Three ways to call a job: in the thread of the worker, awaited on an event loop, or in another process.
+"""Three ways to call a job.
+
+It is called in the thread of the worker, on an event loop, or in another process.
 
 Whatever a job does is at worst a failed attempt. A job that calls ``sys.exit`` ends no thread, and a job whose process
 dies takes no other process along.

@@ -1,4 +1,4 @@
-"""The slots that a worker owns, the queues of them that are active, and how far everything is.
+"""The slots that a worker owns, and their active queues.
 
 A slot's moment says: everything up to it is finished in all queues of the slot. It moves only after the offsets of the
 queues are recorded, and never past a message that is not finished. So the slot's next owner looks at what came since.
@@ -238,7 +238,10 @@ class SlotTable:
     # Queues become active, and rest again
 
     def activate_named(self, partitions: Mapping[str, int], is_meant: Callable[[str], bool]) -> None:
-        """The server names queues that got messages, and how many partitions each has now."""
+        """The server names queues that got messages.
+
+        It also says how many partitions each has now.
+        """
         with self.lock:
             for name, count in partitions.items():
                 queue, slot = self.active.get(name), self.slots.get(slot_of(name))
@@ -276,7 +279,9 @@ class SlotTable:
                     del self.active[name]
 
     def swept(self, slots: Collection[Slot], looked_at: Mapping[str, RecentlyActive], upto: int) -> None:
-        """A sweep found all messages up to this moment, except in slots that went meanwhile.
+        """A sweep found all messages up to this moment.
+
+        Slots that went meanwhile are left out.
 
         :param looked_at: recently active queues that the sweep looked at.
         """

@@ -1,4 +1,6 @@
-"""How a worker finds the queues of its slots that have something to do (docs/decisions/012).
+"""How a worker finds queues with something to do (docs/decisions/012).
+
+The queues are those of its slots.
 
 ::
 
@@ -124,7 +126,10 @@ class Sweeper:
         self._hear_at = self._clock.elapsed() + HEAR_SECONDS
 
     def _remember(self, client: Client, over: threading.Event) -> None:
-        """Probe queues of fresh slots that the server remembers, long before a sweep comes to them."""
+        """Probe queues of fresh slots that the server remembers.
+
+        A sweep would come to them much later.
+        """
         told: dict[str, int] = {}
         cursor, more = None, True
         while more and not over.is_set() and len(told) < MOST_REMEMBERED:
@@ -148,7 +153,9 @@ class Sweeper:
     # Sweeps
 
     def sweep(self, client: Client, over: threading.Event) -> None:
-        """Find the queues of all slots that got messages since the last sweep, and take them over.
+        """Find the queues of all slots that got messages since the last sweep.
+
+        They are taken over.
 
         The sweep counts up to the watermark from *before* the queues were listed: messages of a queue that is made
         later lie behind it.

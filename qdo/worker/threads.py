@@ -1,4 +1,7 @@
-"""The threads that run jobs: attempts, retries, and what becomes of messages that are given up."""
+"""The threads that run jobs.
+
+They make attempts and retries, and deal with messages that are given up.
+"""
 
 from __future__ import annotations
 
@@ -135,7 +138,10 @@ class JobThreads:
         return 0.0
 
     def _committed_first(self, buffer: PartitionBuffer, message: Message) -> bool:
-        """At most once: record the message before its job begins, so that nobody runs it again."""
+        """At most once: record the message before its job begins.
+
+        So nobody runs it again.
+        """
         try:
             return not self._record({buffer.claim: Offset(buffer.incarnation, message.id)})
         except CoordinatorUnavailable:

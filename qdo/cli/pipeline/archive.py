@@ -93,7 +93,7 @@ def archive_command(
 
 
 def _tell(place: Place, stack: ExitStack, server: Server, queues: Sequence[str], found: Archive) -> None:
-    """From now on a bar shows how far the run is, and a signal makes it say how to go on."""
+    """Show a bar from now on, and let a signal say how to go on."""
     place.left = lambda: f"{found.stored} messages were archived; a new run goes on behind them"
     from qdo.pipeline.jobs.messages import pattern_of
 

@@ -106,7 +106,10 @@ def ask(server: Server, queues: Sequence[str] = (), *, lists: bool = True) -> No
 
 
 def reached(server: Server) -> dict[str, str]:
-    """The options of the format ``queuey`` for the server, the identity and the time limit."""
+    """The options of the format ``queuey`` for a server.
+
+    They are its address, the identity and the time limit.
+    """
     given = {
         "url": server.url,
         "application": server.application,

@@ -41,7 +41,9 @@ def replay_command(
     dry_run: bool,
     yes: bool,
 ) -> None:
-    """Bring messages of the archive in FOLDER back into queues, in the order of their partitions.
+    """Bring messages of the archive in FOLDER back into queues.
+
+    They keep the order of their partitions.
 
     They are new messages. A message that is replayed again within a day is stored once. With --keep-ids messages get the
     ids and the remaining lives that they had: that is for an empty queue in place of one that was lost, since readers do

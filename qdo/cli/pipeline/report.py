@@ -30,7 +30,9 @@ def report_command(
     queue: str | None,
     worst: int,
 ) -> None:
-    """What a delivery did: loss, duplicates, disorder and times, by queue and in total.
+    """What a delivery did: loss, duplicates, disorder and times.
+
+    The figures are by queue and in total.
 
     It reads two logs, JSON lines or Parquet. The log of senders has the columns queue, sequence or message_id, checksum,
     sent and acknowledged. The log of receivers has queue, sequence or message_id, checksum, asked and received. Times are

@@ -1,4 +1,6 @@
-"""A job on Spark as a process: Ctrl-C and SIGTERM end it in order, with one sentence and no traceback.
+"""A job on Spark as a process: signals end it in order.
+
+Ctrl-C and SIGTERM end it with one sentence and no traceback.
 
 The handler of PySpark would raise in the middle of a call to the virtual machine. Here the main thread tells Spark to be
 quiet and to end.
@@ -59,5 +61,8 @@ def _end_at_once(heard: Heard) -> None:
 
 
 def _below_the_bar() -> str:
-    """Begin a new line: a progress bar, or ^C on the terminal, leaves the cursor in the middle of one."""
+    """Begin a new line, for the cursor may be in the middle of one.
+
+    A progress bar, or ^C on the terminal, leaves it there.
+    """
     return "\n" if sys.stderr.isatty() else ""

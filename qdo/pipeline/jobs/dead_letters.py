@@ -1,4 +1,7 @@
-"""Failures by reason over time, from the dead letters of :mod:`qdo.worker.dead_letters`."""
+"""Failures by reason over time, from dead letters.
+
+:mod:`qdo.worker.dead_letters` writes the letters.
+"""
 
 from __future__ import annotations
 

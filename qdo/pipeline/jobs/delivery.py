@@ -288,7 +288,9 @@ def tally(values: Integers) -> Tally:
 
 
 def tally_percentiles(counted: Sequence[tuple[int, int]], ranks: Mapping[str, float] = RANKS) -> dict[str, int]:
-    """Percentiles as in :func:`qdo.measure.percentiles`, from values and how often each occurred.
+    """Percentiles from values and how often each occurred.
+
+    The definition is that of :func:`qdo.measure.percentiles`.
 
     :returns: by name of the rank; empty if there are no values.
 

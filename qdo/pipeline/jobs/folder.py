@@ -1,4 +1,7 @@
-"""A folder on any file system that Spark knows, for the few files that the driver of a job writes itself."""
+"""A folder on any file system that Spark knows.
+
+It is for the few files that the driver of a job writes itself.
+"""
 
 from __future__ import annotations
 

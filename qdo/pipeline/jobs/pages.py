@@ -135,7 +135,10 @@ def plain(text: str) -> str:
 
 
 def utc(value: datetime) -> datetime:
-    """The time with its zone: Spark gives Python times without a zone, in the zone of the process."""
+    """The time with its zone.
+
+    Spark gives Python times without a zone, in the zone of the process.
+    """
     return value.astimezone(UTC)
 
 

@@ -70,7 +70,9 @@ def preview(
     queue: str | None = None,
     now: datetime | None = None,
 ) -> int:
-    """How many messages :func:`replay` would append, or :func:`restore` would put back. Nothing is sent.
+    """How many messages :func:`replay` or :func:`restore` would send.
+
+    Nothing is sent.
 
     :param now: for a restore; None for a replay.
     :raises ConfigurationError: as they would for the messages' places.
@@ -89,7 +91,9 @@ def replay(
     queue: str | None = None,
     rate: int | None = None,
 ) -> None:
-    """Append messages of an archive anew, in the order that they had in their partitions.
+    """Append messages of an archive anew.
+
+    They keep the order that they had in their partitions.
 
     The idempotency key of each is its old id. So a replay that is repeated within a day stores nothing twice.
 
@@ -129,7 +133,9 @@ def restore(
     chosen: Chosen = Chosen(),
     queue: str | None = None,
 ) -> tuple[int, int]:
-    """Put messages of an archive back under their ids and into their partitions, to live for the time that they had left.
+    """Put messages of an archive back under their ids.
+
+    They live for the time that they had left, in their old partitions.
 
     Each message is a request, and :data:`IN_FLIGHT` requests of each core are under way together. So this is for messages
     that were lost, not for a pipeline. Readers that are past these places do not see the messages.

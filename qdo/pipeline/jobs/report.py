@@ -1,4 +1,6 @@
-"""The delivery report: what was lost, came twice, late or out of order, from the logs of senders and receivers.
+"""The delivery report: what was lost, came twice, late or out of order.
+
+It is made from the logs of senders and receivers.
 
 The figures are those of the BDQS paper, for each queue and in total. One task judges a queue. Its memory must hold the
 lines of the queue: about 150 bytes for each line of both logs.
@@ -195,7 +197,10 @@ def _judged(batches: Iterator[pa.RecordBatch]) -> pa.Scalar:
 
 
 def _gather(batches: Iterator[pa.RecordBatch]) -> tuple[list[str], Lines, dict[str, int]]:
-    """Names of the queues, their lines, and for each log how many lines could not be used."""
+    """Names of the queues and their lines.
+
+    For each log it also says how many lines could not be used.
+    """
     numbers: dict[str, int] = {}
     parts: dict[str, list[Any]] = {}
     unreadable = {"sent": 0, "received": 0}

@@ -82,7 +82,9 @@ class Stager:
 
 
 class _Files:
-    """The files of one task: one for each queue and day, or more if there are very many days.
+    """The files of one task.
+
+    There is one for each queue and day, or more if there are very many days.
 
     Names sort in the order of tasks, so a batch that is repeated has the same files in the same places. Each name belongs
     to one attempt alone.
@@ -146,7 +148,10 @@ class _Files:
 
 
 class _File:
-    """A Parquet file with times in microseconds of UTC and their statistics, like the files that Spark writes."""
+    """A Parquet file like those that Spark writes.
+
+    It has times in microseconds of UTC, and their statistics.
+    """
 
     def __init__(self, folder: Path, name: str, schema: Any) -> None:
         from pyarrow.parquet import ParquetWriter
