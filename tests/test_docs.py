@@ -15,7 +15,7 @@ import pytest
 
 from qdo.cli import main as qdo_main
 from qdo.compat.cli import main as qdo_worker_main
-from qdo.worker.metrics import Figures, WorkerMetrics
+from qdo.worker.metrics import WorkerFigures, WorkerMetrics
 from queuey.api.routes import OPERATIONS, ROUTES
 from queuey.cli import main
 from queuey.errors import error_classes
@@ -145,7 +145,7 @@ def test_every_error_code_has_its_anchor(html: Path) -> None:
 
 
 def test_every_metric_has_its_entry(html: Path) -> None:
-    families = [*Monitor("sqlite").registry.collect(), *WorkerMetrics(Figures).registry.collect()]
+    families = [*Monitor("sqlite").registry.collect(), *WorkerMetrics(WorkerFigures).registry.collect()]
     names = {f"{family.name}_total" if family.type == "counter" else family.name for family in families}
 
     assert names

@@ -147,9 +147,9 @@ def metrics() -> str:
 
 
 def worker_metrics() -> str:
-    from qdo.worker.metrics import Figures, WorkerMetrics
+    from qdo.worker.metrics import WorkerFigures, WorkerMetrics
 
-    return of_registry(WorkerMetrics(Figures).registry)
+    return of_registry(WorkerMetrics(WorkerFigures).registry)
 
 
 def pipeline_options() -> str:

@@ -24,7 +24,7 @@ NDJSON = "application/x-ndjson"
 ARROW = "application/vnd.apache.arrow.stream"
 
 
-class Stream(ABC, Generic[T]):
+class AnswerStream(ABC, Generic[T]):
     """The rows of one answer, to be iterated once.
 
     As a context manager it closes the connection.
@@ -68,7 +68,7 @@ class Stream(ABC, Generic[T]):
         raise BrokenStream(f"the answer ended after {rows} rows without its end mark") from cause
 
 
-class MessageStream(Stream[Message]):
+class MessageStream(AnswerStream[Message]):
     """Messages from newline-delimited JSON."""
 
     def _read(self) -> Iterator[Message]:
@@ -88,7 +88,7 @@ class MessageStream(Stream[Message]):
             self._broken(rows, error)
 
 
-class ArrowStream(Stream[Any]):
+class ArrowStream(AnswerStream[Any]):
     """Record batches of pyarrow. It needs ``pip install queuey[arrow]``."""
 
     def __init__(self, response: requests.Response) -> None:

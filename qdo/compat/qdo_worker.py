@@ -26,7 +26,7 @@ from qdo.groups.coordination import Coordinator, Member, Plan
 from qdo.groups.local import LocalCoordinator
 from qdo.worker import Worker, WorkerOptions
 from qdo.worker.hooks_of_2012 import ERROR_QUEUE
-from qdo.worker.job import Context, Failed, RetryPolicy, check_job, load_hook
+from qdo.worker.job import Context, FailedMessages, RetryPolicy, check_job, load_hook
 from queuey.errors import ConfigurationError, QueueNotFound
 from queuey.settings.ini import read_ini
 
@@ -192,7 +192,7 @@ class OldWorker(Worker):
         def run(message: Message, here: Context) -> None:
             job(as_dict(message), here.value)
 
-        def give_up(failed: Failed, value: Any) -> None:
+        def give_up(failed: FailedMessages, value: Any) -> None:
             for message in failed.messages:
                 queue = f"{failed.queue}-{message.partition}"
                 job_failure(as_dict(message), value, queue, failed.error, client)

@@ -16,7 +16,7 @@ A plan takes effect in two steps. A member that is to lose a partition stops, dr
 that is to get the partition claims it once it is free. So no partition ever has two owners, and no step needs all members
 to agree: a newer plan simply takes the place of the former one.
 
-Everything happens in :meth:`Group.step`, which one thread calls whenever something may have changed.
+Everything happens in :meth:`GroupMember.step`, which one thread calls whenever something may have changed.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ from qdo.groups.coordination import Claim, Coordinator, Offset, Plan, tell_apart
 from queuey.clock import Clock
 from queuey.errors import ConfigurationError, CoordinatorUnavailable, SessionLost
 
-__all__ = ["ClaimHandler", "Group", "GroupRules"]
+__all__ = ["ClaimHandler", "GroupMember", "GroupRules"]
 
 log = logging.getLogger(__name__)
 
@@ -72,7 +72,7 @@ class GroupRules:
     """Whether this member can own a partition of this kind. Where others own what it cannot, it is of no use."""
 
 
-class Group:
+class GroupMember:
     """A member. All methods but :meth:`fenced` belong to one thread."""
 
     def __init__(

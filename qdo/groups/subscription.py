@@ -14,7 +14,7 @@ from qdo.groups.assign import Partition
 from qdo.groups.dead_letter_names import DeadLetterNames
 from queuey.errors import ConfigurationError
 
-__all__ = ["Subscription", "each_queue", "is_meant", "is_pattern", "matching"]
+__all__ = ["WorkerSubscription", "each_queue", "is_meant", "is_pattern", "matching"]
 
 log = logging.getLogger(__name__)
 
@@ -79,7 +79,7 @@ def _fixed_part(pattern: str) -> str:
     return pattern[: min(pattern.find(sign) for sign in _SIGNS if sign in pattern)]
 
 
-class Subscription:
+class WorkerSubscription:
     """The queues of one worker.
 
     A pattern never matches a queue of dead letters: only its own name subscribes to it.

@@ -67,7 +67,7 @@ def check_columns(schema: StructType, options: WriteOptions) -> None:
         raise ConfigurationError("where to? Give the option queue, or a column queue, not both")
 
 
-class Chunks:
+class RequestChunks:
     """Cuts the rows of a task into requests.
 
     It cuts at the same places however Spark has cut the rows into batches.
@@ -125,7 +125,9 @@ class _Sender:
         task = context.partitionId() if context is not None else 0
         messages = requests = 0
         rate = self._options.max_rate
-        chunks = Chunks(min(self._options.batch_size, rate or self._options.batch_size), self._options.batch_bytes)
+        chunks = RequestChunks(
+            min(self._options.batch_size, rate or self._options.batch_size), self._options.batch_bytes
+        )
         began: float | None = None
         with connect(self._options.reach) as client:
             for first, table in chunks.of(batches):

@@ -14,7 +14,7 @@ from pyspark.sql.datasource import DataSource, DataSourceReader, InputPartition
 from qdo.pipeline import rows
 from qdo.pipeline.options import BATCH, STREAM, ReadOptions, WriteOptions, body_type, words
 from qdo.pipeline.planner import Planner
-from qdo.pipeline.task_reader import Reader
+from qdo.pipeline.task_reader import SpanReader
 from qdo.pipeline.tasks import PartReader, Task
 from queuey.errors import ConfigurationError
 
@@ -86,7 +86,7 @@ class QueueySource(DataSource):
         return QueueyStreamWriter(WriteOptions.of(self.options), schema)
 
 
-def reader_of(options: ReadOptions, schema: StructType) -> Reader:
+def reader_of(options: ReadOptions, schema: StructType) -> SpanReader:
     """What makes rows from messages.
 
     :raises ConfigurationError: the schema has other columns or types than this source.
@@ -94,7 +94,7 @@ def reader_of(options: ReadOptions, schema: StructType) -> Reader:
     rows.check_schema(schema)
     text = any(field.name == "body" and field.dataType.simpleString() == "string" for field in schema.fields)
     made = rows.Rows(schema.fieldNames(), text_bodies=text)
-    return Reader.of(options, made)
+    return SpanReader.of(options, made)
 
 
 class QueueyReader(DataSourceReader):

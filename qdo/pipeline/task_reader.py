@@ -119,7 +119,7 @@ def survey(
     return client.survey(queue, until=until_text(upto) if upto is not None else None, count=count, every=every, **where)
 
 
-class Reader:
+class SpanReader:
     """Reads parts in a task."""
 
     def __init__(self, reach: Reach, rows: Rows, *, fail_on_data_loss: bool, by_json: bool) -> None:

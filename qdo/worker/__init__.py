@@ -2,7 +2,7 @@
 
 ::
 
-    Group (who owns what) ─► Owner (where work is) ─► Fetcher (reads ahead) ─► Prefetched ─► JobThreads ─► commits
+    GroupMember (who owns what) ─► Owner (where work is) ─► Fetcher (reads ahead) ─► Prefetched ─► JobThreads ─► commits
 
 A worker that dies leaves messages that were fetched and not committed. The next owner of their partition does them
 again: each message is done at least once, in order within its partition (G16). A job begins only while the worker
@@ -24,8 +24,8 @@ from qdo.client import Client
 from qdo.groups.assign import STRATEGIES
 from qdo.groups.coordination import Claim, Coordinator, Offset
 from qdo.groups.dead_letter_names import DeadLetterNames
-from qdo.groups.member import Group, GroupRules
-from qdo.groups.subscription import Subscription
+from qdo.groups.member import GroupMember, GroupRules
+from qdo.groups.subscription import WorkerSubscription
 from qdo.groups.waking import Waker
 from qdo.worker.buffers import PartitionBuffer, Prefetched
 from qdo.worker.fetching import Fetcher
@@ -90,7 +90,7 @@ class Worker:
         names = None if options.dead_letters is None else DeadLetterNames(options.dead_letters)
         self._clock = options.clock or SystemClock()
         self._coordinator = coordinator
-        self._subscription = Subscription(queues, names, options.wants)
+        self._subscription = WorkerSubscription(queues, names, options.wants)
         self._prefetched = Prefetched(
             prefetch_messages=options.prefetch_messages, prefetch_bytes=options.prefetch_bytes
         )
@@ -109,7 +109,7 @@ class Worker:
         self._owner: Owner = owner_of(options, self._subscription, parts)
         self._jobs = JobThreads(job, options, parts, names, self._record, self.stop)
         self._about = _about(options, self._subscription)
-        self.group = Group(
+        self.group = GroupMember(
             coordinator,
             self,
             self._owner.divided,
@@ -317,7 +317,7 @@ class Worker:
                 log.error("a job in %s takes longer than %g s", buffer.claim.partition, hung)
 
 
-def _about(options: WorkerOptions, subscription: Subscription) -> Mapping[str, Any]:
+def _about(options: WorkerOptions, subscription: WorkerSubscription) -> Mapping[str, Any]:
     """What a member says of itself when it joins."""
     return {
         "name": options.name or socket.gethostname().partition(".")[0],

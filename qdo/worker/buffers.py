@@ -23,7 +23,7 @@ from math import inf
 from qdo.client.values import Message
 from qdo.client.wire import cursor_at
 from qdo.groups.coordination import Claim, Offset, last_id_of
-from qdo.worker.job import Context, Failed
+from qdo.worker.job import Context, FailedMessages
 from queuey.ids import EPOCH_TICKS, ZERO_ID, MessageId
 
 __all__ = ["KeyQueue", "PartitionBuffer", "Prefetched"]
@@ -66,7 +66,7 @@ class KeyQueue:
         """When the turn under way began, by elapsed time."""
         self.attempt = 1
         """Of the first message."""
-        self.failed: Failed | None = None
+        self.failed: FailedMessages | None = None
         """The first messages, if they are given up and their dead letter is not stored yet."""
         self.give_ups = 0
         """Attempts to store it that failed."""

@@ -17,7 +17,7 @@ from dataclasses import dataclass, fields, replace
 from typing import Any
 
 from qdo.client import Client, Message, NewMessage
-from qdo.worker.job import Failed
+from qdo.worker.job import FailedMessages
 from queuey.errors import KeyReused, MessageNotFound, MessageTooLarge, QueueNotFound
 
 __all__ = ["CONTENT_TYPE", "TTL_SECONDS", "DeadLetter", "letters", "once_of", "write_letters"]
@@ -29,7 +29,7 @@ TTL_SECONDS = 30 * 86_400
 log = logging.getLogger(__name__)
 
 
-def write_letters(client: Client, failed: Failed, *, queue: str, group: str) -> None:
+def write_letters(client: Client, failed: FailedMessages, *, queue: str, group: str) -> None:
     """Store a letter for each message that failed.
 
     A repeat stores nothing twice (G7).
@@ -101,7 +101,7 @@ class DeadLetter:
     """None if it was too large for the letter."""
 
     @classmethod
-    def of(cls, message: Message, failed: Failed, group: str) -> DeadLetter:
+    def of(cls, message: Message, failed: FailedMessages, group: str) -> DeadLetter:
         return cls(
             failed.queue,
             message.partition,

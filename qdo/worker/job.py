@@ -19,7 +19,7 @@ from queuey.clock import Clock
 from queuey.errors import ConfigurationError
 from queuey.ids import TICKS_PER_SECOND
 
-__all__ = ["Context", "Failed", "Job", "RetryPolicy", "StopWorker", "check_job", "load_hook"]
+__all__ = ["Context", "FailedMessages", "Job", "RetryPolicy", "StopWorker", "check_job", "load_hook"]
 
 _MOST_REASON = 500
 """Characters."""
@@ -114,7 +114,7 @@ class RetryPolicy:
 
 
 @dataclass(frozen=True)
-class Failed:
+class FailedMessages:
     """Messages whose job failed for the last time."""
 
     queue: str

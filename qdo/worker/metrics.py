@@ -20,13 +20,13 @@ if TYPE_CHECKING:
     from qdo.groups.coordination import Coordinator
     from qdo.worker import Worker
 
-__all__ = ["Figures", "WorkerMetrics", "figures_of", "serve_metrics"]
+__all__ = ["WorkerFigures", "WorkerMetrics", "figures_of", "serve_metrics"]
 
 _JOB_SECONDS = (0.001, 0.005, 0.01, 0.05, 0.1, 0.5, 1.0, 5.0, 10.0, 60.0, 300.0)
 
 
 @dataclass(frozen=True)
-class Figures:
+class WorkerFigures:
     """How a worker is doing at one moment."""
 
     done: int = 0
@@ -42,10 +42,10 @@ class Figures:
     connected: bool = False
 
 
-def figures_of(worker: Worker, coordinator: Coordinator) -> Figures:
+def figures_of(worker: Worker, coordinator: Coordinator) -> WorkerFigures:
     """The figures as they are now; sends no request."""
     counts, waiting, now = worker.counts, worker.waiting(), SystemClock().now_ticks()
-    return Figures(
+    return WorkerFigures(
         counts.done,
         counts.failed,
         counts.dead,
@@ -62,7 +62,7 @@ def figures_of(worker: Worker, coordinator: Coordinator) -> Figures:
 class WorkerMetrics:
     """All metrics of a worker; docs/metrics names each."""
 
-    def __init__(self, figures: Callable[[], Figures]) -> None:
+    def __init__(self, figures: Callable[[], WorkerFigures]) -> None:
         self._figures = figures
         self.registry = CollectorRegistry(auto_describe=False)
         self.registry.register(self)
@@ -116,7 +116,7 @@ def serve_metrics(metrics: WorkerMetrics, address: str) -> str:
     :returns: the URL.
     :raises ConfigurationError: the address does not exist, or another program has it.
 
-    >>> serve_metrics(WorkerMetrics(Figures), "here")
+    >>> serve_metrics(WorkerMetrics(WorkerFigures), "here")
     Traceback (most recent call last):
     queuey.errors.ConfigurationError: metrics at 'here': expected HOST:PORT, such as 127.0.0.1:9110
     """

@@ -17,7 +17,7 @@ from collections.abc import Collection, Mapping
 from qdo.groups.assign import Partition
 from qdo.groups.coordination import Claim, Offset
 from qdo.groups.hash_slots import every_slot, is_slot
-from qdo.groups.subscription import Subscription
+from qdo.groups.subscription import WorkerSubscription
 from qdo.worker.options import WorkerOptions
 from qdo.worker.parts import WorkerParts
 from qdo.worker.slots import QueueOffsets, SlotTable
@@ -115,7 +115,7 @@ class Owner(ABC):
 class PartitionOwner(Owner):
     """Owns partitions of queues. Their offsets are where the group keeps them."""
 
-    def __init__(self, parts: WorkerParts, subscription: Subscription, *, from_end: bool) -> None:
+    def __init__(self, parts: WorkerParts, subscription: WorkerSubscription, *, from_end: bool) -> None:
         """:param from_end: partitions that exist when the worker begins start with messages to come."""
         self._parts = parts
         self._subscription = subscription
@@ -195,7 +195,7 @@ class SlotOwner(Owner):
 
     most_in_a_commit = MOST_QUEUES_IN_A_COMMIT
 
-    def __init__(self, parts: WorkerParts, subscription: Subscription, group: str, *, from_end: bool) -> None:
+    def __init__(self, parts: WorkerParts, subscription: WorkerSubscription, group: str, *, from_end: bool) -> None:
         """:param from_end: a slot in which nobody ever worked begins with messages to come."""
         self._every_slot = every_slot()
         self._offsets = QueueOffsets(parts.make_client, group)
@@ -244,7 +244,7 @@ class SlotOwner(Owner):
         self._offsets.close()
 
 
-def owner_of(options: WorkerOptions, subscription: Subscription, parts: WorkerParts) -> Owner:
+def owner_of(options: WorkerOptions, subscription: WorkerSubscription, parts: WorkerParts) -> Owner:
     """The owner that a worker with these options has."""
     if options.slots:
         return SlotOwner(parts, subscription, options.group, from_end=options.from_end)

@@ -24,7 +24,7 @@ from qdo.groups.assign import Partition
 from qdo.groups.coordination import Claim, Offset, last_id_of
 from qdo.groups.hash_slots import slot_of
 from qdo.groups.probes import Probe, probe_batches, with_new_messages
-from qdo.groups.subscription import Subscription
+from qdo.groups.subscription import WorkerSubscription
 from qdo.worker.buffers import PartitionBuffer
 from qdo.worker.parts import WorkerParts
 from qdo.worker.slots import ActiveQueue, RecentlyActive, Slot, SlotTable
@@ -62,7 +62,7 @@ class Sweeper:
     One thread runs it.
     """
 
-    def __init__(self, table: SlotTable, parts: WorkerParts, subscription: Subscription, group: str) -> None:
+    def __init__(self, table: SlotTable, parts: WorkerParts, subscription: WorkerSubscription, group: str) -> None:
         self._table = table
         self._parts = parts
         self._clock = parts.clock

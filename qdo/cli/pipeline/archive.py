@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 import click
 
 from qdo.cli.options import queues_option
-from qdo.cli.pipeline.options import Place, ask, reached, with_spark
+from qdo.cli.pipeline.options import SparkPlace, ask, reached, with_spark
 from queuey.errors import CursorLost, DataLost, QueueNotFound
 from queuey.terminal.options import Server, with_server
 from queuey.terminal.output import output_option, progress, say, write_rows
@@ -47,7 +47,7 @@ MOST_QUEUES = 1_000
 @output_option
 @with_spark
 def archive_command(
-    place: Place,
+    place: SparkPlace,
     server: Server,
     folder: str,
     queues: tuple[str, ...],
@@ -92,7 +92,7 @@ def archive_command(
     say(f"archived {done} messages to {folder}")
 
 
-def _tell(place: Place, stack: ExitStack, server: Server, queues: Sequence[str], found: Archive) -> None:
+def _tell(place: SparkPlace, stack: ExitStack, server: Server, queues: Sequence[str], found: Archive) -> None:
     """Show a bar from now on, and let a signal say how to go on."""
     place.left = lambda: f"{found.stored} messages were archived; a new run goes on behind them"
     from qdo.pipeline.jobs.messages import pattern_of

@@ -26,7 +26,7 @@ _UNIX = datetime(1970, 1, 1, tzinfo=UTC)
 
 
 @dataclass
-class Place:
+class SparkPlace:
     """Where a job runs."""
 
     master: str | None
@@ -77,7 +77,7 @@ def with_spark(command: Command) -> Command:
         from qdo.cli.pipeline.running import run_until_told
         from qdo.pipeline.jobs.failures import SparkFailed, plain_errors
 
-        place = Place(master, driver_memory, conf)
+        place = SparkPlace(master, driver_memory, conf)
         try:
             with plain_errors():
                 run_until_told(lambda: command(place=place, **given), lambda: f"stopped: {place.left()}")

@@ -6,7 +6,7 @@ from datetime import UTC, datetime
 
 import click
 
-from qdo.cli.pipeline.options import Place, ask, reached, with_spark, with_times
+from qdo.cli.pipeline.options import SparkPlace, ask, reached, with_spark, with_times
 from queuey.terminal.options import Server, confirm, with_server, yes_option
 from queuey.terminal.output import say
 
@@ -27,7 +27,7 @@ from queuey.terminal.output import say
 @yes_option
 @with_spark
 def replay_command(
-    place: Place,
+    place: SparkPlace,
     server: Server,
     folder: str,
     queues: tuple[str, ...],

@@ -6,7 +6,7 @@ from contextlib import closing
 
 import click
 
-from qdo.cli.pipeline.options import Place, with_spark
+from qdo.cli.pipeline.options import SparkPlace, with_spark
 from qdo.cli.pipeline.results import Results, with_results
 from queuey.terminal.output import say
 
@@ -23,7 +23,7 @@ from queuey.terminal.output import say
 @with_results
 @with_spark
 def report_command(
-    place: Place,
+    place: SparkPlace,
     results: Results,
     sent: tuple[str, ...],
     received: tuple[str, ...],

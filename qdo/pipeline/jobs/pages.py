@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
-__all__ = ["Page", "legend", "plain", "plot", "shown", "utc", "write_page"]
+__all__ = ["HtmlPage", "legend", "plain", "plot", "shown", "utc", "write_page"]
 
 _INCHES = (9, 3.2)
 _STYLE = """
@@ -37,7 +37,7 @@ figcaption, footer, .lead { color: #555 } code { font-size: .85rem }
 
 
 @dataclass
-class Page:
+class HtmlPage:
     """A page, built from top to bottom."""
 
     title: str
@@ -94,7 +94,7 @@ class Page:
         )
 
 
-def write_page(page: Page, path: str) -> None:
+def write_page(page: HtmlPage, path: str) -> None:
     """Write a page to a file of this machine, as a whole.
 
     Folders above the file are made.

@@ -18,7 +18,7 @@ from uuid import uuid4
 from qdo.pipeline.jobs.archive_files import FILE_COLUMNS, Staged
 from qdo.pipeline.rows import Rows
 from qdo.pipeline.source import QueueySource
-from qdo.pipeline.task_reader import Reader
+from qdo.pipeline.task_reader import SpanReader
 
 if TYPE_CHECKING:
     from pyspark.sql.types import StructType
@@ -53,13 +53,13 @@ class StagingSource(QueueySource):
         return "name string, messages long, first string, last string"
 
     def reads(self, options: ReadOptions, schema: StructType) -> Stager:
-        return Stager(Reader.of(options, Rows(FILE_COLUMNS, text_bodies=False)), self.folder)
+        return Stager(SpanReader.of(options, Rows(FILE_COLUMNS, text_bodies=False)), self.folder)
 
 
 class Stager:
     """Writes parts in a task."""
 
-    def __init__(self, reader: Reader, folder: str) -> None:
+    def __init__(self, reader: SpanReader, folder: str) -> None:
         self._reader = reader
         self._folder = folder
 
@@ -67,7 +67,7 @@ class Stager:
         """One batch of :class:`Staged`. If the task fails, no file is left.
 
         :raises OSError: a file cannot be written.
-        :raises QueueyError: as :meth:`qdo.pipeline.task_reader.Reader.batches`.
+        :raises QueueyError: as :meth:`qdo.pipeline.task_reader.SpanReader.batches`.
         """
         import pyarrow as pa
         from pyspark import TaskContext
