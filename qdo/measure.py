@@ -96,7 +96,7 @@ def disorder(received: Iterable[O]) -> tuple[float, float]:
 def longest_rise(sequence: Iterable[O], ends: MutableSequence[O] | None = None) -> int:
     """Length of the longest strictly rising subsequence.
 
-    Patience sorting, at worst n log n, and n if order is kept.
+    It uses patience sorting: at worst n log n steps, and n if order is kept.
 
     :param ends: the state of a long sequence that is given in pieces: empty at first, then changed by each call. It
         holds, for each length, the least last element of a rise of that length. ``array("q")`` takes a quarter of the

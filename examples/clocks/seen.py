@@ -1,6 +1,6 @@
 """The workers' job on the same queue.
 
-What the clocks of a zone show now, by the changes so far.
+It says what the clocks of a zone show now, by the changes so far.
 """
 
 from __future__ import annotations

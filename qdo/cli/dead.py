@@ -26,7 +26,7 @@ COLUMNS = ("letter", "time", "partition", "message_id", "group", "attempts", "re
 def dead_command() -> None:
     """Messages whose job failed for the last time.
 
-    List them, show one, try them again.
+    The commands list them, show one, or try them again.
 
     QUEUE is the queue that the messages came from. --dead-letters names the queue of the letters, as in 'qdo work'.
     """

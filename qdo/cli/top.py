@@ -35,7 +35,7 @@ _CLEAR_BELOW = "\x1b[J"
 def top_command(workplace: Workplace, queues: tuple[str, ...], interval: float) -> None:
     """The status of a group, live: workers, and the partitions with the most lag.
 
-    Ends with q or Ctrl-C.
+    It ends with q or Ctrl-C.
     """
     if not (sys.stdin.isatty() and sys.stdout.isatty()):
         raise click.UsageError(

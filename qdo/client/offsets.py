@@ -1,6 +1,6 @@
 """Calls about the offsets of groups that Queuey stores.
 
-Part of :class:`~qdo.client.Client`.
+They are a part of :class:`~qdo.client.Client`.
 """
 
 from __future__ import annotations

@@ -56,7 +56,7 @@ class AnswerStream(ABC, Generic[T]):
     def _read(self) -> Iterator[T]:
         """The rows.
 
-        Sets ``end`` at the end of a whole answer and calls :meth:`_broken` otherwise.
+        It sets ``end`` at the end of a whole answer and calls :meth:`_broken` otherwise.
         """
 
     def _finish(self, end: StreamEnd, rows: int) -> None:

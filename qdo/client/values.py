@@ -1,6 +1,6 @@
 """What the client takes and returns.
 
-Small frozen values, each with its wire form.
+They are small frozen values, each with its wire form.
 """
 
 from __future__ import annotations

@@ -38,7 +38,7 @@ def parse_old_partition(text: str) -> Partition:
 def positions(client: Client, queue: str = STATUS_QUEUE) -> Mapping[Partition, MessageId]:
     """The last message done in each partition.
 
-    What the newest message about it in ``queue`` says.
+    It is what the newest message about the partition in ``queue`` says.
 
     :raises QueueNotFound: qdo 0.1 never ran here, or its positions have expired.
     """

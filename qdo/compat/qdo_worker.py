@@ -1,6 +1,6 @@
 """``qdo-worker`` of 2012 on the worker of today.
 
-Its settings, its hooks, its names (queuey-api-v1 13).
+It has the settings, the hooks and the names of 2012 (queuey-api-v1 13).
 
 Its faults are mended: queues with dashes in their names, positions beyond the first partition of ``qdo_status``, 80
 requests for 20 messages. Positions are offsets of the group ``qdo-worker`` now. Where the group has no offset yet, it

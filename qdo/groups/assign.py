@@ -1,6 +1,6 @@
 """Who gets which partitions.
 
-Pure functions from members and partitions to an assignment.
+These are pure functions from members and partitions to an assignment.
 
 Each function gives each partition to exactly one member, and the members' numbers of partitions differ by one at most.
 The same arguments give the same answer, in whatever order the partitions come.

@@ -124,7 +124,7 @@ class Coordinator(ABC):
     def leave(self) -> None:
         """Stop being a member: the claims become free at once.
 
-        May be repeated; raises nothing.
+        The call may be repeated, and raises nothing.
         """
 
     @abstractmethod
@@ -180,7 +180,7 @@ class Coordinator(ABC):
     def resets(self) -> int:
         """How often offsets of the group were set by hand.
 
-        May be as old as the last notice, like :meth:`members`.
+        The number may be as old as the last notice, like :meth:`members`.
 
         Once it has changed, :meth:`claim` returns other claims for those partitions than before.
         """

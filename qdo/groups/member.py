@@ -1,6 +1,6 @@
 """One member's part in a group.
 
-Join, lead if it is the first, own what the plan says (docs/decisions/011).
+It joins, leads if it is the first, and owns what the plan says (docs/decisions/011).
 
 ::
 

@@ -125,9 +125,9 @@ class OffsetsInQueuey(DelegatingCoordinator):
         return self._inner.owners()
 
     def offsets(self) -> Mapping[Partition, Offset]:
-        """Of slots their moments.
+        """All offsets of the group; of slots their moments.
 
-        Otherwise one request for each queue that the group plans for or ever claimed.
+        It sends one request for each queue that the group plans for or ever claimed.
         """
         found = {part: offset for part, offset in self._inner.offsets().items() if is_slot(part)}
         for queue in sorted({partition.queue for partition in {*self.known(), *self.plan().partitions()}} - {ALL}):

@@ -1,6 +1,6 @@
 """Which queues a group works on.
 
-Names, and patterns that also match queues still to come.
+A subscription has names, and patterns that also match queues still to come.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """How a group in ZooKeeper keeps others out.
 
-Authentication, and TLS that trusts one authority.
+It uses authentication, and TLS that trusts one authority.
 """
 
 from __future__ import annotations

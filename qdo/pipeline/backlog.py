@@ -1,6 +1,6 @@
 """What waits behind the offsets of a streaming query.
 
-Looked at, counted, and cut to a limit.
+It is looked at, counted, and cut to a limit.
 """
 
 from __future__ import annotations
@@ -150,7 +150,7 @@ class Backlog:
     def _survey(self, queue: str, offset: QueueOffset | None, counting: Counting) -> Survey | None:
         """What came behind an offset, in all partitions.
 
-        None if the queue does not exist and need not.
+        It is None if the queue does not exist and need not.
 
         :raises DataLost: a queue that is named was deleted or made anew. A pattern only means queues that exist.
         """

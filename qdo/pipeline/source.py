@@ -1,6 +1,6 @@
 """The format ``queuey`` of Spark.
 
-Batch read, streaming read, batch write, streaming write.
+It has batch and streaming reads, and batch and streaming writes.
 """
 
 from __future__ import annotations

@@ -59,7 +59,7 @@ class QueueyStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def latestOffset(self, start: dict[str, Any], limit: ReadLimit) -> dict[str, Any]:
         """The end of the next micro-batch: ids of messages that are there.
 
-        ``start`` itself if there is nothing new.
+        It is ``start`` itself if there is nothing new.
 
         A partition that is added to a queue is read from its beginning, and so is a queue that begins to match the
         pattern.

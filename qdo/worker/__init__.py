@@ -168,7 +168,7 @@ class Worker:
     def stop(self, *, at_once: bool = False) -> None:
         """Let :meth:`run` end in order.
 
-        Jobs under way end, what they did is committed, partitions are given back.
+        Jobs under way end, what they did is committed, and partitions are given back.
 
         It takes no lock, so a signal handler may call it.
 
@@ -197,7 +197,7 @@ class Worker:
     def on_call(self, took: Callable[[float], None]) -> None:
         """Have ``took`` called with the seconds of each call of the job.
 
-        Whatever thread made the call calls it.
+        The thread that made the call calls it.
 
         Set it before :meth:`run`.
         """

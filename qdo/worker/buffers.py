@@ -243,7 +243,7 @@ class PartitionBuffer:
 class Prefetched:
     """The buffers of all partitions that a worker owns.
 
-    Thread-safe; jobs and requests run outside its lock.
+    It is thread-safe. Jobs and requests run outside its lock.
     """
 
     def __init__(self, *, prefetch_messages: int, prefetch_bytes: int) -> None:
@@ -351,7 +351,7 @@ class Prefetched:
     def next_ready(self, now: float, clock_elapsed: Callable[[], float]) -> KeyQueue | None:
         """Wait for a key queue with something to do, and mark it running.
 
-        None once closed.
+        It is None once closed.
 
         A key queue that waits for another attempt is passed over until its time comes.
         """

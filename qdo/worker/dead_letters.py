@@ -172,7 +172,7 @@ _STORY = tuple(field.name for field in fields(DeadLetter) if field.name != "body
 def letters(client: Client, queue: str) -> Iterator[tuple[Message, DeadLetter]]:
     """All dead letters in a queue, oldest first in each partition.
 
-    None if the queue does not exist.
+    There are none if the queue does not exist.
     """
     try:
         for message in client.iterate(queue):

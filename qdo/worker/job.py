@@ -126,7 +126,7 @@ class FailedMessages:
     def reason(self) -> str:
         """The class of the error and the first line of its text.
 
-        For people, and to group failures.
+        It is for people, and to group failures.
         """
         try:
             text = tracebacks.bounded(str(self.error).partition("\n")[0][:_MOST_REASON])

@@ -50,7 +50,7 @@ class Owner(ABC):
     def divided(self) -> Collection[Partition] | None:
         """Everything that the group divides, as far as it is known.
 
-        None while it is not known. Costs no request.
+        It is None while it is not known. Sends no request.
         """
 
     @abstractmethod

@@ -265,7 +265,7 @@ class Sweeper:
 def _beginning(offset: GroupOffset, floor: int) -> MessageId:
     """Where a partition begins whose offset has no id.
 
-    Behind what counts as finished, unless the offset was set back to the beginning.
+    It begins behind what counts as finished, unless the offset was set back to the beginning.
     """
     return last_id_of(floor) if floor and offset.timestamp is None else ZERO_ID
 

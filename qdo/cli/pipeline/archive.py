@@ -59,7 +59,7 @@ def archive_command(
 ) -> None:
     """Copy queues into FOLDER as Parquet, by queue and day.
 
-    What is there now and not in the archive yet.
+    It copies what is there now and not in the archive yet.
 
     FOLDER is on any file system of Spark's. Run the command again, also after it was killed, and it goes on where it
     ended: each message is in the archive once. Ctrl-C ends it at once, and it says how much is in the archive by then.
@@ -104,7 +104,7 @@ def _tell(place: SparkPlace, stack: ExitStack, server: Server, queues: Sequence[
 def waiting(server: Server, pattern: str, reached: Offsets) -> int:
     """Messages behind these offsets in the queues of a pattern.
 
-    0 if there are too many queues to ask.
+    It is 0 if there are too many queues to ask.
     """
     with server.client() as client:
         names = [queue.name for queue in client.queues() if re.fullmatch(pattern, queue.name)]

@@ -33,7 +33,7 @@ def dead_letters_command(
 ) -> None:
     """Why jobs failed for the last time, and how often.
 
-    By queue, group of workers and exception.
+    Figures are by queue, group of workers and exception.
 
     It reads queues of dead letters, as 'qdo work' writes them. For each group it shows the first and the last time, the
     attempts, samples, and the command that tries its messages again.

@@ -1,6 +1,6 @@
 """Options that the jobs on Spark share.
 
-Where Spark is, which server, and which part of time.
+They say where Spark is, which server, and which part of time.
 """
 
 from __future__ import annotations

@@ -36,7 +36,7 @@ def stats_command(
 ) -> None:
     """What is in queues, by queue and hour.
 
-    Messages, bytes, rates, gaps, the largest, ages and keys.
+    The figures are messages, bytes, rates, gaps, the largest message, ages and keys.
 
     It reads all messages of the queues with their bodies, and prints a row for each queue.
     """

@@ -224,7 +224,7 @@ class Archive:
     def _by_file(self, names: Sequence[str], *more: str) -> dict[str, Sequence[Any]]:
         """What is read from files, by queue, day and file.
 
-        Messages, checksum, and further sums of Spark's.
+        The values are messages, checksum, and further sums of Spark's.
         """
         from pyspark.sql.functions import expr
 

@@ -1,6 +1,6 @@
 """What became of messages, from what senders and receivers logged.
 
-By columns, for many queues at once.
+It works by columns, for many queues at once.
 
 The definitions are those of :mod:`qdo.measure`, which judges one sequence. Tests compare the two.
 """
@@ -237,7 +237,7 @@ def ascending(*keys: npt.NDArray[Any]) -> Integers:
 def _begins(*keys: npt.NDArray[Any]) -> Booleans:
     """Where one of these sorted keys differs from the element before.
 
-    True for the first element.
+    It is True for the first element.
     """
     begins = np.zeros(len(keys[0]), np.bool_)
     begins[:1] = True

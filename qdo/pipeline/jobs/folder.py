@@ -107,7 +107,7 @@ class Folder:
     def children(self, below: str) -> list[tuple[str, float]]:
         """What lies directly below a name that need not exist.
 
-        Names of this folder, and seconds since 1970 of each change.
+        It returns names of this folder, and seconds since 1970 of each change.
         """
         if not self.exists(below):
             return []

@@ -1,6 +1,6 @@
 """Logs of senders and receivers as Spark reads them.
 
-JSON lines or Parquet, brought into one form.
+They are JSON lines or Parquet, and come into one form.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """One HTML page for the results of a job.
 
-Headings, tables and plots, in one file that needs nothing else.
+It has headings, tables and plots, in one file that needs nothing else.
 
 All values are text and are escaped: the name of a queue, a reason or a body cannot become markup.
 """

@@ -237,7 +237,7 @@ def _columns(batch: pa.RecordBatch, numbers: dict[str, int]) -> Iterator[tuple[s
 def _sortable(ids: pa.Array) -> tuple[Any, Any]:
     """TimeUUIDs as two numbers that sort as the ids do.
 
-    Those of :class:`queuey.ids.MessageId`.
+    These are the numbers of :class:`queuey.ids.MessageId`.
     """
     fixed = ids.cast(pa.binary(16))
     halves = np.frombuffer(fixed.buffers()[1], ">u8").reshape(-1, 2)[fixed.offset : fixed.offset + len(fixed)]

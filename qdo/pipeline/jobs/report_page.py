@@ -1,6 +1,6 @@
 """The delivery report for people.
 
-What happened, which queues it happened to most, and how long it took.
+It says what happened, to which queues most, and how long it took.
 """
 
 from __future__ import annotations

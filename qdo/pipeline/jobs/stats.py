@@ -1,6 +1,6 @@
 """What is in queues, by queue and hour.
 
-How much, how fast, how large, how old, and with which keys.
+Figures say how much, how fast, how large, how old, and with which keys.
 """
 
 from __future__ import annotations
