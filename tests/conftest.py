@@ -13,12 +13,11 @@ from hypothesis import settings
 from xdist.scheduler import LoadScopeScheduling
 
 from qdo.measure import report_line
+from tests.support.figures import Figures
 from tests.support.services.java import BRIEF
 
 pytest_plugins = ["tests.support.alone", "tests.support.unskipped", "tests.support.services.fixtures"]
 
-Figures = Callable[..., None]
-"""Called with a guarantee and its figures; the line is printed when the run is over, also if the test fails."""
 BREAKS_NODES = "tests/faults/on_cassandra/"
 WITH_SPARK = ("tests/pipeline/", "tests/faults/test_pipeline.py", "tests/examples/test_clocks.py")
 TOGETHER = (BREAKS_NODES, "tests/pipeline/")

@@ -6,17 +6,14 @@ Two deployables talk over HTTP alone, yet share the leaves; a view cannot reach 
 
 from __future__ import annotations
 
-import ast
 import sys
-from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
 
-ROOT = Path(__file__).parent.parent
-SHIPPED_PACKAGES = ("queuey", "qdo", "pyspark_queuey")
-PACKAGES = (*SHIPPED_PACKAGES, "examples")
+from tests.support.source import PACKAGES, ROOT, imports, modules
+
 LEAVES = tuple(
     f"queuey.{name}"
     for name in (
@@ -73,12 +70,12 @@ LAYERS = {
     ),
     "queuey.security": Layer(ours=LEAVES, others=("cryptography", "jwt", "urllib3"), not_standard=("asyncio",)),
     "queuey.http": Layer(
-        ours=(*LEAVES, "queuey.service.", "queuey.security.", "queuey.api."),
+        ours=(*LEAVES, "queuey.monitor.metrics", "queuey.service.", "queuey.security."),
         others=("orjson",),
         not_standard=("asyncio", "threading"),
     ),
     "queuey.api": Layer(
-        ours=(*LEAVES, "queuey.service.", "queuey.security.", "queuey.http."),
+        ours=(*LEAVES, "queuey.monitor.metrics", "queuey.service.", "queuey.security.", "queuey.http."),
         others=("google_crc32c", "multipart", "numpy", "orjson", "pyarrow"),
         not_standard=("asyncio", "threading"),
     ),
@@ -117,7 +114,9 @@ LAYERS = {
     "qdo.measure": Layer(),
     "qdo.client": Layer(ours=LEAVES, others=("pyarrow", "requests", "urllib3")),
     "qdo.groups": Layer(ours=(*LEAVES, "qdo.client."), others=("apsw", "kazoo")),
-    "qdo.worker": Layer(ours=(*LEAVES, "qdo.client.", "qdo.groups."), others=("prometheus_client",)),
+    "qdo.worker": Layer(
+        ours=(*LEAVES, "qdo.client.", "qdo.groups.", "queuey.monitor.declared"), others=("prometheus_client",)
+    ),
     "qdo.compat": Layer(
         ours=(
             *LEAVES,
@@ -154,31 +153,6 @@ LAYERS = {
     # Spark looks for this name by itself.
     "pyspark_queuey": Layer(ours=("qdo.pipeline.",)),
 }
-
-
-def name_of(path: Path, root: Path) -> str:
-    parts = path.relative_to(root).with_suffix("").parts
-    return ".".join(parts[:-1] if parts[-1] == "__init__" else parts)
-
-
-def modules(root: Path = ROOT, packages: Sequence[str] = PACKAGES) -> Iterator[tuple[str, Path]]:
-    for package in packages:
-        for path in sorted((root / package).rglob("*.py")):
-            yield name_of(path, root), path
-
-
-def imports(module: str, path: Path, known: frozenset[str]) -> Iterator[str]:
-    """Every module that is imported, anywhere in the file; a name taken from a package may be a module itself."""
-    package = module if path.name == "__init__.py" else module.rpartition(".")[0]
-    for node in ast.walk(ast.parse(path.read_text())):
-        if isinstance(node, ast.Import):
-            yield from (alias.name for alias in node.names)
-        elif isinstance(node, ast.ImportFrom):
-            above = package.split(".")[: len(package.split(".")) - node.level + 1] if node.level else []
-            base = ".".join([*above, *([node.module] if node.module else [])])
-            for alias in node.names:
-                deeper = f"{base}.{alias.name}"
-                yield deeper if deeper in known else base
 
 
 def layer_of(module: str) -> str:
@@ -268,7 +242,7 @@ def test_what_the_layers_allow_passes(tmp_path: Path) -> None:
         "queuey/storage/__init__.py": "from queuey.future import Future",
         "queuey/storage/sqlite/__init__.py": "import apsw\nfrom queuey.storage import MessageStore",
         "queuey/service/__init__.py": "def open():\n    from queuey.storage.opening import open_stores",
-        "queuey/server/run.py": "import uvloop\nfrom queuey.server.loop import LoopDoor",
+        "queuey/server/run.py": "import uvloop\nfrom queuey.server.loop import LoopServer",
         "queuey/cli/messages.py": "import click\nfrom qdo.client import Client",
         "qdo/client/__init__.py": "import requests\nfrom queuey.errors import QueueyError",
     }

@@ -5,7 +5,6 @@ from __future__ import annotations
 import configparser
 import os
 import re
-import shutil
 import subprocess
 import sys
 import zipfile
@@ -15,9 +14,8 @@ from pathlib import Path
 import pytest
 
 from queuey._version import __version__
-from tests.test_layers import ROOT, SHIPPED_PACKAGES, imports, modules
-
-SHIPPED = (*SHIPPED_PACKAGES, "setup.cfg", "pyproject.toml", "README.md", "LICENSE")
+from tests.support.packaging import build_wheel
+from tests.support.source import ROOT, SHIPPED_PACKAGES, imports, modules
 
 
 def names(requirements: str) -> set[str]:
@@ -66,21 +64,6 @@ def test_dependencies_are_ranges(config: configparser.RawConfigParser) -> None:
     lists = [config["options"]["install_requires"], *config["options.extras_require"].values()]
 
     assert [line for text in lists for line in text.splitlines() if "==" in line] == []
-
-
-def build_wheel(folder: Path) -> Path:
-    """The wheel, built from a copy of what is shipped, in this folder."""
-    for name in SHIPPED:
-        source = ROOT / name
-        if source.is_dir():
-            shutil.copytree(source, folder / name, ignore=shutil.ignore_patterns("__pycache__", ".mypy_cache"))
-        else:
-            shutil.copy(source, folder / name)
-    build = "from setuptools import build_meta; print(build_meta.build_wheel('dist'))"
-    done = subprocess.run([sys.executable, "-c", build], cwd=folder, capture_output=True, text=True, check=False)
-    assert done.returncode == 0, done.stderr
-    (wheel,) = (folder / "dist").glob("*.whl")
-    return wheel
 
 
 def test_the_wheel_holds_every_file_of_the_packages(tmp_path: Path) -> None:

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.test_layers import ROOT
+from tests.support.source import ROOT
 
 FAILING = """
 import gc

@@ -9,10 +9,7 @@ import pytest
 from queuey.storage.cassandra.schema import make_tables
 from queuey.storage.cassandra.session import CassandraSession, Options
 from queuey.storage.sqlite.upkeep import Upkeep
-from tests.support.services.fixtures import Reached
-
-TIMEOUT_SECONDS = 60.0
-"""Longer than a busy machine takes."""
+from tests.support.services.fixtures import TIMEOUT_SECONDS, Reached
 
 
 @pytest.fixture(scope="module")

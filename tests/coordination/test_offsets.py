@@ -13,8 +13,8 @@ from qdo.groups.coordination import Claim, Coordinator
 from qdo.groups.local import LocalCoordinator
 from qdo.groups.offsets_in_queuey import OffsetsInQueuey
 from queuey.errors import InvalidApplicationKey, SessionLost
-from tests.coordination.test_local import LocalParty
 from tests.support.group_contract import CoordinatorContract
+from tests.support.local_members import LocalParty
 from tests.support.members import Member, Party, parts
 from tests.support.servers import APPLICATIONS, Door, shipped
 

@@ -9,7 +9,7 @@ from pathlib import Path
 from qdo.client import Client
 from qdo.worker.dead_letters import letters
 from queuey.errors import QueueNotFound
-from tests.conftest import Figures
+from tests.support.figures import Figures
 from tests.support.servers import eventually
 from tests.support.services.ports import free_ports
 from tests.support.shell import ROOT, Shell, answers, commands_of

@@ -18,12 +18,12 @@ from qdo.client import Client
 from qdo.measure import loss
 from queuey.errors import OutcomeUnknown, QueueNotFound, StorageUnavailable
 from queuey.storage.sqlite.backup import backup
-from tests.conftest import Figures
-from tests.faults.test_bounds import head
 from tests.support import raw
 from tests.support.effects import Effects, Place, everything, place_of
+from tests.support.figures import Figures
 from tests.support.node import PAUSE_SECONDS, Node, wait_for_more
 from tests.support.servers import QUEUEY, eventually
+from tests.support.slow_clients import head
 
 
 def unlink(file: Path) -> None:

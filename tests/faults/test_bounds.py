@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
-import re
 import socket
 import time
 from collections.abc import Callable, Iterator
@@ -15,56 +13,22 @@ import pytest
 
 from qdo.client import Client
 from qdo.measure import percentiles
-from tests.conftest import Figures
-from tests.support.client import authorization
-from tests.support.node import APPLICATION, Node, busy, wait_for_more
-from tests.support.servers import FIRST_KEY, eventually
+from tests.support.costs import Costs
+from tests.support.figures import Figures
+from tests.support.node import Node, busy, wait_for_more
+from tests.support.servers import eventually
+from tests.support.slow_clients import connections, head, open_still
 
 MIB = 1 << 20
-KEY = authorization(FIRST_KEY)["Authorization"].encode()
 SETTINGS = "client_timeout_seconds = 5\n"
 """In the section [server], which comes first."""
 SLOW_HEADS = SLOW_BODIES = 500
+NORMAL = 100
+"""Requests of each client that behaves, while the others do not."""
 OWN_FILES = 20
 """What the server opens for itself in time: each thread that reads has its own files of the store."""
 DEAF = 50
 """Clients that ask for much and read nothing of it."""
-
-
-@dataclass
-class Costs:
-    """What a process has of the machine's."""
-
-    pid: int
-
-    def _status(self, name: str) -> int:
-        found = re.search(rf"^{name}:\s+(\d+)", Path(f"/proc/{self.pid}/status").read_text(), re.MULTILINE)
-        assert found is not None
-        return int(found[1])
-
-    @property
-    def rss_mb(self) -> float:
-        return self._status("VmRSS") / 1024
-
-    @property
-    def rss_peak_mb(self) -> float:
-        return self._status("VmHWM") / 1024
-
-    @property
-    def threads(self) -> int:
-        return self._status("Threads")
-
-    @property
-    def files(self) -> int:
-        return sum(1 for _ in Path(f"/proc/{self.pid}/fd").iterdir())
-
-    @property
-    def sockets(self) -> int:
-        names = []
-        for file in Path(f"/proc/{self.pid}/fd").iterdir():
-            with contextlib.suppress(FileNotFoundError):  # closed since it was listed
-                names.append(str(file.readlink()))
-        return sum(name.startswith("socket:") for name in names)
 
 
 @dataclass
@@ -80,41 +44,6 @@ class Normal:
         where = client.append(self.queue, b"x" * 256)
         assert [message.id for message in client.read(self.queue, since=where.id).messages[:1]] == [where.id]
         self.took.append(time.monotonic() - began)
-
-
-def head(method: bytes, below: bytes, *headers: bytes) -> bytes:
-    line = method + b" /v1/" + APPLICATION.encode() + below + b" HTTP/1.1"
-    return b"\r\n".join([line, b"Host: q", b"Authorization: " + KEY, *headers]) + b"\r\n\r\n"
-
-
-@contextmanager
-def connections(port: int, count: int, *, buffer: int = 0) -> Iterator[list[socket.socket]]:
-    """Open connections; a receive buffer of few bytes makes the server wait sooner."""
-    opened = []
-    try:
-        for _ in range(count):
-            connection = socket.socket()
-            opened.append(connection)
-            if buffer:
-                connection.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, buffer)
-            connection.connect(("127.0.0.1", port))
-            connection.setblocking(False)
-        yield opened
-    finally:
-        for connection in opened:
-            connection.close()
-
-
-def open_still(connection: socket.socket) -> bool:
-    """Whether the server has not closed a connection, whatever it said before."""
-    try:
-        while connection.recv(65536):
-            pass
-    except BlockingIOError:
-        return True
-    except ConnectionResetError:
-        return False
-    return False
 
 
 def trickle(opened: list[socket.socket], piece: bytes) -> None:
@@ -183,7 +112,7 @@ def test_a_thousand_slow_clients_hold_nobody_up(
             for connection in bodies:
                 connection.send(head(b"POST", b"/one", b"Content-Length: %d" % MIB))
             with measured.going_on(lambda: trickle([*heads, *bodies], b"x")):
-                measured.wait_for(len(rounds(300)))
+                measured.wait_for(len(rounds(NORMAL)))
                 eventually(lambda: not any(map(open_still, [*heads, *bodies])), seconds=90)
         measured.wait_for_calm()
         told = measured.figures()
@@ -210,7 +139,7 @@ def test_clients_that_ask_for_much_and_read_nothing_hold_nobody_up(
                 accept = b"application/x-ndjson" if number % 2 else b"application/json"
                 connection.send(head(b"GET", b"/large?limit=1000", b"Accept: " + accept))
             with measured.going_on():
-                measured.wait_for(len(rounds(300)))
+                measured.wait_for(len(rounds(NORMAL)))
             measured.wait_for_calm()
         told = measured.figures()
 

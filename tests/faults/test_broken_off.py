@@ -12,8 +12,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.conftest import Figures
-from tests.faults.test_bounds import Costs
+from tests.support.costs import Costs
+from tests.support.figures import Figures
 from tests.support.heads import stream
 from tests.support.node import APPLICATION, Node
 from tests.support.raw import TIMEOUT_SECONDS, drain

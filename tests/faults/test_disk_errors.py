@@ -11,9 +11,9 @@ import pytest
 from qdo.client import Appended, Client
 from qdo.measure import loss
 from queuey.errors import OutcomeUnknown, QueueyError, StorageFull, StorageReadOnly, StorageUnavailable
-from tests.conftest import Figures
 from tests.support.disk import small_disk
 from tests.support.effects import everything, place_of
+from tests.support.figures import Figures
 from tests.support.node import Node
 from tests.support.servers import eventually
 from tests.support.strace import failing

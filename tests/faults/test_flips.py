@@ -10,10 +10,10 @@ from pathlib import Path
 
 from qdo.client import Appended, Client, Message, NewMessage
 from queuey.errors import BrokenStream, CorruptMessage
-from tests.conftest import Figures
 from tests.support import raw
 from tests.support.client import authorization
 from tests.support.effects import everything
+from tests.support.figures import Figures
 from tests.support.node import APPLICATION, Node
 from tests.support.servers import FIRST_KEY, eventually
 

@@ -15,7 +15,7 @@ from qdo.client import Client, NewMessage
 from qdo.client.values import Page
 from queuey.errors import OutcomeUnknown, StorageUnavailable
 from queuey.ids import MessageId
-from tests.conftest import Figures
+from tests.support.figures import Figures
 from tests.support.node import APPLICATION, PAUSE_SECONDS, Node, wait_for_more
 from tests.support.servers import FIRST_KEY, eventually
 from tests.support.services.proxy import Proxy

@@ -10,9 +10,9 @@ import pytest
 from qdo.client import Appended, Client
 from qdo.measure import loss
 from queuey.errors import StorageFull, StorageReadOnly
-from tests.conftest import Figures
 from tests.support.disk import small_disk
 from tests.support.effects import everything, place_of
+from tests.support.figures import Figures
 from tests.support.node import Node
 from tests.support.servers import eventually
 

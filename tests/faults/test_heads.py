@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.conftest import Figures
+from tests.support.figures import Figures
 from tests.support.heads import backend, by_llhttp, by_nginx, differences, queuey, stream
 from tests.support.services.nginx import nginx
 

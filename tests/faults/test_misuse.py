@@ -12,10 +12,10 @@ from typing import Any
 
 import pytest
 
-from tests.conftest import Figures
 from tests.support import servers
 from tests.support.alike import comparable
 from tests.support.client import Server, new_name
+from tests.support.figures import Figures
 from tests.support.key_site import Site, serving
 from tests.support.misuse import Drawn, drawn
 from tests.support.servers import APPLICATIONS, QUEUEY
@@ -86,10 +86,14 @@ def pair(folder: Path, program: Sequence[str] = QUEUEY) -> Iterator[Pair]:
     with ExitStack() as stack:
         site = stack.enter_context(serving(Site(body=published())))
         doors = []
-        for name, start in (("shipped", servers.shipped), ("pyramid", servers.pyramid)):
+        for name in ("shipped", "wsgi"):
             (folder / name).mkdir()
-            given = {"program": program} if name == "shipped" else {}
-            door = start(folder / name, settings=settings(folder / name, site), **given)
+            own = settings(folder / name, site)
+            door = (
+                servers.shipped(folder / name, settings=own, program=program)
+                if name == "shipped"
+                else servers.wsgi(folder / name, settings=own)
+            )
             doors.append(stack.enter_context(door))
         yield Pair([stack.enter_context(Server(door)) for door in doors])
 

@@ -10,7 +10,7 @@ import pytest
 
 from qdo.client import Client, GroupOffset
 from queuey.ids import MessageId
-from tests.conftest import Figures
+from tests.support.figures import Figures
 from tests.support.node import Node, busy, wait_for_more
 from tests.support.owners import GROUP, Company, Record, Told, Verdict, Watcher
 

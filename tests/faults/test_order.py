@@ -9,16 +9,17 @@ import random
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from itertools import count, pairwise
+from itertools import count
 from pathlib import Path
 
 from qdo.client import Client, Message, NewMessage
-from qdo.measure import disorder, duplicates, loss
+from qdo.measure import disorder, loss
 from queuey.errors import OutcomeUnknown, StorageUnavailable
 from queuey.ids import EPOCH_TICKS, TICKS_PER_SECOND, MessageId, format_timestamp
-from tests.conftest import Figures
 from tests.support.effects import everything
+from tests.support.figures import Figures
 from tests.support.node import PAUSE_SECONDS, Node, busy, wait_for_more
+from tests.support.order import same_id, ties
 from tests.support.servers import eventually
 from tests.support.skewed import program
 from tests.support.wall_clock import Offset
@@ -62,15 +63,6 @@ def misplaced(producers: list[Producer], stored: list[Message]) -> float:
     """The largest share out of order, of ids as they were acknowledged and of numbers as they are read."""
     shares = [disorder([message_id for _, message_id in producer.acknowledged])[0] for producer in producers]
     return max(shares + [disorder(producer.read_back(stored))[0] for producer in producers])
-
-
-def ties(stored: list[Message]) -> int:
-    """Neighbours in a partition that are due at the same tick."""
-    return sum((a.partition, a.id.ticks) == (b.partition, b.id.ticks) for a, b in pairwise(stored))
-
-
-def same_id(stored: list[Message]) -> list[tuple[int, MessageId]]:
-    return duplicates([(message.partition, message.id) for message in stored])
 
 
 def acknowledged(producers: list[Producer]) -> int:

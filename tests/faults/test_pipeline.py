@@ -18,7 +18,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from qdo.client import NewMessage
-from tests.conftest import Figures
+from tests.support.figures import Figures
 from tests.support.node import Node, busy
 from tests.support.servers import FIRST_KEY
 from tests.support.spark_query import SOURCE, TARGET

@@ -10,7 +10,6 @@ from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -20,14 +19,15 @@ import pytest
 import requests
 
 from qdo.client import Client
-from tests.conftest import Figures
 from tests.support.effects import Effects, everything
+from tests.support.figures import Figures
 from tests.support.node import APPLICATION, Node, wait_for_more
+from tests.support.outcomes import Outcomes
 from tests.support.raw import begin_upload
 from tests.support.servers import FIRST_KEY, eventually
 
 ABSENT_ID = "1f9f6640e56711f189bf02fc00000001"
-TABLES = ("messages", "once", "offsets", "dropped", "removed", "queues", "app_keys")
+TABLES = ("messages", "idempotency", "offsets", "dropped", "removed", "queues", "app_keys")
 """All that requests change."""
 SMALL = "[limits]\nmax_body_bytes = 1000\nmax_request_bytes = 2000\n"
 FULL = "[storage]\nreserve_mb = 1000000\n"
@@ -142,26 +142,6 @@ BAD_WRITES: Mapping[str, tuple[Send, int]] = {
 def first_id(node: Node) -> str:
     messages = node.call("GET", "q", params={"limit": "1"}).json()["messages"]
     return str(messages[0]["message_id"])
-
-
-@dataclass
-class Outcomes:
-    """What came of requests that were sent one after the other, each compared with what it changed on the disk."""
-
-    statuses: dict[str, int] = field(default_factory=dict)
-    stored_though_refused: list[str] = field(default_factory=list)
-    unchanged_though_ok: list[str] = field(default_factory=list)
-
-    def note(self, name: str, status: int, *, changed: bool) -> None:
-        self.statuses[name] = status
-        if changed and status >= 400:
-            self.stored_though_refused.append(name)
-        if not changed and status < 300:
-            self.unchanged_though_ok.append(name)
-
-    @property
-    def refused(self) -> int:
-        return sum(status >= 400 for status in self.statuses.values())
 
 
 def send_all(node: Node, look: apsw.Connection, writes: Mapping[str, Send]) -> Outcomes:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import random
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from itertools import count
 from pathlib import Path
@@ -14,8 +14,9 @@ from qdo.measure import duplicates, loss, percentiles
 from queuey.clock import SystemClock
 from queuey.errors import OutcomeUnknown, StorageUnavailable
 from queuey.ids import TICKS_PER_SECOND, MessageId, format_timestamp
-from tests.conftest import Figures
+from tests.support.figures import Figures
 from tests.support.node import PAUSE_SECONDS, Node, wait_for_more
+from tests.support.order import too_early
 from tests.support.readers import CursorReader
 from tests.support.servers import eventually
 
@@ -63,11 +64,6 @@ class Sightings(CursorReader):
             if message.text in self.seen:
                 self.again.append(message.text)
             self.seen[message.text] = now
-
-
-def too_early(wanted: Mapping[str, int], seen: Mapping[str, int]) -> dict[str, int]:
-    """Messages that were seen before the moment they were wanted at, and by how many ticks."""
-    return {body: wanted[body] - moment for body, moment in seen.items() if moment < wanted[body]}
 
 
 def test_scheduled_messages_come_in_time_and_none_is_lost(

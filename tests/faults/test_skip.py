@@ -17,8 +17,8 @@ import pytest
 from qdo.client import Client, NewMessage
 from qdo.measure import skipped
 from queuey.ids import MessageId
-from tests.conftest import Figures
 from tests.support.effects import Effects
+from tests.support.figures import Figures
 from tests.support.node import Node, wait_for_more
 from tests.support.readers import CursorReader, Reader, SpanReader
 from tests.support.skewed import program

@@ -5,16 +5,17 @@ from __future__ import annotations
 import random
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from itertools import count, pairwise
+from itertools import count
 from pathlib import Path
 
 import pytest
 
-from qdo.client import Client, Message, NewMessage
+from qdo.client import Client, NewMessage
 from qdo.measure import duplicates, loss
-from tests.conftest import Figures
 from tests.support.effects import Place, place_of
+from tests.support.figures import Figures
 from tests.support.node import Node, wait_for_more
+from tests.support.readers import Pages
 
 PARTITIONS = 3
 SETTINGS = "[limits]\nmax_answer_bytes = 2048\n"
@@ -36,50 +37,6 @@ class Producer:
         if doomed:
             client.delete("q", doomed)
         self.kept += [place_of(where) for where in placed if where not in doomed]
-
-
-@dataclass
-class Pages:
-    """One way to read a queue from end to end; what it was given, answer after answer."""
-
-    limit: int
-    newest_first: bool = False
-    since: str | None = None
-    """Where all of it begins; None is the beginning of the queue."""
-    got: list[Message] = field(default_factory=list)
-    spans: int = 0
-    cursor: str | None = None
-    caught_up: bool = False
-
-    def step(self, client: Client) -> None:
-        """One page; newest first, one whole way from here down."""
-        if self.newest_first:
-            self.got = []
-            for page in client.pages("q", until=self.since, limit=self.limit, newest_first=True):
-                self.got += page.messages
-                self.spans += 1
-            return
-        page = client.read("q", since=self.since if self.cursor is None else None, cursor=self.cursor, limit=self.limit)
-        self.cursor, self.caught_up = page.cursor, not page.more
-        self.got += page.messages
-        self.spans += 1
-
-    def finish(self, client: Client) -> None:
-        """Read to the end of a queue that grows no more."""
-        self.step(client)
-        while not self.newest_first and not self.caught_up:
-            self.step(client)
-
-    @property
-    def places(self) -> list[Place]:
-        return [place_of(message) for message in self.got]
-
-    @property
-    def out_of_order(self) -> int:
-        """Neighbours in a partition that do not rise, or fall newest first."""
-        one_way = [place for number in range(1, PARTITIONS + 1) for place in self.places if place[0] == number]
-        rising = reversed(one_way) if self.newest_first else one_way
-        return sum(a[0] == b[0] and a[1] >= b[1] for a, b in pairwise(rising))
 
 
 def ways() -> list[Pages]:

@@ -10,8 +10,8 @@ from pathlib import Path
 from qdo.client import Client, NewMessage
 from qdo.measure import loss, torn
 from queuey.errors import OutcomeUnknown, StorageUnavailable
-from tests.conftest import Figures
 from tests.support.effects import everything
+from tests.support.figures import Figures
 from tests.support.node import Node, wait_for_more
 
 PARTITIONS = 8

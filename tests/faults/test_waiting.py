@@ -8,10 +8,11 @@ from collections.abc import Callable
 from pathlib import Path
 
 from qdo.client import Client
-from tests.conftest import Figures
-from tests.faults.test_bounds import KEY, Costs, connections, open_still
+from tests.support.costs import Costs
+from tests.support.figures import Figures
 from tests.support.node import APPLICATION, Node
 from tests.support.servers import eventually
+from tests.support.slow_clients import KEY, connections, open_still
 
 AT_ONCE = 400
 LEFT_MB = 8

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from queuey.errors import OutcomeUnknown, ServerUnreachable, StorageUnavailable
-from tests.conftest import Figures
+from tests.support.figures import Figures
 from tests.support.node import Node
 from tests.support.servers import eventually
 from tests.support.services.ports import free_ports

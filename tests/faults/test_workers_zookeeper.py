@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.conftest import Figures
+from tests.support.figures import Figures
 from tests.support.node import Node
 from tests.support.servers import eventually
 from tests.support.services.proxy import BOTH, Way

@@ -10,12 +10,13 @@ import pytest
 from tests.support import on_cassandra, servers
 from tests.support.alike import Everywhere
 from tests.support.client import Server
+from tests.support.commands import done, run_in
 from tests.support.key_site import Site, serving
 from tests.support.on_cassandra import Delayed
-from tests.support.servers import APPLICATIONS, Door
+from tests.support.servers import APPLICATIONS, Door, eventually
 from tests.support.services.fixtures import Keyspaces, Reached
-from tests.support.transports import WAYS
-from tests.support.trusting import TrustingDoor, published, settings, watched
+from tests.support.stores import STORES
+from tests.support.trusting import TrustingDoor, asking, published, settings, watched
 
 
 @pytest.fixture(scope="session")
@@ -25,8 +26,8 @@ def shipped_door(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Door]:
 
 
 @pytest.fixture(scope="session")
-def pyramid_door(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Door]:
-    with servers.pyramid(tmp_path_factory.mktemp("pyramid")) as door:
+def wsgi_door(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Door]:
+    with servers.wsgi(tmp_path_factory.mktemp("wsgi")) as door:
         yield door
 
 
@@ -88,13 +89,6 @@ def trusting_shipped_door(tmp_path_factory: pytest.TempPathFactory, key_site: Si
 
 
 @pytest.fixture(scope="session")
-def trusting_pyramid_door(tmp_path_factory: pytest.TempPathFactory, key_site: Site) -> Iterator[TrustingDoor]:
-    folder = tmp_path_factory.mktemp("trusting-pyramid")
-    with watched(folder, lambda: servers.pyramid(folder, settings=settings(folder, key_site))) as door:
-        yield door
-
-
-@pytest.fixture(scope="session")
 def trusting_cassandra_door(
     tmp_path_factory: pytest.TempPathFactory, key_site: Site, cassandra_node: Reached, keyspaces: Keyspaces
 ) -> Iterator[TrustingDoor]:
@@ -105,7 +99,7 @@ def trusting_cassandra_door(
             yield door
 
 
-@pytest.fixture(params=WAYS)
+@pytest.fixture(params=STORES)
 def trusting_door(request: pytest.FixtureRequest) -> TrustingDoor:
     """As ``door``, of servers that trust issuers and their own tokens."""
     found = request.getfixturevalue(f"trusting_{request.param}_door")
@@ -113,9 +107,28 @@ def trusting_door(request: pytest.FixtureRequest) -> TrustingDoor:
     return found
 
 
-@pytest.fixture(params=WAYS)
+@pytest.fixture(scope="session")
+def operators() -> dict[str, str]:
+    """The operator's key at each server that has one by now."""
+    return {}
+
+
+@pytest.fixture
+def operator(trusting_door: TrustingDoor, operators: dict[str, str]) -> str:
+    """An operator's key, made beside the server and in force there."""
+    door = trusting_door
+    if door.url not in operators:
+        environment = {"QUEUEY_CONFIG": str(door.watched.parent / "queuey.ini")}
+        key = done(run_in(environment, None, "key", "new", "--operator", "root")).text.strip()
+        with asking(door, f"Application {key}") as server:
+            eventually(lambda: server.request("GET", "/v1").status_code == 200)
+        operators[door.url] = key
+    return operators[door.url]
+
+
+@pytest.fixture(params=STORES)
 def door(request: pytest.FixtureRequest) -> Door:
-    """Each test that asks for a door runs once per door."""
+    """The shipped server: each test that asks for it runs once per store."""
     found = request.getfixturevalue(f"{request.param}_door")
     assert isinstance(found, Door)
     return found
@@ -157,8 +170,8 @@ def fresh(door: Door, next_fresh: Callable[[], str]) -> Iterator[Server]:
 
 
 @pytest.fixture(scope="session")
-def all_doors(shipped_door: Door, pyramid_door: Door, cassandra_door: Door) -> list[Door]:
-    return [shipped_door, pyramid_door, cassandra_door]
+def all_doors(shipped_door: Door, wsgi_door: Door, cassandra_door: Door) -> list[Door]:
+    return [shipped_door, wsgi_door, cassandra_door]
 
 
 @pytest.fixture

@@ -1,4 +1,4 @@
-"""One house: what one door or store answers, every other answers, byte for byte."""
+"""What the shipped server answers over the embedded store, it answers over Cassandra and the WSGI application too, byte for byte."""
 
 from __future__ import annotations
 
@@ -300,6 +300,125 @@ def test_a_body_that_is_too_large(everywhere: Everywhere, size: int) -> None:
 
     everywhere.call("POST", name, data=b"x" * size, headers=FIXED)
     everywhere.call("POST", name, data=b"x" * size, headers={**FIXED, **JSON})
+
+
+@pytest.mark.parametrize(
+    "path",
+    [
+        "/v1/mirror/%ff",
+        "/v1/mirror/%C3%28",
+        "/v1/mirror/q%",
+        "/v1/mirror/%zz",
+        "/v1/mirror/%00",
+        "/v1/mirror/a%2Fb",
+        "/v1/mirror/%3Cscript%3E",
+        "/v1/mirror/%C3%BC",
+        "/v1/mirror//x",
+        "/v1/mirror/",
+        "/v1/mirror/../other",
+        "/v1/mirror/absent/" + "1" * 3000,
+        "/v1/mirror/absent?limit=%ff",
+        "/v1/mirror/absent?" + "limit=1&" * 200,
+    ],
+    ids=lambda path: str(path)[:30],
+)
+def test_an_odd_path(everywhere: Everywhere, path: str) -> None:
+    """A WSGI server hands on a path that it has decoded; the shipped server decodes it itself."""
+    for method in ("GET", "POST", "DELETE"):
+        everywhere.request(method, path, headers=FIXED, data=b"x")
+
+
+@pytest.mark.parametrize(
+    "headers",
+    [
+        {"Authorization": "Basic cXVldWV5OnB3"},
+        {"Authorization": "Application"},
+        {"Authorization": "Application " + "f" * 8000},
+        {"Authorization": b"Application \xff\xfe"},
+        {"Authorization": f"Application {APPLICATIONS['mirror'][0]};Application {'f' * 40}"},
+        {"Authorization": f"application   {APPLICATIONS['mirror'][0]}"},
+        {"Authorization": "Bearer x.y.z"},
+        {"Authorization": "BrowserID x~y"},
+        {"X-Key": "schlüssel".encode()},
+        {"X-Key": b"\xff"},
+        {"Content-Type": b"text/\xff"},
+        {"Accept": "," * 3000},
+        {"Origin": "https://app.example.org"},
+    ],
+    ids=lambda headers: str(headers)[:40],
+)
+def test_an_odd_header(everywhere: Everywhere, headers: dict[str, str]) -> None:
+    name = everywhere.queue()
+
+    everywhere.call("POST", name, data=b"x", headers={**FIXED, **headers})
+    everywhere.call("GET", name, headers={**FIXED, **headers})
+    everywhere.call("OPTIONS", name, headers={**FIXED, **headers})
+
+
+def test_a_read_of_what_the_reader_has(everywhere: Everywhere) -> None:
+    name = everywhere.queue()
+    everywhere.fill(name, "a")
+    tags = Each(answer.headers["ETag"] for answer in everywhere.call("GET", name, headers=FIXED))
+
+    for asked in (tags, "*", '"another"'):
+        everywhere.call("GET", name, headers={**FIXED, "If-None-Match": asked})
+        everywhere.call("HEAD", name, headers={**FIXED, "If-None-Match": asked})
+    everywhere.fill(name, "b")
+    everywhere.call("GET", name, headers={**FIXED, "If-None-Match": tags})
+
+
+POLLS: list[tuple[str, dict[str, str]]] = [
+    ("application/json", {"wait": "0"}),
+    ("application/json", {"wait": "1"}),
+    ("application/json", {"wait": "21"}),
+    ("application/json", {"wait": "1", "limit": "101"}),
+    ("application/json", {"follow": "true"}),
+    # Lines that wait longer have keepalives behind a WSGI server, whose threads must find out that a reader has gone.
+    ("application/x-ndjson", {"follow": "false", "wait": "0"}),
+    ("application/x-ndjson", {"follow": "true", "wait": "1"}),
+    ("text/event-stream", {"wait": "1"}),
+]
+
+
+@pytest.mark.parametrize(("accept", "params"), POLLS, ids=str)
+def test_a_poll(everywhere: Everywhere, accept: str, params: dict[str, str]) -> None:
+    name = everywhere.queue(partitions=2)
+    headers = {**FIXED, "Accept": accept}
+
+    everywhere.call("GET", name, params=params, headers=headers)
+    everywhere.fill(name, "a")
+    everywhere.call("GET", name, params=params, headers=headers)
+
+
+def test_several_queues(everywhere: Everywhere) -> None:
+    one, two = everywhere.queue(), everywhere.queue(partitions=2)
+    everywhere.fill(one, "a", "b")
+
+    for asked in (f"{one},{two}", f"{two},absent", "absent", "a b", ""):
+        for headers in ({}, NOBODY, WRONG):
+            everywhere.call("GET", params={"queues": asked, "limit": "1"}, headers={**FIXED, **headers})
+
+
+def test_a_survey(everywhere: Everywhere) -> None:
+    name = everywhere.queue(partitions=2)
+    everywhere.fill(name, "a", "b")
+
+    for more in ({}, {"partitions": "all"}, {"partitions": "3"}, {"since": "1e309"}, {"until": "1"}):
+        everywhere.call("GET", name, params={"survey": "true", **more}, headers=FIXED)
+
+
+def test_an_arrow_batch(everywhere: Everywhere) -> None:
+    name = everywhere.queue()
+    table = pa.table({"body": [b"a", b"\xff", b"c"], "ttl": [60, None, 3600]})
+    out = pa.BufferOutputStream()
+    with pa.ipc.new_stream(out, table.schema) as writer:
+        writer.write_table(table)
+    data = bytes(out.getvalue())
+
+    for sent in (data, data[:-20], b"", b"x"):
+        headers = {**FIXED, "Content-Type": "application/vnd.apache.arrow.stream"}
+        everywhere.call("POST", name, params={"batch": "true"}, data=sent, headers=headers)
+    everywhere.call("GET", name, headers=FIXED)
 
 
 def test_arrow(everywhere: Everywhere) -> None:

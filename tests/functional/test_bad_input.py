@@ -1,4 +1,4 @@
-"""The table "Bad input: what it must get" of the guarantees, row by row, through both doors.
+"""The table "Bad input: what it must get" of the guarantees, row by row.
 
 What only a raw socket can send (cut uploads, two lengths, bad headers) is in ``test_raw_http.py``.
 Storage that refuses is in the fault tests.
@@ -6,7 +6,6 @@ Storage that refuses is in the fault tests.
 
 from __future__ import annotations
 
-import http.client
 import json
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
@@ -15,11 +14,18 @@ from typing import Any
 import pytest
 import requests
 
-from tests.support.client import Server, authorization, refused
+from tests.support import raw
+from tests.support.client import Server, refused
 from tests.support.servers import APPLICATIONS, Door
 
 ABSENT_ID = "1f9f6640e56711f189bf02fc00000001"
-OTHER_KEY = APPLICATIONS["other"][0]
+KEY, OTHER_KEY = APPLICATIONS["queuey"][0], APPLICATIONS["other"][0]
+
+
+@pytest.fixture
+def door(shipped_door: Door) -> Door:
+    """The embedded store alone: what is refused before a store is asked is refused over any."""
+    return shipped_door
 
 
 @dataclass(frozen=True)
@@ -134,12 +140,12 @@ def json_cases() -> Iterator[Case]:
         "trailing text": '{"messages": []} x',
     }.items():
         yield Case(f"JSON: {title}", batch(text), 400, ("InvalidParameter",))
-    for title, raw in {
+    for title, text_bytes in {
         "not UTF-8": b'{"messages": [{"body": "\xff"}]}',
         "UTF-16": '{"messages": []}'.encode("utf-16"),
         "encoded surrogate": b'{"messages": [{"body": "\xed\xa0\x80"}]}',
     }.items():
-        yield Case(f"JSON: {title}", batch(raw), 400, ("InvalidParameter",))
+        yield Case(f"JSON: {title}", batch(text_bytes), 400, ("InvalidParameter",))
     messages: list[Any] = ["text", None, 5, []]
     for message in messages:
         yield Case(f"JSON: a message that is {message!r}", batch(json.dumps({"messages": [message]})), 400, ())
@@ -279,36 +285,18 @@ def test_a_queue_created_again_is_told_as_stored(server: Server) -> None:
     refused(exists, 409, "QueueExists")
 
 
-def ask(door: Door, method: str, target: bytes) -> tuple[int, dict[str, Any]]:
-    """A request whose target no URL library would send; status and JSON."""
-    connection = http.client.HTTPConnection("127.0.0.1", door.port, timeout=90)
-    try:
-        connection.putrequest(method, target.decode("latin-1"), skip_accept_encoding=True)
-        for name, value in authorization(APPLICATIONS["queuey"][0]).items():
-            connection.putheader(name, value)
-        if method != "GET":
-            connection.putheader("Content-Length", "0")
-        connection.endheaders()
-        answer = connection.getresponse()
-        told = json.loads(answer.read() or b"{}")
-        assert isinstance(told, dict)
-        return answer.status, told
-    finally:
-        connection.close()
-
-
 @pytest.mark.parametrize("segment", [b"%zz", b"%", b"%f", b"a%2", b"%ff", b"%c3%28", b"%ed%a0%80", b"%00", b"a%00b"])
 @pytest.mark.parametrize("method", ["GET", "POST", "DELETE"])
 def test_a_path_that_is_no_text_is_400(door: Door, method: str, segment: bytes) -> None:
     for path in (b"/v1/queuey/" + segment, b"/v1/" + segment, b"/v1/queuey/q/" + segment, b"/" + segment):
-        status, told = ask(door, method, path)
+        status, told = raw.ask(door.port, method, path, KEY)
         assert status == 400, path
         assert set(told["error_msg"]) == {"path"}, path
 
 
 @pytest.mark.parametrize("size", [4097, 8000])
 def test_a_path_over_4_kib_is_414(door: Door, size: int) -> None:
-    status, told = ask(door, "GET", b"/v1/queuey/" + b"x" * (size - 11))
+    status, told = raw.ask(door.port, "GET", b"/v1/queuey/" + b"x" * (size - 11), KEY)
 
     assert status == 414
     assert set(told["error_msg"]) == {"path"}
@@ -318,7 +306,7 @@ def test_a_path_of_4_kib_is_read(door: Door) -> None:
     ids = b",".join([b"1:" + ABSENT_ID.encode()] * 100)
     name = b"x" * 40
 
-    status, _ = ask(door, "GET", b"/v1/queuey/" + name + b"/" + ids)
+    status, _ = raw.ask(door.port, "GET", b"/v1/queuey/" + name + b"/" + ids, KEY)
 
     assert status == 404
 
@@ -330,6 +318,6 @@ def test_an_odd_query_is_never_a_failure_of_ours(door: Door, query: bytes) -> No
     with Server(door) as server:
         name = server.queue()
 
-    status, _ = ask(door, "GET", b"/v1/queuey/" + name.encode() + b"?" + query)
+    status, _ = raw.ask(door.port, "GET", b"/v1/queuey/" + name.encode() + b"?" + query, KEY)
 
     assert status in {200, 400}

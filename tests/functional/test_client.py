@@ -1,4 +1,4 @@
-"""The project's own client against the real doors."""
+"""The client of the project against the real server."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ from queuey.errors import (
 from queuey.ids import MessageId
 from tests.support.client import Server, new_name
 from tests.support.services.proxy import RESET_WHEN_CLOSED
-from tests.support.transports import while_writing
+from tests.support.stores import while_writing
 
 
 @pytest.fixture

@@ -16,11 +16,11 @@ OTHER = "https://evil.example.org"
 ASKS = {"Access-Control-Request-Method": "GET", "Access-Control-Request-Headers": "authorization,last-event-id"}
 
 
-@pytest.fixture(scope="module", params=["shipped", "pyramid"])
-def open_to_pages(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
+@pytest.fixture(scope="module")
+def open_to_pages(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
     """A server that pages of one origin may ask."""
-    start = {"shipped": servers.shipped, "pyramid": servers.pyramid}[request.param]
-    with start(tmp_path_factory.mktemp("cors"), settings=f"cors_origins = {PAGE}\n") as door, Server(door) as server:
+    folder = tmp_path_factory.mktemp("cors")
+    with servers.shipped(folder, settings=f"cors_origins = {PAGE}\n") as door, Server(door) as server:
         yield server
 
 

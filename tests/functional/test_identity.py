@@ -6,10 +6,10 @@ import time
 
 import pytest
 
-from tests.conftest import Figures
 from tests.support import servers
 from tests.support.bad_credentials import bad_assertions, bad_own_tokens, bad_tokens
 from tests.support.client import Server, refused
+from tests.support.figures import Figures
 from tests.support.key_site import Site
 from tests.support.servers import APPLICATIONS
 from tests.support.signers import OwnTokens
@@ -134,10 +134,11 @@ def test_a_refusal_says_what_is_wrong_and_repeats_nothing(door: TrustingDoor, qu
         assert credential[:20] not in answer.text
 
 
+@pytest.mark.parametrize("trusting_door", ["shipped"], indirect=True)
 def test_credentials_of_many_kinds_of_wrong_prove_nothing(
     door: TrustingDoor, server: Server, key_site: Site, queue: str, public: str, kid: str, figures: Figures
 ) -> None:
-    """Every case of the corpus, on a queue of the one they pretend to be and on a public one."""
+    """Every case of the corpus, on a queue of the one they pretend to be and on a public one; no store is asked for them."""
     listener = key_site.url.rpartition("/")[0]
     former = OwnTokens(FORMER_KEY, "abcdef012345", TOKEN_AUDIENCE, int(time.time()))
     cases = [

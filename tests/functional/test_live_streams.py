@@ -420,17 +420,3 @@ def test_a_reader_that_takes_nothing_is_ended_and_holds_little(tmp_path: Path) -
         with live(server, name) as stream:
             stream.next("open")
             assert [len(stream.next().body) for _ in range(20)] == [1_000_000] * 20
-
-
-def test_threads_that_wait_leave_one_for_others(pyramid_door: servers.Door) -> None:
-    with Server(pyramid_door) as server:
-        name = server.queue()
-        with live(server, name) as a, live(server, name) as b, live(server, name) as c:
-            for stream in (a, b, c):
-                stream.next("open")
-            fourth = server.get(name, wait=20)
-            server.fill(name, "a")
-            assert [stream.next().body for stream in (a, b, c)] == ["a"] * 3
-        until_waiting(server, 0)
-
-    assert (fourth.status_code, fourth.headers["Queuey-Wait"]) == (200, "refused")

@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from tests.support.servers import Door, eventually
-from tests.test_layers import ROOT
+from tests.support.source import ROOT
 
 SHIPPED = ROOT / "etc" / "nginx.conf"
 METRICS = (

@@ -1,7 +1,7 @@
 """A real Spark, one for the tests of a process, and real servers for it to read from.
 
-A test that asks for a ``door`` meets the embedded store; one that is marked :data:`on_both_stores` meets Cassandra as well,
-behind the read delay: there what was stored is waited for, by :func:`settle`, which :func:`append` and :func:`fill` do.
+A test that asks for a ``door`` meets the embedded store; one that is marked ``on_both_stores`` meets Cassandra as well,
+behind the read delay: there ``settle`` of :mod:`tests.support.pipeline` waits for what was stored, also in ``append`` and ``fill``.
 """
 
 from __future__ import annotations
@@ -9,37 +9,26 @@ from __future__ import annotations
 import os
 import secrets
 import sys
-import time
 from collections.abc import Iterator
-from decimal import Decimal
 
 import pytest
-import requests
-from prometheus_client.parser import text_string_to_metric_families
 from pyspark.logger import PySparkLogger
 from pyspark.sql import SparkSession
 
 import qdo.pipeline
-from qdo.client import Appended, Client, NewMessage
+from qdo.client import Client
 from qdo.pipeline.jobs.session import lean_home
 from tests.support import on_cassandra, servers
-from tests.support.client import new_name
-from tests.support.servers import APPLICATIONS, Door, eventually
+from tests.support.pipeline import APPLICATION, KEY
+from tests.support.servers import Door
 from tests.support.services.fixtures import Keyspaces, Reached
 
-APPLICATION = "queuey"
-KEY = APPLICATIONS[APPLICATION][0]
 MASTER = "local[2,4]"
-SHOWN_SECONDS = 90
-"""A deadline: a message is shown after the read delay, unless the machine is slow."""
 BEHIND = "write_budget_ms = 500\nclock_error_ms = 200\nread_delay_ms = 900\ncache_ms = 100\n"
 """Lines of ``[cassandra]``: every promise as with the usual delay of two seconds, and less to wait for."""
 
 # PySpark's loggers give each handler a JSON format, pytest's handler for all later tests among them.
 del PySparkLogger.addHandler
-
-on_both_stores = pytest.mark.parametrize("door", ["embedded", "cassandra"], indirect=True)
-"""For what may differ with the store: how it counts and cuts spans, what expires, how far readers stay behind the clock."""
 
 
 @pytest.fixture(scope="session")
@@ -104,36 +93,3 @@ def door(request: pytest.FixtureRequest) -> Door:
 def client(door: Door) -> Iterator[Client]:
     with Client(door.url, APPLICATION, KEY) as client:
         yield client
-
-
-def append(client: Client, queue: str, *messages: NewMessage | bytes | str) -> list[Appended]:
-    """Store messages, and come back when readers see them."""
-    stored = client.append_batch(queue, messages)
-    settle(client, queue)
-    return stored
-
-
-def settle(client: Client, queue: str) -> None:
-    """Come back when readers see all that is stored by now, however far behind the clock the server keeps them."""
-    # Of many messages at once ids are ahead of the clock, by a tick each.
-    now = Decimal(time.time()) + Decimal("0.02")
-    eventually(lambda: Decimal(client.survey(queue).watermark) >= now, seconds=SHOWN_SECONDS)
-
-
-def fill(client: Client, *, partitions: int = 2, messages: int = 10, size: int = 0) -> str:
-    """A new queue with so many messages in each partition, of bodies ``<partition>-<number>``, filled up to a size."""
-    queue = new_name()
-    client.create_queue(queue, partitions=partitions)
-    for partition in range(1, partitions + 1):
-        bodies = [f"{partition}-{number}".ljust(size) for number in range(messages)]
-        for first in range(0, messages, 500):
-            client.append_batch(queue, [NewMessage(body, partition=partition) for body in bodies[first : first + 500]])
-    settle(client, queue)
-    return queue
-
-
-def counted(door: Door, name: str, **labels: str) -> float:
-    """A server's metric, summed over all labels but these."""
-    text = requests.get(f"{door.url}/metrics", timeout=60).text
-    samples = [sample for family in text_string_to_metric_families(text) for sample in family.samples]
-    return sum(each.value for each in samples if each.name == name and labels.items() <= each.labels.items())

@@ -9,7 +9,6 @@ import signal
 import subprocess
 import sys
 import time
-from collections import Counter
 from contextlib import suppress
 from datetime import UTC, date, datetime, timedelta
 from pathlib import Path
@@ -22,52 +21,22 @@ from pyspark.sql import SparkSession
 
 from qdo.cli import main
 from qdo.cli.pipeline.archive import waiting
-from qdo.client import Client, NewMessage
+from qdo.client import Client
 from qdo.pipeline.jobs.archive import Archive, archive
 from qdo.pipeline.jobs.replay import Chosen, preview, replay, restore
 from queuey.errors import ConfigurationError, CorruptMessage
 from queuey.terminal.options import Server
-from tests.pipeline.conftest import APPLICATION, KEY, append, fill, on_both_stores, settle
+from tests.support.archives import archived, filled, options, there
 from tests.support.client import new_name
+from tests.support.pipeline import APPLICATION, KEY, append, fill, on_both_stores, settle
 from tests.support.servers import Door, eventually
 
 LATER = (datetime.now(UTC) + timedelta(days=2)).date()
 """A day after all those of messages, also where midnight passes meanwhile."""
 
 
-def options(door: Door, **more: str) -> dict[str, str]:
-    return {"url": door.url, "application": APPLICATION, "token": KEY} | more
-
-
-def filled(client: Client, name: str, count: int = 60) -> str:
-    """Bodies of all kinds, keys and none, over three partitions."""
-    client.create_queue(name, partitions=3)
-    bodies = [b"\xff\x00%d" % number if number % 3 else b"text %d" % number for number in range(count)]
-    client.append_batch(
-        name,
-        [
-            NewMessage(
-                body, key=f"k{number % 5}" if number % 2 else None, content_type="x/y" if number % 7 == 0 else None
-            )
-            for number, body in enumerate(bodies)
-        ],
-    )
-    settle(client, name)
-    return name
-
-
 def contents(client: Client, name: str) -> list[tuple[int, bytes, str | None, str | None]]:
     return [(m.partition, m.body, m.key, m.content_type) for m in client.iterate(name)]
-
-
-def archived(found: Archive) -> Counter[tuple[Any, ...]]:
-    return Counter(
-        (row.queue, row.partition, row.message_id, bytes(row.body), row.key) for row in found.read().collect()
-    )
-
-
-def there(client: Client, *names: str) -> Counter[tuple[Any, ...]]:
-    return Counter((name, m.partition, m.id.hex, m.body, m.key) for name in names for m in client.iterate(name))
 
 
 def test_an_archive_grows_by_what_is_new_and_its_manifest_tells_of_each_file(

@@ -20,8 +20,8 @@ from pyspark.sql.functions import col
 from qdo.client import Client, NewMessage
 from qdo.client.streams import ARROW
 from queuey.ids import EPOCH_TICKS, MessageId
-from tests.pipeline.conftest import APPLICATION, KEY, append, counted, fill, on_both_stores
 from tests.support.client import new_name
+from tests.support.pipeline import APPLICATION, KEY, append, counted, fill, on_both_stores
 from tests.support.servers import Door, eventually
 from tests.support.services.proxy import Proxy
 

@@ -15,11 +15,11 @@ from typing import Any
 import pytest
 
 from qdo.client import Client
-from tests.pipeline.conftest import APPLICATION, KEY, fill
 from tests.support.client import new_name
+from tests.support.packaging import build_wheel
+from tests.support.pipeline import APPLICATION, KEY, fill
 from tests.support.servers import Door
 from tests.support.services.spark import SparkCluster
-from tests.test_packaging import build_wheel
 
 pytestmark = pytest.mark.long
 

@@ -19,7 +19,7 @@ from qdo.client import Client, Message, NewMessage
 from qdo.pipeline.jobs.dead_letters import COLUMNS, READ, DeadLetterReport, dead_letters, page
 from qdo.worker.dead_letters import DeadLetter, write_letters
 from qdo.worker.job import FailedMessages
-from tests.pipeline.conftest import APPLICATION, KEY
+from tests.support.pipeline import APPLICATION, KEY
 from tests.support.servers import Door
 
 T0 = datetime(2026, 11, 21, 10, 0)  # noqa: DTZ001 - Spark gives UTC without saying so

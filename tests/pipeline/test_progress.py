@@ -10,7 +10,7 @@ from pyspark.sql import SparkSession
 
 from qdo.client import Client, NewMessage
 from qdo.pipeline.progress import LagListener, QueryLag
-from tests.pipeline.conftest import APPLICATION, KEY, fill
+from tests.support.pipeline import APPLICATION, KEY, fill
 from tests.support.servers import Door, eventually
 
 

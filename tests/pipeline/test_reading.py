@@ -15,7 +15,7 @@ from qdo.pipeline.planner import Planner
 from qdo.pipeline.rows import Rows
 from qdo.pipeline.task_reader import SpanReader, connect
 from queuey.errors import ServerUnreachable
-from tests.pipeline.conftest import APPLICATION, KEY, fill
+from tests.support.pipeline import APPLICATION, KEY, fill
 from tests.support.servers import Door
 from tests.support.services.proxy import Proxy
 

@@ -21,7 +21,7 @@ from qdo.client import Client
 from qdo.pipeline.jobs.failures import SparkFailed, plain_errors
 from qdo.pipeline.jobs.session import _worth_saying, session
 from queuey.errors import ConfigurationError, QueueNotFound
-from tests.pipeline.conftest import APPLICATION, KEY, fill
+from tests.support.pipeline import APPLICATION, KEY, fill
 from tests.support.servers import Door
 
 SAID = """

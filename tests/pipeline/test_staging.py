@@ -24,9 +24,9 @@ from qdo.pipeline.jobs.staging import Stager, StagingSource
 from qdo.pipeline.spans import Part
 from queuey.errors import ConfigurationError, CorruptMessage, QueueyError
 from queuey.ids import ZERO_ID
-from tests.pipeline.conftest import append
-from tests.pipeline.test_archive import archived, filled, options, there
+from tests.support.archives import archived, filled, options, there
 from tests.support.client import new_name
+from tests.support.pipeline import append
 from tests.support.servers import Door
 
 BEGIN = datetime(2026, 2, 27, 22, tzinfo=UTC)

@@ -18,7 +18,7 @@ from pyspark.sql import SparkSession
 from qdo.cli import main
 from qdo.client import Client, NewMessage
 from qdo.pipeline.jobs.stats import COLUMNS, READ, Stats, page, stats
-from tests.pipeline.conftest import APPLICATION, KEY
+from tests.support.pipeline import APPLICATION, KEY
 from tests.support.servers import Door
 
 START = datetime(2026, 11, 21, 8, 50, tzinfo=UTC)

@@ -26,8 +26,8 @@ from qdo.pipeline.stream import QueueyStreamReader
 from qdo.pipeline.tasks import Task
 from queuey.errors import ConfigurationError, DataLost
 from queuey.ids import EPOCH_TICKS, MessageId
-from tests.pipeline.conftest import APPLICATION, KEY, append, counted, fill, on_both_stores, settle
 from tests.support.client import new_name
+from tests.support.pipeline import APPLICATION, KEY, append, counted, fill, on_both_stores, settle
 from tests.support.servers import Door, eventually
 
 SCHEMA = StructType([StructField("message_id", StringType())])

@@ -22,9 +22,9 @@ from pyspark.sql.functions import col, lit, lpad
 from qdo.client import Client
 from qdo.pipeline.sink import RequestChunks
 from queuey.ids import TICKS_PER_SECOND
-from tests.pipeline.conftest import APPLICATION, KEY, counted, fill, on_both_stores, settle
 from tests.support import servers
 from tests.support.client import new_name
+from tests.support.pipeline import APPLICATION, KEY, counted, fill, on_both_stores, settle
 from tests.support.raw import begin_upload
 from tests.support.servers import Door
 

@@ -4,20 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 import pytest
 
-from tests.support.services.cassandra import PROTOCOL, Cassandra, session
+from tests.support.services.cassandra import PROTOCOL, Cassandra, make_table, session
 from tests.support.services.fixtures import Keyspaces, Reached
 from tests.support.services.proxy import Way
 from tests.support.services.service import NotUp
-
-
-def make_table(node: Any, keyspace: str, replicas: int = 1) -> None:
-    replication = f"{{'class': 'SimpleStrategy', 'replication_factor': {replicas}}}"
-    node.execute(f"CREATE KEYSPACE IF NOT EXISTS {keyspace} WITH replication = {replication}")
-    node.execute(f"CREATE TABLE IF NOT EXISTS {keyspace}.kept (id int PRIMARY KEY, body text)")
 
 
 @pytest.fixture(scope="module")

@@ -13,10 +13,9 @@ from cassandra.cluster import Cluster, NoHostAvailable
 from cassandra.query import SimpleStatement
 
 from qdo.client import Client
-from tests.services.test_cassandra import make_table
 from tests.support import on_cassandra, servers
 from tests.support.servers import FIRST_KEY, eventually
-from tests.support.services.cassandra import PROTOCOL, Cassandra, session
+from tests.support.services.cassandra import PROTOCOL, Cassandra, make_table, session
 from tests.support.services.fixtures import Reached
 
 pytestmark = pytest.mark.long

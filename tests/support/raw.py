@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import http.client
+import json
 import socket
 from dataclasses import dataclass
+from typing import Any
 
 TIMEOUT_SECONDS = 90
 
@@ -59,6 +62,23 @@ def cut(port: int, *parts: bytes) -> None:
             connection.sendall(part)
         # Linger of no time makes close a reset.
         connection.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, b"\x01\0\0\0\0\0\0\0")
+
+
+def ask(port: int, method: str, target: bytes, key: str) -> tuple[int, dict[str, Any]]:
+    """A request whose target no URL library would send; status and JSON of its answer."""
+    connection = http.client.HTTPConnection("127.0.0.1", port, timeout=TIMEOUT_SECONDS)
+    try:
+        connection.putrequest(method, target.decode("latin-1"), skip_accept_encoding=True)
+        connection.putheader("Authorization", f"Application {key}")
+        if method != "GET":
+            connection.putheader("Content-Length", "0")
+        connection.endheaders()
+        answer = connection.getresponse()
+        said = json.loads(answer.read() or b"{}")
+        assert isinstance(said, dict)
+        return answer.status, said
+    finally:
+        connection.close()
 
 
 def drain(connection: socket.socket) -> bytes:

@@ -5,11 +5,13 @@ from __future__ import annotations
 import time
 from collections.abc import Iterable
 from dataclasses import dataclass, field
+from itertools import pairwise
 
 from qdo.client import Client, Message, Page
 from qdo.measure import Served
 from queuey.errors import StorageUnavailable
 from queuey.ids import MessageId, format_timestamp, parse_timestamp
+from tests.support.effects import Place, place_of
 from tests.support.node import PAUSE_SECONDS
 
 
@@ -81,3 +83,47 @@ class SpanReader(Reader):
         self.upto = parse_timestamp(pages[0].watermark)
         self.watermarks.append(self.upto)
         self.took([message for page in pages for message in page.messages], self.upto)
+
+
+@dataclass
+class Pages:
+    """One way to read a queue from end to end; what it was given, answer after answer."""
+
+    limit: int
+    newest_first: bool = False
+    since: str | None = None
+    """Where all of it begins; None is the beginning of the queue."""
+    got: list[Message] = field(default_factory=list)
+    spans: int = 0
+    cursor: str | None = None
+    caught_up: bool = False
+
+    def step(self, client: Client) -> None:
+        """One page; newest first, one whole way from here down."""
+        if self.newest_first:
+            self.got = []
+            for page in client.pages("q", until=self.since, limit=self.limit, newest_first=True):
+                self.got += page.messages
+                self.spans += 1
+            return
+        page = client.read("q", since=self.since if self.cursor is None else None, cursor=self.cursor, limit=self.limit)
+        self.cursor, self.caught_up = page.cursor, not page.more
+        self.got += page.messages
+        self.spans += 1
+
+    def finish(self, client: Client) -> None:
+        """Read to the end of a queue that grows no more."""
+        self.step(client)
+        while not self.newest_first and not self.caught_up:
+            self.step(client)
+
+    @property
+    def places(self) -> list[Place]:
+        return [place_of(message) for message in self.got]
+
+    @property
+    def out_of_order(self) -> int:
+        """Neighbours in a partition that do not rise, or fall newest first."""
+        one_way = sorted(self.places, key=lambda place: place[0])  # stable: within a partition as they came
+        rising = reversed(one_way) if self.newest_first else one_way
+        return sum(a[0] == b[0] and a[1] >= b[1] for a, b in pairwise(rising))

@@ -9,12 +9,16 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from configparser import RawConfigParser
 from contextlib import contextmanager
 from dataclasses import dataclass
+from io import StringIO
 from pathlib import Path
 from typing import TypeVar
 
 import requests
+
+from tests.support.source import ROOT
 
 T = TypeVar("T")
 START_SECONDS = 120
@@ -101,12 +105,42 @@ def shipped(
 
 
 @contextmanager
-def pyramid(folder: Path, *, settings: str = "") -> Iterator[Door]:
-    """The Pyramid door alone, on waitress, over a store of its own."""
+def wsgi(folder: Path, *, settings: str = "") -> Iterator[Door]:
+    """The WSGI application on waitress, over a store of its own."""
     ini = write_ini(folder / "queuey.ini", folder / "data", settings=settings)
     command = [sys.executable, "-m", "waitress", "--listen=127.0.0.1:0", "--threads=8", "queuey.wsgi:app"]
-    with _running("pyramid", command, folder, {"QUEUEY_CONFIG": str(ini)}) as door:
+    with _running("wsgi", command, folder, {"QUEUEY_CONFIG": str(ini)}) as door:
         yield door
+
+
+@contextmanager
+def gunicorn(folder: Path, *, settings: str = "") -> Iterator[Door]:
+    """The WSGI application on gunicorn, which hands on the path as it stood in the request line."""
+    ini = write_ini(folder / "queuey.ini", folder / "data", settings=settings)
+    command = [sys.executable, "-m", "gunicorn", "-b", "127.0.0.1:0", "-k", "gthread", "--threads", "8"]
+    with _running("wsgi", [*command, "queuey.wsgi:app"], folder, {"QUEUEY_CONFIG": str(ini)}) as door:
+        yield door
+
+
+@contextmanager
+def pserve(folder: Path, *, settings: str = "") -> Iterator[Door]:
+    """The WSGI application as the ini file of PasteDeploy that is shipped puts it together: pserve and waitress, as in 2011."""
+    ini = write_ini(folder / "queuey.ini", folder / "data", settings=f"{settings}\n{_for_pserve()}")
+    command = [str(Path(sys.executable).parent / "pserve"), str(ini)]
+    with _running("wsgi", command, folder, {}) as door:
+        yield door
+
+
+def _for_pserve() -> str:
+    """What pserve reads of ``etc/queuey-dev.ini``, on any port that is free."""
+    shipped_file = RawConfigParser()
+    shipped_file.read(ROOT / "etc" / "queuey-dev.ini")
+    shipped_file["server:main"]["port"] = "0"
+    for name in ("server", "application_keys", "log"):
+        shipped_file.remove_section(name)
+    text = StringIO()
+    shipped_file.write(text)
+    return text.getvalue()
 
 
 @contextmanager

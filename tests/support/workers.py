@@ -20,8 +20,8 @@ from qdo.groups.hash_slots import SLOTS
 from queuey.clock import SystemClock
 from queuey.errors import CoordinatorUnavailable
 from queuey.ids import MessageId
-from tests.conftest import Figures
 from tests.support.effects import everything
+from tests.support.figures import Figures
 from tests.support.member_log import HandLog, Stop
 from tests.support.node import busy
 from tests.support.servers import FIRST_KEY, Door, eventually

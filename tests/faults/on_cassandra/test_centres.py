@@ -13,8 +13,8 @@ import pytest
 
 from qdo.client import Appended, Client, NewMessage
 from queuey.errors import QueueyError, StorageUnavailable
-from tests.conftest import Figures
 from tests.support.effects import everything
+from tests.support.figures import Figures
 from tests.support.fleet import Fleet, wait_until_readable
 from tests.support.servers import eventually
 from tests.support.services.cassandra import Cassandra, CassandraNode

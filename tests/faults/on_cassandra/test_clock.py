@@ -8,8 +8,8 @@ import pytest
 
 from qdo.client import Client
 from queuey.errors import ClockUnsafe, StorageUnavailable
-from tests.conftest import Figures
 from tests.support.effects import everything
+from tests.support.figures import Figures
 from tests.support.fleet import Fleet, wait_until_readable
 from tests.support.services.fixtures import Reached
 

@@ -13,8 +13,8 @@ from queuey.clock import SystemClock
 from queuey.errors import InvalidParameter
 from queuey.ids import TICKS_PER_SECOND, format_timestamp
 from queuey.model import MAX_TTL_SECONDS
-from tests.conftest import Figures
-from tests.faults.test_expiry import Watch, fill, live_and_die, roads
+from tests.support.expiry import Watch, fill, live_and_die, roads
+from tests.support.figures import Figures
 from tests.support.fleet import READ_DELAY, Fleet, wait_until_readable
 from tests.support.servers import eventually
 from tests.support.services.cassandra import session

@@ -13,13 +13,13 @@ import pytest
 
 from qdo.client import Client
 from qdo.measure import duplicates, torn
-from tests.conftest import Figures
-from tests.faults.test_kill import Singles
 from tests.support.effects import everything, place_of
+from tests.support.figures import Figures
 from tests.support.fleet import LOOKS, Fleet, wait_until_readable
 from tests.support.node import PAUSE_SECONDS, busy, wait_for_more
 from tests.support.services.cassandra import Cassandra
 from tests.support.traffic import Traffic
+from tests.support.writers import Singles
 
 PARTITIONS = range(1, 9)
 

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.conftest import Figures
+from tests.support.figures import Figures
 from tests.support.fleet import LOOKS, Fleet
 from tests.support.mishaps import Mishaps
 from tests.support.node import busy, wait_for_more

@@ -14,11 +14,11 @@ from itertools import count
 from pathlib import Path
 
 from qdo.client import Client
-from tests.conftest import Figures
-from tests.faults.test_once import LOSES, RETRIES, Sender, judge
 from tests.support.effects import everything
+from tests.support.figures import Figures
 from tests.support.fleet import LOOKS, Fleet, wait_until_readable
 from tests.support.node import APPLICATION, PAUSE_SECONDS, busy, wait_for_more
+from tests.support.senders import LOSES, RETRIES, Sender, judge
 from tests.support.servers import FIRST_KEY
 from tests.support.services.cassandra import Cassandra
 from tests.support.services.proxy import Proxy

@@ -18,7 +18,7 @@ from qdo.measure import disorder, duplicates
 from queuey.clock import ManualClock
 from queuey.ids import IdGenerator, MessageId, tail_from_low
 from queuey.storage.cassandra.buckets import tail_for
-from tests.conftest import Figures
+from tests.support.figures import Figures
 from tests.support.services.cassandra import session
 from tests.support.services.fixtures import Reached
 

@@ -21,8 +21,8 @@ from qdo.client import Client, NewMessage
 from qdo.measure import loss
 from queuey.errors import OutcomeUnknown, QueueNotFound, StorageUnavailable
 from queuey.ids import MessageId
-from tests.conftest import Figures
 from tests.support.effects import everything
+from tests.support.figures import Figures
 from tests.support.fleet import Fleet, wait_until_readable
 from tests.support.node import PAUSE_SECONDS, busy, wait_for_more
 from tests.support.servers import eventually

@@ -17,8 +17,8 @@ from qdo.client import Appended, Client, NewMessage
 from queuey.clock import SystemClock
 from queuey.errors import OutcomeUnknown, QueueyError
 from queuey.ids import IdGenerator, MessageId
-from tests.conftest import Figures
 from tests.support.effects import everything
+from tests.support.figures import Figures
 from tests.support.fleet import LOOKS, Fleet, wait_until_readable
 from tests.support.node import busy, wait_for_more
 from tests.support.services.cassandra import Cassandra

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.conftest import Figures
+from tests.support.figures import Figures
 from tests.support.fleet import Fleet
 from tests.support.mishaps import ALL, Mishaps
 from tests.support.node import wait_for_more

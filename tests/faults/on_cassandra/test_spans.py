@@ -21,11 +21,11 @@ from queuey.clock import SystemClock
 from queuey.ids import MessageId, format_timestamp
 from queuey.storage.cassandra.allocation import FULL_ROWS
 from queuey.storage.cassandra.buckets import FINEST, Bucket
-from tests.conftest import Figures
-from tests.faults.test_spans import Pages
 from tests.support.effects import Place, place_of
+from tests.support.figures import Figures
 from tests.support.fleet import LOOKS, Fleet, wait_until_readable
 from tests.support.node import busy
+from tests.support.readers import Pages
 from tests.support.servers import eventually
 from tests.support.services.fixtures import Reached
 from tests.support.traffic import plainly

@@ -11,7 +11,7 @@ import pytest
 
 from tests.support.client import Server, authorization, refused
 from tests.support.servers import APPLICATIONS, Door, eventually
-from tests.support.transports import while_writing
+from tests.support.stores import while_writing
 
 COLUMNS = ["queue", "partition", "message_id", "timestamp", "content_type", "key", "body"]
 

@@ -301,3 +301,9 @@ def _tokens(number: int, count: int) -> list[int]:
     share = 2**64 // (TOKENS * count)
     first = -(2**63) + share // 2 + share * (number - 1)
     return [first + share * count * turn for turn in range(TOKENS)]
+
+
+def make_table(node: Any, keyspace: str, replicas: int = 1) -> None:
+    replication = f"{{'class': 'SimpleStrategy', 'replication_factor': {replicas}}}"
+    node.execute(f"CREATE KEYSPACE IF NOT EXISTS {keyspace} WITH replication = {replication}")
+    node.execute(f"CREATE TABLE IF NOT EXISTS {keyspace}.kept (id int PRIMARY KEY, body text)")

@@ -25,6 +25,8 @@ from tests.support.services.service import Service
 from tests.support.services.shared import shared
 from tests.support.services.zookeeper import ZooKeeper
 
+TIMEOUT_SECONDS = 60.0
+"""How long a store may wait for the shared node: longer than a busy machine takes."""
 Keyspaces = Callable[[], AbstractContextManager[str]]
 
 

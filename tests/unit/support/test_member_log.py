@@ -10,9 +10,9 @@ from hypothesis import given
 from qdo.groups.assign import Assignment, Partition, assign_sticky
 from qdo.groups.coordination import Offset
 from queuey.ids import MessageId
+from tests.support.assignments import least_possible, members_there, ownerships, partitions_there
 from tests.support.member_log import HandLog, Stop, least_moves
 from tests.support.workers import Verdict, Watcher
-from tests.unit.qdo.groups.test_assign import least_possible, members_there, ownerships, partitions_there
 
 Line = dict[str, Any]
 PART = "q:1"

@@ -10,13 +10,11 @@ import pytest
 from qdo.client import Appended, Message
 from queuey.errors import OutcomeUnknown, StorageUnavailable
 from queuey.ids import MessageId
-from tests.faults.test_expiry import Watch
-from tests.faults.test_order import same_id, ties
-from tests.faults.test_refusals import Outcomes
-from tests.faults.test_schedule import too_early
-from tests.faults.test_spans import Pages
 from tests.support.effects import Effects, Place
-from tests.support.readers import Reader
+from tests.support.expiry import Watch
+from tests.support.order import same_id, ties, too_early
+from tests.support.outcomes import Outcomes
+from tests.support.readers import Pages, Reader
 from tests.support.strace import answered_early
 
 

@@ -1,0 +1,29 @@
+"""The stores that a functional test runs over; the server is always the one that is shipped.
+
+``shipped`` is the embedded store, ``cassandra`` a real Cassandra node; each is a fixture ``<name>_door``. A test that asks
+for a ``door`` or a ``server`` runs over both; one that reads while others append is marked ``while_writing`` and meets
+Cassandra by ``delayed``, a server with the usual read delay.
+
+Over less go, by what they ask for instead:
+
+- bytes on a connection, a full server, the examples of the docs (``test_raw_http``, ``test_load_limits``,
+  ``test_docs_examples``): the embedded store alone, since nothing of it is about a store;
+- commands that speak HTTP (``test_cli``): likewise. Commands that open the store themselves have tests of their own over
+  Cassandra (``test_cassandra_commands``);
+- time passed in by hand (``v1/test_time``): embedded stores in process, through the WSGI application. With Cassandra the
+  truth about time is with its nodes, so ``tests/contract`` moves the clock below the rules, and ``test_cassandra_delay``
+  waits.
+
+The WSGI application goes through no test twice: ``test_alike`` compares its answers with those of the shipped server byte
+for byte, and ``test_wsgi`` has what only it does: threads that wait, streams in their hands, credentials and pages of
+other origins in an environ.
+"""
+
+from __future__ import annotations
+
+import pytest
+
+STORES = ("shipped", "cassandra")
+
+while_writing = pytest.mark.parametrize("door", ["shipped", "delayed"], indirect=True)
+"""For a test that reads while others append: nothing may be skipped, which on Cassandra takes the read delay (G3)."""
