@@ -1,1 +1,4 @@
-"""Small applications of Queuey, to begin one's own from. No part of what is installed."""
+"""Small applications of Queuey, to begin one's own from.
+
+No part of what is installed.
+"""

@@ -1,4 +1,7 @@
-"""The client side of Queuey: :class:`~qdo.client.Client` with its values, and :class:`~qdo.worker.Worker`."""
+"""The client side of Queuey: a client, and workers.
+
+See :class:`~qdo.client.Client` with its values, and :class:`~qdo.worker.Worker`.
+"""
 
 from __future__ import annotations
 
@@ -48,7 +51,10 @@ __all__ = [
 
 
 def __getattr__(name: str) -> object:
-    """Import the worker when it is asked for: a program that only talks to a server starts without it."""
+    """Import the worker when it is asked for.
+
+    A program that only talks to a server starts without it.
+    """
     if name in ("Context", "RetryPolicy", "StopWorker", "Worker"):
         from qdo import worker
 

@@ -1,4 +1,6 @@
-"""Figures that judge a run: loss, duplicates, disorder, skips, torn batches, overlaps, latencies.
+"""Figures that judge a run.
+
+They are loss, duplicates, disorder, skips, torn batches, overlaps and latencies.
 
 Pure functions over what was sent and what arrived. Tests, load runs and reports share them. Each function returns the
 offenders themselves, so that a failure can name them; their number goes to the line of the guarantee
@@ -41,7 +43,9 @@ P = TypeVar("P", bound=Hashable)
 
 
 def loss(acknowledged: Iterable[T], found: Iterable[T]) -> list[T]:
-    """Acknowledged messages that were not found, in the order of acknowledgement (G1).
+    """Acknowledged messages that were not found (G1).
+
+    They come in the order of acknowledgement.
 
     >>> loss(["a", "b", "c"], ["c", "a"])
     ['b']
@@ -66,7 +70,9 @@ def duplicates(received: Iterable[T]) -> list[T]:
 
 
 def disorder(received: Iterable[O]) -> tuple[float, float]:
-    """How far messages are from their order, as received: (share out of order, mean displacement).
+    """How far messages are from their order, as received.
+
+    The figures are the share out of order and the mean displacement.
 
     Messages out of order are those that must be taken out to leave the longest rising sequence. Displacement is the
     distance between a message's place and its place in order. Receipts after the first of the same message do not
@@ -88,7 +94,9 @@ def disorder(received: Iterable[O]) -> tuple[float, float]:
 
 
 def longest_rise(sequence: Iterable[O], ends: MutableSequence[O] | None = None) -> int:
-    """Length of the longest strictly rising subsequence: patience sorting, at worst n log n, and n if order is kept.
+    """Length of the longest strictly rising subsequence.
+
+    It uses patience sorting: at worst n log n steps, and n if order is kept.
 
     :param ends: the state of a long sequence that is given in pieces: empty at first, then changed by each call. It
         holds, for each length, the least last element of a rise of that length. ``array("q")`` takes a quarter of the
@@ -117,7 +125,9 @@ class Served(NamedTuple):
 
 
 def skipped(acknowledged: Mapping[P, Iterable[O]], served: Iterable[Served]) -> dict[P, list[O]]:
-    """Acknowledged messages at or below a watermark that a reader was told of, and that it never received (G3).
+    """Acknowledged messages that a reader should have got, and never did (G3).
+
+    They lie at or below a watermark that the reader was told of.
 
     The acknowledged messages must not include any that expired or were deleted.
 
@@ -147,7 +157,9 @@ def skipped(acknowledged: Mapping[P, Iterable[O]], served: Iterable[Served]) -> 
 
 
 def torn(batches: Iterable[Collection[T]], found: Iterable[T]) -> list[Collection[T]]:
-    """Batches of which one part was found and another part was not (G2). A batch without any part is :func:`loss`.
+    """Batches of which one part was found and another part was not (G2).
+
+    A batch without any part is :func:`loss`.
 
     >>> torn([["a", "b"], ["c", "d"], ["e"]], ["a", "b", "d"])
     [['c', 'd']]
@@ -157,7 +169,10 @@ def torn(batches: Iterable[Collection[T]], found: Iterable[T]) -> list[Collectio
 
 
 class Held(NamedTuple):
-    """A holder has a thing, such as a lease or a partition, from ``start`` until just before ``end``."""
+    """A holder has a thing from ``start`` until just before ``end``.
+
+    The thing may be a lease or a partition.
+    """
 
     what: Hashable
     holder: Hashable
@@ -166,7 +181,9 @@ class Held(NamedTuple):
 
 
 def overlap(intervals: Iterable[Held]) -> list[tuple[Held, Held]]:
-    """Pairs of intervals in which two held one thing: each began before an earlier one ended (G11, G15).
+    """Pairs of intervals in which two held one thing.
+
+    Each began before an earlier one ended (G11, G15).
 
     >>> overlap([Held("lease", "a", 0, 10), Held("lease", "b", 10, 20), Held("other", "b", 5, 8)])
     []
@@ -185,7 +202,7 @@ def overlap(intervals: Iterable[Held]) -> list[tuple[Held, Held]]:
 
 
 def percentiles(values: Iterable[float], ranks: Sequence[float] = (50, 95, 99, 99.9, 100)) -> dict[float, float]:
-    """By rank in percent: the least value that this share of all values does not exceed.
+    """By rank in percent: the least value that this share does not exceed.
 
     :raises ValueError: there are no values. A run without values proves nothing.
 

@@ -1,1 +1,4 @@
-"""An example: every change of clocks in the world as an event, through Spark and through workers at once."""
+"""An example: every change of clocks in the world as an event.
+
+Spark and workers process the events at once.
+"""

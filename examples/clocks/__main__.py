@@ -22,7 +22,10 @@ PAGE = 500
 
 @click.group()
 def main() -> None:
-    """Every change of clocks in the world: publish them, and stream them through Spark."""
+    """Every change of clocks in the world.
+
+    Publish them, and stream them through Spark.
+    """
 
 
 @main.command()
@@ -42,7 +45,10 @@ def publish() -> None:
 @main.command()
 @click.argument("folder", type=click.Path(file_okay=False, path_type=Path))
 def stream(folder: Path) -> None:
-    """Count changes by hour and archive them in FOLDER, until all published changes are there."""
+    """Count changes by hour and archive them in FOLDER.
+
+    It ends when all published changes are there.
+    """
     from examples.clocks.hours import run
 
     for hour, zones in run(folder, events=sum(1 for _ in events())):
@@ -52,7 +58,7 @@ def stream(folder: Path) -> None:
 @main.command()
 @click.argument("folder", type=click.Path(exists=True, file_okay=False, path_type=Path))
 def totals(folder: Path) -> None:
-    """How many events are in the queue, in the archive, in the hours, and with the workers."""
+    """How many events are in the queue, the archive, the hours, and with workers."""
     import pyarrow.parquet as pq
 
     asked = client()

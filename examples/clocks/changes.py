@@ -1,4 +1,4 @@
-"""The data: when the clocks of the world were changed, from the time zone database of IANA.
+"""The data: when the clocks of the world were changed.
 
 The database is in the public domain. The package ``tzdata`` has it as TZif files (RFC 9636), one for each zone.
 """
@@ -25,7 +25,9 @@ def zones() -> list[str]:
 
 
 def changes(zone: str) -> Iterator[tuple[int, int, bool, str]]:
-    """Each change: seconds since 1970, the new offset in seconds, whether it is summer time, and the letters.
+    """Each change of a zone's clocks.
+
+    It has seconds since 1970, the new offset in seconds, whether it is summer time, and the letters.
 
     :raises ValueError: the file is no TZif file of version 2 or later.
     """
@@ -48,7 +50,10 @@ def changes(zone: str) -> Iterator[tuple[int, int, bool, str]]:
 
 
 def events() -> Iterator[NewMessage]:
-    """A message for each change. Its key is the zone, so the changes of a zone stay in order."""
+    """A message for each change.
+
+    Its key is the zone, so the changes of a zone stay in order.
+    """
     for zone in zones():
         for moment, offset, summer, letters in changes(zone):
             body = {

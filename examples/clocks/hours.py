@@ -1,4 +1,4 @@
-"""The streams: changes by hour, and an archive of all events as Parquet, from one queue."""
+"""The streams: changes by hour, and an archive of all events as Parquet."""
 
 from __future__ import annotations
 

@@ -19,7 +19,9 @@ _local = threading.local()
 
 
 def process(message: Message, context: Context) -> None:
-    """Append a report's signature to :data:`PROCESSED`. A job that runs again appends nothing twice.
+    """Append a report's signature to :data:`PROCESSED`.
+
+    A job that runs again appends nothing twice.
 
     The result is the same each time, so the server knows a repeat by its key. It does not say who did the job, or when.
 

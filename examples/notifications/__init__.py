@@ -1,1 +1,4 @@
-"""Notifications: each user of an application has a queue, and reads it in a browser with a token of their own."""
+"""Notifications: each user of an application has a queue.
+
+The user reads it in a browser, with a token of their own.
+"""

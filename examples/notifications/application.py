@@ -1,4 +1,4 @@
-"""The application: it has the key, makes a queue for each user, and appends what the user should hear of.
+"""The application: it makes a queue for each user, and appends to it.
 
 Nobody else has the key. A page reads the queue of its user from Queuey itself, with the user's token.
 """
@@ -61,7 +61,10 @@ class Application:
                 client.append(queue_of(user), message)
 
     def _make_queue(self, user: str) -> None:
-        """With one partition, so that one position says what the user has read. Only this user may use it."""
+        """With one partition, so that one position says what the user has read.
+
+        Only this user may use it.
+        """
         with self._client() as client:
             client.create_queue(queue_of(user), partitions=1, principals=[f"oidc:{user}"])
 
@@ -70,7 +73,10 @@ class Application:
 
 
 def queue_of(user: str) -> str:
-    """The name of a user's queue. An address may be longer than a name may be, and has other letters."""
+    """The name of a user's queue.
+
+    An address may be longer than a name may be, and has other letters.
+    """
     return f"notifications-{sha256(user.encode()).hexdigest()[:32]}"
 
 

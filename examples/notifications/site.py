@@ -1,4 +1,7 @@
-"""What the browser talks to besides Queuey: the files of the page, and two calls of the application."""
+"""What the browser talks to besides Queuey.
+
+The files of the page, and two calls of the application.
+"""
 
 from __future__ import annotations
 
@@ -52,7 +55,10 @@ class _Handler(BaseHTTPRequestHandler):
             self._answer(200, file.read_bytes(), _TYPES[file.suffix])
 
     def do_POST(self) -> None:
-        """Answer a call with JSON. A page of another origin must ask before it sends JSON, and would be refused."""
+        """Answer a call with JSON.
+
+        A page of another origin must ask before it sends JSON, and would be refused.
+        """
         try:
             status, content = 200, self._call()
         except QueueyError as error:

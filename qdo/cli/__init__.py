@@ -1,4 +1,6 @@
-"""The command line of workers: ``qdo work`` runs one, the others look at a group or set its offsets.
+"""The command line of workers.
+
+``qdo work`` runs one. The other commands look at a group or set its offsets.
 
 It has the look of ``queuey`` and shares its parts: options of a server, forms of output, exit codes.
 """

@@ -24,7 +24,9 @@ COLUMNS = ("letter", "time", "partition", "message_id", "group", "attempts", "re
 
 @click.group("dead")
 def dead_command() -> None:
-    """Messages whose job failed for the last time: list them, show one, try them again.
+    """Messages whose job failed for the last time.
+
+    The commands list them, show one, or try them again.
 
     QUEUE is the queue that the messages came from. --dead-letters names the queue of the letters, as in 'qdo work'.
     """
@@ -66,7 +68,10 @@ def ls(
 @click.option("--raw", is_flag=True, help="Only the message's body, as it was.")
 @output_option
 def show(client: Client, queue: str, letter: str, dead_letters: str, raw: bool, output: str | None) -> None:
-    """One letter with its message. LETTER is the id in the column LETTER, or the id of the message."""
+    """One letter with its message.
+
+    LETTER is the id in the column LETTER, or the id of the message.
+    """
     for message, found in letters(client, DeadLetterNames(dead_letters).queue_for(queue)):
         if letter in (message.id.hex, found.message_id):
             if raw:
@@ -98,7 +103,9 @@ def retry(
     rate: float | None,
     yes: bool,
 ) -> None:
-    """Append messages to QUEUE again, as new ones in their partitions, and remove their letters.
+    """Append messages to QUEUE again, and remove their letters.
+
+    They are new messages in their old partitions.
 
     All groups that work on QUEUE get them. A retry that was interrupted and is run again appends nothing twice.
     """

@@ -48,7 +48,7 @@ def show(workplace: Workplace, queues: tuple[str, ...], output: str | None) -> N
     write_rows([{name: row(each)[name] for name in COLUMNS} for each in found], COLUMNS, output)
 
 
-class Target(click.ParamType[str]):
+class OffsetTarget(click.ParamType[str]):
     """``beginning``, ``end``, or a moment."""
 
     name = "place"
@@ -65,7 +65,7 @@ yes_option = click.option("--yes", is_flag=True, help="Do it. Without this the c
 @with_workplace
 @click.option(
     "--to",
-    type=Target(),
+    type=OffsetTarget(),
     required=True,
     help="beginning, end, the id of the last message that counts as done, or the time of the first that does not, "
     "such as 2026-11-21T10:00:00Z, or 10m for ten minutes ago.",

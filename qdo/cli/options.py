@@ -1,4 +1,4 @@
-"""Options that commands share: which group, and where it keeps what its members share."""
+"""Options that commands share: which group, and where its members meet."""
 
 from __future__ import annotations
 
@@ -53,7 +53,10 @@ class Workplace:
         return OffsetsInQueuey(found, self.server.client(), self.group)
 
     def _by_file(self, session_seconds: float) -> Coordinator:
-        """Server and application are part of the name: groups of other servers or applications are other groups."""
+        """Server and application are part of the name.
+
+        Groups of other servers or applications are other groups.
+        """
         from qdo.groups.local import LocalCoordinator
 
         name = f"{self.server.url.rstrip('/')}/{self.server.application}/{self.group}"

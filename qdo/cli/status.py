@@ -36,7 +36,7 @@ COLUMNS = ("queue", "partition", "owner", "message_id", "time", "lag_messages", 
 )
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")
 def status_command(workplace: Workplace, queues: tuple[str, ...], most: int, as_json: bool) -> None:
-    """Who is in the group, who works on which partition, how far each is, and how much is left.
+    """Who is in a group, who works on which partition, and how much is left.
 
     Lag in seconds is the age of the first message that is not done. Lag in messages is what can be read behind the offset;
     in one partition up to 10,000 messages are counted, and above that it reads '10000+'. This takes one request for each
@@ -118,7 +118,10 @@ def shown(lag: Lag) -> str:
 
 
 def member_rows(view: GroupView) -> list[dict[str, Any]]:
-    """The members: how many partitions or slots each owns, messages done since it began, and its last commit."""
+    """The members: what each owns, and how it does.
+
+    A row has partitions or slots owned, messages done since the member began, and its last commit.
+    """
     return [
         {
             "member": member.name,
@@ -217,7 +220,9 @@ def check_command(
     max_lag: int | None,
     max_lag_seconds: float | None,
 ) -> None:
-    """Exit with 1 if a partition of the group stands still or lags by more than allowed, and say which.
+    """Exit with 1 if a partition of the group stands still or lags too much.
+
+    It says which partitions these are.
 
     A partition stands still if a dead letter can never be written, or if its queue cannot be read. Each partition is
     checked by itself. Give --max-lag, --max-lag-seconds or both.

@@ -33,7 +33,10 @@ _CLEAR_BELOW = "\x1b[J"
     "--interval", type=click.FloatRange(0.2), default=2.0, show_default=True, help="Seconds between two updates."
 )
 def top_command(workplace: Workplace, queues: tuple[str, ...], interval: float) -> None:
-    """The status of a group, live: workers, and the partitions with the most lag. Ends with q or Ctrl-C."""
+    """The status of a group, live: workers, and the partitions with the most lag.
+
+    It ends with q or Ctrl-C.
+    """
     if not (sys.stdin.isatty() and sys.stdout.isatty()):
         raise click.UsageError(
             "a live view needs a terminal: 'qdo status' prints once, 'qdo status --json' for programs."
@@ -81,7 +84,10 @@ def worst(found: Sequence[PartitionStatus]) -> list[str]:
 
 
 def screen(lines: Sequence[str], columns: int, rows: int) -> str:
-    """The text that makes a terminal show these lines, as far as they fit, and how to end."""
+    """The text that makes a terminal show these lines, as far as they fit.
+
+    A last line says how to end.
+    """
     out = StringIO(_BEGIN_ANEW)
     out.seek(0, 2)
     for line in [*lines[: rows - 2], "q ends"]:

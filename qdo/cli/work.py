@@ -198,7 +198,9 @@ def first_words(workplace: Workplace, job: str, queues: Sequence[str]) -> str:
 
 
 def _look_first(workplace: Workplace, queues: Sequence[str]) -> None:
-    """Fail at once where waiting would not help. The worker waits for a server that is away, or a queue that is to come.
+    """Fail at once where waiting would not help.
+
+    The worker waits for a server that is away, or a queue that is to come.
 
     :raises Unauthenticated, Forbidden, ApplicationNotFound: the worker could do nothing.
     """

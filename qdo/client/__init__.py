@@ -1,4 +1,4 @@
-"""Queuey over HTTP: typed calls with time limits, repeated where a repeat is safe.
+"""Queuey over HTTP: typed calls with time limits and safe repeats.
 
 Errors are those of :mod:`queuey.errors`. The client finds the class by the code that the server sent, so the same name
 is raised on both sides.
@@ -69,7 +69,10 @@ def _new(message: NewMessage | bytes | str) -> NewMessage:
 
 
 class Client(QueueCalls, ReadCalls, OffsetCalls):
-    """The queues of one application on one server. Use one client in each thread; as a context manager it closes itself."""
+    """The queues of one application on one server.
+
+    Use one client in each thread; as a context manager it closes itself.
+    """
 
     def __init__(
         self,
@@ -141,7 +144,9 @@ class Client(QueueCalls, ReadCalls, OffsetCalls):
         idempotency_key: str | None = None,
         headers: Mapping[str, str] | None = None,
     ) -> list[Appended]:
-        """Store all of these messages, or none of them; their ids rise in the order given.
+        """Store all of these messages, or none of them.
+
+        Their ids rise in the order given.
 
         :param messages: for JSON values use :meth:`NewMessage.of_json`.
         :param idempotency_key: of the whole request; made here if None.
@@ -164,7 +169,9 @@ class Client(QueueCalls, ReadCalls, OffsetCalls):
         return appended_from(answer)
 
     def append_arrow(self, queue: str, stream: Any, *, idempotency_key: str | None = None) -> int:
-        """Store all messages of an Arrow IPC stream, or none of them; their ids rise in the order given.
+        """Store all messages of an Arrow IPC stream, or none of them.
+
+        Their ids rise in the order given.
 
         :param stream: bytes, or a buffer of pyarrow. The column ``body`` is required; ``partition``, ``key``, ``ttl`` in
             seconds, ``content_type``, ``deliver_at`` and ``idempotency_key`` may follow. Null means absent.
@@ -210,6 +217,9 @@ class Client(QueueCalls, ReadCalls, OffsetCalls):
         return bool(json_of(answer).get("late", False))
 
     def delete(self, queue: str, where: Located | str | Sequence[Located | str]) -> None:
-        """Remove messages, also those that are scheduled. A message that does not exist is no error."""
+        """Remove messages, also those that are scheduled.
+
+        A message that does not exist is no error.
+        """
         for some in in_calls(where):
             self._transport.send("DELETE", *queue_path(self.application, queue), addresses(some))

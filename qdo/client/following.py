@@ -85,7 +85,10 @@ class Following:
             self._rest()
 
     def _is_stuck(self) -> bool:
-        """Whether the line behind this cursor cannot be read, however often the server sends it."""
+        """Whether the line behind this cursor cannot be read, ever.
+
+        The server has sent it several times.
+        """
         self._unread = self._unread + 1 if self._cursor == self._stuck_at else 1
         self._stuck_at = self._cursor
         return self._unread >= UNREADABLE_TIMES

@@ -1,4 +1,7 @@
-"""Calls about the offsets of groups that Queuey stores: part of :class:`~qdo.client.Client`."""
+"""Calls about the offsets of groups that Queuey stores.
+
+They are a part of :class:`~qdo.client.Client`.
+"""
 
 from __future__ import annotations
 
@@ -36,7 +39,9 @@ class OffsetCalls:
         return self._change(queue, group, {"offsets": _entries(ids), "generation": generation})
 
     def take_over(self, queue: str, group: str, partitions: Sequence[int], generation: int) -> list[GroupOffset]:
-        """Claim partitions: from now on the server refuses the commits of former owners (G14).
+        """Claim partitions, and fence off former owners.
+
+        From now on the server refuses the commits of former owners (G14).
 
         :param generation: higher than that of every former owner; or equal, if that owner is certain to be gone.
         :returns: where to go on in these partitions.
@@ -74,7 +79,9 @@ class OffsetCalls:
         )  # a repeat would return another former id
 
     def offset_groups(self, queue: str, *, start: str = "", page_size: int = 1000) -> Iterator[str]:
-        """The groups of a queue by name. Each page is requested when the iteration reaches it.
+        """The groups of a queue by name.
+
+        Each page is requested when the iteration reaches it.
 
         :param start: the first name; it need not exist.
         """
@@ -83,7 +90,10 @@ class OffsetCalls:
             yield from (entry["group"] for entry in page["groups"])
 
     def delete_offsets(self, queue: str, group: str) -> None:
-        """Forget a group and its generations, whether or not it exists. End its workers first."""
+        """Forget a group and its generations, whether or not it exists.
+
+        End its workers first.
+        """
         self._transport.send("DELETE", *self._group(queue, group))
 
     def _change(

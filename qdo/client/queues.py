@@ -31,7 +31,9 @@ class QueueCalls:
         principals: Sequence[str] | None = None,
         only_new: bool = False,
     ) -> QueueSettings:
-        """Make a queue, or change an existing one to what is given. The number of partitions never falls.
+        """Make a queue, or change an existing one to what is given.
+
+        The number of partitions never falls.
 
         :param name: None lets the client draw a name.
         :param only_new: refuse an existing queue. Then a lost answer is not repeated.
@@ -62,12 +64,18 @@ class QueueCalls:
             yield from map(QueueSettings.from_wire, page["queues"])
 
     def find_queue(self, name: str) -> QueueSettings | None:
-        """The settings of a queue; None if it does not exist. A deep queue takes no longer than an empty one."""
+        """The settings of a queue; None if it does not exist.
+
+        A deep queue takes no longer than an empty one.
+        """
         found = next(iter(self.queues(start=name, page_size=1)), None)
         return found if found is not None and found.name == name else None
 
     def queue_info(self, queue: str) -> QueueInfo:
-        """Settings, depth and ends of a queue. Counting takes time in proportion to the depth."""
+        """Settings, depth and ends of a queue.
+
+        Counting takes time in proportion to the depth.
+        """
         answer = self._transport.send("GET", *queue_path(self.application, queue), params={"info": "true"})
         return QueueInfo.from_wire(json_of(answer))
 
@@ -94,7 +102,9 @@ class QueueCalls:
         self._transport.send("DELETE", *queue_path(self.application, queue), repeats=Repeats(done={404}))
 
     def news(self, queues: Sequence[str], since_ticks: int) -> tuple[set[str], int]:
-        """Which of these queues got a message at a moment or later, and up to which moment that is known.
+        """Which of these queues got a message at a moment or later.
+
+        It also says up to which moment that is known.
 
         :param queues: up to 100, with up to 200 partitions together. A queue that does not exist has got nothing. A queue
             that cannot be read at the moment counts as well, since it may have got something.
@@ -134,6 +144,9 @@ class QueueCalls:
         verbs: Sequence[str] | None = None,
         life_seconds: int | None = None,
     ) -> NewToken:
-        """Make a token for the paths of this application, for ``principal`` or for the caller. None restricts nothing."""
+        """Make a token for the paths of this application.
+
+        It is for ``principal`` or for the caller. None restricts nothing.
+        """
         fields = token_fields(principal, queues, verbs, life_seconds)
         return NewToken.from_wire(json_of(self._transport.send("POST", "tokens", self.application, data=fields)))

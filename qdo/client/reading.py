@@ -25,7 +25,10 @@ class ReadCalls:
     _sleep: Callable[[float], None]
 
     def get(self, queue: str, where: Located | str | Sequence[Located | str]) -> list[Message]:
-        """Messages by place, in the order asked for. Messages that do not exist are left out."""
+        """Messages by place, in the order asked for.
+
+        Messages that do not exist are left out.
+        """
         found: list[Message] = []
         for some in in_calls(where):
             answer = self._transport.send("GET", *queue_path(self.application, queue), addresses(some))
@@ -91,7 +94,9 @@ class ReadCalls:
         count: int | None = None,
         every: int | None = None,
     ) -> Survey:
-        """What lies in spans up to the watermark, without the messages, and where to cut the spans.
+        """What lies in spans, without the messages, and where to cut the spans.
+
+        Spans end at the watermark.
 
         :param since, until, cursor, partitions: as for :meth:`read`.
         :param count: messages that are counted in each partition, at most; None counts none.
@@ -111,7 +116,9 @@ class ReadCalls:
         )
 
     def pages(self, queue: str, *, until: Moment | None = None, **wanted: Any) -> Iterator[Page]:
-        """Pages up to the watermark of the first page, so that also a busy queue comes to an end.
+        """Pages up to the watermark of the first page.
+
+        So also a busy queue comes to an end.
 
         :param wanted: as for :meth:`read`.
         """
@@ -123,7 +130,10 @@ class ReadCalls:
             yield page
 
     def iterate(self, queue: str, *, limit: int = 1000, **wanted: Any) -> Iterator[Message]:
-        """The messages of :meth:`pages`: in order within each partition, and in no order between partitions."""
+        """The messages of :meth:`pages`, in order within each partition.
+
+        Between partitions there is no order.
+        """
         for page in self.pages(queue, limit=limit, **wanted):
             yield from page.messages
 

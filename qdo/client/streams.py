@@ -1,4 +1,4 @@
-"""Answers of unknown length, and the end mark that tells a whole answer from a broken one.
+"""Answers of unknown length, and the end mark of a whole one.
 
 Some servers and proxies close a broken answer as cleanly as a whole one. So every stream ends with a mark that counts its
 rows. Rows come as they arrive, and only the end tells whether they were all. A stream without its mark ends in
@@ -24,8 +24,11 @@ NDJSON = "application/x-ndjson"
 ARROW = "application/vnd.apache.arrow.stream"
 
 
-class Stream(ABC, Generic[T]):
-    """The rows of one answer, to be iterated once. As a context manager it closes the connection."""
+class AnswerStream(ABC, Generic[T]):
+    """The rows of one answer, to be iterated once.
+
+    As a context manager it closes the connection.
+    """
 
     def __init__(self, response: requests.Response) -> None:
         self._response = response
@@ -51,7 +54,10 @@ class Stream(ABC, Generic[T]):
 
     @abstractmethod
     def _read(self) -> Iterator[T]:
-        """The rows; sets ``end`` at the end of a whole answer and calls :meth:`_broken` otherwise."""
+        """The rows.
+
+        It sets ``end`` at the end of a whole answer and calls :meth:`_broken` otherwise.
+        """
 
     def _finish(self, end: StreamEnd, rows: int) -> None:
         if end.rows != rows:
@@ -62,7 +68,7 @@ class Stream(ABC, Generic[T]):
         raise BrokenStream(f"the answer ended after {rows} rows without its end mark") from cause
 
 
-class MessageStream(Stream[Message]):
+class MessageStream(AnswerStream[Message]):
     """Messages from newline-delimited JSON."""
 
     def _read(self) -> Iterator[Message]:
@@ -82,7 +88,7 @@ class MessageStream(Stream[Message]):
             self._broken(rows, error)
 
 
-class ArrowStream(Stream[Any]):
+class ArrowStream(AnswerStream[Any]):
     """Record batches of pyarrow. It needs ``pip install queuey[arrow]``."""
 
     def __init__(self, response: requests.Response) -> None:

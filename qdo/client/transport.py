@@ -1,4 +1,6 @@
-"""Requests that are repeated only where that is safe, and errors that are found by their code.
+"""Requests that are repeated only where that is safe.
+
+Errors are found by their code.
 
 A request without an answer may have been carried out. It is sent again if carrying it out twice is the same as once;
 otherwise the caller gets :class:`~queuey.errors.OutcomeUnknown`. A request that was refused before anything was stored
@@ -78,7 +80,7 @@ class _Failure(NamedTuple):
 
 @dataclass(frozen=True)
 class Repeats:
-    """Whether a request is sent again when it is not known whether it was carried out."""
+    """Whether a request that may have been carried out is sent again."""
 
     allowed: bool = True
     """Carrying it out twice is the same as once."""
@@ -167,7 +169,9 @@ class Transport:
             self._sleep(_pause_seconds(retry, failure.retry_after))
 
     def listed(self, *path: str, params: Mapping[str, Any]) -> Iterator[Any]:
-        """The pages of a list, as the server answers them. Each is requested when the iteration reaches it.
+        """The pages of a list, as the server answers them.
+
+        Each is requested when the iteration reaches it.
 
         :param params: of the first page. Links in the answers lead to the other pages.
         """
@@ -238,7 +242,9 @@ def error_from(response: requests.Response) -> QueueyError:
 
 
 def may_pass(error: QueueyError) -> bool:
-    """Whether the same request may succeed later without anybody changing it. Other errors are not worth a repeat.
+    """Whether the same request may succeed later without anybody changing it.
+
+    Other errors are not worth a repeat.
 
     >>> may_pass(Throttled()), may_pass(OutcomeUnknown()), may_pass(Forbidden())
     (True, True, False)
@@ -269,7 +275,10 @@ def _no_answer(root: str, error: requests.RequestException) -> _Failure:
 
 
 def _last_word(failure: _Failure, method: str, *, lost: bool) -> QueueyError:
-    """What is true after all attempts (G10): the refusal of the last one does not undo what an earlier one stored."""
+    """What is true after all attempts (G10).
+
+    The refusal of the last one does not undo what an earlier one stored.
+    """
     if method == "GET":
         unanswered = isinstance(failure.error, OutcomeUnknown)
         return StorageUnavailable(str(failure.error)) if unanswered else failure.error

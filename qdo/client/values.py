@@ -1,4 +1,7 @@
-"""What the client takes and returns: small frozen values, each with its wire form."""
+"""What the client takes and returns.
+
+They are small frozen values, each with its wire form.
+"""
 
 from __future__ import annotations
 
@@ -39,7 +42,10 @@ _EPOCH = datetime.fromisoformat("1970-01-01T00:00:00+00:00")
 
 
 class Located(Protocol):
-    """Anything that knows its partition and id, such as :class:`Message` or :class:`Appended`."""
+    """Anything that knows its partition and id.
+
+    Examples are :class:`Message` and :class:`Appended`.
+    """
 
     @property
     def partition(self) -> int: ...
@@ -49,7 +55,9 @@ class Located(Protocol):
 
 
 def check_body(body: Any) -> bytes | str:
-    """A body as it is sent. The HTTP library would silently convert values of other types.
+    """A body as it is sent.
+
+    The HTTP library would silently convert values of other types.
 
     >>> check_body({"a": 1})
     Traceback (most recent call last):
@@ -104,7 +112,10 @@ class NewMessage:
         return cls(body, **{"content_type": JSON_TYPE, **more})
 
     def to_wire(self) -> dict[str, Any]:
-        """The entry of the message in a JSON batch. A body that is not UTF-8 is sent as base64."""
+        """The entry of the message in a JSON batch.
+
+        A body that is not UTF-8 is sent as base64.
+        """
         entry: dict[str, Any] = {
             "ttl": self.ttl_seconds,
             "partition": self.partition,
@@ -200,7 +211,10 @@ class Page:
 
     @property
     def incarnation(self) -> str:
-        """Of the queue, 32 hex digits. A queue that was deleted and made anew has another one (G9)."""
+        """Of the queue, 32 hex digits.
+
+        A queue that was deleted and made anew has another one (G9).
+        """
         return incarnation_of(self.cursor)
 
 
@@ -417,7 +431,10 @@ def moment_to_wire(moment: Moment) -> str:
 
 
 def principals_from_wire(value: str | Iterable[str] | None) -> tuple[str, ...]:
-    """Principals of an answer: creation and lists have comma-separated text, updates a list (queuey-api-v1 section 15)."""
+    """Principals of an answer.
+
+    Creation and lists have comma-separated text, updates a list (queuey-api-v1 section 15).
+    """
     names = value.split(",") if isinstance(value, str) else value or ()
     return tuple(name.strip() for name in names if name.strip())
 
@@ -427,5 +444,8 @@ def _id_or_none(entry: Json, name: str) -> MessageId | None:
 
 
 def incarnation_of(cursor: str) -> str:
-    """The uuid of the queue that a cursor belongs to: the cursor begins with it (``queuey.api.cursors``)."""
+    """The uuid of the queue that a cursor belongs to.
+
+    The cursor begins with it (``queuey.api.cursors``).
+    """
     return cursor[:32]

@@ -30,7 +30,9 @@ def queue_path(application: str, name: str) -> tuple[str, str, str]:
 def queue_fields(
     partitions: int | None, kind: str | None, consistency: str | None, principals: Sequence[str] | None
 ) -> dict[str, str]:
-    """Form fields of the values that are given. An empty list of principals clears them.
+    """Form fields of the values that are given.
+
+    An empty list of principals clears them.
 
     :raises InvalidParameter: a principal is empty, which would clear the principals, too.
     """
@@ -70,7 +72,10 @@ def _joined(name: str, entries: Sequence[str]) -> str:
 
 
 def can_go_raw(new: NewMessage) -> bool:
-    """Whether a message can be sent as it is. A server would take JSON for a batch, and headers are ASCII only."""
+    """Whether a message can be sent as it is.
+
+    A server would take JSON for a batch, and headers are ASCII only.
+    """
     media_type = (new.content_type or "").partition(";")[0].strip().lower()
     return media_type != "application/json" and f"{new.content_type}{new.key}".isascii()
 
@@ -129,7 +134,9 @@ def in_calls(where: Located | str | Sequence[Located | str]) -> Iterator[Sequenc
 
 
 def cursor_at(incarnation: str, places: Mapping[int, MessageId], *, every: bool = False) -> str:
-    """The cursor that reads partitions of a queue, each behind its place (``queuey.api.cursors``).
+    """The cursor that reads partitions, each behind its place.
+
+    See ``queuey.api.cursors`` for its form.
 
     :param every: also read all other partitions, from their beginning.
     """

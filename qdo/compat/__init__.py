@@ -1,1 +1,4 @@
-"""The worker of 2012: its class, its command line and its settings, on the worker of today."""
+"""The worker of 2012 on the worker of today.
+
+It has the class, the command line and the settings of 2012.
+"""

@@ -26,7 +26,9 @@ from queuey.terminal.output import Failed, say
 @click.option("-v", "--verbose", is_flag=True, help="Log more.")
 @click.pass_context
 def main(ctx: click.Context, path: Path, verbose: bool) -> None:
-    """Run a worker from an ini file, as qdo 0.1 did. For a new worker, 'qdo work' is better.
+    """Run a worker from an ini file, as qdo 0.1 did.
+
+    For a new worker, 'qdo work' is better.
 
     It understands the settings of 2012, and calls the hooks job, job_context and job_failure as they were called.
     SIGTERM or Ctrl-C ends it in order; a second signal ends it at once.

@@ -1,4 +1,7 @@
-"""The positions of qdo 0.1, which kept a message for each partition in a queue of its own (queuey-api-v1 13.2)."""
+"""The positions of qdo 0.1 (queuey-api-v1 13.2).
+
+It kept a message for each partition in a queue of its own.
+"""
 
 from __future__ import annotations
 
@@ -17,7 +20,9 @@ STATUS_QUEUE = "qdo_status"
 
 
 def parse_old_partition(text: str) -> Partition:
-    """The partition that qdo 0.1 named QUEUE-NUMBER. The last dash counts, since names of queues may contain dashes.
+    """The partition that qdo 0.1 named QUEUE-NUMBER.
+
+    The last dash counts, since names of queues may contain dashes.
 
     >>> parse_old_partition("mail-in-3")
     Partition(queue='mail-in', number=3)
@@ -31,7 +36,9 @@ def parse_old_partition(text: str) -> Partition:
 
 
 def positions(client: Client, queue: str = STATUS_QUEUE) -> Mapping[Partition, MessageId]:
-    """The last message done in each partition: what the newest message about it in ``queue`` says.
+    """The last message done in each partition.
+
+    It is what the newest message about the partition in ``queue`` says.
 
     :raises QueueNotFound: qdo 0.1 never ran here, or its positions have expired.
     """
@@ -44,7 +51,10 @@ def positions(client: Client, queue: str = STATUS_QUEUE) -> Mapping[Partition, M
 
 
 def _position(message: Message) -> tuple[Partition, MessageId | None] | None:
-    """None for any other message. A partition in which nothing was done yet has no id."""
+    """None for any other message.
+
+    A partition in which nothing was done yet has no id.
+    """
     try:
         told = json.loads(message.body)
         partition = parse_old_partition(told["partition"])
@@ -56,7 +66,7 @@ def _position(message: Message) -> tuple[Partition, MessageId | None] | None:
 def to_offsets(
     client: Client, found: Mapping[Partition, MessageId]
 ) -> tuple[Mapping[Partition, Offset], Collection[Partition]]:
-    """Positions as offsets in the queues that exist now, and partitions that are gone."""
+    """Positions as offsets in queues that exist, and partitions that are gone."""
     offsets: dict[Partition, Offset] = {}
     gone: list[Partition] = []
     for queue in sorted({partition.queue for partition in found}):

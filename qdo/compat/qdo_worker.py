@@ -1,4 +1,6 @@
-"""``qdo-worker`` of 2012 on the worker of today: its settings, its hooks, its names (queuey-api-v1 13).
+"""``qdo-worker`` of 2012 on the worker of today.
+
+It has the settings, the hooks and the names of 2012 (queuey-api-v1 13).
 
 Its faults are mended: queues with dashes in their names, positions beyond the first partition of ``qdo_status``, 80
 requests for 20 messages. Positions are offsets of the group ``qdo-worker`` now. Where the group has no offset yet, it
@@ -24,7 +26,7 @@ from qdo.groups.coordination import Coordinator, Member, Plan
 from qdo.groups.local import LocalCoordinator
 from qdo.worker import Worker, WorkerOptions
 from qdo.worker.hooks_of_2012 import ERROR_QUEUE
-from qdo.worker.job import Context, Failed, RetryPolicy, check_job, load_hook
+from qdo.worker.job import Context, FailedMessages, RetryPolicy, check_job, load_hook
 from queuey.errors import ConfigurationError, QueueNotFound
 from queuey.settings.ini import read_ini
 
@@ -71,7 +73,10 @@ class OldSettings:
         return Client(self.url, self.application, self.key)
 
     def wants(self, partition: Partition) -> bool:
-        """Whether the worker works on a partition. Queues of qdo itself are never worked on."""
+        """Whether the worker works on a partition.
+
+        Queues of qdo itself are never worked on.
+        """
         if partition.queue.startswith((STATUS_QUEUE, ERROR_QUEUE)):
             return False
         return not self.partitions or partition in self.partitions
@@ -135,7 +140,9 @@ def _parse_ids(path: Path, lines: Sequence[str]) -> Sequence[Partition]:
 
 
 class FixedCoordinator(LocalCoordinator):
-    """Policy ``manual``: each process names its own partitions, and shares only claims and offsets.
+    """Policy ``manual``: each process names its own partitions.
+
+    Processes share only claims and offsets.
 
     Two processes with different partitions do not take them from each other. If both name a partition, one owns it and
     the other waits for it.
@@ -168,7 +175,10 @@ def open_coordinator(settings: OldSettings, state: Path | None = None) -> Coordi
 
 
 class OldWorker(Worker):
-    """Runs one job at a time and tries each message once. A failure goes to ``job_failure`` and counts as processed."""
+    """Runs one job at a time and tries each message once.
+
+    A failure goes to ``job_failure`` and counts as processed.
+    """
 
     def __init__(self, settings: OldSettings, coordinator: Coordinator, context: Any, client: Client) -> None:
         """:param context: what ``job_context`` gave.
@@ -182,7 +192,7 @@ class OldWorker(Worker):
         def run(message: Message, here: Context) -> None:
             job(as_dict(message), here.value)
 
-        def give_up(failed: Failed, value: Any) -> None:
+        def give_up(failed: FailedMessages, value: Any) -> None:
             for message in failed.messages:
                 queue = f"{failed.queue}-{message.partition}"
                 job_failure(as_dict(message), value, queue, failed.error, client)
@@ -201,7 +211,10 @@ class OldWorker(Worker):
 
 
 def as_dict(message: Message) -> Mapping[str, Any]:
-    """A message as the API of the first Queuey gave it to hooks. A body that is not UTF-8 is base64."""
+    """A message as the API of the first Queuey gave it to hooks.
+
+    A body that is not UTF-8 is base64.
+    """
     told: dict[str, Any] = {
         "message_id": message.id.hex,
         "partition": message.partition,
@@ -214,7 +227,9 @@ def as_dict(message: Message) -> Mapping[str, Any]:
 
 
 def prepare(client: Client, coordinator: Coordinator) -> int:
-    """Make the queue for errors, and take over positions of qdo 0.1 where the group has neither offset nor owner.
+    """Make the queue for errors, and take over positions of qdo 0.1.
+
+    It takes over positions where the group has neither offset nor owner.
 
     Of several workers that start at once, one takes a position over. The others find the offset and change nothing.
 

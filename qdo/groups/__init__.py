@@ -1,1 +1,1 @@
-"""Consumer groups: their members, which partitions each has, and how far they got."""
+"""Consumer groups: their members, their partitions, and how far they are."""

@@ -1,4 +1,6 @@
-"""Who gets which partitions: pure functions from members and partitions to an assignment.
+"""Who gets which partitions.
+
+These are pure functions from members and partitions to an assignment.
 
 Each function gives each partition to exactly one member, and the members' numbers of partitions differ by one at most.
 The same arguments give the same answer, in whatever order the partitions come.
@@ -70,7 +72,9 @@ def assign_round_robin(members: Sequence[str], partitions: Collection[Partition]
 
 
 def assign_sticky(members: Sequence[str], partitions: Collection[Partition], current: Assignment) -> Assignment:
-    """No member loses a partition unless balance asks for it, so the least possible number moves (G15).
+    """No member loses a partition unless balance asks for it.
+
+    So the least possible number moves (G15).
 
     The larger shares go to the members that have most now. Any other choice would take more away.
     """
@@ -100,6 +104,9 @@ STRATEGIES: Mapping[str, Strategy] = {
 
 
 def moved(before: Assignment, after: Assignment) -> int:
-    """How many partitions have another owner than before. Partitions without an owner before do not count."""
+    """How many partitions have another owner than before.
+
+    Partitions without an owner before do not count.
+    """
     owner = {partition: member for member, owned in after.items() for partition in owned}
     return sum(owner.get(partition, member) != member for member, owned in before.items() for partition in owned)

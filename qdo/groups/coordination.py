@@ -1,4 +1,4 @@
-"""What the members of a group share, and the interface to it (docs/decisions/011).
+"""What the members of a group share (docs/decisions/011).
 
 ::
 
@@ -55,7 +55,10 @@ _LAST_LOW = 0xBF7F7F7F7F7F7F7F
 
 
 def last_id_of(ticks: int) -> MessageId:
-    """The greatest id that a message of this tick could have. Unlike a bound it can be stored as an offset."""
+    """The greatest id that a message of this tick could have.
+
+    Unlike a bound it can be stored as an offset.
+    """
     return MessageId(ticks, tail_from_low(_LAST_LOW))
 
 
@@ -112,11 +115,17 @@ class Coordinator(ABC):
 
     @abstractmethod
     def tell(self, about: Mapping[str, Any]) -> None:
-        """Change what this member says of itself. Readers of :meth:`members` see it; no other member is notified."""
+        """Change what this member says of itself.
+
+        Readers of :meth:`members` see it; no other member is notified.
+        """
 
     @abstractmethod
     def leave(self) -> None:
-        """Stop being a member: the claims become free at once. May be repeated; raises nothing."""
+        """Stop being a member: the claims become free at once.
+
+        The call may be repeated, and raises nothing.
+        """
 
     @abstractmethod
     def trusted(self) -> bool:
@@ -155,7 +164,10 @@ class Coordinator(ABC):
 
     @abstractmethod
     def release(self, claims: Collection[Claim]) -> None:
-        """Give claims back, whatever their generation. A claim that is lost, or never was this member's, is no error."""
+        """Give claims back, whatever their generation.
+
+        A claim that is lost, or never was this member's, is no error.
+        """
 
     @abstractmethod
     def commit(self, offsets: Mapping[Claim, Offset]) -> Collection[Claim]:
@@ -166,7 +178,9 @@ class Coordinator(ABC):
 
     @abstractmethod
     def resets(self) -> int:
-        """How often offsets of the group were set by hand. May be as old as the last notice, like :meth:`members`.
+        """How often offsets of the group were set by hand.
+
+        The number may be as old as the last notice, like :meth:`members`.
 
         Once it has changed, :meth:`claim` returns other claims for those partitions than before.
         """
@@ -183,11 +197,16 @@ class Coordinator(ABC):
 
     @abstractmethod
     def known(self) -> Collection[Partition]:
-        """All partitions that were ever claimed or reset in this group, also those that are in no plan any more."""
+        """All partitions that were ever claimed or reset in this group.
+
+        That includes partitions that are in no plan any more.
+        """
 
     @abstractmethod
     def begin(self, offsets: Mapping[Partition, Offset]) -> Collection[Partition]:
-        """Give a first offset to partitions that have neither an offset nor an owner. Of several callers one succeeds.
+        """Give a first offset to partitions that have neither an offset nor an owner.
+
+        Of several callers one succeeds.
 
         :returns: partitions that got their offset from this call.
         """
@@ -206,7 +225,9 @@ class Coordinator(ABC):
 
 
 def plan_to_text(plan: Plan) -> str:
-    """The stored form of a plan's assignment: the partition numbers of each queue, by member.
+    """The stored form of a plan's assignment.
+
+    The partition numbers of each queue, by member.
 
     >>> plan_to_text(Plan(1, {"m": [Partition("q", 1), Partition("q", 2)]}))
     '{"m":{"q":[1,2]}}'

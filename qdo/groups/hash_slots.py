@@ -1,4 +1,4 @@
-"""Hash slots: what a group divides in place of very many queues (docs/decisions/012).
+"""Hash slots divide very many queues (docs/decisions/012).
 
 Each queue belongs to one of 256 slots by the hash of its name. A slot is a partition of a queue that cannot exist, so
 claims, plans and offsets work for slots as they do for partitions. The offset of a slot is a moment: everything up to
@@ -24,7 +24,9 @@ _NO_QUEUE = "0" * 32
 
 
 def slot_of(queue: str) -> int:
-    """The number of a queue's slot, 1 to :data:`SLOTS`; the same everywhere and for ever.
+    """The number of a queue's slot, 1 to :data:`SLOTS`.
+
+    The same everywhere and for ever.
 
     >>> slot_of("crashes"), slot_of("crashes-2")
     (192, 200)

@@ -1,4 +1,6 @@
-"""How far a group is, seen from outside: who owns what, and what lies behind the offsets.
+"""How far a group is, seen from outside.
+
+A view says who owns what, and what lies behind the offsets.
 
 Lag in seconds is the age of the first message that is not finished, by the server's clock. Lag in messages is what can
 still be read behind the offset. Where the offset lies before the oldest message of its partition, that is the depth of
@@ -88,7 +90,10 @@ def lags(
     *,
     most: int = MOST_COUNTED,
 ) -> Mapping[Partition, Lag]:
-    """What lies behind these offsets. Partitions of queues that are gone are left out."""
+    """What lies behind these offsets.
+
+    Partitions of queues that are gone are left out.
+    """
     numbers: dict[str, set[int]] = {}
     for queue, number in partitions:
         numbers.setdefault(queue, set()).add(number)

@@ -39,7 +39,10 @@ LOOK_SECONDS = 0.05
 
 
 def default_folder() -> Path:
-    """The folder for the groups of this user: ``QDO_STATE``, or one below ``XDG_STATE_HOME``."""
+    """The folder for the groups of this user.
+
+    It is ``QDO_STATE``, or one below ``XDG_STATE_HOME``.
+    """
     named = os.environ.get("QDO_STATE")
     if named:
         return Path(named)
@@ -47,7 +50,9 @@ def default_folder() -> Path:
 
 
 class LocalCoordinator(Coordinator):
-    """One member's connection to the shared file. It looks 20 times a second for changes, which costs no disk access.
+    """One member's connection to the shared file.
+
+    It looks 20 times a second for changes, which costs no disk access.
 
     A process that is stopped (SIGSTOP) in the middle of a change holds up the changes of all others until it goes on or
     dies.
@@ -257,7 +262,10 @@ class LocalCoordinator(Coordinator):
             self._file.close()
 
     def look(self) -> None:
-        """Call ``changed`` if something has changed since the last look, or if a member fell silent."""
+        """Call ``changed`` if something has changed since the last look.
+
+        A member that fell silent is a change, too.
+        """
         with self._file.reading():
             if self._file.dead():
                 try:

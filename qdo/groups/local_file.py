@@ -1,5 +1,6 @@
-"""The file that the groups of one machine share. Each change is one transaction: it happens whole, or not at all when its
-process dies (SQLite, FULL).
+"""The file that the groups of one machine share.
+
+Each change is one transaction: it happens whole, or not at all when its process dies (SQLite, FULL).
 """
 
 from __future__ import annotations
@@ -90,7 +91,10 @@ class GroupFile:
             raise SessionLost(f"the members of group {self._group} hold this one for dead")
 
     def dead(self) -> list[str]:
-        """Names of members that were silent for longer than their session timeout, or before the machine booted."""
+        """Names of members that are dead.
+
+        They were silent for their session timeout, or since before the machine booted.
+        """
         rows = self.ask(
             "SELECT name FROM members WHERE grp = ? AND (boot != ? OR heard + timeout <= ?)",
             *(self._group, self._clock.boot(), self._clock.elapsed()),

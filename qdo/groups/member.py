@@ -1,4 +1,6 @@
-"""One member's part in a group: join, lead if it is the first, own what the plan says (docs/decisions/011).
+"""One member's part in a group.
+
+It joins, leads if it is the first, and owns what the plan says (docs/decisions/011).
 
 ::
 
@@ -14,7 +16,7 @@ A plan takes effect in two steps. A member that is to lose a partition stops, dr
 that is to get the partition claims it once it is free. So no partition ever has two owners, and no step needs all members
 to agree: a newer plan simply takes the place of the former one.
 
-Everything happens in :meth:`Group.step`, which one thread calls whenever something may have changed.
+Everything happens in :meth:`GroupMember.step`, which one thread calls whenever something may have changed.
 """
 
 from __future__ import annotations
@@ -30,7 +32,7 @@ from qdo.groups.coordination import Claim, Coordinator, Offset, Plan, tell_apart
 from queuey.clock import Clock
 from queuey.errors import ConfigurationError, CoordinatorUnavailable, SessionLost
 
-__all__ = ["ClaimHandler", "Group", "GroupRules"]
+__all__ = ["ClaimHandler", "GroupMember", "GroupRules"]
 
 log = logging.getLogger(__name__)
 
@@ -53,7 +55,7 @@ class ClaimHandler(Protocol):
         """Begin nothing more in these."""
 
     def drained(self, claims: Collection[Claim]) -> Collection[Claim]:
-        """Those in which nothing is under way any more, with everything committed that was done."""
+        """Those with nothing under way, and everything done committed."""
 
     def lost(self, claims: Collection[Claim]) -> None:
         """Somebody else owns these already. Forget them, and commit nothing."""
@@ -70,7 +72,7 @@ class GroupRules:
     """Whether this member can own a partition of this kind. Where others own what it cannot, it is of no use."""
 
 
-class Group:
+class GroupMember:
     """A member. All methods but :meth:`fenced` belong to one thread."""
 
     def __init__(
@@ -125,7 +127,10 @@ class Group:
         return set(self._held) == set(self.plan.of(self.name))
 
     def fenced(self, claims: Collection[Claim]) -> None:
-        """Commits of these claims were refused: the claims are gone. Any thread may call it."""
+        """Commits of these claims were refused: the claims are gone.
+
+        Any thread may call it.
+        """
         with self._lock:
             self._fenced.update(claims)
 
@@ -168,7 +173,9 @@ class Group:
             self._unsure |= {claim.partition for claim in fenced}
 
     def _heed_resets(self) -> None:
-        """Somebody set offsets by hand: give back these partitions, and claim them anew from the new offsets.
+        """Somebody set offsets by hand.
+
+        Give back these partitions, and claim them anew from the new offsets.
 
         A member with something to commit would learn of it by a refusal. A member that waits for messages learns of it only
         here.
@@ -253,7 +260,10 @@ class Group:
         return rest
 
     def _give_back(self, unsure: Collection[Partition]) -> None:
-        """Release these. While this member lives nobody else could own them, and it would work on none of them."""
+        """Release these.
+
+        While this member lives nobody else could own them, and it would work on none of them.
+        """
         if unsure:
             self._coordinator.release([Claim(partition, 0) for partition in unsure])
             self._unsure -= set(unsure)
@@ -265,7 +275,10 @@ class Group:
         self._handler.losing(claims)
 
     def _drain(self) -> float:
-        """Release partitions that are drained, and those that take too long: the next claim fences the job that hangs."""
+        """Release partitions that are drained, and those that take too long.
+
+        The next claim fences the job that hangs.
+        """
         if not self._draining:
             return IDLE_SECONDS
         done = set(self._handler.drained(list(self._draining)))

@@ -1,4 +1,6 @@
-"""Offsets kept inside Queuey, next to the messages: everybody who may read a queue can see how far a group is.
+"""Offsets kept inside Queuey, next to the messages.
+
+Everybody who may read a queue can see how far a group is.
 
 A coordinator still says who owns what. Taking over a partition raises its generation in Queuey before the offset is
 read, so Queuey refuses the commits of a former owner as well (G14). A claim is only given out if the coordinator
@@ -79,7 +81,10 @@ class OffsetsInQueuey(DelegatingCoordinator):
         return {}
 
     def _taken(self, client: Client, queue: str, inner: Mapping[int, Claim]) -> Mapping[Claim, Offset | None]:
-        """Raise the generations of partitions that this member does not have yet. The queue may have fewer of them by now."""
+        """Raise the generations of partitions that this member does not have yet.
+
+        The queue may have fewer of them by now.
+        """
         found = {each.partition: each for each in client.offsets(queue, self._group) if each.partition in inner}
         new = [number for number, each in found.items() if self._inner_of.get(_claim(queue, each)) != inner[number]]
         if new:
@@ -120,7 +125,10 @@ class OffsetsInQueuey(DelegatingCoordinator):
         return self._inner.owners()
 
     def offsets(self) -> Mapping[Partition, Offset]:
-        """Of slots their moments. Otherwise one request for each queue that the group plans for or ever claimed."""
+        """All offsets of the group; of slots their moments.
+
+        It sends one request for each queue that the group plans for or ever claimed.
+        """
         found = {part: offset for part, offset in self._inner.offsets().items() if is_slot(part)}
         for queue in sorted({partition.queue for partition in {*self.known(), *self.plan().partitions()}} - {ALL}):
             with self._asking() as client:
@@ -161,7 +169,10 @@ class OffsetsInQueuey(DelegatingCoordinator):
             self._inner.reset(dict.fromkeys(offsets))
 
     def _set_slots_back(self, offsets: Mapping[Partition, Offset | None]) -> None:
-        """Set the slots' moments back as well: their owners look again at what came since then."""
+        """Set the slots' moments back as well.
+
+        Their owners look again at what came since then.
+        """
         moments = {part: offset for part, offset in self._inner.offsets().items() if is_slot(part)}
         back: dict[Partition, Offset | None] = {}
         for (queue, _), offset in offsets.items():

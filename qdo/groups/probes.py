@@ -1,4 +1,7 @@
-"""Probes: which of many queues got a message since a moment, asked for a hundred queues at once."""
+"""Probes: which of many queues got a message since a moment.
+
+One request asks for a hundred queues.
+"""
 
 from __future__ import annotations
 
@@ -25,7 +28,10 @@ class Probe(NamedTuple):
 
 
 def probe_batches(probes: Sequence[Probe]) -> list[list[Probe]]:
-    """Batches of the size that one request may read. Probes with close moments share a batch, oldest first."""
+    """Batches of the size that one request may read.
+
+    Probes with close moments share a batch, oldest first.
+    """
     batches: list[list[Probe]] = []
     partitions = PARTITIONS_IN_A_BATCH
     for probe in sorted(probes, key=lambda each: each.since):

@@ -1,4 +1,7 @@
-"""Which queues a group works on: names, and patterns that also match queues still to come."""
+"""Which queues a group works on.
+
+A subscription has names, and patterns that also match queues still to come.
+"""
 
 from __future__ import annotations
 
@@ -11,7 +14,7 @@ from qdo.groups.assign import Partition
 from qdo.groups.dead_letter_names import DeadLetterNames
 from queuey.errors import ConfigurationError
 
-__all__ = ["Subscription", "each_queue", "is_meant", "is_pattern", "matching"]
+__all__ = ["WorkerSubscription", "each_queue", "is_meant", "is_pattern", "matching"]
 
 log = logging.getLogger(__name__)
 
@@ -76,8 +79,11 @@ def _fixed_part(pattern: str) -> str:
     return pattern[: min(pattern.find(sign) for sign in _SIGNS if sign in pattern)]
 
 
-class Subscription:
-    """The queues of one worker. A pattern never matches a queue of dead letters: only its own name subscribes to it."""
+class WorkerSubscription:
+    """The queues of one worker.
+
+    A pattern never matches a queue of dead letters: only its own name subscribes to it.
+    """
 
     def __init__(
         self,
@@ -113,7 +119,10 @@ class Subscription:
         return is_meant(name, self.patterns, self._leaves_out)
 
     def _leaves_out(self, name: str) -> bool:
-        """Whether patterns pass over this queue: it holds dead letters, or it could not store its own."""
+        """Whether patterns pass over this queue.
+
+        It holds dead letters, or it could not store its own.
+        """
         if self._dead_letters is None:
             return False
         if self._dead_letters.is_one(name):

@@ -89,7 +89,10 @@ def _one_of(patterns: Sequence[str]) -> Callable[[str], bool]:
 def _listed(
     client: Client, members: Sequence[Member], group: str, patterns: Sequence[str], most: int
 ) -> tuple[Mapping[str, int], bool]:
-    """The first queues of a group, how many partitions each has, and whether there are more."""
+    """The first queues of a group, and how many partitions each has.
+
+    The last value says whether there are more queues.
+    """
     said = sorted({pattern for member in members for pattern in member.about.get("queues", ())})
     letters = {member.about.get("dead_letters") for member in members} or {DEFAULT_DEAD_LETTERS}
     kept_apart = [DeadLetterNames(name) for name in letters if name is not None]
@@ -138,7 +141,10 @@ def _statuses_of(
 
 
 def most_lag_first(found: Sequence[PartitionStatus]) -> list[PartitionStatus]:
-    """Sorted by seconds, then messages, then name: the order in which a person should care."""
+    """Sorted by seconds, then messages, then name.
+
+    The order in which a person should care.
+    """
     return sorted(
         found,
         key=lambda each: (

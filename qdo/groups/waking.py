@@ -1,4 +1,7 @@
-"""Waking a thread from anywhere, also from a signal handler in the middle of whatever it interrupts."""
+"""Waking a thread from anywhere.
+
+That includes a signal handler in the middle of whatever it interrupts.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""A group in ZooKeeper: its members may run on any number of machines. :mod:`qdo.groups.zookeeper_nodes` has its nodes."""
+"""A group in ZooKeeper: its members may run on any number of machines.
+
+:mod:`qdo.groups.zookeeper_nodes` has its nodes.
+"""
 
 from __future__ import annotations
 
@@ -43,7 +46,10 @@ _NAME = re.compile(r"[A-Za-z0-9_.-]{1,100}")
 
 
 class Membership:
-    """Whether this process is a member of the group, and how long the others cannot hold it for dead."""
+    """Whether this process is a member of the group, and may trust that.
+
+    Trust lasts while the others cannot hold it for dead.
+    """
 
     def __init__(self, session: ZooKeeperSession, nodes: GroupNodes, clock: Clock, changed: Callable[[], None]) -> None:
         """:param changed: called when the membership is lost or the connection breaks."""
@@ -139,7 +145,10 @@ class Membership:
         self._changed()
 
     def _beat(self) -> None:
-        """Ask ZooKeeper's leader for an answer, again and again. A server that is cut off from it still answers much."""
+        """Ask ZooKeeper's leader for an answer, again and again.
+
+        A server that is cut off from it still answers much.
+        """
         session = self._session
         while not self._over.wait(session.timeout_seconds / BEATS):
             sent, name = self._clock.elapsed(), self.name

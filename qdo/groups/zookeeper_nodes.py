@@ -57,7 +57,10 @@ class GroupNodes:
     # Whether they exist
 
     def look(self) -> None:
-        """See whether the group exists. ``plan`` is made last: where it is, everything is."""
+        """See whether the group exists.
+
+        ``plan`` is made last: where it is, everything is.
+        """
         try:
             self._session.result(self._session.client.get_async(f"{self.root}/plan"))  # this needs the right to read
         except NoNodeError:
@@ -202,7 +205,10 @@ class GroupNodes:
         return lost
 
     def begin(self, offsets: Mapping[Partition, Offset]) -> list[Partition]:
-        """Give partitions their first offset; see :meth:`qdo.groups.coordination.Coordinator.begin`."""
+        """Give partitions their first offset.
+
+        See :meth:`qdo.groups.coordination.Coordinator.begin`.
+        """
         return [part for some in in_parts(list(offsets), AT_ONCE) for part in self._begin(some, offsets)]
 
     def _begin(self, partitions: Sequence[Partition], offsets: Mapping[Partition, Offset]) -> list[Partition]:

@@ -1,4 +1,4 @@
-"""One session with ZooKeeper: answers in time, and nodes whose next change will be heard of."""
+"""One session with ZooKeeper: answers in time, and watched nodes."""
 
 from __future__ import annotations
 
@@ -67,7 +67,9 @@ class ZooKeeperSession:
             raise ConfigurationError(f"no TLS with ZooKeeper at {servers}: {trouble}")
 
     def insist(self, ask: Callable[[], None]) -> None:
-        """Ask again and again while the session is new: its first answers may be lost on the way.
+        """Ask again and again while the session is new.
+
+        Its first answers may be lost on the way.
 
         :param ask: may be repeated as a whole.
         """
@@ -114,7 +116,10 @@ class ZooKeeperSession:
             raise CoordinatorUnavailable(f"ZooKeeper did not answer: {type(error).__name__} {error}") from error
 
     def result(self, asked: IAsyncResult) -> Any:
-        """The answer, or an error in time. Kazoo itself would wait for as long as there is no ZooKeeper."""
+        """The answer, or an error in time.
+
+        Kazoo itself would wait for as long as there is no ZooKeeper.
+        """
         return asked.get(timeout=self.timeout_seconds)
 
     def results(self, asked: Iterable[IAsyncResult]) -> list[Any]:

@@ -1,4 +1,7 @@
-"""How a group in ZooKeeper keeps others out: authentication, and TLS that trusts one authority."""
+"""How a group in ZooKeeper keeps others out.
+
+It uses authentication, and TLS that trusts one authority.
+"""
 
 from __future__ import annotations
 
@@ -22,7 +25,9 @@ TLS_SECONDS = 5.0
 def security(
     auth: str | None = None, ca: str | None = None, cert: str | None = None, key: str | None = None
 ) -> dict[str, Any]:
-    """Arguments of :class:`~qdo.groups.zookeeper.ZooKeeperCoordinator` that keep others out.
+    """Arguments of the coordinator that keep others out.
+
+    The coordinator is :class:`~qdo.groups.zookeeper.ZooKeeperCoordinator`.
 
     :param auth: ``USER:PASSWORD``. Only this user can read and change the nodes that are made.
     :param ca: file of the authority that signed ZooKeeper's certificate; the group then speaks TLS. The certificate
@@ -65,7 +70,10 @@ def trusting_context(ca: str, cert: str | None, key: str | None) -> ssl.SSLConte
 
 
 class TrustingHandler(SequentialThreadingHandler):  # type: ignore[misc]  # kazoo has no types
-    """Connects with a context of ours. Kazoo's own context also trusts the authorities of the system."""
+    """Connects with a context of ours.
+
+    Kazoo's own context also trusts the authorities of the system.
+    """
 
     def __init__(self, context: ssl.SSLContext) -> None:
         super().__init__()
@@ -83,7 +91,9 @@ class TrustingHandler(SequentialThreadingHandler):  # type: ignore[misc]  # kazo
 
 
 def tls_trouble(client: KazooClient, *, listens: bool = False) -> str | None:
-    """Why TLS fails at the first server that can be reached. Kazoo only tries again and again, and does not say why.
+    """Why TLS fails at the first server that can be reached.
+
+    Kazoo only tries again and again, and does not say why.
 
     :param listens: wait after the handshake until the server says something. Only then does a server tell that it
         refuses the client's certificate.

@@ -1,4 +1,6 @@
-"""Queuey as a data source of Spark: ``qdo.pipeline.install(spark)``, then ``spark.read.format("queuey")``.
+"""Queuey as a data source of Spark.
+
+Call ``qdo.pipeline.install(spark)``, then ``spark.read.format("queuey")``.
 
 It speaks HTTP alone: it needs no JAR, goes through the server, and has the permissions of any other client. Where the
 package itself is installed, Spark finds the format without ``install``, by :mod:`pyspark_queuey`; then no filters are
@@ -17,7 +19,9 @@ __all__ = ["install"]
 
 
 def install(spark: SparkSession) -> SparkSession:
-    """Make the format ``queuey`` known to a session. The server applies filters where it can.
+    """Make the format ``queuey`` known to a session.
+
+    The server applies filters where it can.
 
     :returns: the session.
     """

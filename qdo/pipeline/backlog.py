@@ -1,4 +1,7 @@
-"""What waits behind the offsets of a streaming query: looked at, counted, and cut to a limit."""
+"""What waits behind the offsets of a streaming query.
+
+It is looked at, counted, and cut to a limit.
+"""
 
 from __future__ import annotations
 
@@ -24,7 +27,10 @@ Waiting = dict[tuple[str, int], int]
 
 
 class Backlog:
-    """The queues of one streaming query, from one look to the next. The driver has it."""
+    """The queues of one streaming query, from one look to the next.
+
+    The driver has it.
+    """
 
     def __init__(self, options: ReadOptions) -> None:
         self._options = options
@@ -142,7 +148,9 @@ class Backlog:
         return newest, waiting
 
     def _survey(self, queue: str, offset: QueueOffset | None, counting: Counting) -> Survey | None:
-        """What came behind an offset, in all partitions; None if the queue does not exist and need not.
+        """What came behind an offset, in all partitions.
+
+        It is None if the queue does not exist and need not.
 
         :raises DataLost: a queue that is named was deleted or made anew. A pattern only means queues that exist.
         """

@@ -1,4 +1,7 @@
-"""Which queues a streaming read looks at: of thousands that match a pattern, only those that got messages."""
+"""Which queues a streaming read looks at.
+
+Of thousands that match a pattern it looks only at those that got messages.
+"""
 
 from __future__ import annotations
 

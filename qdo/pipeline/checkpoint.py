@@ -1,4 +1,6 @@
-"""How far a streaming query is: the last id read of each partition, by queue and incarnation.
+"""How far a streaming query is.
+
+The last id read of each partition, by queue and incarnation.
 
 The form is JSON: ``{"v":1,"queues":{"orders":{"u":"<incarnation>","p":{"1":"<id>"}}}}``. Members are always in the same
 order, since Spark compares offsets as texts. A partition that is not named is at its beginning. An offset has no clock:

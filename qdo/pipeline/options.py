@@ -1,4 +1,6 @@
-"""The options of the data source: one table, with types. A wrong option is refused by name.
+"""The options of the data source: one table, with types.
+
+A wrong option is refused by name.
 
 Options have the names of Spark's Kafka source where the meaning is the same. Case does not matter, as everywhere in
 Spark. The environment of the driver completes them: ``QUEUEY_URL``, ``QUEUEY_APPLICATION`` and ``QUEUEY_KEY``. The driver

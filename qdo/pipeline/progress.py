@@ -1,4 +1,6 @@
-"""How far behind a streaming query is. Spark's progress cannot tell this of a source in Python.
+"""How far behind a streaming query is.
+
+Spark's progress cannot tell this of a source in Python.
 
 Add a :class:`LagListener` to the session. For each progress of a query that reads queues it asks the servers once how
 many messages lie between the last one read and the newest one. The names are those of Spark's Kafka source.
@@ -36,7 +38,7 @@ COUNTED = 1_000_000
 
 
 @dataclass(frozen=True)
-class Lag:
+class QueryLag:
     """How far one query is behind."""
 
     query: str
@@ -61,7 +63,7 @@ class LagListener(StreamingQueryListener):
     def __init__(
         self,
         *,
-        say: Callable[[Lag], None] = lambda lag: None,
+        say: Callable[[QueryLag], None] = lambda lag: None,
         every_seconds: float = 1.0,
         clock: Callable[[], float] = time.monotonic,
         **reach: str,
@@ -75,11 +77,11 @@ class LagListener(StreamingQueryListener):
         self._every = every_seconds
         self._clock = clock
         self._looked: dict[str, float] = {}
-        self._found: dict[str, Lag] = {}
+        self._found: dict[str, QueryLag] = {}
         self._lock = threading.Lock()
 
     @property
-    def lags(self) -> Mapping[str, Lag]:
+    def lags(self) -> Mapping[str, QueryLag]:
         """The last lag of each query that runs, by name."""
         with self._lock:
             return dict(self._found)
@@ -144,7 +146,7 @@ def _queuey_offset(text: Any) -> Mapping[str, QueueOffset] | None:
         return None
 
 
-def _lag(reach: Reach, name: str, batch: int, offsets: Mapping[str, QueueOffset]) -> Lag:
+def _lag(reach: Reach, name: str, batch: int, offsets: Mapping[str, QueueOffset]) -> QueryLag:
     behind: list[int] = []
     seconds = 0.0
     with connect(reach) as client:
@@ -157,4 +159,4 @@ def _lag(reach: Reach, name: str, batch: int, offsets: Mapping[str, QueueOffset]
                     late = span.newest.ticks - read if read > EPOCH_TICKS else 0
                     seconds = max(seconds, late / TICKS_PER_SECOND)
     counts = behind or [0]
-    return Lag(name, batch, sum(counts) / len(counts), max(counts), min(counts), seconds)
+    return QueryLag(name, batch, sum(counts) / len(counts), max(counts), min(counts), seconds)

@@ -1,4 +1,4 @@
-"""Rows as Spark takes them: the columns, and how they are made from what the server sends.
+"""Rows as Spark takes them, made from what the server sends.
 
 The server sends only what differs from message to message: the id as 16 bytes, the body, and on request content type,
 key and expiry. Queue, partition, the id as text and its time are made here, one column at a time.
@@ -165,7 +165,10 @@ def _texts(ids: Any) -> Any:
 
 
 def _timestamps(ids: Any) -> Any:
-    """The moments in the ids, to the microsecond. An id has the low, middle and high words of its ticks in this order."""
+    """The moments in the ids, to the microsecond.
+
+    An id has the low, middle and high words of its ticks in this order.
+    """
     import numpy as np
     import pyarrow as pa
 

@@ -1,4 +1,6 @@
-"""Writing: batches of rows as Arrow, each under an idempotency key, so a task that is tried again stores once (G7).
+"""Writing: batches of rows as Arrow, each under an idempotency key.
+
+So a task that is tried again stores once (G7).
 
 A key names the query, the micro-batch, the task's partition and the first row. A task that is repeated cuts its rows at
 the same places and sends the same requests. Each request makes its messages readable, and a task may still write after
@@ -65,8 +67,11 @@ def check_columns(schema: StructType, options: WriteOptions) -> None:
         raise ConfigurationError("where to? Give the option queue, or a column queue, not both")
 
 
-class Chunks:
-    """Cuts the rows of a task into requests, at the same places however Spark has cut them into batches."""
+class RequestChunks:
+    """Cuts the rows of a task into requests.
+
+    It cuts at the same places however Spark has cut the rows into batches.
+    """
 
     def __init__(self, rows: int, size: int) -> None:
         self._rows = rows
@@ -120,7 +125,9 @@ class _Sender:
         task = context.partitionId() if context is not None else 0
         messages = requests = 0
         rate = self._options.max_rate
-        chunks = Chunks(min(self._options.batch_size, rate or self._options.batch_size), self._options.batch_bytes)
+        chunks = RequestChunks(
+            min(self._options.batch_size, rate or self._options.batch_size), self._options.batch_bytes
+        )
         began: float | None = None
         with connect(self._options.reach) as client:
             for first, table in chunks.of(batches):
@@ -186,7 +193,10 @@ class QueueyWriter(DataSourceArrowWriter):
 
 
 class QueueyStreamWriter(DataSourceStreamArrowWriter):
-    """A streaming write. It is safe to repeat while the server remembers keys: for a day."""
+    """A streaming write.
+
+    It is safe to repeat while the server remembers keys: for a day.
+    """
 
     def __init__(self, options: WriteOptions, schema: StructType) -> None:
         if options.job:

@@ -1,4 +1,7 @@
-"""The format ``queuey`` of Spark: batch read, streaming read, batch write, streaming write."""
+"""The format ``queuey`` of Spark.
+
+It has batch and streaming reads, and batch and streaming writes.
+"""
 
 from __future__ import annotations
 
@@ -11,7 +14,7 @@ from pyspark.sql.datasource import DataSource, DataSourceReader, InputPartition
 from qdo.pipeline import rows
 from qdo.pipeline.options import BATCH, STREAM, ReadOptions, WriteOptions, body_type, words
 from qdo.pipeline.planner import Planner
-from qdo.pipeline.task_reader import Reader
+from qdo.pipeline.task_reader import SpanReader
 from qdo.pipeline.tasks import PartReader, Task
 from queuey.errors import ConfigurationError
 
@@ -21,7 +24,10 @@ if TYPE_CHECKING:
 
 
 class QueueySource(DataSource):
-    """Spark makes one for each read and each write. :data:`qdo.pipeline.options.OPTIONS` are its options."""
+    """Spark makes one for each read and each write.
+
+    :data:`qdo.pipeline.options.OPTIONS` are its options.
+    """
 
     pushes_filters = False
     """The default, which an option may change. Spark refuses a reader that pushes filters in a session without its setting."""
@@ -80,7 +86,7 @@ class QueueySource(DataSource):
         return QueueyStreamWriter(WriteOptions.of(self.options), schema)
 
 
-def reader_of(options: ReadOptions, schema: StructType) -> Reader:
+def reader_of(options: ReadOptions, schema: StructType) -> SpanReader:
     """What makes rows from messages.
 
     :raises ConfigurationError: the schema has other columns or types than this source.
@@ -88,7 +94,7 @@ def reader_of(options: ReadOptions, schema: StructType) -> Reader:
     rows.check_schema(schema)
     text = any(field.name == "body" and field.dataType.simpleString() == "string" for field in schema.fields)
     made = rows.Rows(schema.fieldNames(), text_bodies=text)
-    return Reader.of(options, made)
+    return SpanReader.of(options, made)
 
 
 class QueueyReader(DataSourceReader):
@@ -102,12 +108,18 @@ class QueueyReader(DataSourceReader):
         return [Task(parts) for parts in self._planner.tasks()]
 
     def read(self, partition: InputPartition) -> Iterator[Any]:
-        """Spark's batches. For an empty plan Spark makes one task, and it has nothing to read."""
+        """Spark's batches.
+
+        For an empty plan Spark makes one task, and it has nothing to read.
+        """
         return self._reader.batches(partition.parts) if isinstance(partition, Task) else iter(())
 
 
 class PushingReader(QueueyReader):
-    """A batch read that takes filters from Spark. Without Spark's setting, Spark would refuse every query of it."""
+    """A batch read that takes filters from Spark.
+
+    Without Spark's setting, Spark would refuse every query of it.
+    """
 
     def pushFilters(self, filters: list[Filter]) -> Iterator[Filter]:
         for each in filters:

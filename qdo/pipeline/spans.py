@@ -1,4 +1,6 @@
-"""From spans to tasks: what is read of each partition, how filters narrow it, how spans are cut and put together.
+"""From spans to tasks.
+
+It says what is read of each partition, how filters narrow it, and how spans are cut and put together.
 
 Nothing here sends a request or knows Spark.
 """
@@ -22,7 +24,10 @@ TASK_ROWS = 20_000
 
 @dataclass(frozen=True)
 class Part:
-    """A span of one partition of one incarnation: ``after < id <= upto``. A message ends it."""
+    """A span of one partition of one incarnation: ``after < id <= upto``.
+
+    A message ends it.
+    """
 
     queue: str
     incarnation: str
@@ -153,7 +158,12 @@ def _is_id(text: str) -> bool:
 
 
 def until_text(upto: MessageId) -> str | None:
-    """The wire form of an upper end: an id, or a moment if it includes all ids of one; None for all there are."""
+    """The wire form of an upper end.
+
+    An id, or a moment if it includes all ids of one.
+
+    None for all there are.
+    """
     if upto == MAX_ID:
         return None
     if upto == MessageId.last_of(upto.ticks):
@@ -162,7 +172,10 @@ def until_text(upto: MessageId) -> str | None:
 
 
 def packed(parts: Sequence[Part], rows: int = TASK_ROWS) -> list[list[Part]]:
-    """Parts packed into tasks of about this many messages. A part that was not counted is a task of its own."""
+    """Parts packed into tasks of about this many messages.
+
+    A part that was not counted is a task of its own.
+    """
     known = [part for part in parts if part.messages is not None]
     alone = [[part] for part in parts if part.messages is None]
     total = sum(part.messages or 0 for part in known)
@@ -170,13 +183,19 @@ def packed(parts: Sequence[Part], rows: int = TASK_ROWS) -> list[list[Part]]:
 
 
 def dealt(parts: Sequence[T], tasks: int) -> list[list[T]]:
-    """Parts dealt out to at most this many tasks, in their order. The result never depends on their sizes."""
+    """Parts dealt out to at most this many tasks, in their order.
+
+    The result never depends on their sizes.
+    """
     count = max(1, min(tasks, len(parts)))
     return [list(parts[first::count]) for first in range(count)] if parts else []
 
 
 def folded(parts: Sequence[Part], tasks: int) -> list[list[Part]]:
-    """Parts divided among at most this many tasks: the largest first, each to the task that has least."""
+    """Parts divided among at most this many tasks.
+
+    The largest first, each to the task that has least.
+    """
     found: list[list[Part]] = [[] for _ in range(max(1, min(tasks, len(parts))))]
     loads = [0] * len(found)
     for part in sorted(parts, key=lambda part: -(part.messages or 0)):
@@ -187,7 +206,9 @@ def folded(parts: Sequence[Part], tasks: int) -> list[list[Part]]:
 
 
 def shares(waiting: Sequence[int], limit: int) -> list[int]:
-    """How many messages to take of each partition: ``limit`` together, in proportion, and at least one of each.
+    """How many messages to take of each partition.
+
+    Together they are ``limit``, in proportion, with at least one of each.
 
     If more partitions wait than ``limit``, that is more than ``limit``: no small partition is left behind.
     >>> shares([1000, 10, 0, 0], 100)

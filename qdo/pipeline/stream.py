@@ -57,7 +57,9 @@ class QueueyStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._backlog.fix_target()
 
     def latestOffset(self, start: dict[str, Any], limit: ReadLimit) -> dict[str, Any]:
-        """The end of the next micro-batch: ids of messages that are there. ``start`` itself if there is nothing new.
+        """The end of the next micro-batch: ids of messages that are there.
+
+        It is ``start`` itself if there is nothing new.
 
         A partition that is added to a queue is read from its beginning, and so is a queue that begins to match the
         pattern.
@@ -79,12 +81,18 @@ class QueueyStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return None if self._newest is None else to_json(self._newest)
 
     def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> Sequence[InputPartition]:
-        """The tasks of a micro-batch, by its offsets alone: the same tasks when the batch is repeated."""
+        """The tasks of a micro-batch, by its offsets alone.
+
+        The same tasks when the batch is repeated.
+        """
         parts = list(self._backlog.parts(from_json(start), from_json(end)))
         return [Task(task) for task in dealt(parts, end.get("tasks", len(parts)))]
 
     def commit(self, end: dict[str, Any]) -> None:
-        """Record offsets of the group, if the query has one, for people to see. Spark goes on from its checkpoint alone."""
+        """Record offsets of the group, if the query has one, for people to see.
+
+        Spark goes on from its checkpoint alone.
+        """
         if self._options.group is None:
             return
         for name, offset in from_json(end).items():
@@ -95,11 +103,17 @@ class QueueyStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._backlog.close()
 
     def _tasks(self, messages: int, parts: int) -> int:
-        """How many tasks to make. A task costs more than a few messages do, and more than run at once gain nothing."""
+        """How many tasks to make.
+
+        A task costs more than a few messages do, and more than run at once gain nothing.
+        """
         return min(ceil(messages / TASK_ROWS), parts, self._options.tasks_per_trigger or self._cores or parts)
 
     def _holds_back(self, waiting: int) -> bool:
-        """Whether to wait for more messages (minOffsetsPerTrigger), for as long as maxTriggerDelay allows."""
+        """Whether to wait for more messages (minOffsetsPerTrigger).
+
+        It waits no longer than maxTriggerDelay allows.
+        """
         least = self._options.min_per_trigger
         if least is None or waiting >= least:
             return False

@@ -1,4 +1,6 @@
-"""Reading spans from a server: to the end, or with an error, and never silently less.
+"""Reading spans from a server, to the end or with an error.
+
+It never silently reads less.
 
 An answer that breaks off is continued behind the last message that came, since spans join (G5). A message that existed at
 planning time ends each span. If that message does not come, it is gone, and others may be gone with it.
@@ -56,7 +58,10 @@ def connect(reach: Reach) -> Client:
 
 
 def _secret(reach: Reach) -> dict[str, Any]:
-    """A token has three parts with dots between them. No application key of ours has that."""
+    """A token has three parts with dots between them.
+
+    No application key of ours has that.
+    """
     secret = reach.secret
     return {} if not secret else {"token" if secret.count(".") == 2 else "key": secret}
 
@@ -69,7 +74,10 @@ def _alive(url: str) -> bool:
 
 
 def subscribed(client: Client, subscription: Subscription) -> Sequence[str]:
-    """Names of queues: those that match the pattern now, or those that are named, whether or not they exist."""
+    """Names of queues: those that match the pattern, or those that are named.
+
+    A named queue need not exist.
+    """
     if subscription.pattern is None:
         return subscription.names
     return fitting((queue.name for queue in client.queues()), subscription)
@@ -111,7 +119,7 @@ def survey(
     return client.survey(queue, until=until_text(upto) if upto is not None else None, count=count, every=every, **where)
 
 
-class Reader:
+class SpanReader:
     """Reads parts in a task."""
 
     def __init__(self, reach: Reach, rows: Rows, *, fail_on_data_loss: bool, by_json: bool) -> None:
@@ -245,12 +253,18 @@ class _JsonBatches:
 
 
 def _is_before(watermark: str, upto: MessageId) -> bool:
-    """Whether a server does not show yet what another one showed at planning: their clocks differ a little."""
+    """Whether a server does not show yet what another one showed at planning.
+
+    Their clocks differ a little.
+    """
     return parse_timestamp(watermark) < upto.ticks
 
 
 @cache
 def _quiet_collector() -> None:
-    """Once in a process: nothing that was imported is ever garbage. Spark's daemon collects after each task, for 35 ms."""
+    """Once in a process: nothing that was imported is ever garbage.
+
+    Spark's daemon collects after each task, for 35 ms.
+    """
     gc.collect()
     gc.freeze()

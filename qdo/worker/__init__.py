@@ -2,7 +2,7 @@
 
 ::
 
-    Group (who owns what) ─► Owner (where work is) ─► Fetcher (reads ahead) ─► Prefetched ─► JobThreads ─► commits
+    GroupMember (who owns what) ─► Owner (where work is) ─► Fetcher (reads ahead) ─► Prefetched ─► JobThreads ─► commits
 
 A worker that dies leaves messages that were fetched and not committed. The next owner of their partition does them
 again: each message is done at least once, in order within its partition (G16). A job begins only while the worker
@@ -24,8 +24,8 @@ from qdo.client import Client
 from qdo.groups.assign import STRATEGIES
 from qdo.groups.coordination import Claim, Coordinator, Offset
 from qdo.groups.dead_letter_names import DeadLetterNames
-from qdo.groups.member import Group, GroupRules
-from qdo.groups.subscription import Subscription
+from qdo.groups.member import GroupMember, GroupRules
+from qdo.groups.subscription import WorkerSubscription
 from qdo.groups.waking import Waker
 from qdo.worker.buffers import PartitionBuffer, Prefetched
 from qdo.worker.fetching import Fetcher
@@ -90,7 +90,7 @@ class Worker:
         names = None if options.dead_letters is None else DeadLetterNames(options.dead_letters)
         self._clock = options.clock or SystemClock()
         self._coordinator = coordinator
-        self._subscription = Subscription(queues, names, options.wants)
+        self._subscription = WorkerSubscription(queues, names, options.wants)
         self._prefetched = Prefetched(
             prefetch_messages=options.prefetch_messages, prefetch_bytes=options.prefetch_bytes
         )
@@ -109,7 +109,7 @@ class Worker:
         self._owner: Owner = owner_of(options, self._subscription, parts)
         self._jobs = JobThreads(job, options, parts, names, self._record, self.stop)
         self._about = _about(options, self._subscription)
-        self.group = Group(
+        self.group = GroupMember(
             coordinator,
             self,
             self._owner.divided,
@@ -131,7 +131,9 @@ class Worker:
     # Life
 
     def run(self) -> Counts:
-        """Work until :meth:`stop`, until a job raises :class:`~qdo.worker.job.StopWorker`, or until ``exit_at_end``.
+        """Work until something ends the worker.
+
+        :meth:`stop` does, a job's :class:`~qdo.worker.job.StopWorker`, or ``exit_at_end``.
 
         :raises QueueyError: the server refuses offsets for good, for instance with Forbidden. What is done could not be
             recorded.
@@ -164,7 +166,9 @@ class Worker:
         return self.counts
 
     def stop(self, *, at_once: bool = False) -> None:
-        """Let :meth:`run` end in order: jobs under way end, what they did is committed, partitions are given back.
+        """Let :meth:`run` end in order.
+
+        Jobs under way end, what they did is committed, and partitions are given back.
 
         It takes no lock, so a signal handler may call it.
 
@@ -191,14 +195,19 @@ class Worker:
         return self._fetcher.requests
 
     def on_call(self, took: Callable[[float], None]) -> None:
-        """Have ``took`` called with the seconds of each call of the job, by whatever thread made it.
+        """Have ``took`` called with the seconds of each call of the job.
+
+        The thread that made the call calls it.
 
         Set it before :meth:`run`.
         """
         self._jobs.took = took
 
     def waiting(self) -> list[tuple[int, MessageId | None]]:
-        """Of each owned partition: how many messages are fetched and not finished, and the first of them."""
+        """Of each owned partition: how many messages wait, and the first of them.
+
+        These messages are fetched and not finished.
+        """
         return [buffer.waiting() for buffer in self._prefetched.all()]
 
     def _is_at_end(self) -> bool:
@@ -281,7 +290,10 @@ class Worker:
             self._coordinator.tell({**self._about, **counts, "committed": self._committed_at, "troubles": troubles})
 
     def troubles(self) -> list[dict[str, Any]]:
-        """What stands still and why: ``queue``, ``why``, and of a single partition ``partition`` and ``message_id``."""
+        """What stands still and why.
+
+        An entry has ``queue``, ``why``, and for a single partition ``partition`` and ``message_id``.
+        """
         found: list[dict[str, Any]] = [
             {
                 "queue": buffer.claim.partition.queue,
@@ -305,7 +317,7 @@ class Worker:
                 log.error("a job in %s takes longer than %g s", buffer.claim.partition, hung)
 
 
-def _about(options: WorkerOptions, subscription: Subscription) -> Mapping[str, Any]:
+def _about(options: WorkerOptions, subscription: WorkerSubscription) -> Mapping[str, Any]:
     """What a member says of itself when it joins."""
     return {
         "name": options.name or socket.gethostname().partition(".")[0],

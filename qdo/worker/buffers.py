@@ -1,4 +1,6 @@
-"""What a worker has under way in its partitions: messages fetched ahead, and how far each partition is.
+"""What a worker has under way in its partitions.
+
+Messages fetched ahead, and how far each partition is.
 
 ::
 
@@ -21,7 +23,7 @@ from math import inf
 from qdo.client.values import Message
 from qdo.client.wire import cursor_at
 from qdo.groups.coordination import Claim, Offset, last_id_of
-from qdo.worker.job import Context, Failed
+from qdo.worker.job import Context, FailedMessages
 from queuey.ids import EPOCH_TICKS, ZERO_ID, MessageId
 
 __all__ = ["KeyQueue", "PartitionBuffer", "Prefetched"]
@@ -31,7 +33,10 @@ BEGINNING = last_id_of(EPOCH_TICKS)
 
 
 class KeyQueue:
-    """Messages of one partition that follow each other. The lock of :class:`Prefetched` guards its fields."""
+    """Messages of one partition that follow each other.
+
+    The lock of :class:`Prefetched` guards its fields.
+    """
 
     __slots__ = (
         "attempt",
@@ -61,7 +66,7 @@ class KeyQueue:
         """When the turn under way began, by elapsed time."""
         self.attempt = 1
         """Of the first message."""
-        self.failed: Failed | None = None
+        self.failed: FailedMessages | None = None
         """The first messages, if they are given up and their dead letter is not stored yet."""
         self.give_ups = 0
         """Attempts to store it that failed."""
@@ -136,7 +141,10 @@ class PartitionBuffer:
 
     @property
     def dirty(self) -> bool:
-        """Whether something finished is not committed. At most once, commits run ahead of what is finished."""
+        """Whether something finished is not committed.
+
+        At most once, commits run ahead of what is finished.
+        """
         return self.done is not None and (self.committed is None or self.committed < self.done)
 
     @property
@@ -150,7 +158,9 @@ class PartitionBuffer:
         return all(key_queue.held for key_queue in self.key_queues)
 
     def is_over(self, most: int) -> bool:
-        """Whether nothing is left to do here, as far as the last answer knew. What is held does not count.
+        """Whether nothing is left to do here, as far as the last answer knew.
+
+        What is held does not count.
 
         :param most: messages that are fetched and not finished, at most. Behind that many held ones nothing is fetched.
         """
@@ -212,7 +222,9 @@ class PartitionBuffer:
         return dropped
 
     def start_over(self, incarnation: str, start: MessageId) -> None:
-        """Read a queue that was made anew from ``start``; nothing is fetched at this moment.
+        """Read a queue that was made anew from ``start``.
+
+        Nothing is fetched at this moment.
 
         A start behind the beginning is committed, or the next owner would choose another one.
         """
@@ -229,7 +241,10 @@ class PartitionBuffer:
 
 
 class Prefetched:
-    """The buffers of all partitions that a worker owns. Thread-safe; jobs and requests run outside its lock."""
+    """The buffers of all partitions that a worker owns.
+
+    It is thread-safe. Jobs and requests run outside its lock.
+    """
 
     def __init__(self, *, prefetch_messages: int, prefetch_bytes: int) -> None:
         """:param prefetch_messages: of one partition, at most.
@@ -287,7 +302,7 @@ class Prefetched:
     # Fetching
 
     def wanting(self, queue: str) -> tuple[list[PartitionBuffer], bool]:
-        """The buffers of a queue that have room, and whether these are all of its buffers."""
+        """The buffers of a queue that have room, and whether these are all of them."""
         with self.lock:
             buffers = [each for each in self._by_queue.get(queue, {}).values() if each.open and not each.held]
             if self.bytes >= self._most_bytes:
@@ -298,7 +313,9 @@ class Prefetched:
     def fill(
         self, buffers: Mapping[int, PartitionBuffer], messages: Iterable[Message], *, more: bool, upto: int = 0
     ) -> None:
-        """Take over a page that was read for these buffers, which come by partition number.
+        """Take over a page that was read for these buffers.
+
+        The buffers come by partition number.
 
         :param more: there are messages behind the page.
         :param upto: the watermark of the page, ticks.
@@ -332,7 +349,9 @@ class Prefetched:
             self.lock.notify()
 
     def next_ready(self, now: float, clock_elapsed: Callable[[], float]) -> KeyQueue | None:
-        """Wait for a key queue with something to do, and mark it running; None once closed.
+        """Wait for a key queue with something to do, and mark it running.
+
+        It is None once closed.
 
         A key queue that waits for another attempt is passed over until its time comes.
         """
@@ -356,7 +375,9 @@ class Prefetched:
             return None
 
     def finished(self, key_queue: KeyQueue, count: int) -> bool:
-        """The first ``count`` messages are finished. Only the thread that runs the key queue may call it.
+        """The first ``count`` messages are finished.
+
+        Only the thread that runs the key queue may call it.
 
         :returns: whether another message may begin now.
         """
@@ -386,7 +407,10 @@ class Prefetched:
             self.lock.notify_all()
 
     def hold(self, key_queue: KeyQueue, count: int) -> None:
-        """Begin nothing behind the first ``count`` messages. What lies behind them is dropped, to leave others the room."""
+        """Begin nothing behind the first ``count`` messages.
+
+        What lies behind them is dropped, to leave others the room.
+        """
         with self.lock:
             key_queue.held = True
             while len(key_queue.messages) > count:
@@ -421,13 +445,15 @@ class Prefetched:
                     buffer.committed = offset.message_id
 
     def drained(self, claims: Iterable[Claim]) -> list[Claim]:
-        """Those with nothing under way and nothing to commit, and those that were removed."""
+        """Those with nothing under way or to commit, and those that were removed."""
         with self.lock:
             found = [(claim, self._by_claim.get(claim)) for claim in claims]
             return [claim for claim, buffer in found if buffer is None or (not buffer.running and not buffer.dirty)]
 
     def start_over(self, queue: str, incarnation: str, start: MessageId) -> None:
-        """A queue turned out to be of this incarnation. Offsets of another incarnation count no more (G9).
+        """A queue turned out to be of this incarnation.
+
+        Offsets of another incarnation count no more (G9).
 
         :param start: where buffers begin that begin at the end; ZERO_ID if none of the group does.
         """
@@ -439,5 +465,8 @@ class Prefetched:
 
 
 def cursor_of(buffers: Mapping[int, PartitionBuffer], incarnation: str) -> str:
-    """The cursor that reads these buffers of one queue, each behind the last message that was fetched for it."""
+    """The cursor that reads these buffers of one queue.
+
+    It reads each behind the last message that was fetched for it.
+    """
     return cursor_at(incarnation, {number: buffer.fetched or ZERO_ID for number, buffer in buffers.items()})

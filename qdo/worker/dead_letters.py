@@ -1,4 +1,6 @@
-r"""Dead letters: messages that failed again and again, kept with their story until somebody looks.
+r"""Dead letters: messages that failed again and again, with their story.
+
+They are kept until somebody looks.
 
 A letter is one line of JSON, the story, then a line end, then the message's body, byte for byte. If both together are
 larger than the server takes, only the story is stored. It has the size and the digest of the body, and the message
@@ -15,7 +17,7 @@ from dataclasses import dataclass, fields, replace
 from typing import Any
 
 from qdo.client import Client, Message, NewMessage
-from qdo.worker.job import Failed
+from qdo.worker.job import FailedMessages
 from queuey.errors import KeyReused, MessageNotFound, MessageTooLarge, QueueNotFound
 
 __all__ = ["CONTENT_TYPE", "TTL_SECONDS", "DeadLetter", "letters", "once_of", "write_letters"]
@@ -27,8 +29,10 @@ TTL_SECONDS = 30 * 86_400
 log = logging.getLogger(__name__)
 
 
-def write_letters(client: Client, failed: Failed, *, queue: str, group: str) -> None:
-    """Store a letter for each message that failed; a repeat stores nothing twice (G7).
+def write_letters(client: Client, failed: FailedMessages, *, queue: str, group: str) -> None:
+    """Store a letter for each message that failed.
+
+    A repeat stores nothing twice (G7).
 
     :param queue: the one for dead letters. It is made if it does not exist.
     :param group: of the worker that gave the messages up.
@@ -69,7 +73,10 @@ def _append(client: Client, queue: str, letter: DeadLetter) -> None:
 
 
 def once_of(purpose: str, *parts: Any) -> str:
-    """An idempotency key for what these parts name. Its length does not depend on theirs."""
+    """An idempotency key for what these parts name.
+
+    Its length does not depend on theirs.
+    """
     return f"{purpose}-{hashlib.sha256(json.dumps(parts).encode()).hexdigest()}"
 
 
@@ -94,7 +101,7 @@ class DeadLetter:
     """None if it was too large for the letter."""
 
     @classmethod
-    def of(cls, message: Message, failed: Failed, group: str) -> DeadLetter:
+    def of(cls, message: Message, failed: FailedMessages, group: str) -> DeadLetter:
         return cls(
             failed.queue,
             message.partition,
@@ -129,7 +136,9 @@ class DeadLetter:
         return cls(**{name: story[name] for name in _STORY if name in story}, body=body if end else None)
 
     def retry(self, client: Client, letter: Message, dead_letters: str) -> None:
-        """Append the message to its queue again, as a new one in the same partition. The caller removes the letter.
+        """Append the message to its queue again, as a new one in the same partition.
+
+        The caller removes the letter.
 
         :param letter: the message that this was read from. A repeat for the same letter stores nothing twice (G7).
         :param dead_letters: the queue of the letter.
@@ -161,7 +170,10 @@ _STORY = tuple(field.name for field in fields(DeadLetter) if field.name != "body
 
 
 def letters(client: Client, queue: str) -> Iterator[tuple[Message, DeadLetter]]:
-    """All dead letters in a queue, oldest first in each partition; none if the queue does not exist."""
+    """All dead letters in a queue, oldest first in each partition.
+
+    There are none if the queue does not exist.
+    """
     try:
         for message in client.iterate(queue):
             try:

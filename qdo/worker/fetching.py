@@ -1,4 +1,6 @@
-"""Reading ahead: a few threads keep the buffers of a worker full, and ask again when something comes.
+"""Reading ahead: a few threads keep the buffers of a worker full.
+
+They ask again when something comes.
 
 One request reads all partitions of a queue that have room: its cursor says how far each of them is. The server holds
 the request back until there is something to answer. So an idle queue costs one request every :data:`WAIT_SECONDS`, and
@@ -173,7 +175,10 @@ class Fetcher:
         return FULL_SECONDS if alone else WAIT_SECONDS
 
     def _without_room(self, client: Client, queue: str) -> float | None:
-        """No buffer of the queue wants messages: all are full, all are held, or there are none."""
+        """No buffer of the queue wants messages.
+
+        All are full, all are held, or there are none.
+        """
         buffers = self._prefetched.of_queue(queue)
         if not buffers:
             return None

@@ -1,4 +1,4 @@
-"""The hooks that settings of 2012 name, at the names that they use (queuey-api-v1 13.1)."""
+"""The hooks that settings of 2012 name (queuey-api-v1 13.1)."""
 
 from __future__ import annotations
 
@@ -37,7 +37,9 @@ def log_failure(message: Mapping[str, Any], context: Any, queue: str, exc: BaseE
 def save_failed_message(
     message: Mapping[str, Any], context: Any, queue: str, exc: BaseException, queuey_conn: Client
 ) -> None:
-    """A ``job_failure``: store the message and its queue as JSON in :data:`ERROR_QUEUE` for 30 days.
+    """A ``job_failure``: store the message as JSON in :data:`ERROR_QUEUE`.
+
+    It is stored with its queue for 30 days.
 
     Where the server takes no JSON of that size, the body is left out. The message itself stays in its queue until its TTL.
 

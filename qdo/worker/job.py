@@ -19,7 +19,7 @@ from queuey.clock import Clock
 from queuey.errors import ConfigurationError
 from queuey.ids import TICKS_PER_SECOND
 
-__all__ = ["Context", "Failed", "Job", "RetryPolicy", "StopWorker", "check_job", "load_hook"]
+__all__ = ["Context", "FailedMessages", "Job", "RetryPolicy", "StopWorker", "check_job", "load_hook"]
 
 _MOST_REASON = 500
 """Characters."""
@@ -29,11 +29,17 @@ Job = Callable[[Any, "Context"], Any]
 
 
 class StopWorker(Exception):
-    """A job raises it to end the worker in order. Its message counts as not processed."""
+    """A job raises it to end the worker in order.
+
+    Its message counts as not processed.
+    """
 
 
 class Context:
-    """What a job can know of where it runs. Each key queue has one, and uses it again for each message."""
+    """What a job can know of where it runs.
+
+    Each key queue has one, and uses it again for each message.
+    """
 
     __slots__ = (
         "_claim",
@@ -108,7 +114,7 @@ class RetryPolicy:
 
 
 @dataclass(frozen=True)
-class Failed:
+class FailedMessages:
     """Messages whose job failed for the last time."""
 
     queue: str
@@ -118,7 +124,10 @@ class Failed:
 
     @property
     def reason(self) -> str:
-        """The class of the error and the first line of its text: for people, and to group failures."""
+        """The class of the error and the first line of its text.
+
+        It is for people, and to group failures.
+        """
         try:
             text = tracebacks.bounded(str(self.error).partition("\n")[0][:_MOST_REASON])
         except Exception:  # noqa: BLE001 - a user's class may say nothing of itself
@@ -162,7 +171,9 @@ def load_hook(text: str) -> Any:
 
 
 def check_job(function: Any, *arguments: str) -> None:
-    """Check that a function can be called with these arguments, and that a call runs it.
+    """Check that a function can be called with these arguments.
+
+    It also checks that a call runs the function.
 
     >>> check_job(lambda message: None, "message", "context")
     Traceback (most recent call last):

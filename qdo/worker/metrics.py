@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from qdo.groups.coordination import Coordinator
     from qdo.worker import Worker
 
-__all__ = ["WORKER_METRICS", "Figures", "WorkerMetrics", "figures_of", "serve_metrics"]
+__all__ = ["WORKER_METRICS", "WorkerFigures", "WorkerMetrics", "figures_of", "serve_metrics"]
 
 WORKER_METRICS = Declarations()
 
@@ -32,23 +32,23 @@ JOB_DURATION = WORKER_METRICS.histogram(
 JOBS = WORKER_METRICS.counter(
     "qdo_jobs", "Messages that are done, attempts that failed, messages given up (dead letters)", ("result",)
 )
-COMMITS = WORKER_METRICS.counter("qdo_commits", "Times that offsets were recorded, of all partitions that had moved")
+COMMITS = WORKER_METRICS.counter("qdo_commits", "Commits; each records the offsets of all partitions that moved")
 COMMITS_REFUSED = WORKER_METRICS.counter(
-    "qdo_commits_refused", "Partitions whose commit came too late: somebody else has them"
+    "qdo_commits_refused", "Partitions whose commit came too late: another worker owns them"
 )
-REBALANCES = WORKER_METRICS.counter("qdo_rebalances", "Times that what this worker owns has changed")
+REBALANCES = WORKER_METRICS.counter("qdo_rebalances", "How often the set of owned partitions has changed")
 PARTITIONS_OWNED = WORKER_METRICS.gauge("qdo_partitions_owned", "Partitions that this worker owns")
 PREFETCHED = WORKER_METRICS.gauge("qdo_prefetched_messages", "Messages fetched and not finished")
-CONNECTED = WORKER_METRICS.gauge("qdo_coordinator_connected", "1 while it is sure that the group knows of this worker")
+CONNECTED = WORKER_METRICS.gauge("qdo_coordinator_connected", "1 while it is certain that the group knows this worker")
 LAG = WORKER_METRICS.gauge(
     "qdo_lag_seconds",
-    "Age of the first message not finished, over the partitions owned; 0 where none is fetched",
+    "Age of the first unfinished message, over the owned partitions; 0 where none is fetched",
     ("stat",),
 )
 
 
 @dataclass(frozen=True)
-class Figures:
+class WorkerFigures:
     """How a worker is doing at one moment."""
 
     done: int = 0
@@ -64,10 +64,10 @@ class Figures:
     connected: bool = False
 
 
-def figures_of(worker: Worker, coordinator: Coordinator) -> Figures:
+def figures_of(worker: Worker, coordinator: Coordinator) -> WorkerFigures:
     """The figures as they are now; sends no request."""
     counts, waiting, now = worker.counts, worker.waiting(), SystemClock().now_ticks()
-    return Figures(
+    return WorkerFigures(
         counts.done,
         counts.failed,
         counts.dead,
@@ -84,7 +84,7 @@ def figures_of(worker: Worker, coordinator: Coordinator) -> Figures:
 class WorkerMetrics(MetricSet):
     """What one worker counts. docs/metrics.md names each metric."""
 
-    def __init__(self, figures: Callable[[], Figures]) -> None:
+    def __init__(self, figures: Callable[[], WorkerFigures]) -> None:
         super().__init__(WORKER_METRICS)
         self._now = figures
 
@@ -93,7 +93,7 @@ class WorkerMetrics(MetricSet):
         self.observe(JOB_DURATION, seconds)
 
     def collect(self) -> Iterator[Family]:
-        """All but the jobs' durations is counted by the worker itself, and asked for here."""
+        """Read everything but the durations of jobs from the worker, which counts it."""
         now = self._now()
         for result, count in (("done", now.done), ("failed", now.failed), ("dead", now.dead)):
             self.set(JOBS, count, result)
@@ -114,7 +114,7 @@ def serve_metrics(metrics: WorkerMetrics, address: str) -> str:
     :returns: the URL.
     :raises ConfigurationError: the address does not exist, or another program has it.
 
-    >>> serve_metrics(WorkerMetrics(Figures), "here")
+    >>> serve_metrics(WorkerMetrics(WorkerFigures), "here")
     Traceback (most recent call last):
     queuey.errors.ConfigurationError: metrics at 'here': expected HOST:PORT, such as 127.0.0.1:9110
     """

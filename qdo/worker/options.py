@@ -9,7 +9,7 @@ from typing import Any
 
 from qdo.groups.assign import STRATEGIES, Partition
 from qdo.groups.dead_letter_names import DEFAULT_DEAD_LETTERS
-from qdo.worker.job import Failed, RetryPolicy, check_job
+from qdo.worker.job import FailedMessages, RetryPolicy, check_job
 from queuey.clock import Clock
 from queuey.errors import ConfigurationError
 
@@ -82,7 +82,7 @@ class WorkerOptions:
     """Bytes of the bodies that are fetched ahead, over all partitions."""
     context_value: Any = None
     """What jobs find as ``context.value``."""
-    on_failure: Callable[[Failed, Any], None] | None = None
+    on_failure: Callable[[FailedMessages, Any], None] | None = None
     """Called with the failure and the context value, in place of writing a dead letter."""
     clock: Clock | None = None
     """None for the system's."""

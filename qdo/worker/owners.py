@@ -1,4 +1,6 @@
-"""What a worker owns: how its group divides the queues, where the work is found, and where offsets are recorded.
+"""What a worker owns.
+
+An owner says how the group divides the queues, where work is found, and where offsets are recorded.
 
 A worker asks one :class:`Owner`, and never how the group divides. :class:`PartitionOwner` owns partitions of queues;
 their offsets are with the group. :class:`SlotOwner` owns hash slots; offsets of queues are in Queuey, and the group
@@ -15,7 +17,7 @@ from collections.abc import Collection, Mapping
 from qdo.groups.assign import Partition
 from qdo.groups.coordination import Claim, Offset
 from qdo.groups.hash_slots import every_slot, is_slot
-from qdo.groups.subscription import Subscription
+from qdo.groups.subscription import WorkerSubscription
 from qdo.worker.options import WorkerOptions
 from qdo.worker.parts import WorkerParts
 from qdo.worker.slots import QueueOffsets, SlotTable
@@ -46,7 +48,10 @@ class Owner(ABC):
 
     @abstractmethod
     def divided(self) -> Collection[Partition] | None:
-        """Everything that the group divides, as far as it is known; None while it is not known. Costs no request."""
+        """Everything that the group divides, as far as it is known.
+
+        It is None while it is not known. Sends no request.
+        """
 
     @abstractmethod
     def accepts(self, partition: Partition) -> bool:
@@ -54,7 +59,10 @@ class Owner(ABC):
 
     @abstractmethod
     def find_work(self, over: threading.Event) -> None:
-        """Find out what there is to work on, in a thread of its own, until ``over`` is set."""
+        """Find out what there is to work on, until ``over`` is set.
+
+        It runs in a thread of its own.
+        """
 
     @abstractmethod
     def at_end(self) -> bool:
@@ -107,7 +115,7 @@ class Owner(ABC):
 class PartitionOwner(Owner):
     """Owns partitions of queues. Their offsets are where the group keeps them."""
 
-    def __init__(self, parts: WorkerParts, subscription: Subscription, *, from_end: bool) -> None:
+    def __init__(self, parts: WorkerParts, subscription: WorkerSubscription, *, from_end: bool) -> None:
         """:param from_end: partitions that exist when the worker begins start with messages to come."""
         self._parts = parts
         self._subscription = subscription
@@ -123,7 +131,7 @@ class PartitionOwner(Owner):
         return not is_slot(partition)
 
     def find_work(self, over: threading.Event) -> None:
-        """List the partitions once at the beginning, and again and again while this member leads.
+        """List the partitions once, and again while this member leads.
 
         A member that does not lead forgets its list: a plan made from an old list would leave out newer partitions.
         """
@@ -155,7 +163,10 @@ class PartitionOwner(Owner):
         self._parts.fetcher.follow(sorted({claim.partition.queue for claim in claims}))
 
     def _was_there(self, partition: Partition) -> bool:
-        """A partition that came while the group was at work is read from its beginning, also by a group from the end."""
+        """Whether a partition existed when this worker began.
+
+        One that came later is read from its beginning, also by a group from the end.
+        """
         return self._at_first is None or partition in self._at_first
 
     def losing(self, claims: Collection[Claim]) -> None:
@@ -184,7 +195,7 @@ class SlotOwner(Owner):
 
     most_in_a_commit = MOST_QUEUES_IN_A_COMMIT
 
-    def __init__(self, parts: WorkerParts, subscription: Subscription, group: str, *, from_end: bool) -> None:
+    def __init__(self, parts: WorkerParts, subscription: WorkerSubscription, group: str, *, from_end: bool) -> None:
         """:param from_end: a slot in which nobody ever worked begins with messages to come."""
         self._every_slot = every_slot()
         self._offsets = QueueOffsets(parts.make_client, group)
@@ -219,7 +230,10 @@ class SlotOwner(Owner):
         return self._offsets.record(offsets)
 
     def fenced(self, claims: Collection[Claim]) -> Collection[Claim]:
-        """The queues are taken over anew. The slots still belong to this worker, as far as anybody knows."""
+        """The queues are taken over anew.
+
+        The slots still belong to this worker, as far as anybody knows.
+        """
         self.table.fence({claim.partition.queue for claim in claims})
         return ()
 
@@ -230,7 +244,7 @@ class SlotOwner(Owner):
         self._offsets.close()
 
 
-def owner_of(options: WorkerOptions, subscription: Subscription, parts: WorkerParts) -> Owner:
+def owner_of(options: WorkerOptions, subscription: WorkerSubscription, parts: WorkerParts) -> Owner:
     """The owner that a worker with these options has."""
     if options.slots:
         return SlotOwner(parts, subscription, options.group, from_end=options.from_end)

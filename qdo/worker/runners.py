@@ -1,4 +1,6 @@
-"""Three ways to call a job: in the thread of the worker, awaited on an event loop, or in another process.
+"""Three ways to call a job.
+
+It is called in the thread of the worker, on an event loop, or in another process.
 
 Whatever a job does is at worst a failed attempt. A job that calls ``sys.exit`` ends no thread, and a job whose process
 dies takes no other process along.
@@ -57,7 +59,10 @@ class Direct:
 
 
 class Awaited:
-    """Runs all coroutines on one event loop, in a thread of its own. The calling thread waits."""
+    """Runs all coroutines on one event loop, in a thread of its own.
+
+    The calling thread waits.
+    """
 
     def __init__(self, job: Job) -> None:
         self._job = job
@@ -86,7 +91,9 @@ class Awaited:
 
 
 class InProcesses:
-    """Calls jobs in other processes, for jobs that compute. Job, messages and errors must be picklable.
+    """Calls jobs in other processes, for jobs that compute.
+
+    Job, messages and errors must be picklable.
 
     Each process is a pool of its own. If a pool of several loses a process, nobody can tell whose job ended it, and all
     jobs under way would fail.
@@ -152,7 +159,9 @@ class InProcesses:
                 self._pools[number] = _new_pool()
 
     def close(self) -> None:
-        """Begin no more calls. It does not wait for calls under way; without any it waits until the processes have ended.
+        """Begin no more calls.
+
+        It does not wait for calls under way; without any it waits until the processes have ended.
 
         Otherwise an interpreter that ends now could trip over a pool that still ends in a thread, and print a traceback
         about a bad file descriptor.
@@ -184,7 +193,10 @@ def is_async(job: Job) -> bool:
 
 
 def _begin_there() -> None:
-    """Prepare a process of the pool: it ends with the worker, and not by the Ctrl-C that a terminal sends to all."""
+    """Prepare a process of the pool.
+
+    It ends with the worker, and not by the Ctrl-C that a terminal sends to all.
+    """
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     threading.Thread(target=_end_with_the_worker, daemon=True).start()
 

@@ -1,4 +1,6 @@
-"""Work until a signal: the main thread waits for signals, and the work runs in a thread of its own.
+"""Work until a signal.
+
+The main thread waits for signals, and the work runs in a thread of its own.
 
 A signal handler only notes the number of the signal. It may interrupt its own thread while that holds a lock, and would
 then wait for the lock for ever. The main thread does what the signal asks for, outside the handler.

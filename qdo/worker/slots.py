@@ -1,4 +1,4 @@
-"""The slots that a worker owns, the queues of them that are active, and how far everything is.
+"""The slots that a worker owns, and their active queues.
 
 A slot's moment says: everything up to it is finished in all queues of the slot. It moves only after the offsets of the
 queues are recorded, and never past a message that is not finished. So the slot's next owner looks at what came since.
@@ -40,7 +40,10 @@ RECORD_SECONDS = 2.0
 
 @dataclass
 class Slot:
-    """A slot that this worker owns. All ticks are inclusive: everything up to them is finished, or found."""
+    """A slot that this worker owns.
+
+    All ticks are inclusive: everything up to them is finished, or found.
+    """
 
     claim: Claim
     recorded: int
@@ -96,7 +99,10 @@ class RecentlyActive(NamedTuple):
 
 
 class SlotTable:
-    """The slots of one worker and their queues, behind one lock. It is taken before the lock of the buffers."""
+    """The slots of one worker and their queues, behind one lock.
+
+    It is taken before the lock of the buffers.
+    """
 
     def __init__(self, coordinator: Coordinator, prefetched: Prefetched, clock: Clock, *, from_end: bool) -> None:
         """:param from_end: a slot in which nobody ever worked begins with messages to come."""
@@ -132,7 +138,10 @@ class SlotTable:
                 self._prefetched.shut(self._queue_claims(claim))
 
     def drained(self, claims: Collection[Claim]) -> Collection[Claim]:
-        """The slots whose queues have nothing under way. Their moments are recorded, and they are forgotten."""
+        """The slots whose queues have nothing under way.
+
+        Their moments are recorded, and they are forgotten.
+        """
         with self.lock:
             done = [claim for claim in claims if self._is_drained(self._queue_claims(claim))]
             self._record([self.slots[claim.partition.number] for claim in done if self._has(claim)])
@@ -171,7 +180,10 @@ class SlotTable:
     # Recording
 
     def fence(self, queues: Collection[str]) -> None:
-        """Commits of these queues were refused: take them over anew, if their slots still belong to this worker."""
+        """Commits of these queues were refused.
+
+        Take them over anew, if their slots still belong to this worker.
+        """
         with self.lock:
             for name in queues:
                 queue = self.active.get(name)
@@ -214,7 +226,10 @@ class SlotTable:
         return refused
 
     def floor_of(self, queue: ActiveQueue) -> int:
-        """Everything up to here is finished and recorded. Partitions that are not taken over yet hold it."""
+        """Everything up to here is finished and recorded.
+
+        Partitions that are not taken over yet hold it.
+        """
         if not queue.is_taken_over:
             return queue.floor
         with self._prefetched.lock:
@@ -223,7 +238,10 @@ class SlotTable:
     # Queues become active, and rest again
 
     def activate_named(self, partitions: Mapping[str, int], is_meant: Callable[[str], bool]) -> None:
-        """The server names queues that got messages, and how many partitions each has now."""
+        """The server names queues that got messages.
+
+        It also says how many partitions each has now.
+        """
         with self.lock:
             for name, count in partitions.items():
                 queue, slot = self.active.get(name), self.slots.get(slot_of(name))
@@ -246,7 +264,10 @@ class SlotTable:
                     self.active[name] = ActiveQueue(slot, partitions, since)
 
     def compare(self, active: Collection[str], listed: Mapping[str, int]) -> None:
-        """Queues that were active before all queues were listed: some have grown, some are gone."""
+        """Queues that were active before all queues were listed.
+
+        Some have grown, some are gone.
+        """
         with self.lock:
             for name in active:
                 queue = self.active.get(name)
@@ -258,7 +279,9 @@ class SlotTable:
                     del self.active[name]
 
     def swept(self, slots: Collection[Slot], looked_at: Mapping[str, RecentlyActive], upto: int) -> None:
-        """A sweep found all messages up to this moment, except in slots that went meanwhile.
+        """A sweep found all messages up to this moment.
+
+        Slots that went meanwhile are left out.
 
         :param looked_at: recently active queues that the sweep looked at.
         """
@@ -273,7 +296,10 @@ class SlotTable:
                     del self.recently_active[name]
 
     def to_take_over(self) -> list[tuple[str, ActiveQueue]]:
-        """Active queues with partitions that are not taken over yet. Fenced queues begin anew once they are at rest."""
+        """Active queues with partitions that are not taken over yet.
+
+        Fenced queues begin anew once they are at rest.
+        """
         with self.lock:
             for queue in self.active.values():
                 if queue.fenced and not any(buffer.running for buffer in queue.buffers):

@@ -1,4 +1,6 @@
-"""How a worker finds the queues of its slots that have something to do (docs/decisions/012).
+"""How a worker finds queues with something to do (docs/decisions/012).
+
+The queues are those of its slots.
 
 ::
 
@@ -22,7 +24,7 @@ from qdo.groups.assign import Partition
 from qdo.groups.coordination import Claim, Offset, last_id_of
 from qdo.groups.hash_slots import slot_of
 from qdo.groups.probes import Probe, probe_batches, with_new_messages
-from qdo.groups.subscription import Subscription
+from qdo.groups.subscription import WorkerSubscription
 from qdo.worker.buffers import PartitionBuffer
 from qdo.worker.parts import WorkerParts
 from qdo.worker.slots import ActiveQueue, RecentlyActive, Slot, SlotTable
@@ -55,9 +57,12 @@ TICK_SECONDS = 0.2
 
 
 class Sweeper:
-    """Hears of queues that got messages, looks for others, and takes them over. One thread runs it."""
+    """Hears of queues that got messages, looks for others, and takes them over.
 
-    def __init__(self, table: SlotTable, parts: WorkerParts, subscription: Subscription, group: str) -> None:
+    One thread runs it.
+    """
+
+    def __init__(self, table: SlotTable, parts: WorkerParts, subscription: WorkerSubscription, group: str) -> None:
         self._table = table
         self._parts = parts
         self._clock = parts.clock
@@ -121,7 +126,10 @@ class Sweeper:
         self._hear_at = self._clock.elapsed() + HEAR_SECONDS
 
     def _remember(self, client: Client, over: threading.Event) -> None:
-        """Probe queues of fresh slots that the server remembers, long before a sweep comes to them."""
+        """Probe queues of fresh slots that the server remembers.
+
+        A sweep would come to them much later.
+        """
         told: dict[str, int] = {}
         cursor, more = None, True
         while more and not over.is_set() and len(told) < MOST_REMEMBERED:
@@ -145,7 +153,9 @@ class Sweeper:
     # Sweeps
 
     def sweep(self, client: Client, over: threading.Event) -> None:
-        """Find the queues of all slots that got messages since the last sweep, and take them over.
+        """Find the queues of all slots that got messages since the last sweep.
+
+        They are taken over.
 
         The sweep counts up to the watermark from *before* the queues were listed: messages of a queue that is made
         later lie behind it.
@@ -253,8 +263,9 @@ class Sweeper:
 
 
 def _beginning(offset: GroupOffset, floor: int) -> MessageId:
-    """Where a partition begins whose offset has no id: behind what counts as finished, unless the offset was set back
-    to the beginning.
+    """Where a partition begins whose offset has no id.
+
+    It begins behind what counts as finished, unless the offset was set back to the beginning.
     """
     return last_id_of(floor) if floor and offset.timestamp is None else ZERO_ID
 
@@ -262,7 +273,10 @@ def _beginning(offset: GroupOffset, floor: int) -> MessageId:
 def _probes(
     listed: Mapping[str, int], slots: Mapping[int, Slot], recently_active: Mapping[str, RecentlyActive]
 ) -> list[list[Probe]]:
-    """A probe for each inactive queue. Recently active queues come apart, since their moments are later."""
+    """A probe for each inactive queue.
+
+    Recently active queues come apart, since their moments are later.
+    """
     inactive, recent = [], []
     for name, partitions in listed.items():
         if (before := recently_active.get(name)) is not None:

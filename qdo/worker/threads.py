@@ -1,4 +1,7 @@
-"""The threads that run jobs: attempts, retries, and what becomes of messages that are given up."""
+"""The threads that run jobs.
+
+They make attempts and retries, and deal with messages that are given up.
+"""
 
 from __future__ import annotations
 
@@ -17,7 +20,7 @@ from qdo.groups.coordination import Claim, Offset
 from qdo.groups.dead_letter_names import DeadLetterNames
 from qdo.worker.buffers import KeyQueue, PartitionBuffer
 from qdo.worker.dead_letters import write_letters
-from qdo.worker.job import Context, Failed, Job, RetryPolicy, StopWorker
+from qdo.worker.job import Context, FailedMessages, Job, RetryPolicy, StopWorker
 from qdo.worker.options import WorkerOptions
 from qdo.worker.parts import WorkerParts
 from qdo.worker.runners import runner_of
@@ -135,7 +138,10 @@ class JobThreads:
         return 0.0
 
     def _committed_first(self, buffer: PartitionBuffer, message: Message) -> bool:
-        """At most once: record the message before its job begins, so that nobody runs it again."""
+        """At most once: record the message before its job begins.
+
+        So nobody runs it again.
+        """
         try:
             return not self._record({buffer.claim: Offset(buffer.incarnation, message.id)})
         except CoordinatorUnavailable:
@@ -154,7 +160,7 @@ class JobThreads:
             raise
         except Exception as error:
             self.counts.failed += 1
-            failed = Failed(context.queue, messages, key_queue.attempt, error)
+            failed = FailedMessages(context.queue, messages, key_queue.attempt, error)
             log.warning(
                 "attempt %d at %s in %s failed: %s",
                 *(failed.attempts, messages[0].id.hex, key_queue.buffer.claim.partition, failed.reason),
@@ -178,7 +184,7 @@ class JobThreads:
         finally:
             self.took(self._parts.clock.elapsed() - began)
 
-    def _give_up(self, key_queue: KeyQueue, failed: Failed, client: Client) -> float | None:
+    def _give_up(self, key_queue: KeyQueue, failed: FailedMessages, client: Client) -> float | None:
         """Store dead letters, or hand the failure to ``on_failure``.
 
         :returns: None if that went well, else seconds until it is tried again. The job is not tried again.
@@ -200,10 +206,10 @@ class JobThreads:
         self.counts.dead += len(failed.messages)
         return None
 
-    def _not_stored(self, key_queue: KeyQueue, failed: Failed, error: Exception) -> float:
+    def _not_stored(self, key_queue: KeyQueue, failed: FailedMessages, error: Exception) -> float:
         """:returns: seconds until the next try; infinite if the server would refuse it again."""
         what = "on_failure" if self._options.on_failure is not None else "the dead letter"
-        said = f"{error.code}: {error}" if isinstance(error, QueueyError) else Failed("", (), 0, error).reason
+        said = f"{error.code}: {error}" if isinstance(error, QueueyError) else FailedMessages("", (), 0, error).reason
         key_queue.trouble = f"{what} of message {failed.messages[0].id.hex} failed: {said}"[:500]
         partition = key_queue.buffer.claim.partition
         if isinstance(error, QueueyError) and not may_pass(error):

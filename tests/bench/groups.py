@@ -18,7 +18,7 @@ from kazoo.client import KazooClient
 
 from qdo.groups.assign import Partition
 from qdo.groups.coordination import Claim, Offset
-from qdo.groups.member import Group
+from qdo.groups.member import GroupMember
 from qdo.groups.zookeeper import ZooKeeperCoordinator
 from queuey.clock import SystemClock
 from tests.bench import slots
@@ -65,7 +65,7 @@ def member(hosts: str, name: str, count: int, session_seconds: float) -> None:
     wake, over = threading.Event(), threading.Event()
     coordinator.changed = wake.set
     every = partitions(count)
-    group = Group(coordinator, Idle(), lambda: every, clock=SystemClock(), about={})
+    group = GroupMember(coordinator, Idle(), lambda: every, clock=SystemClock(), about={})
     print("READY", flush=True)
     sys.stdin.readline()
 

@@ -79,7 +79,9 @@ def measure(plan: Plan) -> Iterator[Row]:
     yield _row(f"{what}: requests to ZooKeeper while idle", before.requests, ours.requests, " /s", "rate <= 20", "rate")
     yield _row(f"{what}: processor of the server while idle", before.share, ours.share, " of one", "", "share")
     yield _row(f"{what}: until settled", before.settled_seconds, ours.settled_seconds, " s", "", "took")
-    yield _row(f"{what}: append to job in a cold queue", before.noticed_seconds, ours.noticed_seconds, " s", "", "took")
+    yield _row(
+        f"{what}: append to job in an inactive queue", before.noticed_seconds, ours.noticed_seconds, " s", "", "took"
+    )
     goal = "took <= 10"
     yield _row(f"{what}: a new queue, to its job", before.found_seconds, ours.found_seconds, " s", goal, "took")
 

@@ -72,7 +72,7 @@ class Seen:
             self.first = elapsed()
         if self._seconds:
             time.sleep(self._seconds)  # a job that waits for somebody else
-        self.count += 1  # the lanes of one worker take turns closely enough for a count
+        self.count += 1  # the partitions of one worker take turns closely enough for a count
         self.last = elapsed()
 
 

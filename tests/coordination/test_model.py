@@ -21,7 +21,7 @@ from hypothesis.stateful import (
 from qdo.groups.assign import STRATEGIES, Assignment, Partition, assign_sticky
 from qdo.groups.coordination import Claim, Offset
 from qdo.groups.local import LocalCoordinator
-from qdo.groups.member import Group, GroupRules
+from qdo.groups.member import GroupMember, GroupRules
 from queuey.clock import ManualClock
 from queuey.errors import SessionLost
 from tests.support.members import SESSION_SECONDS, parts, place
@@ -81,7 +81,7 @@ class Worker:
         self.coordinator = LocalCoordinator(
             group, folder, session_seconds=SESSION_SECONDS, clock=self.clock, by_hand=True
         )
-        self.group = Group(
+        self.group = GroupMember(
             self.coordinator,
             self,
             lambda: model.partitions,

@@ -12,7 +12,7 @@ from kazoo.client import KazooClient
 from kazoo.exceptions import NoAuthError
 
 from qdo.groups.coordination import Claim, Coordinator, Offset, Plan
-from qdo.groups.member import Group
+from qdo.groups.member import GroupMember
 from qdo.groups.zookeeper import ZooKeeperCoordinator
 from qdo.groups.zookeeper_tls import security
 from queuey.clock import SystemClock
@@ -264,7 +264,7 @@ def test_a_claim_whose_answer_was_lost_is_given_back_when_the_plan_has_it_no_mor
         outside, coordinator = party.coordinator(), party.coordinator()
         assert isinstance(coordinator, ZooKeeperCoordinator)
         subscribed = [ONE]
-        group = Group(coordinator, Idle(), lambda: subscribed, clock=party.clock, about={})
+        group = GroupMember(coordinator, Idle(), lambda: subscribed, clock=party.clock, about={})
         transaction, session = coordinator._session.client.transaction, coordinator._session.number()
 
         def unanswered() -> Any:

@@ -19,7 +19,7 @@ from qdo.groups.assign import Partition
 from qdo.groups.local import LocalCoordinator
 from qdo.worker.dead_letters import CONTENT_TYPE, DeadLetter, letters, write_letters
 from qdo.worker.hooks_of_2012 import ERROR_QUEUE, save_failed_message
-from qdo.worker.job import Failed
+from qdo.worker.job import FailedMessages
 from queuey.errors import ConfigurationError, Forbidden, MessageNotFound
 from tests.support.client import Server, new_name
 from tests.support.servers import Door, eventually
@@ -61,7 +61,7 @@ def test_a_letter_that_is_there_already_is_written_whatever_the_job_says_now(
         client.create_queue(name)
         client.append(name, "x")
         (message,) = client.iterate(name)
-        failed = Failed(name, [message], 5, ValueError("at 10:00:01"))
+        failed = FailedMessages(name, [message], 5, ValueError("at 10:00:01"))
         write_letters(client, failed, queue=f"{name}.dead", group="default")
 
         worker = work(make_client, tmp_path, raises, name)
@@ -160,7 +160,7 @@ def test_what_the_server_refuses_for_good_holds_its_partition_and_says_so(
         client.create_queue(name, partitions=2)
         client.append_batch(name, [NewMessage(text, partition=1) for text in ("bad", "good", "good")])
 
-    def refuse(failed: Failed, value: Any) -> None:
+    def refuse(failed: FailedMessages, value: Any) -> None:
         told.append(failed.messages[0].text)
         raise Forbidden("append is not among the verbs of this token")
 
@@ -209,7 +209,7 @@ def test_a_partition_that_is_held_does_not_keep_a_worker_from_its_end(
         if message.text == "bad":
             raise ValueError("no")
 
-    def refuse(failed: Failed, value: Any) -> None:
+    def refuse(failed: FailedMessages, value: Any) -> None:
         raise Forbidden
 
     worker = work(make_client, tmp_path, job, name, on_failure=refuse, prefetch_messages=20, prefetch_bytes=10_000)
@@ -231,7 +231,7 @@ def test_a_partition_that_stands_still_goes_on_when_its_queue_is_made_anew(
             raise ValueError("no")
         done.append(message.text)
 
-    def refuse(failed: Failed, value: Any) -> None:
+    def refuse(failed: FailedMessages, value: Any) -> None:
         raise Forbidden
 
     coordinator = LocalCoordinator("g", tmp_path)

@@ -98,7 +98,7 @@ def test_positions_of_qdo_0_1_are_imported_from_all_partitions(crew: Crew) -> No
 
     shown = crew.run("offsets", "import")
 
-    assert "gone:1 is no more" in shown.err
+    assert "gone:1 is gone" in shown.err
     assert shown.column("message_id") == [first[1], second[1]]
     assert crew.run("offsets", "show").code == 3
     assert crew.run("offsets", "import", "--yes").code == 0

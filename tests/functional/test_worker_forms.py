@@ -17,7 +17,7 @@ from qdo.groups.coordination import Coordinator
 from qdo.groups.local import LocalCoordinator
 from qdo.groups.offsets_in_queuey import OffsetsInQueuey
 from qdo.worker.dead_letters import letters
-from qdo.worker.job import Failed
+from qdo.worker.job import FailedMessages
 from queuey.errors import ConfigurationError, StorageUnavailable
 from tests.support.client import Server, new_name
 from tests.support.servers import Door, eventually
@@ -213,7 +213,7 @@ def test_while_a_failure_cannot_be_told_the_job_is_not_called_again(
         if message.text == "bad":
             raise ValueError("no")
 
-    def on_failure(failed: Failed, value: Any) -> None:
+    def on_failure(failed: FailedMessages, value: Any) -> None:
         told.append([message.text for message in failed.messages])
         if len(told) < 3:
             raise trouble

@@ -9,7 +9,7 @@ from prometheus_client.parser import text_string_to_metric_families
 from pyspark.sql import SparkSession
 
 from qdo.client import Client, NewMessage
-from qdo.pipeline.progress import Lag, LagListener
+from qdo.pipeline.progress import LagListener, QueryLag
 from tests.support.pipeline import APPLICATION, KEY, fill
 from tests.support.servers import Door, eventually
 
@@ -18,7 +18,7 @@ def test_a_listener_tells_how_far_behind_a_query_is(
     spark: SparkSession, door: Door, client: Client, tmp_path: Path
 ) -> None:
     queue = fill(client, partitions=2, messages=40)
-    told: list[Lag] = []
+    told: list[QueryLag] = []
     given: dict[str, Any] = {"url": door.url, "application": APPLICATION, "token": KEY}
     listener = LagListener(say=told.append, every_seconds=0, **given)
     spark.streams.addListener(listener)

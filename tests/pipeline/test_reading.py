@@ -13,7 +13,7 @@ from qdo.client import Client
 from qdo.pipeline.options import BATCH, ReadOptions
 from qdo.pipeline.planner import Planner
 from qdo.pipeline.rows import Rows
-from qdo.pipeline.task_reader import Reader, connect
+from qdo.pipeline.task_reader import SpanReader, connect
 from queuey.errors import ServerUnreachable
 from tests.support.pipeline import APPLICATION, KEY, fill
 from tests.support.servers import Door
@@ -35,7 +35,7 @@ def options(url: str, queue: str, **more: str) -> ReadOptions:
 
 def read(wanted: ReadOptions, *, by_json: bool = False) -> list[str]:
     """All of a queue, as one task would: planned, then read."""
-    reader = Reader(
+    reader = SpanReader(
         wanted.reach, Rows(["message_id", "body"], text_bodies=False), fail_on_data_loss=True, by_json=by_json
     )
     parts = [part for task in Planner(wanted).tasks() for part in task]
@@ -115,7 +115,7 @@ def test_memory_does_not_grow_with_the_span(door: Door, client: Client) -> None:
 
     queue = fill(client, partitions=1, messages=MESSAGES, size=10_000)
     wanted = options(door.url, queue)
-    reader = Reader(wanted.reach, Rows(["body"], text_bodies=False), fail_on_data_loss=True, by_json=False)
+    reader = SpanReader(wanted.reach, Rows(["body"], text_bodies=False), fail_on_data_loss=True, by_json=False)
     ((part,),) = Planner(wanted).tasks()
     held = [pa.total_allocated_bytes() for _ in reader.batches([part])]
 

@@ -20,7 +20,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.functions import col, lit, lpad
 
 from qdo.client import Client
-from qdo.pipeline.sink import Chunks
+from qdo.pipeline.sink import RequestChunks
 from queuey.ids import TICKS_PER_SECOND
 from tests.support import servers
 from tests.support.client import new_name
@@ -252,7 +252,7 @@ def test_requests_are_cut_in_the_same_places_however_spark_cut_the_rows(
         for length in [*lengths, len(bodies)]:
             batches += table.slice(at, length).to_batches()
             at += length
-        return [(first, part["body"].to_pylist()) for first, part in Chunks(rows, size).of(iter(batches))]
+        return [(first, part["body"].to_pylist()) for first, part in RequestChunks(rows, size).of(iter(batches))]
 
     found = cut([])
 

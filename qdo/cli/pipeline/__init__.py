@@ -1,4 +1,7 @@
-"""``qdo pipeline``: jobs on Spark, on the cores of this machine unless a cluster is named."""
+"""``qdo pipeline``: jobs on Spark.
+
+They run on the cores of this machine, unless a cluster is named.
+"""
 
 from __future__ import annotations
 
@@ -22,7 +25,7 @@ class _Commands(Commands):
 
 @click.group("pipeline", cls=_Commands)
 def pipeline_command() -> None:
-    """Jobs on Spark: archive queues as Parquet and replay it, judge a delivery, and look into queues.
+    """Jobs on Spark: archive, replay, judge a delivery, look into queues.
 
     Each job runs on the cores of this machine, or where --master says. In a program of your own, call the function of the
     same name in qdo.pipeline.jobs.

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 import click
 
 from qdo.cli.options import queues_option
-from qdo.cli.pipeline.options import Place, ask, reached, with_spark
+from qdo.cli.pipeline.options import SparkPlace, ask, reached, with_spark
 from queuey.errors import CursorLost, DataLost, QueueNotFound
 from queuey.terminal.options import Server, with_server
 from queuey.terminal.output import output_option, progress, say, write_rows
@@ -47,7 +47,7 @@ MOST_QUEUES = 1_000
 @output_option
 @with_spark
 def archive_command(
-    place: Place,
+    place: SparkPlace,
     server: Server,
     folder: str,
     queues: tuple[str, ...],
@@ -57,7 +57,9 @@ def archive_command(
     listed: bool,
     output: str | None,
 ) -> None:
-    """Copy queues into FOLDER as Parquet, by queue and day: what is there now and not in the archive yet.
+    """Copy queues into FOLDER as Parquet, by queue and day.
+
+    It copies what is there now and not in the archive yet.
 
     FOLDER is on any file system of Spark's. Run the command again, also after it was killed, and it goes on where it
     ended: each message is in the archive once. Ctrl-C ends it at once, and it says how much is in the archive by then.
@@ -90,8 +92,8 @@ def archive_command(
     say(f"archived {done} messages to {folder}")
 
 
-def _tell(place: Place, stack: ExitStack, server: Server, queues: Sequence[str], found: Archive) -> None:
-    """From now on a bar shows how far the run is, and a signal makes it say how to go on."""
+def _tell(place: SparkPlace, stack: ExitStack, server: Server, queues: Sequence[str], found: Archive) -> None:
+    """Show a bar from now on, and let a signal say how to go on."""
     place.left = lambda: f"{found.stored} messages were archived; a new run goes on behind them"
     from qdo.pipeline.jobs.messages import pattern_of
 
@@ -100,7 +102,10 @@ def _tell(place: Place, stack: ExitStack, server: Server, queues: Sequence[str],
 
 
 def waiting(server: Server, pattern: str, reached: Offsets) -> int:
-    """Messages behind these offsets in the queues of a pattern; 0 if there are too many queues to ask."""
+    """Messages behind these offsets in the queues of a pattern.
+
+    It is 0 if there are too many queues to ask.
+    """
     with server.client() as client:
         names = [queue.name for queue in client.queues() if re.fullmatch(pattern, queue.name)]
         if len(names) > MOST_QUEUES:

@@ -7,7 +7,7 @@ from contextlib import closing
 import click
 
 from qdo.cli.options import dead_letters_option, queues_option
-from qdo.cli.pipeline.options import Place, ask, reached, with_spark
+from qdo.cli.pipeline.options import SparkPlace, ask, reached, with_spark
 from qdo.cli.pipeline.results import Results, with_results
 from qdo.groups.dead_letter_names import DeadLetterNames
 from queuey.terminal.options import Server, with_server
@@ -24,14 +24,16 @@ from queuey.terminal.output import say
 @with_results
 @with_spark
 def dead_letters_command(
-    place: Place,
+    place: SparkPlace,
     results: Results,
     server: Server,
     dead_letters: str,
     queues: tuple[str, ...],
     samples: int,
 ) -> None:
-    """Why jobs failed for the last time, and how often: by queue, group of workers and exception.
+    """Why jobs failed for the last time, and how often.
+
+    Figures are by queue, group of workers and exception.
 
     It reads queues of dead letters, as 'qdo work' writes them. For each group it shows the first and the last time, the
     attempts, samples, and the command that tries its messages again.

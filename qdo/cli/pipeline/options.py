@@ -1,4 +1,7 @@
-"""Options that the jobs on Spark share: where Spark is, which server, and which part of time."""
+"""Options that the jobs on Spark share.
+
+They say where Spark is, which server, and which part of time.
+"""
 
 from __future__ import annotations
 
@@ -23,7 +26,7 @@ _UNIX = datetime(1970, 1, 1, tzinfo=UTC)
 
 
 @dataclass
-class Place:
+class SparkPlace:
     """Where a job runs."""
 
     master: str | None
@@ -74,7 +77,7 @@ def with_spark(command: Command) -> Command:
         from qdo.cli.pipeline.running import run_until_told
         from qdo.pipeline.jobs.failures import SparkFailed, plain_errors
 
-        place = Place(master, driver_memory, conf)
+        place = SparkPlace(master, driver_memory, conf)
         try:
             with plain_errors():
                 run_until_told(lambda: command(place=place, **given), lambda: f"stopped: {place.left()}")
@@ -85,7 +88,9 @@ def with_spark(command: Command) -> Command:
 
 
 def ask(server: Server, queues: Sequence[str] = (), *, lists: bool = True) -> None:
-    """Check that a server answers and knows the caller. Spark would take longer to start and to give up.
+    """Check that a server answers and knows the caller.
+
+    Spark would take longer to start and to give up.
 
     :param queues: names or patterns that were given. The user is told of one that matches no queue: it may have existed.
     :param lists: the job lists queues. Otherwise a token that may not list them will do.
@@ -101,7 +106,10 @@ def ask(server: Server, queues: Sequence[str] = (), *, lists: bool = True) -> No
 
 
 def reached(server: Server) -> dict[str, str]:
-    """The options of the format ``queuey`` for the server, the identity and the time limit."""
+    """The options of the format ``queuey`` for a server.
+
+    They are its address, the identity and the time limit.
+    """
     given = {
         "url": server.url,
         "application": server.application,
@@ -112,7 +120,10 @@ def reached(server: Server) -> dict[str, str]:
 
 
 def with_times(command: Command) -> Command:
-    """Options for a part of time. The command gets ``since``, inclusive, and ``until``, exclusive, or None."""
+    """Options for a part of time.
+
+    The command gets ``since``, inclusive, and ``until``, exclusive, or None.
+    """
 
     @click.option(
         "--since", type=Moment(ago=True, ids=False), help="From here on: 10m (ago), RFC 3339, seconds since 1970."

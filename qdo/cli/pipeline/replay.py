@@ -6,7 +6,7 @@ from datetime import UTC, datetime
 
 import click
 
-from qdo.cli.pipeline.options import Place, ask, reached, with_spark, with_times
+from qdo.cli.pipeline.options import SparkPlace, ask, reached, with_spark, with_times
 from queuey.terminal.options import Server, confirm, with_server, yes_option
 from queuey.terminal.output import say
 
@@ -27,7 +27,7 @@ from queuey.terminal.output import say
 @yes_option
 @with_spark
 def replay_command(
-    place: Place,
+    place: SparkPlace,
     server: Server,
     folder: str,
     queues: tuple[str, ...],
@@ -41,7 +41,9 @@ def replay_command(
     dry_run: bool,
     yes: bool,
 ) -> None:
-    """Bring messages of the archive in FOLDER back into queues, in the order of their partitions.
+    """Bring messages of the archive in FOLDER back into queues.
+
+    They keep the order of their partitions.
 
     They are new messages. A message that is replayed again within a day is stored once. With --keep-ids messages get the
     ids and the remaining lives that they had: that is for an empty queue in place of one that was lost, since readers do

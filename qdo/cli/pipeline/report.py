@@ -6,7 +6,7 @@ from contextlib import closing
 
 import click
 
-from qdo.cli.pipeline.options import Place, with_spark
+from qdo.cli.pipeline.options import SparkPlace, with_spark
 from qdo.cli.pipeline.results import Results, with_results
 from queuey.terminal.output import say
 
@@ -23,14 +23,16 @@ from queuey.terminal.output import say
 @with_results
 @with_spark
 def report_command(
-    place: Place,
+    place: SparkPlace,
     results: Results,
     sent: tuple[str, ...],
     received: tuple[str, ...],
     queue: str | None,
     worst: int,
 ) -> None:
-    """What a delivery did: loss, duplicates, disorder and times, by queue and in total.
+    """What a delivery did: loss, duplicates, disorder and times.
+
+    The figures are by queue and in total.
 
     It reads two logs, JSON lines or Parquet. The log of senders has the columns queue, sequence or message_id, checksum,
     sent and acknowledged. The log of receivers has queue, sequence or message_id, checksum, asked and received. Times are

@@ -1,4 +1,6 @@
-"""A job on Spark as a process: Ctrl-C and SIGTERM end it in order, with one sentence and no traceback.
+"""A job on Spark as a process: signals end it in order.
+
+Ctrl-C and SIGTERM end it with one sentence and no traceback.
 
 The handler of PySpark would raise in the middle of a call to the virtual machine. Here the main thread tells Spark to be
 quiet and to end.
@@ -34,7 +36,10 @@ def run_until_told(job: Callable[[], None], left: Callable[[], str]) -> None:
 
 
 def _end(code: int, left: Callable[[], str], heard: Heard) -> NoReturn:
-    """End the process, and Spark with it. Another signal ends it without waiting for Spark."""
+    """End the process, and Spark with it.
+
+    Another signal ends it without waiting for Spark.
+    """
     threading.Thread(target=_end_at_once, args=(heard,), daemon=True).start()
     from qdo.pipeline.jobs.session import end
 
@@ -46,12 +51,18 @@ def _end(code: int, left: Callable[[], str], heard: Heard) -> NoReturn:
 
 
 def _end_at_once(heard: Heard) -> None:
-    """Wait for another signal, and end. None only says that the job has ended, and nobody waits for that."""
+    """Wait for another signal, and end.
+
+    None only says that the job has ended, and nobody waits for that.
+    """
     while (number := heard.get()) is None:
         continue
     os._exit(AT_SIGNAL + number)
 
 
 def _below_the_bar() -> str:
-    """Begin a new line: a progress bar, or ^C on the terminal, leaves the cursor in the middle of one."""
+    """Begin a new line, for the cursor may be in the middle of one.
+
+    A progress bar, or ^C on the terminal, leaves it there.
+    """
     return "\n" if sys.stderr.isatty() else ""

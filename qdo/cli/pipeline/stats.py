@@ -8,7 +8,7 @@ from datetime import UTC, datetime
 import click
 
 from qdo.cli.options import queues_option
-from qdo.cli.pipeline.options import Place, ask, reached, with_spark, with_times
+from qdo.cli.pipeline.options import SparkPlace, ask, reached, with_spark, with_times
 from qdo.cli.pipeline.results import Results, with_results
 from queuey.terminal.options import Server, with_server
 from queuey.terminal.output import say
@@ -25,7 +25,7 @@ from queuey.terminal.output import say
 @with_results
 @with_spark
 def stats_command(
-    place: Place,
+    place: SparkPlace,
     results: Results,
     server: Server,
     queues: tuple[str, ...],
@@ -34,7 +34,9 @@ def stats_command(
     by_hour: bool,
     top_keys: int,
 ) -> None:
-    """What is in queues, by queue and hour: messages, bytes, rates, gaps, the largest, ages and keys.
+    """What is in queues, by queue and hour.
+
+    The figures are messages, bytes, rates, gaps, the largest message, ages and keys.
 
     It reads all messages of the queues with their bodies, and prints a row for each queue.
     """

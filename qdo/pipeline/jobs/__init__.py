@@ -1,1 +1,4 @@
-"""The jobs: each is a function over a Spark session, and a command of ``qdo pipeline``."""
+"""The jobs: functions over a Spark session, and commands.
+
+Each is a command of ``qdo pipeline``.
+"""

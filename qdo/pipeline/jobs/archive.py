@@ -1,4 +1,6 @@
-"""Queues to Parquet, by queue and day: each message once, however often the job is killed; and the archive read again.
+"""Queues to Parquet, by queue and day.
+
+Each message once, however often the job is killed; and the archive read again.
 
 A run goes on where the last one ended, by a checkpoint of Spark's. A micro-batch is first written aside: by the tasks
 that read it if they can (:mod:`qdo.pipeline.jobs.staging`), otherwise by Spark. It is read back, and its files are moved to
@@ -95,7 +97,9 @@ class Archive:
         return [found[name] for name in sorted(found) if name not in replaced]
 
     def read(self, files: Iterable[ArchivedFile] | None = None) -> DataFrame:
-        """The messages, with the columns of the source and ``day``. Manifests say which files to read.
+        """The messages, with the columns of the source and ``day``.
+
+        Manifests say which files to read.
 
         :param files: only these; None for all.
         """
@@ -147,7 +151,9 @@ class Archive:
         return from_json(json.loads(self.folder.read(f"{_CHECKPOINT}/offsets/{max(numbers)}").splitlines()[-1]))
 
     def compact(self, before: date) -> int:
-        """Put the files of each queue and day together, in the order of ids. Then remove the files they replace.
+        """Put the files of each queue and day together, in the order of ids.
+
+        Then remove the files they replace.
 
         :param before: only earlier days. A day that still gets messages would be compacted again and again.
         :returns: by how many the number of files fell.
@@ -216,7 +222,10 @@ class Archive:
         return [(file, told[tail_of(file.name)][1]) for file in staged]
 
     def _by_file(self, names: Sequence[str], *more: str) -> dict[str, Sequence[Any]]:
-        """What is read from files, by queue, day and file: messages, checksum, and further sums of Spark's."""
+        """What is read from files, by queue, day and file.
+
+        The values are messages, checksum, and further sums of Spark's.
+        """
         from pyspark.sql.functions import expr
 
         if not names:
@@ -302,7 +311,10 @@ def archive(
 
 
 def _run(writer: DataStreamWriter) -> None:
-    """Run a query to its end. If the wait is interrupted the query ends, too: then the folder is free for another run."""
+    """Run a query to its end.
+
+    If the wait is interrupted the query ends, too: then the folder is free for another run.
+    """
     query = writer.start()
     try:
         query.awaitTermination()

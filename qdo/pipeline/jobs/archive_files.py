@@ -57,7 +57,9 @@ class Staged(NamedTuple):
 
 @contextmanager
 def writing(frame: DataFrame) -> Iterator[DataFrameWriter]:
-    """A writer of Parquet files with times as the archive has them, whatever the session's setting.
+    """A writer of Parquet files with times as the archive has them.
+
+    The setting of the session does not matter.
 
     Times are microseconds since 1970, in UTC. Spark's default, INT96, leaves out between which times a file lies, and a
     session may be set to cut times to milliseconds.

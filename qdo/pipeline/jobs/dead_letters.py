@@ -1,4 +1,7 @@
-"""Failures by reason over time, from the dead letters of :mod:`qdo.worker.dead_letters`."""
+"""Failures by reason over time, from dead letters.
+
+:mod:`qdo.worker.dead_letters` writes the letters.
+"""
 
 from __future__ import annotations
 
@@ -8,7 +11,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from qdo.groups.dead_letter_names import DEFAULT_DEAD_LETTERS
-from qdo.pipeline.jobs.pages import Page, legend, plain, plot, shown, utc
+from qdo.pipeline.jobs.pages import HtmlPage, legend, plain, plot, shown, utc
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame
@@ -97,7 +100,10 @@ def dead_letters(messages: DataFrame, *, samples: int = 3) -> DeadLetterReport:
 
 
 def _error_of(reason: Column) -> Column:
-    """``ValueError`` of ``ValueError: not a number``. A reason of another form is a class of its own, up to its first line end."""
+    """``ValueError`` of ``ValueError: not a number``.
+
+    A reason of another form is a class of its own, up to its first line end.
+    """
     from pyspark.sql import functions as F  # noqa: N812
 
     return F.regexp_extract(reason, r"\A([^:\r\n]*)", 1)
@@ -150,12 +156,14 @@ def retry_command(queue: str, dead_letters: str, group: str, words: str) -> str:
     return shlex.join(command)
 
 
-def page(report: DeadLetterReport) -> Page:
+def page(report: DeadLetterReport) -> HtmlPage:
     """The page for people: the groups, when they came, and samples."""
     groups = [row.asDict(recursive=True) for row in report.groups.limit(_MOST_ROWS).collect()]
     hours = [row.asDict() for row in report.hours.collect()]
     letters = sum(row["letters"] for row in hours)
-    found = Page("Dead letters", f"{shown(letters)} letters of {shown(len({row['queue'] for row in hours}))} queues.")
+    found = HtmlPage(
+        "Dead letters", f"{shown(letters)} letters of {shown(len({row['queue'] for row in hours}))} queues."
+    )
     found.heading("By queue, group and exception")
     found.table(SHOWN, groups, code=("retry",))
     if report.strangers:
@@ -170,7 +178,7 @@ def page(report: DeadLetterReport) -> Page:
     return found
 
 
-def _over_time(found: Page, hours: Sequence[Mapping[str, Any]]) -> None:
+def _over_time(found: HtmlPage, hours: Sequence[Mapping[str, Any]]) -> None:
     totals: dict[str, int] = {}
     for row in hours:
         totals[row["error"]] = totals.get(row["error"], 0) + row["letters"]

@@ -1,4 +1,6 @@
-"""What became of messages, from what senders and receivers logged: by columns, for many queues at once.
+"""What became of messages, from what senders and receivers logged.
+
+It works by columns, for many queues at once.
 
 The definitions are those of :mod:`qdo.measure`, which judges one sequence. Tests compare the two.
 """
@@ -34,7 +36,9 @@ _KEPT_BITS = 8
 
 @dataclass(frozen=True)
 class Lines:
-    """Lines of both kinds of log, one element for each line. All lines of a queue are together, in any order.
+    """Lines of both kinds of log, one element for each line.
+
+    All lines of a queue are together, in any order.
 
     What a log does not have is the same number everywhere.
     """
@@ -153,7 +157,10 @@ def _order(lines: Lines, messages: _Messages, arrived: Booleans) -> tuple[Intege
 
 
 def _rise(ranks: Integers) -> int:
-    """The longest rise of one queue. In compact memory, since a queue may be very long."""
+    """The longest rise of one queue.
+
+    In compact memory, since a queue may be very long.
+    """
     ends = array("q")
     for at in range(0, len(ranks), _PIECE):
         longest_rise(ranks[at : at + _PIECE].tolist(), ends)
@@ -193,7 +200,9 @@ def _way(lines: Lines, sent: Integers, first: Integers) -> Integers:
 
 
 def ascending(*keys: npt.NDArray[Any]) -> Integers:
-    """The order by the first key, then the second and so on. Elements that are equal in all keys are in any order.
+    """The order by the first key, then the second and so on.
+
+    Elements that are equal in all keys are in any order.
 
     Keys are combined into one number as far as 63 bits go: numpy sorts one key faster than several.
 
@@ -226,7 +235,10 @@ def ascending(*keys: npt.NDArray[Any]) -> Integers:
 
 
 def _begins(*keys: npt.NDArray[Any]) -> Booleans:
-    """Where one of these sorted keys differs from the element before; True for the first element."""
+    """Where one of these sorted keys differs from the element before.
+
+    It is True for the first element.
+    """
     begins = np.zeros(len(keys[0]), np.bool_)
     begins[:1] = True
     for key in keys:
@@ -276,7 +288,9 @@ def tally(values: Integers) -> Tally:
 
 
 def tally_percentiles(counted: Sequence[tuple[int, int]], ranks: Mapping[str, float] = RANKS) -> dict[str, int]:
-    """Percentiles as in :func:`qdo.measure.percentiles`, from values and how often each occurred.
+    """Percentiles from values and how often each occurred.
+
+    The definition is that of :func:`qdo.measure.percentiles`.
 
     :returns: by name of the rank; empty if there are no values.
 

@@ -1,4 +1,7 @@
-"""Errors of Spark in plain words: an error of Queuey's if there was one, otherwise one sentence."""
+"""Errors of Spark in plain words.
+
+An error of Queuey's if there was one, otherwise one sentence.
+"""
 
 from __future__ import annotations
 
@@ -22,7 +25,9 @@ class SparkFailed(Exception):
 
 @contextmanager
 def plain_errors() -> Iterator[None]:
-    """Wrap work on Spark, whose errors are tracebacks of two languages inside each other.
+    """Wrap work on Spark, to raise plain errors.
+
+    Spark's own errors are tracebacks of two languages inside each other.
 
     :raises QueueyError: a task or the plan raised one; the last that the traceback names.
     :raises SparkFailed: for any other reason.
@@ -42,7 +47,7 @@ def plain_errors() -> Iterator[None]:
 
 
 def reason(text: str) -> str:
-    r"""The line that matters: the last line of a Python traceback, or else the first line.
+    r"""The line that matters: a Python traceback's last, or else the first line.
 
     >>> reason("[X] task failed: Traceback (most recent call last):\n  File \"a.py\", line 1\nValueError: no number\n SQLSTATE: 38000")
     'ValueError: no number'

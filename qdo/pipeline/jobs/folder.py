@@ -1,4 +1,7 @@
-"""A folder on any file system that Spark knows, for the few files that the driver of a job writes itself."""
+"""A folder on any file system that Spark knows.
+
+It is for the few files that the driver of a job writes itself.
+"""
 
 from __future__ import annotations
 
@@ -41,7 +44,9 @@ class Folder:
 
     @contextmanager
     def held(self, name: str) -> Iterator[None]:
-        """Hold a name until the end of the block, or until this process dies. Other processes cannot hold it meanwhile.
+        """Hold a name until the end of the block, or until this process dies.
+
+        Other processes cannot hold it meanwhile.
 
         This works only if the machine's own file system knows the folder and locks files. Elsewhere it keeps nobody out.
 
@@ -89,7 +94,10 @@ class Folder:
         return bool(self._fs.exists(self._path(name)))
 
     def names(self, below: str) -> Iterator[str]:
-        """Files at any depth below a name, as names of this folder. The name need not exist."""
+        """Files at any depth below a name, as names of this folder.
+
+        The name need not exist.
+        """
         if not self.exists(below):
             return
         found = self._fs.listFiles(self._path(below), True)
@@ -97,7 +105,10 @@ class Folder:
             yield str(found.next().getPath())[len(self.url) + 1 :]
 
     def children(self, below: str) -> list[tuple[str, float]]:
-        """What lies directly below a name that need not exist: names of this folder, and seconds since 1970 of each change."""
+        """What lies directly below a name that need not exist.
+
+        It returns names of this folder, and seconds since 1970 of each change.
+        """
         if not self.exists(below):
             return []
         found = self._fs.listStatus(self._path(below))

@@ -1,4 +1,7 @@
-"""Logs of senders and receivers as Spark reads them: JSON lines or Parquet, brought into one form."""
+"""Logs of senders and receivers as Spark reads them.
+
+They are JSON lines or Parquet, and come into one form.
+"""
 
 from __future__ import annotations
 
@@ -41,7 +44,9 @@ RECEIVED = {
 
 
 def read_log(spark: SparkSession, paths: Sequence[str]) -> DataFrame:
-    """A log: files or folders of one kind. It is Parquet if the first one is, otherwise JSON lines.
+    """A log: files or folders of one kind.
+
+    It is Parquet if the first one is, otherwise JSON lines.
 
     Lines of JSON that were cut become empty rows. The first thousand lines determine the columns of JSON.
 
@@ -64,7 +69,9 @@ def read_log(spark: SparkSession, paths: Sequence[str]) -> DataFrame:
 
 
 def one_form(sent: DataFrame, received: DataFrame, queue: str | None = None) -> DataFrame:
-    """The lines of both logs in the columns of :class:`qdo.pipeline.jobs.delivery.Lines`.
+    """The lines of both logs in one form.
+
+    The columns are those of :class:`qdo.pipeline.jobs.delivery.Lines`.
 
     Columns that neither log has are left out. ``sequence`` identifies messages if both logs have it, otherwise
     ``message_id``. Order is judged within partitions if both logs name them. A line that cannot be used, because its name,
@@ -173,7 +180,10 @@ def _times_of(log: DataFrame, *, receipts: bool) -> tuple[Column | None, Column 
 
 
 def _micros(log: DataFrame, name: str) -> Column:
-    """Microseconds since 1970, from a timestamp, from seconds as a number or text, or from RFC 3339."""
+    """Microseconds since 1970.
+
+    The source is a timestamp, seconds as a number or text, or RFC 3339.
+    """
     from pyspark.sql import functions as F  # noqa: N812
 
     column, kind = F.col(name), log.schema[name].dataType.typeName()

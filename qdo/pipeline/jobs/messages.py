@@ -24,7 +24,9 @@ def read_messages(
     since: datetime | None = None,
     until: datetime | None = None,
 ) -> DataFrame:
-    """What is in queues, as the format ``queuey`` reads it. Messages that expire or are deleted meanwhile are left out.
+    """What is in queues, as the format ``queuey`` reads it.
+
+    Messages that expire or are deleted meanwhile are left out.
 
     :param options: of the source: url, application, token, timeout.
     :param pattern: a regular expression that a queue's whole name matches.
@@ -39,7 +41,9 @@ def read_messages(
 
 
 def pattern_of(names: Sequence[str]) -> str:
-    """A regular expression for names of queues and patterns such as ``mail-*``; it matches every name if there are none.
+    """A regular expression for names of queues and patterns such as ``mail-*``.
+
+    It matches every name if there are none.
 
     >>> bool(re.fullmatch(pattern_of(["orders", "mail-*"]), "mail-7")), bool(re.fullmatch(pattern_of(["orders"]), "orders2"))
     (True, False)

@@ -1,4 +1,6 @@
-"""One HTML page for the results of a job: headings, tables and plots, in one file that needs nothing else.
+"""One HTML page for the results of a job.
+
+It has headings, tables and plots, in one file that needs nothing else.
 
 All values are text and are escaped: the name of a queue, a reason or a body cannot become markup.
 """
@@ -18,7 +20,7 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
-__all__ = ["Page", "legend", "plain", "plot", "shown", "utc", "write_page"]
+__all__ = ["HtmlPage", "legend", "plain", "plot", "shown", "utc", "write_page"]
 
 _INCHES = (9, 3.2)
 _STYLE = """
@@ -35,7 +37,7 @@ figcaption, footer, .lead { color: #555 } code { font-size: .85rem }
 
 
 @dataclass
-class Page:
+class HtmlPage:
     """A page, built from top to bottom."""
 
     title: str
@@ -92,8 +94,11 @@ class Page:
         )
 
 
-def write_page(page: Page, path: str) -> None:
-    """Write a page to a file of this machine, as a whole. Folders above the file are made."""
+def write_page(page: HtmlPage, path: str) -> None:
+    """Write a page to a file of this machine, as a whole.
+
+    Folders above the file are made.
+    """
     file = Path(path)
     file.parent.mkdir(parents=True, exist_ok=True)
     new = file.with_name(f".{file.name}.new")
@@ -130,7 +135,10 @@ def plain(text: str) -> str:
 
 
 def utc(value: datetime) -> datetime:
-    """The time with its zone: Spark gives Python times without a zone, in the zone of the process."""
+    """The time with its zone.
+
+    Spark gives Python times without a zone, in the zone of the process.
+    """
     return value.astimezone(UTC)
 
 

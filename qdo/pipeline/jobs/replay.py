@@ -1,4 +1,7 @@
-"""From the archive back into queues: messages are appended anew, or restored under their own ids."""
+"""From the archive back into queues.
+
+Messages are appended anew, or restored under their own ids.
+"""
 
 from __future__ import annotations
 
@@ -67,7 +70,9 @@ def preview(
     queue: str | None = None,
     now: datetime | None = None,
 ) -> int:
-    """How many messages :func:`replay` would append, or :func:`restore` would put back. Nothing is sent.
+    """How many messages :func:`replay` or :func:`restore` would send.
+
+    Nothing is sent.
 
     :param now: for a restore; None for a replay.
     :raises ConfigurationError: as they would for the messages' places.
@@ -86,7 +91,9 @@ def replay(
     queue: str | None = None,
     rate: int | None = None,
 ) -> None:
-    """Append messages of an archive anew, in the order that they had in their partitions.
+    """Append messages of an archive anew.
+
+    They keep the order that they had in their partitions.
 
     The idempotency key of each is its old id. So a replay that is repeated within a day stores nothing twice.
 
@@ -126,7 +133,9 @@ def restore(
     chosen: Chosen = Chosen(),
     queue: str | None = None,
 ) -> tuple[int, int]:
-    """Put messages of an archive back under their ids and into their partitions, to live for the time that they had left.
+    """Put messages of an archive back under their ids.
+
+    They live for the time that they had left, in their old partitions.
 
     Each message is a request, and :data:`IN_FLIGHT` requests of each core are under way together. So this is for messages
     that were lost, not for a pipeline. Readers that are past these places do not see the messages.
@@ -158,7 +167,10 @@ def restore(
 
 
 def _appended(frame: DataFrame) -> DataFrame:
-    """Messages to replay, with the partitions that they need. A message with a key needs no certain partition."""
+    """Messages to replay, with the partitions that they need.
+
+    A message with a key needs no certain partition.
+    """
     from pyspark.sql.functions import expr
 
     return frame.withColumn("partition", expr("if(key is null, partition, 1)"))
@@ -211,7 +223,10 @@ def _check_room(frame: DataFrame, reach: Reach, queue: str | None) -> int:
 
 
 def _each(pool: ThreadPoolExecutor, call: Callable[[Any], T], items: Iterable[Any]) -> Iterator[T]:
-    """The results of all calls, in order. No more items are taken than there are calls under way."""
+    """The results of all calls, in order.
+
+    No more items are taken than there are calls under way.
+    """
     under_way: deque[Future[T]] = deque()
     for item in items:
         if len(under_way) == IN_FLIGHT:

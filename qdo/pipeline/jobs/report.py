@@ -1,4 +1,6 @@
-"""The delivery report: what was lost, came twice, late or out of order, from the logs of senders and receivers.
+"""The delivery report: what was lost, came twice, late or out of order.
+
+It is made from the logs of senders and receivers.
 
 The figures are those of the BDQS paper, for each queue and in total. One task judges a queue. Its memory must hold the
 lines of the queue: about 150 bytes for each line of both logs.
@@ -64,7 +66,10 @@ _SIGN_BITS = np.uint64(0x0080808080808080)
 
 @dataclass(frozen=True)
 class Report:
-    """What a report says. It is computed once, and Spark keeps it until :meth:`close`."""
+    """What a report says.
+
+    It is computed once, and Spark keeps it until :meth:`close`.
+    """
 
     queues: DataFrame
     """:data:`COLUMNS`, a row for each queue. Percentiles are exact."""
@@ -121,7 +126,9 @@ def report(sent: DataFrame, received: DataFrame, *, queue: str | None = None) ->
 
 
 def _judging(names: Sequence[str]) -> Callable[..., Column]:
-    """An aggregate over these columns: the figures of the queues in a group, and what counts over all queues.
+    """An aggregate over these columns.
+
+    The figures of the queues in a group, and what counts over all queues.
 
     It is an aggregate because ``mapInArrow`` and ``applyInArrow`` need pandas to be installed, though they do not use it.
     """
@@ -190,7 +197,10 @@ def _judged(batches: Iterator[pa.RecordBatch]) -> pa.Scalar:
 
 
 def _gather(batches: Iterator[pa.RecordBatch]) -> tuple[list[str], Lines, dict[str, int]]:
-    """Names of the queues, their lines, and for each log how many lines could not be used."""
+    """Names of the queues and their lines.
+
+    For each log it also says how many lines could not be used.
+    """
     numbers: dict[str, int] = {}
     parts: dict[str, list[Any]] = {}
     unreadable = {"sent": 0, "received": 0}
@@ -225,7 +235,10 @@ def _columns(batch: pa.RecordBatch, numbers: dict[str, int]) -> Iterator[tuple[s
 
 
 def _sortable(ids: pa.Array) -> tuple[Any, Any]:
-    """TimeUUIDs as two numbers that sort as the ids do; those of :class:`queuey.ids.MessageId`."""
+    """TimeUUIDs as two numbers that sort as the ids do.
+
+    These are the numbers of :class:`queuey.ids.MessageId`.
+    """
     fixed = ids.cast(pa.binary(16))
     halves = np.frombuffer(fixed.buffers()[1], ">u8").reshape(-1, 2)[fixed.offset : fixed.offset + len(fixed)]
     high, low = (half.astype(np.uint64) for half in halves.T)

@@ -1,4 +1,7 @@
-"""The delivery report for people: what happened, which queues it happened to most, and how long it took."""
+"""The delivery report for people.
+
+It says what happened, to which queues most, and how long it took.
+"""
 
 from __future__ import annotations
 
@@ -7,7 +10,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from qdo.pipeline.jobs.delivery import CALLS, RANKS, Floats, tally_percentiles
-from qdo.pipeline.jobs.pages import Page, legend, plain, plot, shown
+from qdo.pipeline.jobs.pages import HtmlPage, legend, plain, plot, shown
 from qdo.pipeline.jobs.report import ALL, Report
 
 SHOWN = (
@@ -30,10 +33,10 @@ _BARS = 120
 _STEPS = {f"p{rank:g}": rank for rank in (1, 5, 10, 20, 30, 40, 50, 60, 70, 80, 90, 95, 99, 99.5, 99.9, 99.99, 100)}
 
 
-def page(report: Report) -> Page:
+def page(report: Report) -> HtmlPage:
     """The whole report, with the worst queues only."""
     total = report.total
-    found = Page(
+    found = HtmlPage(
         "Delivery report",
         f"{shown(total['sent'])} messages sent, {shown(total['received'])} of them received, "
         f"{shown(total['missing'])} lost, {shown(total['corrupt'])} corrupt, {shown(total['duplicates'])} duplicates.",
@@ -54,7 +57,7 @@ def page(report: Report) -> Page:
     return found
 
 
-def _times(found: Page, report: Report) -> None:
+def _times(found: HtmlPage, report: Report) -> None:
     known = [call for call in CALLS if report.tallies.get(call)]
     if not known:
         return
@@ -70,7 +73,7 @@ def _times(found: Page, report: Report) -> None:
     found.figure(figure, "Send and receive: from the call to its answer. Delivery: from the send to the first receipt.")
 
 
-def _over_time(found: Page, report: Report) -> None:
+def _over_time(found: HtmlPage, report: Report) -> None:
     series = {kind: report.tallies[kind] for kind in ("sent", "received") if report.tallies.get(kind)}
     if not series:
         return
@@ -95,7 +98,7 @@ def _binned(values: Sequence[tuple[int, int]], first: int, last: int, width: int
     return np.bincount((seconds - first) // width, counts, (last - first) // width + 1).astype(np.float64)
 
 
-def _trouble(found: Page, worst: Sequence[dict[str, object]]) -> None:
+def _trouble(found: HtmlPage, worst: Sequence[dict[str, object]]) -> None:
     shares = ("loss", "duplication", "out_of_order")
     if not any(row[name] for row in worst for name in shares):
         return

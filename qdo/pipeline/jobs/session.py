@@ -1,4 +1,7 @@
-"""The Spark session of a job: on the cores of this machine, unless a cluster is named."""
+"""The Spark session of a job.
+
+It is on the cores of this machine, unless a cluster is named.
+"""
 
 from __future__ import annotations
 
@@ -93,7 +96,9 @@ _LIGHT_SINCE = (4, 3)
 
 
 def _light_checkpoints(spark: SparkSession) -> None:
-    """Have checkpoints written without programs of the system, unless the user chose how.
+    """Have checkpoints written without programs of the system.
+
+    A choice of the user stands.
 
     Spark's default starts 20 programs for each micro-batch, most of them ``readlink``. That takes 70 of its 150 ms
     (measured). Both ways write the same files, each aside and then renamed, and refuse to write a file twice.
@@ -135,7 +140,9 @@ _HOME = ("bin", "conf", "jars", "sbin")
 
 @contextmanager
 def lean_home(master: str) -> Iterator[None]:
-    """Inside this block, a virtual machine for work on this machine starts with a home of Spark's without PySpark.
+    """Start a virtual machine inside with a home of Spark's without PySpark.
+
+    It is for work on this machine.
 
     PySpark is installed anyway. In Spark's home it is a zip, which comes first on the path of every Python process. Python
     compiles modules from a zip each time: that is most of the second that such a process needs to start (measured).
@@ -217,7 +224,9 @@ _BEGUN = re.compile(_TRACEBACK + _FRAME + rb"*[^\n]{0,1000}\Z")
 
 
 def _worth_saying(said: bytes) -> tuple[bytes, bytes]:
-    r"""The part of these words that matters, and an unfinished traceback at their end, which may turn out not to matter.
+    r"""The part of these words that matters, and an unfinished traceback.
+
+    The traceback at their end may turn out not to matter.
 
     >>> _worth_saying(b"WARNING: Using incubator modules: jdk.incubator.vector\nText\nTraceback (most recent call last):\n  File")
     (b'Text\n', b'Traceback (most recent call last):\n  File')
@@ -250,7 +259,9 @@ _BESIDE = re.compile(r"WARNING: |Using |[0-9/]+ [0-9:]+ WARN ")
 
 
 def end(seconds: float) -> None:
-    """End Spark from any thread, in the middle of any work, silently. Return once it is gone or the time is over.
+    """End Spark from any thread, in the middle of any work, silently.
+
+    Return once it is gone or the time is over.
 
     Its virtual machine ends with it, so this process cannot have another session.
     """
@@ -296,7 +307,10 @@ def _has_java() -> bool:
 
 
 def _settings(master: str | None, driver_memory: str | None, *, submitted: bool) -> dict[str, str]:
-    """Settings for a new session. Those of ``spark-submit`` stand, except for a master that was named here."""
+    """Settings for a new session.
+
+    Those of ``spark-submit`` stand, except for a master that was named here.
+    """
     if submitted:
         return {**_ALWAYS, "spark.log.level": "WARN", **({"spark.master": master} if master else {})}
     master = master or LOCAL

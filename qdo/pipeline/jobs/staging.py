@@ -1,4 +1,6 @@
-"""Files of an archive, written by the tasks that read: they make Parquet of what the server sends.
+"""Files of an archive, written by the tasks that read.
+
+They make Parquet of what the server sends.
 
 Spark sees no message. Through Spark each message would be a row of its own on its way from Python to Parquet, which took
 four times as long (measured, docs/decisions/016). This works for folders that the machine's own file system reaches. Only
@@ -16,7 +18,7 @@ from uuid import uuid4
 from qdo.pipeline.jobs.archive_files import FILE_COLUMNS, Staged
 from qdo.pipeline.rows import Rows
 from qdo.pipeline.source import QueueySource
-from qdo.pipeline.task_reader import Reader
+from qdo.pipeline.task_reader import SpanReader
 
 if TYPE_CHECKING:
     from pyspark.sql.types import StructType
@@ -34,7 +36,10 @@ _DAY_MICROS = 86_400 * 1_000_000
 
 
 class StagingSource(QueueySource):
-    """The stream of the source ``queuey``, with the same options and offsets. Spark gets rows about files from it."""
+    """The stream of the source ``queuey``, with the same options and offsets.
+
+    Spark gets rows about files from it.
+    """
 
     folder = ""
     """Where tasks write: a path on each machine with tasks. Its last part is in the name of the format: a session may have
@@ -48,13 +53,13 @@ class StagingSource(QueueySource):
         return "name string, messages long, first string, last string"
 
     def reads(self, options: ReadOptions, schema: StructType) -> Stager:
-        return Stager(Reader.of(options, Rows(FILE_COLUMNS, text_bodies=False)), self.folder)
+        return Stager(SpanReader.of(options, Rows(FILE_COLUMNS, text_bodies=False)), self.folder)
 
 
 class Stager:
     """Writes parts in a task."""
 
-    def __init__(self, reader: Reader, folder: str) -> None:
+    def __init__(self, reader: SpanReader, folder: str) -> None:
         self._reader = reader
         self._folder = folder
 
@@ -62,7 +67,7 @@ class Stager:
         """One batch of :class:`Staged`. If the task fails, no file is left.
 
         :raises OSError: a file cannot be written.
-        :raises QueueyError: as :meth:`qdo.pipeline.task_reader.Reader.batches`.
+        :raises QueueyError: as :meth:`qdo.pipeline.task_reader.SpanReader.batches`.
         """
         import pyarrow as pa
         from pyspark import TaskContext
@@ -77,7 +82,9 @@ class Stager:
 
 
 class _Files:
-    """The files of one task: one for each queue and day, or more if there are very many days.
+    """The files of one task.
+
+    There is one for each queue and day, or more if there are very many days.
 
     Names sort in the order of tasks, so a batch that is repeated has the same files in the same places. Each name belongs
     to one attempt alone.
@@ -141,7 +148,10 @@ class _Files:
 
 
 class _File:
-    """A Parquet file with times in microseconds of UTC and their statistics, like the files that Spark writes."""
+    """A Parquet file like those that Spark writes.
+
+    It has times in microseconds of UTC, and their statistics.
+    """
 
     def __init__(self, folder: Path, name: str, schema: Any) -> None:
         from pyarrow.parquet import ParquetWriter

@@ -1,4 +1,7 @@
-"""What is in queues, by queue and hour: how much, how fast, how large, how old, and with which keys."""
+"""What is in queues, by queue and hour.
+
+Figures say how much, how fast, how large, how old, and with which keys.
+"""
 
 from __future__ import annotations
 
@@ -7,7 +10,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import TYPE_CHECKING, Any
 
-from qdo.pipeline.jobs.pages import Page, legend, plain, plot, shown, utc
+from qdo.pipeline.jobs.pages import HtmlPage, legend, plain, plot, shown, utc
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame
@@ -129,7 +132,10 @@ def _figures(sized: DataFrame, by: list[str], now_micros: int, seconds: Column) 
 
 
 def _gaps(sized: DataFrame) -> DataFrame:
-    """Gaps within each hour, then between hours. So no queue has to be sorted as a whole."""
+    """Gaps within each hour, then between hours.
+
+    So no queue has to be sorted as a whole.
+    """
     from pyspark.sql import Window
     from pyspark.sql import functions as F  # noqa: N812
 
@@ -161,10 +167,10 @@ def readable(row: dict[str, Any]) -> dict[str, Any]:
     return {**row, "top_keys": ", ".join(keys)}
 
 
-def page(found: Stats) -> Page:
+def page(found: Stats) -> HtmlPage:
     """The page for people: the largest queues, and what came when."""
     queues = [row.asDict(recursive=True) for row in found.queues.limit(_MOST_ROWS).collect()]
-    made = Page("Queues by hour", f"As of {shown(found.now)} UTC; ages count up to then.")
+    made = HtmlPage("Queues by hour", f"As of {shown(found.now)} UTC; ages count up to then.")
     made.heading(f"Queues, those with the most messages first, {_MOST_ROWS} at most")
     made.table(SHOWN, [readable(row) for row in queues])
     if not queues:
@@ -179,7 +185,7 @@ def page(found: Stats) -> Page:
     return made
 
 
-def _by_hour(made: Page, names: Sequence[str], hours: Sequence[dict[str, Any]], column: str, title: str) -> None:
+def _by_hour(made: HtmlPage, names: Sequence[str], hours: Sequence[dict[str, Any]], column: str, title: str) -> None:
     figure, axes = plot(title, "time (UTC)", column)
     for name in names:
         rows = [row for row in hours if row["queue"] == name]
@@ -190,7 +196,7 @@ def _by_hour(made: Page, names: Sequence[str], hours: Sequence[dict[str, Any]], 
     made.figure(figure, f"{title}, of the {len(names)} queues with the most messages; an hour without any has no mark.")
 
 
-def _ages(made: Page, queues: Sequence[dict[str, Any]]) -> None:
+def _ages(made: HtmlPage, queues: Sequence[dict[str, Any]]) -> None:
     figure, axes = plot("Age of messages", "", "hours")
     for at, name in enumerate(("p50", "p90", "p99")):
         heights = [row[f"age_{name}_seconds"] / _HOUR_SECONDS for row in queues]

@@ -24,7 +24,7 @@ from qdo.groups.hash_slots import every_slot
 from qdo.groups.lag import Lag, PartitionStatus, total
 from qdo.groups.subscription import is_meant
 from qdo.groups.view import GroupView
-from qdo.worker.metrics import Figures, WorkerMetrics, serve_metrics
+from qdo.worker.metrics import WorkerFigures, WorkerMetrics, serve_metrics
 from queuey.errors import ConfigurationError
 from queuey.ids import MAX_TICKS, ZERO_ID, MessageId, format_timestamp
 from queuey.terminal.options import Server
@@ -220,7 +220,9 @@ def test_what_is_no_partition_of_qdo_0_1_is_refused(text: str) -> None:
 
 
 def test_a_workers_figures_in_prometheus_form() -> None:
-    told = WorkerMetrics(lambda: Figures(done=3, failed=2, dead=1, owned=4, lag_seconds=[1.5, 2.0], connected=True))
+    told = WorkerMetrics(
+        lambda: WorkerFigures(done=3, failed=2, dead=1, owned=4, lag_seconds=[1.5, 2.0], connected=True)
+    )
     told.took(0.02)
 
     def sample(name: str, **labels: str) -> float | None:
@@ -233,10 +235,10 @@ def test_a_workers_figures_in_prometheus_form() -> None:
 
 
 def test_an_address_that_is_taken_is_refused() -> None:
-    url = serve_metrics(WorkerMetrics(Figures), "127.0.0.1:0")
+    url = serve_metrics(WorkerMetrics(WorkerFigures), "127.0.0.1:0")
 
     with pytest.raises(ConfigurationError, match="Address already in use"):
-        serve_metrics(WorkerMetrics(Figures), url.removeprefix("http://").removesuffix("/metrics"))
+        serve_metrics(WorkerMetrics(WorkerFigures), url.removeprefix("http://").removesuffix("/metrics"))
 
 
 # qdo-worker

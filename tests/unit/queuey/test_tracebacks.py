@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from qdo.worker.job import Failed
+from qdo.worker.job import FailedMessages
 from queuey.monitor.logs import JsonFormatter, TextFormatter
 from queuey.tracebacks import MOST_CHARACTERS
 
@@ -41,7 +41,7 @@ def test_a_failure_is_told_from_the_lines_of_the_job_on() -> None:
     try:
         fail("no")
     except ValueError as error:
-        failed = Failed("q", (), 1, error)
+        failed = FailedMessages("q", (), 1, error)
 
     assert failed.traceback.startswith("Traceback (most recent call last):\n")
     assert failed.traceback.endswith("ValueError: no")
