@@ -6,6 +6,7 @@ is raised on both sides.
 
 from __future__ import annotations
 
+import base64
 import time
 import uuid
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -19,6 +20,7 @@ from qdo.client.reading import ReadCalls
 from qdo.client.streams import ARROW, ArrowStream, MessageStream
 from qdo.client.transport import Transport, json_of
 from qdo.client.values import (
+    BATCH_TYPE,
     Appended,
     Arrivals,
     GroupOffset,
@@ -34,6 +36,7 @@ from qdo.client.values import (
     StreamEnd,
     Survey,
     SurveyedSpan,
+    check_headers,
 )
 from qdo.client.wire import addresses, append_headers, appended_from, can_go_raw, in_calls, queue_path
 from queuey.errors import InvalidParameter
@@ -159,7 +162,7 @@ class Client(QueueCalls, ReadCalls, OffsetCalls):
                 problems={"messages": f"a {kind} is no list of messages: give a list, or use append"}
             )
         entries = [_new(message).to_wire() for message in messages]
-        once = {"Idempotency-Key": idempotency_key or uuid.uuid4().hex, "Content-Type": "application/json"}
+        once = {"Idempotency-Key": idempotency_key or uuid.uuid4().hex, "Content-Type": BATCH_TYPE}
         answer = self._transport.send(
             "POST",
             *queue_path(self.application, queue),
@@ -199,16 +202,20 @@ class Client(QueueCalls, ReadCalls, OffsetCalls):
         ttl_seconds: int | None = None,
         content_type: str | None = None,
         key: str | None = None,
+        message_headers: Mapping[str, bytes | str] | None = None,
     ) -> bool:
         """Store one body at these places, and replace what is there.
 
         :param where: up to 100 places; as text ``<partition>:<id>``.
         :param key: stored with the body. It chooses no partition here.
+        :param message_headers: stored beside the body, see :attr:`NewMessage.headers`.
         :returns: True if a reader may have passed one of the places already, and will not see the message.
         """
         headers = {"X-TTL": str(ttl_seconds)} if ttl_seconds is not None else {}
         if content_type is not None:
             headers["Content-Type"] = content_type
+        for name, value in check_headers(message_headers or {}).items():
+            headers[f"Queuey-Header64-{name}"] = base64.b64encode(value).decode()
         data = NewMessage(body).raw
         params = None if key is None else {"key": key}
         answer = self._transport.send(

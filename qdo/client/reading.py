@@ -169,7 +169,7 @@ class ReadCalls:
     ) -> MessageStream:
         """All messages up to the watermark in one answer, one partition after the other.
 
-        :param columns: besides id and partition, any of body, content_type, key and expires; None is what ``with_bodies``
+        :param columns: besides id and partition, any of body, content_type, key, headers and expires; None is what ``with_bodies``
             says.
         :raises BrokenStream: while iterating, if the answer breaks off.
         """
@@ -190,7 +190,7 @@ class ReadCalls:
     ) -> ArrowStream:
         """Like :meth:`stream_ndjson`, in record batches of pyarrow.
 
-        :param columns: any of queue, partition, message_id, timestamp, content_type, key, body, expires, and id, which has
+        :param columns: any of queue, partition, message_id, timestamp, content_type, key, body, headers, expires, and id, which has
             16 bytes. None is the first five and body.
         """
         params = read_params(since, until, cursor, partitions, newest_first=False, with_bodies=True)

@@ -14,6 +14,7 @@ from typing import Any, Protocol
 
 from queuey.errors import InvalidParameter
 from queuey.ids import EPOCH_TICKS, TICKS_PER_SECOND, MessageId, format_timestamp
+from queuey.model import encode_headers
 
 __all__ = [
     "Appended",
@@ -34,6 +35,7 @@ __all__ = [
 ]
 
 JSON_TYPE = "application/json"
+BATCH_TYPE = "application/vnd.queuey.batch+json"
 Json = Mapping[str, Any]
 Moment = MessageId | datetime | str
 """A place in time: an id; a moment with a time zone; or the text of the wire, an id or decimal seconds since 1970."""
@@ -93,10 +95,14 @@ class NewMessage:
     """When it becomes readable. Not together with ``delay_seconds``."""
     content_type: str | None = None
     idempotency_key: str | None = None
+    headers: Mapping[str, bytes | str] = field(default_factory=dict, hash=False)
+    """Up to 64 names and values that travel beside the body; at most 64 KiB together. A text is sent as UTF-8."""
 
     def __post_init__(self) -> None:
-        """:raises InvalidParameter: the body is neither bytes nor text."""
+        """:raises InvalidParameter: the body is neither bytes nor text, or a header cannot be sent."""
         object.__setattr__(self, "body", check_body(self.body))
+        if self.headers:
+            object.__setattr__(self, "headers", check_headers(self.headers))
 
     @classmethod
     def of_json(cls, value: Any, **more: Any) -> NewMessage:
@@ -131,11 +137,44 @@ class NewMessage:
         except UnicodeDecodeError:
             entry["body"] = base64.b64encode(self.raw).decode()
             entry["encoding"] = "base64"
+        if self.headers:
+            entry["headers"] = {name: header_to_wire(value) for name, value in self.headers.items()}
         return entry
 
     @property
     def raw(self) -> bytes:
         return self.body.encode() if isinstance(self.body, str) else self.body
+
+
+def check_headers(headers: Mapping[Any, Any]) -> dict[str, bytes]:
+    """Headers of a message, each value as bytes.
+
+    :raises InvalidParameter: a name or a value that no message can have, or more than it can have.
+    """
+    found: dict[str, bytes] = {}
+    for name, value in headers.items():
+        if not isinstance(name, str) or not isinstance(value, str | bytes):
+            raise InvalidParameter(problems={"headers": "expected names, and texts or bytes"})
+        found[name] = value.encode() if isinstance(value, str) else value
+    try:
+        encode_headers(found)
+    except ValueError as error:
+        raise InvalidParameter(problems={"headers": str(error)}) from error
+    return found
+
+
+def header_to_wire(value: bytes | str) -> str | dict[str, str]:
+    """The value of a header in JSON: a text, or base64 of what is not UTF-8."""
+    if isinstance(value, str):
+        return value
+    try:
+        return value.decode()
+    except UnicodeDecodeError:
+        return {"base64": base64.b64encode(value).decode()}
+
+
+def _header_from_wire(value: str | dict[str, str]) -> bytes:
+    return value.encode() if isinstance(value, str) else base64.b64decode(value["base64"])
 
 
 @dataclass(frozen=True, slots=True)
@@ -169,10 +208,11 @@ class Message:
     key: str | None = None
     expires: str | None = None
     """Decimal seconds since 1970, if it was requested."""
+    headers: Mapping[str, bytes] = field(default_factory=dict, hash=False)
 
     @classmethod
     def from_wire(cls, entry: Json) -> Message:
-        body = entry.get("body", "")
+        body, headers = entry.get("body", ""), entry.get("headers")
         return cls(
             MessageId.parse(entry["message_id"]),
             entry["partition"],
@@ -180,6 +220,7 @@ class Message:
             entry.get("content_type"),
             entry.get("key"),
             entry.get("expires"),
+            {name: _header_from_wire(value) for name, value in headers.items()} if headers else {},
         )
 
     @property

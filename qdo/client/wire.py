@@ -8,7 +8,7 @@ from typing import Literal
 import requests
 
 from qdo.client.transport import json_of
-from qdo.client.values import Appended, Located, Moment, NewMessage, address, moment_to_wire
+from qdo.client.values import BATCH_TYPE, JSON_TYPE, Appended, Located, Moment, NewMessage, address, moment_to_wire
 from queuey.errors import InvalidParameter, QueueNotFound
 from queuey.ids import MessageId
 
@@ -74,10 +74,11 @@ def _joined(name: str, entries: Sequence[str]) -> str:
 def can_go_raw(new: NewMessage) -> bool:
     """Whether a message can be sent as it is.
 
-    A server would take JSON for a batch, and headers are ASCII only.
+    A server takes some JSON for a batch, and headers of a request are ASCII only. Headers of the message go in a batch:
+    a proxy may change the case of their names.
     """
     media_type = (new.content_type or "").partition(";")[0].strip().lower()
-    return media_type != "application/json" and f"{new.content_type}{new.key}".isascii()
+    return media_type not in (JSON_TYPE, BATCH_TYPE) and not new.headers and f"{new.content_type}{new.key}".isascii()
 
 
 def append_headers(new: NewMessage, once: str) -> dict[str, str]:
@@ -116,7 +117,7 @@ def read_params(
     if until is not None:
         params["until"] = moment_to_wire(until)
     if not with_bodies:
-        params["columns"] = "partition,message_id,content_type,key"
+        params["columns"] = "partition,message_id,content_type,key,headers"
     return params
 
 

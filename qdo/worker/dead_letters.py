@@ -12,8 +12,8 @@ from __future__ import annotations
 import hashlib
 import json
 import logging
-from collections.abc import Iterator
-from dataclasses import dataclass, fields, replace
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field, fields, replace
 from typing import Any
 
 from qdo.client import Client, Message, NewMessage
@@ -63,7 +63,11 @@ def _store(client: Client, queue: str, letter: DeadLetter) -> None:
 def _append(client: Client, queue: str, letter: DeadLetter) -> None:
     """Append a letter to its queue, and make the queue if it does not exist."""
     new = NewMessage(
-        letter.to_body(), ttl_seconds=TTL_SECONDS, content_type=CONTENT_TYPE, idempotency_key=letter.idempotency_key
+        letter.to_body(),
+        ttl_seconds=TTL_SECONDS,
+        content_type=CONTENT_TYPE,
+        idempotency_key=letter.idempotency_key,
+        headers=letter.headers,
     )
     try:
         client.append(queue, new)
@@ -99,6 +103,8 @@ class DeadLetter:
     key: str | None = None
     body: bytes | None = None
     """None if it was too large for the letter."""
+    headers: Mapping[str, bytes] = field(default_factory=dict, hash=False)
+    """Of the message; the letter carries them as its own."""
 
     @classmethod
     def of(cls, message: Message, failed: FailedMessages, group: str) -> DeadLetter:
@@ -115,6 +121,7 @@ class DeadLetter:
             message.content_type,
             message.key,
             message.body,
+            message.headers,
         )
 
     @property
@@ -133,7 +140,11 @@ class DeadLetter:
         """:raises ValueError, KeyError, TypeError: the message is no dead letter."""
         line, end, body = message.body.partition(b"\n")
         story = json.loads(line)
-        return cls(**{name: story[name] for name in _STORY if name in story}, body=body if end else None)
+        return cls(
+            **{name: story[name] for name in _STORY if name in story},
+            body=body if end else None,
+            headers=message.headers,
+        )
 
     def retry(self, client: Client, letter: Message, dead_letters: str) -> None:
         """Append the message to its queue again, as a new one in the same partition.
@@ -149,6 +160,7 @@ class DeadLetter:
             partition=None if self.key is not None else self.partition,
             key=self.key,
             content_type=self.content_type,
+            headers=self.headers,
             idempotency_key=once_of("retry", dead_letters, letter.partition, letter.id.hex),
         )
         client.append(self.queue, new)

@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
 PAGE = 1000
 """Messages asked for at once, over all partitions."""
-COLUMNS = ("partition", "message_id", "timestamp", "content_type", "key", "body", "encoding")
+COLUMNS = ("partition", "message_id", "timestamp", "content_type", "key", "body", "encoding", "headers")
 TABLE = ("time", "partition", "message_id", "body")
 WIDTHS = (28, 9, 32, 0)
 
@@ -232,6 +232,8 @@ def _write(pages: Pages, output: str | None) -> None:
 
 
 def _row(message: Message, *, for_table: bool) -> dict[str, Any]:
+    from qdo.client.values import header_to_wire
+
     row = message_row(message.partition, message.id)
     if for_table:
         row["time"] = rfc3339(message.id.ticks)
@@ -239,7 +241,10 @@ def _row(message: Message, *, for_table: bool) -> dict[str, Any]:
         row["content_type"] = message.content_type
     if message.key is not None:
         row["key"] = message.key
-    return row | body_members(message.body)
+    row |= body_members(message.body)
+    if message.headers:
+        row["headers"] = {name: header_to_wire(value) for name, value in message.headers.items()}
+    return row
 
 
 def _write_bytes(pages: Pages, form: Callable[[Message], bytes]) -> None:

@@ -45,7 +45,12 @@ _OPTION_OF_HEADER = {
 @click.argument("text", required=False)
 @click.option("--lines", is_flag=True, help="Each line of stdin is a message; blank lines are none.")
 @click.option(
-    "-H", "--header", "headers", multiple=True, metavar="NAME:VALUE", help="More headers, content-type above all."
+    "-H",
+    "--header",
+    "headers",
+    multiple=True,
+    metavar="NAME:VALUE",
+    help="A header of the message, which readers get with it; content-type:VALUE names the body's type. May be repeated.",
 )
 @click.option("--ttl", type=Duration(whole=True), help="How long to keep it: 90, 10m, 3d.  [default: 3d]")
 @click.option("--delay", type=Duration(), help="Readable only after this long.")
@@ -84,9 +89,9 @@ def put_command(
     _refuse_pairs({"--delay": delay, "--at": at}, {"--partition": partition, "--key": key})
     from qdo.client import NewMessage
 
-    content_type, more = _headers(headers)
-    like = NewMessage(b"", ttl, partition, key, delay, at, content_type)
-    sender = _Sender(client, queue, like, once, more, create=create)
+    content_type, own = _headers(headers)
+    like = NewMessage(b"", ttl, partition, key, delay, at, content_type, headers=own)
+    sender = _Sender(client, queue, like, once, create=create)
     placed = (place for bodies in _batches(text, lines=lines, count=count) for place in sender.send(bodies))
     rows = (
         message_row(place.partition, place.id, **({"repeated": True} if place.repeated else {})) for place in placed
@@ -113,7 +118,6 @@ class _Sender:
         queue: str,
         like: NewMessage,
         once: str | None,
-        headers: Mapping[str, str],
         *,
         create: bool,
     ) -> None:
@@ -121,7 +125,6 @@ class _Sender:
         self._queue = queue
         self._like = like
         self._once = once
-        self._headers = headers
         self._create = create
         self.sent = 0
 
@@ -145,8 +148,8 @@ class _Sender:
 
     def _append(self, messages: Sequence[NewMessage]) -> list[Appended]:
         if len(messages) == 1:
-            return [self._client.append(self._queue, messages[0], headers=self._headers)]
-        return self._client.append_batch(self._queue, messages, headers=self._headers)
+            return [self._client.append(self._queue, messages[0])]
+        return self._client.append_batch(self._queue, messages)
 
 
 def _batches(text: str | None, *, lines: bool, count: int | None) -> Iterator[list[bytes]]:
@@ -225,17 +228,25 @@ def _size_of(stream: BinaryIO) -> int:
 
 
 def _headers(given: Sequence[str]) -> tuple[str | None, dict[str, str]]:
-    """The content type, and all other headers."""
-    headers = {}
+    """The content type, and the headers of the message."""
+    content_type: str | None = None
+    headers: dict[str, str] = {}
     for text in given:
         name, colon, value = text.partition(":")
-        name, value = name.strip().lower(), value.strip()
+        name, value = name.strip(), value.strip()
         if not colon or not name:
             raise click.BadParameter(f"{text!r} is not of the form NAME:VALUE", param_hint="--header")
-        if name in _OPTION_OF_HEADER:
-            raise click.BadParameter(f"use {_OPTION_OF_HEADER[name]} instead of {name}", param_hint="--header")
-        headers[name] = value
-    return headers.pop("content-type", None), headers
+        if name.lower() in _OPTION_OF_HEADER:
+            raise click.BadParameter(f"use {_OPTION_OF_HEADER[name.lower()]} instead of {name}", param_hint="--header")
+        if name in headers:
+            raise click.BadParameter(
+                f"{name} stands twice: a message has one value of each name", param_hint="--header"
+            )
+        if name.lower() == "content-type":
+            content_type = value
+        else:
+            headers[name] = value
+    return content_type, headers
 
 
 def _refuse_pairs(*pairs: Mapping[str, Any]) -> None:

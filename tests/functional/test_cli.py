@@ -188,6 +188,18 @@ def test_the_options_of_put_reach_the_message(queuey: Run, seen: Server) -> None
     assert {**there, "body": "{}", "content_type": "application/json"} in read
 
 
+def test_headers_of_a_message_are_put_and_got(queuey: Run, seen: Server) -> None:
+    name = seen.queue()
+
+    done(queuey("put", name, "x", "-H", "Kind: order", "--header", "trace:00-1"))
+
+    assert seen.read(name)[0]["headers"] == {"Kind": "order", "trace": "00-1"}
+    (row,) = done(queuey("get", name)).rows
+    assert row["headers"] == {"Kind": "order", "trace": "00-1"}
+    refused = queuey("put", name, "x", "-H", "a b: c")
+    assert (refused.code, "name of a header" in refused.err) == (1, True)
+
+
 def test_what_was_stored_before_an_error_is_told(queuey: Run) -> None:
     small = b"small\n"
     ended = queuey("put", new_name(), "--lines", given=small * 500 + b"x" * (2 << 20) + b"\n")
