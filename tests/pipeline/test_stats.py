@@ -136,7 +136,7 @@ def test_nothing_is_no_error(spark: SparkSession) -> None:
 @pytest.mark.parametrize(
     ("words", "said"),
     [
-        (["stats", "-q", "no-such-*"], "has no queue that fits no-such-*: a name"),
+        (["stats", "-q", "no-such-*"], "has no queue that fits no-such-*: is a name"),
         (["stats", "-q", "empty"], "there are no messages to count"),
         (["dead-letters", "-q", "empty"], "there are no dead letters"),
     ],
