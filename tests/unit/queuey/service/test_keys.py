@@ -49,7 +49,7 @@ def test_a_name_is_no_principal(keys: Keys, name: str, operator: bool) -> None:
 
 def test_a_server_whose_operator_has_a_key_makes_no_application_by_itself() -> None:
     clock = ManualClock()
-    store = MemoryStore(clock, IdGenerator(clock))
+    store = MemoryStores(clock, IdGenerator(clock)).metadata
     run(Keys(store, clock, {}).new("root", operator=True))
 
     assert run(Keys(store, clock, {}).first(None)) is None
