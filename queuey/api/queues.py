@@ -220,7 +220,7 @@ async def list_arrivals(service: Service, call: Call, target: Target) -> Answer:
     query, problems = call.query, Problems()
     limit = problems.take("limit", integer(1, _PAGE), query.get("limit"), _PAGE)
     problems.check()
-    news = service.live.arrivals.since(target.application, query.get("cursor"), limit)
+    news = service.live.changed_queues.since(target.application, query.get("cursor"), limit)
     details = boolean(query.get("details"))
     found = [await service.queues.find(target.application, name) for name in news.names]
     listed = [await _listed(service, queue, details=details, count=False) for queue in found if queue is not None]

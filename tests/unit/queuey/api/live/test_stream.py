@@ -224,7 +224,7 @@ def test_a_removed_key_ends_the_stream(house: House) -> None:
     house.queue("q")
     reader = house.reader("follow=true", "/v1/demo/q")
     run(house.service.keys.new("demo", "n" * 32))
-    house.service.stores.metadata.remove_key("demo", label_of(digest_of(KEY))).wait()
+    house.service.stores.metadata.remove_key("app:demo", label_of(digest_of(KEY))).wait()
     house.pass_time(KEEPALIVE_SECONDS)
 
     end = reader.take().lines[-1]["end"]
@@ -242,7 +242,7 @@ def test_a_removed_key_ends_the_streams_of_its_tokens(house: House) -> None:
         run(house.service.queues.create("demo", "q", QueueSettings(principals=("bid:joe@example.org",))))
         house.headers = {"authorization": f"Bearer {made.text}"}
         readers.append(house.reader("follow=true", "/v1/demo/q"))
-    house.service.stores.metadata.remove_key("demo", label_of(digest_of(KEY))).wait()
+    house.service.stores.metadata.remove_key("app:demo", label_of(digest_of(KEY))).wait()
     house.pass_time(KEEPALIVE_SECONDS)
 
     gone, going_on = (reader.take() for reader in readers)
