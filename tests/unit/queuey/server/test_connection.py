@@ -164,7 +164,7 @@ WAITS = [
 
 def waits(house: House) -> bool:
     """Whether somebody waits for messages, and looks for none."""
-    return any(watch.future is not None for watch in house.service.live._table.watches())
+    return any(watch.future is not None for watch in house.service.waiters._table.watches())
 
 
 def wide_house() -> House:

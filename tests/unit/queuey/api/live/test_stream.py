@@ -38,7 +38,7 @@ class House:
     def __init__(self, **given: Any) -> None:
         self.clock = ManualClock()
         options = {"storage": {"backend": "memory"}, "tokens": {"keys": ("s" * 40,)}, **given}
-        self.service = Service.open(load_settings(None, {}, options), clock=self.clock, live_by_hand=True)
+        self.service = Service.open(load_settings(None, {}, options), clock=self.clock, waiters_by_hand=True)
         run(self.service.start(KEY))
         self.pipeline = open_pipeline(self.service)
         self.headers = {"authorization": f"Application {KEY}"}
@@ -67,7 +67,7 @@ class House:
 
     def pass_time(self, seconds: float) -> None:
         self.clock.advance(seconds)
-        self.service.live.tick()
+        self.service.waiters.tick()
 
     def reader(self, query: str, path: str = "/v1/demo") -> Reader:
         answer = self.ask(path, query, **LINES)
@@ -446,7 +446,7 @@ def test_a_server_that_stops_ends_readers_that_wait_for_room(monkeypatch: pytest
     crowd = Crowd(40, monkeypatch)
     crowd.append()
     first = crowd.served
-    crowd.house.service.live.stop()
+    crowd.house.service.waiters.stop()
 
     ends = [piece.result() or b"" for reader, piece in enumerate(crowd.pieces) if reader not in first]
     assert {json.loads(end)["end"]["code"] for end in ends} == {"ServerStopping"}
