@@ -1,8 +1,8 @@
-"""Where time comes from: the system, or a test's hand.
+"""Where time comes from: the system, or a test.
 
 Two times are kept apart. ``now_ticks`` is the wall clock, which may be stepped. ``elapsed`` is
 CLOCK_BOOTTIME, which neither a stepped clock nor a stopped or suspended process can fool: every
-duration that a promise depends on is measured with it (G3).
+duration that a guarantee depends on is measured with it (G3).
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ class SystemClock(Clock):
 
 
 class ManualClock(Clock):
-    """A clock that moves only when told.
+    """A clock that moves only when a test moves it.
 
     >>> clock = ManualClock()
     >>> before = clock.now_ticks()

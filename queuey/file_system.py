@@ -1,4 +1,4 @@
-"""On which file system a folder lies: on one of the network, locks and shared memory cannot be relied on."""
+"""The file system that a folder lies on: on one of the network, locks and shared memory are not reliable."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ __all__ = ["file_system_of", "network_file_system_of"]
 
 MOUNTS = Path("/proc/self/mountinfo")
 _ESCAPED = re.compile(r"\\([0-7]{3})")
-"""Blanks and backslashes of a path; all other characters stand there as they are."""
+"""Blanks and backslashes of a path; the kernel leaves all other characters as they are."""
 _NETWORK = frozenset(
     [
         "9p",

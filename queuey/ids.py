@@ -54,7 +54,10 @@ def low_from_tail(tail: int) -> int:
 
 @lru_cache(maxsize=4096)
 def hex_after(high: int, tail: int) -> str:
-    """All but the first 8 digits of an id, by what its ticks have above 32 bits: alike for what one process stamps within seven minutes."""
+    """All but the first 8 digits of an id, from its ticks above 32 bits and its tail.
+
+    Ids that one process stamps within seven minutes share them.
+    """
     return f"{high & 0xFFFF:04x}1{high >> 16:03x}{low_from_tail(tail):016x}"
 
 
@@ -192,7 +195,7 @@ class Clock(Protocol):
 
 
 class Anchor(NamedTuple):
-    """A moment that a process had not got past, and when that was: what bounds its time once it is dead."""
+    """A moment that a process had not passed, and the elapsed time then: they bound its ids after its death."""
 
     ticks: int
     elapsed: float
@@ -203,7 +206,7 @@ class Anchor(NamedTuple):
         return self.ticks - round((self.elapsed - ANCHOR_SLACK_SECONDS) * TICKS_PER_SECOND)
 
     def bound(self, elapsed: float) -> int:
-        """The ticks that a process which kept to this anchor had not got past then.
+        """The ticks that a process with this anchor had not passed at this elapsed time.
 
         >>> Anchor(1_000_000_000, 50.0).bound(52.0)
         1020100000
@@ -212,7 +215,7 @@ class Anchor(NamedTuple):
 
 
 ANCHOR_SLACK_SECONDS = 0.01
-"""How far the wall clock may run ahead of the elapsed time after an anchor: a second's worth of slewing, and no step."""
+"""How far the wall clock may run ahead of the elapsed time after an anchor: one second of slewing, and no step."""
 
 
 _AT_ONCE_TICKS = round(ANCHOR_SLACK_SECONDS * TICKS_PER_SECOND) // 2
@@ -267,7 +270,7 @@ class IdGenerator:
         return self._last
 
     def _now(self) -> int:
-        """The wall clock, but not past what follows from the anchor: a step forward counts once it is noted."""
+        """The wall clock, but not past the anchor's bound: a step forward counts once a new anchor is on disk."""
         now = self._clock.now_ticks()
         if self._base is None:
             return now
@@ -275,11 +278,11 @@ class IdGenerator:
 
     @property
     def held_back(self) -> bool:
-        """Whether the wall clock is past what follows from the anchor, so that a new one is due."""
+        """Whether the wall clock is past the anchor's bound, so that a new anchor is due."""
         return self._clock.now_ticks() > self._now()
 
     def anchor(self) -> Anchor:
-        """A point for a store to note, so that a later process goes on above all that this one gave out.
+        """A point for a store to write down, so that a later process goes on above all ids of this one.
 
         From here on stamps and watermarks keep to it as well as to those before, until it is :meth:`anchored`.
         Wherever the wall clock is stepped, in this process or before the next: no id comes twice, and none

@@ -1,4 +1,4 @@
-"""Tracebacks as text that may be logged and stored: bounded, and UTF-8 whatever an exception says."""
+"""Tracebacks as text for logs and stores: bounded, and UTF-8 whatever an exception says."""
 
 from __future__ import annotations
 

@@ -193,7 +193,7 @@ class _Reader:
         return heapq.merge(*readers, key=_id_of, reverse=newest_first)
 
     def _all_partitions(self) -> list[int] | None:
-        """Their numbers; None for who may read the queue but not list it: then only each page is in order."""
+        """Their numbers; None for a caller that may read the queue but not list it: then only each page is in order."""
         try:
             found = next(self.client.queues(start=self.queue, page_size=1), None)
         except Forbidden:

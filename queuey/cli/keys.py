@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 COLUMNS = ("application", "operator", "label", "created")
 
 operator_option = click.option(
-    "--operator", is_flag=True, help="NAME is an operator's, who may do everything in every application."
+    "--operator", is_flag=True, help="NAME is an operator, which may do everything in every application."
 )
 
 
@@ -84,7 +84,7 @@ def list_keys(settings: Settings, name: str | None, operator: bool, output: str 
 @yes_option
 @with_settings
 def remove_key(settings: Settings, name: str, label: str, operator: bool, yes: bool) -> None:
-    """Remove the key of the application NAME with this LABEL, as 'key ls' shows it, and the tokens that were got with it.
+    """Remove the key of the application NAME with this LABEL, as 'key ls' shows it, and the tokens that came from it.
 
     With --operator, the key of the operator NAME.
     """
@@ -92,7 +92,7 @@ def remove_key(settings: Settings, name: str, label: str, operator: bool, yes: b
 
     principal, kind = owner_of_key(name, operator=operator), "operator " if operator else ""
     confirm(
-        f"Remove key {label} of {kind}{name}? Whoever uses it, or a token that was got with it, is refused within a second.",
+        f"Remove key {label} of {kind}{name}? Calls with it, or with a token from it, are refused within a second.",
         yes=yes,
     )
     with _metadata(settings, must_exist=True) as metadata:

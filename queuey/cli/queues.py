@@ -43,7 +43,7 @@ def _settings_options(command: Callable[..., None]) -> Callable[..., None]:
                 "principals",
                 multiple=True,
                 callback=_given,
-                help="Who may read and delete: app:NAME, bid:ADDRESS. Repeatable.",
+                help="A principal that may read and delete: app:NAME, bid:ADDRESS. Repeatable.",
             ),
         ]
     ):
@@ -59,8 +59,8 @@ def queue_command() -> None:
 @queue_command.command("ls")
 @click.argument("prefix", default="")
 @click.option("--counts", is_flag=True, help="Count the messages of each.")
-@click.option("--mine", is_flag=True, help="Only those that name who asks.")
-@click.option("-n", "--limit", type=click.IntRange(1), help="Only the first so many.")
+@click.option("--mine", is_flag=True, help="Only those that name the caller.")
+@click.option("-n", "--limit", type=click.IntRange(1), help="The most queues to list.")
 @output_option
 @with_client
 def list_queues(client: Client, prefix: str, counts: bool, mine: bool, limit: int | None, output: str | None) -> None:

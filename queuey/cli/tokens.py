@@ -1,4 +1,4 @@
-"""``queuey token``: proofs of who somebody is, and an issuer for trying out that vouches for anybody."""
+"""``queuey token``: short-lived proofs of identity, and an issuer for trials that vouches for anybody."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ _life_option = click.option(
 
 @click.group("token")
 def token_command() -> None:
-    """Make and look at tokens, which prove for a short time who somebody is."""
+    """Make and inspect tokens: proofs of identity with a short life."""
 
 
 @token_command.command("key")
@@ -75,7 +75,7 @@ def get_token(
     life: float | None,
     output: str | None,
 ) -> None:
-    """Ask the server for a token of who asks, or of PRINCIPAL, a user of the application whose key is used."""
+    """Ask the server for a token of the caller, or of PRINCIPAL, a user of the application whose key is used."""
     made = client.new_token(
         principal, queues=queues or None, verbs=verbs or None, life_seconds=None if life is None else int(life)
     )
@@ -244,4 +244,4 @@ def make_issuer(folder: Path) -> None:
     """
     _, key = _dev_issuer().make(folder, SystemClock())
     click.echo(f"export QUEUEY_CONFIG={shlex.quote(str(folder / 'queuey.ini'))} QUEUEY_KEY={key}")
-    say(f"Made an issuer in {folder}. 'queuey serve' trusts it now: whoever reads that folder can be anybody there.")
+    say(f"Made an issuer in {folder}. 'queuey serve' trusts it now: a reader of that folder can be anybody there.")

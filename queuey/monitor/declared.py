@@ -3,7 +3,7 @@
 The server's metrics are declared in :mod:`queuey.monitor.metrics`, a worker's in :mod:`qdo.worker.metrics`. Both count in
 a :class:`MetricSet`, which is their one way into Prometheus' text form.
 
-What is counted on every request is kept in plain lists and only takes the library's form when it is asked for: the
+Figures stay in plain lists, and take the library's form only when somebody reads them: the
 library's own counters took a fifth of an append's time.
 """
 

@@ -41,7 +41,7 @@ class JsonFormatter(TextFormatter):
 
 
 def _without_drivers_stack(record: logging.LogRecord) -> bool:
-    """A node of Cassandra that does not answer is an event; where in the driver that was noticed helps nobody."""
+    """Drop the driver's stack: that a node of Cassandra does not answer is the event, and the stack helps nobody."""
     if record.name.startswith("cassandra."):
         record.exc_info = None
     return True

@@ -1,7 +1,7 @@
 """Keys of applications and operators: ``Authorization: Application <key>`` proves ``app:<name>`` or ``operator:<name>``.
 
-Keys have 256 random bits, so a plain SHA-256 is kept of them: there is nothing to guess that a
-slow hash would protect.
+Keys have 256 random bits, so the store keeps a plain SHA-256 of each: there is nothing to guess that a slow hash would
+protect.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ def new_key() -> str:
 
 
 def digest_of(key: str) -> bytes:
-    """What is kept of a key."""
+    """What the store keeps of a key."""
     return hashlib.sha256(key.encode("utf-8", "surrogateescape")).digest()
 
 

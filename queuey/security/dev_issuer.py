@@ -1,7 +1,7 @@
-"""An issuer of one's own, for tests and for trying out: it says of anybody that they are who they say.
+"""An issuer for tests and trials: it vouches for anybody.
 
 A folder holds its key pair, the public key in the two forms that issuers publish, and settings of a
-server that trusts it. Whoever can read the folder can be anybody to that server, so it is for
+server that trusts it. A reader of the folder can be anybody to that server, so it is for
 servers that hold nothing of worth.
 """
 

@@ -53,7 +53,7 @@ class KeySource(Generic[T]):
         return self._keys
 
     def read(self) -> bool:
-        """Look anew.
+        """Read the keys anew.
 
         :returns: whether other keys are in force now.
         :raises KeyFileError: it failed; the keys of the last look stay.
@@ -69,7 +69,7 @@ class KeySource(Generic[T]):
 
 
 class Refresher:
-    """Looks at the sources, each in its own time and thread: one that is slow keeps no other waiting."""
+    """Reads the sources, each at its own interval and in its own thread: a slow one delays no other."""
 
     def __init__(self, sources: Sequence[KeySource[Any]], changed: Callable[[], None]) -> None:
         """:param changed: called when other keys are in force."""
@@ -78,7 +78,7 @@ class Refresher:
         self._stop = threading.Event()
 
     def start(self) -> None:
-        """Take the first look, then go on in the background.
+        """Read all keys once, then go on in the background.
 
         :raises ConfigurationError: keys are in a file that cannot be read. An address may be out of reach for now.
         """
@@ -93,7 +93,7 @@ class Refresher:
             first.wait(WHOLE_SECONDS)
 
     def read_files(self) -> None:
-        """Take the first look at keys in files.
+        """Read the keys that are in files.
 
         :raises ConfigurationError: one cannot be read.
         """
@@ -105,7 +105,7 @@ class Refresher:
                     raise ConfigurationError(f"[issuer:{source.issuer.name}] keys: {error}") from error
 
     def stop(self) -> None:
-        """Look no more. A fetch under way ends by itself."""
+        """Stop. A fetch under way ends by itself."""
         self._stop.set()
 
     def _go_on(self, source: KeySource[Any], first: threading.Event) -> None:
@@ -116,7 +116,7 @@ class Refresher:
             self.look(source)
 
     def look(self, source: KeySource[Any]) -> None:
-        """Look anew at one source; a failure is logged."""
+        """Read one source anew, and log a failure."""
         try:
             if source.read():
                 self._changed()
@@ -142,7 +142,7 @@ def _bounded(content: bytes, where: str) -> bytes:
 
 
 def fetch(address: str) -> bytes:
-    """What stands at an address: no redirect, no proxy, nothing of this machine's goes along; bounded in time and size.
+    """The content at an address, without redirects, proxies or anything of this machine; bounded in time and size.
 
     :raises KeyFileError: it could not be had.
     """

@@ -1,7 +1,7 @@
-"""What each caller may do: an enum and one table (queuey-api-v1 section 3.3).
+"""The rights of each caller: an enum and one table (queuey-api-v1 section 3.3).
 
 A credential proves a principal. It may carry less than all that the principal may do: only one
-application's paths, only some queues, only some verbs. That is decided here too, and nowhere else:
+application's paths, only some queues, only some verbs. This module decides that too, and no other does:
 :func:`permits` first asks which principals act in this call, then the table what they may.
 """
 
@@ -79,7 +79,7 @@ class Grant:
 
 
 class Identity:
-    """Who is calling: what all credentials of a request prove together."""
+    """The caller: what all credentials of a request prove together."""
 
     __slots__ = ("_keys", "_partly", "_wholly", "expires_ticks", "is_lasting", "operator", "principals")
 
@@ -89,7 +89,7 @@ class Identity:
         self._keys = {grant.principal: grant.key for grant in some if grant.key is not None}
         self._partly = tuple(grant for grant in some if not grant.is_whole)
         self.principals = self._wholly.union([grant.principal for grant in self._partly])
-        """All that were proven, whether or not they count for a call."""
+        """All that the credentials prove, whether or not they count for a call."""
         self.operator = operator_among(self._wholly)
         """The operator that was proven, as ``operator:NAME``; None if none was."""
         ends = [grant.expires_ticks for grant in some if grant.expires_ticks is not None]
@@ -128,7 +128,7 @@ class Identity:
 
 
 ANONYMOUS = Identity()
-"""Who sends no credential of a known scheme."""
+"""A caller without a credential of a known scheme."""
 
 
 def _anyone(principals: frozenset[str], application: str, queue: Queue | None) -> bool:

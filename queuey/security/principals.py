@@ -1,4 +1,4 @@
-"""The names of those who may act: ``app:name``, ``bid:address``, ``oidc:address``, ``oidc:issuer:subject``, ``operator:name``.
+"""The names of principals: ``app:name``, ``bid:address``, ``oidc:address``, ``oidc:issuer:subject``, ``operator:name``.
 
 Only a key of its own proves an operator: no text that a caller, an issuer or a token brings becomes its name, since
 :func:`parse_principal` refuses it.

@@ -3,7 +3,7 @@
 ``%(here)s`` is the folder of the file that says it and ``${NAME}`` comes from the environment; a
 quoted text loses its quotes; a value over several lines is a list, its blank lines dropped; the key
 ``extends`` in ``[DEFAULT]`` names further files whose values fill in what this one leaves out.
-Values stay text here: who knows the setting knows its type.
+Values stay text here: only the row of a setting knows its type.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Whom the server trusts to say who a caller is: the ``[issuer:NAME]`` sections of the ini file.
+"""The issuers whose credentials the server accepts: the ``[issuer:NAME]`` sections of the ini file.
 
 Nothing is trusted that does not stand there: no default issuer, no key that a credential brings
 along, no address that it names (G20).

@@ -46,7 +46,7 @@ class Commands(click.Group):
 
             raise Failed(error) from error
         except OSError as error:
-            if error.errno in (None, errno.EPIPE):  # click's: whoever reads has had enough
+            if error.errno in (None, errno.EPIPE):  # click's: the reader has had enough
                 raise
             raise click.ClickException(_said(error)) from error
 

@@ -1,4 +1,4 @@
-"""Options that commands share: whom to ask, and where the server's own files are."""
+"""Options that commands share: which server to ask, and where the server's own files are."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ Command = Callable[..., None]
 
 @dataclass(frozen=True)
 class Server:
-    """Whom to ask, and as whom."""
+    """A server, and the identity to ask it with."""
 
     url: str
     application: str
@@ -39,7 +39,7 @@ class Server:
     timeout_seconds: float
 
     def client(self, *, retries: int = RETRIES) -> Client:
-        """A new client; who takes it closes it."""
+        """A new client; the caller closes it."""
         from qdo.client import Client
 
         return Client(
@@ -104,7 +104,7 @@ def with_client(command: Command) -> Command:
 
 
 def with_settings(command: Command) -> Command:
-    """Options for the server's own settings; the command gets ``settings``, and notices are told."""
+    """Options for the server's own settings; the command gets ``settings``, and prints their notices."""
 
     @config_option
     @click.option(

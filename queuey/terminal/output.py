@@ -52,7 +52,7 @@ _PROGRESS_SECONDS = 0.2
 
 
 def exit_code(error: QueueyError) -> int:
-    """What a shell is told.
+    """The exit code of an error.
 
     >>> from queuey.errors import QueueNotFound
     >>> exit_code(QueueNotFound())
@@ -83,7 +83,7 @@ class NothingFound(click.ClickException):
 
 
 def say(text: str) -> None:
-    """Talk, as opposed to data."""
+    """Print a line for people to stderr; data goes to stdout."""
     click.echo(text, err=True)
 
 
@@ -205,7 +205,7 @@ def _plain(value: Any) -> str:
 
 
 class Progress:
-    """A bar on stderr, for whatever takes longer than two seconds on a terminal."""
+    """A bar on stderr, for work that takes longer than two seconds on a terminal."""
 
     def __init__(self, label: str, total: int, *, now: Callable[[], float] = time.monotonic) -> None:
         self._label = label

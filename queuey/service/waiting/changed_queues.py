@@ -1,6 +1,6 @@
 """Which queues of an application got messages lately: for an application with too many queues to ask each.
 
-It is kept in memory, bounded, and only for applications whose owner asks now and then. A caller that asks for more than is
+It lies in memory, bounded, and only for applications whose owner asks now and then. A caller that asks for more than is
 known learns so, and has to look at its queues.
 """
 

@@ -59,7 +59,7 @@ class Waiters:
         """Whether a message can become readable that nobody here heard of: where there are other servers."""
         return self._notices is not None
 
-    # Who waits
+    # The readers that wait
 
     def watch(self, places: Iterable[tuple[Queue, int]], readers: Sequence[str], *, in_thread: bool) -> Watch:
         """Begin to hear of what arrives in these partitions of queues.
@@ -99,7 +99,7 @@ class Waiters:
             self._table.leave(watch, watch.partitions)
             self._limits.leave(watch.readers, in_thread=watch.in_thread)
 
-    # What wakes
+    # What wakes them
 
     def arrived(self, to: Queue, placed: Sequence[Location]) -> None:
         """Messages were acknowledged by this server."""
