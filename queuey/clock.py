@@ -29,7 +29,10 @@ class Clock(ABC):
 
     @abstractmethod
     def boot(self) -> str:
-        """Names the boot that ``elapsed`` counts from; equal names make elapsed times comparable across processes."""
+        """The name of the boot that ``elapsed`` counts from.
+
+        Equal names make elapsed times comparable across processes.
+        """
 
 
 class SystemClock(Clock):

@@ -1,4 +1,7 @@
-"""The file system that a folder lies on: on one of the network, locks and shared memory are not reliable."""
+"""The file system that a folder lies on.
+
+On one of the network, locks and shared memory are not reliable.
+"""
 
 from __future__ import annotations
 
@@ -34,13 +37,19 @@ _NETWORK = frozenset(
 
 
 def network_file_system_of(path: Path) -> str | None:
-    """The type of the file system that ``path`` lies on if it is one of the network, where SQLite could lose what it stored."""
+    """The type of the file system that ``path`` lies on; None if it is local.
+
+    On one of the network SQLite could lose what it stored.
+    """
     kind = file_system_of(path)
     return kind if kind in _NETWORK else None
 
 
 def file_system_of(path: Path) -> str:
-    """The type of the file system that ``path`` lies on, as the kernel names it; empty if it cannot be told."""
+    """The kernel's name of the file system that ``path`` lies on.
+
+    Empty if the kernel does not say.
+    """
     target = os.path.realpath(path)
     best, kind = "", ""
     try:

@@ -1,4 +1,4 @@
-"""An answer that is on its way: from a group commit, a Cassandra future, a wake-up.
+"""Futures: answers of a group commit, a Cassandra driver or a wake-up.
 
 The functions of ``queuey/api`` and ``queuey/service`` are coroutines that await nothing but futures. They know no event
 loop: :func:`run` drives one in a thread that waits, :class:`LoopRunner` on an event loop. A future that is done already
@@ -92,7 +92,10 @@ class Future(Generic[T]):
         return cast(T, self._value)
 
     def add_done_callback(self, callback: Callable[[Future[T]], None]) -> None:
-        """Call back once: in the thread that sets the outcome, or at once if it is set. A future has one callback."""
+        """Call back once; a future has one callback.
+
+        It is called in the thread that sets the outcome, or at once if the outcome is set.
+        """
         with _lock:
             if not self._done:
                 self._callback = callback
@@ -170,7 +173,10 @@ class _Started(Generic[T]):
 
 
 def at_turns_end(work: Callable[[], object]) -> None:
-    """Do it at the end of this turn of the event loop; at once in a thread without a loop."""
+    """Do ``work`` at the end of this turn of the event loop.
+
+    In a thread without a loop, do it at once.
+    """
     try:
         loop = asyncio.get_running_loop()
     except RuntimeError:
@@ -188,7 +194,7 @@ def give_way_to(inbox: LoopInbox) -> None:
 
 
 async def others_turn() -> None:
-    """Go on in a later turn of the event loop, so that long work does not hold up all others.
+    """Go on in a later turn of the event loop: long work lets others pass.
 
     A thread that gives way to a loop waits here until that loop has done what waits for it. In any other thread this
     returns at once.
@@ -217,7 +223,9 @@ class Inbox(Protocol):
 
 
 class LoopInbox:
-    """Carries what other threads have done to one event loop, with one wake-up for all that has gathered.
+    """Carries what other threads have done to one event loop.
+
+    One wake-up is for all that has gathered.
 
     A group commit finishes its futures one after the other; waking the loop for each would cost a system call each. Here
     the first wakes it and the others ride along.
@@ -251,7 +259,10 @@ class LoopInbox:
 
 
 class LoopRunner(Generic[T]):
-    """Drives a coroutine on a loop, or in threads, that do other work wherever it waits; without a task or an asyncio future."""
+    """Drives a coroutine on a loop or in threads.
+
+    They do other work wherever it waits. It needs no task and no asyncio future.
+    """
 
     __slots__ = ("_done", "_failed", "_inbox", "_work")
 
@@ -289,7 +300,10 @@ class LoopRunner(Generic[T]):
         self._inbox.arrives(self.go_on)
 
     def give_up(self) -> None:
-        """End the coroutine while it waits, in the thread where it would go on, so that it gives back at once what it holds."""
+        """End the coroutine while it waits; it gives back at once what it holds.
+
+        Call it in the thread where the coroutine would go on.
+        """
         self._done = self._failed = _nobody
         self._work.close()
 

@@ -14,7 +14,10 @@ _made: weakref.WeakSet[threading.Lock] = weakref.WeakSet()
 
 
 def new_lock() -> threading.Lock:
-    """A lock that is free in the child after a fork. The thread that forks must not hold it."""
+    """A lock that is free in the child after a fork.
+
+    The thread that forks must not hold it.
+    """
     lock = threading.Lock()
     _made.add(lock)
     return lock

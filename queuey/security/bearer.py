@@ -1,4 +1,4 @@
-"""JSON Web Tokens: ``Authorization: Bearer <token>`` proves what an issuer in the settings says.
+"""JSON Web Tokens of issuers: ``Authorization: Bearer <token>``.
 
 The token names its issuer; everything else that decides (keys, algorithms, audience, what is
 believed) comes from that issuer's settings and never from the token. PyJWT reads the form and checks
@@ -123,7 +123,9 @@ _PRIVATE = frozenset({"d", "p", "q", "dp", "dq", "qi", "oth", "k"})
 
 
 def parse_key_set(content: bytes, algorithms: Sequence[str]) -> KeySet:
-    """The keys of a JWK Set that verify one of these algorithms; others are for other purposes.
+    """The keys of a JWK Set that verify one of these algorithms.
+
+    The others are for other purposes.
 
     :raises ValueError: no JWK Set; a key that is too weak; two of one name; or none that fits.
     """

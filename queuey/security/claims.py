@@ -1,4 +1,7 @@
-"""What credentials claim, and what the server believes of it: exact types, short lives."""
+"""What credentials claim, and what the server believes of it.
+
+It demands exact types and short lives.
+"""
 
 from __future__ import annotations
 

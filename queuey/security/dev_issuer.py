@@ -65,7 +65,7 @@ domains = *
 
 
 class DevIssuer:
-    """Signs with one key pair, as an OpenID Connect provider and as a BrowserID issuer."""
+    """Signs with one key pair, for OpenID Connect and for BrowserID."""
 
     def __init__(self, key: RSAPrivateKey, clock: Clock) -> None:
         self.key = key
@@ -143,7 +143,9 @@ class DevIssuer:
         return encode_jwt(said, self.key, "RS256", {"kid": KEY_ID})
 
     def assertion(self, address: str, audience: str = ORIGIN, **claims: Any) -> str:
-        """A BrowserID assertion of somebody with this address, with a key pair drawn for it.
+        """A BrowserID assertion of somebody with this address.
+
+        It has a key pair drawn for it.
 
         :param claims: of the assertion, in place of the usual ones.
         """

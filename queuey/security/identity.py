@@ -28,7 +28,10 @@ MOST_RECALLED = 8
 
 
 class Scheme(Protocol):
-    """One way to prove an identity. It decides from memory: no request waits for a network here (G20)."""
+    """One way to prove an identity.
+
+    It decides from memory: no request waits for a network here (G20).
+    """
 
     @property
     def name(self) -> str:
@@ -49,7 +52,10 @@ class RecallingScheme(Scheme, Protocol):
     """A scheme that also answers from memory, at the cost of one hash."""
 
     def recall(self, credential: str) -> Grant | None:
-        """What a credential is known to prove; None if one look-up by its hash does not say: it may prove something all the same."""
+        """What a credential is known to prove, by one look-up of its hash.
+
+        None if that does not say: it may prove something all the same.
+        """
 
 
 class Identifier:
@@ -65,7 +71,7 @@ class Identifier:
         """For WWW-Authenticate."""
 
     def identify(self, header: str | None) -> Identity:
-        """The identity of a request; :data:`ANONYMOUS` without a credential of a known scheme.
+        """The identity of a request; without a known scheme :data:`ANONYMOUS`.
 
         :raises Unauthenticated: the scheme's own refusal, for one bad or over-long credential.
         :raises Throttled: too many bad credentials came in the last second to look at another one.
@@ -77,7 +83,9 @@ class Identifier:
         return Identity(grants) if grants else ANONYMOUS
 
     def recall(self, header: str) -> Identity:
-        """What is known of a caller before anything is checked: it decides whose share pays, and permits nothing.
+        """What is known of a caller before anything is checked.
+
+        It decides whose share pays, and permits nothing.
 
         It checks no signature, refuses nothing and counts nothing.
         """
@@ -135,7 +143,7 @@ class Allowance:
 
 
 class Remembering:
-    """A scheme whose checks are costly: it checks each credential once, and few bad ones.
+    """A scheme with costly checks: one for each credential, few for bad ones.
 
     A proof is known by the SHA-256 of its credential until it expires. A bad credential costs a check each time it comes,
     for its sender can always make another. So an :class:`Allowance` bounds the bad ones of a second; beyond it, credentials

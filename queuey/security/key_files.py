@@ -1,4 +1,6 @@
-"""Public keys of issuers: read from a file or fetched, at start and then now and again in the background.
+"""Public keys of issuers, from a file or an address.
+
+They are read at start, and then again and again in the background.
 
 No request causes a look (G20): a thread of its own takes one at most once a minute, with bounds on
 time and size, at the very address that stands in the settings. When a look fails the keys of the last
@@ -47,7 +49,10 @@ class KeySource(Generic[T]):
         self._read_at = 0.0
 
     def keys(self) -> T | None:
-        """The keys in force; None before they are known, and when they have been out of reach for a day."""
+        """The keys in force; None if they are not known.
+
+        That is so before the first look, and after a day out of reach.
+        """
         if self._clock.elapsed() - self._read_at > KEPT_SECONDS:
             return None
         return self._keys
@@ -69,7 +74,10 @@ class KeySource(Generic[T]):
 
 
 class Refresher:
-    """Reads the sources, each at its own interval and in its own thread: a slow one delays no other."""
+    """Reads each source at its own interval and in its own thread.
+
+    So a slow one delays no other.
+    """
 
     def __init__(self, sources: Sequence[KeySource[Any]], changed: Callable[[], None]) -> None:
         """:param changed: called when other keys are in force."""
@@ -142,7 +150,9 @@ def _bounded(content: bytes, where: str) -> bytes:
 
 
 def fetch(address: str) -> bytes:
-    """The content at an address, without redirects, proxies or anything of this machine; bounded in time and size.
+    """The content at an address, bounded in time and size.
+
+    No redirect is followed, no proxy is used, and nothing of this machine goes along.
 
     :raises KeyFileError: it could not be had.
     """

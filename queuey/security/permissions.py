@@ -47,7 +47,7 @@ VERBS = tuple(dict.fromkeys(_VERB.values()))
 
 @dataclass(frozen=True, slots=True)
 class Grant:
-    """What one credential proves: a principal, and how much of its rights the credential carries."""
+    """What one credential proves: a principal, and some or all of its rights."""
 
     principal: str
     expires_ticks: int | None = None
@@ -109,11 +109,17 @@ class Identity:
         return self._wholly, frozenset(self._partly), self.expires_ticks
 
     def counted_as(self, application: str) -> str:
-        """Whose a call on the paths of ``application`` is in the metrics: the operator's, or else the application's."""
+        """Whose a call on the paths of ``application`` is in the metrics.
+
+        It is the operator's, or else the application's.
+        """
         return self.operator or application
 
     def key_of(self, principal: str) -> bytes | None:
-        """SHA-256 of the key that proves a principal; None if something else does, or nothing."""
+        """SHA-256 of the key that proves a principal.
+
+        None if something else proves it, or nothing.
+        """
         return self._keys.get(principal)
 
     def acting(self, permission: Permission, application: str, name: str = "") -> frozenset[str]:
@@ -185,7 +191,7 @@ def permits(permission: Permission, identity: Identity, application: str, name: 
 
 
 def may_mint(identity: Identity, application: str, principal: str) -> bool:
-    """Whether this caller may get a token that proves ``principal`` on the paths of ``application``.
+    """Whether this caller may get a token of ``principal`` for ``application``.
 
     Each for itself, and an application for its users, whom it may name in its queues as it likes. No application for
     another. An operator for the users of any application, but neither for an application, under whose name its calls
@@ -198,7 +204,9 @@ def may_mint(identity: Identity, application: str, principal: str) -> bool:
 
 
 def key_behind(identity: Identity, application: str, principal: str) -> tuple[str, bytes] | None:
-    """The key by which this caller may get such a token: the application it was used for, and its SHA-256.
+    """The key by which this caller may get such a token.
+
+    It is the application that the key was used for, and the key's SHA-256.
 
     None if the caller proves the principal by something else than a key.
     """

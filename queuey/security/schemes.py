@@ -21,7 +21,10 @@ _NEEDED = {"oidc": ("jwt", "cryptography"), "browserid": ("cryptography",)}
 
 
 class Trust:
-    """What one server trusts besides the keys of applications and operators: its schemes, and the keys behind them."""
+    """What one server trusts besides the keys of applications and operators.
+
+    It has schemes, and the keys behind them.
+    """
 
     def __init__(
         self, settings: Settings, clock: Clock, keys_in_force: Callable[[str], Iterable[bytes]] | None = None

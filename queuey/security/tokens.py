@@ -1,4 +1,6 @@
-"""Tokens of this server's own: short-lived, for one application's paths, maybe for some queues and verbs only.
+"""Tokens of this server's own: short-lived, for one application's paths.
+
+A token may be for some queues and verbs only.
 
 They are JSON Web Tokens signed with a secret of the settings (HS256), so that any server with these
 settings verifies them without asking another. The first key signs, all verify: a new key put in front
@@ -150,7 +152,10 @@ def _name_of(key: str) -> str:
 
 
 def _mark(key: bytes, application: str, digest: bytes) -> str:
-    """A token's mark of a key: only a holder of the signing secret can make or compare it."""
+    """A token's mark of the key that it came from.
+
+    Only a holder of the signing secret can make or compare it.
+    """
     return hmac.digest(key, f"application key {application} ".encode() + digest, "sha256")[:16].hex()
 
 

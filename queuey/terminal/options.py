@@ -1,4 +1,4 @@
-"""Options that commands share: which server to ask, and where the server's own files are."""
+"""Options that commands share: the server, and its files."""
 
 from __future__ import annotations
 
@@ -104,7 +104,10 @@ def with_client(command: Command) -> Command:
 
 
 def with_settings(command: Command) -> Command:
-    """Options for the server's own settings; the command gets ``settings``, and prints their notices."""
+    """Options for the server's own settings, passed on as ``settings``.
+
+    Their notices are printed.
+    """
 
     @config_option
     @click.option(
@@ -137,7 +140,7 @@ def settings_from(config: str | None, *, tell: bool = True, **overrides: Mapping
 
 
 def store_files(settings: Settings) -> list[Path]:
-    """The embedded store's file, and that of the metadata if it is another; only those that there should be.
+    """The embedded store's file, and that of the metadata if it is another.
 
     :raises ConfigurationError: everything is in memory, or in Cassandra.
     """

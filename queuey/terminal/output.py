@@ -1,4 +1,4 @@
-"""What commands print: rows in four forms, progress, and errors with their exit codes."""
+"""What commands print: rows, progress, and errors with exit codes."""
 
 from __future__ import annotations
 
@@ -169,7 +169,10 @@ def body_members(body: bytes) -> dict[str, str]:
 
 
 def _begun(rows: Iterable[Row]) -> Iterator[Row]:
-    """The same rows, the first one made: what fails at once fails before a heading is printed."""
+    """The same rows, with the first one made.
+
+    So rows that fail at once fail before a heading is printed.
+    """
     left = iter(rows)
     return chain(list(islice(left, 1)), left)
 
@@ -236,7 +239,7 @@ class Progress:
 
 @contextmanager
 def progress(label: str, total: Callable[[], int], done: Callable[[], int]) -> Iterator[None]:
-    """A bar, on a terminal, of what goes on inside, looked at from a thread of its own.
+    """Show a bar on a terminal while the block runs, from a thread of its own.
 
     :param total: asked once, in that thread; no bar if it is 0 or fails.
     """

@@ -1,4 +1,6 @@
-"""Which queues of an application got messages lately: for an application with too many queues to ask each.
+"""The queues of an application that got messages lately.
+
+They are for an application with too many queues to ask each.
 
 It lies in memory, bounded, and only for applications whose owner asks now and then. A caller that asks for more than is
 known learns so, and has to look at its queues.
@@ -78,7 +80,9 @@ class ChangedQueues:
                 changes.settle(readable)
 
     def since(self, application: str, cursor: str | None, limit: int) -> NewlyReadable:
-        """What became readable after a cursor was given, as far as it is known. From now on it is noted.
+        """What became readable after a cursor was given, as far as it is known.
+
+        From now on it is noted.
 
         :param cursor: of an earlier answer; None begins with what is remembered, however old.
         :raises InvalidParameter: no such cursor was ever given.
@@ -108,7 +112,10 @@ class ChangedQueues:
 
 
 class _Changes:
-    """The changed queues of one application; each gets a new number when something in it becomes readable."""
+    """The changed queues of one application.
+
+    A queue gets a new number when something in it becomes readable.
+    """
 
     __slots__ = ("_coming", "_missed", "_queues", "asked", "floor", "last", "name")
 

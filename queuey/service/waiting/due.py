@@ -1,4 +1,7 @@
-"""What is due by time: messages that become readable, waits that end; and the one thread that looks after both."""
+"""What is due by time: messages that become readable, and waits that end.
+
+One thread looks after both.
+"""
 
 from __future__ import annotations
 
@@ -33,7 +36,10 @@ class ReadableMessages:
         self.delay_ticks = round(messages.read_delay_seconds * TICKS_PER_SECOND)
 
     def upto(self) -> int:
-        """The last moment whose messages may be read now; in an embedded store exactly so."""
+        """The last moment whose messages may be read now.
+
+        In an embedded store it is exact.
+        """
         if self.delay_ticks:
             return self._clock.now_ticks() - self.delay_ticks
         try:
@@ -42,7 +48,9 @@ class ReadableMessages:
             return self._clock.now_ticks()
 
     async def next_in(self, partition: PartitionId, consistency: Consistency) -> float:
-        """The moment of the first message that is stored and not readable yet; infinite if there is none.
+        """The moment of the first message that is stored and not readable yet.
+
+        Infinite if there is none.
 
         :raises QueueyError: the store could not be asked.
         """
@@ -53,7 +61,10 @@ class ReadableMessages:
 
 
 class DueTimes:
-    """When partitions are to be looked at, and when waits end. The caller holds the lock of the registry."""
+    """When partitions are to be looked at, and when waits end.
+
+    The caller holds the lock of the registry.
+    """
 
     def __init__(self) -> None:
         self.partitions: list[tuple[float, PartitionId]] = []
@@ -77,7 +88,10 @@ class DueTimes:
             yield heapq.heappop(self.partitions)[1]
 
     def due_waits(self, elapsed: float) -> Iterator[Watch]:
-        """Take out the watches whose wait may be over; one that waits longer by now comes again."""
+        """Take out the watches whose wait is over.
+
+        A watch that waits longer by now comes again later.
+        """
         while self.waits and self.waits[0][0] <= elapsed:
             watch = heapq.heappop(self.waits)[2]
             watch.timed = inf
@@ -97,16 +111,21 @@ class DueTimes:
 
 
 class DueThread:
-    """The thread that does what is due; it begins with the first waiter, and outlives failures."""
+    """The thread that does what is due.
 
-    def __init__(self, work: Callable[[], float]) -> None:
-        """:param work: does what is due, and gives the seconds until there may be more."""
+    It begins with the first waiter, and outlives failures.
+    """
+
+    def __init__(self, work: Callable[[], float], *, by_hand: bool) -> None:
+        """:param work: does what is due, and gives the seconds until there may be more.
+        :param by_hand: there is no thread: a test calls ``work``.
+        """
         self._work = work
         self._sooner = threading.Event()
         self._next = inf
         """The elapsed time of its next look."""
         self._thread: threading.Thread | None = None
-        self._ended = False
+        self._ended = by_hand
 
     def start(self) -> None:
         """Let it run; the caller holds the lock of the registry."""

@@ -1,4 +1,4 @@
-"""How many readers may wait at once (G17): on the server, in its threads, and of each reader."""
+"""How many readers may wait at once (G17)."""
 
 from __future__ import annotations
 
@@ -13,7 +13,10 @@ from queuey.settings import Settings
 
 
 class WaiterLimits:
-    """Counts the readers that wait. The caller holds the lock of :class:`~queuey.service.waiting.registry.Waiters`."""
+    """Counts the readers that wait: on the server, in its threads, of each reader.
+
+    The caller holds the lock of :class:`~queuey.service.waiting.registry.Waiters`.
+    """
 
     def __init__(self, settings: Settings, monitor: Monitor) -> None:
         limits = settings.limits

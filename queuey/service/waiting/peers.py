@@ -1,4 +1,6 @@
-"""Servers of one store publish where messages came, so that no waiting reader has to ask the store again and again.
+"""Servers of one store publish where messages came.
+
+So no waiting reader has to ask the store again and again.
 
 Each server gathers the partitions it appended to and publishes them in one notice, a few times a second and only when there
 is something to publish. A server with waiting readers polls the notices of all others at once.
@@ -30,7 +32,10 @@ Hear = Callable[[Sequence[PartitionId] | None, int], None]
 
 
 class Notices:
-    """What this server publishes, and what it polls. Driven by the one thread of the waiting readers."""
+    """What this server publishes, and what it polls.
+
+    The one thread of the waiting readers drives it.
+    """
 
     def __init__(self, peers: Peers, clock: Clock) -> None:
         self._peers = peers

@@ -43,20 +43,22 @@ class Waiters:
         self.clock = clock
         self.ended = False
         """The server stops: nobody waits any longer."""
-        self._by_hand = by_hand
         self._readable = ReadableMessages(messages, clock)
         self._limits = WaiterLimits(settings, monitor)
         self._table = WatchTable()
         self._due = DueTimes()
         self._lock = new_lock()
-        self._thread = DueThread(self._work)
+        self._thread = DueThread(self._work, by_hand=by_hand)
         self._notices = Notices(messages.peers, clock) if messages.peers is not None else None
         self.changed_queues = ChangedQueues(clock, self._readable.upto, alone=self._notices is None)
         """Which queues got something, for callers with too many queues to watch each."""
 
     @property
     def looks_again(self) -> bool:
-        """Whether a message can become readable that nobody here heard of: where there are other servers."""
+        """Whether a message can become readable that nobody here heard of.
+
+        It can where there are other servers.
+        """
         return self._notices is not None
 
     # The readers that wait
@@ -73,7 +75,7 @@ class Waiters:
             watch = Watch(self, readers, in_thread=in_thread)
             for queue, number in places:
                 self._table.enter(watch, queue, number)
-            self._start()
+            self._thread.start()
             if self._notices is not None:
                 self._thread.not_later_than(self.clock.elapsed())
         return watch
@@ -107,7 +109,7 @@ class Waiters:
         self.changed_queues.note(to, placed)
         if self._notices is not None and self._notices.note(queue, placed):
             with self._lock:
-                self._start()
+                self._thread.start()
                 self._thread.not_later_than(self.clock.elapsed() + PUBLISH_SECONDS)
         watched = self._table.partitions
         if not watched:
@@ -127,7 +129,10 @@ class Waiters:
         _end(woken)
 
     def heard(self, partitions: Sequence[PartitionId] | None, ticks: int) -> None:
-        """Another server published messages up to ``ticks`` in these partitions; None stands for any."""
+        """Another server published messages up to ``ticks``.
+
+        ``partitions`` says where; None stands for any.
+        """
         readable = self._readable.upto()
         with self._lock:
             found = list(self._table.partitions) if partitions is None else partitions
@@ -155,7 +160,10 @@ class Waiters:
             self._thread.not_later_than(self.clock.elapsed() + max(away, 0.0))
 
     def changed(self, queue: UUID) -> None:
-        """A queue was deleted, or its settings have changed: its readers check whether they may go on."""
+        """A queue was deleted, or its settings have changed.
+
+        Its readers check whether they may go on.
+        """
         with self._lock:
             woken = _invalidate(self._table.watches(queue))
         _end(woken)
@@ -192,7 +200,9 @@ class Waiters:
         return readable, invalidated
 
     def wait(self, watch: Watch, until: float, *, whatever_comes: bool = False) -> Future[None]:
-        """Done when there is something to look at, or when the elapsed time ``until`` has come.
+        """A future: done when there is something to look at, or at ``until``.
+
+        ``until`` is an elapsed time.
 
         :param whatever_comes: what has come already does not end it.
         """
@@ -209,7 +219,9 @@ class Waiters:
         return future
 
     async def look_ahead(self, watch: Watch) -> bool:
-        """Ask the store, once a partition, for what is there and not readable yet: later arrivals are heard of.
+        """Ask the store, once a partition, for what is there and not readable yet.
+
+        What arrives later is heard of.
 
         :returns: False if the store could not be asked: look again soon.
         """
@@ -259,11 +271,6 @@ class Waiters:
             self._thread.rests_until(elapsed + rest)
         _end(woken)
         return rest
-
-    def _start(self) -> None:
-        """With the lock held: let the thread run, where there is one."""
-        if not self._by_hand and not self.ended:
-            self._thread.start()
 
     def _work(self) -> float:
         rest = self.tick()

@@ -16,7 +16,10 @@ FAILED_LOOK_SECONDS = 1.0
 
 
 class Registry(Protocol):
-    """What a watch asks of the registry that made it (:class:`~queuey.service.waiting.registry.Waiters`)."""
+    """What a watch asks of the registry that made it.
+
+    It is :class:`~queuey.service.waiting.registry.Waiters`.
+    """
 
     clock: Clock
 
@@ -30,11 +33,17 @@ class Registry(Protocol):
         """Ask the store for what is there and not readable yet."""
 
     def wait(self, watch: Watch, until: float) -> Future[None]:
-        """Done when there is something to look at, or when the elapsed time ``until`` has come."""
+        """A future: done when there is something to look at, or at ``until``.
+
+        ``until`` is an elapsed time.
+        """
 
 
 class Watch:
-    """One reader's view of the table. A context manager that leaves it. The registry's lock guards its fields."""
+    """One reader's view of the table. A context manager that leaves it.
+
+    The registry's lock guards its fields.
+    """
 
     __slots__ = (
         "_registry",
@@ -80,20 +89,28 @@ class Watch:
         self._registry.leave(self)
 
     def take_events(self) -> tuple[set[PartitionId], bool]:
-        """What happened since the last call: partitions with something to read, and whether something else did.
+        """The events since the last call.
+
+        They are the partitions with something to read, and whether something else happened.
 
         Call it before reading: what comes later makes the next wait short.
         """
         return self._registry.take_events(self)
 
     async def wait(self, until: float) -> None:
-        """Return when something happened since :meth:`take_events`, or when the elapsed time ``until`` has come."""
+        """Return when something happened since :meth:`take_events`, or at ``until``.
+
+        ``until`` is an elapsed time.
+        """
         if not await self._registry.look_ahead(self):
             until = min(until, self._registry.clock.elapsed() + FAILED_LOOK_SECONDS)
         await self._registry.wait(self, until)
 
     def end_wait(self) -> Iterator[Future[None]]:
-        """With the lock held: the future of the wait under way, if there is one, to be done without the lock."""
+        """With the lock held: the future of the wait under way, if there is one.
+
+        The caller finishes it without the lock.
+        """
         future, self.future = self.future, None
         if future is not None:
             yield future
@@ -121,7 +138,10 @@ class WatchedPartition:
             yield from watch.end_wait()
 
     def fall_due(self, partition: PartitionId) -> Iterator[Future[None]]:
-        """With the lock held: the earliest message became readable; there may be more behind it. The waits that end."""
+        """With the lock held: the earliest message became readable.
+
+        There may be more behind it. Gives the waits that end.
+        """
         self.next_ticks, self.known = inf, False
         self.fired += 1
         for watch in self.watches:
@@ -130,7 +150,10 @@ class WatchedPartition:
 
 
 class WatchTable:
-    """All partitions that somebody watches. The caller holds the registry's lock to change it."""
+    """All partitions that somebody watches.
+
+    The caller holds the registry's lock to change it.
+    """
 
     def __init__(self) -> None:
         self.partitions: dict[PartitionId, WatchedPartition] = {}
