@@ -21,7 +21,7 @@ from queuey.settings.setting import rows_of
 KEY = "f25bfb8fe200475c8a0532a9cbe7651e"
 OTHER_KEY = "a_second_key_of_some_length"
 
-ETC = Path(__file__).parents[4] / "etc"
+ETC = Path(__file__).parents[3] / "etc"
 
 Write = Callable[..., str]
 
