@@ -1,8 +1,8 @@
-"""Where time comes from: the system, or a test's hand.
+"""Where time comes from: the system, or a test.
 
 Two times are kept apart. ``now_ticks`` is the wall clock, which may be stepped. ``elapsed`` is
 CLOCK_BOOTTIME, which neither a stepped clock nor a stopped or suspended process can fool: every
-duration that a promise depends on is measured with it (G3).
+duration that a guarantee depends on is measured with it (G3).
 """
 
 from __future__ import annotations
@@ -29,7 +29,10 @@ class Clock(ABC):
 
     @abstractmethod
     def boot(self) -> str:
-        """Names the boot that ``elapsed`` counts from; equal names make elapsed times comparable across processes."""
+        """The name of the boot that ``elapsed`` counts from.
+
+        Equal names make elapsed times comparable across processes.
+        """
 
 
 class SystemClock(Clock):
@@ -49,7 +52,7 @@ class SystemClock(Clock):
 
 
 class ManualClock(Clock):
-    """A clock that moves only when told.
+    """A clock that moves only when a test moves it.
 
     >>> clock = ManualClock()
     >>> before = clock.now_ticks()

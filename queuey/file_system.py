@@ -1,4 +1,7 @@
-"""On which file system a folder lies: on one of the network, locks and shared memory cannot be relied on."""
+"""The file system that a folder lies on.
+
+On one of the network, locks and shared memory are not reliable.
+"""
 
 from __future__ import annotations
 
@@ -10,7 +13,7 @@ __all__ = ["file_system_of", "network_file_system_of"]
 
 MOUNTS = Path("/proc/self/mountinfo")
 _ESCAPED = re.compile(r"\\([0-7]{3})")
-"""Blanks and backslashes of a path; all other characters stand there as they are."""
+"""Blanks and backslashes of a path; the kernel leaves all other characters as they are."""
 _NETWORK = frozenset(
     [
         "9p",
@@ -34,13 +37,19 @@ _NETWORK = frozenset(
 
 
 def network_file_system_of(path: Path) -> str | None:
-    """The type of the file system that ``path`` lies on if it is one of the network, where SQLite could lose what it stored."""
+    """The type of the file system that ``path`` lies on; None if it is local.
+
+    On one of the network SQLite could lose what it stored.
+    """
     kind = file_system_of(path)
     return kind if kind in _NETWORK else None
 
 
 def file_system_of(path: Path) -> str:
-    """The type of the file system that ``path`` lies on, as the kernel names it; empty if it cannot be told."""
+    """The kernel's name of the file system that ``path`` lies on.
+
+    Empty if the kernel does not say.
+    """
     target = os.path.realpath(path)
     best, kind = "", ""
     try:

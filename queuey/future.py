@@ -1,8 +1,8 @@
-"""An answer that is on its way: from a group commit, a Cassandra future, a wake-up.
+"""Futures: answers of a group commit, a Cassandra driver or a wake-up.
 
-The functions of ``queuey/api`` and ``queuey/service`` are coroutines that await nothing but
-promises. They know no event loop: :func:`run` drives one in a thread that waits, :class:`LoopRunner`
-on an event loop. A promise that is kept already costs neither a switch.
+The functions of ``queuey/api`` and ``queuey/service`` are coroutines that await nothing but futures. They know no event
+loop: :func:`run` drives one in a thread that waits, :class:`LoopRunner` on an event loop. A future that is done already
+costs neither of them a switch.
 """
 
 from __future__ import annotations
@@ -23,7 +23,8 @@ T = TypeVar("T")
 log = logging.getLogger(__name__)
 
 _lock = new_lock()
-"""Guards the moment between 'is it kept?' and 'then tell me', for all promises: it is held for nanoseconds."""
+"""Guards the moment between asking whether a future is done and leaving a callback. All futures share it: a holder keeps
+it for nanoseconds."""
 
 
 class Future(Generic[T]):
@@ -33,74 +34,80 @@ class Future(Generic[T]):
     3
     """
 
-    __slots__ = ("_callback", "_error", "_kept", "_value")
+    __slots__ = ("_callback", "_done", "_error", "_value")
 
     def __init__(self) -> None:
-        self._kept = False
+        self._done = False
         self._value: T | None = None
         self._error: BaseException | None = None
         self._callback: Callable[[Future[T]], None] | None = None
 
     @classmethod
     def of(cls, value: T) -> Future[T]:
-        """A promise that is kept already."""
-        promise = cls()
-        promise._value = value
-        promise._kept = True
-        return promise
+        """A future that has its value already."""
+        future = cls()
+        future._value = value
+        future._done = True
+        return future
 
     @classmethod
     def failed(cls, error: BaseException) -> Future[T]:
-        """A promise that is broken already."""
-        promise = cls()
-        promise._error = error
-        promise._kept = True
-        return promise
+        """A future that has its error already."""
+        future = cls()
+        future._error = error
+        future._done = True
+        return future
 
     @property
     def done(self) -> bool:
-        return self._kept
+        return self._done
 
     def set_result(self, value: T) -> None:
-        """Set the value and tell who waits. Keeping a promise twice is a mistake that shows as AssertionError."""
+        """Set the value and call the callback.
+
+        :raises AssertionError: the future is done already, which is a mistake of the caller.
+        """
         self._settle(value, None)
 
     def set_error(self, error: BaseException) -> None:
-        """Set the error and tell who waits."""
+        """Set the error and call the callback; as :meth:`set_result`."""
         self._settle(None, error)
 
     def _settle(self, value: T | None, error: BaseException | None) -> None:
         with _lock:
-            if self._kept:
-                raise AssertionError("a promise is kept once")
-            self._value, self._error, self._kept = value, error, True
+            if self._done:
+                raise AssertionError("a future is done once")
+            self._value, self._error, self._done = value, error, True
             callback, self._callback = self._callback, None
         if callback is not None:
             callback(self)
 
     def result(self) -> T:
-        """The value; only once kept.
+        """The value; the future must be done.
 
-        :raises BaseException: the error it was failed with.
+        :raises BaseException: the error that was set.
         """
         if self._error is not None:
             raise self._error
         return cast(T, self._value)
 
     def add_done_callback(self, callback: Callable[[Future[T]], None]) -> None:
-        """Call back once, in the thread that keeps the promise, or at once if it is kept. One waiter a promise."""
+        """Call back once; a future has one callback.
+
+        It is called in the thread that sets the outcome, or at once if the outcome is set.
+        """
         with _lock:
-            if not self._kept:
+            if not self._done:
                 self._callback = callback
                 return
         callback(self)
 
     def wait(self, timeout_seconds: float | None = None) -> T:
-        """Block this thread until the promise is kept.
+        """Block this thread until the future is done.
 
-        :raises TimeoutError: not kept in time; it may still be kept later.
+        :raises TimeoutError: it is not done in time; it may still be done later.
         """
-        if not self._kept:
+        if not self._done:
             done = threading.Event()
             self.add_done_callback(lambda _: done.set())
             if not done.wait(timeout_seconds):
@@ -108,49 +115,49 @@ class Future(Generic[T]):
         return self.result()
 
     def __await__(self) -> Generator[Future[T], None, T]:
-        if not self._kept:
+        if not self._done:
             yield self
         return self.result()
 
 
 Waiting = Coroutine["Future[Any]", None, T]
-"""A coroutine that awaits only promises."""
+"""A coroutine that awaits only futures."""
 
 
 def run(work: Waiting[T]) -> T:
     """Drive a coroutine to its end; this thread waits wherever it must."""
     try:
         while True:
-            promise = work.send(None)
-            if not promise.done:
+            future = work.send(None)
+            if not future.done:
                 done = threading.Event()
-                promise.add_done_callback(lambda _, done=done: done.set())  # type: ignore[misc]
+                future.add_done_callback(lambda _, done=done: done.set())  # type: ignore[misc]
                 done.wait()
     except StopIteration as stop:
         return cast(T, stop.value)
 
 
 def start(work: Waiting[T]) -> Future[T]:
-    """Start a coroutine and promise its outcome; it goes on in whichever thread keeps what it awaits.
+    """Start a coroutine; it goes on in whichever thread finishes what it awaits.
 
     So a store can take several steps for one call while no thread waits for any of them.
     """
-    promise: Future[T] = Future()
-    _Started(work, promise)()
-    return promise
+    future: Future[T] = Future()
+    _Started(work, future)()
+    return future
 
 
 class _Started(Generic[T]):
-    """A coroutine that goes on when what it awaits is kept.
+    """A coroutine that goes on when what it awaits is done.
 
-    It is told of by nothing that it holds: in a cycle the outcome, which may be a page of a megabyte, would stay until somebody collects garbage.
+    Nothing it holds refers back to it, or a finished page of a megabyte would wait for the garbage collector.
     """
 
-    __slots__ = ("_promise", "_work")
+    __slots__ = ("_future", "_work")
 
-    def __init__(self, work: Waiting[T], promise: Future[T]) -> None:
+    def __init__(self, work: Waiting[T], future: Future[T]) -> None:
         self._work = work
-        self._promise = promise
+        self._future = future
 
     def __call__(self, _: Future[Any] | None = None) -> None:
         try:
@@ -160,13 +167,16 @@ class _Started(Generic[T]):
                     awaited.add_done_callback(self)
                     return
         except StopIteration as stop:
-            self._promise.set_result(cast(T, stop.value))
-        except BaseException as error:  # noqa: BLE001 - whatever it is, it belongs to who awaits the promise
-            self._promise.set_error(error)
+            self._future.set_result(cast(T, stop.value))
+        except BaseException as error:  # noqa: BLE001 - whatever it is, it belongs to the caller that awaits the future
+            self._future.set_error(error)
 
 
 def at_turns_end(work: Callable[[], object]) -> None:
-    """Do it once all that came with this turn of the event loop is dealt with; at once in a thread without a loop."""
+    """Do ``work`` at the end of this turn of the event loop.
+
+    In a thread without a loop, do it at once.
+    """
     try:
         loop = asyncio.get_running_loop()
     except RuntimeError:
@@ -179,14 +189,15 @@ _of_thread = threading.local()
 
 
 def give_way_to(inbox: LoopInbox) -> None:
-    """From now on :func:`others_turn` in this thread lets that loop have a turn."""
+    """From now on :func:`others_turn` in this thread gives that loop a turn."""
     _of_thread.loop = inbox
 
 
 async def others_turn() -> None:
-    """Go on in a later turn of the event loop, so that long work does not hold up all others.
+    """Go on in a later turn of the event loop: long work lets others pass.
 
-    A thread that gives way to a loop waits here until that loop has done what is waiting. In any other thread this is at once.
+    A thread that gives way to a loop waits here until that loop has done what waits for it. In any other thread this
+    returns at once.
     """
     turn: Future[None] = Future()
     inbox: LoopInbox | None = getattr(_of_thread, "loop", None)
@@ -201,21 +212,23 @@ async def others_turn() -> None:
 
 
 _LOOK_SECONDS = 0.1
-"""Between two looks whether the loop that is waited for has ended."""
+"""How often a thread that waits for a turn of the loop checks whether the loop has ended."""
 
 
 class Inbox(Protocol):
-    """Where a coroutine goes on when what it awaited is kept."""
+    """Where a coroutine goes on when what it awaited is done."""
 
     def arrives(self, go_on: Callable[[], object]) -> None:
         """From any thread: let ``go_on`` be called soon."""
 
 
 class LoopInbox:
-    """Carries what other threads have done to one event loop, one wake-up for as much as has gathered.
+    """Carries what other threads have done to one event loop.
 
-    A group commit keeps its promises one after the other; waking the loop for each costs a system
-    call each. Here the first wakes it and the others ride along.
+    One wake-up is for all that has gathered.
+
+    A group commit finishes its futures one after the other; waking the loop for each would cost a system call each. Here
+    the first wakes it and the others ride along.
     """
 
     def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
@@ -223,14 +236,14 @@ class LoopInbox:
         self._arrived: deque[Callable[[], object]] = deque()
         self._woken = False
         self.closed = False
-        """The loop has no more turns: nobody waits for one. Whoever ends it sets this."""
+        """The loop has no more turns, so nobody waits for one. The code that ends the loop sets this."""
 
     def arrives(self, go_on: Callable[[], object]) -> None:
         """From any thread: let ``go_on`` be called on the loop soon."""
         self._arrived.append(go_on)
         if not self._woken:
             self._woken = True
-            # A loop that was closed has nobody waiting: that must not harm the thread that keeps the promise.
+            # A closed loop has nobody waiting. That must not harm the thread that finished the future.
             with contextlib.suppress(RuntimeError):
                 self._loop.call_soon_threadsafe(self._drain)
 
@@ -241,11 +254,15 @@ class LoopInbox:
             try:
                 arrived.popleft()()
             except Exception:
-                log.exception("a call that was waited for could not go on")  # the others have done nothing wrong
+                # The other calls have done nothing wrong: they go on.
+                log.exception("a call could not go on after a wait")
 
 
 class LoopRunner(Generic[T]):
-    """A coroutine driven to its end on a loop, or in threads, which do other work wherever it must wait; no task, no future."""
+    """Drives a coroutine on a loop or in threads.
+
+    They do other work wherever it waits. It needs no task and no asyncio future.
+    """
 
     __slots__ = ("_done", "_failed", "_inbox", "_work")
 
@@ -266,27 +283,30 @@ class LoopRunner(Generic[T]):
         self._failed = failed
 
     def go_on(self) -> None:
-        """Begin, or go on now that what was awaited is kept."""
+        """Begin, or go on now that what was awaited is done."""
         send = self._work.send
         try:
-            promise = send(None)
-            while promise.done:
-                promise = send(None)
+            future = send(None)
+            while future.done:
+                future = send(None)
         except StopIteration as stop:
             self._done(stop.value)
-        except BaseException as error:  # noqa: BLE001 - whatever it is, it belongs to who waits
+        except BaseException as error:  # noqa: BLE001 - whatever it is, it belongs to the caller
             self._failed(error)
         else:
-            promise.add_done_callback(self._kept)
+            future.add_done_callback(self._awaited_done)
 
-    def _kept(self, promise: Future[Any]) -> None:
+    def _awaited_done(self, future: Future[Any]) -> None:
         self._inbox.arrives(self.go_on)
 
     def give_up(self) -> None:
-        """Where it would go on: end the coroutine while it waits, so that what it holds is given back at once."""
+        """End the coroutine while it waits; it gives back at once what it holds.
+
+        Call it in the thread where the coroutine would go on.
+        """
         self._done = self._failed = _nobody
         self._work.close()
 
 
 def _nobody(outcome: object) -> None:
-    """Who waited has gone."""
+    """The caller has gone."""

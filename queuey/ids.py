@@ -54,7 +54,10 @@ def low_from_tail(tail: int) -> int:
 
 @lru_cache(maxsize=4096)
 def hex_after(high: int, tail: int) -> str:
-    """All but the first 8 digits of an id, by what its ticks have above 32 bits: alike for what one process stamps within seven minutes."""
+    """All but the first 8 digits of an id, from its ticks above 32 bits and its tail.
+
+    Ids that one process stamps within seven minutes share them.
+    """
     return f"{high & 0xFFFF:04x}1{high >> 16:03x}{low_from_tail(tail):016x}"
 
 
@@ -130,7 +133,10 @@ class MessageId(NamedTuple):
         return cls(ticks, MAX_TAIL)
 
     def before(self) -> MessageId:
-        """The greatest bound below this id: turns an inclusive start into a span's ``after``."""
+        """The greatest bound below this id.
+
+        It turns an inclusive start into a span's ``after``.
+        """
         if self.tail == MIN_TAIL:
             return MessageId(self.ticks - 1, MAX_TAIL)
         return MessageId(self.ticks, self.tail - 1)
@@ -149,7 +155,9 @@ MAX_ID = MessageId(MAX_TICKS, MAX_TAIL)
 
 
 def format_timestamp(ticks: int) -> str:
-    """Seconds since 1970 UTC, exactly seven decimals, exact (a float loses 100 ns in 16% of ids).
+    """Seconds since 1970 UTC with exactly seven decimals.
+
+    It is exact; a float loses 100 ns in 16% of ids.
 
     >>> format_timestamp(EPOCH_TICKS + 17952366500128320)
     '1795236650.0128320'
@@ -165,7 +173,9 @@ def format_timestamp(ticks: int) -> str:
 
 
 def parse_timestamp(text: str) -> int:
-    """Ticks of a moment given as decimal seconds since 1970; finer than 100 ns is cut off.
+    """Ticks of a moment in decimal seconds since 1970.
+
+    What is finer than 100 ns is cut off.
 
     :raises ValueError: a sign, an exponent, anything but digits and one point; past the year 5236.
 
@@ -181,7 +191,7 @@ def parse_timestamp(text: str) -> int:
     return ticks
 
 
-class Clock(Protocol):
+class TimeSource(Protocol):
     """What a generator needs of ``queuey.clock``."""
 
     def now_ticks(self) -> int:
@@ -192,18 +202,24 @@ class Clock(Protocol):
 
 
 class Anchor(NamedTuple):
-    """A moment that a process had not got past, and when that was: what bounds its time once it is dead."""
+    """A moment that a process had not passed, and the elapsed time then.
+
+    The two bound its ids after its death.
+    """
 
     ticks: int
     elapsed: float
 
     @property
     def base(self) -> int:
-        """The bound at the boot, as if the process had lived then; it grows with the time that elapses."""
+        """The bound at the boot, as if the process had lived then.
+
+        The bound grows with the time that elapses.
+        """
         return self.ticks - round((self.elapsed - ANCHOR_SLACK_SECONDS) * TICKS_PER_SECOND)
 
     def bound(self, elapsed: float) -> int:
-        """The ticks that a process which kept to this anchor had not got past then.
+        """The ticks that a process with this anchor had not passed at this elapsed time.
 
         >>> Anchor(1_000_000_000, 50.0).bound(52.0)
         1020100000
@@ -212,7 +228,7 @@ class Anchor(NamedTuple):
 
 
 ANCHOR_SLACK_SECONDS = 0.01
-"""How far the wall clock may run ahead of the elapsed time after an anchor: a second's worth of slewing, and no step."""
+"""How far the wall clock may run ahead of the elapsed time after an anchor: one second of slewing, and no step."""
 
 
 _AT_ONCE_TICKS = round(ANCHOR_SLACK_SECONDS * TICKS_PER_SECOND) // 2
@@ -231,7 +247,7 @@ os.register_at_fork(after_in_child=_draw_all)
 
 
 class IdGenerator:
-    """Rising ids of one process, and the exact watermark of what it is still writing (G3, G4).
+    """Rising ids of one process, and the exact watermark of its writes (G3, G4).
 
     One process never makes two equal or falling ids: ``ticks = max(now, last + 1)``, also when the
     wall clock is stepped back. Node and clock sequence are random per process (the multicast bit
@@ -245,7 +261,7 @@ class IdGenerator:
     Thread-safe. One group is open at a time.
     """
 
-    def __init__(self, clock: Clock, *, floor_ticks: int = 0) -> None:
+    def __init__(self, clock: TimeSource, *, floor_ticks: int = 0) -> None:
         """:param floor_ticks: ids and watermarks stay above this, the last moment known from before a restart."""
         self._clock = clock
         self._last = floor_ticks
@@ -267,7 +283,10 @@ class IdGenerator:
         return self._last
 
     def _now(self) -> int:
-        """The wall clock, but not past what follows from the anchor: a step forward counts once it is noted."""
+        """The wall clock, but not past the anchor's bound.
+
+        A step forward counts once a new anchor is on disk.
+        """
         now = self._clock.now_ticks()
         if self._base is None:
             return now
@@ -275,11 +294,13 @@ class IdGenerator:
 
     @property
     def held_back(self) -> bool:
-        """Whether the wall clock is past what follows from the anchor, so that a new one is due."""
+        """Whether the wall clock is past the anchor's bound, so that a new anchor is due."""
         return self._clock.now_ticks() > self._now()
 
     def anchor(self) -> Anchor:
-        """A point for a store to note, so that a later process goes on above all that this one gave out.
+        """A point for a store to write down.
+
+        From it a later process goes on above all ids of this one.
 
         From here on stamps and watermarks keep to it as well as to those before, until it is :meth:`anchored`.
         Wherever the wall clock is stepped, in this process or before the next: no id comes twice, and none
@@ -296,7 +317,10 @@ class IdGenerator:
             self._base = anchor.base
 
     def raise_floor(self, ticks: int) -> None:
-        """Ids and watermarks stay above ``ticks`` from now on; a store calls it with what it knows from before."""
+        """Keep ids and watermarks above ``ticks`` from now on.
+
+        A store calls it with what it knows from before.
+        """
         with self._lock:
             self._last = max(self._last, ticks)
 
@@ -326,7 +350,9 @@ class IdGenerator:
         return MessageId(self.stamp(), self.tail)
 
     def scheduled_tail(self) -> int:
-        """The tail for ids with a given tick in the future: unique within the process, rising with each call.
+        """The tail for ids with a given tick in the future.
+
+        It is unique within the process, and rises with each call.
 
         Two messages may be due at the same tick. Their order is that of their appends, unless the
         counter of 47 bits of ticks started over between these, which it does every 162 days.
@@ -336,7 +362,7 @@ class IdGenerator:
         return (self.tail >> 48) << 48 | node
 
     def watermark(self) -> int:
-        """Ticks up to which everything acknowledged or still to be acknowledged is readable now."""
+        """Ticks up to which all that is or will be acknowledged is readable now."""
         with self._lock:
             if self._group_floor is not None:
                 return self._group_floor

@@ -1,4 +1,7 @@
-"""Tracebacks as text that may be logged and stored: bounded, and UTF-8 whatever an exception says."""
+"""Tracebacks as text for logs and stores.
+
+They are bounded, and UTF-8 whatever an exception says.
+"""
 
 from __future__ import annotations
 
@@ -27,7 +30,10 @@ def bounded(text: str, most: int = MOST_CHARACTERS) -> str:
 
 
 def without(package: Path, error: BaseException) -> TracebackType | None:
-    """The error's traceback from the first frame on that is not of this package; all of it if every frame is."""
+    """The error's traceback from the first frame outside of this package on.
+
+    All of it if every frame is of this package.
+    """
     found = error.__traceback__
     while found is not None and package in Path(found.tb_frame.f_code.co_filename).parents:
         found = found.tb_next

@@ -220,13 +220,13 @@ async def list_arrivals(service: Service, call: Call, target: Target) -> Answer:
     query, problems = call.query, Problems()
     limit = problems.take("limit", integer(1, _PAGE), query.get("limit"), _PAGE)
     problems.check()
-    news = service.live.arrivals.since(target.application, query.get("cursor"), limit)
+    changed = service.waiters.changed_queues.since(target.application, query.get("cursor"), limit)
     details = boolean(query.get("details"))
-    found = [await service.queues.find(target.application, name) for name in news.names]
+    found = [await service.queues.find(target.application, name) for name in changed.names]
     listed = [await _listed(service, queue, details=details, count=False) for queue in found if queue is not None]
     return json_answer(
-        {"status": "ok", "queues": listed, "complete": news.complete},
-        headers=[("queuey-cursor", news.cursor), ("queuey-more", "true" if news.more else "false")],
+        {"status": "ok", "queues": listed, "complete": changed.complete},
+        headers=[("queuey-cursor", changed.cursor), ("queuey-more", "true" if changed.more else "false")],
     )
 
 

@@ -1,4 +1,4 @@
-"""The command line: ``queuey NOUN VERB`` for things, ``queuey VERB`` for what is done daily.
+"""The command line: ``queuey NOUN VERB``, and ``queuey VERB`` for daily work.
 
 Data goes to stdout, talk to stderr; nothing is asked without a terminal. Exit codes: 0 done, 1
 failed, 2 usage or settings, 3 not found, 4 refused, 5 unavailable, 6 outcome unknown. Modules of

@@ -26,7 +26,7 @@ def config_command() -> None:
 @config_option
 @output_option
 def show_config(config: str | None, output: str | None) -> None:
-    """Every setting in force: its value and where that came from. Keys are counted, not shown."""
+    """Every setting in force, its value and its origin. Keys are counted only."""
     rows = [row._asdict() for row in describe(settings_from(config))]
     write_rows(rows, ("section", "key", "value", "origin", "variable"), output)
 
@@ -35,7 +35,7 @@ def show_config(config: str | None, output: str | None) -> None:
 @config_option
 @click.pass_context
 def check_config(ctx: click.Context, config: str | None) -> None:
-    """Exit 0 if the settings are sound, 1 if something has no meaning any more, 2 if something is wrong."""
+    """Check the settings: exit 0 if sound, 1 if a key is out of use, 2 if wrong."""
     notices = settings_from(config).notices
     say(f"{config or 'environment'}: {len(notices)} notices" if notices else f"{config or 'environment'}: ok")
     ctx.exit(1 if notices else 0)
@@ -83,7 +83,10 @@ def errors_command(code: str | None, output: str | None) -> None:
 
 
 def _error_row(error: type[QueueyError]) -> dict[str, Any]:
-    """``error_msg`` of v1 has ``key`` where the first Queuey's clients expect another word than the code."""
+    """One error for people and programs.
+
+    ``error_msg`` of v1 has ``key`` where the first Queuey's clients expect another word than the code.
+    """
     family = error.__mro__[1]
     return {
         "code": error.__name__,

@@ -144,7 +144,10 @@ def get_command(
 
 @dataclass(frozen=True)
 class _Reader:
-    """What is asked for, and the ways to get it, in pages that are each in order of time."""
+    """A request, and the ways to get its answer in pages.
+
+    Each page is in order of time.
+    """
 
     client: Client
     queue: str
@@ -193,7 +196,10 @@ class _Reader:
         return heapq.merge(*readers, key=_id_of, reverse=newest_first)
 
     def _all_partitions(self) -> list[int] | None:
-        """Their numbers; None for who may read the queue but not list it: then only each page is in order."""
+        """The numbers of all partitions; None for a caller that may not list them.
+
+        Such a caller may read the queue; then only each page is in order.
+        """
         try:
             found = next(self.client.queues(start=self.queue, page_size=1), None)
         except Forbidden:

@@ -1,4 +1,7 @@
-"""``queuey key``: the keys of applications and operators, kept as digests in the store. Works beside a running server, which knows within a second."""
+"""``queuey key``: the keys of applications and operators.
+
+The store keeps digests. It works beside a running server, which knows within a second.
+"""
 
 from __future__ import annotations
 
@@ -21,13 +24,13 @@ if TYPE_CHECKING:
 COLUMNS = ("application", "operator", "label", "created")
 
 operator_option = click.option(
-    "--operator", is_flag=True, help="NAME is an operator's, who may do everything in every application."
+    "--operator", is_flag=True, help="NAME is an operator, which may do everything in every application."
 )
 
 
 @click.group("key")
 def key_command() -> None:
-    """Make, list and remove the keys of applications and operators. Of each, only a digest is kept."""
+    """Make, list and remove keys of applications and operators, kept as digests."""
 
 
 @key_command.command("new")
@@ -36,7 +39,9 @@ def key_command() -> None:
 @output_option
 @with_settings
 def new_key(settings: Settings, name: str, operator: bool, output: str | None) -> None:
-    """Make a key for the application NAME, which begins to exist with its first, and print it this once.
+    """Make a key for the application NAME, and print it this once.
+
+    The application begins to exist with its first key.
 
     With --operator the key is an operator's: it may list the applications, and do in each what the application may.
     """
@@ -60,7 +65,7 @@ def new_key(settings: Settings, name: str, operator: bool, output: str | None) -
 @output_option
 @with_settings
 def list_keys(settings: Settings, name: str | None, operator: bool, output: str | None) -> None:
-    """Keys by their labels: of the application NAME, or of all applications and operators.
+    """Keys by their labels: of the application NAME, or of all.
 
     With --operator, of the operator NAME or of all operators. Those of the ini file are not here.
     """
@@ -84,7 +89,9 @@ def list_keys(settings: Settings, name: str | None, operator: bool, output: str 
 @yes_option
 @with_settings
 def remove_key(settings: Settings, name: str, label: str, operator: bool, yes: bool) -> None:
-    """Remove the key of the application NAME with this LABEL, as 'key ls' shows it, and the tokens that were got with it.
+    """Remove a key of the application NAME, and the tokens that came from it.
+
+    LABEL is the key's, as 'key ls' shows it.
 
     With --operator, the key of the operator NAME.
     """
@@ -92,7 +99,7 @@ def remove_key(settings: Settings, name: str, label: str, operator: bool, yes: b
 
     principal, kind = owner_of_key(name, operator=operator), "operator " if operator else ""
     confirm(
-        f"Remove key {label} of {kind}{name}? Whoever uses it, or a token that was got with it, is refused within a second.",
+        f"Remove key {label} of {kind}{name}? Calls with it, or with a token from it, are refused within a second.",
         yes=yes,
     )
     with _metadata(settings, must_exist=True) as metadata:

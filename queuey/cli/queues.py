@@ -21,7 +21,10 @@ COLUMNS = ("queue_name", "partitions", "type", "consistency", "principals", "cre
 
 
 def _given(ctx: click.Context, option: click.Parameter, principals: Sequence[str]) -> Sequence[str]:
-    """An empty principal is a variable of a script that is not set; sent, it would clear the list."""
+    """Refuse an empty principal: it is a script's variable that is not set.
+
+    Sent, it would clear the list.
+    """
     if not all(principals):
         raise click.BadParameter("it is empty: leave it out, or say --no-principals to clear the list.")
     return principals
@@ -43,7 +46,7 @@ def _settings_options(command: Callable[..., None]) -> Callable[..., None]:
                 "principals",
                 multiple=True,
                 callback=_given,
-                help="Who may read and delete: app:NAME, bid:ADDRESS. Repeatable.",
+                help="A principal that may read and delete: app:NAME, bid:ADDRESS. Repeatable.",
             ),
         ]
     ):
@@ -59,8 +62,8 @@ def queue_command() -> None:
 @queue_command.command("ls")
 @click.argument("prefix", default="")
 @click.option("--counts", is_flag=True, help="Count the messages of each.")
-@click.option("--mine", is_flag=True, help="Only those that name who asks.")
-@click.option("-n", "--limit", type=click.IntRange(1), help="Only the first so many.")
+@click.option("--mine", is_flag=True, help="Only those that name the caller.")
+@click.option("-n", "--limit", type=click.IntRange(1), help="The most queues to list.")
 @output_option
 @with_client
 def list_queues(client: Client, prefix: str, counts: bool, mine: bool, limit: int | None, output: str | None) -> None:
@@ -84,7 +87,10 @@ def list_queues(client: Client, prefix: str, counts: bool, mine: bool, limit: in
 def add_queue(
     client: Client, name: str | None, principals: Sequence[str], only_new: bool, output: str | None, **settings: Any
 ) -> None:
-    """Make a queue, with a random name if none is given. Again is no error: what is named is put in place."""
+    """Make a queue, with a random name if none is given.
+
+    Making it again is no error: the settings that are given take effect.
+    """
     if name == "":
         raise click.BadParameter("it is empty: leave it out for a random name.", param_hint="'NAME'")
     made = client.create_queue(name, principals=principals or None, only_new=only_new, **settings)

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 @click.option("--data", type=click.Path(file_okay=False), help=f"{DATA_HELP}  [QUEUEY_DATA; default: ./queuey-data]")
 @click.pass_context
 def serve_command(ctx: click.Context, config: str | None, host: str | None, port: int | None, data: str | None) -> None:
-    """Run the server. Needs no options: the store is a folder, made where it is missing.
+    """Run the server. It needs no options: the store is a folder, made if missing.
 
     On the first start an application 'demo' is made, with the key in QUEUEY_KEY or a new one that is shown
     once. Every setting of 'queuey config doc' can be given in the ini file or as a variable. SIGTERM or
@@ -60,7 +60,10 @@ def announce(started: Started) -> None:
 
 
 def first_words(url: str, application: str, key: str, *, chosen: bool) -> str:
-    """The key, shown this once unless it was chosen and so is known, and the next three commands."""
+    """The key, if it was made now, and the next three commands.
+
+    A key that somebody chose is known and not shown.
+    """
     variables = {"QUEUEY_URL": url, "QUEUEY_KEY": "..." if chosen else key}
     if application != DEFAULT_APPLICATION:
         variables["QUEUEY_APPLICATION"] = application

@@ -48,7 +48,7 @@ def backup_command(settings: Settings, dest: Path, force: bool) -> None:
 def restore_command(settings: Settings, source: Path, force: bool) -> None:
     """Put a backup in the place of the store, whose server must be stopped.
 
-    SOURCE is a file that "queuey backup" made; metadata in a file of its own comes from SOURCE.metadata. It is searched for damage before. The store as it was is kept beside
+    SOURCE is a file that "queuey backup" made; metadata in a file of its own comes from SOURCE.metadata. It is checked for damage first. The former store stays beside
     the new one.
     """
     from queuey.storage.sqlite.restore import restore

@@ -1,4 +1,4 @@
-"""``queuey token``: proofs of who somebody is, and an issuer for trying out that vouches for anybody."""
+"""``queuey token``: short-lived proofs of identity, and an issuer for trials."""
 
 from __future__ import annotations
 
@@ -29,7 +29,10 @@ REFUSED = 4
 
 
 def _given(ctx: click.Context, option: click.Parameter, queues: Sequence[str]) -> Sequence[str]:
-    """An empty name is a variable of a script that is not set; in a form it could be taken for no restriction."""
+    """Refuse an empty name: it is a script's variable that is not set.
+
+    In a form it could pass for no restriction.
+    """
     if not all(queues):
         raise click.BadParameter("it is empty: leave it out for all queues.")
     return queues
@@ -48,12 +51,12 @@ _life_option = click.option(
 
 @click.group("token")
 def token_command() -> None:
-    """Make and look at tokens, which prove for a short time who somebody is."""
+    """Make and inspect tokens: proofs of identity with a short life."""
 
 
 @token_command.command("key")
 def new_key() -> None:
-    """Draw a key that signs the server's own tokens, for [tokens] keys in its ini file."""
+    """Draw a key for [tokens] keys: it signs the server's own tokens."""
     from queuey.security.tokens import new_token_key
 
     click.echo(new_token_key())
@@ -75,7 +78,10 @@ def get_token(
     life: float | None,
     output: str | None,
 ) -> None:
-    """Ask the server for a token of who asks, or of PRINCIPAL, a user of the application whose key is used."""
+    """Ask the server for a token of the caller, or of PRINCIPAL.
+
+    PRINCIPAL is a user of the application whose key is used.
+    """
     made = client.new_token(
         principal, queues=queues or None, verbs=verbs or None, life_seconds=None if life is None else int(life)
     )
@@ -118,7 +124,7 @@ def mint_token(
     issuer: Path,
     audience: str | None,
 ) -> None:
-    """Make a token of PRINCIPAL without asking a server, with the keys in its settings.
+    """Make a token of PRINCIPAL with the keys in the settings, without a server.
 
     With --oidc or --browserid PRINCIPAL is an e-mail address, and the token is made as 'token issuer' would vouch for it.
     """
@@ -181,7 +187,7 @@ def _own(
 @with_settings
 @click.pass_context
 def inspect_token(ctx: click.Context, settings: Settings, token: str | None, output: str | None) -> None:
-    """What a token or a BrowserID assertion says, and what it proves to a server with these settings.
+    """What a token or an assertion says, and what it proves with these settings.
 
     Without TOKEN it is read from the input, where no process list shows it. Keys are read from files and never fetched.
     Exit code 4: it proves nothing.
@@ -237,11 +243,13 @@ def _claims(text: str) -> dict[str, Any]:
 @token_command.command("issuer")
 @click.argument("folder", type=click.Path(path_type=Path), default=ISSUER_FOLDER)
 def make_issuer(folder: Path) -> None:
-    """Make an issuer for trying out in the new FOLDER: its key pair, and the ini file of a server that trusts it.
+    """Make an issuer for trials in the new FOLDER.
+
+    It gets a key pair, and the ini file of a server that trusts it.
 
     It vouches for anybody, so it is for servers that hold nothing of worth. Prints variables for a shell:
     eval "$(queuey token issuer)"
     """
     _, key = _dev_issuer().make(folder, SystemClock())
     click.echo(f"export QUEUEY_CONFIG={shlex.quote(str(folder / 'queuey.ini'))} QUEUEY_KEY={key}")
-    say(f"Made an issuer in {folder}. 'queuey serve' trusts it now: whoever reads that folder can be anybody there.")
+    say(f"Made an issuer in {folder}. 'queuey serve' trusts it now: a reader of that folder can be anybody there.")

@@ -1,9 +1,9 @@
-"""Metrics as objects: what one is called, means and is counted by stands once, where it is declared.
+"""Metrics as objects: each is declared once.
 
 The server's metrics are declared in :mod:`queuey.monitor.metrics`, a worker's in :mod:`qdo.worker.metrics`. Both count in
 a :class:`MetricSet`, which is their one way into Prometheus' text form.
 
-What is counted on every request is kept in plain lists and only takes the library's form when it is asked for: the
+Figures stay in plain lists, and take the library's form only when somebody reads them: the
 library's own counters took a fifth of an append's time.
 """
 
@@ -29,7 +29,10 @@ Labels = tuple[str, ...]
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Metric:
-    """What every metric has. Two metrics are never equal, so looking up its values costs no comparison of texts."""
+    """What every metric has.
+
+    Two metrics are never equal, so finding the values of one compares no texts.
+    """
 
     name: str
     """As the library takes it: a counter's without ``_total``."""

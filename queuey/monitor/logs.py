@@ -25,7 +25,7 @@ class TextFormatter(logging.Formatter):
 
 
 class JsonFormatter(TextFormatter):
-    """A record as one JSON object: time, level, logger, event, and whatever ``extra`` brought."""
+    """A record as one JSON object: time, level, logger, event, and ``extra``."""
 
     def format(self, record: logging.LogRecord) -> str:
         line: dict[str, Any] = {
@@ -41,7 +41,10 @@ class JsonFormatter(TextFormatter):
 
 
 def _without_drivers_stack(record: logging.LogRecord) -> bool:
-    """A node of Cassandra that does not answer is an event; where in the driver that was noticed helps nobody."""
+    """Drop the stack of a message of Cassandra's driver.
+
+    That a node does not answer is the event; the stack helps nobody.
+    """
     if record.name.startswith("cassandra."):
         record.exc_info = None
     return True

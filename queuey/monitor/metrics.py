@@ -56,7 +56,10 @@ _METHODS = frozenset({"GET", "HEAD", "POST", "PUT", "DELETE", "OPTIONS", "PATCH"
 
 
 class Monitor(MetricSet):
-    """What one server counts; the store's :class:`queuey.storage.Observer`. Thread-safe."""
+    """What one server counts. Thread-safe.
+
+    It is the store's :class:`queuey.storage.Observer`.
+    """
 
     def __init__(self, backend: str) -> None:
         super().__init__(SERVER_METRICS)

@@ -1,1 +1,1 @@
-"""Who is calling, and what they may do. Deny by default."""
+"""The identity of callers, and their permissions. Deny by default."""

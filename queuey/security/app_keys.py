@@ -1,7 +1,9 @@
-"""Keys of applications and operators: ``Authorization: Application <key>`` proves ``app:<name>`` or ``operator:<name>``.
+"""Keys of applications and operators.
 
-Keys have 256 random bits, so a plain SHA-256 is kept of them: there is nothing to guess that a
-slow hash would protect.
+``Authorization: Application <key>`` proves ``app:<name>`` or ``operator:<name>``.
+
+Keys have 256 random bits, so the store keeps a plain SHA-256 of each: there is nothing to guess that a slow hash would
+protect.
 """
 
 from __future__ import annotations
@@ -22,12 +24,14 @@ def new_key() -> str:
 
 
 def digest_of(key: str) -> bytes:
-    """What is kept of a key."""
+    """What the store keeps of a key."""
     return hashlib.sha256(key.encode("utf-8", "surrogateescape")).digest()
 
 
 def label_of(digest: bytes) -> str:
-    """What people call a key by: of its digest, since a chosen key has too few characters to show any.
+    """A name for people: the beginning of a key's digest.
+
+    A chosen key has too few characters to show any of them.
 
     >>> label_of(digest_of("f25bfb8fe200475c8a0532a9cbe7651e"))
     'e1e94da6'

@@ -1,4 +1,4 @@
-"""JSON Web Tokens: ``Authorization: Bearer <token>`` proves what an issuer in the settings says.
+"""JSON Web Tokens of issuers: ``Authorization: Bearer <token>``.
 
 The token names its issuer; everything else that decides (keys, algorithms, audience, what is
 believed) comes from that issuer's settings and never from the token. PyJWT reads the form and checks
@@ -39,18 +39,18 @@ MAX_KEYS = 64
 _STEERING = ("jku", "x5u", "jwk", "x5c", "crit", "b64", "zip")
 """Header members that would have a verifier take keys or rules from the token."""
 _KINDS = frozenset({None, "jwt", "at+jwt", "application/at+jwt"})
-"""What ``typ`` says, in lower case, of tokens that say who somebody is; others are for other purposes."""
+"""The ``typ``, in lower case, of tokens that prove an identity; all others are for other purposes."""
 
 
 class Header(NamedTuple):
-    """What of a token's header counts."""
+    """The members of a token's header that count."""
 
     kid: str | None
     kind: str | None
 
 
 class TokenIssuer(Protocol):
-    """Whose tokens are looked at."""
+    """An issuer whose tokens the server checks."""
 
     @property
     def stated(self) -> str:
@@ -90,7 +90,7 @@ class Bearer:
             ) from error
 
     def _look(self, credential: str) -> tuple[Header, str]:
-        """What a token says of itself, before any of it is believed."""
+        """What a token says of itself, before the server believes any of it."""
         parts = self._reader.decode_complete(credential, options={"verify_signature": False})
         header = parts["header"]
         for name in _STEERING:
@@ -123,7 +123,9 @@ _PRIVATE = frozenset({"d", "p", "q", "dp", "dq", "qi", "oth", "k"})
 
 
 def parse_key_set(content: bytes, algorithms: Sequence[str]) -> KeySet:
-    """The keys of a JWK Set that verify one of these algorithms; others are for other purposes.
+    """The keys of a JWK Set that verify one of these algorithms.
+
+    The others are for other purposes.
 
     :raises ValueError: no JWK Set; a key that is too weak; two of one name; or none that fits.
     """

@@ -1,4 +1,4 @@
-"""BrowserID: ``Authorization: BrowserID <certificate>~<assertion>`` proves an e-mail address.
+"""``Authorization: BrowserID <certificate>~<assertion>`` proves an address.
 
 An issuer signs a certificate of an address and of a key, and that key signs an assertion for one site. Five rules keep it narrow:
 

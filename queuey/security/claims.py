@@ -1,4 +1,7 @@
-"""What credentials claim of themselves, and what of it is believed: types exact, lives short."""
+"""What credentials claim, and what the server believes of it.
+
+It demands exact types and short lives.
+"""
 
 from __future__ import annotations
 

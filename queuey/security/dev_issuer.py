@@ -1,7 +1,7 @@
-"""An issuer of one's own, for tests and for trying out: it says of anybody that they are who they say.
+"""An issuer for tests and trials: it vouches for anybody.
 
 A folder holds its key pair, the public key in the two forms that issuers publish, and settings of a
-server that trusts it. Whoever can read the folder can be anybody to that server, so it is for
+server that trusts it. A reader of the folder can be anybody to that server, so it is for
 servers that hold nothing of worth.
 """
 
@@ -65,7 +65,7 @@ domains = *
 
 
 class DevIssuer:
-    """Signs with one key pair, as an OpenID Connect provider and as a BrowserID issuer."""
+    """Signs with one key pair, for OpenID Connect and for BrowserID."""
 
     def __init__(self, key: RSAPrivateKey, clock: Clock) -> None:
         self.key = key
@@ -143,7 +143,9 @@ class DevIssuer:
         return encode_jwt(said, self.key, "RS256", {"kid": KEY_ID})
 
     def assertion(self, address: str, audience: str = ORIGIN, **claims: Any) -> str:
-        """A BrowserID assertion of somebody with this address, with a key pair drawn for it.
+        """A BrowserID assertion of somebody with this address.
+
+        It has a key pair drawn for it.
 
         :param claims: of the assertion, in place of the usual ones.
         """

@@ -28,7 +28,10 @@ MOST_RECALLED = 8
 
 
 class Scheme(Protocol):
-    """One way to prove who one is. It decides from what is at hand: no request waits for a network here (G20)."""
+    """One way to prove an identity.
+
+    It decides from memory: no request waits for a network here (G20).
+    """
 
     @property
     def name(self) -> str:
@@ -46,10 +49,13 @@ class Scheme(Protocol):
 
 
 class RecallingScheme(Scheme, Protocol):
-    """A scheme that also tells at hardly any cost what it knows already."""
+    """A scheme that also answers from memory, at the cost of one hash."""
 
     def recall(self, credential: str) -> Grant | None:
-        """What a credential proves, where one look-up by its hash tells; else None, and it may prove something all the same."""
+        """What a credential is known to prove, by one look-up of its hash.
+
+        None if that does not say: it may prove something all the same.
+        """
 
 
 class Identifier:
@@ -58,16 +64,14 @@ class Identifier:
     def __init__(
         self, schemes: Sequence[RecallingScheme], count: Callable[[str, str], None] = lambda kind, result: None
     ) -> None:
-        """:param count: told of each credential that was looked at: its scheme in lower case, and ``accepted``,
-        ``refused`` or ``throttled``.
-        """
+        """:param count: called for each credential, with its scheme in lower case and ``accepted``, ``refused`` or ``throttled``."""
         self._schemes = {scheme.name.lower(): scheme for scheme in schemes}
         self._count = count
         self.challenge = ", ".join(f'{scheme.name} realm="queuey"' for scheme in schemes)
         """For WWW-Authenticate."""
 
     def identify(self, header: str | None) -> Identity:
-        """The identity of a request; :data:`ANONYMOUS` without a credential of a known scheme.
+        """The identity of a request; without a known scheme :data:`ANONYMOUS`.
 
         :raises Unauthenticated: the scheme's own refusal, for one bad or over-long credential.
         :raises Throttled: too many bad credentials came in the last second to look at another one.
@@ -79,7 +83,9 @@ class Identifier:
         return Identity(grants) if grants else ANONYMOUS
 
     def recall(self, header: str) -> Identity:
-        """What is known of a caller before anything is checked: good to choose who pays, and for no permission.
+        """What is known of a caller before anything is checked.
+
+        It decides whose share pays, and permits nothing.
 
         It checks no signature, refuses nothing and counts nothing.
         """
@@ -113,7 +119,7 @@ class Identifier:
 
 
 class Allowance:
-    """So many in a second, and not more (G17)."""
+    """A number of uses for each second (G17)."""
 
     def __init__(self, per_second: int, clock: Clock) -> None:
         self._per_second = per_second
@@ -123,7 +129,7 @@ class Allowance:
         self._lock = new_lock()
 
     def is_used_up(self) -> bool:
-        """Whether there is none left now."""
+        """Whether no use is left now."""
         with self._lock:
             now = self._clock.elapsed()
             self._left = min(self._per_second, self._left + (now - self._looked) * self._per_second)
@@ -131,17 +137,17 @@ class Allowance:
             return self._left < 1
 
     def use(self) -> None:
-        """One less."""
+        """Use one up."""
         with self._lock:
             self._left -= 1
 
 
 class Remembering:
-    """A scheme whose proofs cost something, so that each is looked at once and bad ones are few.
+    """A scheme with costly checks: one for each credential, few for bad ones.
 
-    What was proven is known by its SHA-256 until it expires. A bad credential costs as much each time it is sent,
-    for its sender can always make another: so many are looked at in a second, then those that are not known
-    already get 429.
+    A proof is known by the SHA-256 of its credential until it expires. A bad credential costs a check each time it comes,
+    for its sender can always make another. So an :class:`Allowance` bounds the bad ones of a second; beyond it, credentials
+    that are not known already get 429.
     """
 
     def __init__(self, scheme: Scheme, clock: Clock, allowance: Allowance) -> None:
@@ -179,7 +185,7 @@ class Remembering:
         return grant
 
     def forget(self) -> None:
-        """Look at each credential anew: whom the scheme trusts has changed."""
+        """Check each credential anew: the scheme trusts other keys now."""
         with self._lock:
             self._trust += 1
             self._known.clear()

@@ -1,4 +1,6 @@
-"""Public keys of issuers: read from a file or fetched, at start and then now and again in the background.
+"""Public keys of issuers, from a file or an address.
+
+They are read at start, and then again and again in the background.
 
 No request causes a look (G20): a thread of its own takes one at most once a minute, with bounds on
 time and size, at the very address that stands in the settings. When a look fails the keys of the last
@@ -47,13 +49,16 @@ class KeySource(Generic[T]):
         self._read_at = 0.0
 
     def keys(self) -> T | None:
-        """The keys in force; None before they are known, and when they have been out of reach for a day."""
+        """The keys in force; None if they are not known.
+
+        That is so before the first look, and after a day out of reach.
+        """
         if self._clock.elapsed() - self._read_at > KEPT_SECONDS:
             return None
         return self._keys
 
     def read(self) -> bool:
-        """Look anew.
+        """Read the keys anew.
 
         :returns: whether other keys are in force now.
         :raises KeyFileError: it failed; the keys of the last look stay.
@@ -69,7 +74,10 @@ class KeySource(Generic[T]):
 
 
 class Refresher:
-    """Looks at the sources, each in its own time and thread: one that is slow keeps no other waiting."""
+    """Reads each source at its own interval and in its own thread.
+
+    So a slow one delays no other.
+    """
 
     def __init__(self, sources: Sequence[KeySource[Any]], changed: Callable[[], None]) -> None:
         """:param changed: called when other keys are in force."""
@@ -78,7 +86,7 @@ class Refresher:
         self._stop = threading.Event()
 
     def start(self) -> None:
-        """Take the first look, then go on in the background.
+        """Read all keys once, then go on in the background.
 
         :raises ConfigurationError: keys are in a file that cannot be read. An address may be out of reach for now.
         """
@@ -93,7 +101,7 @@ class Refresher:
             first.wait(WHOLE_SECONDS)
 
     def read_files(self) -> None:
-        """Take the first look at keys in files.
+        """Read the keys that are in files.
 
         :raises ConfigurationError: one cannot be read.
         """
@@ -105,7 +113,7 @@ class Refresher:
                     raise ConfigurationError(f"[issuer:{source.issuer.name}] keys: {error}") from error
 
     def stop(self) -> None:
-        """Look no more. A fetch under way ends by itself."""
+        """Stop. A fetch under way ends by itself."""
         self._stop.set()
 
     def _go_on(self, source: KeySource[Any], first: threading.Event) -> None:
@@ -116,7 +124,7 @@ class Refresher:
             self.look(source)
 
     def look(self, source: KeySource[Any]) -> None:
-        """Look anew at one source; a failure is logged."""
+        """Read one source anew, and log a failure."""
         try:
             if source.read():
                 self._changed()
@@ -142,7 +150,9 @@ def _bounded(content: bytes, where: str) -> bytes:
 
 
 def fetch(address: str) -> bytes:
-    """What stands at an address: no redirect, no proxy, nothing of this machine's goes along; bounded in time and size.
+    """The content at an address, bounded in time and size.
+
+    No redirect is followed, no proxy is used, and nothing of this machine goes along.
 
     :raises KeyFileError: it could not be had.
     """

@@ -1,7 +1,7 @@
-"""What each caller may do: an enum and one table (queuey-api-v1 section 3.3).
+"""The rights of each caller: an enum and one table (queuey-api-v1 section 3.3).
 
 A credential proves a principal. It may carry less than all that the principal may do: only one
-application's paths, only some queues, only some verbs. That is decided here too, and nowhere else:
+application's paths, only some queues, only some verbs. This module decides that too, and no other does:
 :func:`permits` first asks which principals act in this call, then the table what they may.
 """
 
@@ -47,7 +47,7 @@ VERBS = tuple(dict.fromkeys(_VERB.values()))
 
 @dataclass(frozen=True, slots=True)
 class Grant:
-    """What one credential proves: a principal, and how much of its rights the credential carries."""
+    """What one credential proves: a principal, and some or all of its rights."""
 
     principal: str
     expires_ticks: int | None = None
@@ -79,7 +79,7 @@ class Grant:
 
 
 class Identity:
-    """Who is calling: what all credentials of a request prove together."""
+    """The caller: what all credentials of a request prove together."""
 
     __slots__ = ("_keys", "_partly", "_wholly", "expires_ticks", "is_lasting", "operator", "principals")
 
@@ -89,7 +89,7 @@ class Identity:
         self._keys = {grant.principal: grant.key for grant in some if grant.key is not None}
         self._partly = tuple(grant for grant in some if not grant.is_whole)
         self.principals = self._wholly.union([grant.principal for grant in self._partly])
-        """All that were proven, whether or not they count for a call."""
+        """All that the credentials prove, whether or not they count for a call."""
         self.operator = operator_among(self._wholly)
         """The operator that was proven, as ``operator:NAME``; None if none was."""
         ends = [grant.expires_ticks for grant in some if grant.expires_ticks is not None]
@@ -109,11 +109,17 @@ class Identity:
         return self._wholly, frozenset(self._partly), self.expires_ticks
 
     def counted_as(self, application: str) -> str:
-        """Whose a call on the paths of ``application`` is in the metrics: the operator's, or else the application's."""
+        """Whose a call on the paths of ``application`` is in the metrics.
+
+        It is the operator's, or else the application's.
+        """
         return self.operator or application
 
     def key_of(self, principal: str) -> bytes | None:
-        """SHA-256 of the key that proves a principal; None if something else does, or nothing."""
+        """SHA-256 of the key that proves a principal.
+
+        None if something else proves it, or nothing.
+        """
         return self._keys.get(principal)
 
     def acting(self, permission: Permission, application: str, name: str = "") -> frozenset[str]:
@@ -128,7 +134,7 @@ class Identity:
 
 
 ANONYMOUS = Identity()
-"""Who sends no credential of a known scheme."""
+"""A caller without a credential of a known scheme."""
 
 
 def _anyone(principals: frozenset[str], application: str, queue: Queue | None) -> bool:
@@ -185,7 +191,7 @@ def permits(permission: Permission, identity: Identity, application: str, name: 
 
 
 def may_mint(identity: Identity, application: str, principal: str) -> bool:
-    """Whether this caller may get a token that proves ``principal`` on the paths of ``application``.
+    """Whether this caller may get a token of ``principal`` for ``application``.
 
     Each for itself, and an application for its users, whom it may name in its queues as it likes. No application for
     another. An operator for the users of any application, but neither for an application, under whose name its calls
@@ -198,7 +204,9 @@ def may_mint(identity: Identity, application: str, principal: str) -> bool:
 
 
 def key_behind(identity: Identity, application: str, principal: str) -> tuple[str, bytes] | None:
-    """The key by which this caller may get such a token: the application it was used for, and its SHA-256.
+    """The key by which this caller may get such a token.
+
+    It is the application that the key was used for, and the key's SHA-256.
 
     None if the caller proves the principal by something else than a key.
     """

@@ -1,4 +1,6 @@
-"""The names of those who may act: ``app:name``, ``bid:address``, ``oidc:address``, ``oidc:issuer:subject``, ``operator:name``.
+"""The names of principals.
+
+They are ``app:name``, ``bid:address``, ``oidc:address``, ``oidc:issuer:subject`` and ``operator:name``.
 
 Only a key of its own proves an operator: no text that a caller, an issuer or a token brings becomes its name, since
 :func:`parse_principal` refuses it.
@@ -98,7 +100,10 @@ def is_user(principal: str) -> bool:
 
 
 def has_own_share(payer: str) -> bool:
-    """Whether a payer has a share of its own: an application or an operator. All others share that of the strangers."""
+    """Whether a payer has a share of its own: an application or an operator.
+
+    All others share that of the strangers.
+    """
     return payer.startswith((_APP, _OPERATOR))
 
 

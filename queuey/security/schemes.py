@@ -21,7 +21,10 @@ _NEEDED = {"oidc": ("jwt", "cryptography"), "browserid": ("cryptography",)}
 
 
 class Trust:
-    """Whom one server trusts besides application keys: its schemes, and the keys behind them."""
+    """What one server trusts besides the keys of applications and operators.
+
+    It has schemes, and the keys behind them.
+    """
 
     def __init__(
         self, settings: Settings, clock: Clock, keys_in_force: Callable[[str], Iterable[bytes]] | None = None
@@ -57,7 +60,7 @@ class Trust:
         self._refresher.read_files()
 
     def stop(self) -> None:
-        """Keep them fresh no longer."""
+        """Stop the refreshing."""
         self._refresher.stop()
 
     def _schemes(self, settings: Settings, clock: Clock) -> list[Scheme]:
@@ -82,7 +85,7 @@ class Trust:
         return source
 
     def forget(self) -> None:
-        """Look at each credential anew: other keys are in force."""
+        """Check each credential anew: other keys are in force."""
         for scheme in self.schemes:
             scheme.forget()
 

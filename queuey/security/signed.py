@@ -35,7 +35,7 @@ PublicKey = Mapping[str, Any]
 
 
 class Signed(NamedTuple):
-    """What was read, not believed yet."""
+    """A signed text as it was read; nothing of it is checked yet."""
 
     algorithm: str
     claims: Claims
@@ -45,7 +45,7 @@ class Signed(NamedTuple):
 
 
 def parse_signed(text: str) -> Signed:
-    """Read, and believe nothing.
+    """Read a signed text and check nothing of it.
 
     :raises ValueError: it has another form.
     """

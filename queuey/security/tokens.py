@@ -1,11 +1,13 @@
-"""Tokens of this server's own: short-lived, for one application's paths, maybe for some queues and verbs only.
+"""Tokens of this server's own: short-lived, for one application's paths.
+
+A token may be for some queues and verbs only.
 
 They are JSON Web Tokens signed with a secret of the settings (HS256), so that any server with these
-settings verifies them from what is at hand. The first key signs, all verify: a new key put in front
+settings verifies them without asking another. The first key signs, all verify: a new key put in front
 changes over without a break, a key taken out revokes everything signed with it.
 
 A token that was got with an application key carries a mark of that key, and counts as long as the key is in
-force: whoever had the key must not keep what it bought. The mark is keyed with the signing secret, so that a token
+force: a thief of the key must not keep what it bought. The mark is keyed with the signing secret, so that a token
 does not help to guess the key.
 """
 
@@ -145,12 +147,15 @@ class Tokens:
 
 
 def _name_of(key: str) -> str:
-    """The name that tells keys apart, of which nothing can be concluded."""
+    """A name that tells keys apart and gives nothing of them away."""
     return sha256(b"queuey token key " + key.encode()).hexdigest()[:12]
 
 
 def _mark(key: bytes, application: str, digest: bytes) -> str:
-    """What a token says of an application key, which only who can sign tokens can make or compare."""
+    """A token's mark of the key that it came from.
+
+    Only a holder of the signing secret can make or compare it.
+    """
     return hmac.digest(key, f"application key {application} ".encode() + digest, "sha256")[:16].hex()
 
 

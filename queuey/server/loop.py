@@ -68,7 +68,7 @@ class LoopServer:
     async def stop(self) -> None:
         """Finish the requests under way; return when no connection is left."""
         self.stopping = True
-        self.pipeline.service.live.stop()
+        self.pipeline.service.waiters.stop()
         self._loop.call_later(LAST_REQUESTS_SECONDS, self._end_resting)
         if self._clients:
             await self._empty.wait()

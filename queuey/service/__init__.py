@@ -30,16 +30,16 @@ class Service:
         *,
         clock: Clock | None = None,
         monitor: Monitor | None = None,
-        live_by_hand: bool = False,
+        waiters_by_hand: bool = False,
     ) -> None:
         self.settings = settings
         self.stores = stores
         self.clock = clock or SystemClock()
         self.monitor = monitor or Monitor(settings.storage.backend)
         self.keys = Keys(stores.metadata, self.clock, settings.application_keys)
-        self.live = Waiters(stores.messages, self.clock, self.monitor, settings, by_hand=live_by_hand)
-        self.queues = Queues(stores, self.clock, self.monitor, self.live)
-        self.log = Log(stores.messages, self.queues, self.clock, self.monitor, self.live)
+        self.waiters = Waiters(stores.messages, self.clock, self.monitor, settings, by_hand=waiters_by_hand)
+        self.queues = Queues(stores, self.clock, self.monitor, self.waiters)
+        self.log = Log(stores.messages, self.queues, self.clock, self.monitor, self.waiters)
         self.offsets = Offsets(stores.offsets, self.log, self.clock)
         self.trust = Trust(settings, self.clock, self.keys.acting_for)
         self.identifier = Identifier([ApplicationKeys(self.keys.find), *self.trust.schemes], self._looked_at)
@@ -48,10 +48,10 @@ class Service:
         self.closed = False
 
     @classmethod
-    def open(cls, settings: Settings, *, clock: Clock | None = None, live_by_hand: bool = False) -> Service:
+    def open(cls, settings: Settings, *, clock: Clock | None = None, waiters_by_hand: bool = False) -> Service:
         """Open the stores that the settings name.
 
-        :param live_by_hand: see :class:`~queuey.service.waiting.registry.Waiters`.
+        :param waiters_by_hand: see :class:`~queuey.service.waiting.registry.Waiters`.
         :raises ConfigurationError: one cannot be opened; nothing is left open.
         """
         from queuey.storage.opening import open_stores
@@ -60,7 +60,7 @@ class Service:
         monitor = Monitor(settings.storage.backend)
         stores = open_stores(settings, used, IdGenerator(used), observer=monitor)
         try:
-            return cls(settings, stores, clock=used, monitor=monitor, live_by_hand=live_by_hand)
+            return cls(settings, stores, clock=used, monitor=monitor, waiters_by_hand=waiters_by_hand)
         except Exception:
             stores.close()
             raise
@@ -87,7 +87,7 @@ class Service:
         """Finish what was accepted and close the stores. May be repeated."""
         if not self.closed:
             self.closed = True
-            self.live.close()
+            self.waiters.close()
             self.trust.stop()
             self.stores.close()
 

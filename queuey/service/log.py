@@ -85,9 +85,11 @@ class ReadAnswer(NamedTuple):
 class Log:
     """The messages of all queues."""
 
-    def __init__(self, messages: MessageStore, queues: Queues, clock: Clock, monitor: Monitor, live: Waiters) -> None:
+    def __init__(
+        self, messages: MessageStore, queues: Queues, clock: Clock, monitor: Monitor, waiters: Waiters
+    ) -> None:
         self._messages = messages
-        self._live = live
+        self._waiters = waiters
         self._queues = queues
         self._clock = clock
         self._monitor = monitor
@@ -103,7 +105,7 @@ class Log:
         stored = self._messages.append(request)
         appended = await stored if self._settled == inf else await self._while_there(request.queue, stored)
         if not appended.repeated:
-            self._live.arrived(request.queue, appended.placed)
+            self._waiters.arrived(request.queue, appended.placed)
         return appended
 
     async def _while_there(self, queue: Queue, written: Future[T]) -> T:
@@ -230,7 +232,7 @@ class Log:
         """See :meth:`queuey.storage.MessageStore.put`; readers that wait hear of it."""
         stored = self._messages.put(queue, wanted, new)
         late = await stored if self._settled == inf else await self._while_there(queue, stored)
-        self._live.arrived(queue, wanted)
+        self._waiters.arrived(queue, wanted)
         return late
 
     def delete(self, queue: Queue, wanted: Sequence[Location]) -> Future[None]:

@@ -62,9 +62,9 @@ class Queues:
     servers change queues as well, what was read is used for as long as the store says, and no longer.
     """
 
-    def __init__(self, stores: Stores, clock: Clock, monitor: Monitor, live: Waiters) -> None:
+    def __init__(self, stores: Stores, clock: Clock, monitor: Monitor, waiters: Waiters) -> None:
         self._stores = stores
-        self._live = live
+        self._waiters = waiters
         self._metadata = stores.metadata
         self._clock = clock
         self._trusted: float = stores.metadata.trusted_seconds
@@ -192,7 +192,7 @@ class Queues:
             done = await self._metadata.replace_queue(queue, wanted)
             self._forget(queue)
             if done:
-                self._live.changed(queue.uuid)
+                self._waiters.changed(queue.uuid)
                 return wanted
             found = await self._metadata.find_queue(queue.application, queue.name)
             if found is None:
@@ -209,7 +209,7 @@ class Queues:
         self._forget(queue)
         if not gone:
             raise QueueNotFound
-        self._live.changed(queue.uuid)
+        self._waiters.changed(queue.uuid)
         try:
             await self._drop(queue.uuid)
         except StorageUnavailable as error:

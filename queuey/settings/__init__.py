@@ -1,4 +1,6 @@
-"""Settings: read from an ini file and from ``QUEUEY_*`` variables into frozen values, typed at use.
+"""Settings: frozen values, typed at use.
+
+They come from an ini file and from ``QUEUEY_*`` variables.
 
 Order of precedence: command line, environment, ini file, default. Files of the first Queuey load as well
 (queuey-api-v1 section 9): their sections and class names are known, and :attr:`Settings.notices` says what has no

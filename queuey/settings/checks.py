@@ -1,4 +1,7 @@
-"""What settings of several rows, or of a form of their own, must hold: checked once, when all of them are read."""
+"""Checks that no row of the table can make by itself.
+
+They concern several settings, or a form of its own, and run once when all settings are read.
+"""
 
 from __future__ import annotations
 
@@ -22,7 +25,10 @@ _ORIGIN = re.compile(r"\*|https?://([a-z0-9.-]+|\[[0-9a-f:.]+\])(:[0-9]{1,5})?")
 
 
 def is_key(text: str) -> bool:
-    """Whether a text can be an application's key: visible ASCII characters without ';', and enough of them."""
+    """Whether a text can be a key.
+
+    It has visible ASCII characters without ``;``, and enough of them.
+    """
     return len(text) >= MIN_KEY_CHARACTERS and _KEY_TEXT.fullmatch(text) is not None
 
 
@@ -58,7 +64,7 @@ def _check_keyspaces(settings: Settings) -> None:
 
 
 def _check_read_delay(settings: Settings) -> None:
-    """D >= W + 2 E, or readers could pass an append that is still to be acknowledged (G3)."""
+    """D >= W + 2 E, or readers could pass an append under way (G3)."""
     delay, budget = settings.cassandra.read_delay_ms, settings.cassandra.write_budget_ms
     least = budget + 2 * settings.cassandra.clock_error_ms
     if budget and delay < least:

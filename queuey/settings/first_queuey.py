@@ -1,4 +1,7 @@
-"""What ini files of the first Queuey say, in the words of today (queuey-api-v1 section 9)."""
+"""Ini files of the first Queuey, in the words of today.
+
+See queuey-api-v1 section 9.
+"""
 
 from __future__ import annotations
 
@@ -52,7 +55,10 @@ class Moved(NamedTuple):
 
 
 def moved_to_cassandra(sections: Sections, environ: Mapping[str, str]) -> Iterator[Moved]:
-    """What the first Queuey's Cassandra classes were given; of two values for one setting, that of ``[storage]`` comes last."""
+    """The arguments of the first Queuey's Cassandra classes.
+
+    Of two values for one setting, that of ``[storage]`` comes last.
+    """
     for section, keyspace in reversed(_KEYSPACES.items()):
         entries = sections.get(section, {})
         backend = entries.get("backend")

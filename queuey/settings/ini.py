@@ -1,9 +1,11 @@
-"""How an ini file is read: the value rules of the first Queuey (queuey-api-v1 section 9), typed.
+"""How an ini file is read: the value rules of the first Queuey, typed.
+
+They are in queuey-api-v1 section 9.
 
 ``%(here)s`` is the folder of the file that says it and ``${NAME}`` comes from the environment; a
 quoted text loses its quotes; a value over several lines is a list, its blank lines dropped; the key
 ``extends`` in ``[DEFAULT]`` names further files whose values fill in what this one leaves out.
-Values stay text here: who knows the setting knows its type.
+Values stay text here: only the row of a setting knows its type.
 """
 
 from __future__ import annotations
@@ -63,7 +65,9 @@ Sections = dict[str, dict[str, Entry]]
 
 
 def read_ini(path: Path, environ: Mapping[str, str]) -> Sections:
-    """All sections of a file and of those it extends, ``[DEFAULT]`` as a section like any other.
+    """All sections of a file and of those it extends.
+
+    ``[DEFAULT]`` is a section like any other.
 
     Of two files in ``extends`` the first one counts where both say something.
 

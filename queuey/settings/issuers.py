@@ -1,4 +1,6 @@
-"""Whom the server trusts to say who a caller is: the ``[issuer:NAME]`` sections of the ini file.
+"""The issuers whose credentials the server accepts.
+
+They are the ``[issuer:NAME]`` sections of the ini file.
 
 Nothing is trusted that does not stand there: no default issuer, no key that a credential brings
 along, no address that it names (G20).
@@ -150,7 +152,10 @@ def _with_domains(issuer: Issuer, domains: tuple[str, ...]) -> Issuer:
 
 
 def _check_address(issuer: Issuer) -> None:
-    """An https address with a host, and nothing that could name another place; plain http only to this machine itself."""
+    """Accept an https address, or plain http to this machine itself.
+
+    It has a host, and nothing that could name another place.
+    """
     try:
         parts = urlsplit(issuer.keys)
         host, _ = parts.hostname or "", parts.port

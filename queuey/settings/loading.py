@@ -127,7 +127,10 @@ class _Loader:
         self._origins[setting.name] = origin
 
     def _take_paste_server(self, entries: Mapping[str, Entry]) -> None:
-        """Where a file of pserve says to listen: what `queuey serve` does too, unless [server] says otherwise."""
+        """Take the address that a file of pserve says to listen on.
+
+        ``[server]`` may say otherwise.
+        """
         for key in ("host", "port"):
             if key in entries:
                 text = entries[key].text(self._environ, f"[server:main] {key}")
@@ -142,7 +145,10 @@ class _Loader:
             )
 
     def _take_moved(self, found: Iterable[Moved]) -> set[tuple[str, str]]:
-        """What [cassandra] says now, unless the file has that section say otherwise: the keys that need no other notice."""
+        """Take old keys that ``[cassandra]`` has today, with a notice of each.
+
+        The file's own ``[cassandra]`` may say otherwise.
+        """
         moved = set()
         for section, old, key, text, path in found:
             setting = _BY_NAME[f"cassandra.{key}"]

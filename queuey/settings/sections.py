@@ -87,7 +87,7 @@ class CassandraSettings:
     write_budget_ms: int = setting(1500, "How long an append may take from its id to its acknowledgement (W); 0 switches the check off, and readers may skip messages.", low=0, high=60_000)
     clock_error_ms: int = setting(250, "How far this server's clock may be off those of the nodes (E); beyond it appends and reads are refused.", low=1, high=60_000)
     read_delay_ms: int = setting(2000, "How far behind the clock readers stay (D): at least the write budget and twice the clock error.", low=0, high=600_000)
-    request_seconds: int = setting(10, "How long an append tries again before its outcome is told as unknown.", low=1, high=60)
+    request_seconds: int = setting(10, "How long an append tries again before the answer says that its outcome is unknown.", low=1, high=60)
     cache_ms: int = setting(1000, "How long a server uses what it read of a queue; a change made on another is seen within this time.", low=0, high=60_000)
     max_calls: int = setting(1024, "Calls of the store under way at once; more get 503.", low=1, high=100_000)
     strict_durability: bool = setting(False, "Do not start on a cluster that is weaker than a strong queue promises; otherwise readiness says so.")
@@ -105,7 +105,7 @@ class LimitSettings:
     max_in_flight_mb: int = setting(256, "MiB of request bodies and large answers under way at once; more get 429 with Retry-After.", low=1, high=1_000_000)
     max_waiters: int = setting(20_000, "Readers that wait for messages at once, long polls and streams; beyond it they are answered at once.", low=0, high=1_000_000)
     max_waiters_per_application: int = setting(15_000, "Of these, those of one application's keys; more get 429 with Retry-After.", low=0, high=1_000_000)
-    max_waiters_strangers_percent: int = setting(25, "Percent of max_waiters for all readers of public queues who send no credential, together; more get 429 with Retry-After.", low=0, high=100)
+    max_waiters_strangers_percent: int = setting(25, "Percent of max_waiters for all readers of public queues without a credential, together; more get 429 with Retry-After.", low=0, high=100)
     max_waiters_per_user: int = setting(100, "Of these, those of one bid: or oidc: principal; more get 429 with Retry-After.", low=0, high=1_000_000)
     bad_credentials_per_second: int = setting(1000, "Bad assertions and tokens looked at in a second; beyond it those that are not known yet get 429 with Retry-After.", low=1, high=1_000_000)
 
@@ -153,7 +153,7 @@ class Settings:
     application_keys: Mapping[str, tuple[str, ...]] = field(default_factory=dict, repr=False)
     """Keys given in the ini file, by application."""
     issuers: tuple[Issuer, ...] = ()
-    """Whom the server trusts to say who a caller is."""
+    """The issuers whose credentials the server accepts."""
     notices: tuple[str, ...] = ()
     """What is worth a line at start: keys of the first Queuey, and what they mean now."""
 

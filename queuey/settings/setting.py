@@ -1,4 +1,6 @@
-"""Settings are declared once, as fields of frozen dataclasses: a field gives the type at use, and a row of the table.
+"""Settings are declared once, as fields of frozen dataclasses.
+
+A field gives the type at use, and a row of the table.
 
 A section is a dataclass whose fields are made by :func:`setting`. :func:`rows_of` reads the rows back: how a value is
 read from text, checked, shown and described.
@@ -110,13 +112,19 @@ def setting(
     words: tuple[str, ...] = (),
     secret: bool = False,
 ) -> T:
-    """A field of a section: its default, one sentence of help, its bounds or the words it takes."""
+    """A field of a section.
+
+    It has a default, one sentence of help, and bounds or the words it takes.
+    """
     declared = {"help": help, "low": low, "high": high, "words": words, "secret": secret}
     return dataclasses.field(default=default, metadata=declared, repr=not secret)
 
 
 def rows_of(section: str, declared: type) -> tuple[Setting, ...]:
-    """The table of one section, in the order of its dataclass; fields that :func:`setting` did not make have no row."""
+    """The table of one section, in the order of its dataclass.
+
+    Fields that :func:`setting` did not make have no row.
+    """
     return tuple(
         Setting(section, field.name, field.default, **field.metadata)
         for field in dataclasses.fields(declared)

@@ -22,7 +22,10 @@ class Row(NamedTuple):
 
 
 def describe(settings: Settings) -> list[Row]:
-    """Every setting, its value and where that came from. Keys are counted, never shown."""
+    """Every setting, its value and where that came from.
+
+    Keys are counted, never shown.
+    """
     rows = [
         Row(
             setting.section,
@@ -41,7 +44,9 @@ def describe(settings: Settings) -> list[Row]:
 
 
 def sample_ini() -> str:
-    """An ini file of all settings with their defaults, each commented out: loading it changes nothing.
+    """An ini file of all settings with their defaults, each commented out.
+
+    Loading it changes nothing.
 
     >>> print(sample_ini().splitlines()[3])
     #host = 127.0.0.1

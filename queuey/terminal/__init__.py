@@ -1,1 +1,1 @@
-"""What the command lines ``queuey`` and ``qdo`` have in common: output, options, times."""
+"""The common part of ``queuey`` and ``qdo``: output, options, times."""

@@ -1,4 +1,7 @@
-"""A command line whose commands are imported when they are asked for, and whose errors are exit codes."""
+"""A command line that imports its commands late.
+
+Its errors are exit codes.
+"""
 
 from __future__ import annotations
 
@@ -46,7 +49,7 @@ class Commands(click.Group):
 
             raise Failed(error) from error
         except OSError as error:
-            if error.errno in (None, errno.EPIPE):  # click's: whoever reads has had enough
+            if error.errno in (None, errno.EPIPE):  # click's: the reader has had enough
                 raise
             raise click.ClickException(_said(error)) from error
 
@@ -55,7 +58,10 @@ _ESCAPED = "queuey.escaped"
 
 
 def _escaped(error: UnicodeError) -> tuple[str, int]:
-    """What a terminal's encoding does not have, as JSON escapes it: so that JSON stays JSON."""
+    """Characters that a terminal's encoding lacks, as JSON escapes them.
+
+    So JSON stays JSON.
+    """
     import json
 
     if not isinstance(error, UnicodeEncodeError):

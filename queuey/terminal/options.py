@@ -1,4 +1,4 @@
-"""Options that commands share: whom to ask, and where the server's own files are."""
+"""Options that commands share: the server, and its files."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ Command = Callable[..., None]
 
 @dataclass(frozen=True)
 class Server:
-    """Whom to ask, and as whom."""
+    """A server, and the identity to ask it with."""
 
     url: str
     application: str
@@ -39,7 +39,7 @@ class Server:
     timeout_seconds: float
 
     def client(self, *, retries: int = RETRIES) -> Client:
-        """A new client; who takes it closes it."""
+        """A new client; the caller closes it."""
         from qdo.client import Client
 
         return Client(
@@ -104,7 +104,10 @@ def with_client(command: Command) -> Command:
 
 
 def with_settings(command: Command) -> Command:
-    """Options for the server's own settings; the command gets ``settings``, and notices are told."""
+    """Options for the server's own settings, passed on as ``settings``.
+
+    Their notices are printed.
+    """
 
     @config_option
     @click.option(
@@ -137,7 +140,7 @@ def settings_from(config: str | None, *, tell: bool = True, **overrides: Mapping
 
 
 def store_files(settings: Settings) -> list[Path]:
-    """The embedded store's file, and that of the metadata if it is another; only those that there should be.
+    """The embedded store's file, and that of the metadata if it is another.
 
     :raises ConfigurationError: everything is in memory, or in Cassandra.
     """

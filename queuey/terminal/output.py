@@ -1,4 +1,4 @@
-"""What commands print: rows in four forms, progress, and errors with their exit codes."""
+"""What commands print: rows, progress, and errors with exit codes."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ _PROGRESS_SECONDS = 0.2
 
 
 def exit_code(error: QueueyError) -> int:
-    """What a shell is told.
+    """The exit code of an error.
 
     >>> from queuey.errors import QueueNotFound
     >>> exit_code(QueueNotFound())
@@ -83,7 +83,7 @@ class NothingFound(click.ClickException):
 
 
 def say(text: str) -> None:
-    """Talk, as opposed to data."""
+    """Print a line for people to stderr; data goes to stdout."""
     click.echo(text, err=True)
 
 
@@ -169,7 +169,10 @@ def body_members(body: bytes) -> dict[str, str]:
 
 
 def _begun(rows: Iterable[Row]) -> Iterator[Row]:
-    """The same rows, the first one made: what fails at once fails before a heading is printed."""
+    """The same rows, with the first one made.
+
+    So rows that fail at once fail before a heading is printed.
+    """
     left = iter(rows)
     return chain(list(islice(left, 1)), left)
 
@@ -205,7 +208,7 @@ def _plain(value: Any) -> str:
 
 
 class Progress:
-    """A bar on stderr, for whatever takes longer than two seconds on a terminal."""
+    """A bar on stderr, for work that takes longer than two seconds on a terminal."""
 
     def __init__(self, label: str, total: int, *, now: Callable[[], float] = time.monotonic) -> None:
         self._label = label
@@ -236,7 +239,7 @@ class Progress:
 
 @contextmanager
 def progress(label: str, total: Callable[[], int], done: Callable[[], int]) -> Iterator[None]:
-    """A bar, on a terminal, of what goes on inside, looked at from a thread of its own.
+    """Show a bar on a terminal while the block runs, from a thread of its own.
 
     :param total: asked once, in that thread; no bar if it is 0 or fails.
     """

@@ -206,7 +206,7 @@ def _watch(service: Service, call: Call, places: Sequence[tuple[Queue, int]]) ->
     queue = places[0][0]
     proven = call.identity.acting(Permission.VIEW, queue.application, queue.name)
     readers = tuple(sorted(proven)) or (STRANGERS,)
-    return service.live.watch(places, readers, in_thread=call.in_thread)
+    return service.waiters.watch(places, readers, in_thread=call.in_thread)
 
 
 def _not_waited(answer: Answer) -> Answer:
@@ -237,7 +237,7 @@ async def _poll(service: Service, call: Call, queue: Queue, seconds: int) -> Ans
                 await identify_again(service, call)
                 queue = await queue_again(service, call, queue)
             answer, rows = await page(service, call, queue, params)
-            if rows or service.live.ended or service.clock.elapsed() >= until:
+            if rows or service.waiters.ended or service.clock.elapsed() >= until:
                 return answer
             with call.ticket.waiting():
                 await watch.wait(until)
@@ -265,7 +265,7 @@ async def _poll_several(
         while True:
             _, invalidated = watch.take_events()
             answer, rows = await _page_of_several(service, call, asked, queues, refused, progress)
-            if rows or invalidated or service.live.ended or service.clock.elapsed() >= until:
+            if rows or invalidated or service.waiters.ended or service.clock.elapsed() >= until:
                 return answer  # one that changed is told of when it is asked for again
             with call.ticket.waiting():
                 await watch.wait(until)

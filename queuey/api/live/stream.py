@@ -89,8 +89,8 @@ class LiveStream:
         self._notes = following.notes
         self._opened = self._over = self._missed = self._last_look = False
         self._rows = 0
-        live = service.live
-        self._ticket = call.ticket.patient(partial(live.wake, watch))
+        waiters = service.waiters
+        self._ticket = call.ticket.patient(partial(waiters.wake, watch))
         # A store that reads elsewhere may have brought a page for every reader before the first one is looked at.
         largest = service.settings.limits.max_body_bytes if service.log.reads_elsewhere else 0
         self._least_room = max(_PAGE_ROOM, largest)
@@ -110,17 +110,17 @@ class LiveStream:
         self._watch.close()
 
     async def _next(self) -> bytes | None:
-        live = self._service.live
+        waiters = self._service.waiters
         while not self._over:
             try:
                 piece = await self._step()
             except QueueyError as error:
                 self._ticket.made(0)
-                if not error.retriable or live.ended or self._until is not None:
+                if not error.retriable or waiters.ended or self._until is not None:
                     return self._end(error)
                 self._missed = True
-                self._check_at = min(self._check_at, live.clock.elapsed() + _AGAIN_SECONDS)
-                await live.wait(self._watch, live.clock.elapsed() + _AGAIN_SECONDS, whatever_comes=True)
+                self._check_at = min(self._check_at, waiters.clock.elapsed() + _AGAIN_SECONDS)
+                await waiters.wait(self._watch, waiters.clock.elapsed() + _AGAIN_SECONDS, whatever_comes=True)
             else:
                 if piece:
                     return piece
@@ -128,12 +128,12 @@ class LiveStream:
 
     async def _step(self) -> bytes | None:
         """One thing after the other; None to go on."""
-        live, follower = self._service.live, self._follower
+        waiters, follower = self._service.waiters, self._follower
         if not self._opened:
             self._opened = True
             follower.begin(None)
             return self._opening()
-        if live.clock.elapsed() >= self._check_at:
+        if waiters.clock.elapsed() >= self._check_at:
             return await self._check()
         if self._missed:
             follower.begin(None)
@@ -144,7 +144,7 @@ class LiveStream:
         if found is not None:
             return self._page(found)
         self._ticket.made(0)
-        if live.ended:
+        if waiters.ended:
             return self._end(ServerStopping())
         if self._until is not None and (self._rows or self._time_is_over(self._until)):
             return self._end(None)
@@ -164,16 +164,16 @@ class LiveStream:
 
         :raises ServerStopping, Throttled: it is over with the waiting; the reader goes on by its cursor.
         """
-        live, watch, until = self._service.live, self._watch, inf if self._until is None else self._until
-        if live.ended:
+        waiters, watch, until = self._service.waiters, self._watch, inf if self._until is None else self._until
+        if waiters.ended:
             raise ServerStopping
-        if live.clock.elapsed() >= until:
+        if waiters.clock.elapsed() >= until:
             raise Throttled
         if watch.invalidated:
             news, _ = watch.take_events()
             self._missed = self._missed or bool(news)
             return await self._look_up()
-        woken = live.wait(watch, min(self._check_at, until), whatever_comes=True)
+        woken = waiters.wait(watch, min(self._check_at, until), whatever_comes=True)
         if not self._ticket.room:  # it may have come in between
             await woken
         return None
@@ -188,9 +188,9 @@ class LiveStream:
 
     def _time_is_over(self, until: float) -> bool:
         """Whether a stream with an end has come to it: after one last look where not all may have been heard of."""
-        if self._service.live.clock.elapsed() < until:
+        if self._service.waiters.clock.elapsed() < until:
             return False
-        if not self._service.live.looks_again or self._last_look:
+        if not self._service.waiters.looks_again or self._last_look:
             return True
         self._last_look = self._missed = True
         return False
@@ -242,7 +242,7 @@ class LiveStream:
         """:param share: how much of the usual pause."""
         clock, expires = self._service.clock, self._call.identity.expires_ticks
         life = inf if expires is None else max((expires - clock.now_ticks()) / TICKS_PER_SECOND, 0.0)
-        pause = LOOK_AGAIN_SECONDS if self._service.live.looks_again else KEEPALIVE_SECONDS
+        pause = LOOK_AGAIN_SECONDS if self._service.waiters.looks_again else KEEPALIVE_SECONDS
         if self._call.in_thread:
             pause = KEEPALIVE_IN_THREAD_SECONDS
         return clock.elapsed() + min(pause * share, life)
@@ -252,7 +252,7 @@ class LiveStream:
         if self._over:
             return notes
         self._check_at = self._next_check()
-        if self._service.live.looks_again:
+        if self._service.waiters.looks_again:
             self._missed = True
         return notes + self._form.note(
             "keepalive", {"watermark": format_timestamp(self._follower.watermark)}, self._cursor
@@ -283,7 +283,7 @@ class LiveStream:
         for number in range(queue.partitions + 1, found.partitions + 1):
             if number in numbers:
                 self._follower.begin_at_zero(found.partition(number))
-                self._service.live.add(self._watch, found, number)
+                self._service.waiters.add(self._watch, found, number)
                 self._missed = True
         self._follower.add(found, numbers)
 
@@ -293,7 +293,7 @@ class LiveStream:
         if len(self._follower.queues) == 1:
             return note + self._end(error)
         self._follower.drop(queue)
-        self._service.live.remove(self._watch, queue.uuid)
+        self._service.waiters.remove(self._watch, queue.uuid)
         return note
 
 

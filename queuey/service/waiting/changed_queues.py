@@ -1,7 +1,9 @@
-"""Which queues of an application got messages lately: for who has too many of them to ask each.
+"""The queues of an application that got messages lately.
 
-Kept in memory, bounded, and only of applications whose owner asks now and then. Who asks for more than is known is told
-so, and has to look at its queues.
+They are for an application with too many queues to ask each.
+
+It lies in memory, bounded, and only for applications whose owner asks now and then. A caller that asks for more than is
+known learns so, and has to look at its queues.
 """
 
 from __future__ import annotations
@@ -22,17 +24,17 @@ from queuey.locks import new_lock
 from queuey.model import Location, Queue
 
 FORGET_SECONDS = 60.0
-"""An application that nobody asks about for so long is not noted any more."""
+"""An application that nobody asks about for this long is noted no longer."""
 MOST_QUEUES = 20_000
-"""Of an application, that got something; and as many times at which something will be readable."""
+"""Of an application, that got something; and as many moments at which something will be readable."""
 MOST_APPLICATIONS = 16
 _STEP_TICKS = TICKS_PER_SECOND // 10
-"""Messages that become readable within so long are told of together."""
+"""Messages that become readable within this time count as one change."""
 _CURSOR = re.compile(r"([0-9a-f]{16})-([0-9]{1,18})")
 
 
 class NewlyReadable(NamedTuple):
-    """What came to an application's queues."""
+    """The queues of an application that got something to read."""
 
     names: list[str]
     """Each once, those that have been waiting longest first. Some may be deleted by now."""
@@ -45,7 +47,7 @@ class NewlyReadable(NamedTuple):
 
 
 class ChangedQueues:
-    """What comes to the queues of one server. Thread-safe."""
+    """The queues that got messages, of all applications that ask. Thread-safe."""
 
     def __init__(self, clock: Clock, readable_ticks: Callable[[], int], *, alone: bool) -> None:
         """:param readable_ticks: up to which moment readers may read now.
@@ -54,61 +56,66 @@ class ChangedQueues:
         self._clock = clock
         self._readable_ticks = readable_ticks
         self._alone = alone
-        self._journals: OrderedDict[str, _Journal] = OrderedDict()
+        self._by_application: OrderedDict[str, _Changes] = OrderedDict()
         """By application; the one that was asked about last comes last."""
         self._lock = new_lock()
 
     def note(self, queue: Queue, placed: Iterable[Location]) -> None:
         """Messages are stored, and will be acknowledged."""
-        if queue.application not in self._journals:
+        if queue.application not in self._by_application:
             return
         moments = {-(-id_.ticks // _STEP_TICKS) * _STEP_TICKS for _, id_ in placed}
         with self._lock:
-            journal = self._journals.get(queue.application)
-            if journal is None:
+            changes = self._by_application.get(queue.application)
+            if changes is None:
                 return
-            if self._clock.elapsed() - journal.asked > FORGET_SECONDS:
-                del self._journals[queue.application]
+            if self._clock.elapsed() - changes.asked > FORGET_SECONDS:
+                del self._by_application[queue.application]
                 return
             for moment in moments:
-                journal.note(queue.name, moment)
-        if journal.is_full:
+                changes.note(queue.name, moment)
+        if changes.is_full:
             readable = self._readable_ticks()
             with self._lock:
-                journal.settle(readable)
+                changes.settle(readable)
 
     def since(self, application: str, cursor: str | None, limit: int) -> NewlyReadable:
-        """What became readable after a cursor was given, as far as it is known. From now on it is noted.
+        """What became readable after a cursor was given, as far as it is known.
 
-        :param cursor: of earlier news; None begins with what is remembered, however old.
+        From now on it is noted.
+
+        :param cursor: of an earlier answer; None begins with what is remembered, however old.
         :raises InvalidParameter: no such cursor was ever given.
         """
         name, number = _parsed(cursor)
         readable = self._readable_ticks()
         with self._lock:
-            journal = self._opened(application)
-            journal.settle(readable)
-            known = name == journal.name
-            found = journal.after(journal.last if cursor is not None and not known else number)
+            changes = self._opened(application)
+            changes.settle(readable)
+            known = name == changes.name
+            found = changes.after(changes.last if cursor is not None and not known else number)
         cut = found[:limit]
         more = len(found) > limit
-        upto = cut[-1][1] if more else journal.last
-        complete = known and number >= journal.floor and self._alone
-        return NewlyReadable([queue for queue, _ in cut], f"{journal.name}-{upto}", more, complete)
+        upto = cut[-1][1] if more else changes.last
+        complete = known and number >= changes.floor and self._alone
+        return NewlyReadable([queue for queue, _ in cut], f"{changes.name}-{upto}", more, complete)
 
-    def _opened(self, application: str) -> _Journal:
-        journal = self._journals.get(application)
-        if journal is None:
-            journal = self._journals[application] = _Journal()
-            while len(self._journals) > MOST_APPLICATIONS:
-                self._journals.popitem(last=False)
-        self._journals.move_to_end(application)
-        journal.asked = self._clock.elapsed()
-        return journal
+    def _opened(self, application: str) -> _Changes:
+        changes = self._by_application.get(application)
+        if changes is None:
+            changes = self._by_application[application] = _Changes()
+            while len(self._by_application) > MOST_APPLICATIONS:
+                self._by_application.popitem(last=False)
+        self._by_application.move_to_end(application)
+        changes.asked = self._clock.elapsed()
+        return changes
 
 
-class _Journal:
-    """Of one application: its queues, numbered anew each time that something in them becomes readable."""
+class _Changes:
+    """The changed queues of one application.
+
+    A queue gets a new number when something in it becomes readable.
+    """
 
     __slots__ = ("_coming", "_missed", "_queues", "asked", "floor", "last", "name")
 
@@ -117,7 +124,7 @@ class _Journal:
         self.asked = 0.0
         self.last = 0
         self.floor = 0
-        """What has this number or a lower one may be forgotten."""
+        """Queues with this number or a lower one may be forgotten."""
         self._queues: OrderedDict[str, int] = OrderedDict()
         """Rising numbers."""
         self._coming: list[tuple[int, str]] = []

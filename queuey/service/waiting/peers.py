@@ -1,7 +1,9 @@
-"""Servers tell each other where messages came, so that no waiting reader has to ask the store again and again.
+"""Servers of one store publish where messages came.
 
-Each server gathers the partitions it appended to and tells of them in one row, a few times a second
-and only when there is something to tell. Who has waiting readers looks at these rows, all at once.
+So no waiting reader has to ask the store again and again.
+
+Each server gathers the partitions it appended to and publishes them in one notice, a few times a second and only when there
+is something to publish. A server with waiting readers polls the notices of all others at once.
 """
 
 from __future__ import annotations
@@ -19,18 +21,21 @@ from queuey.storage import AppendNotice, Peers
 
 log = logging.getLogger(__name__)
 
-TELL_SECONDS = 0.25
-"""Between two rows of one server, at least."""
-LISTEN_SECONDS = 0.5
-"""Between two looks at all servers' rows, while somebody waits."""
-MOST_TOLD = 4096
-"""Partitions in one row; where there are more, the row says so and every waiting reader looks."""
+PUBLISH_SECONDS = 0.25
+"""Between two notices of one server, at least."""
+POLL_SECONDS = 0.5
+"""Between two polls, while somebody waits."""
+MOST_PARTITIONS = 4096
+"""Partitions in one notice; with more it names none, and every waiting reader looks."""
 
 Hear = Callable[[Sequence[PartitionId] | None, int], None]
 
 
-class Activities:
-    """What this server has to tell, and what it hears. Driven by the one thread of :class:`~queuey.service.waiting.registry.Waiters`."""
+class Notices:
+    """What this server publishes, and what it polls.
+
+    The one thread of the waiting readers drives it.
+    """
 
     def __init__(self, peers: Peers, clock: Clock) -> None:
         self._peers = peers
@@ -39,13 +44,13 @@ class Activities:
         self._partitions: set[PartitionId] = set()
         self._too_many = False
         self._newest = 0
-        self._told = self._listened = -inf
-        self._telling = self._listening = False
+        self._published_at = self._polled_at = -inf
+        self._publishing = self._polling = False
 
     def note(self, queue: UUID, placed: Sequence[Location]) -> bool:
         """Messages were acknowledged by this server.
 
-        :returns: whether nothing was to be told before, so that :meth:`work` has to be called.
+        :returns: whether there was nothing to publish before, so that :meth:`work` has to be called.
         """
         now = self._clock.now_ticks()
         with self._lock:
@@ -57,63 +62,71 @@ class Activities:
         return first
 
     def _bound(self) -> None:
-        if len(self._partitions) > MOST_TOLD:
+        if len(self._partitions) > MOST_PARTITIONS:
             self._partitions.clear()
             self._too_many = True
 
     def work(self, hear: Hear, *, somebody_waits: bool) -> float:
-        """Tell and listen, if it is time to; nothing is waited for here.
+        """Publish and poll, if it is time to; this waits for nothing.
 
-        :param hear: called with what was heard, in any thread.
+        :param hear: called with each notice of others, in any thread.
         :returns: seconds until there may be more to do.
         """
         now = self._clock.elapsed()
-        rest = TELL_SECONDS if self._telling else inf
-        if self._partitions or self._too_many:
-            rest = max(self._told + TELL_SECONDS - now, 0.0)
-            if self._telling:
-                rest = TELL_SECONDS
-            elif not rest:
-                self._told, rest = now, TELL_SECONDS
-                self._tell()
-        if somebody_waits:
-            pause = max(self._listened + LISTEN_SECONDS - now, 0.0)
-            if not pause:
-                self._listened, pause = now, LISTEN_SECONDS
-                if not self._listening:
-                    self._listen(hear)
-            rest = min(rest, pause)
-        return rest
+        rest = self._publish_in_time(now)
+        return min(rest, self._poll_in_time(now, hear)) if somebody_waits else rest
 
-    def _tell(self) -> None:
+    def _publish_in_time(self, now: float) -> float:
+        if self._publishing:
+            return PUBLISH_SECONDS
+        if not self._partitions and not self._too_many:
+            return inf
+        rest = max(self._published_at + PUBLISH_SECONDS - now, 0.0)
+        if rest:
+            return rest
+        self._published_at = now
+        self._publish()
+        return PUBLISH_SECONDS
+
+    def _publish(self) -> None:
         with self._lock:
             partitions, self._partitions = self._partitions, set()
             too_many, self._too_many = self._too_many, False
             newest = self._newest
-        self._telling = True
+        self._publishing = True
 
-        def told(promise: Future[None]) -> None:
-            self._telling = False
+        def published(future: Future[None]) -> None:
+            self._publishing = False
             try:
-                promise.result()
-            except Exception as error:  # noqa: BLE001 - whatever it is, nobody was told
-                log.warning("other servers could not be told of new messages, and will be: %s", error)
+                future.result()
+            except Exception as error:  # noqa: BLE001 - whatever it is, no server may have seen the notice
+                log.warning("a notice of new messages was not published; the next one repeats it: %s", error)
                 with self._lock:
                     self._partitions |= partitions
                     self._too_many = self._too_many or too_many
                     self._bound()
 
-        self._peers.publish(AppendNotice(None if too_many else tuple(partitions), newest)).add_done_callback(told)
+        notice = AppendNotice(None if too_many else tuple(partitions), newest)
+        self._peers.publish(notice).add_done_callback(published)
 
-    def _listen(self, hear: Hear) -> None:
-        self._listening = True
+    def _poll_in_time(self, now: float, hear: Hear) -> float:
+        rest = max(self._polled_at + POLL_SECONDS - now, 0.0)
+        if rest:
+            return rest
+        self._polled_at = now
+        if not self._polling:
+            self._poll(hear)
+        return POLL_SECONDS
 
-        def listened(promise: Future[Sequence[AppendNotice]]) -> None:
-            self._listening = False
+    def _poll(self, hear: Hear) -> None:
+        self._polling = True
+
+        def polled(future: Future[Sequence[AppendNotice]]) -> None:
+            self._polling = False
             try:
-                for partitions, newest_ticks in promise.result():
+                for partitions, newest_ticks in future.result():
                     hear(partitions, newest_ticks)
-            except Exception as error:  # noqa: BLE001 - who called has more to do
-                log.warning("what other servers tell could not be read, and will be: %s", error)
+            except Exception as error:  # noqa: BLE001 - the thread that called has more to do
+                log.warning("notices of other servers could not be read; the next poll reads them: %s", error)
 
-        self._peers.poll().add_done_callback(listened)
+        self._peers.poll().add_done_callback(polled)

@@ -453,7 +453,7 @@ def damage(store: Path) -> None:
     """A message whose checksum is not its own."""
     file = sqlite3.connect(store)
     file.execute(
-        "insert into messages (seq, place, ticks, tail, expires, seal, body) values (1, x'00', 1, 1, 1, 1, '')"
+        "insert into messages (seq, partition_key, ticks, tail, expires, checksum, body) values (1, x'00', 1, 1, 1, 1, '')"
     )
     file.commit()
     file.close()

@@ -1,4 +1,4 @@
-"""Promises: kept once, awaited in a thread or on a loop, and no wake-up lost in between."""
+"""Futures: done once, awaited in a thread or on a loop, and no wake-up lost in between."""
 
 from __future__ import annotations
 
@@ -22,109 +22,109 @@ def in_a_thread(work: Callable[[], object]) -> threading.Thread:
     return thread
 
 
-def keep_all(promises: Iterable[Future[int]]) -> None:
-    for promise in promises:
-        promise.set_result(1)
+def finish_all(futures: Iterable[Future[int]]) -> None:
+    for future in futures:
+        future.set_result(1)
 
 
-async def total(*promises: Future[int]) -> int:
-    """Work that awaits one promise after the other."""
-    return sum([await promise for promise in promises])
+async def total(*futures: Future[int]) -> int:
+    """Work that awaits one future after the other."""
+    return sum([await future for future in futures])
 
 
-def test_a_kept_promise_has_its_value() -> None:
-    promise = Future[int]()
-    before = promise.done
+def test_a_done_future_has_its_value() -> None:
+    future = Future[int]()
+    before = future.done
 
-    promise.set_result(3)
+    future.set_result(3)
 
-    assert (before, promise.done) == (False, True)
-    assert promise.result() == promise.wait() == 3
+    assert (before, future.done) == (False, True)
+    assert future.result() == future.wait() == 3
 
 
-def test_a_broken_promise_raises_its_error() -> None:
-    promise = Future[int]()
-    promise.set_error(StorageFull())
+def test_a_failed_future_raises_its_error() -> None:
+    future = Future[int]()
+    future.set_error(StorageFull())
 
-    assert promise.done
+    assert future.done
     with pytest.raises(StorageFull):
-        promise.result()
+        future.result()
     with pytest.raises(StorageFull):
-        promise.wait()
+        future.wait()
 
 
-def test_a_promise_may_be_settled_from_the_start() -> None:
+def test_a_future_may_be_done_from_the_start() -> None:
     assert Future.of(None).done
     assert Future.of(None).result() is None
     with pytest.raises(QueueNotFound):
         Future[int].failed(QueueNotFound()).wait()
 
 
-def test_a_promise_is_kept_once() -> None:
-    for promise in (Future.of(1), Future[int].failed(StorageFull())):
+def test_a_future_is_done_once() -> None:
+    for future in (Future.of(1), Future[int].failed(StorageFull())):
         with pytest.raises(AssertionError):
-            promise.set_result(2)
+            future.set_result(2)
         with pytest.raises(AssertionError):
-            promise.set_error(StorageFull())
+            future.set_error(StorageFull())
 
     assert Future.of(1).result() == 1
 
 
-def test_who_asks_early_is_told_when_it_is_kept() -> None:
-    promise, told = Future[int](), list[int]()
+def test_a_callback_left_early_is_called_when_the_future_is_done() -> None:
+    future, told = Future[int](), list[int]()
 
-    promise.add_done_callback(lambda kept: told.append(kept.result()))
+    future.add_done_callback(lambda done: told.append(done.result()))
     assert told == []
-    promise.set_result(3)
+    future.set_result(3)
 
     assert told == [3]
 
 
-def test_who_asks_late_is_told_at_once() -> None:
+def test_a_callback_left_late_is_called_at_once() -> None:
     told: list[int] = []
 
-    Future.of(3).add_done_callback(lambda kept: told.append(kept.result()))
+    Future.of(3).add_done_callback(lambda done: told.append(done.result()))
 
     assert told == [3]
 
 
-def test_a_wait_ends_when_its_time_is_over_and_the_promise_may_still_be_kept() -> None:
-    promise = Future[int]()
+def test_a_wait_ends_when_its_time_is_over_and_the_future_may_still_be_done() -> None:
+    future = Future[int]()
 
     with pytest.raises(TimeoutError):
-        promise.wait(0.001)
-    promise.set_result(3)
+        future.wait(0.001)
+    future.set_result(3)
 
-    assert promise.wait(0.001) == 3
+    assert future.wait(0.001) == 3
 
 
-def test_a_wait_ends_when_another_thread_keeps_the_promise() -> None:
-    promise = Future[int]()
+def test_a_wait_ends_when_another_thread_sets_the_result() -> None:
+    future = Future[int]()
     waiting = threading.Event()
 
-    def keep() -> None:
+    def finish() -> None:
         waiting.wait()
-        promise.set_result(3)
+        future.set_result(3)
 
-    keeper = in_a_thread(keep)
+    finisher = in_a_thread(finish)
     waiting.set()
 
-    assert promise.wait(30) == 3
-    keeper.join()
+    assert future.wait(30) == 3
+    finisher.join()
 
 
 def test_no_wake_up_is_lost_between_asking_and_waiting() -> None:
-    """Many promises kept by one thread while another asks for each."""
-    promises = [Future[int]() for _ in range(3000)]
+    """Many futures that one thread finishes while another asks for each."""
+    futures = [Future[int]() for _ in range(3000)]
 
-    def keep() -> None:
-        for number, promise in enumerate(promises):
-            promise.set_result(number)
+    def finish() -> None:
+        for number, future in enumerate(futures):
+            future.set_result(number)
 
-    keeper = in_a_thread(keep)
+    finisher = in_a_thread(finish)
 
-    assert [promise.wait(30) for promise in promises] == list(range(3000))
-    keeper.join()
+    assert [future.wait(30) for future in futures] == list(range(3000))
+    finisher.join()
 
 
 # In a thread that waits
@@ -135,27 +135,27 @@ def test_work_that_need_not_wait_runs_through() -> None:
     assert run(total()) == 0
 
 
-def test_work_waits_for_each_promise() -> None:
-    promises = [Future[int]() for _ in range(100)]
-    keeper = in_a_thread(lambda: keep_all(promises))
+def test_work_waits_for_each_future() -> None:
+    futures = [Future[int]() for _ in range(100)]
+    finisher = in_a_thread(lambda: finish_all(futures))
 
-    assert run(total(*promises)) == 100
-    keeper.join()
+    assert run(total(*futures)) == 100
+    finisher.join()
 
 
-def test_an_error_rises_where_the_promise_is_awaited() -> None:
-    promise = Future[int]()
+def test_an_error_rises_where_the_future_is_awaited() -> None:
+    future = Future[int]()
 
     async def work() -> str:
         try:
-            await promise
+            await future
         except StorageFull:
             return "full"
         return "stored"
 
-    keeper = in_a_thread(lambda: promise.set_error(StorageFull()))
+    finisher = in_a_thread(lambda: future.set_error(StorageFull()))
     assert run(work()) == "full"
-    keeper.join()
+    finisher.join()
 
 
 def test_an_error_of_the_work_rises_from_the_run() -> None:
@@ -185,8 +185,8 @@ def test_what_begun_work_made_is_gone_with_the_last_who_has_it() -> None:
     """Else a stream's pages stay until somebody collects garbage: gigabytes, where hardly anything else is made."""
     gone: list[str] = []
 
-    async def work(promise: Future[Outcome]) -> Outcome:
-        return await promise
+    async def work(future: Future[Outcome]) -> Outcome:
+        return await future
 
     gc.disable()
     try:
@@ -231,18 +231,18 @@ def test_a_loop_goes_on_while_work_waits() -> None:
     async def main(driven: Driven) -> list[int]:
         slow, fast = Future[int](), Future[int]()
         first, second = driven(total(slow)), driven(total(fast))
-        keeper = in_a_thread(lambda: fast.set_result(2))
+        finisher = in_a_thread(lambda: fast.set_result(2))
         done = [await second]
         assert not first.done()
         slow.set_result(1)
         done.append(await first)
-        keeper.join()
+        finisher.join()
         return done
 
     assert on_a_loop(main) == [2, 1]
 
 
-def test_kept_promises_cost_the_loop_no_turn() -> None:
+def test_done_futures_cost_the_loop_no_turn() -> None:
     async def main(driven: Driven) -> list[str]:
         order: list[str] = []
         asyncio.get_running_loop().call_soon(order.append, "the loop's next turn")
@@ -256,29 +256,29 @@ def test_kept_promises_cost_the_loop_no_turn() -> None:
 
 def test_errors_rise_on_a_loop_as_in_a_thread() -> None:
     async def main(driven: Driven) -> None:
-        promise = Future[int]()
-        keeper = in_a_thread(lambda: promise.set_error(StorageFull()))
+        future = Future[int]()
+        finisher = in_a_thread(lambda: future.set_error(StorageFull()))
         with pytest.raises(StorageFull):
-            await driven(total(promise))
-        keeper.join()
+            await driven(total(future))
+        finisher.join()
 
     on_a_loop(main)
 
 
 def test_a_thousand_waiters_are_all_woken_by_threads_that_race() -> None:
     async def main(driven: Driven) -> int:
-        promises = [[Future[int]() for _ in range(500)] for _ in range(3)]
-        waiters = [driven(total(*some)) for some in zip(*promises, strict=True)]
-        keepers = [in_a_thread(partial(keep_all, mine)) for mine in promises]
+        futures = [[Future[int]() for _ in range(500)] for _ in range(3)]
+        waiters = [driven(total(*some)) for some in zip(*futures, strict=True)]
+        finishers = [in_a_thread(partial(finish_all, mine)) for mine in futures]
         woken: int = sum(await asyncio.gather(*waiters))
-        for keeper in keepers:
-            keeper.join()
+        for finisher in finishers:
+            finisher.join()
         return woken
 
     assert on_a_loop(main) == 1500
 
 
-def test_promises_that_gather_wake_the_loop_once() -> None:
+def test_futures_that_gather_wake_the_loop_once() -> None:
     calls: list[Callable[[], None]] = []
 
     class CountingLoop(asyncio.SelectorEventLoop):
@@ -288,12 +288,12 @@ def test_promises_that_gather_wake_the_loop_once() -> None:
 
     loop = CountingLoop()
     driven = on_errands(LoopInbox(loop))
-    promises = [Future[int]() for _ in range(50)]
+    futures = [Future[int]() for _ in range(50)]
 
     async def main() -> int:
-        waiters = [driven(total(promise)) for promise in promises]
-        for promise in promises:
-            promise.set_result(1)
+        waiters = [driven(total(future)) for future in futures]
+        for future in futures:
+            future.set_result(1)
         return sum(await asyncio.gather(*waiters))
 
     assert loop.run_until_complete(main()) == 50
@@ -303,11 +303,11 @@ def test_promises_that_gather_wake_the_loop_once() -> None:
 
 def test_one_that_cannot_go_on_keeps_nobody_else_back() -> None:
     async def main(driven: Driven) -> int:
-        promises = [Future[int]() for _ in range(3)]
-        waiters = [driven(total(promise)) for promise in promises]
+        futures = [Future[int]() for _ in range(3)]
+        waiters = [driven(total(future)) for future in futures]
         waiters[1].cancel()  # nobody takes its outcome any more, which is an error there
-        for promise in promises:
-            promise.set_result(1)
+        for future in futures:
+            future.set_result(1)
         return int(await waiters[0] + await waiters[2])
 
     assert on_a_loop(main) == 2
@@ -317,20 +317,20 @@ def test_work_that_is_given_up_gives_back_what_it_holds_at_once_and_tells_nobody
     held = ["a place among the requests under way"]
     told: list[object] = []
 
-    async def work(promise: Future[int]) -> None:
+    async def work(future: Future[int]) -> None:
         try:
-            await promise
+            await future
         finally:
             held.clear()
 
     async def main(driven: Driven) -> None:
-        promise, after = Future[int](), Future[int]()
+        future, after = Future[int](), Future[int]()
         inbox = LoopInbox(asyncio.get_running_loop())
-        runner = LoopRunner(work(promise), inbox, told.append, told.append)
+        runner = LoopRunner(work(future), inbox, told.append, told.append)
         runner.go_on()
         runner.give_up()
         assert held == []
-        promise.set_result(1)
+        future.set_result(1)
         waiter = on_errands(inbox)(total(after))
         after.set_result(2)
         assert await waiter == 2
@@ -339,14 +339,14 @@ def test_work_that_is_given_up_gives_back_what_it_holds_at_once_and_tells_nobody
     assert told == []
 
 
-def test_a_promise_kept_after_the_loop_was_closed_harms_nobody() -> None:
-    promise = Future[int]()
+def test_a_future_done_after_the_loop_was_closed_harms_nobody() -> None:
+    future = Future[int]()
     loop = asyncio.new_event_loop()
     told: list[object] = []
-    LoopRunner(total(promise), LoopInbox(loop), told.append, told.append).go_on()
+    LoopRunner(total(future), LoopInbox(loop), told.append, told.append).go_on()
     loop.close()
 
-    promise.set_result(1)
+    future.set_result(1)
 
-    assert promise.result() == 1
+    assert future.result() == 1
     assert told == []

@@ -164,7 +164,7 @@ WAITS = [
 
 def waits(house: House) -> bool:
     """Whether somebody waits for messages, and looks for none."""
-    return any(watch.promise is not None for place in house.service.live._places.values() for watch in place.watches)
+    return any(watch.future is not None for watch in house.service.waiters._table.watches())
 
 
 def wide_house() -> House:
@@ -582,7 +582,7 @@ def test_a_key_that_is_removed_while_the_keys_are_looked_up_is_not_remembered(
         meanwhile.connection.data_received(request(b"GET", PATH))
         assert await answered(meanwhile) == [200]
 
-        looked_up.set_result([ApplicationKey("demo", digest_of("c" * 32), "other", 0)])
+        looked_up.set_result([ApplicationKey("app:demo", digest_of("c" * 32), "other", 0)])
         assert await answered(first) == [401]
         later.connection.data_received(request(b"GET", PATH))
         assert await answered(later) == [401]

@@ -38,7 +38,7 @@ class House:
     def __init__(self, **given: Any) -> None:
         self.clock = ManualClock()
         options = {"storage": {"backend": "memory"}, "tokens": {"keys": ("s" * 40,)}, **given}
-        self.service = Service.open(load_settings(None, {}, options), clock=self.clock, live_by_hand=True)
+        self.service = Service.open(load_settings(None, {}, options), clock=self.clock, waiters_by_hand=True)
         run(self.service.start(KEY))
         self.pipeline = open_pipeline(self.service)
         self.headers = {"authorization": f"Application {KEY}"}
@@ -67,7 +67,7 @@ class House:
 
     def pass_time(self, seconds: float) -> None:
         self.clock.advance(seconds)
-        self.service.live.tick()
+        self.service.waiters.tick()
 
     def reader(self, query: str, path: str = "/v1/demo") -> Reader:
         answer = self.ask(path, query, **LINES)
@@ -224,7 +224,7 @@ def test_a_removed_key_ends_the_stream(house: House) -> None:
     house.queue("q")
     reader = house.reader("follow=true", "/v1/demo/q")
     run(house.service.keys.new("demo", "n" * 32))
-    house.service.stores.metadata.remove_key("demo", label_of(digest_of(KEY))).wait()
+    house.service.stores.metadata.remove_key("app:demo", label_of(digest_of(KEY))).wait()
     house.pass_time(KEEPALIVE_SECONDS)
 
     end = reader.take().lines[-1]["end"]
@@ -242,7 +242,7 @@ def test_a_removed_key_ends_the_streams_of_its_tokens(house: House) -> None:
         run(house.service.queues.create("demo", "q", QueueSettings(principals=("bid:joe@example.org",))))
         house.headers = {"authorization": f"Bearer {made.text}"}
         readers.append(house.reader("follow=true", "/v1/demo/q"))
-    house.service.stores.metadata.remove_key("demo", label_of(digest_of(KEY))).wait()
+    house.service.stores.metadata.remove_key("app:demo", label_of(digest_of(KEY))).wait()
     house.pass_time(KEEPALIVE_SECONDS)
 
     gone, going_on = (reader.take() for reader in readers)
@@ -446,7 +446,7 @@ def test_a_server_that_stops_ends_readers_that_wait_for_room(monkeypatch: pytest
     crowd = Crowd(40, monkeypatch)
     crowd.append()
     first = crowd.served
-    crowd.house.service.live.stop()
+    crowd.house.service.waiters.stop()
 
     ends = [piece.result() or b"" for reader, piece in enumerate(crowd.pieces) if reader not in first]
     assert {json.loads(end)["end"]["code"] for end in ends} == {"ServerStopping"}

@@ -1,9 +1,8 @@
-"""Who waits, and what wakes whom: on a clock that is moved by hand."""
+"""The readers that wait, and what wakes them: on a clock that the test moves."""
 
 from __future__ import annotations
 
 import threading
-import uuid
 from collections.abc import Sequence
 from typing import Any
 
@@ -12,20 +11,18 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from queuey.clock import ManualClock
-from queuey.errors import StorageUnavailable, TooManyWaiters
+from queuey.errors import TooManyWaiters
 from queuey.future import Future, run, start
 from queuey.ids import TICKS_PER_SECOND, IdGenerator, MessageId
-from queuey.model import AppendRequest, Draft, Location, PartitionId, Queue
+from queuey.model import AppendRequest, Draft, Queue
 from queuey.monitor.metrics import WAITERS, Monitor
 from queuey.security.principals import STRANGERS
 from queuey.service.log import Log
 from queuey.service.queues import Queues, QueueSettings
-from queuey.service.waiting import registry as live_module
-from queuey.service.waiting.peers import LISTEN_SECONDS, MOST_TOLD, TELL_SECONDS, Activities
+from queuey.service.waiting import due
 from queuey.service.waiting.registry import Waiters
 from queuey.service.waiting.watch import Watch
 from queuey.settings import load_settings
-from queuey.storage import AppendNotice, Peers
 from queuey.storage.memory import MemoryStores
 
 USER = "bid:joe@example.org"
@@ -40,9 +37,9 @@ class House:
         stores = MemoryStores(self.clock, IdGenerator(self.clock))
         self.store = stores.messages
         self.monitor = Monitor("memory")
-        self.live = Waiters(self.store, self.clock, self.monitor, load_settings(None, {}, given), by_hand=True)
-        self.queues = Queues(stores, self.clock, self.monitor, self.live)
-        self.log = Log(self.store, self.queues, self.clock, self.monitor, self.live)
+        self.waiters = Waiters(self.store, self.clock, self.monitor, load_settings(None, {}, given), by_hand=True)
+        self.queues = Queues(stores, self.clock, self.monitor, self.waiters)
+        self.log = Log(self.store, self.queues, self.clock, self.monitor, self.waiters)
 
     def queue(self, name: str = "q", partitions: int = 2) -> Queue:
         return run(self.queues.create("demo", name, QueueSettings(partitions=partitions)))
@@ -53,7 +50,7 @@ class House:
         return appended.placed[0].id
 
     def watch(self, queue: Queue, *partitions: int, readers: Sequence[str] = (USER,)) -> Watch:
-        return self.live.watch([(queue, number) for number in partitions], readers, in_thread=False)
+        return self.waiters.watch([(queue, number) for number in partitions], readers, in_thread=False)
 
     def wait(self, watch: Watch, seconds: float = 100) -> Future[None]:
         """A wait that is under way."""
@@ -61,7 +58,7 @@ class House:
 
     def pass_time(self, seconds: float) -> None:
         self.clock.advance(seconds)
-        self.live.tick()
+        self.waiters.tick()
 
 
 def kept(*waits: Future[None]) -> list[bool]:
@@ -91,7 +88,7 @@ def test_an_append_wakes_those_who_watch_its_partition(house: House) -> None:
 def test_what_lies_behind_a_message_that_falls_due_while_it_is_looked_for_is_not_missed(
     house: House, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    queue, look = house.queue(), house.live._look
+    queue, look = house.queue(), house.waiters._look
     for seconds in (1, 2):  # not heard of: they were there before the server
         due = house.clock.now_ticks() + seconds * TICKS_PER_SECOND
         house.store.append(AppendRequest(queue, [Draft(1, b"x", 1000, due_ticks=due)])).wait()
@@ -101,7 +98,7 @@ def test_what_lies_behind_a_message_that_falls_due_while_it_is_looked_for_is_not
         await look(*asked)
         house.pass_time(1.1)
 
-    monkeypatch.setattr(house.live, "_look", late)
+    monkeypatch.setattr(house.waiters, "_look", late)
     assert house.wait(watch).done
     monkeypatch.undo()
     watch.take_events()
@@ -215,7 +212,7 @@ def test_a_stop_ends_all_waits_now_and_later(house: House) -> None:
     queue = house.queue()
     waits = [house.wait(house.watch(queue, 1)) for _ in range(3)]
 
-    house.live.stop()
+    house.waiters.stop()
 
     assert all(wait.done for wait in waits)
     assert house.wait(house.watch(queue, 1)).done
@@ -232,7 +229,8 @@ def test_a_closed_watch_leaves_nothing_behind(house: House) -> None:
         assert kept(wait) == [False]
     house.pass_time(5)
 
-    left = [getattr(house.live, name) for name in ("_places", "_timers", "_due", "_by_reader")]
+    waiters = house.waiters
+    left = [waiters._table.partitions, waiters._due.waits, waiters._due.partitions, waiters._limits.by_reader]
     assert ([len(kept) for kept in left], house.monitor.value(WAITERS)) == ([0, 0, 0, 0], 0)
 
 
@@ -274,13 +272,13 @@ def test_threads_that_wait_leave_one_for_others() -> None:
     house = House(server={"threads": 3})
     places = [(house.queue(), 1)]
     for _ in range(2):
-        house.live.watch(places, [USER], in_thread=True)
+        house.waiters.watch(places, [USER], in_thread=True)
 
     with pytest.raises(TooManyWaiters) as caught:
-        house.live.watch(places, [USER], in_thread=True)
+        house.waiters.watch(places, [USER], in_thread=True)
 
     assert caught.value.whose == "threads"
-    house.live.watch(places, [USER], in_thread=False)
+    house.waiters.watch(places, [USER], in_thread=False)
     assert house.monitor.value(WAITERS) == 3
 
 
@@ -323,98 +321,7 @@ def test_whoever_reads_when_woken_has_read_all_there_is_to_read(history: list[tu
             assert read[watch] == readable()
 
 
-# What servers tell each other
-
-
-class Telephone(Peers):
-    """Servers that hear each other at once, unless the line is out of order."""
-
-    def __init__(self) -> None:
-        self.said: list[AppendNotice] = []
-        self.broken: Exception | None = None
-
-    def publish(self, notice: AppendNotice) -> Future[None]:
-        if self.broken:
-            return Future.failed(self.broken)
-        self.said.append(notice)
-        return Future.of(None)
-
-    def poll(self) -> Future[Sequence[AppendNotice]]:
-        heard, self.said = self.said, []
-        return Future.of(heard)
-
-
-@pytest.fixture
-def line() -> Telephone:
-    return Telephone()
-
-
-@pytest.fixture
-def told(line: Telephone) -> tuple[Activities, ManualClock]:
-    clock = ManualClock()
-    return Activities(line, clock), clock
-
-
-PLACED = [Location(3, MessageId(5, 5))]
-A = Queue("demo", "a", uuid.UUID(int=1), 0)
-
-
-def nobody(partitions: Sequence[PartitionId] | None, ticks: int) -> None:
-    raise AssertionError("nobody listens")
-
-
-def test_much_is_told_in_one_row_and_nothing_in_none(told: tuple[Activities, ManualClock], line: Telephone) -> None:
-    activities, clock = told
-    activities.work(nobody, somebody_waits=False)
-    assert line.said == []
-
-    assert activities.note(A.uuid, PLACED)
-    assert not activities.note(A.uuid, PLACED * 50)
-    activities.work(nobody, somebody_waits=False)
-    activities.note(A.uuid, PLACED)
-    assert activities.work(nobody, somebody_waits=False) == TELL_SECONDS
-    assert [row.partitions for row in line.said] == [(PartitionId(A.uuid, 3),)]
-
-    clock.advance(TELL_SECONDS)
-    activities.work(nobody, somebody_waits=False)
-    assert len(line.said) == 2
-
-
-def test_what_could_not_be_told_is_told_again(told: tuple[Activities, ManualClock], line: Telephone) -> None:
-    activities, clock = told
-    line.broken = StorageUnavailable()
-    activities.note(A.uuid, PLACED)
-    activities.work(nobody, somebody_waits=False)
-    activities.note(A.uuid, [Location(1, MessageId(6, 6))])
-    line.broken = None
-    clock.advance(TELL_SECONDS)
-
-    activities.work(nobody, somebody_waits=False)
-
-    (row,) = line.said
-    assert set(row.partitions or ()) == {PartitionId(A.uuid, 3), PartitionId(A.uuid, 1)}
-
-
-def test_too_many_partitions_are_told_as_any(told: tuple[Activities, ManualClock], line: Telephone) -> None:
-    activities, _ = told
-    for number in range(MOST_TOLD + 1):
-        activities.note(uuid.UUID(int=number), PLACED)
-
-    activities.work(nobody, somebody_waits=False)
-
-    assert [row.partitions for row in line.said] == [None]
-
-
-def test_listening_is_for_those_who_have_readers(told: tuple[Activities, ManualClock], line: Telephone) -> None:
-    activities, _ = told
-    heard: list[Any] = []
-    line.said = [AppendNotice((PartitionId(A.uuid, 1),), 7), AppendNotice(None, 8)]
-
-    activities.work(nobody, somebody_waits=False)
-    rest = activities.work(lambda *what: heard.append(what), somebody_waits=True)
-
-    assert heard == [((PartitionId(A.uuid, 1),), 7), (None, 8)]
-    assert rest == LISTEN_SECONDS
+# What other servers publish
 
 
 @pytest.mark.parametrize("partitions", [None, "its own"])
@@ -425,7 +332,7 @@ def test_what_another_server_tells_wakes_when_it_can_be_read(partitions: str | N
     wait = house.wait(watch)
     soon = house.clock.now_ticks() + 2 * TICKS_PER_SECOND
 
-    house.live.heard(None if partitions is None else [queue.partition(1)], soon)
+    house.waiters.heard(None if partitions is None else [queue.partition(1)], soon)
     assert kept(wait) == [False]
     house.pass_time(2)
 
@@ -435,24 +342,24 @@ def test_what_another_server_tells_wakes_when_it_can_be_read(partitions: str | N
 def test_the_thread_wakes_by_itself() -> None:
     """With the system's clock and the one thread there is: a wait ends without anybody's doing."""
     house = House()
-    live = Waiters(house.store, house.clock, house.monitor, load_settings(None, {}, {}))
+    waiters = Waiters(house.store, house.clock, house.monitor, load_settings(None, {}, {}))
     try:
-        watch = live.watch([(house.queue(), 1)], [USER], in_thread=False)
+        watch = waiters.watch([(house.queue(), 1)], [USER], in_thread=False)
         wait = start(watch.wait(house.clock.elapsed() + 30))
         ended = threading.Event()
         wait.add_done_callback(lambda _: ended.set())
         house.clock.advance(30)
-        other = live.watch([(house.queue(), 1)], [USER], in_thread=False)
+        other = waiters.watch([(house.queue(), 1)], [USER], in_thread=False)
         start(other.wait(house.clock.elapsed() + 0.01))
 
         assert ended.wait(30)
     finally:
-        live.close()
+        waiters.close()
 
 
 def test_the_thread_outlives_a_failure(caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch) -> None:
     """No reader was told of anything by time any more, and no other server of messages here."""
-    monkeypatch.setattr(live_module, "FAILED_LOOK_SECONDS", 0.0)
+    monkeypatch.setattr(due, "FAILED_LOOK_SECONDS", 0.0)
     house, again, failures = House(), threading.Event(), [ZeroDivisionError]
 
     def fail_once(_: Waiters) -> float:
@@ -462,26 +369,12 @@ def test_the_thread_outlives_a_failure(caplog: pytest.LogCaptureFixture, monkeyp
         return 0.0
 
     monkeypatch.setattr(Waiters, "tick", fail_once)
-    live = Waiters(house.store, house.clock, house.monitor, load_settings(None, {}, {}))
+    waiters = Waiters(house.store, house.clock, house.monitor, load_settings(None, {}, {}))
     try:
-        watch = live.watch([(house.queue(), 1)], [USER], in_thread=False)
+        watch = waiters.watch([(house.queue(), 1)], [USER], in_thread=False)
         start(watch.wait(house.clock.elapsed() + 30))
 
         assert again.wait(30)
         assert "ZeroDivisionError" in caplog.text
     finally:
-        live.close()
-
-
-def test_what_could_not_be_told_for_any_reason_is_told_again(
-    told: tuple[Activities, ManualClock], line: Telephone
-) -> None:
-    activities, clock = told
-    activities.note(A.uuid, PLACED)
-    line.broken = ValueError("unheard of")
-    activities.work(nobody, somebody_waits=False)
-    line.broken = None
-    clock.advance(TELL_SECONDS)
-    activities.work(nobody, somebody_waits=False)
-
-    assert [partitions for partitions, _ in line.said] == [(PartitionId(A.uuid, 3),)]
+        waiters.close()
