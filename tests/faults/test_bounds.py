@@ -20,8 +20,8 @@ from tests.support.servers import eventually
 from tests.support.slow_clients import connections, head, open_still
 
 MIB = 1 << 20
-SETTINGS = "client_timeout_seconds = 5\n"
-"""In the section [server], which comes first."""
+SETTINGS = "client_timeout_seconds = 5\nidle_timeout_seconds = 5\n"
+"""In the section [server], which comes first. Connections that were refused an answer rest: nobody waits 75 s for their end."""
 SLOW_HEADS = SLOW_BODIES = 500
 NORMAL = 100
 """Requests of each client that behaves, while the others do not."""

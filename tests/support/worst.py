@@ -347,13 +347,13 @@ class Stage:
     def attacks(self, route: str, method: str, chance: random.Random | None = None) -> Iterator[tuple[Request, str]]:
         """What each caller asks of an operation: all that is bad, where the answer is no refusal for its head alone.
 
-        :param chance: draws one caller for each request that several would ask.
+        :param chance: draws one caller for each request that all of them may ask.
         """
         asked: dict[str, list[tuple[Request, str]]] = {}
         for request, caller in self._attacks(route, method):
             asked.setdefault(str(request), []).append((request, caller))
         for same in asked.values():
-            yield from [chance.choice(same)] if chance else same
+            yield from [chance.choice(same)] if chance and method not in ("POST", "PUT") else same
 
     def _attacks(self, route: str, method: str) -> Iterator[tuple[Request, str]]:
         every = [request for request in self.requests.values() if (request.route, request.method) == (route, method)]
