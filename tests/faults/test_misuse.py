@@ -86,7 +86,7 @@ def pair(folder: Path, program: Sequence[str] = QUEUEY) -> Iterator[Pair]:
     with ExitStack() as stack:
         site = stack.enter_context(serving(Site(body=published())))
         doors = []
-        for name, start in (("shipped", servers.shipped), ("pyramid", servers.pyramid)):
+        for name, start in (("shipped", servers.shipped), ("wsgi", servers.wsgi)):
             (folder / name).mkdir()
             given = {"program": program} if name == "shipped" else {}
             door = start(folder / name, settings=settings(folder / name, site), **given)
