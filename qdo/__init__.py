@@ -48,7 +48,7 @@ __all__ = [
 
 
 def __getattr__(name: str) -> object:
-    """The worker is imported when it is asked for: a program that only talks to a server starts without it."""
+    """Import the worker when it is asked for: a program that only talks to a server starts without it."""
     if name in ("Context", "RetryPolicy", "StopWorker", "Worker"):
         from qdo import worker
 

@@ -1,9 +1,9 @@
-"""What a run is judged by: loss, duplicates, disorder, skips, torn batches, overlaps, latencies.
+"""Figures that judge a run: loss, duplicates, disorder, skips, torn batches, overlaps, latencies.
 
-Pure functions over what was sent and what arrived, shared by tests, load runs and reports. Each
-returns the offenders themselves, so that a failure can name them; how many there are goes to the
-line of its guarantee (:func:`report_line`). A checker is believed once it has found a planted
-fault: ``tests/unit/qdo/test_measure.py`` plants one of each.
+Pure functions over what was sent and what arrived. Tests, load runs and reports share them. Each function returns the
+offenders themselves, so that a failure can name them; their number goes to the line of the guarantee
+(:func:`report_line`). A checker is believed once it has found a planted fault:
+``tests/unit/qdo/test_measure.py`` plants one of each.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ P = TypeVar("P", bound=Hashable)
 
 
 def loss(acknowledged: Iterable[T], found: Iterable[T]) -> list[T]:
-    """What was acknowledged and is nowhere to be found, in the order of acknowledgement (G1).
+    """Acknowledged messages that were not found, in the order of acknowledgement (G1).
 
     >>> loss(["a", "b", "c"], ["c", "a"])
     ['b']
@@ -51,7 +51,7 @@ def loss(acknowledged: Iterable[T], found: Iterable[T]) -> list[T]:
 
 
 def duplicates(received: Iterable[T]) -> list[T]:
-    """Each receipt after the first of the same message (G7).
+    """Every receipt after the first of the same message (G7).
 
     >>> duplicates(["a", "b", "a", "a"])
     ['a', 'a']
@@ -66,11 +66,11 @@ def duplicates(received: Iterable[T]) -> list[T]:
 
 
 def disorder(received: Iterable[O]) -> tuple[float, float]:
-    """How far what was received is from its order: (share out of order, mean displacement).
+    """How far messages are from their order, as received: (share out of order, mean displacement).
 
-    Out of order is what must be taken out to leave a rising sequence, the longest there is.
-    Displacement is the distance between a message's place and its place in order. Receipts after
-    the first of the same message do not count.
+    Messages out of order are those that must be taken out to leave the longest rising sequence. Displacement is the
+    distance between a message's place and its place in order. Receipts after the first of the same message do not
+    count.
 
     >>> disorder([2, 1, 3, 4, 5]), disorder([2, 3, 4, 5, 1])
     ((0.2, 0.4), (0.2, 1.6))
@@ -88,11 +88,11 @@ def disorder(received: Iterable[O]) -> tuple[float, float]:
 
 
 def longest_rise(sequence: Iterable[O], ends: MutableSequence[O] | None = None) -> int:
-    """Length of the longest strictly rising subsequence: patience sorting, n log n at worst, n where order is kept.
+    """Length of the longest strictly rising subsequence: patience sorting, at worst n log n, and n if order is kept.
 
-    :param ends: what remains of the sequence so far, empty at first, and changed: the least last element of the
-        rises of each length. A long sequence can be given in pieces, and ``array("q")`` takes a quarter of a
-        list's memory.
+    :param ends: the state of a long sequence that is given in pieces: empty at first, then changed by each call. It
+        holds, for each length, the least last element of a rise of that length. ``array("q")`` takes a quarter of the
+        memory of a list.
 
     >>> ends = []
     >>> longest_rise([2, 3, 1], ends), longest_rise([2, 4], ends)
@@ -108,22 +108,22 @@ def longest_rise(sequence: Iterable[O], ends: MutableSequence[O] | None = None) 
 
 
 class Served(NamedTuple):
-    """One answer to a reader who follows a partition."""
+    """One answer to a reader that follows a partition."""
 
     partition: Hashable
     upto: Any
-    """The watermark as a bound of ids: the answer was said to be complete up to here, this one included."""
+    """The watermark as an id: the answer claimed to be complete up to it, this id included."""
     ids: Collection[Any]
 
 
 def skipped(acknowledged: Mapping[P, Iterable[O]], served: Iterable[Served]) -> dict[P, list[O]]:
-    """Acknowledged messages at or below a watermark that a reader was served without having been given them (G3).
+    """Acknowledged messages at or below a watermark that a reader was told of, and that it never received (G3).
 
-    Messages that expired or were deleted are not to be among the acknowledged.
+    The acknowledged messages must not include any that expired or were deleted.
 
-    :param acknowledged: ids by partition, whenever they were acknowledged.
-    :param served: the answers one reader got, in their order.
-    :returns: the skipped ids in order, by partition; empty when all is well.
+    :param acknowledged: ids by partition, in any order.
+    :param served: the answers of one reader, in their order.
+    :returns: the skipped ids in order, by partition; empty if there are none.
 
     >>> skipped({1: [10, 20, 30]}, [Served(1, 15, [10]), Served(1, 25, [])])
     {1: [20]}
@@ -147,7 +147,7 @@ def skipped(acknowledged: Mapping[P, Iterable[O]], served: Iterable[Served]) -> 
 
 
 def torn(batches: Iterable[Collection[T]], found: Iterable[T]) -> list[Collection[T]]:
-    """Batches of which a part is there and a part is not (G2). One that is wholly absent is :func:`loss`.
+    """Batches of which one part was found and another part was not (G2). A batch without any part is :func:`loss`.
 
     >>> torn([["a", "b"], ["c", "d"], ["e"]], ["a", "b", "d"])
     [['c', 'd']]
@@ -157,7 +157,7 @@ def torn(batches: Iterable[Collection[T]], found: Iterable[T]) -> list[Collectio
 
 
 class Held(NamedTuple):
-    """Something had by someone from ``start`` until just before ``end``: a lease, a partition."""
+    """A holder has a thing, such as a lease or a partition, from ``start`` until just before ``end``."""
 
     what: Hashable
     holder: Hashable
@@ -166,7 +166,7 @@ class Held(NamedTuple):
 
 
 def overlap(intervals: Iterable[Held]) -> list[tuple[Held, Held]]:
-    """Pairs of intervals in which one thing was held twice (G11, G15): each that began before an earlier one ended.
+    """Pairs of intervals in which two held one thing: each began before an earlier one ended (G11, G15).
 
     >>> overlap([Held("lease", "a", 0, 10), Held("lease", "b", 10, 20), Held("other", "b", 5, 8)])
     []
@@ -185,9 +185,9 @@ def overlap(intervals: Iterable[Held]) -> list[tuple[Held, Held]]:
 
 
 def percentiles(values: Iterable[float], ranks: Sequence[float] = (50, 95, 99, 99.9, 100)) -> dict[float, float]:
-    """The least value that this share of all values does not exceed, by rank in percent.
+    """By rank in percent: the least value that this share of all values does not exceed.
 
-    :raises ValueError: there are no values: a run without any proves nothing.
+    :raises ValueError: there are no values. A run without values proves nothing.
 
     >>> percentiles(range(1, 1001), (50, 99, 99.9, 100))
     {50: 500, 99: 990, 99.9: 999, 100: 1000}
@@ -195,7 +195,7 @@ def percentiles(values: Iterable[float], ranks: Sequence[float] = (50, 95, 99, 9
     ordered = sorted(values)
     if not ordered:
         raise ValueError("no values")
-    # A share like 99.9 % of 1000 is a hair over 999 in binary: round before going up.
+    # A share such as 99.9 % of 1000 comes out a hair above 999 in binary: round before rounding up.
     return {rank: ordered[max(0, math.ceil(round(rank * len(ordered) / 100, 9)) - 1)] for rank in ranks}
 
 

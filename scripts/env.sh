@@ -1,6 +1,6 @@
 #!/bin/sh
 # Make or complete the environment in .venv: `scripts/env.sh EXTRAS`, for instance `scripts/env.sh arrow`.
-# A stamp file per set of extras, older than setup.cfg when something is to be done, makes the next run quick.
+# A stamp file for each set of extras makes the next run quick. If it is older than setup.cfg, the script installs again.
 set -eu
 cd "$(dirname "$0")/.."
 extras=$1

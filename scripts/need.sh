@@ -1,7 +1,7 @@
 #!/bin/sh
-# See to it that programs are there: `scripts/need.sh nginx mvn=maven` asks for the commands nginx and mvn, and
-# installs the Debian packages of those that are missing: of the same name, or of the name after `=`.
-# `--package NAME` installs without asking. Who is not root gets a sentence instead.
+# Install missing programs: `scripts/need.sh nginx mvn=maven` looks for the commands nginx and mvn, and
+# installs the Debian package of each missing one: of the same name, or of the name after `=`.
+# `--package NAME` installs without a check. Without root it prints what to install.
 set -eu
 
 if [ "$1" = --package ]; then
@@ -10,7 +10,7 @@ if [ "$1" = --package ]; then
 else
     missing=
     for program in "$@"; do
-        # Debian keeps servers where only root's PATH leads.
+        # Debian keeps servers in folders that only root's PATH has.
         PATH=$PATH:/usr/sbin:/sbin command -v "${program%%=*}" >/dev/null 2>&1 || missing="$missing ${program#*=}"
     done
 fi

@@ -22,7 +22,11 @@ BREAKS_NODES = "tests/faults/on_cassandra/"
 WITH_SPARK = ("tests/pipeline/", "tests/faults/test_pipeline.py", "tests/examples/test_clocks.py")
 TOGETHER = (BREAKS_NODES, "tests/pipeline/")
 """Folders whose tests share what is costly: three nodes, a Spark."""
-MOSTLY_WAIT = ("tests/functional/test_slots.py", "tests/functional/test_qdo_work.py")
+MOSTLY_WAIT = (
+    "tests/functional/test_slots.py",
+    "tests/functional/test_qdo_work.py",
+    "tests/functional/test_qdo_offsets.py",
+)
 """Fit to run beside three nodes of Cassandra: they leave them the processors."""
 SHORT = ("queuey/", "qdo/", "tests/unit/", "tests/contract/", "tests/coordination/", "tests/services/")
 """Of these there are many that take little: they fill up what is left at the end of a run."""

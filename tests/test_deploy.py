@@ -172,10 +172,10 @@ def test_what_compose_names_exists(raw: dict[str, Any], services: dict[str, dict
 def test_queuey_takes_the_settings_that_compose_gives_it(services: dict[str, dict[str, Any]]) -> None:
     settings = load_settings(environ={**image_environment(), **services["queuey"]["environment"]})
 
-    assert settings.storage_backend == "cassandra"
-    assert settings.cassandra_replication == "3"
-    assert settings.cassandra_strict_durability
-    assert settings.port == 5000
+    assert settings.storage.backend == "cassandra"
+    assert settings.cassandra.replication == "3"
+    assert settings.cassandra.strict_durability
+    assert settings.server.port == 5000
     assert services["tables"]["command"][0] == "queuey"
     assert services["tables"]["command"][1] in commands(main)
 
@@ -225,4 +225,4 @@ def test_the_image_installs_extras_that_exist_and_runs_a_command_that_does() -> 
     (command,) = (json.loads(text) for name, text in instructions() if name == "CMD")
     assert command[0] == "queuey"
     assert command[1] in commands(main)
-    assert load_settings(environ=image_environment()).host == "0.0.0.0"  # noqa: S104  a container's own
+    assert load_settings(environ=image_environment()).server.host == "0.0.0.0"  # noqa: S104  a container's own

@@ -15,11 +15,11 @@ import pytest
 
 from qdo.cli import main as qdo_main
 from qdo.compat.cli import main as qdo_worker_main
-from qdo.worker.metrics import Figures, WorkerMetrics
-from queuey.api.routes import OPERATIONS, ROUTES
+from qdo.worker.metrics import WORKER_METRICS
+from queuey.api.routes import ROUTES
 from queuey.cli import main
 from queuey.errors import error_classes
-from queuey.monitor.metrics import Monitor
+from queuey.monitor.metrics import SERVER_METRICS
 from queuey.settings import CLIENT_VARIABLES, SETTINGS
 from queuey.settings.issuers import ISSUER_SETTINGS
 
@@ -145,8 +145,7 @@ def test_every_error_code_has_its_anchor(html: Path) -> None:
 
 
 def test_every_metric_has_its_entry(html: Path) -> None:
-    families = [*Monitor("sqlite").registry.collect(), *WorkerMetrics(Figures).registry.collect()]
-    names = {f"{family.name}_total" if family.type == "counter" else family.name for family in families}
+    names = {metric.exposed for metric in (*SERVER_METRICS.metrics, *WORKER_METRICS.metrics)}
 
     assert names
     assert names <= anchors(html, "metrics")
@@ -175,8 +174,7 @@ def test_every_route_has_its_heading() -> None:
     service = re.findall(r"^\| `(/\S+)` \|", text, re.MULTILINE)
     described = {(method, path.partition("?")[0]) for method, path in headings} | {("GET", path) for path in service}
 
-    patterns = {route.name: route.pattern for route in ROUTES}
-    served = {(operation.method, patterns[operation.route]) for operation in OPERATIONS}
+    served = {(method, route.pattern) for route, method in ROUTES.methods()}
     assert described == {(method, path) for method, path in served if method == "GET" or "{" in path}
 
 

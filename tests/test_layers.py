@@ -70,12 +70,12 @@ LAYERS = {
     ),
     "queuey.security": Layer(ours=LEAVES, others=("cryptography", "jwt", "urllib3"), not_standard=("asyncio",)),
     "queuey.http": Layer(
-        ours=(*LEAVES, "queuey.service.", "queuey.security.", "queuey.api."),
+        ours=(*LEAVES, "queuey.monitor.metrics", "queuey.service.", "queuey.security."),
         others=("orjson",),
         not_standard=("asyncio", "threading"),
     ),
     "queuey.api": Layer(
-        ours=(*LEAVES, "queuey.service.", "queuey.security.", "queuey.http."),
+        ours=(*LEAVES, "queuey.monitor.metrics", "queuey.service.", "queuey.security.", "queuey.http."),
         others=("google_crc32c", "multipart", "numpy", "orjson", "pyarrow"),
         not_standard=("asyncio", "threading"),
     ),
@@ -109,13 +109,46 @@ LAYERS = {
         ),
         others=("click", "pyarrow", "pyspark"),
     ),
-    "qdo": Layer(ours=LEAVES, others=("apsw", "kazoo", "prometheus_client", "pyarrow", "requests", "urllib3")),
-    "qdo.cli": Layer(ours=(*LEAVES, "qdo.", "queuey.monitor.logs", "queuey.terminal."), others=("click",)),
-    "qdo.compat": Layer(ours=(*LEAVES, "qdo.", "queuey.monitor.logs", "queuey.terminal."), others=("click",)),
+    # The client side: client < groups < worker < compat, pipeline < cli.
+    "qdo": Layer(ours=(*LEAVES, "qdo.client", "qdo.worker.")),
+    "qdo.measure": Layer(),
+    "qdo.client": Layer(ours=LEAVES, others=("pyarrow", "requests", "urllib3")),
+    "qdo.groups": Layer(ours=(*LEAVES, "qdo.client."), others=("apsw", "kazoo")),
+    "qdo.worker": Layer(
+        ours=(*LEAVES, "qdo.client.", "qdo.groups.", "queuey.monitor.declared"), others=("prometheus_client",)
+    ),
+    "qdo.compat": Layer(
+        ours=(
+            *LEAVES,
+            "qdo.client.",
+            "qdo.groups.",
+            "qdo.worker.",
+            "queuey.monitor.logs",
+            "queuey.terminal.",
+        ),
+        others=("click",),
+    ),
     # What runs in Spark's tasks, and the jobs on it.
-    "qdo.pipeline": Layer(ours=(*LEAVES, "qdo."), others=("numpy", "pyarrow", "pyspark", "requests", "urllib3")),
+    "qdo.pipeline": Layer(
+        ours=(*LEAVES, "qdo.client."),
+        others=("numpy", "pyarrow", "pyspark", "requests"),
+    ),
     "qdo.pipeline.jobs": Layer(
-        ours=(*LEAVES, "qdo."), others=("matplotlib", "numpy", "pyarrow", "pyspark", "requests", "urllib3")
+        ours=(*LEAVES, "qdo.client.", "qdo.groups.dead_letter_names", "qdo.measure", "qdo.pipeline."),
+        others=("matplotlib", "numpy", "pyarrow", "pyspark"),
+    ),
+    "qdo.cli": Layer(
+        ours=(
+            *LEAVES,
+            "qdo.client.",
+            "qdo.groups.",
+            "qdo.worker.",
+            "qdo.compat.",
+            "qdo.pipeline.",
+            "queuey.monitor.logs",
+            "queuey.terminal.",
+        ),
+        others=("click",),
     ),
     # Spark looks for this name by itself.
     "pyspark_queuey": Layer(ours=("qdo.pipeline.",)),
@@ -182,6 +215,10 @@ def test_every_module_stands_in_a_layer() -> None:
         ("qdo/client/__init__.py", "import queuey.service", "qdo.client imports queuey.service"),
         ("qdo/client/__init__.py", "import pyramid", "qdo.client imports pyramid"),
         ("qdo/worker/__init__.py", "import click", "qdo.worker imports click"),
+        ("qdo/client/wire.py", "import qdo.groups.assign", "qdo.client.wire imports qdo.groups.assign"),
+        ("qdo/groups/view.py", "from qdo.worker import job", "qdo.groups.view imports qdo.worker"),
+        ("qdo/worker/slots.py", "def f():\n    import qdo.compat.cli", "qdo.worker.slots imports qdo.compat.cli"),
+        ("qdo/pipeline/rows.py", "import qdo.cli.work", "qdo.pipeline.rows imports qdo.cli.work"),
         ("qdo/cli/work.py", "from queuey.cli.serve import announce", "qdo.cli.work imports queuey.cli.serve"),
         ("examples/app.py", "from qdo.client.transport import Transport", "examples.app imports qdo.client.transport"),
     ],
@@ -205,7 +242,7 @@ def test_what_the_layers_allow_passes(tmp_path: Path) -> None:
         "queuey/storage/__init__.py": "from queuey.future import Future",
         "queuey/storage/sqlite/__init__.py": "import apsw\nfrom queuey.storage import MessageStore",
         "queuey/service/__init__.py": "def open():\n    from queuey.storage.opening import open_stores",
-        "queuey/server/run.py": "import uvloop\nfrom queuey.server.loop import LoopDoor",
+        "queuey/server/run.py": "import uvloop\nfrom queuey.server.loop import LoopServer",
         "queuey/cli/messages.py": "import click\nfrom qdo.client import Client",
         "qdo/client/__init__.py": "import requests\nfrom queuey.errors import QueueyError",
     }

@@ -1,7 +1,7 @@
 """Reference text that the code knows best: settings, errors, commands and metrics.
 
-A page says where it stands, with a comment on a line of its own; the comment is replaced before the
-page is parsed, so that the text can't grow stale::
+A comment on a line of its own marks the place in a page. The extension replaces it before the page is
+parsed, so the text cannot grow stale::
 
     <!-- settings: storage -->     the rows of one section of queuey.settings.SETTINGS
     <!-- error: QueueNotFound -->  what queuey.errors says of one class, and its anchor
@@ -22,7 +22,6 @@ from pathlib import Path
 from typing import Any
 
 import click
-from prometheus_client import CollectorRegistry
 from sphinx.application import Sphinx
 
 from queuey.errors import (
@@ -34,7 +33,8 @@ from queuey.errors import (
     ServerUnreachable,
     error_classes,
 )
-from queuey.monitor.metrics import Monitor
+from queuey.monitor.declared import Declarations
+from queuey.monitor.metrics import SERVER_METRICS
 from queuey.settings import SETTINGS
 from queuey.settings.issuers import ISSUER_SETTINGS
 
@@ -81,7 +81,7 @@ def settings(section: str) -> str:
 
 
 def facts(found: type[QueueyError]) -> str:
-    """What a client does with it: may it try again, and what became of its write (G10)."""
+    """Whether a client may try again, and the state of its write (G10)."""
     if issubclass(found, ConfigurationError):
         return "Raised at start, never over HTTP."
     if issubclass(found, CoordinatorUnavailable):
@@ -143,13 +143,13 @@ def commands() -> str:
 
 
 def metrics() -> str:
-    return of_registry(Monitor("sqlite").registry)
+    return declared(SERVER_METRICS)
 
 
 def worker_metrics() -> str:
-    from qdo.worker.metrics import Figures, WorkerMetrics
+    from qdo.worker.metrics import WORKER_METRICS
 
-    return of_registry(WorkerMetrics(Figures).registry)
+    return declared(WORKER_METRICS)
 
 
 def pipeline_options() -> str:
@@ -162,16 +162,16 @@ def pipeline_options() -> str:
     return table(("Option", "Of", "Default", "Meaning"), rows)
 
 
-def of_registry(registry: CollectorRegistry) -> str:
-    rows: list[tuple[str, ...]] = []
-    for family in registry.collect():
-        name = f"{family.name}_total" if family.type == "counter" else family.name
-        # A family without samples tells its labels only here, one of the library's own gauges only by a sample.
-        labels = getattr(family, "_labelnames", ()) or {
-            label: 1 for sample in family.samples for label in sample.labels
-        }
-        said = ", ".join(f"`{label}`" for label in labels)
-        rows.append((f"{anchor(name)}`{name}`", family.type, said, family.documentation))
+def declared(declarations: Declarations) -> str:
+    rows: list[tuple[str, ...]] = [
+        (
+            f"{anchor(metric.exposed)}`{metric.exposed}`",
+            type(metric).__name__.lower(),
+            ", ".join(f"`{label}`" for label in metric.labels),
+            metric.help,
+        )
+        for metric in declarations.metrics
+    ]
     return table(("Metric", "Kind", "Labels", "Meaning"), rows)
 
 
@@ -182,7 +182,7 @@ def faults() -> str:
         said = (ast.get_docstring(ast.parse(path.read_text())) or "").partition(":")
         number, sentence = int(said[0].removeprefix("G")), " ".join(said[2].split())
         rows.append((number, f"G{number}", f"`make faults TESTS={path.relative_to(_TESTS.parent)}`", sentence))
-    return table(("Future", "Command", "What it tries"), [tuple(cells) for _, *cells in sorted(rows)])
+    return table(("Promise", "Command", "What it tries"), [tuple(cells) for _, *cells in sorted(rows)])
 
 
 WRITERS: dict[str, Callable[..., str]] = {

@@ -1,1 +1,1 @@
-"""An example: every change of clocks in the world as events, through Spark and through workers at once."""
+"""An example: every change of clocks in the world as an event, through Spark and through workers at once."""

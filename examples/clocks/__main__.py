@@ -42,7 +42,7 @@ def publish() -> None:
 @main.command()
 @click.argument("folder", type=click.Path(file_okay=False, path_type=Path))
 def stream(folder: Path) -> None:
-    """Count changes by hour and archive them in FOLDER, until all that will be published are there."""
+    """Count changes by hour and archive them in FOLDER, until all published changes are there."""
     from examples.clocks.hours import run
 
     for hour, zones in run(folder, events=sum(1 for _ in events())):
@@ -52,7 +52,7 @@ def stream(folder: Path) -> None:
 @main.command()
 @click.argument("folder", type=click.Path(exists=True, file_okay=False, path_type=Path))
 def totals(folder: Path) -> None:
-    """How many events there are in the queue, in the archive, in the hours, and at the workers' end."""
+    """How many events are in the queue, in the archive, in the hours, and with the workers."""
     import pyarrow.parquet as pq
 
     asked = client()
@@ -68,7 +68,7 @@ def totals(folder: Path) -> None:
 
 
 def in_pages(messages: Iterator[NewMessage]) -> Iterator[list[NewMessage]]:
-    """Messages by the :data:`PAGE`."""
+    """Lists of :data:`PAGE` messages."""
     while some := list(islice(messages, PAGE)):
         yield some
 

@@ -1,6 +1,6 @@
 """The data: when the clocks of the world were changed, from the time zone database of IANA.
 
-It is in the public domain, and comes inside the package ``tzdata`` as TZif files (RFC 9636), one for each zone.
+The database is in the public domain. The package ``tzdata`` has it as TZif files (RFC 9636), one for each zone.
 """
 
 from __future__ import annotations
@@ -20,20 +20,20 @@ _FIRST = -(1 << 55)
 
 
 def zones() -> list[str]:
-    """Names of all zones, those of old included."""
+    """Names of all zones, with those of the past."""
     return files("tzdata").joinpath("zones").read_text().split()
 
 
 def changes(zone: str) -> Iterator[tuple[int, int, bool, str]]:
-    """Each change: seconds since 1970, the offset from then on in seconds, whether it is summer time, its letters.
+    """Each change: seconds since 1970, the new offset in seconds, whether it is summer time, and the letters.
 
-    :raises ValueError: it is no TZif file of version 2 or later.
+    :raises ValueError: the file is no TZif file of version 2 or later.
     """
     data = files("tzdata").joinpath("zoneinfo", *zone.split("/")).read_bytes()
     magic, version, isut, isstd, leap, times, types, letters = _HEADER.unpack_from(data)
     if magic != b"TZif" or version < b"2":
         raise ValueError(f"{zone} is no TZif file of version 2 or later")
-    # The first block has times of 32 bits, for old programs; the second has them all.
+    # The first block has times of 32 bits, for old programs. The second block has all of them.
     at = _HEADER.size + times * 5 + types * 6 + letters + leap * 8 + isstd + isut
     _, _, isut, isstd, leap, times, types, letters = _HEADER.unpack_from(data, at)
     at += _HEADER.size
@@ -48,7 +48,7 @@ def changes(zone: str) -> Iterator[tuple[int, int, bool, str]]:
 
 
 def events() -> Iterator[NewMessage]:
-    """A message for each change, with the zone as its key: those of a zone stay in order."""
+    """A message for each change. Its key is the zone, so the changes of a zone stay in order."""
     for zone in zones():
         for moment, offset, summer, letters in changes(zone):
             body = {

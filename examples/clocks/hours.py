@@ -14,10 +14,11 @@ QUEUE = "clocks"
 
 
 def run(folder: Path, *, events: int) -> list[tuple[str, int]]:
-    """Stream until so many events are in the archive.
+    """Stream until all events are in the archive.
 
     :param folder: gets ``archive``, ``hours`` and the checkpoints of both streams.
-    :returns: the busiest hours of history, UTC, with the zones whose clocks were changed in them.
+    :param events: how many these are.
+    :returns: the busiest hours of history, UTC, with the number of zones whose clocks were changed.
     """
     spark = qdo.pipeline.install(session("clocks"))
     spark.conf.set("spark.sql.shuffle.partitions", "4")

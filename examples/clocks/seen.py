@@ -1,4 +1,4 @@
-"""The workers' job on the same queue: what a zone's clocks say now, by the changes seen so far."""
+"""The workers' job on the same queue: what the clocks of a zone show now, by the changes so far."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ SEEN = "clocks.seen"
 
 
 def note(message: Message, context: Context) -> None:
-    """Append the zone and its new offset to :data:`SEEN`, once however often it is done."""
+    """Append the zone and its new offset to :data:`SEEN`. A job that runs again appends nothing twice."""
     event = json.loads(message.body)
     result = {"zone": event["zone"], "offset": event["offset"]}
     client().append(SEEN, NewMessage(json.dumps(result), key=event["zone"], idempotency_key=message.id.hex))

@@ -26,7 +26,7 @@ def main() -> None:
 
 @main.command()
 @click.argument("count", type=click.IntRange(1))
-@click.option("--broken", type=click.IntRange(0), default=0, help="So many of them cannot be read.")
+@click.option("--broken", type=click.IntRange(0), default=0, help="How many of them cannot be read.")
 def send(count: int, broken: int) -> None:
     """Append COUNT reports."""
     asked = client()
@@ -62,7 +62,7 @@ def _dead(asked: Client) -> int:
 
 
 def in_pages(messages: Iterable[NewMessage]) -> Iterator[list[NewMessage]]:
-    """Messages by the :data:`PAGE`."""
+    """Lists of :data:`PAGE` messages."""
     rest = iter(messages)
     while some := list(islice(rest, PAGE)):
         yield some

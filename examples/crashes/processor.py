@@ -1,4 +1,4 @@
-"""The job: what the crash of a report is called."""
+"""The job: it names the crash of a report."""
 
 from __future__ import annotations
 
@@ -19,11 +19,11 @@ _local = threading.local()
 
 
 def process(message: Message, context: Context) -> None:
-    """Append a report's signature to :data:`PROCESSED`, once however often it is done.
+    """Append a report's signature to :data:`PROCESSED`. A job that runs again appends nothing twice.
 
-    The result is the same each time, so a repeat is known by its key; it says nothing of who did it, nor when.
+    The result is the same each time, so the server knows a repeat by its key. It does not say who did the job, or when.
 
-    :raises ValueError: it is no report.
+    :raises ValueError: the message is no report.
     """
     report = json.loads(message.body)
     result = {"number": report["number"], "product": report["product"], "signature": signature(report["frames"])}
@@ -33,7 +33,7 @@ def process(message: Message, context: Context) -> None:
 
 
 def signature(frames: list[dict[str, str]]) -> str:
-    """The first functions of the stack that say something.
+    """The first functions of the stack that tell something about the fault.
 
     >>> signature([{"function": "abort"}, {"function": "dom::Paint"}, {"function": "js::Send"}])
     'dom::Paint | js::Send'
@@ -43,7 +43,7 @@ def signature(frames: list[dict[str, str]]) -> str:
 
 
 def client() -> Client:
-    """This thread's own, of the server that the worker reads from."""
+    """The client of this thread, for the server that the worker reads from."""
     found: Client | None = getattr(_local, "client", None)
     if found is None:
         url = os.environ.get("QUEUEY_URL", "http://127.0.0.1:5000")

@@ -12,14 +12,14 @@ PRODUCTS = ("browser", "mail", "phone")
 _PLACES = ("layout", "dom", "js", "gfx", "network", "storage", "audio", "plugin")
 _DEEDS = ("Init", "Paint", "Reflow", "Collect", "Send", "Receive", "Flush", "Destroy", "Lookup", "Release")
 _ALWAYS = ("raise", "abort", "mozalloc_abort", "operator new")
-"""On top of many stacks, and no fault of theirs."""
+"""Functions on top of many stacks that are not at fault."""
 BROKEN = "this is no report"
 
 
 def reports(count: int, *, seed: int = 0, broken: int = 0) -> Iterator[NewMessage]:
-    """So many reports, the same ones for the same seed.
+    """Reports by chance; the same ones for the same seed.
 
-    :param broken: so many of them cannot be read.
+    :param broken: how many of them cannot be read.
     """
     chance = random.Random(seed)  # noqa: S311 - no secret
     faults = [_fault(chance) for _ in range(60)]

@@ -24,7 +24,7 @@ PORT = 8000
 @click.option("--application", envvar="QUEUEY_APPLICATION", default="demo", show_default=True, show_envvar=True)
 @click.option("--key", envvar="QUEUEY_KEY", required=True, show_envvar=True, help="The application's key.")
 def main(port: int, issuer: Path, url: str, application: str, key: str) -> None:
-    """A page of notifications, for trying out: everybody may sign in as anybody."""
+    """A page of notifications, to try out. Everybody may sign in as anybody."""
     try:
         vouching = DevIssuer.open(issuer, SystemClock())
     except ConfigurationError as error:

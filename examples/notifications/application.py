@@ -1,6 +1,6 @@
-"""The application: it has the key, makes each user's queue, and appends to it what the user is to hear of.
+"""The application: it has the key, makes a queue for each user, and appends what the user should hear of.
 
-Nobody else has the key. A page reads its user's queue from Queuey itself, with the user's token.
+Nobody else has the key. A page reads the queue of its user from Queuey itself, with the user's token.
 """
 
 from __future__ import annotations
@@ -13,16 +13,16 @@ from queuey.security.dev_issuer import DevIssuer
 from queuey.security.principals import parse_address
 
 KEEP_SECONDS = 7 * 86_400
-"""How long a notification is kept, read or not."""
+"""How long a notification is kept, whether or not it was read."""
 TIMEOUT_SECONDS = 10
 
 
 class Application:
-    """May be used from many threads."""
+    """Makes queues and tokens, and notifies users. Many threads may use it."""
 
     def __init__(self, url: str, name: str, key: str, issuer: DevIssuer) -> None:
-        """:param url: of Queuey, as browsers reach it too.
-        :param issuer: vouches for whoever signs in.
+        """:param url: of Queuey, as browsers reach it.
+        :param issuer: vouches for everybody who signs in.
         """
         self.url = url.rstrip("/")
         self._name = name
@@ -32,10 +32,10 @@ class Application:
     def sign_in(self, address: str) -> dict[str, str]:
         """What a page needs to act for a user.
 
-        Two in one: an identity provider that believes everybody, and an application that greets each user with a
-        queue. Where the provider is somebody else's, greet whom a verified token names.
+        It does two things: it is an identity provider that believes everybody, and it makes a queue for each user. With
+        another provider, make a queue for the user that a verified token names.
 
-        :raises ValueError: it is no address.
+        :raises ValueError: the text is no address.
         :raises QueueyError: the queue could not be made.
         """
         user = _user(address)
@@ -47,7 +47,7 @@ class Application:
         }
 
     def notify(self, address: str, text: str) -> None:
-        """Tell a user something; one who has never been here will find it.
+        """Notify a user. A user who comes later finds it.
 
         :raises ValueError, QueueyError: as :meth:`sign_in`.
         """
@@ -61,7 +61,7 @@ class Application:
                 client.append(queue_of(user), message)
 
     def _make_queue(self, user: str) -> None:
-        """One partition, so that one position says what was read; for this user and nobody else."""
+        """With one partition, so that one position says what the user has read. Only this user may use it."""
         with self._client() as client:
             client.create_queue(queue_of(user), partitions=1, principals=[f"oidc:{user}"])
 
@@ -70,10 +70,10 @@ class Application:
 
 
 def queue_of(user: str) -> str:
-    """The name of a user's queue: an address may be longer than a name, and has other letters."""
+    """The name of a user's queue. An address may be longer than a name may be, and has other letters."""
     return f"notifications-{sha256(user.encode()).hexdigest()[:32]}"
 
 
 def _user(address: str) -> str:
-    """People do not care about the case of their address."""
+    """The address in lower case: people do not care about its case."""
     return parse_address(address.strip().lower())

@@ -1,4 +1,4 @@
-"""What the browser talks to beside Queuey: the files of the page, and two calls of the application."""
+"""What the browser talks to besides Queuey: the files of the page, and two calls of the application."""
 
 from __future__ import annotations
 
@@ -18,12 +18,12 @@ _FILES["/"] = _FILES.pop("/index.html")
 
 
 class Site(ThreadingHTTPServer):
-    """Listens on this machine alone."""
+    """Listens on this machine only."""
 
     daemon_threads = True
 
     def __init__(self, port: int, application: Application) -> None:
-        """:param port: 0 takes a free one."""
+        """:param port: 0 takes a free port."""
         super().__init__((HOST, port), _Handler)
         self.application = application
 
@@ -33,7 +33,7 @@ class Site(ThreadingHTTPServer):
 
     @property
     def origin(self) -> str:
-        """What Queuey must know of: ``[server] cors_origins``."""
+        """The origin that Queuey must know: ``[server] cors_origins``."""
         return f"http://{self.host}"
 
 
@@ -52,7 +52,7 @@ class _Handler(BaseHTTPRequestHandler):
             self._answer(200, file.read_bytes(), _TYPES[file.suffix])
 
     def do_POST(self) -> None:
-        """JSON only: no page of another origin can send that here without asking, and it would not be allowed."""
+        """Answer a call with JSON. A page of another origin must ask before it sends JSON, and would be refused."""
         try:
             status, content = 200, self._call()
         except QueueyError as error:
@@ -79,7 +79,7 @@ class _Handler(BaseHTTPRequestHandler):
         self.send_header("Content-Length", str(len(content)))
         self.send_header("Cache-Control", "no-store")
         self.send_header("X-Content-Type-Options", "nosniff")
-        # The page needs no more than itself and Queuey; text of notifications can then not run or fetch anything.
+        # The page needs only itself and Queuey. So text of notifications can run or fetch nothing.
         connect = f"'self' {self.server.application.url}"
         policy = f"default-src 'self'; connect-src {connect}; img-src data:; base-uri 'none'; frame-ancestors 'none'"
         self.send_header("Content-Security-Policy", policy)

@@ -1,6 +1,6 @@
-"""The command line of workers: ``qdo work`` runs one, the others look at a group or set it right.
+"""The command line of workers: ``qdo work`` runs one, the others look at a group or set its offsets.
 
-It looks like ``queuey``, whose parts it uses: options of a server, forms of output, exit codes.
+It has the look of ``queuey`` and shares its parts: options of a server, forms of output, exit codes.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ _COMMANDS = {
     "dead": "dead",
     "pipeline": "pipeline",
 }
-"""Name to module; in the order of the help."""
+"""From names to modules, in the order of the help."""
 
 
 class _Commands(Commands):
@@ -36,10 +36,9 @@ class _Commands(Commands):
 )
 @click.version_option(__version__, message="qdo %(version)s")
 def main() -> None:
-    """Qdo: workers that share the queues of Queuey among them, and lose nothing.
+    """Qdo: workers that share the queues of Queuey, and lose nothing.
 
-    'qdo work MODULE:FUNCTION --queue NAME' starts a worker; start more of them, and they divide the
-    partitions. 'qdo status' tells how far they are. The server is that at QUEUEY_URL, asked as the
-    application QUEUEY_APPLICATION with its key QUEUEY_KEY. A group is of this machine, or of all
-    that share a ZooKeeper: QDO_ZOOKEEPER.
+    'qdo work MODULE:FUNCTION --queue NAME' starts a worker. Start more of them, and they divide the partitions. 'qdo
+    status' shows how far they are. QUEUEY_URL, QUEUEY_APPLICATION and QUEUEY_KEY name the server, the application and its
+    key. A group has workers on this machine, or on all machines that share a ZooKeeper: QDO_ZOOKEEPER.
     """

@@ -12,7 +12,8 @@ import click
 
 from qdo.cli.options import dead_letters_option
 from qdo.client import Client, Message
-from qdo.worker.dead_letters import DeadLetter, DeadLetters, letters
+from qdo.groups.dead_letter_names import DeadLetterNames
+from qdo.worker.dead_letters import DeadLetter, letters
 from queuey.errors import MessageNotFound
 from queuey.terminal.options import confirm, with_client, yes_option
 from queuey.terminal.output import NothingFound, Progress, body_members, output_option, say, write_one, write_rows
@@ -23,14 +24,14 @@ COLUMNS = ("letter", "time", "partition", "message_id", "group", "attempts", "re
 
 @click.group("dead")
 def dead_command() -> None:
-    """Messages whose job failed for the last time: with their reason, and once more.
+    """Messages whose job failed for the last time: list them, show one, try them again.
 
-    QUEUE is the queue that they came from; --dead-letters says where they lie, as for 'qdo work'.
+    QUEUE is the queue that the messages came from. --dead-letters names the queue of the letters, as in 'qdo work'.
     """
 
 
-group_filter = click.option("-g", "--group", help="Only those of this group.")
-reason_filter = click.option("--reason", metavar="TEXT", help="Only those whose reason has TEXT in it.")
+group_filter = click.option("-g", "--group", help="Only letters of this group.")
+reason_filter = click.option("--reason", metavar="TEXT", help="Only letters whose reason contains TEXT.")
 
 
 @dead_command.command("ls")
@@ -39,7 +40,7 @@ reason_filter = click.option("--reason", metavar="TEXT", help="Only those whose 
 @dead_letters_option
 @group_filter
 @reason_filter
-@click.option("--last", type=click.IntRange(1), help="Only so many, the newest.")
+@click.option("--last", type=click.IntRange(1), help="Only the newest letters: this many.")
 @output_option
 def ls(
     client: Client,
@@ -54,7 +55,7 @@ def ls(
     found = list(_found(client, queue, dead_letters, group, reason))
     found.sort(key=lambda pair: pair[0].id)
     write_rows([row(*pair) for pair in (found[-last:] if last else found)], COLUMNS, output)
-    say(f"{len(found)} in {DeadLetters(dead_letters, '').queue_for(queue)}")
+    say(f"{len(found)} in {DeadLetterNames(dead_letters).queue_for(queue)}")
 
 
 @dead_command.command("show")
@@ -65,8 +66,8 @@ def ls(
 @click.option("--raw", is_flag=True, help="Only the message's body, as it was.")
 @output_option
 def show(client: Client, queue: str, letter: str, dead_letters: str, raw: bool, output: str | None) -> None:
-    """One of them with its message, by the id in the column LETTER or by the message's own."""
-    for message, found in letters(client, DeadLetters(dead_letters, "").queue_for(queue)):
+    """One letter with its message. LETTER is the id in the column LETTER, or the id of the message."""
+    for message, found in letters(client, DeadLetterNames(dead_letters).queue_for(queue)):
         if letter in (message.id.hex, found.message_id):
             if raw:
                 sys.stdout.buffer.write(found.whole_body(client))
@@ -81,10 +82,10 @@ def show(client: Client, queue: str, letter: str, dead_letters: str, raw: bool, 
 @click.argument("wanted", nargs=-1, metavar="[LETTER]...")
 @with_client
 @dead_letters_option
-@click.option("--all", "everything", is_flag=True, help="All that the other options leave.")
+@click.option("--all", "everything", is_flag=True, help="All letters that the other options select.")
 @group_filter
 @reason_filter
-@click.option("--rate", type=click.FloatRange(0.01), help="So many a second at most.")
+@click.option("--rate", type=click.FloatRange(0.01), help="Messages a second, at most.")
 @yes_option
 def retry(
     client: Client,
@@ -99,7 +100,7 @@ def retry(
 ) -> None:
     """Append messages to QUEUE again, as new ones in their partitions, and remove their letters.
 
-    All groups that work on QUEUE get them. Broken off and begun again, nothing is appended twice.
+    All groups that work on QUEUE get them. A retry that was interrupted and is run again appends nothing twice.
     """
     if bool(wanted) == everything:
         raise click.UsageError("say which: ids from the column LETTER of 'qdo dead ls', or --all.")
@@ -112,7 +113,7 @@ def retry(
     if missing or not found:
         raise NothingFound(f"no dead letter {min(missing, default='')} of {queue}".replace("letter  of", "letter of"))
     confirm(f"Append {len(found)} messages to {queue} again?", yes=yes)
-    dead = DeadLetters(dead_letters, "").queue_for(queue)
+    dead = DeadLetterNames(dead_letters).queue_for(queue)
     gone = 0
     with Progress("retry", len(found)) as progress:
         for done, (message, letter) in enumerate(_at(found, rate), 1):
@@ -120,17 +121,17 @@ def retry(
                 letter.retry(client, message, dead)
             except MessageNotFound as error:
                 gone += 1
-                say(f"letter {message.id.hex} stays, it has no body: {error}")
+                say(f"letter {message.id.hex} stays, since it has no body: {error}")
             else:
                 client.delete(dead, message)
             progress.reach(done)
     say(f"{len(found) - gone} appended again")
     if gone:
-        raise NothingFound(f"{gone} messages are no more in {queue}, and were too large for their letters")
+        raise NothingFound(f"{gone} messages are gone from {queue}, and were too large for their letters")
 
 
 def details(letter: DeadLetter) -> dict[str, Any]:
-    """What is shown of one letter alone."""
+    """The members of a letter that only a single letter shows."""
     story = {
         "content_type": letter.content_type,
         "key": letter.key,
@@ -144,14 +145,14 @@ def details(letter: DeadLetter) -> dict[str, Any]:
 def _found(
     client: Client, queue: str, dead_letters: str, group: str | None, reason: str | None
 ) -> Iterator[tuple[Message, DeadLetter]]:
-    """Those of this queue: letters of several may lie in one."""
-    for message, letter in letters(client, DeadLetters(dead_letters, "").queue_for(queue)):
+    """Letters of this queue. Several queues may share a queue of letters."""
+    for message, letter in letters(client, DeadLetterNames(dead_letters).queue_for(queue)):
         if letter.queue == queue and group in (None, letter.group) and (reason is None or reason in letter.reason):
             yield message, letter
 
 
 def _at(found: list[tuple[Message, DeadLetter]], rate: float | None) -> Iterator[tuple[Message, DeadLetter]]:
-    """One after the other, with pauses."""
+    """The letters one by one, with pauses for the rate."""
     yield from islice(found, 1)
     for pair in found[1:]:
         if rate is not None:

@@ -1,4 +1,4 @@
-"""``qdo offsets``: how far a group has got, seen and set."""
+"""``qdo offsets``: show and set how far a group is."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from qdo.compat.positions import STATUS_QUEUE, positions, to_offsets
 from qdo.groups.assign import Partition
 from qdo.groups.coordination import Coordinator, Offset, last_id_of
 from qdo.groups.lag import PartitionStatus, lags
-from qdo.groups.view import see
+from qdo.groups.view import view_of
 from queuey.errors import InvalidParameter
 from queuey.ids import ZERO_ID, MessageId, parse_timestamp
 from queuey.terminal.output import NothingFound, output_option, say, write_rows
@@ -27,7 +27,7 @@ PREVIEW_COLUMNS = ("queue", "partition", "old_message_id", "old_time", "message_
 
 @click.group("offsets")
 def offsets_command() -> None:
-    """How far a group has got, by partition."""
+    """How far a group is, by partition."""
 
 
 @offsets_command.command("show")
@@ -37,12 +37,12 @@ def offsets_command() -> None:
 def show(workplace: Workplace, queues: tuple[str, ...], output: str | None) -> None:
     """The last message done in each partition, and the lag behind it.
 
-    Of a group by slots the first 1,000 queues by name are looked at, two requests each: --queue names others.
+    For a group by slots it looks at the first 1,000 queues by name, with two requests each. --queue selects others.
     """
     with workplace.server.client() as client, closing(workplace.coordinator()) as coordinator:
-        seen = see(client, coordinator, workplace.group, queues, idle_too=True)
-    found = [each for each in seen.found if each.offset is not None]
-    say_if_cut(seen)
+        view = view_of(client, coordinator, workplace.group, queues, idle_too=True)
+    found = [each for each in view.found if each.offset is not None]
+    say_if_cut(view)
     if not found:
         raise NothingFound(f"group {workplace.group} has no offsets on {workplace.where}")
     write_rows([{name: row(each)[name] for name in COLUMNS} for each in found], COLUMNS, output)
@@ -57,7 +57,7 @@ class Target(click.ParamType[str]):
         return value if value in ("beginning", "end") else Moment(ago=True).convert(value, param, ctx)
 
 
-yes_option = click.option("--yes", is_flag=True, help="Do it; without this it is only shown.")
+yes_option = click.option("--yes", is_flag=True, help="Do it. Without this the command only shows what it would do.")
 
 
 @offsets_command.command("set")
@@ -67,8 +67,8 @@ yes_option = click.option("--yes", is_flag=True, help="Do it; without this it is
     "--to",
     type=Target(),
     required=True,
-    help="beginning, end, the id of the last message that counts as done, "
-    "or the time of the first that does not, such as 2026-11-21T10:00:00Z, or 10m for ten minutes ago.",
+    help="beginning, end, the id of the last message that counts as done, or the time of the first that does not, "
+    "such as 2026-11-21T10:00:00Z, or 10m for ten minutes ago.",
 )
 @click.option(
     "-p",
@@ -76,28 +76,30 @@ yes_option = click.option("--yes", is_flag=True, help="Do it; without this it is
     "numbers",
     type=click.IntRange(1),
     multiple=True,
-    help="Only this one; more than once. Default: all.",
+    help="Only this partition; may be repeated. Default: all.",
 )
 @yes_option
 @output_option
 def set_(workplace: Workplace, queue: str, to: str, numbers: tuple[int, ...], yes: bool, output: str | None) -> None:
     """Let a group go on from somewhere else in QUEUE, also further back.
 
-    Shows what would change: the lag afterwards is what will be done, maybe again. With --yes it is done at once;
-    workers need not be stopped: those at work there begin anew from the new place.
+    It shows what would change: the new lag is what the group will do, maybe again. --yes changes it at once. Workers need
+    not be stopped: those at work there begin anew from the new place.
     """
     with workplace.server.client() as client, closing(workplace.coordinator()) as coordinator:
         info = client.queue_info(queue)
         place = place_of(to, info.watermark)
         known = [part.number for part in info.partitions]
         if beyond := sorted(set(numbers) - set(known)):
-            raise InvalidParameter(problems={"partition": f"{queue} has {len(known)} of them: there is no {beyond[0]}"})
+            raise InvalidParameter(
+                problems={"partition": f"{queue} has {len(known)} partitions: there is no {beyond[0]}"}
+            )
         offset = Offset(info.uuid, place)
         _change(client, coordinator, {Partition(queue, n): offset for n in numbers or known}, yes=yes, output=output)
 
 
 def place_of(to: str, watermark: str) -> MessageId:
-    """The last message that counts as done.
+    """The id of the last message that counts as done.
 
     >>> place_of("beginning", "1.5").ticks
     0
@@ -119,13 +121,13 @@ def place_of(to: str, watermark: str) -> MessageId:
 def import_(workplace: Workplace, queue: str, yes: bool, output: str | None) -> None:
     """Go on where qdo 0.1 was: its positions become the offsets of the group.
 
-    All partitions of its queue are read, and of each position the newest. Shows what would change; --yes does it.
+    It reads all partitions of the queue, and takes the newest position of each. It shows what would change; --yes does it.
     """
     with workplace.server.client() as client, closing(workplace.coordinator()) as coordinator:
         found = positions(client, queue)
         offsets, gone = to_offsets(client, found)
         for partition in gone:
-            say(f"{partition} is no more: its position is left out")
+            say(f"{partition} is gone: its position is left out")
         if not offsets:
             raise NothingFound(f"there are no positions in {queue}")
         _change(client, coordinator, offsets, yes=yes, output=output)

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from qdo.worker.dead_letters import DEFAULT_DEAD_LETTERS
+from qdo.groups.dead_letter_names import DEFAULT_DEAD_LETTERS
 from queuey.errors import ConfigurationError
 from queuey.terminal.options import Command, Server, with_server
 
@@ -24,26 +24,26 @@ SESSION_SECONDS = 10.0
 
 @dataclass(frozen=True)
 class Workplace:
-    """A group of workers: whose queues it works on, and where it is."""
+    """A group of workers: the server of its queues, and where its members meet."""
 
     server: Server
     group: str
     zookeeper: str | None
     state: str | None
     offsets: str = "group"
-    """Where they are kept: ``group``, with the rest of it, or ``queuey``."""
+    """Where offsets are kept: ``group``, with everything else of the group, or ``queuey``."""
     security: Mapping[str, str | None] = field(default_factory=dict)
-    """What :func:`qdo.groups.zookeeper.security` takes."""
+    """What :func:`qdo.groups.zookeeper_tls.security` takes."""
 
     def coordinator(self, session_seconds: float = SESSION_SECONDS, *, slots: bool = False) -> Coordinator:
-        """A new one; who takes it closes it.
+        """A new coordinator. The caller closes it.
 
-        :param slots: for a worker that keeps offsets of queues in Queuey by itself.
+        :param slots: for a worker that records offsets of queues in Queuey by itself.
         :raises ConfigurationError: kazoo is missing, or the folder cannot be used.
         """
         if not _NAME.fullmatch(self.group) or self.group in {".", ".."}:
             raise ConfigurationError(f"group {self.group!r}: expected 1 to 100 letters, digits, _ . -")
-        from qdo.worker.slots import is_slot
+        from qdo.groups.hash_slots import is_slot
 
         found = self._by_zookeeper(session_seconds) if self.zookeeper else self._by_file(session_seconds)
         if slots or (self.offsets == "group" and not any(map(is_slot, found.known()))):
@@ -53,16 +53,17 @@ class Workplace:
         return OffsetsInQueuey(found, self.server.client(), self.group)
 
     def _by_file(self, session_seconds: float) -> Coordinator:
-        """Groups of other servers and applications are others: all of them are in the name."""
+        """Server and application are part of the name: groups of other servers or applications are other groups."""
         from qdo.groups.local import LocalCoordinator
 
         name = f"{self.server.url.rstrip('/')}/{self.server.application}/{self.group}"
         return LocalCoordinator(name, Path(self.state) if self.state else None, session_seconds=session_seconds)
 
     def _by_zookeeper(self, session_seconds: float) -> Coordinator:
-        """The application is a folder; servers that share a ZooKeeper have a chroot each."""
+        """The application is a folder. Servers that share a ZooKeeper need a chroot each."""
         try:
-            from qdo.groups.zookeeper import ZooKeeperCoordinator, security
+            from qdo.groups.zookeeper import ZooKeeperCoordinator
+            from qdo.groups.zookeeper_tls import security
         except ImportError as error:
             raise ConfigurationError(f"ZooKeeper needs more: pip install 'queuey[zookeeper]' ({error})") from error
         hosts = self.zookeeper or ""
@@ -71,14 +72,14 @@ class Workplace:
             return ZooKeeperCoordinator(
                 hosts, self.server.application, self.group, session_seconds=session_seconds, **how
             )
-        except ValueError as error:  # kazoo's, of an address that it cannot read
+        except ValueError as error:  # kazoo raises it for an address that it cannot read
             raise ConfigurationError(
                 f"ZooKeeper {hosts!r}: expected HOST:PORT, more of them after commas, and maybe a /FOLDER: {error}"
             ) from error
 
     @property
     def where(self) -> str:
-        """For people."""
+        """Where the group is, for people."""
         if self.zookeeper:
             return f"ZooKeeper at {self.zookeeper}"
         from qdo.groups.local import default_folder
@@ -87,7 +88,7 @@ class Workplace:
 
 
 def with_workplace(command: Command) -> Command:
-    """Options for a server, an identity and a group; the command gets ``workplace``."""
+    """Options for a server, an identity and a group. The command gets ``workplace``."""
 
     @with_server
     @click.option(
@@ -96,26 +97,26 @@ def with_workplace(command: Command) -> Command:
         envvar="QDO_GROUP",
         default="default",
         show_default=True,
-        help="The group: its workers divide the partitions, and its offsets are its own.",
+        help="The group: its workers divide the partitions, and it has its own offsets.",
     )
     @click.option(
         "--zookeeper",
         envvar="QDO_ZOOKEEPER",
         metavar="HOSTS",
-        help="Where the group's workers meet, HOST:PORT with commas between, maybe with a /CHROOT; "
-        "without it they are all on this machine.  [QDO_ZOOKEEPER]",
+        help="Where the workers of the group meet: HOST:PORT, more of them after commas, maybe with a /CHROOT. "
+        "Without it all workers are on this machine.  [QDO_ZOOKEEPER]",
     )
     @click.option(
         "--zookeeper-auth",
         envvar="QDO_ZOOKEEPER_AUTH",
         metavar="USER:PASSWORD",
-        help="The group's nodes are this user's alone; better in the variable.  [QDO_ZOOKEEPER_AUTH]",
+        help="Only this user may use the nodes of the group. Better set the variable.  [QDO_ZOOKEEPER_AUTH]",
     )
     @click.option(
         "--zookeeper-ca",
         envvar="QDO_ZOOKEEPER_CA",
         metavar="FILE",
-        help="Speak TLS, to a ZooKeeper whose certificate this authority signed.  [QDO_ZOOKEEPER_CA]",
+        help="Speak TLS with a ZooKeeper whose certificate this authority signed.  [QDO_ZOOKEEPER_CA]",
     )
     @click.option(
         "--zookeeper-cert",
@@ -128,7 +129,7 @@ def with_workplace(command: Command) -> Command:
         "--state",
         envvar="QDO_STATE",
         type=click.Path(file_okay=False),
-        help="Folder of this machine's groups.  [QDO_STATE; default: ~/.local/state/qdo]",
+        help="Folder for the groups of this machine.  [QDO_STATE; default: ~/.local/state/qdo]",
     )
     @click.option(
         "--offsets",
@@ -136,17 +137,15 @@ def with_workplace(command: Command) -> Command:
         envvar="QDO_OFFSETS",
         default="group",
         show_default=True,
-        help="Where offsets are kept: with the group, or in Queuey, for all who may read the queue to see.",
+        help="Where offsets are kept: with the group, or in Queuey, where everybody who may read the queue sees them.",
     )
     @functools.wraps(command)
     def call(server: Server, group: str, zookeeper: str | None, state: str | None, offsets: str, **given: Any) -> None:
         security = {name: given.pop(f"zookeeper_{name}") or None for name in ("auth", "ca", "cert", "key")}
         if zookeeper and state and click.get_current_context().get_parameter_source("state") is _ON_THE_LINE:
-            raise click.UsageError("--state is of groups on this machine: leave it out with --zookeeper.")
+            raise click.UsageError("--state is for groups on this machine: leave it out with --zookeeper.")
         if any(security.values()) and not zookeeper:
-            raise click.UsageError(
-                "--zookeeper-auth, -ca, -cert and -key are of a ZooKeeper: name it with --zookeeper."
-            )
+            raise click.UsageError("--zookeeper-auth, -ca, -cert and -key need a ZooKeeper: name it with --zookeeper.")
         command(workplace=Workplace(server, group, zookeeper or None, state or None, offsets, security), **given)
 
     return call
@@ -160,7 +159,7 @@ queues_option = click.option(
     "queues",
     multiple=True,
     metavar="NAME",
-    help="Only this queue, or those of a pattern such as 'mail-*'; more than once. Default: all.",
+    help="Only this queue, or the queues of a pattern such as 'mail-*'; may be repeated. Default: all.",
 )
 dead_letters_option = click.option(
     "--dead-letters",
@@ -168,5 +167,5 @@ dead_letters_option = click.option(
     default=DEFAULT_DEAD_LETTERS,
     show_default=True,
     metavar="NAME",
-    help="Queue for messages whose job failed for the last time; {queue} is the one they came from.",
+    help="Queue for messages whose job failed for the last time; {queue} stands for the one they came from.",
 )

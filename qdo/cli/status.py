@@ -13,13 +13,13 @@ from qdo.cli.options import Workplace, queues_option, with_workplace
 from qdo.client import Client
 from qdo.groups.coordination import Coordinator
 from qdo.groups.lag import MOST_COUNTED, Lag, PartitionStatus, total
-from qdo.groups.view import GroupView, most_lag_first, see
+from qdo.groups.view import GroupView, most_lag_first, view_of
 from queuey.terminal.output import NothingFound, say, to_json, write_rows
 from queuey.terminal.times import rfc3339
 
 MEMBER_COLUMNS = ("member", "host", "pid", "partitions", "done", "per_second", "failed", "dead", "committed")
 _TOLD = MEMBER_COLUMNS[4:]
-"""By the members themselves, every few seconds."""
+"""Members update these every few seconds."""
 COLUMNS = ("queue", "partition", "owner", "message_id", "time", "lag_messages", "lag_seconds")
 
 
@@ -32,76 +32,76 @@ COLUMNS = ("queue", "partition", "owner", "message_id", "time", "lag_messages", 
     default=20,
     show_default=True,
     metavar="N",
-    help="Of a group by slots, show so many partitions of queues, those with the most lag first; with --json all.",
+    help="For a group by slots: partitions of queues to show, with the most lag first; --json shows all.",
 )
-@click.option("--json", "as_json", is_flag=True, help="One JSON object.")
+@click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")
 def status_command(workplace: Workplace, queues: tuple[str, ...], most: int, as_json: bool) -> None:
-    """Who is in the group, who works on which partition, how far it is, and how much is left.
+    """Who is in the group, who works on which partition, how far each is, and how much is left.
 
-    Lag in seconds is the age of the first message that is not done. Lag in messages is what can be read
-    behind the offset; of one partition up to 10,000 messages are counted, above that it reads '10000+'.
-    Asks for each queue once and for each 1,000 messages of lag: of very many queues, name some. By slots, 20,000 queues
-    by name are asked whether they got something since their slot was last done, and 1,000 of those are looked at.
+    Lag in seconds is the age of the first message that is not done. Lag in messages is what can be read behind the offset;
+    in one partition up to 10,000 messages are counted, and above that it reads '10000+'. This takes one request for each
+    queue and one for each 1,000 messages of lag: with very many queues, name some. For a group by slots, 20,000 queues by
+    name are asked whether they got something since their slot was last done, and 1,000 of these are looked at.
     """
     with workplace.server.client() as client, closing(workplace.coordinator()) as coordinator:
-        seen = look(client, coordinator, workplace, queues)
+        view = look(client, coordinator, workplace, queues)
     if as_json:
-        click.echo(to_json(summary(workplace, seen), indent=2))
+        click.echo(to_json(summary(workplace, view), indent=2))
     else:
-        write_status(workplace, seen, most)
+        write_status(workplace, view, most)
 
 
 def look(client: Client, coordinator: Coordinator, workplace: Workplace, queues: Sequence[str]) -> GroupView:
-    """:raises NothingFound: nobody is in the group, and nobody ever got anywhere."""
-    seen = see(client, coordinator, workplace.group, queues)
-    if not seen.members and not seen.owned:
+    """:raises NothingFound: the group has no members, and nothing was ever done in it."""
+    view = view_of(client, coordinator, workplace.group, queues)
+    if not view.members and not view.owned:
         named = f" in {', '.join(queues)}" if queues else ""
         raise NothingFound(
             f"group {workplace.group} has no workers and no offsets{named} on {workplace.where}: "
             "'qdo work MODULE:FUNCTION --queue NAME' starts one"
         )
-    return seen
+    return view
 
 
-def write_status(workplace: Workplace, seen: GroupView, most: int) -> None:
-    """For people."""
-    click.echo(headline(workplace, seen))
-    if seen.members:
+def write_status(workplace: Workplace, view: GroupView, most: int) -> None:
+    """Print the view for people."""
+    click.echo(headline(workplace, view))
+    if view.members:
         click.echo()
-        write_rows(member_rows(seen), MEMBER_COLUMNS, "table")
-    shown_ones = seen.found if seen.queues is None else most_lag_first(seen.found)[:most]
-    for line in troubles(seen):
+        write_rows(member_rows(view), MEMBER_COLUMNS, "table")
+    shown_ones = view.found if view.queues is None else most_lag_first(view.found)[:most]
+    for line in troubles(view):
         click.echo(line)
     if shown_ones:
         click.echo()
-        rows = [row(standing) for standing in shown_ones]
+        rows = [row(status) for status in shown_ones]
         write_rows([each | {"lag_messages": _counted(each)} for each in rows], COLUMNS, "table")
     sys.stdout.flush()
-    if (left := len(seen.found) - len(shown_ones)) > 0:
-        say(f"{_many(left, 'more partition')} with no more lag than these: --most {len(seen.found)} shows all")
-    say_if_cut(seen)
+    if (left := len(view.found) - len(shown_ones)) > 0:
+        say(f"{_many(left, 'more partition')} with no more lag than these: --most {len(view.found)} shows all")
+    say_if_cut(view)
 
 
-def say_if_cut(seen: GroupView) -> None:
-    """That there is more than was looked at."""
-    if seen.cut:
-        say(f"not all queues were looked at, only the first of {seen.queues:,} by name: --queue looks at others")
+def say_if_cut(view: GroupView) -> None:
+    """Say so if there is more than was looked at."""
+    if view.cut:
+        say(f"not all queues were looked at, only the first of {view.queues:,} by name: --queue looks at others")
 
 
-def headline(workplace: Workplace, seen: GroupView) -> str:
-    """The group in a line."""
-    lag, idle = total(seen.found), sum(standing.owner is None for standing in seen.owned)
-    what, where = ("partition", "") if seen.queues is None else ("slot", _where(seen))
+def headline(workplace: Workplace, view: GroupView) -> str:
+    """The group in one line."""
+    lag, idle = total(view.found), sum(status.owner is None for status in view.owned)
+    what, where = ("partition", "") if view.queues is None else ("slot", _where(view))
     unowned = f", {idle} without an owner" if idle else ""
     return (
-        f"{workplace.group} of {workplace.server.application}: {_many(len(seen.members), 'worker')}, "
-        f"{_many(len(seen.owned), what)}{unowned}; lag {shown(lag)} messages, {lag.seconds:.1f} s{where}"
+        f"{workplace.group} of {workplace.server.application}: {_many(len(view.members), 'worker')}, "
+        f"{_many(len(view.owned), what)}{unowned}; lag {shown(lag)} messages, {lag.seconds:.1f} s{where}"
     )
 
 
-def _where(seen: GroupView) -> str:
-    behind = {each.partition.queue for each in seen.found if each.lag is not None and each.lag.messages}
-    return f" in {len(behind):,} of {_many(seen.queues or 0, 'queue')}"
+def _where(view: GroupView) -> str:
+    behind = {each.partition.queue for each in view.found if each.lag is not None and each.lag.messages}
+    return f" in {len(behind):,} of {_many(view.queues or 0, 'queue')}"
 
 
 def _many(count: int, what: str) -> str:
@@ -117,45 +117,45 @@ def shown(lag: Lag) -> str:
     return f"{lag.messages}{'' if lag.exact else '+'}"
 
 
-def member_rows(seen: GroupView) -> list[dict[str, Any]]:
-    """Who is there, how many partitions or slots each owns, and how it does: messages done since it began, and its last commit."""
+def member_rows(view: GroupView) -> list[dict[str, Any]]:
+    """The members: how many partitions or slots each owns, messages done since it began, and its last commit."""
     return [
         {
             "member": member.name,
             "host": member.about.get("host"),
             "pid": member.about.get("pid"),
-            "partitions": sum(standing.owner == member.name for standing in seen.owned),
+            "partitions": sum(status.owner == member.name for status in view.owned),
             **{name: member.about.get(name) for name in _TOLD},
         }
-        for member in seen.members
+        for member in view.members
     ]
 
 
-def row(standing: PartitionStatus) -> dict[str, Any]:
+def row(status: PartitionStatus) -> dict[str, Any]:
     """A partition in the words of the API."""
-    lag = standing.lag
+    lag = status.lag
     return {
-        "queue": standing.partition.queue,
-        "partition": standing.partition.number,
-        "owner": standing.owner,
-        "generation": standing.generation,
-        "message_id": id_of(standing),
-        "time": time_of(standing),
+        "queue": status.partition.queue,
+        "partition": status.partition.number,
+        "owner": status.owner,
+        "generation": status.generation,
+        "message_id": id_of(status),
+        "time": time_of(status),
         "lag_messages": None if lag is None else lag.messages,
         "lag_exact": None if lag is None else lag.exact,
         "lag_seconds": None if lag is None else round(lag.seconds, 3),
     }
 
 
-def id_of(standing: PartitionStatus) -> str | None:
-    """Of the offset; the beginning has none."""
-    place = standing.offset and standing.offset.message_id
+def id_of(status: PartitionStatus) -> str | None:
+    """The id of the offset; None at the beginning."""
+    place = status.offset and status.offset.message_id
     return place.hex if place and place.ticks else None
 
 
-def time_of(standing: PartitionStatus) -> str | None:
-    """Of the offset; the beginning has none."""
-    place = standing.offset and standing.offset.message_id
+def time_of(status: PartitionStatus) -> str | None:
+    """The time of the offset; None at the beginning."""
+    place = status.offset and status.offset.message_id
     return rfc3339(place.ticks)[:23] + "Z" if place and place.ticks else None
 
 
@@ -165,9 +165,9 @@ def _counted(found: dict[str, Any]) -> str:
     return shown(Lag(found["lag_messages"], exact=found["lag_exact"]))
 
 
-def troubles(seen: GroupView) -> list[str]:
+def troubles(view: GroupView) -> list[str]:
     """What stands still, as the members say."""
-    found = [(member.name, each) for member in seen.members for each in member.about.get("troubles") or ()]
+    found = [(member.name, each) for member in view.members for each in member.about.get("troubles") or ()]
     return [f"{_place(each)} stands still: {each['why']} ({name})" for name, each in found]
 
 
@@ -176,37 +176,39 @@ def _place(trouble: dict[str, Any]) -> str:
     return str(trouble["queue"]) if number is None else f"{trouble['queue']}:{number}"
 
 
-def summary(workplace: Workplace, seen: GroupView) -> dict[str, Any]:
-    """For programs."""
-    lag = total(seen.found)
+def summary(workplace: Workplace, view: GroupView) -> dict[str, Any]:
+    """The view for programs."""
+    lag = total(view.found)
     told = {
         "group": workplace.group,
         "application": workplace.server.application,
-        "members": member_rows(seen),
+        "members": member_rows(view),
         "troubles": [
-            {"member": member.name, **each} for member in seen.members for each in member.about.get("troubles") or ()
+            {"member": member.name, **each} for member in view.members for each in member.about.get("troubles") or ()
         ],
-        "partitions": [row(standing) for standing in seen.found],
+        "partitions": [row(status) for status in view.found],
         "lag_messages": lag.messages,
         "lag_exact": lag.exact,
         "lag_seconds": round(lag.seconds, 3),
     }
-    if seen.queues is not None:
-        told |= {"slots": [_slot(standing) for standing in seen.owned], "queues": seen.queues, "cut": seen.cut}
+    if view.queues is not None:
+        told |= {"slots": [_slot(status) for status in view.owned], "queues": view.queues, "cut": view.cut}
     return told
 
 
-def _slot(standing: PartitionStatus) -> dict[str, Any]:
-    """Everything up to its time is finished in all of its queues."""
-    found = row(standing)
+def _slot(status: PartitionStatus) -> dict[str, Any]:
+    """A slot: everything up to its time is finished in all of its queues."""
+    found = row(status)
     return {"slot": found["partition"]} | {name: found[name] for name in ("owner", "generation", "time")}
 
 
 @click.command("check")
 @with_workplace
 @queues_option
-@click.option("--max-lag", type=click.IntRange(0), metavar="N", help="Messages that may be behind an offset.")
-@click.option("--max-lag-seconds", type=click.FloatRange(0), metavar="S", help="How old a message not done may be.")
+@click.option("--max-lag", type=click.IntRange(0), metavar="N", help="Messages allowed behind an offset.")
+@click.option(
+    "--max-lag-seconds", type=click.FloatRange(0), metavar="S", help="Age allowed for a message that is not done."
+)
 @click.pass_context
 def check_command(
     ctx: click.Context,
@@ -215,32 +217,33 @@ def check_command(
     max_lag: int | None,
     max_lag_seconds: float | None,
 ) -> None:
-    """Exit with 1 if a partition of the group stands still or lags by more than it may, and say which.
+    """Exit with 1 if a partition of the group stands still or lags by more than allowed, and say which.
 
-    A partition stands still where a dead letter can never be written, or its queue cannot be read. Each partition is looked at by itself. Needs --max-lag, --max-lag-seconds or both.
+    A partition stands still if a dead letter can never be written, or if its queue cannot be read. Each partition is
+    checked by itself. Give --max-lag, --max-lag-seconds or both.
     """
     if max_lag is None and max_lag_seconds is None:
-        raise click.UsageError("say how much may be left: --max-lag, --max-lag-seconds or both.")
+        raise click.UsageError("say how much lag is allowed: --max-lag, --max-lag-seconds or both.")
     most = MOST_COUNTED if max_lag is None else max_lag + 1
     with workplace.server.client() as client, closing(workplace.coordinator()) as coordinator:
-        seen = see(client, coordinator, workplace.group, queues, most=most)
-    if not seen.owned:
+        view = view_of(client, coordinator, workplace.group, queues, most=most)
+    if not view.owned:
         raise NothingFound(f"group {workplace.group} has no partitions on {workplace.where}")
-    over = [standing for standing in seen.found if is_over(standing.lag, max_lag, max_lag_seconds)]
-    for standing in over:
-        lag = standing.lag or Lag()
-        click.echo(f"{standing.partition}: lag {shown(lag)} messages, {lag.seconds:.1f} s")
-    among = "" if seen.queues is None else f" in {_many(seen.queues, 'queue')}"
-    say(f"{len(over)} of {_many(len(seen.found), 'partition')}{among} over")
-    say_if_cut(seen)
-    still = troubles(seen)
+    over = [status for status in view.found if is_over(status.lag, max_lag, max_lag_seconds)]
+    for status in over:
+        lag = status.lag or Lag()
+        click.echo(f"{status.partition}: lag {shown(lag)} messages, {lag.seconds:.1f} s")
+    among = "" if view.queues is None else f" in {_many(view.queues, 'queue')}"
+    say(f"{len(over)} of {_many(len(view.found), 'partition')}{among} over")
+    say_if_cut(view)
+    still = troubles(view)
     for line in still:
         click.echo(line)
     ctx.exit(1 if over or still else 0)
 
 
 def is_over(lag: Lag | None, max_lag: int | None, max_lag_seconds: float | None) -> bool:
-    """Of a queue that is gone nothing is left."""
+    """Whether a lag is more than allowed. A queue that is gone has no lag."""
     if lag is None:
         return False
     too_many = max_lag is not None and lag.messages > max_lag

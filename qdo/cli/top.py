@@ -1,4 +1,4 @@
-"""``qdo top``: the status of a group, again and again, until somebody has seen enough."""
+"""``qdo top``: the status of a group, shown again and again until q."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ import click
 from qdo.cli.options import Workplace, queues_option, with_workplace
 from qdo.cli.status import headline, member_rows, shown
 from qdo.groups.lag import Lag, PartitionStatus, total
-from qdo.groups.view import most_lag_first, see
+from qdo.groups.view import most_lag_first, view_of
 from queuey.errors import QueueyError
 from queuey.terminal.output import visible
 
@@ -30,7 +30,7 @@ _CLEAR_BELOW = "\x1b[J"
 @with_workplace
 @queues_option
 @click.option(
-    "--interval", type=click.FloatRange(0.2), default=2.0, show_default=True, help="Seconds between two looks."
+    "--interval", type=click.FloatRange(0.2), default=2.0, show_default=True, help="Seconds between two updates."
 )
 def top_command(workplace: Workplace, queues: tuple[str, ...], interval: float) -> None:
     """The status of a group, live: workers, and the partitions with the most lag. Ends with q or Ctrl-C."""
@@ -42,18 +42,18 @@ def top_command(workplace: Workplace, queues: tuple[str, ...], interval: float) 
         before: tuple[float, Lag] | None = None
         while True:
             try:
-                seen = see(client, coordinator, workplace.group, queues)
-                now = time.monotonic(), total(seen.found)
-                title, _, lag = headline(workplace, seen).partition("; ")
-                what = "partitions" if seen.queues is None else "slots"
+                view = view_of(client, coordinator, workplace.group, queues)
+                now = time.monotonic(), total(view.found)
+                title, _, lag = headline(workplace, view).partition("; ")
+                what = "partitions" if view.queues is None else "slots"
                 lines = [title, lag + trend(before, now), ""]
                 lines += [
-                    f"{each['member']}  {each['host']}  {each['partitions']} {what}" for each in member_rows(seen)
+                    f"{each['member']}  {each['host']}  {each['partitions']} {what}" for each in member_rows(view)
                 ]
                 before = now
-                lines += ["", *worst(seen.found)]
+                lines += ["", *worst(view.found)]
             except QueueyError as error:
-                lines = [f"{error.code}: {error}", "It is tried again."]
+                lines = [f"{error.code}: {error}", "Trying again."]
             sys.stdout.write(screen(lines, *get_terminal_size()))
             sys.stdout.flush()
             if _quit(interval):
@@ -61,7 +61,7 @@ def top_command(workplace: Workplace, queues: tuple[str, ...], interval: float) 
 
 
 def trend(before: tuple[float, Lag] | None, now: tuple[float, Lag]) -> str:
-    """How fast the lag grows or falls, if both were counted.
+    """How fast the lag grows or falls, if both values are exact.
 
     >>> trend((1.0, Lag(100)), (3.0, Lag(40)))
     ' (-30.0 messages/s)'
@@ -72,16 +72,16 @@ def trend(before: tuple[float, Lag] | None, now: tuple[float, Lag]) -> str:
 
 
 def worst(found: Sequence[PartitionStatus]) -> list[str]:
-    """The partitions, those with the most lag first."""
-    known = [(standing, standing.lag or Lag()) for standing in most_lag_first(found)]
+    """The partitions, with the most lag first."""
+    known = [(status, status.lag or Lag()) for status in most_lag_first(found)]
     return [
-        f"{lag.seconds:9.1f} s {shown(lag):>9}  {standing.partition!s:30}  {standing.owner or 'nobody'}"
-        for standing, lag in known
+        f"{lag.seconds:9.1f} s {shown(lag):>9}  {status.partition!s:30}  {status.owner or 'nobody'}"
+        for status, lag in known
     ]
 
 
 def screen(lines: Sequence[str], columns: int, rows: int) -> str:
-    """What makes a terminal show these lines, as far as they fit, and how to end."""
+    """The text that makes a terminal show these lines, as far as they fit, and how to end."""
     out = StringIO(_BEGIN_ANEW)
     out.seek(0, 2)
     for line in [*lines[: rows - 2], "q ends"]:
@@ -92,7 +92,7 @@ def screen(lines: Sequence[str], columns: int, rows: int) -> str:
 
 @contextmanager
 def _keys() -> Iterator[None]:
-    """Keys come one by one and are not shown."""
+    """Read keys one by one, without showing them."""
     before = termios.tcgetattr(sys.stdin)
     tty.setcbreak(sys.stdin)
     sys.stdout.write("\x1b[2J")

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import ExitStack, closing
 from functools import partial
 from typing import TYPE_CHECKING, Any
@@ -12,18 +12,21 @@ import click
 
 from qdo.cli.options import SESSION_SECONDS, Workplace, dead_letters_option, with_workplace
 from qdo.groups.assign import STRATEGIES
-from qdo.worker.dead_letters import DeadLetters
-from qdo.worker.subscription import is_pattern
+from qdo.groups.dead_letter_names import DeadLetterNames
+from qdo.groups.subscription import is_pattern
 from queuey.errors import QueueNotFound, ServerUnreachable
 from queuey.terminal.output import progress, say
 
 if TYPE_CHECKING:
     from qdo.client import Client
+    from qdo.groups.coordination import Coordinator
+    from qdo.worker import Worker
 
 NOT_ALL_DONE = 7
-"""Exit code of --exit-at-end where something that was there is not done."""
+"""Exit code with --exit-at-end if something that was there is not done."""
+_DEFAULT = click.core.ParameterSource.DEFAULT
 CLIENT_RETRIES = 5
-"""Of one request: a worker has patience, and tries again after that."""
+"""Of one request. A worker tries again after that."""
 
 
 @click.command("work")
@@ -36,7 +39,7 @@ CLIENT_RETRIES = 5
     multiple=True,
     required=True,
     metavar="NAME",
-    help="Queue to work on, or a pattern such as 'mail-*'; more than once. Those that come later are found.",
+    help="Queue to work on, or a pattern such as 'mail-*'; may be repeated. Queues that come later are found.",
 )
 @click.option(
     "--threads", type=click.IntRange(1), default=4, show_default=True, help="Jobs at once, one in each partition."
@@ -45,21 +48,21 @@ CLIENT_RETRIES = 5
     "--processes",
     type=click.IntRange(0),
     default=0,
-    help="Run jobs in so many processes, for jobs that compute; set --threads to as many.",
+    help="Run jobs in this many processes, for jobs that compute; set --threads to the same number.",
 )
 @click.option(
     "--batch",
     type=click.IntRange(1),
     default=1,
     show_default=True,
-    help="Over 1: the function gets a list of up to so many messages of one partition.",
+    help="Over 1: the function gets a list of up to this many messages of one partition.",
 )
 @click.option(
     "--by-key",
     type=click.IntRange(1, 64),
     default=1,
     show_default=True,
-    help="Over 1: up to so many messages of one partition at once; those of one key still follow each other.",
+    help="Over 1: up to this many messages of one partition at once; those of one key still follow each other.",
 )
 @click.option(
     "--retries",
@@ -69,8 +72,10 @@ CLIENT_RETRIES = 5
     help="How often a job that raised is tried again, with growing pauses, before its message is a dead letter.",
 )
 @dead_letters_option
-@click.option("--at-most-once", is_flag=True, help="Record before the job begins: a crash loses instead of repeating.")
-@click.option("--from-end", is_flag=True, help="A group that is new begins with messages to come.")
+@click.option(
+    "--at-most-once", is_flag=True, help="Record before the job begins: a crash loses messages, and repeats none."
+)
+@click.option("--from-end", is_flag=True, help="A new group begins with messages to come.")
 @click.option(
     "--exit-at-end",
     is_flag=True,
@@ -81,102 +86,71 @@ CLIENT_RETRIES = 5
     type=click.Choice(list(STRATEGIES)),
     default="sticky",
     show_default=True,
-    help="Who gets which partitions.",
+    help="How the group divides partitions.",
 )
 @click.option(
     "--slots",
     is_flag=True,
-    help="Divide queues by hash slots instead of their partitions: for very many small ones. Offsets are kept in Queuey.",
+    help="Divide queues by hash slots, not by partitions: for very many small queues. Offsets are kept in Queuey.",
 )
 @click.option(
     "--session-seconds",
     type=click.FloatRange(1, 3600),
     default=SESSION_SECONDS,
     show_default=True,
-    help="Silent for so long, a worker is dead to the others.",
+    help="A worker that is silent for longer is dead to the others.",
 )
 @click.option(
     "--drain-seconds",
     type=click.FloatRange(0),
     default=30.0,
     show_default=True,
-    help="For jobs under way when a partition goes to another worker, and at the end.",
+    help="For jobs under way when their partition goes to another worker, and at the end.",
 )
 @click.option(
-    "--metrics", metavar="HOST:PORT", help="Tell Prometheus at this address; port 0 takes a free one and prints it."
+    "--metrics",
+    metavar="HOST:PORT",
+    help="Serve metrics to Prometheus at this address; port 0 takes a free one and prints it.",
 )
 @click.option("--log-json", is_flag=True, help="Log in JSON, one event a line.")
 def work_command(workplace: Workplace, job: str, queues: tuple[str, ...], log_json: bool, **given: Any) -> None:
     """Run FUNCTION of MODULE for each message of the queues.
 
-    The function gets a message and its context: 'def process(message, context): ...'; its module is looked
-    for in the current folder, too. It may be 'async'. When it returns the message is done; when it raises it
-    is tried again. Each partition is worked on in order, by one worker of the group at a time; start
-    as many workers as there is work for, on any number of machines with --zookeeper.
+    The function gets a message and its context: 'def process(message, context): ...'. It may be 'async'. The current
+    folder is searched for its module, too. The message is done when the function returns. If the function raises, it is
+    tried again. In each partition, messages are done in order, by one worker of the group at a time. Start as many workers
+    as there is work for; with --zookeeper on any number of machines.
 
-    SIGTERM or Ctrl-C ends in order: jobs under way are finished and recorded, partitions given back, exit
-    code 0. Once more ends at once: what is not recorded will be done again, exit code 143 or 130. With
+    SIGTERM or Ctrl-C ends in order, with exit code 0: jobs under way are finished and recorded, and partitions are given
+    back. A second signal ends at once, with exit code 143 or 130: what is not recorded will be done again. With
     --exit-at-end the exit code is 7 if something that was there is not done: a message was given up ('qdo dead ls QUEUE'
-    shows which), a partition stands still, a pattern left a queue out, or the worker was told to end before.
+    shows which), a partition stands still, a pattern left a queue out, or a signal ended the worker before.
     """
     from queuey.monitor.logs import set_up
 
     set_up("info", "json" if log_json else "text")
     logging.getLogger("kazoo").setLevel(logging.WARNING)
-    _work(workplace, job, queues, **given)
+    _work(workplace, job, queues, given)
 
 
-def _work(
-    workplace: Workplace,
-    job: str,
-    queues: Sequence[str],
-    *,
-    processes: int,
-    retries: int,
-    dead_letters: str,
-    session_seconds: float,
-    metrics: str | None,
-    exit_at_end: bool,
-    slots: bool,
-    **given: Any,
-) -> None:
-    from qdo.cli.running import run_until_told
-    from qdo.worker import Worker
-    from qdo.worker.job import RetryPolicy, load_hook
-    from qdo.worker.runners import is_async
+def _work(workplace: Workplace, job: str, queues: Sequence[str], given: Mapping[str, Any]) -> None:
+    """:param given: options of the command by their names."""
+    from qdo.worker.running import run_until_told
 
-    function = load_hook(job)
-    if processes and is_async(function):
-        raise click.UsageError("--processes: an async function runs in this process, leave the option out.")
-    _look_first(workplace, queues)
     with ExitStack() as stack:
-        coordinator = workplace.coordinator(session_seconds, slots=slots)
-        stack.callback(coordinator.close)
-        worker = Worker(
-            function,
-            queues,
-            coordinator,
-            lambda: workplace.server.client(retries=CLIENT_RETRIES),
-            group=workplace.group,
-            processes=processes,
-            retry=RetryPolicy(attempts=retries + 1),
-            dead_letters=None if dead_letters == "none" else dead_letters,
-            exit_at_end=exit_at_end,
-            slots=slots,
-            **given,
-        )
-        if metrics is not None:
+        coordinator, worker = _made(workplace, job, queues, given, stack)
+        if given["metrics"] is not None:
             from qdo.worker.metrics import WorkerMetrics, figures_of, serve_metrics
 
             told = WorkerMetrics(lambda: figures_of(worker, coordinator))
-            worker.took = told.took
-            say(f"qdo: metrics at {serve_metrics(told, metrics)}")
+            worker.on_call(told.took)
+            say(f"qdo: metrics at {serve_metrics(told, given['metrics'])}")
         say(first_words(workplace, job, queues))
-        if exit_at_end and not slots:
-            total = partial(backlog, workplace, queues, dead_letters)
+        if given["exit_at_end"] and not given["slots"]:
+            total = partial(backlog, workplace, queues, given["dead_letters"])
             stack.enter_context(progress("done here", total, lambda: worker.counts.done + worker.counts.dead))
-        run_until_told(worker)
-    if left := exit_at_end and not worker.all_done:
+        run_until_told(worker, say)
+    if left := given["exit_at_end"] and not worker.all_done:
         say("qdo: not everything that was there is done")
     counts = worker.counts
     say(f"qdo: {counts.done} done, {counts.failed} attempts failed, {counts.dead} given up")
@@ -184,6 +158,33 @@ def _work(
         say(f"qdo: {trouble['queue']}: {trouble['why']}")
     if left:
         click.get_current_context().exit(NOT_ALL_DONE)
+
+
+def _made(
+    workplace: Workplace, job: str, queues: Sequence[str], given: Mapping[str, Any], stack: ExitStack
+) -> tuple[Coordinator, Worker]:
+    """The worker and its coordinator, which ``stack`` closes."""
+    from qdo.worker import Worker, WorkerOptions
+    from qdo.worker.job import RetryPolicy, load_hook
+    from qdo.worker.runners import is_async
+
+    function = load_hook(job)
+    if given["processes"] and is_async(function):
+        raise click.UsageError("--processes: an async function runs in this process, leave the option out.")
+    if given["at_most_once"] and click.get_current_context().get_parameter_source("retries") is not _DEFAULT:
+        raise click.UsageError("--retries: --at-most-once tries no message again, leave one of them out.")
+    of_command = ("retries", "dead_letters", "session_seconds", "metrics")
+    options = WorkerOptions(
+        group=workplace.group,
+        retry=RetryPolicy(attempts=given["retries"] + 1),
+        dead_letters=None if given["dead_letters"] == "none" else given["dead_letters"],
+        **{name: value for name, value in given.items() if name not in of_command},
+    )
+    _look_first(workplace, queues)
+    coordinator = workplace.coordinator(given["session_seconds"], slots=options.slots)
+    stack.callback(coordinator.close)
+    client = partial(workplace.server.client, retries=CLIENT_RETRIES)
+    return coordinator, Worker(function, queues, coordinator, client, options)
 
 
 def first_words(workplace: Workplace, job: str, queues: Sequence[str]) -> str:
@@ -197,7 +198,7 @@ def first_words(workplace: Workplace, job: str, queues: Sequence[str]) -> str:
 
 
 def _look_first(workplace: Workplace, queues: Sequence[str]) -> None:
-    """Fail at once where waiting would not help; a server that is away, or a queue that is still to come, is waited for.
+    """Fail at once where waiting would not help. The worker waits for a server that is away, or a queue that is to come.
 
     :raises Unauthenticated, Forbidden, ApplicationNotFound: the worker could do nothing.
     """
@@ -208,22 +209,22 @@ def _look_first(workplace: Workplace, queues: Sequence[str]) -> None:
                 if not is_pattern(queue):
                     _say_if_missing(client, queue)
     except ServerUnreachable as error:
-        say(f"qdo: {error} It is waited for.")
+        say(f"qdo: {error} Waiting for it.")
 
 
 def _say_if_missing(client: Client, queue: str) -> None:
     try:
         client.read(queue, limit=1, with_bodies=False)
     except QueueNotFound:
-        say(f"qdo: there is no queue {queue} yet: it is waited for")
+        say(f"qdo: there is no queue {queue} yet: waiting for it")
 
 
 def backlog(workplace: Workplace, queues: Sequence[str], dead_letters: str) -> int:
     """Messages that the group has to do now."""
     from qdo.groups.lag import lags
-    from qdo.worker.subscription import matching
+    from qdo.groups.subscription import matching
 
-    dead = DeadLetters(dead_letters, workplace.group)
+    dead = DeadLetterNames(dead_letters)
     with workplace.server.client() as client, closing(workplace.coordinator()) as coordinator:
         partitions = matching(client, queues, dead.is_one)
         return sum(lag.messages for lag in lags(client, partitions, coordinator.offsets()).values())

@@ -1,8 +1,7 @@
-"""Following a queue: lines as they come, and whatever breaks is taken up again behind the last message.
+"""Following a queue: messages as they come, through connections that break.
 
-Every message brings the cursor that goes on right behind it. So a connection that breaks, a server
-that stops or is killed, a line that was cut: the next connection begins where the last whole line
-ended, and no message is missed or comes twice.
+Every message brings the cursor that goes on right behind it. A connection may break, a server may stop or be killed, a
+line may be cut: the next connection begins behind the last whole line. So no message is missed or comes twice.
 """
 
 from __future__ import annotations
@@ -24,11 +23,11 @@ from queuey.errors import BrokenStream, QueueyError, error_classes
 log = logging.getLogger(__name__)
 
 SILENCE_SECONDS = 40.0
-"""A server says something every 30 seconds at least; one that says nothing for so long is given up."""
+"""A server sends something at least every 30 seconds. A connection that is silent for longer than this is given up."""
 FIRST_PAUSE_SECONDS, LAST_PAUSE_SECONDS = 0.2, 10.0
-"""Before another connection; pauses grow from the one to the other, each by chance up to half shorter."""
+"""Pauses before another connection grow from the first to the last. Chance makes each up to half as long."""
 UNREADABLE_TIMES = 5
-"""At one place, and what comes there is no accident of one connection."""
+"""If a line at one place cannot be read this many times, it is no accident of one connection."""
 
 _PIECE_BYTES = 1 << 16
 
@@ -36,7 +35,7 @@ Json = dict[str, Any]
 
 
 class Following:
-    """One queue without end. Iterate :meth:`pages` once."""
+    """Follows one queue without end. Iterate :meth:`pages` once."""
 
     def __init__(
         self,
@@ -56,15 +55,16 @@ class Following:
         self._watermark = ""
         self._cursor = ""
         self._stuck_at = ""
-        """Behind this cursor came something that is no line."""
+        """The cursor behind which a line could not be read."""
         self._unread = 0
-        """So many times."""
+        """How many times in a row."""
 
     def pages(self) -> Iterator[Page]:
-        """Messages as they come, those that came together in one page.
+        """Messages as they come. Messages that arrive together share a page.
 
-        :raises BrokenStream: at one place something comes again and again that is no line of a stream.
-        :raises QueueyError: what no waiting mends; before the first line, anything but a connection that breaks.
+        :raises BrokenStream: at one place, something comes again and again that is no line of a stream.
+        :raises QueueyError: an error that waiting does not mend; before the first line, any error except a broken
+            connection.
         """
         while True:
             try:
@@ -79,13 +79,13 @@ class Following:
                 if not self._cursor or not error.retriable:
                     raise
                 trouble = error
-            except (HTTPError, OSError) as error:  # of an answer that had begun: no line of it is where it began
+            except (HTTPError, OSError) as error:  # the answer had begun, and broke off
                 trouble = error
             log.warning("still following %s: %s", self._path[-1], trouble)
             self._rest()
 
     def _is_stuck(self) -> bool:
-        """Whether there is a line behind this cursor that cannot be read, however often it is sent."""
+        """Whether the line behind this cursor cannot be read, however often the server sends it."""
         self._unread = self._unread + 1 if self._cursor == self._stuck_at else 1
         self._stuck_at = self._cursor
         return self._unread >= UNREADABLE_TIMES
@@ -98,8 +98,7 @@ class Following:
             *self._path,
             params={**params, "follow": "true"},
             headers={"Accept": NDJSON, "Accept-Encoding": "identity"},
-            stream=True,
-            silence_seconds=self._silence_seconds,
+            stream_seconds=self._silence_seconds,
         )
 
     def _read(self, response: requests.Response) -> Iterator[Page]:
@@ -124,9 +123,9 @@ class Following:
                 raise trouble
 
     def _take(self, entry: Json, messages: list[Message]) -> None:
-        """Take one line in.
+        """Process one line.
 
-        :raises QueueyError: it says that nothing more comes.
+        :raises QueueyError: the line says that nothing more comes.
         """
         if "message_id" in entry:
             message, self._cursor = Message.from_wire(entry), entry["cursor"]

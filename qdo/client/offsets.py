@@ -1,4 +1,4 @@
-"""Calls about the offsets of groups that Queuey keeps: part of :class:`~qdo.client.Client`."""
+"""Calls about the offsets of groups that Queuey stores: part of :class:`~qdo.client.Client`."""
 
 from __future__ import annotations
 
@@ -6,41 +6,41 @@ import json
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
-from qdo.client.transport import Transport, json_of
+from qdo.client.transport import ALLOWED, FORBIDDEN, Repeats, Transport, json_of
 from qdo.client.values import GroupOffset, Moment, moment_to_wire
 from qdo.client.wire import queue_path
 from queuey.errors import InvalidParameter
 from queuey.ids import MessageId
 
 Ids = Mapping[int, MessageId | str]
-"""Of the last messages that were finished, by partition."""
+"""By partition, the last message that is finished."""
 
 
 class OffsetCalls:
-    """Offsets of groups. A partition is changed with all others of its call, or with none."""
+    """Offsets of groups. One call changes all of its partitions or none."""
 
     application: str
     _transport: Transport
 
     def offsets(self, queue: str, group: str) -> list[GroupOffset]:
-        """How far a group has got: an entry for each partition of the queue, in order."""
+        """How far a group is: an entry for each partition of the queue, in order."""
         return _offsets(json_of(self._transport.send("GET", *self._group(queue, group))))
 
     def commit_offsets(self, queue: str, group: str, ids: Ids, generation: int = 0) -> list[GroupOffset]:
-        """Record the last messages finished in some partitions.
+        """Record the last messages that are finished in some partitions.
 
-        :param generation: of the owner: see :meth:`take_over`.
-        :raises StaleGeneration: a partition has a newer owner, or was reset; nothing changed.
-        :raises OffsetMovesBack: a later message is recorded already; nothing changed.
+        :param generation: of the owner; see :meth:`take_over`.
+        :raises StaleGeneration: a partition has a newer owner, or was reset. Nothing changed.
+        :raises OffsetMovesBack: a later message is recorded already. Nothing changed.
         """
         return self._change(queue, group, {"offsets": _entries(ids), "generation": generation})
 
     def take_over(self, queue: str, group: str, partitions: Sequence[int], generation: int) -> list[GroupOffset]:
-        """Claim partitions, so that no former owner's commit is accepted from now on (G14).
+        """Claim partitions: from now on the server refuses the commits of former owners (G14).
 
-        :param generation: higher than that of any former owner, or the same of one that is sure to be no more.
-        :returns: where to go on, of these partitions.
-        :raises StaleGeneration: one was claimed with a higher generation; nothing changed.
+        :param generation: higher than that of every former owner; or equal, if that owner is certain to be gone.
+        :returns: where to go on in these partitions.
+        :raises StaleGeneration: a partition was claimed with a higher generation. Nothing changed.
         """
         entries = [{"partition": number} for number in partitions]
         return self._change(queue, group, {"offsets": entries, "generation": generation})
@@ -54,13 +54,13 @@ class OffsetCalls:
         partitions: Sequence[int] | None = None,
         preview: bool = False,
     ) -> list[GroupOffset]:
-        """Set offsets by hand, and fence off who is at work.
+        """Set offsets by hand, and fence off the present owners.
 
-        :param to: ``beginning``, ``end``, the moment of the first message still to come, or the id of the last one
-            finished; or such an id for each partition, None for its beginning.
-        :param partitions: which, if ``to`` is not by partition; None is all.
-        :param preview: only tell what it would do.
-        :returns: the offsets as they are then, each with its former id.
+        :param to: ``beginning``, ``end``, the moment of the first message still to come, or the id of the last one that is
+            finished. Or such an id for each partition, None for its beginning.
+        :param partitions: which ones, if ``to`` is not by partition; None for all.
+        :param preview: only tell what the call would do.
+        :returns: the offsets after the call, each with its former id.
         """
         asked: dict[str, Any] = {"reset": True, "preview": preview}
         if isinstance(to, Mapping):
@@ -69,10 +69,12 @@ class OffsetCalls:
             asked["to"] = moment_to_wire(to)
             if partitions is not None:
                 asked["partitions"] = list(partitions)
-        return self._change(queue, group, asked, repeatable=preview)  # a second one would tell another former id
+        return self._change(
+            queue, group, asked, repeats=ALLOWED if preview else FORBIDDEN
+        )  # a repeat would return another former id
 
     def offset_groups(self, queue: str, *, start: str = "", page_size: int = 1000) -> Iterator[str]:
-        """The groups of a queue by name, asked for page by page as they are taken.
+        """The groups of a queue by name. Each page is requested when the iteration reaches it.
 
         :param start: the first name; it need not exist.
         """
@@ -81,25 +83,25 @@ class OffsetCalls:
             yield from (entry["group"] for entry in page["groups"])
 
     def delete_offsets(self, queue: str, group: str) -> None:
-        """Forget a group with its generations, there or not: end its workers first."""
+        """Forget a group and its generations, whether or not it exists. End its workers first."""
         self._transport.send("DELETE", *self._group(queue, group))
 
     def _change(
-        self, queue: str, group: str, asked: Mapping[str, Any], *, repeatable: bool = True
+        self, queue: str, group: str, asked: Mapping[str, Any], *, repeats: Repeats = ALLOWED
     ) -> list[GroupOffset]:
         answer = self._transport.send(
             "PUT",
             *self._group(queue, group),
             data=json.dumps(asked).encode(),
             headers={"Content-Type": "application/json"},
-            repeatable=repeatable,
+            repeats=repeats,
         )
         return _offsets(json_of(answer))
 
     def _group(self, queue: str, group: str) -> tuple[str, ...]:
         """The path of a group.
 
-        :raises InvalidParameter: a name that no group can have, and that would make it another path.
+        :raises InvalidParameter: no group can have this name: it would make another path.
         """
         if group in ("", ".", ".."):
             raise InvalidParameter(problems={"group": f"{group!r} is no name of a group"})

@@ -1,8 +1,8 @@
-"""Answers of unknown length, and the end mark that tells a whole one from one that broke.
+"""Answers of unknown length, and the end mark that tells a whole answer from a broken one.
 
-Some servers and proxies close a broken answer as cleanly as a whole one, so every stream ends with a
-mark that counts its rows. Rows come as they arrive; whether they were all is known at the end only,
-and a stream without its mark ends in :class:`~queuey.errors.BrokenStream`.
+Some servers and proxies close a broken answer as cleanly as a whole one. So every stream ends with a mark that counts its
+rows. Rows come as they arrive, and only the end tells whether they were all. A stream without its mark ends in
+:class:`~queuey.errors.BrokenStream`.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ ARROW = "application/vnd.apache.arrow.stream"
 
 
 class Stream(ABC, Generic[T]):
-    """Rows of one answer, to be iterated once. A context manager that lets go of the connection."""
+    """The rows of one answer, to be iterated once. As a context manager it closes the connection."""
 
     def __init__(self, response: requests.Response) -> None:
         self._response = response
@@ -83,12 +83,12 @@ class MessageStream(Stream[Message]):
 
 
 class ArrowStream(Stream[Any]):
-    """Record batches of pyarrow, which must be installed: ``pip install queuey[arrow]``."""
+    """Record batches of pyarrow. It needs ``pip install queuey[arrow]``."""
 
     def __init__(self, response: requests.Response) -> None:
         super().__init__(response)
         self.schema: Any = None
-        """Of the batches, known once the first one came."""
+        """Of the batches; known once the first one has come."""
 
     def _read(self) -> Iterator[Any]:
         import pyarrow as pa

@@ -1,9 +1,8 @@
-"""Requests that are repeated only where that is safe, and errors found again by their code.
+"""Requests that are repeated only where that is safe, and errors that are found by their code.
 
-A request whose answer did not come may have been carried out. It is sent again if carrying it out
-twice is the same as once; otherwise the caller gets :class:`~queuey.errors.OutcomeUnknown`. A
-request that was refused before anything was stored (429, 503), or that never left this machine, is
-sent again in any case.
+A request without an answer may have been carried out. It is sent again if carrying it out twice is the same as once;
+otherwise the caller gets :class:`~queuey.errors.OutcomeUnknown`. A request that was refused before anything was stored
+(429, 503), or that never left this machine, is sent again in any case.
 """
 
 from __future__ import annotations
@@ -11,6 +10,7 @@ from __future__ import annotations
 import re
 import time
 from collections.abc import Callable, Collection, Iterator, Mapping
+from dataclasses import dataclass
 from typing import Any, NamedTuple
 from urllib.parse import parse_qsl, quote, urlsplit
 
@@ -39,7 +39,7 @@ from queuey.errors import (
 )
 
 MAX_PAUSE_SECONDS = 30.0
-"""Of one pause, whatever Retry-After says."""
+"""Of one pause, whatever Retry-After asks for."""
 
 _URL = re.compile(r"https?://[^/?#\s]+(/[^?#\s]*)?")
 _FAMILIES: Mapping[int, type[QueueyError]] = {
@@ -53,7 +53,7 @@ _FAMILIES: Mapping[int, type[QueueyError]] = {
     503: StorageUnavailable,
     504: OutcomeUnknown,
 }
-"""What an answer with an unknown code, or of a proxy, is taken for."""
+"""The class for an answer with an unknown code, or for one of a proxy."""
 
 
 _BROKEN = (
@@ -62,7 +62,7 @@ _BROKEN = (
     requests.exceptions.ChunkedEncodingError,
     requests.exceptions.ContentDecodingError,
 )
-"""There was no answer, or not a whole one."""
+"""There was no answer, or only a part of one."""
 
 
 class _Failure(NamedTuple):
@@ -70,14 +70,27 @@ class _Failure(NamedTuple):
 
     error: QueueyError
     again: bool
-    """Another attempt may go better."""
+    """Another attempt may succeed."""
     unanswered: bool
-    """It may have been carried out."""
+    """The request may have been carried out."""
     retry_after: str | None = None
 
 
+@dataclass(frozen=True)
+class Repeats:
+    """Whether a request is sent again when it is not known whether it was carried out."""
+
+    allowed: bool = True
+    """Carrying it out twice is the same as once."""
+    done: Collection[int] = ()
+    """Statuses that mean success if an earlier answer was lost."""
+
+
+ALLOWED, FORBIDDEN = Repeats(), Repeats(allowed=False)
+
+
 class Transport:
-    """One server, one identity, a pool of connections."""
+    """One server, one identity, one pool of connections."""
 
     def __init__(
         self,
@@ -89,9 +102,9 @@ class Transport:
         retries: int,
         sleep: Callable[[float], None] = time.sleep,
     ) -> None:
-        """:param token: shown in place of the key.
-        :raises ConfigurationError: ``url`` is none.
-        :raises InvalidApplicationKey, InvalidToken: it could not be sent.
+        """:param token: takes the place of the key.
+        :raises ConfigurationError: ``url`` is no address of a server.
+        :raises InvalidApplicationKey, InvalidToken: a header cannot carry it.
         """
         if not _URL.fullmatch(url):
             raise ConfigurationError(f"{url!r} is no address of a server: expected one such as http://127.0.0.1:5000")
@@ -100,11 +113,11 @@ class Transport:
         if token is not None and not (token.isascii() and token.isprintable()):
             raise InvalidToken("The token has characters that no token has.")
         self._root = url.rstrip("/")
-        self._timeout_seconds = timeout_seconds
+        self.timeout_seconds = timeout_seconds
         self._retry = Retry(total=retries, allowed_methods=None, backoff_factor=0.1, backoff_jitter=0.2, backoff_max=5)
         self._sleep = sleep
         self._session = requests.Session()
-        # requests puts what a .netrc says over a plain header, but not over an auth of our own.
+        # requests lets a .netrc replace a plain header, but not an auth of our own.
         self._session.auth = _Auth(f"Bearer {token}" if token else f"Application {key}" if key is not None else None)
 
     def close(self) -> None:
@@ -117,20 +130,16 @@ class Transport:
         params: Mapping[str, Any] | None = None,
         data: Any = None,
         headers: Mapping[str, str] | None = None,
-        repeatable: bool = True,
-        done_if_repeated: Collection[int] = (),
-        stream: bool = False,
-        silence_seconds: float | None = None,
+        repeats: Repeats = ALLOWED,
+        stream_seconds: float | None = None,
     ) -> requests.Response:
         """The successful answer to a request.
 
-        :param path: parts, quoted here.
-        :param repeatable: carrying it out twice is the same as once.
-        :param done_if_repeated: statuses that mean success once an earlier answer was lost.
-        :param stream: leave the body to be read.
-        :param silence_seconds: how long nothing may come, if not as long as usual.
-        :raises QueueyError: as the server says; OutcomeUnknown if an attempt may have been carried out and none
-            was answered; ServerUnreachable if there was nobody to ask.
+        :param path: its parts; they are quoted here.
+        :param repeats: whether a request that may have been carried out is sent again.
+        :param stream_seconds: leave the body unread; this is the longest time without bytes of it. None reads the body.
+        :raises QueueyError: what the server says. OutcomeUnknown if an attempt may have been carried out and none was
+            answered. ServerUnreachable if no attempt reached a server.
         """
         url = "/".join([self._root, *(quote(part, safe="", errors="surrogateescape") for part in path)])
         if not all(f"{name}{value}".isascii() for name, value in (headers or {}).items()):
@@ -141,15 +150,15 @@ class Transport:
             raise BadRequest(f"This cannot be sent: {error}") from error
         retry, lost = self._retry, False
         while True:
-            outcome = self._attempt(wanted, stream=stream, silence_seconds=silence_seconds)
+            outcome = self._attempt(wanted, stream_seconds=stream_seconds)
             if isinstance(outcome, requests.Response):
-                if outcome.status_code < 300 or (lost and outcome.status_code in done_if_repeated):
+                if outcome.status_code < 300 or (lost and outcome.status_code in repeats.done):
                     return outcome
                 failure = _refusal(outcome)
             else:
                 failure = _no_answer(self._root, outcome)
             lost = lost or failure.unanswered
-            if not failure.again or (failure.unanswered and not repeatable):
+            if not failure.again or (failure.unanswered and not repeats.allowed):
                 raise _last_word(failure, method, lost=lost)
             try:
                 retry = retry.increment(method, url, error=ProtocolError(str(failure.error)))
@@ -158,25 +167,25 @@ class Transport:
             self._sleep(_pause_seconds(retry, failure.retry_after))
 
     def listed(self, *path: str, params: Mapping[str, Any]) -> Iterator[Any]:
-        """The pages of a list, asked for as they are taken: what each answer says.
+        """The pages of a list, as the server answers them. Each is requested when the iteration reaches it.
 
-        :param params: of the first page; the links of the answers lead to the others.
+        :param params: of the first page. Links in the answers lead to the other pages.
         """
         while True:
             answer = self.send("GET", *path, params=params)
             yield json_of(answer)
             if "next" not in answer.links:
                 return
-            # Only the query is taken: a link never decides which host gets the key.
+            # Only the query of a link is used: a link never decides which host gets the key.
             params = dict(parse_qsl(urlsplit(answer.links["next"]["url"]).query))
 
     def _attempt(
-        self, wanted: requests.PreparedRequest, *, stream: bool, silence_seconds: float | None
+        self, wanted: requests.PreparedRequest, *, stream_seconds: float | None
     ) -> requests.Response | requests.RequestException:
         session = self._session
-        from_outside = session.merge_environment_settings(wanted.url or "", {}, stream, None, None)
+        from_outside = session.merge_environment_settings(wanted.url or "", {}, stream_seconds is not None, None, None)
         try:
-            timeout = (self._timeout_seconds, silence_seconds or self._timeout_seconds)
+            timeout = (self.timeout_seconds, stream_seconds or self.timeout_seconds)
             response = session.send(wanted, timeout=timeout, allow_redirects=False, **from_outside)
             if response.status_code >= 300:
                 _ = response.content
@@ -186,9 +195,9 @@ class Transport:
 
 
 def json_of(response: requests.Response) -> Any:
-    """What a successful answer says.
+    """The JSON of a successful answer.
 
-    :raises QueueyError: it says something else than a Queuey server would.
+    :raises QueueyError: the answer is not what a Queuey server would send.
     """
     try:
         return response.json()
@@ -207,9 +216,9 @@ class _Auth(requests.auth.AuthBase):
 
 
 def error_from(response: requests.Response) -> QueueyError:
-    """The error that an answer carries, of the class that the server raised.
+    """The error in an answer, of the class that the server raised.
 
-    A code that this version does not know stays visible in the text of its family's error.
+    If this version does not know the code, the text of the family's error shows it.
     """
     headers = {name: response.headers[name] for name in ("Retry-After",) if name in response.headers}
     try:
@@ -229,12 +238,12 @@ def error_from(response: requests.Response) -> QueueyError:
 
 
 def may_pass(error: QueueyError) -> bool:
-    """Whether the same request may succeed later although nobody has changed it: all else is not worth a repeat.
+    """Whether the same request may succeed later without anybody changing it. Other errors are not worth a repeat.
 
     >>> may_pass(Throttled()), may_pass(OutcomeUnknown()), may_pass(Forbidden())
     (True, True, False)
     """
-    # What is of no known class is a fault of the server, or of something before it.
+    # An error without a known class is a fault of the server, or of something in front of it.
     return error.retriable or isinstance(error, OutcomeUnknown | InProgress) or type(error) is QueueyError
 
 
@@ -260,7 +269,7 @@ def _no_answer(root: str, error: requests.RequestException) -> _Failure:
 
 
 def _last_word(failure: _Failure, method: str, *, lost: bool) -> QueueyError:
-    """The truth about all attempts (G10): what one of them may have stored, the last one's refusal does not undo."""
+    """What is true after all attempts (G10): the refusal of the last one does not undo what an earlier one stored."""
     if method == "GET":
         unanswered = isinstance(failure.error, OutcomeUnknown)
         return StorageUnavailable(str(failure.error)) if unanswered else failure.error

@@ -1,4 +1,4 @@
-"""What the client takes and gives: small frozen values, each with its wire form."""
+"""What the client takes and returns: small frozen values, each with its wire form."""
 
 from __future__ import annotations
 
@@ -33,13 +33,13 @@ __all__ = [
 JSON_TYPE = "application/json"
 Json = Mapping[str, Any]
 Moment = MessageId | datetime | str
-"""A place in time: an id; a moment with its time zone; or text as the wire has it, id or decimal seconds since 1970."""
+"""A place in time: an id; a moment with a time zone; or the text of the wire, an id or decimal seconds since 1970."""
 
 _EPOCH = datetime.fromisoformat("1970-01-01T00:00:00+00:00")
 
 
 class Located(Protocol):
-    """Whatever knows its partition and id: a :class:`Message`, an :class:`Appended`."""
+    """Anything that knows its partition and id, such as :class:`Message` or :class:`Appended`."""
 
     @property
     def partition(self) -> int: ...
@@ -49,7 +49,7 @@ class Located(Protocol):
 
 
 def check_body(body: Any) -> bytes | str:
-    """A body as it is sent: the HTTP library would turn other things into something else without a word.
+    """A body as it is sent. The HTTP library would silently convert values of other types.
 
     >>> check_body({"a": 1})
     Traceback (most recent call last):
@@ -71,13 +71,13 @@ def check_body(body: Any) -> bytes | str:
 
 @dataclass(frozen=True, slots=True)
 class NewMessage:
-    """A message on its way in."""
+    """A message to be stored."""
 
     body: bytes | str
     ttl_seconds: int | None = None
-    """None is the server's default, three days."""
+    """None for the server's default, three days."""
     partition: int | None = None
-    """None is a random one, or the key's."""
+    """None for a random one, or that of the key."""
     key: str | None = None
     """Messages of one key share a partition. Not together with ``partition``."""
     delay_seconds: float | None = None
@@ -104,7 +104,7 @@ class NewMessage:
         return cls(body, **{"content_type": JSON_TYPE, **more})
 
     def to_wire(self) -> dict[str, Any]:
-        """Its entry in a JSON batch; a body that is not UTF-8 travels as base64."""
+        """The entry of the message in a JSON batch. A body that is not UTF-8 is sent as base64."""
         entry: dict[str, Any] = {
             "ttl": self.ttl_seconds,
             "partition": self.partition,
@@ -134,7 +134,7 @@ class Appended:
     id: MessageId
     partition: int
     repeated: bool = False
-    """True if an earlier request with the same idempotency key had stored it."""
+    """True if an earlier request with the same idempotency key stored it."""
 
     @classmethod
     def from_wire(cls, entry: Json, *, repeated: bool = False) -> Appended:
@@ -153,11 +153,11 @@ class Message:
     id: MessageId
     partition: int
     body: bytes
-    """Empty if bodies were not asked for."""
+    """Empty if bodies were not requested."""
     content_type: str | None = None
     key: str | None = None
     expires: str | None = None
-    """Decimal seconds since 1970, if it was asked for."""
+    """Decimal seconds since 1970, if it was requested."""
 
     @classmethod
     def from_wire(cls, entry: Json) -> Message:
@@ -190,17 +190,17 @@ class Page:
     """One answer to a read."""
 
     messages: tuple[Message, ...]
-    """Grouped by partition, in order within each."""
+    """Grouped by partition, in order within each partition."""
     cursor: str
-    """Where the next page starts; good for the life of this queue's incarnation."""
+    """Where the next page starts. It is valid as long as this incarnation of the queue exists."""
     watermark: str
-    """Decimal seconds since 1970; everything up to it that was ever acknowledged is readable now."""
+    """Decimal seconds since 1970. Every acknowledged message up to it is readable now."""
     more: bool
-    """True if the answer was cut at its limit of count or bytes."""
+    """True if the answer was cut at its limit of messages or bytes."""
 
     @property
     def incarnation(self) -> str:
-        """The queue's, 32 hex digits: a queue deleted and made anew has another (G9)."""
+        """Of the queue, 32 hex digits. A queue that was deleted and made anew has another one (G9)."""
         return incarnation_of(self.cursor)
 
 
@@ -219,13 +219,13 @@ class SurveyedSpan:
     """What lies in a span of one partition."""
 
     newest: MessageId | None
-    """The last id in it, None of an empty one."""
+    """The last id in the span; None if it is empty."""
     messages: int | None = None
-    """Counted up to the number asked for; None if none was."""
+    """Counted up to the number asked for; None if it was not counted."""
     more: bool = False
-    """There are more than were counted."""
+    """The span has more messages than were counted."""
     marks: tuple[MessageId, ...] = ()
-    """Each so many-th id, as was asked for."""
+    """Every n-th id of the span."""
 
     @classmethod
     def from_wire(cls, entry: Json) -> SurveyedSpan:
@@ -235,10 +235,10 @@ class SurveyedSpan:
 
 @dataclass(frozen=True, slots=True)
 class Survey:
-    """What lies in the spans of a queue that a reader asked about."""
+    """What lies in the spans of a queue."""
 
     partitions: int
-    """Of the queue, whichever were asked about."""
+    """Of the queue, whichever spans were asked for."""
     spans: Mapping[int, SurveyedSpan]
     """By partition."""
     cursor: str
@@ -247,13 +247,13 @@ class Survey:
 
     @property
     def incarnation(self) -> str:
-        """As of a :class:`Page`."""
+        """As in :class:`Page`."""
         return incarnation_of(self.cursor)
 
 
 @dataclass(frozen=True, slots=True)
 class QueueSettings:
-    """A queue in a list, or as an answer to its creation or change."""
+    """A queue in a list, or in the answer to its creation or change."""
 
     name: str
     partitions: int = 0
@@ -263,7 +263,7 @@ class QueueSettings:
     created: float | None = None
     """Seconds since 1970."""
     count: int | None = None
-    """Messages in it, if it was asked for."""
+    """Messages in it, if it was requested."""
 
     @classmethod
     def from_wire(cls, entry: Json) -> QueueSettings:
@@ -280,16 +280,16 @@ class QueueSettings:
 
 @dataclass(frozen=True, slots=True)
 class Arrivals:
-    """The queues in which something came."""
+    """The queues that got messages."""
 
     queues: tuple[QueueSettings, ...]
-    """Each once, those that have been waiting longest first."""
+    """Each once; the queues that have waited longest come first."""
     cursor: str
-    """To ask for what comes after it."""
+    """Asks for what comes after this answer."""
     more: bool
     """There is more already."""
     complete: bool
-    """These are all, since the cursor that was given; else look at the queues themselves."""
+    """These are all queues since the given cursor. If False, look at the queues themselves."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -315,12 +315,12 @@ class PartitionInfo:
 
 @dataclass(frozen=True, slots=True)
 class QueueInfo:
-    """All there is to know about a queue without reading it."""
+    """Everything that is known about a queue without reading it."""
 
     settings: QueueSettings
     application: str
     uuid: str
-    """Of this incarnation: a queue deleted and made anew has another."""
+    """Of this incarnation. A queue that was deleted and made anew has another one."""
     depth: int
     scheduled: int
     watermark: str
@@ -341,23 +341,23 @@ class QueueInfo:
 
 @dataclass(frozen=True, slots=True)
 class GroupOffset:
-    """How far a group has got in one partition."""
+    """How far a group is in one partition."""
 
     partition: int
     id: MessageId | None
-    """The last message that it has finished; None before the first."""
+    """The last message that the group has finished; None before the first."""
     cursor: str
-    """Reads what comes after it, in this partition alone."""
+    """Reads what comes after the id, in this partition alone."""
     generation: int
     """Of the owner that claimed the partition last."""
     timestamp: str | None
     """When the id was last set, decimal seconds since 1970; None if it never was."""
     old_id: MessageId | None = None
-    """Of a reset: the id before it."""
+    """In the answer to a reset: the id before it."""
 
     @property
     def incarnation(self) -> str:
-        """As of :class:`Page`."""
+        """As in :class:`Page`."""
         return incarnation_of(self.cursor)
 
     @classmethod
@@ -374,7 +374,7 @@ class GroupOffset:
 
 @dataclass(frozen=True, slots=True)
 class NewToken:
-    """A token, which proves its principal to whoever reads it: it does not print."""
+    """A token. It proves its principal to whoever reads it, so it does not print."""
 
     text: str = field(repr=False)
     principal: str
@@ -382,7 +382,7 @@ class NewToken:
     expires: str
     """Decimal seconds since 1970."""
     queues: tuple[str, ...] | None
-    """None for all that name the principal, and for what is no single queue's."""
+    """None for all queues that name the principal, and for calls that concern no single queue."""
     verbs: tuple[str, ...]
 
     @classmethod
@@ -393,14 +393,14 @@ class NewToken:
 
 
 def address(where: Located | str) -> str:
-    """The wire form of a place, ``<partition>:<id>``; text is passed on as it is."""
+    """The wire form of a place, ``<partition>:<id>``. Text is returned as it is."""
     return where if isinstance(where, str) else f"{where.partition}:{where.id.hex}"
 
 
 def moment_to_wire(moment: Moment) -> str:
     """The wire form of a moment, exact to the tick.
 
-    :raises ValueError: a datetime without its time zone.
+    :raises ValueError: a datetime has no time zone.
 
     >>> moment_to_wire(datetime.fromisoformat("2026-11-21T08:00:00.000001+01:00"))
     '1795244400.0000010'
@@ -417,7 +417,7 @@ def moment_to_wire(moment: Moment) -> str:
 
 
 def principals_from_wire(value: str | Iterable[str] | None) -> tuple[str, ...]:
-    """Creation and lists carry comma-separated text, updates a list (queuey-api-v1 section 15)."""
+    """Principals of an answer: creation and lists have comma-separated text, updates a list (queuey-api-v1 section 15)."""
     names = value.split(",") if isinstance(value, str) else value or ()
     return tuple(name.strip() for name in names if name.strip())
 
@@ -427,5 +427,5 @@ def _id_or_none(entry: Json, name: str) -> MessageId | None:
 
 
 def incarnation_of(cursor: str) -> str:
-    """The uuid of the queue that a cursor is of: what it begins with (``queuey.api.cursors``)."""
+    """The uuid of the queue that a cursor belongs to: the cursor begins with it (``queuey.api.cursors``)."""
     return cursor[:32]

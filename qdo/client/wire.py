@@ -14,13 +14,13 @@ from queuey.ids import MessageId
 
 Partitions = Sequence[int] | Literal["all"]
 IDS_A_CALL = 100
-"""As many as a server takes in one path."""
+"""Ids that a server takes in one path."""
 
 
 def queue_path(application: str, name: str) -> tuple[str, str, str]:
     """The path of a queue.
 
-    :raises QueueNotFound: a name that no queue can have, and that would make it another path.
+    :raises QueueNotFound: no queue can have this name: it would make another path.
     """
     if name in ("", ".", ".."):
         raise QueueNotFound
@@ -30,9 +30,9 @@ def queue_path(application: str, name: str) -> tuple[str, str, str]:
 def queue_fields(
     partitions: int | None, kind: str | None, consistency: str | None, principals: Sequence[str] | None
 ) -> dict[str, str]:
-    """Form fields of what is named; an empty list of principals clears them.
+    """Form fields of the values that are given. An empty list of principals clears them.
 
-    :raises InvalidParameter: an empty principal, which would clear them too.
+    :raises InvalidParameter: a principal is empty, which would clear the principals, too.
     """
     fields = {
         "partitions": None if partitions is None else str(partitions),
@@ -46,9 +46,9 @@ def queue_fields(
 def token_fields(
     principal: str | None, queues: Sequence[str] | None, verbs: Sequence[str] | None, life_seconds: int | None
 ) -> dict[str, str]:
-    """Form fields of what is named.
+    """Form fields of the values that are given.
 
-    :raises InvalidParameter: an empty list: a server could take it for no restriction.
+    :raises InvalidParameter: a list is empty. A server could take it for no restriction.
     """
     for name, given in (("queues", queues), ("verbs", verbs)):
         if given is not None and not given:
@@ -63,14 +63,14 @@ def token_fields(
 
 
 def _joined(name: str, entries: Sequence[str]) -> str:
-    """A comma list; none of its entries may be empty, and a text is not a list."""
+    """Entries joined by commas. No entry may be empty, and a text is not a list."""
     if isinstance(entries, str) or not all(entries):
         raise InvalidParameter(problems={name: "expected a list of texts, none of them empty"})
     return ",".join(entries)
 
 
 def can_go_raw(new: NewMessage) -> bool:
-    """JSON as a raw body would be taken for a batch, and headers carry ASCII only."""
+    """Whether a message can be sent as it is. A server would take JSON for a batch, and headers are ASCII only."""
     media_type = (new.content_type or "").partition(";")[0].strip().lower()
     return media_type != "application/json" and f"{new.content_type}{new.key}".isascii()
 
@@ -122,16 +122,16 @@ def addresses(where: Located | str | Sequence[Located | str]) -> str:
 
 
 def in_calls(where: Located | str | Sequence[Located | str]) -> Iterator[Sequence[Located | str]]:
-    """The places in portions that one path can hold."""
+    """The places in parts that one path can hold."""
     some = list(where) if isinstance(where, Sequence) and not isinstance(where, str) else [where]
     for first in range(0, len(some), IDS_A_CALL):
         yield some[first : first + IDS_A_CALL]
 
 
 def cursor_at(incarnation: str, places: Mapping[int, MessageId], *, every: bool = False) -> str:
-    """The cursor that reads some partitions of a queue, each behind its place (``queuey.api.cursors``).
+    """The cursor that reads partitions of a queue, each behind its place (``queuey.api.cursors``).
 
-    :param every: all others are read as well, from their beginning.
+    :param every: also read all other partitions, from their beginning.
     """
     low = (1 << 64) - 1
     return (

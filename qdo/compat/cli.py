@@ -26,10 +26,10 @@ from queuey.terminal.output import Failed, say
 @click.option("-v", "--verbose", is_flag=True, help="Log more.")
 @click.pass_context
 def main(ctx: click.Context, path: Path, verbose: bool) -> None:
-    """Run a worker from an ini file, as qdo 0.1 did; a new one is better begun with 'qdo work'.
+    """Run a worker from an ini file, as qdo 0.1 did. For a new worker, 'qdo work' is better.
 
-    Its hooks job, job_context and job_failure are called as they were, its settings understood. SIGTERM and
-    Ctrl-C end it in order; once more ends it at once.
+    It understands the settings of 2012, and calls the hooks job, job_context and job_failure as they were called.
+    SIGTERM or Ctrl-C ends it in order; a second signal ends it at once.
     """
     from queuey.monitor.logs import set_up
 
@@ -45,8 +45,8 @@ def main(ctx: click.Context, path: Path, verbose: bool) -> None:
 
 
 def _run(path: Path) -> None:
-    from qdo.cli.running import run_until_told
     from qdo.compat.qdo_worker import OldWorker, hook_context, open_coordinator, prepare, read_settings
+    from qdo.worker.running import run_until_told
 
     settings = read_settings(path, os.environ)
     for notice in settings.notices:
@@ -60,7 +60,7 @@ def _run(path: Path) -> None:
         if taken := prepare(client, coordinator):
             say(f"{taken} positions of qdo 0.1 taken over")
         with hook_context(settings) as context:
-            run_until_told(OldWorker(settings, coordinator, context, client))
+            run_until_told(OldWorker(settings, coordinator, context, client), say)
 
 
 if __name__ == "__main__":

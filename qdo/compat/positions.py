@@ -1,4 +1,4 @@
-"""How far qdo 0.1 had got: it kept a message for each partition in a queue of its own (queuey-api-v1 13.2)."""
+"""The positions of qdo 0.1, which kept a message for each partition in a queue of its own (queuey-api-v1 13.2)."""
 
 from __future__ import annotations
 
@@ -17,12 +17,12 @@ STATUS_QUEUE = "qdo_status"
 
 
 def parse_old_partition(text: str) -> Partition:
-    """Qdo 0.1 joined queue and number by a dash: the last one, for a queue's name may have more.
+    """The partition that qdo 0.1 named QUEUE-NUMBER. The last dash counts, since names of queues may contain dashes.
 
     >>> parse_old_partition("mail-in-3")
     Partition(queue='mail-in', number=3)
 
-    :raises ValueError: not a queue, a dash and a number from 1.
+    :raises ValueError: the text is not a queue, a dash and a number from 1.
     """
     queue, dash, number = text.rpartition("-")
     if not (queue and dash and number.isascii() and number.isdigit() and number[0] != "0"):
@@ -31,9 +31,9 @@ def parse_old_partition(text: str) -> Partition:
 
 
 def positions(client: Client, queue: str = STATUS_QUEUE) -> Mapping[Partition, MessageId]:
-    """The last message done in each partition, as the newest message in ``queue`` says; from all of its partitions.
+    """The last message done in each partition: what the newest message about it in ``queue`` says.
 
-    :raises QueueNotFound: qdo 0.1 was never here, or its positions have expired.
+    :raises QueueNotFound: qdo 0.1 never ran here, or its positions have expired.
     """
     newest: dict[Partition, tuple[MessageId, MessageId | None]] = {}
     for message in client.iterate(queue):
@@ -44,7 +44,7 @@ def positions(client: Client, queue: str = STATUS_QUEUE) -> Mapping[Partition, M
 
 
 def _position(message: Message) -> tuple[Partition, MessageId | None] | None:
-    """None if it is something else; a partition where nothing was done yet has no id."""
+    """None for any other message. A partition in which nothing was done yet has no id."""
     try:
         told = json.loads(message.body)
         partition = parse_old_partition(told["partition"])
@@ -56,7 +56,7 @@ def _position(message: Message) -> tuple[Partition, MessageId | None] | None:
 def to_offsets(
     client: Client, found: Mapping[Partition, MessageId]
 ) -> tuple[Mapping[Partition, Offset], Collection[Partition]]:
-    """Positions as offsets in the queues that there are now, and those whose partition is no more."""
+    """Positions as offsets in the queues that exist now, and partitions that are gone."""
     offsets: dict[Partition, Offset] = {}
     gone: list[Partition] = []
     for queue in sorted({partition.queue for partition in found}):

@@ -1,8 +1,8 @@
 """``qdo-worker`` of 2012 on the worker of today: its settings, its hooks, its names (queuey-api-v1 13).
 
-What was wrong with it is mended: queues with dashes in their names, positions beyond the first partition of
-``qdo_status``, 80 requests for 20 messages. Positions are offsets of the group ``qdo-worker`` now;
-where it has none yet, it goes on where qdo 0.1 was.
+Its faults are mended: queues with dashes in their names, positions beyond the first partition of ``qdo_status``, 80
+requests for 20 messages. Positions are offsets of the group ``qdo-worker`` now. Where the group has no offset yet, it
+goes on at the position of qdo 0.1.
 """
 
 from __future__ import annotations
@@ -18,12 +18,12 @@ from typing import Any
 from urllib.parse import urlsplit
 
 from qdo.client import Client, Message
-from qdo.compat.hooks import ERROR_QUEUE
 from qdo.compat.positions import STATUS_QUEUE, parse_old_partition, positions, to_offsets
 from qdo.groups.assign import Partition
 from qdo.groups.coordination import Coordinator, Member, Plan
 from qdo.groups.local import LocalCoordinator
-from qdo.worker import Worker
+from qdo.worker import Worker, WorkerOptions
+from qdo.worker.hooks_of_2012 import ERROR_QUEUE
 from qdo.worker.job import Context, Failed, RetryPolicy, check_job, load_hook
 from queuey.errors import ConfigurationError, QueueNotFound
 from queuey.settings.ini import read_ini
@@ -41,7 +41,7 @@ _KEYS = {
 }
 _POLICIES = {"manual": False, "all": False, "automatic": True}
 _WITHOUT_MEANING = {
-    "wait_interval": "messages are waited for, not asked for",
+    "wait_interval": "new messages arrive without polling",
     "party_wait": "members need not agree before they begin",
 }
 
@@ -50,7 +50,7 @@ log = logging.getLogger(__name__)
 
 @dataclass(frozen=True)
 class OldSettings:
-    """What the file says."""
+    """What the ini file says."""
 
     url: str
     application: str
@@ -65,19 +65,25 @@ class OldSettings:
     zookeeper: str
     ca_bundle: str
     notices: Sequence[str]
-    """What had a meaning once."""
+    """Settings that have no meaning any more."""
 
     def client(self) -> Client:
         return Client(self.url, self.application, self.key)
 
+    def wants(self, partition: Partition) -> bool:
+        """Whether the worker works on a partition. Queues of qdo itself are never worked on."""
+        if partition.queue.startswith((STATUS_QUEUE, ERROR_QUEUE)):
+            return False
+        return not self.partitions or partition in self.partitions
+
 
 def read_settings(path: Path, environ: Mapping[str, str]) -> OldSettings:
-    """:raises ConfigurationError: no such file, an unknown section or key, a value that is none."""
+    """:raises ConfigurationError: no such file, an unknown section or key, or an invalid value."""
     sections = read_ini(path, environ)
     notices = []
     for section, entries in sections.items():
         if section == "metlog":
-            notices.append("[metlog]: the log is on standard error; 'qdo work --metrics' tells Prometheus")
+            notices.append("[metlog]: the log is on standard error; 'qdo work --metrics' serves metrics to Prometheus")
             continue
         if section not in _KEYS:
             raise ConfigurationError(f"{path}: section [{section}] is unknown: expected {', '.join(_KEYS)}")
@@ -129,16 +135,16 @@ def _parse_ids(path: Path, lines: Sequence[str]) -> Sequence[Partition]:
 
 
 class FixedCoordinator(LocalCoordinator):
-    """Policy ``manual``: each process says itself what it works on, and shares only claims and offsets.
+    """Policy ``manual``: each process names its own partitions, and shares only claims and offsets.
 
-    So two processes with different partitions do not take them from each other; where both name a partition
-    one has it, and the other waits for it.
+    Two processes with different partitions do not take them from each other. If both name a partition, one owns it and
+    the other waits for it.
     """
 
     _own_plan = Plan()
 
     def members(self) -> Sequence[Member]:
-        return [member for member in super().members() if member.name == self._name]
+        return [member for member in super().members() if member.name == self._file.name]
 
     def plan(self) -> Plan:
         return self._own_plan
@@ -149,7 +155,7 @@ class FixedCoordinator(LocalCoordinator):
 
 
 def open_coordinator(settings: OldSettings, state: Path | None = None) -> Coordinator:
-    """:raises CoordinatorUnavailable: policy ``automatic``, and no ZooKeeper answers.
+    """:raises CoordinatorUnavailable: with policy ``automatic``, if no ZooKeeper answers.
     :raises ConfigurationError: kazoo is missing.
     """
     if not settings.automatic:
@@ -162,17 +168,16 @@ def open_coordinator(settings: OldSettings, state: Path | None = None) -> Coordi
 
 
 class OldWorker(Worker):
-    """One job at a time, once; what failed is handed to ``job_failure`` and counts as processed."""
+    """Runs one job at a time and tries each message once. A failure goes to ``job_failure`` and counts as processed."""
 
     def __init__(self, settings: OldSettings, coordinator: Coordinator, context: Any, client: Client) -> None:
         """:param context: what ``job_context`` gave.
         :param client: for ``job_failure``, which only the one job thread calls.
-        :raises ConfigurationError: a hook names no function, or one that takes other arguments.
+        :raises ConfigurationError: a hook names no function, or a function that takes other arguments.
         """
         job, job_failure = load_hook(settings.job), load_hook(settings.job_failure)
         check_job(job, "message", "context")
         check_job(job_failure, "message", "context", "queue", "exc", "queuey_conn")
-        self._wanted = settings.partitions
 
         def run(message: Message, here: Context) -> None:
             job(as_dict(message), here.value)
@@ -182,27 +187,21 @@ class OldWorker(Worker):
                 queue = f"{failed.queue}-{message.partition}"
                 job_failure(as_dict(message), value, queue, failed.error, client)
 
-        super().__init__(
-            run,
-            ["*"],
-            coordinator,
-            settings.client,
+        options = WorkerOptions(
             group=GROUP,
             name="-".join(filter(None, [socket.getfqdn(), str(os.getpid()), settings.name])),
             threads=1,
             retry=RetryPolicy(attempts=1),
             dead_letters=None,
+            wants=settings.wants,
             context_value=context,
             on_failure=give_up,
         )
-
-    def _matching(self, client: Client) -> list[Partition]:
-        found = [each for each in super()._matching(client) if not each.queue.startswith((STATUS_QUEUE, ERROR_QUEUE))]
-        return [each for each in found if each in self._wanted] if self._wanted else found
+        super().__init__(run, ["*"], coordinator, settings.client, options)
 
 
 def as_dict(message: Message) -> Mapping[str, Any]:
-    """A message as the first Queuey's API gave it, which hooks were written for; bytes that are no text are base64."""
+    """A message as the API of the first Queuey gave it to hooks. A body that is not UTF-8 is base64."""
     told: dict[str, Any] = {
         "message_id": message.id.hex,
         "partition": message.partition,
@@ -215,11 +214,11 @@ def as_dict(message: Message) -> Mapping[str, Any]:
 
 
 def prepare(client: Client, coordinator: Coordinator) -> int:
-    """Make the queue of errors, and take over the positions of qdo 0.1 where the group has neither offset nor owner.
+    """Make the queue for errors, and take over positions of qdo 0.1 where the group has neither offset nor owner.
 
-    Of several workers that start at once, one moves a position; one that is slow finds it moved, and moves nothing back.
+    Of several workers that start at once, one takes a position over. The others find the offset and change nothing.
 
-    :returns: how many were taken over.
+    :returns: how many positions were taken over.
     """
     client.create_queue(ERROR_QUEUE, partitions=SPECIAL_PARTITIONS)
     try:
@@ -230,6 +229,6 @@ def prepare(client: Client, coordinator: Coordinator) -> int:
 
 
 def hook_context(settings: OldSettings) -> Any:
-    """The context manager that ``job_context`` makes."""
+    """The context manager that ``job_context`` returns."""
     make: Callable[[], Any] = load_hook(settings.job_context)
     return make()

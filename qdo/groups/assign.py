@@ -1,7 +1,7 @@
 """Who gets which partitions: pure functions from members and partitions to an assignment.
 
-All of them give each partition to exactly one member, and counts that differ by one at most. They
-are deterministic: the same arguments give the same answer, in whatever order partitions come.
+Each function gives each partition to exactly one member, and the members' numbers of partitions differ by one at most.
+The same arguments give the same answer, in whatever order the partitions come.
 """
 
 from __future__ import annotations
@@ -13,24 +13,24 @@ __all__ = ["STRATEGIES", "Assignment", "Partition", "assign_range", "assign_roun
 
 
 class Partition(NamedTuple):
-    """A partition of a queue by name: what members divide among themselves."""
+    """A partition of a queue by name. Members divide partitions among themselves."""
 
     queue: str
     number: int
     """From 1."""
 
     def __str__(self) -> str:
-        """Its form in logs, commands and nodes: no queue's name has a colon."""
+        """Its form in logs, commands and nodes. No queue name contains a colon."""
         return f"{self.queue}:{self.number}"
 
     @classmethod
     def parse(cls, text: str) -> Partition:
-        """The inverse.
+        """The inverse of ``str``.
 
         >>> Partition.parse("a-b:3")
         Partition(queue='a-b', number=3)
 
-        :raises ValueError: not a queue, a colon and a number from 1.
+        :raises ValueError: the text is not a queue, a colon and a number from 1.
         """
         queue, colon, number = text.rpartition(":")
         if not (queue and colon and number.isascii() and number.isdigit() and number[0] != "0"):
@@ -39,14 +39,14 @@ class Partition(NamedTuple):
 
 
 Assignment = Mapping[str, Sequence[Partition]]
-"""Member to its partitions, sorted; members without any are there as well."""
+"""From each member to its partitions, sorted. Members without partitions are there as well."""
 
 Strategy = Callable[[Sequence[str], Collection[Partition], Assignment], Assignment]
-"""Members in the order they joined, all partitions, and what each member has now."""
+"""It gets the members in the order they joined, all partitions, and what each member has now."""
 
 
 def _shares(count: int, members: int) -> list[int]:
-    """How many each member gets, the larger shares first."""
+    """How many partitions each member gets, the larger shares first."""
     least, more = divmod(count, members)
     return [least + (number < more) for number in range(members)]
 
@@ -64,15 +64,15 @@ def assign_range(members: Sequence[str], partitions: Collection[Partition], curr
 
 
 def assign_round_robin(members: Sequence[str], partitions: Collection[Partition], current: Assignment) -> Assignment:
-    """Neighbours apart: the sorted partitions are dealt like cards."""
+    """Neighbours apart: the sorted partitions are dealt out like cards."""
     ordered = sorted(partitions)
     return {member: ordered[at :: len(members)] for at, member in enumerate(members)}
 
 
 def assign_sticky(members: Sequence[str], partitions: Collection[Partition], current: Assignment) -> Assignment:
-    """Nobody loses a partition unless balance asks for it, so the least possible number moves (G15).
+    """No member loses a partition unless balance asks for it, so the least possible number moves (G15).
 
-    The larger shares go to those who have most now: any other choice would take away more.
+    The larger shares go to the members that have most now. Any other choice would take more away.
     """
     left = set(partitions)
     kept: dict[str, list[Partition]] = {}
@@ -96,10 +96,10 @@ STRATEGIES: Mapping[str, Strategy] = {
     "range": assign_range,
     "round-robin": assign_round_robin,
 }
-"""By the name that settings use."""
+"""By the names that settings use."""
 
 
 def moved(before: Assignment, after: Assignment) -> int:
-    """How many partitions have another owner than they had, those that had none not counted."""
+    """How many partitions have another owner than before. Partitions without an owner before do not count."""
     owner = {partition: member for member, owned in after.items() for partition in owned}
     return sum(owner.get(partition, member) != member for member, owned in before.items() for partition in owned)

@@ -1,14 +1,14 @@
-"""What the members of a group share, and how one is reached (docs/decisions/011).
+"""What the members of a group share, and the interface to it (docs/decisions/011).
 
 ::
 
     members   who is there; the first to have joined leads
     plan      which partitions there are and who is to own each, with a generation that only rises
     claims    who owns a partition now: at most one living member, with a generation that only rises
-    offsets   how far the group has got in a partition, moved by who holds its claim
+    offsets   how far the group is in a partition; the holder of the claim moves it
 
-Each change is atomic. A change that carries a generation is refused once there is a higher one: a
-former owner or leader can do no harm, whatever it believes (G14).
+Each change is atomic. A change that carries a generation is refused once there is a higher one. So a former owner or
+leader can do no harm, whatever it believes (G14).
 """
 
 from __future__ import annotations
@@ -25,14 +25,14 @@ from queuey.ids import MessageId, tail_from_low
 __all__ = ["TRUSTED_SHARE", "Claim", "Coordinator", "Member", "Offset", "Plan", "last_id_of"]
 
 TRUSTED_SHARE = 2 / 3
-"""Of the session timeout: for so long after the last answer nobody else can have taken over (G15)."""
+"""Of the session timeout: for this long after the last answer nobody else can have taken over (G15)."""
 
 
 class Offset(NamedTuple):
-    """How far a group has got in a partition: the last message that was finished."""
+    """How far a group is in a partition: the last message that is finished."""
 
     incarnation: str
-    """The queue's: 32 hex digits, as a cursor begins with. A queue made anew is another one (G9)."""
+    """Of the queue: 32 hex digits, as a cursor begins with. A queue that was made anew has another incarnation (G9)."""
     message_id: MessageId
 
     def __str__(self) -> str:
@@ -42,7 +42,7 @@ class Offset(NamedTuple):
     def parse(cls, text: str) -> Offset:
         """The inverse of ``str``.
 
-        :raises ValueError, InvalidMessageId: it is not.
+        :raises ValueError, InvalidMessageId: the text is no offset.
         """
         incarnation, _, message_id = text.partition(".")
         if len(incarnation) != 32:
@@ -51,28 +51,28 @@ class Offset(NamedTuple):
 
 
 _LAST_LOW = 0xBF7F7F7F7F7F7F7F
-"""With the variant of RFC 4122, the last in Cassandra's order, which is signed byte by byte."""
+"""With the variant of RFC 4122, the last value in Cassandra's order, which compares signed bytes."""
 
 
 def last_id_of(ticks: int) -> MessageId:
-    """The greatest id that a message of this tick could have: unlike a bound it can be written down, as an offset."""
+    """The greatest id that a message of this tick could have. Unlike a bound it can be stored as an offset."""
     return MessageId(ticks, tail_from_low(_LAST_LOW))
 
 
 class Member(NamedTuple):
-    """Somebody in the group."""
+    """One member of the group."""
 
     name: str
     about: Mapping[str, Any]
-    """What it says of itself: host, process, version."""
+    """What the member says of itself: host, process, version."""
 
 
 class Claim(NamedTuple):
-    """The right to work on a partition, until somebody else has claimed it."""
+    """The right to work on a partition, until somebody else claims it."""
 
     partition: Partition
     generation: int
-    """From 1; higher than that of all earlier claims of this partition in this group."""
+    """From 1, and higher than in any earlier claim of this partition in this group."""
 
 
 @dataclass(frozen=True)
@@ -93,11 +93,11 @@ class Plan:
 
 
 class Coordinator(ABC):
-    """One member's way to what its group shares. Thread-safe.
+    """One member's access to what its group shares. Thread-safe.
 
-    Every call may raise :class:`~queuey.errors.CoordinatorUnavailable`: then the change may or may not
-    have happened, and may be tried again; :class:`~queuey.errors.SessionLost` says that the others hold
-    this member for dead: its claims are gone, and it has to join anew.
+    Every call may raise :class:`~queuey.errors.CoordinatorUnavailable`: then the change may or may not have happened, and
+    may be tried again. :class:`~queuey.errors.SessionLost` says that the others hold this member for dead: its claims are
+    gone, and it has to join anew.
     """
 
     changed: Callable[[], None] = staticmethod(lambda: None)
@@ -107,29 +107,30 @@ class Coordinator(ABC):
     def join(self, about: Mapping[str, Any]) -> str:
         """Become a member.
 
-        :returns: the member's name, which nobody ever had in this group before.
+        :returns: the member's name. No member of this group ever had it before.
         """
 
     @abstractmethod
     def tell(self, about: Mapping[str, Any]) -> None:
-        """Say something else of oneself; who looks at :meth:`members` sees it. No other member is called for it."""
+        """Change what this member says of itself. Readers of :meth:`members` see it; no other member is notified."""
 
     @abstractmethod
     def leave(self) -> None:
-        """Be a member no more: claims become free at once. May be repeated; raises nothing."""
+        """Stop being a member: the claims become free at once. May be repeated; raises nothing."""
 
     @abstractmethod
     def trusted(self) -> bool:
-        """Whether it is sure that nobody holds this member for dead.
+        """Whether it is sure that nobody holds this member for dead. Sends no request.
 
-        True for :data:`TRUSTED_SHARE` of the session timeout after the last answer was asked for, by elapsed time. Costs no request.
+        True for :data:`TRUSTED_SHARE` of the session timeout, by elapsed time, from the moment at which the request for the
+        last answer was sent.
         """
 
     @abstractmethod
     def members(self) -> Sequence[Member]:
-        """Who is there, in the order of joining.
+        """All members, in the order of joining.
 
-        For a member it may be as old as the last notice (:attr:`changed`), and what others :meth:`tell` older still.
+        For a member the list may be as old as the last notice (:attr:`changed`), and what others :meth:`tell` older still.
         """
 
     @abstractmethod
@@ -149,32 +150,32 @@ class Coordinator(ABC):
 
         Each claim is made before its offset is read, so no former owner can move that offset any more (G14).
 
-        :returns: the claims that are this member's now, those it had before included, with the group's offsets.
+        :returns: the claims that this member has now, earlier ones included, with the group's offsets.
         """
 
     @abstractmethod
     def release(self, claims: Collection[Claim]) -> None:
-        """Give claims back, whatever their generation; those that are lost already, or never were this member's, are no error."""
+        """Give claims back, whatever their generation. A claim that is lost, or never was this member's, is no error."""
 
     @abstractmethod
     def commit(self, offsets: Mapping[Claim, Offset]) -> Collection[Claim]:
-        """Record how far the group has got, in one step for those partitions whose claims still hold.
+        """Record offsets, in one step for all partitions whose claims still hold.
 
-        :returns: claims that somebody has taken over: of these nothing was recorded.
+        :returns: claims that somebody else has taken over; nothing of them is recorded.
         """
 
     @abstractmethod
     def resets(self) -> int:
         """How often offsets of the group were set by hand. May be as old as the last notice, like :meth:`members`.
 
-        When it has changed, :meth:`claim` gives other claims for those partitions than before.
+        Once it has changed, :meth:`claim` returns other claims for those partitions than before.
         """
 
-    # For whoever looks from outside; no membership is needed, and a look at a group that is not there makes nothing.
+    # For a look from outside. It needs no membership, and a look at a group that does not exist makes nothing.
 
     @abstractmethod
     def owners(self) -> Mapping[Partition, tuple[str, int]]:
-        """Living owners and their claims' generations."""
+        """Living owners and the generations of their claims."""
 
     @abstractmethod
     def offsets(self) -> Mapping[Partition, Offset]:
@@ -182,21 +183,21 @@ class Coordinator(ABC):
 
     @abstractmethod
     def known(self) -> Collection[Partition]:
-        """All partitions that were ever claimed or reset in this group, also those that no plan has any more."""
+        """All partitions that were ever claimed or reset in this group, also those that are in no plan any more."""
 
     @abstractmethod
     def begin(self, offsets: Mapping[Partition, Offset]) -> Collection[Partition]:
-        """Give partitions their first offset, those that have neither an offset nor an owner: of several who try, one does.
+        """Give a first offset to partitions that have neither an offset nor an owner. Of several callers one succeeds.
 
-        :returns: those that got it from this call.
+        :returns: partitions that got their offset from this call.
         """
 
     @abstractmethod
     def reset(self, offsets: Mapping[Partition, Offset | None]) -> None:
         """Set offsets by hand, also backwards; None forgets one.
 
-        Raises the generations of these partitions: who works on them now is fenced, and begins anew from here. It is their
-        owner all the same: nobody else can claim them until it has given them back (G15).
+        This raises the generations of the partitions: their owners are fenced off, and begin anew from these offsets. They
+        stay owners all the same: nobody else can claim the partitions until they have given them back (G15).
         """
 
     @abstractmethod
@@ -205,7 +206,7 @@ class Coordinator(ABC):
 
 
 def plan_to_text(plan: Plan) -> str:
-    """A plan's assignment as it is kept: numbers of each queue, by member.
+    """The stored form of a plan's assignment: the partition numbers of each queue, by member.
 
     >>> plan_to_text(Plan(1, {"m": [Partition("q", 1), Partition("q", 2)]}))
     '{"m":{"q":[1,2]}}'
@@ -218,7 +219,7 @@ def plan_to_text(plan: Plan) -> str:
 
 
 def plan_from_text(generation: int, text: str) -> Plan:
-    """The inverse."""
+    """The inverse of :func:`plan_to_text`."""
     kept = json.loads(text)
     return Plan(
         generation,
@@ -230,6 +231,6 @@ def plan_from_text(generation: int, text: str) -> Plan:
 
 
 def tell_apart(wanted: Iterable[Partition], held: Iterable[Partition]) -> tuple[list[Partition], list[Partition]]:
-    """Which of the wanted are not held, and which of the held are not wanted; both sorted."""
+    """The wanted that are not held, and the held that are not wanted; both sorted."""
     wanted_set, held_set = set(wanted), set(held)
     return sorted(wanted_set - held_set), sorted(held_set - wanted_set)

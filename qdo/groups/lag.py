@@ -1,8 +1,8 @@
-"""How far a group has got, seen from outside: who owns what, and what lies behind the offsets.
+"""How far a group is, seen from outside: who owns what, and what lies behind the offsets.
 
-Lag in seconds is the age of the first message that is not finished, by the server's clock. Lag in
-messages is what can still be read behind the offset: the partition's depth where the offset lies before
-its oldest message, else counted by reading ids, up to a bound; above it, it is "at least".
+Lag in seconds is the age of the first message that is not finished, by the server's clock. Lag in messages is what can
+still be read behind the offset. Where the offset lies before the oldest message of its partition, that is the depth of
+the partition. Otherwise ids are read and counted, up to a bound; above the bound the lag is "at least".
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from qdo.groups.coordination import Coordinator, Offset
 from queuey.errors import QueueNotFound
 from queuey.ids import TICKS_PER_SECOND, MessageId, parse_timestamp
 
-__all__ = ["MOST_COUNTED", "Lag", "PartitionStatus", "lags", "standings", "total"]
+__all__ = ["MOST_COUNTED", "Lag", "PartitionStatus", "lags", "statuses", "total"]
 
 MOST_COUNTED = 10_000
 """Messages of one partition that are counted one by one."""
@@ -26,17 +26,17 @@ _A_PAGE = 1000
 
 
 class Lag(NamedTuple):
-    """What a group has still to do in a partition."""
+    """What a group still has to do in a partition."""
 
     messages: int = 0
     seconds: float = 0.0
     exact: bool = True
-    """False: there are at least so many messages."""
+    """False: there are at least this many messages."""
 
 
 @dataclass(frozen=True)
 class PartitionStatus:
-    """One partition of a group."""
+    """How one partition of a group is doing."""
 
     partition: Partition
     owner: str | None
@@ -47,7 +47,7 @@ class PartitionStatus:
     """None if the queue is gone."""
 
 
-def standings(
+def statuses(
     client: Client,
     coordinator: Coordinator,
     wanted: Callable[[str], bool] = lambda queue: True,
@@ -56,9 +56,9 @@ def standings(
 ) -> list[PartitionStatus]:
     """All partitions that the group plans for, owns or has an offset of, by name.
 
-    Asks the server once for each queue, and once more for each thousand messages to be counted.
+    It sends one request for each queue, and one more for each thousand messages that are counted.
 
-    :param wanted: whether to look at a queue.
+    :param wanted: says of a queue whether to look at it.
     """
     owners, offsets = coordinator.owners(), coordinator.offsets()
     known = {*coordinator.plan().partitions(), *owners, *offsets}
@@ -72,8 +72,8 @@ def standings(
 
 
 def total(found: Collection[PartitionStatus]) -> Lag:
-    """Messages in all, and the seconds of the worst partition."""
-    known = [standing.lag for standing in found if standing.lag is not None]
+    """All messages together, and the seconds of the worst partition."""
+    known = [status.lag for status in found if status.lag is not None]
     return Lag(
         sum(lag.messages for lag in known),
         max((lag.seconds for lag in known), default=0.0),
@@ -88,7 +88,7 @@ def lags(
     *,
     most: int = MOST_COUNTED,
 ) -> Mapping[Partition, Lag]:
-    """What lies behind these offsets; partitions of queues that are gone are left out."""
+    """What lies behind these offsets. Partitions of queues that are gone are left out."""
     numbers: dict[str, set[int]] = {}
     for queue, number in partitions:
         numbers.setdefault(queue, set()).add(number)

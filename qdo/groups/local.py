@@ -1,23 +1,19 @@
 """A group on one machine: its members share a file, and need no ZooKeeper.
 
-A member is alive for its session timeout after it last wrote so; whoever looks buries the dead. Each
-change is one transaction, so it happens whole, or not at all when its process dies (SQLite, FULL).
+Each member writes now and then that it is alive. A member that is silent for its session timeout is dead, and whoever
+changes the file next buries it.
 """
 
 from __future__ import annotations
 
-import fcntl
 import json
 import logging
 import os
 import threading
 import uuid
-from collections.abc import Collection, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
 from typing import Any
-
-import apsw
 
 from qdo.groups.assign import Partition
 from qdo.groups.coordination import (
@@ -30,46 +26,31 @@ from qdo.groups.coordination import (
     plan_from_text,
     plan_to_text,
 )
+from qdo.groups.local_file import GroupFile
 from queuey.clock import Clock, SystemClock
-from queuey.errors import ConfigurationError, CoordinatorUnavailable, SessionLost
-from queuey.file_system import network_file_system_of
+from queuey.errors import CoordinatorUnavailable, SessionLost
 
 __all__ = ["LocalCoordinator", "default_folder"]
 
 log = logging.getLogger(__name__)
 
-BUSY_MS = 5000
 LOOK_SECONDS = 0.05
 """Between two looks whether the file has changed."""
-_SCHEMA = Path(__file__).with_name("local.sql")
 
 
 def default_folder() -> Path:
-    """Where the files of this user's groups are: ``QDO_STATE``, or below ``XDG_STATE_HOME``."""
+    """The folder for the groups of this user: ``QDO_STATE``, or one below ``XDG_STATE_HOME``."""
     named = os.environ.get("QDO_STATE")
     if named:
         return Path(named)
     return Path(os.environ.get("XDG_STATE_HOME") or Path.home() / ".local" / "state") / "qdo"
 
 
-def _opened(folder: Path) -> apsw.Connection:
-    """The shared file, made if need be.
-
-    One process after the other: of those that make a file at one moment SQLite turns some away at once, however long they would wait.
-    """
-    with (folder / "groups.lock").open("wb") as lock:
-        fcntl.flock(lock, fcntl.LOCK_EX)
-        connection = apsw.Connection(str(folder / "groups.db"))
-        connection.set_busy_timeout(BUSY_MS)
-        connection.execute("PRAGMA journal_mode=WAL")
-        connection.execute(_SCHEMA.read_text())
-    return connection
-
-
 class LocalCoordinator(Coordinator):
-    """One member's connection to the shared file. It gets ``changed`` by looking 20 times a second, which costs no disk.
+    """One member's connection to the shared file. It looks 20 times a second for changes, which costs no disk access.
 
-    A process that is stopped (SIGSTOP) in the middle of a change holds up the changes of all others until it goes on or dies.
+    A process that is stopped (SIGSTOP) in the middle of a change holds up the changes of all others until it goes on or
+    dies.
     """
 
     def __init__(
@@ -81,87 +62,82 @@ class LocalCoordinator(Coordinator):
         clock: Clock | None = None,
         by_hand: bool = False,
     ) -> None:
-        """:param group: its name; groups of one file know nothing of each other.
-        :param session_seconds: after so long without a sign of life a member is dead.
-        :param by_hand: no thread of its own: who moves the clock calls :meth:`beat` and :meth:`look`.
+        """:param group: its name. Groups of one file know nothing of each other.
+        :param session_seconds: a member that is silent for longer is dead.
+        :param by_hand: start no thread. The caller moves the clock and calls :meth:`beat` and :meth:`look`.
         :raises ConfigurationError: the folder or the file cannot be used.
         """
         self._group = group
         self._session_seconds = session_seconds
         self._clock = clock or SystemClock()
         self._by_hand = by_hand
-        self._name: str | None = None
         self._heard = 0.0
         self._seen = -1
-        self._lock = threading.RLock()
         self._over = threading.Event()
         self._thread: threading.Thread | None = None
-        folder = folder or default_folder()
-        try:
-            folder.mkdir(parents=True, exist_ok=True)
-            if (kind := network_file_system_of(folder)) is not None:
-                raise ConfigurationError(
-                    f"{folder} is on a network file system ({kind}), whose locks do not keep two workers from one "
-                    "partition: choose a local folder with --state or QDO_STATE, or let workers meet in ZooKeeper"
-                )
-            self._connection = _opened(folder)
-        except (OSError, apsw.Error, CoordinatorUnavailable) as error:
-            raise ConfigurationError(f"the groups of this machine cannot be kept in {folder}: {error}") from error
+        self._file = GroupFile(group, folder or default_folder(), self._clock)
 
     # Who is there
 
     def join(self, about: Mapping[str, Any]) -> str:
-        with self._lock:
+        with self._file.lock:
             name = f"{about.get('name', 'worker')}-{uuid.uuid4().hex[:8]}"
             now = self._clock.elapsed()
-            with self._changing():
-                self._ask(
+            with self._file.changing():
+                self._file.ask(
                     "INSERT INTO members (grp, name, about, boot, heard, timeout) VALUES (?, ?, ?, ?, ?, ?)",
                     *(self._group, name, json.dumps(dict(about)), self._clock.boot(), now, self._session_seconds),
                 )
-            self._name, self._heard = name, now
+            self._file.name, self._heard = name, now
             if self._thread is None and not self._by_hand:
-                self._thread = threading.Thread(target=self._run, name="local-coordinator", daemon=True)
+                self._thread = threading.Thread(
+                    target=_keep_alive,
+                    args=(self, self._clock, self._session_seconds, self._over),
+                    name="local-coordinator",
+                    daemon=True,
+                )
                 self._thread.start()
         return name
 
     def tell(self, about: Mapping[str, Any]) -> None:
-        with self._changing(told=False):
-            self._must_live()
-            self._ask("UPDATE members SET about = ? WHERE name = ?", json.dumps(dict(about)), self._name)
+        with self._file.changing(told=False):
+            self._file.must_live()
+            self._file.ask("UPDATE members SET about = ? WHERE name = ?", json.dumps(dict(about)), self._file.name)
 
     def leave(self) -> None:
-        with self._lock:
-            name, self._name = self._name, None
+        with self._file.lock:
+            name, self._file.name = self._file.name, None
             if name is None:
                 return
             try:
-                with self._changing():
-                    self._bury([name])
+                with self._file.changing():
+                    self._file.bury([name])
             except CoordinatorUnavailable:
-                return  # it is dead when its session is over
+                return  # the others bury it when its session is over
 
     def trusted(self) -> bool:
-        return self._name is not None and self._clock.elapsed() - self._heard < self._session_seconds * TRUSTED_SHARE
+        return (
+            self._file.name is not None and self._clock.elapsed() - self._heard < self._session_seconds * TRUSTED_SHARE
+        )
 
     def beat(self) -> None:
         """Tell the others that this member is alive.
 
-        :raises SessionLost: they hold it for dead.
+        :raises SessionLost: the others hold it for dead.
         """
-        with self._lock:
-            if self._name is None:
+        with self._file.lock:
+            if self._file.name is None:
                 return
             now = self._clock.elapsed()
-            with self._changing(told=False):
-                self._must_live()
-                self._ask("UPDATE members SET heard = ? WHERE name = ?", now, self._name)
+            with self._file.changing(told=False):
+                self._file.must_live()
+                self._file.ask("UPDATE members SET heard = ? WHERE name = ?", now, self._file.name)
             self._heard = now
 
     def members(self) -> Sequence[Member]:
-        with self._reading():
+        with self._file.reading():
             now, boot = self._clock.elapsed(), self._clock.boot()
-            rows = self._ask(
+            rows = self._file.ask(
                 "SELECT name, about, boot, heard, timeout FROM members WHERE grp = ? ORDER BY number", self._group
             )
             return [
@@ -170,88 +146,89 @@ class LocalCoordinator(Coordinator):
                 if its_boot == boot and heard + timeout > now
             ]
 
-    # Who is to have what
+    # The plan
 
     def plan(self) -> Plan:
-        with self._reading():
-            rows = self._ask("SELECT generation, plan FROM groups WHERE name = ?", self._group)
+        with self._file.reading():
+            rows = self._file.ask("SELECT generation, plan FROM groups WHERE name = ?", self._group)
         return plan_from_text(*rows[0]) if rows else Plan()
 
     def propose(self, plan: Plan) -> bool:
-        with self._changing():
-            self._must_live()
-            changed = self._ask(
+        with self._file.changing():
+            self._file.must_live()
+            changed = self._file.ask(
                 "UPDATE groups SET generation = ?, plan = ? WHERE name = ? AND generation = ? RETURNING 1",
                 *(plan.generation, plan_to_text(plan), self._group, plan.generation - 1),
             )
         return bool(changed)
 
-    # Who has what
+    # Claims and offsets
 
     def claim(self, partitions: Collection[Partition]) -> Mapping[Claim, Offset | None]:
         found: dict[Claim, Offset | None] = {}
-        with self._changing():
-            self._must_live()
+        with self._file.changing():
+            self._file.must_live()
             for partition in partitions:
-                rows = self._ask(
+                rows = self._file.ask(
                     "INSERT INTO claims (grp, part, generation, member) VALUES (?1, ?2, 1, ?3)"
                     " ON CONFLICT DO UPDATE SET member = ?3, generation = generation + (member IS NULL)"
                     " WHERE member IS NULL OR member = ?3 RETURNING generation, offset",
-                    *(self._group, str(partition), self._name),
+                    *(self._group, str(partition), self._file.name),
                 )
                 for generation, offset in rows:
                     found[Claim(partition, generation)] = None if offset is None else Offset.parse(offset)
         return found
 
     def release(self, claims: Collection[Claim]) -> None:
-        with self._changing():
-            for partition, _ in claims:  # a reset may have raised the generation: it is this member's all the same
-                self._ask(
+        with self._file.changing():
+            for partition, _ in claims:  # whatever the generation: a reset may have raised it
+                self._file.ask(
                     "UPDATE claims SET member = NULL WHERE grp = ? AND part = ? AND member = ?",
-                    *(self._group, str(partition), self._name),
+                    *(self._group, str(partition), self._file.name),
                 )
 
     def commit(self, offsets: Mapping[Claim, Offset]) -> Collection[Claim]:
         refused = []
-        with self._changing(told=False):
+        with self._file.changing(told=False):
             for claim, offset in offsets.items():
-                changed = self._ask(
+                changed = self._file.ask(
                     "UPDATE claims SET offset = ? WHERE grp = ? AND part = ? AND generation = ? AND member = ? RETURNING 1",
-                    *(str(offset), self._group, str(claim.partition), claim.generation, self._name),
+                    *(str(offset), self._group, str(claim.partition), claim.generation, self._file.name),
                 )
                 if not changed:
                     refused.append(claim)
         return refused
 
     def resets(self) -> int:
-        with self._reading():
-            return sum(count for (count,) in self._ask("SELECT count FROM resets WHERE grp = ?", self._group))
+        with self._file.reading():
+            return sum(count for (count,) in self._file.ask("SELECT count FROM resets WHERE grp = ?", self._group))
 
     def owners(self) -> Mapping[Partition, tuple[str, int]]:
         alive = {member.name for member in self.members()}
-        with self._reading():
-            rows = self._ask(
+        with self._file.reading():
+            rows = self._file.ask(
                 "SELECT part, member, generation FROM claims WHERE grp = ? AND member NOT NULL", self._group
             )
             return {Partition.parse(part): (member, generation) for part, member, generation in rows if member in alive}
 
     def offsets(self) -> Mapping[Partition, Offset]:
-        with self._reading():
-            rows = self._ask("SELECT part, offset FROM claims WHERE grp = ? AND offset NOT NULL", self._group)
+        with self._file.reading():
+            rows = self._file.ask("SELECT part, offset FROM claims WHERE grp = ? AND offset NOT NULL", self._group)
             return {Partition.parse(part): Offset.parse(offset) for part, offset in rows}
 
     def known(self) -> Collection[Partition]:
-        with self._reading():
+        with self._file.reading():
             return [
-                Partition.parse(part) for (part,) in self._ask("SELECT part FROM claims WHERE grp = ?", self._group)
+                Partition.parse(part)
+                for (part,) in self._file.ask("SELECT part FROM claims WHERE grp = ?", self._group)
             ]
 
     def begin(self, offsets: Mapping[Partition, Offset]) -> Collection[Partition]:
-        with self._changing():
+        with self._file.changing():
             return [
                 partition
                 for partition, offset in offsets.items()
-                if self._ask(
+                if self._file.ask(
                     "INSERT INTO claims (grp, part, generation, offset) VALUES (?, ?, 1, ?) ON CONFLICT DO UPDATE"
                     " SET offset = excluded.offset WHERE offset IS NULL AND member IS NULL RETURNING 1",
                     *(self._group, str(partition), str(offset)),
@@ -259,12 +236,12 @@ class LocalCoordinator(Coordinator):
             ]
 
     def reset(self, offsets: Mapping[Partition, Offset | None]) -> None:
-        with self._changing():
-            self._ask(
+        with self._file.changing():
+            self._file.ask(
                 "INSERT INTO resets (grp, count) VALUES (?, 1) ON CONFLICT DO UPDATE SET count = count + 1", self._group
             )
             for partition, offset in offsets.items():
-                self._ask(
+                self._file.ask(
                     "INSERT INTO claims (grp, part, generation, offset) VALUES (?, ?, 1, ?)"
                     " ON CONFLICT DO UPDATE SET generation = generation + 1, offset = excluded.offset",
                     *(self._group, str(partition), None if offset is None else str(offset)),
@@ -276,88 +253,40 @@ class LocalCoordinator(Coordinator):
         thread, self._thread = self._thread, None
         if thread is not None and thread is not threading.current_thread():
             thread.join()
-        with self._lock:
-            self._connection.close()
-
-    # How
-
-    def _ask(self, sql: str, *bindings: Any) -> list[Any]:
-        return self._connection.execute(sql, bindings).fetchall()
-
-    @contextmanager
-    def _reading(self) -> Iterator[None]:
-        with self._lock:
-            try:
-                yield
-            except apsw.Error as error:
-                raise CoordinatorUnavailable(f"the groups' file cannot be read: {error}") from error
-
-    @contextmanager
-    def _changing(self, *, told: bool = True) -> Iterator[None]:
-        """One transaction, begun by burying the dead.
-
-        :param told: other members hear that something has changed.
-        """
-        with self._lock:
-            try:
-                self._connection.execute("BEGIN IMMEDIATE")
-                try:
-                    if self._bury(self._dead()) or told:
-                        self._ask(
-                            "INSERT INTO groups (name) VALUES (?) ON CONFLICT DO UPDATE SET changes = changes + 1",
-                            self._group,
-                        )
-                    yield
-                    self._connection.execute("COMMIT")
-                except BaseException:
-                    self._connection.execute("ROLLBACK")
-                    raise
-            except apsw.Error as error:
-                raise CoordinatorUnavailable(f"the groups' file cannot be changed: {error}") from error
-
-    def _dead(self) -> list[str]:
-        rows = self._ask(
-            "SELECT name FROM members WHERE grp = ? AND (boot != ? OR heard + timeout <= ?)",
-            *(self._group, self._clock.boot(), self._clock.elapsed()),
-        )
-        return [name for (name,) in rows]
-
-    def _bury(self, names: Collection[str]) -> bool:
-        for name in names:
-            self._ask("UPDATE claims SET member = NULL WHERE grp = ? AND member = ?", self._group, name)
-            self._ask("DELETE FROM members WHERE name = ?", name)
-        return bool(names)
-
-    def _must_live(self) -> None:
-        if self._name is None or not self._ask("SELECT 1 FROM members WHERE name = ?", self._name):
-            self._name = None
-            raise SessionLost(f"the members of group {self._group} hold this one for dead")
+        with self._file.lock:
+            self._file.close()
 
     def look(self) -> None:
-        """Call ``changed`` if something did since the last look: also that somebody fell silent."""
-        with self._reading():
-            if self._dead():
+        """Call ``changed`` if something has changed since the last look, or if a member fell silent."""
+        with self._file.reading():
+            if self._file.dead():
                 try:
-                    with self._changing():
+                    with self._file.changing():
                         pass
                 except CoordinatorUnavailable:
                     return
-            changes = sum(count for (count,) in self._ask("SELECT changes FROM groups WHERE name = ?", self._group))
+            changes = sum(
+                count for (count,) in self._file.ask("SELECT changes FROM groups WHERE name = ?", self._group)
+            )
         if changes != self._seen:
             self._seen = changes
             self.changed()
 
-    def _run(self) -> None:
-        next_beat = self._clock.elapsed() + self._session_seconds / 6
-        while not self._over.wait(LOOK_SECONDS):
-            try:
-                if self._clock.elapsed() >= next_beat:
-                    next_beat = self._clock.elapsed() + self._session_seconds / 6
-                    self.beat()
-                self.look()
-            except SessionLost:
-                self.changed()
-            except CoordinatorUnavailable:
-                continue  # trust runs out by itself
-            except Exception:  # a thread that ended here would leave this member dead for the others, and unaware of it
-                log.exception("the groups' file cannot be looked at, and is looked at again")
+
+def _keep_alive(coordinator: LocalCoordinator, clock: Clock, session_seconds: float, over: threading.Event) -> None:
+    """Run the thread of a coordinator: beat, and look for changes."""
+    elapsed, beat_seconds = clock.elapsed, session_seconds / 6
+    next_beat = elapsed() + beat_seconds
+    while not over.wait(LOOK_SECONDS):
+        try:
+            if elapsed() >= next_beat:
+                next_beat = elapsed() + beat_seconds
+                coordinator.beat()
+            coordinator.look()
+        except SessionLost:
+            coordinator.changed()
+        except CoordinatorUnavailable:
+            continue  # trust runs out by itself
+        except Exception:
+            # If this thread ended, the others would hold this member for dead, and it would not know.
+            log.exception("the groups' file cannot be looked at, and is looked at again")

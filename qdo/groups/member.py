@@ -10,9 +10,9 @@
                    ▲               │                           │
                    └───fenced──────┴───────────────────────────┘  somebody raised its generation
 
-A plan takes effect in two steps: who is to lose a partition stops, drains, commits and releases it; who
-is to get it claims it once it is free. So no partition ever has two owners, and no step needs all
-members to agree: a plan that comes meanwhile takes the place of the former one.
+A plan takes effect in two steps. A member that is to lose a partition stops, drains, commits and releases it. The member
+that is to get the partition claims it once it is free. So no partition ever has two owners, and no step needs all members
+to agree: a newer plan simply takes the place of the former one.
 
 Everything happens in :meth:`Group.step`, which one thread calls whenever something may have changed.
 """
@@ -22,40 +22,52 @@ from __future__ import annotations
 import logging
 import threading
 from collections.abc import Callable, Collection, Mapping
+from dataclasses import dataclass
 from typing import Any, Protocol
 
-from qdo.groups.assign import Partition, assign_sticky
+from qdo.groups.assign import Partition, Strategy, assign_sticky
 from qdo.groups.coordination import Claim, Coordinator, Offset, Plan, tell_apart
 from queuey.clock import Clock
 from queuey.errors import ConfigurationError, CoordinatorUnavailable, SessionLost
 
-__all__ = ["Group", "Owner"]
+__all__ = ["ClaimHandler", "Group", "GroupRules"]
 
 log = logging.getLogger(__name__)
 
 IDLE_SECONDS = 5.0
-"""Between two steps when nothing is heard of; it would be, so this only limits what a lost notice can do."""
+"""Between two steps if no notice comes. Notices come as a rule, so this only bounds the harm of a lost one."""
 CLAIM_AGAIN_SECONDS = 0.2
 DRAIN_LOOK_SECONDS = 0.02
 TROUBLE_SECONDS = 0.5
 GATHER_SECONDS = 0.5
-"""A group that begins waits so long for one more member before the first plan: partitions need not move again."""
+"""A new group waits this long for one more member before its first plan. Then partitions need not move again."""
 
 
-class Owner(Protocol):
-    """Who works on what the member owns. Called by the thread that steps the group."""
+class ClaimHandler(Protocol):
+    """Works on what the member owns. The thread that steps the group calls it."""
 
     def gained(self, claims: Mapping[Claim, Offset | None]) -> None:
-        """These are the member's now: work may begin behind the offsets."""
+        """The member owns these now. Work may begin behind the offsets."""
 
     def losing(self, claims: Collection[Claim]) -> None:
         """Begin nothing more in these."""
 
     def drained(self, claims: Collection[Claim]) -> Collection[Claim]:
-        """Those of these in which nothing is under way any more, and everything that was done is committed."""
+        """Those in which nothing is under way any more, with everything committed that was done."""
 
     def lost(self, claims: Collection[Claim]) -> None:
-        """These are somebody else's already: forget them, commit nothing."""
+        """Somebody else owns these already. Forget them, and commit nothing."""
+
+
+@dataclass(frozen=True)
+class GroupRules:
+    """How a member divides partitions, and how it gives them back."""
+
+    strategy: Strategy = assign_sticky
+    drain_seconds: float = 30.0
+    """For a job under way when its partition is to go to another member. After that the job is fenced off."""
+    accepts: Callable[[Partition], bool] = lambda partition: True
+    """Whether this member can own a partition of this kind. Where others own what it cannot, it is of no use."""
 
 
 class Group:
@@ -64,66 +76,64 @@ class Group:
     def __init__(
         self,
         coordinator: Coordinator,
-        owner: Owner,
+        handler: ClaimHandler,
         partitions: Callable[[], Collection[Partition] | None],
         *,
         clock: Clock,
         about: Mapping[str, Any],
-        strategy: Callable[..., Any] = assign_sticky,
-        drain_seconds: float = 30.0,
-        accepts: Callable[[Partition], bool] = lambda partition: True,
+        rules: GroupRules | None = None,
     ) -> None:
-        """:param partitions: all that the group subscribes to, as last known; asked only while this member leads; None is not known yet.
-        :param drain_seconds: for a job under way when its partition is to go to another member; then it is fenced off.
-        :param accepts: whether this member can own such a thing; if others of the group own what it cannot, it is of no use there.
+        """:param partitions: all that the group subscribes to, as last known; None while it is not known. It is asked only
+        while this member leads.
         """
+        rules = rules or GroupRules()
         self._coordinator = coordinator
-        self._owner = owner
+        self._handler = handler
         self._partitions = partitions
         self._clock = clock
         self._about = about
-        self._strategy = strategy
-        self._drain_seconds = drain_seconds
-        self._accepts = accepts
+        self._strategy = rules.strategy
+        self._drain_seconds = rules.drain_seconds
+        self._accepts = rules.accepts
         self.name: str | None = None
         """In the group; None while it is no member."""
         self.leads = False
-        """It computes the plan."""
+        """This member computes the plan."""
         self.plan = Plan()
         self.rebalances = 0
-        """Times that what this member owns has changed."""
+        """How often the set of partitions that this member owns has changed."""
         self._resets = 0
-        """That this member has heard of."""
+        """Resets that this member has heard of."""
         self._held: dict[Partition, Claim] = {}
         self._draining: dict[Claim, float] = {}
         self._fenced: set[Claim] = set()
         self._unsure: set[Partition] = set()
-        """May be this member's without its knowing: the claim was asked for, and not answered or not to the end; or it was fenced."""
+        """Partitions that this member may own without knowing it: an answer to its claim was lost, or it was fenced."""
         self._gathered: tuple[list[str], float] = ([], 0.0)
         self._lock = threading.Lock()
 
     @property
     def held(self) -> Collection[Claim]:
-        """What this member owns and does not give back just now."""
+        """What this member owns and is not giving back."""
         return list(self._held.values())
 
     @property
     def settled(self) -> bool:
-        """It owns what the plan says, all of it and nothing else."""
+        """Whether it owns everything that the plan gives it, and nothing else."""
         if self.name is None or self.name not in self.plan.assignment or self._draining:
             return False  # a plan that was made before this member came says nothing about it
         return set(self._held) == set(self.plan.of(self.name))
 
     def fenced(self, claims: Collection[Claim]) -> None:
-        """A commit was refused: the claims are gone. May be called in any thread."""
+        """Commits of these claims were refused: the claims are gone. Any thread may call it."""
         with self._lock:
             self._fenced.update(claims)
 
     def step(self) -> float:
         """Do what can be done now.
 
-        :returns: seconds after which to call again if nothing is heard of before.
-        :raises ConfigurationError: the others divide something else.
+        :returns: seconds after which to call again if no notice comes before.
+        :raises ConfigurationError: the other members divide something else.
         """
         try:
             if self.name is None:
@@ -143,7 +153,7 @@ class Group:
 
     def _lose_all(self) -> None:
         self.name, self.leads = None, False
-        self._owner.lost([*self._held.values(), *self._draining])
+        self._handler.lost([*self._held.values(), *self._draining])
         self._held, self._draining = {}, {}
         self._unsure.clear()
 
@@ -151,15 +161,17 @@ class Group:
         with self._lock:
             fenced, self._fenced = self._fenced, set()
         if fenced:
-            self._owner.lost(fenced)
+            self._handler.lost(fenced)
             self._held = {partition: claim for partition, claim in self._held.items() if claim not in fenced}
             self._draining = {claim: until for claim, until in self._draining.items() if claim not in fenced}
-            self._unsure |= {claim.partition for claim in fenced}  # whose offset was set by hand still owns it
+            # An owner whose offset was set by hand is fenced and still has its partition.
+            self._unsure |= {claim.partition for claim in fenced}
 
     def _heed_resets(self) -> None:
-        """Somebody has set offsets by hand: give back what it concerns, and claim it anew from the new place.
+        """Somebody set offsets by hand: give back these partitions, and claim them anew from the new offsets.
 
-        Who has something to commit would learn of it by a refusal; who waits for messages only here.
+        A member with something to commit would learn of it by a refusal. A member that waits for messages learns of it only
+        here.
         """
         resets = self._coordinator.resets()
         if resets != self._resets and self._held:
@@ -199,9 +211,9 @@ class Group:
             )
 
     def _members(self) -> list[str]:
-        """Who is there, this member among them.
+        """The names of all members, this one among them.
 
-        :raises SessionLost: it is not: the others hold it for dead. Nothing else may ever tell it, if the plan gives it nothing.
+        :raises SessionLost: the others hold this member for dead. If the plan gives it nothing, nothing else would tell it.
         """
         members = [member.name for member in self._coordinator.members()]
         if self.name not in members:
@@ -209,7 +221,7 @@ class Group:
         return members
 
     def _gathering(self, members: list[str]) -> bool:
-        """Whether the group has just begun, and others may be about to join."""
+        """Whether the group has just begun, and more members may be about to join."""
         if any(member in self.plan.assignment for member in members):
             return False
         now = self._clock.elapsed()
@@ -235,13 +247,13 @@ class Group:
             if claims:
                 self._held |= {claim.partition: claim for claim in claims}
                 self.rebalances += 1
-                self._owner.gained(claims)
+                self._handler.gained(claims)
             if len(claims) < len(gained):
                 rest = min(rest, CLAIM_AGAIN_SECONDS)
         return rest
 
     def _give_back(self, unsure: Collection[Partition]) -> None:
-        """Nobody else could own these while this member lives, and it would work on none of them."""
+        """Release these. While this member lives nobody else could own them, and it would work on none of them."""
         if unsure:
             self._coordinator.release([Claim(partition, 0) for partition in unsure])
             self._unsure -= set(unsure)
@@ -250,18 +262,18 @@ class Group:
         claims = [self._held.pop(partition) for partition in lost]
         self._draining |= dict.fromkeys(claims, self._clock.elapsed() + self._drain_seconds)
         self.rebalances += 1
-        self._owner.losing(claims)
+        self._handler.losing(claims)
 
     def _drain(self) -> float:
-        """Release what is drained, and what takes too long: whoever claims it fences the job that hangs."""
+        """Release partitions that are drained, and those that take too long: the next claim fences the job that hangs."""
         if not self._draining:
             return IDLE_SECONDS
-        done = set(self._owner.drained(list(self._draining)))
+        done = set(self._handler.drained(list(self._draining)))
         now = self._clock.elapsed()
         late = [claim for claim, until in self._draining.items() if until <= now and claim not in done]
         if late:
             log.error("jobs did not end in time", extra={"partitions": [str(claim.partition) for claim in late]})
-            self._owner.lost(late)
+            self._handler.lost(late)
         finished = [claim for claim in self._draining if claim in done or claim in late]
         if finished:
             self._coordinator.release(finished)

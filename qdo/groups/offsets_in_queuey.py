@@ -1,24 +1,25 @@
-"""Offsets kept inside Queuey, next to the messages: anybody who may read a queue can see how far a group is.
+"""Offsets kept inside Queuey, next to the messages: everybody who may read a queue can see how far a group is.
 
-A coordinator still says who owns what. Taking over raises the partition's generation in Queuey before
-the offset is read, so a former owner's commit is refused there as well (G14). A claim is only given out if the
-coordinator confirms it *after* that: somebody who slept between the two steps could otherwise share a generation
-with its successor. So a claim's generation is the one in Queuey, which a reset raises, too.
+A coordinator still says who owns what. Taking over a partition raises its generation in Queuey before the offset is
+read, so Queuey refuses the commits of a former owner as well (G14). A claim is only given out if the coordinator
+confirms it *after* that: otherwise a member that slept between the two steps could share a generation with its
+successor. So the generation of a claim is the one in Queuey. A reset raises it, too.
 """
 
 from __future__ import annotations
 
 import threading
 from collections import defaultdict
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any
 
 from qdo.client import Client, GroupOffset
 from qdo.client.transport import may_pass
 from qdo.groups.assign import Partition
-from qdo.groups.coordination import Claim, Coordinator, Member, Offset, Plan
-from qdo.worker.slots import ALL, is_slot, moment_of, slot_of
+from qdo.groups.coordination import Claim, Coordinator, Offset
+from qdo.groups.delegating import DelegatingCoordinator
+from qdo.groups.hash_slots import ALL, is_slot, moment_of, slot_of
 from queuey.errors import (
     Conflict,
     CoordinatorUnavailable,
@@ -33,44 +34,26 @@ from queuey.ids import MessageId
 __all__ = ["OffsetsInQueuey", "offset_of"]
 
 _TAKE_OVERS = 3
-"""Attempts, when somebody else raises the generation in the same moment."""
+"""Attempts, if somebody else raises the generation at the same moment."""
 
 
-class OffsetsInQueuey(Coordinator):
-    """Another coordinator, but for where offsets are."""
+class OffsetsInQueuey(DelegatingCoordinator):
+    """Another coordinator, except for the offsets."""
 
     def __init__(self, coordinator: Coordinator, client: Client, group: str) -> None:
         """:param client: closed with the coordinator; nobody else uses it.
-        :param group: the name that the offsets have in Queuey.
+        :param group: the name that its offsets have in Queuey.
         """
-        self._inner = coordinator
+        super().__init__(coordinator)
         self._client = client
         self._group = group
         self._lock = threading.Lock()
         self._inner_of: dict[Claim, Claim] = {}
-        """The coordinator's claim behind each that was given out."""
+        """From a claim that was given out to the coordinator's own claim."""
 
     def join(self, about: Mapping[str, Any]) -> str:
         self._inner_of.clear()
         return self._inner.join(about)
-
-    def tell(self, about: Mapping[str, Any]) -> None:
-        self._inner.tell(about)
-
-    def leave(self) -> None:
-        self._inner.leave()
-
-    def trusted(self) -> bool:
-        return self._inner.trusted()
-
-    def members(self) -> Sequence[Member]:
-        return self._inner.members()
-
-    def plan(self) -> Plan:
-        return self._inner.plan()
-
-    def propose(self, plan: Plan) -> bool:
-        return self._inner.propose(plan)
 
     def claim(self, partitions: Collection[Partition]) -> Mapping[Claim, Offset | None]:
         inner = {claim.partition: claim for claim in self._inner.claim(partitions)}
@@ -96,7 +79,7 @@ class OffsetsInQueuey(Coordinator):
         return {}
 
     def _taken(self, client: Client, queue: str, inner: Mapping[int, Claim]) -> Mapping[Claim, Offset | None]:
-        """Raise the generations of those that are not this member's already; a queue may have fewer partitions by now."""
+        """Raise the generations of partitions that this member does not have yet. The queue may have fewer of them by now."""
         found = {each.partition: each for each in client.offsets(queue, self._group) if each.partition in inner}
         new = [number for number, each in found.items() if self._inner_of.get(_claim(queue, each)) != inner[number]]
         if new:
@@ -121,7 +104,7 @@ class OffsetsInQueuey(Coordinator):
         return refused
 
     def _commit(self, queue: str, generation: int, claims: Sequence[Claim], offsets: Mapping[Claim, Offset]) -> bool:
-        """:returns: False if one of them has a newer owner, or a later offset; then nothing was recorded."""
+        """:returns: False if a partition has a newer owner or a later offset; then nothing is recorded."""
         ids = {claim.partition.number: offsets[claim].message_id for claim in claims}
         with self._asking() as client:
             try:
@@ -129,21 +112,15 @@ class OffsetsInQueuey(Coordinator):
             except (StaleGeneration, OffsetMovesBack, InvalidParameter):
                 return False  # somebody committed by hand, or the queue has fewer partitions by now
             except QueueNotFound:
-                return True  # its offsets went with it
+                return True  # the offsets went with the queue
         return True
 
-    def resets(self) -> int:
-        return self._inner.resets()
-
     def owners(self) -> Mapping[Partition, tuple[str, int]]:
-        """The generations are the coordinator's: those in Queuey may be higher."""
+        """The generations are the coordinator's. Those in Queuey may be higher."""
         return self._inner.owners()
 
-    def known(self) -> Collection[Partition]:
-        return self._inner.known()
-
     def offsets(self) -> Mapping[Partition, Offset]:
-        """Asks once for each queue that the group plans for or ever had a claim in; of slots it has the moments, and no queue."""
+        """Of slots their moments. Otherwise one request for each queue that the group plans for or ever claimed."""
         found = {part: offset for part, offset in self._inner.offsets().items() if is_slot(part)}
         for queue in sorted({partition.queue for partition in {*self.known(), *self.plan().partitions()}} - {ALL}):
             with self._asking() as client:
@@ -177,14 +154,14 @@ class OffsetsInQueuey(Coordinator):
         for queue, some in ids.items():
             with self._asking() as client:
                 client.reset_offsets(queue, self._group, some)
-        # Only now members may hear of it: they read the offsets again.
+        # Members may hear of the reset only now: they read the offsets again.
         if any(map(is_slot, self._inner.known())):
             self._set_slots_back(offsets)
         else:
             self._inner.reset(dict.fromkeys(offsets))
 
     def _set_slots_back(self, offsets: Mapping[Partition, Offset | None]) -> None:
-        """The slots' owners look again at what came since then."""
+        """Set the slots' moments back as well: their owners look again at what came since then."""
         moments = {part: offset for part, offset in self._inner.offsets().items() if is_slot(part)}
         back: dict[Partition, Offset | None] = {}
         for (queue, _), offset in offsets.items():
@@ -201,17 +178,9 @@ class OffsetsInQueuey(Coordinator):
         with self._lock:
             self._client.close()
 
-    @property
-    def changed(self) -> Callable[[], None]:
-        return self._inner.changed
-
-    @changed.setter
-    def changed(self, called: Callable[[], None]) -> None:
-        self._inner.changed = called
-
     @contextmanager
     def _asking(self) -> Iterator[Client]:
-        """:raises CoordinatorUnavailable: it may go better later; what never will is raised as it is."""
+        """:raises CoordinatorUnavailable: a later try may go better. An error that stays is raised as it is."""
         with self._lock:
             try:
                 yield self._client
@@ -226,5 +195,5 @@ def _claim(queue: str, found: GroupOffset) -> Claim:
 
 
 def offset_of(found: GroupOffset) -> Offset | None:
-    """As coordinators have it."""
+    """The same offset as coordinators have it."""
     return None if found.id is None else Offset(found.incarnation, found.id)

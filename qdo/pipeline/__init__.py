@@ -1,7 +1,8 @@
 """Queuey as a data source of Spark: ``qdo.pipeline.install(spark)``, then ``spark.read.format("queuey")``.
 
-It speaks HTTP alone: no JAR, no way around the server, the permissions of any other client. Where the package itself is
-installed Spark finds the format without ``install``, by :mod:`pyspark_queuey`; then filters are not pushed down.
+It speaks HTTP alone: it needs no JAR, goes through the server, and has the permissions of any other client. Where the
+package itself is installed, Spark finds the format without ``install``, by :mod:`pyspark_queuey`; then no filters are
+pushed down.
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ __all__ = ["install"]
 
 
 def install(spark: SparkSession) -> SparkSession:
-    """Make the format ``queuey`` known to a session, with filters applied by the server where it can.
+    """Make the format ``queuey`` known to a session. The server applies filters where it can.
 
     :returns: the session.
     """
@@ -28,7 +29,7 @@ def install(spark: SparkSession) -> SparkSession:
 
 
 def cores_of(spark: SparkSession) -> int | None:
-    """How many tasks run at once, where that cannot change; None on a cluster, whose executors come and go."""
+    """How many tasks run at once; None on a cluster, whose executors come and go."""
     try:
         context = spark.sparkContext
     except Exception:  # noqa: BLE001 - a client of Spark Connect has none, and each version says so in its own way
@@ -37,5 +38,5 @@ def cores_of(spark: SparkSession) -> int | None:
 
 
 def is_one_process(master: str) -> bool:
-    """Whether Spark does all of its work in one process on this machine."""
+    """Whether Spark does all of its work in one process of this machine."""
     return re.fullmatch(r"local(\[.*\])?", master) is not None

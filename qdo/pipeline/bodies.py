@@ -11,14 +11,14 @@ __all__ = ["json_bodies"]
 
 
 def json_bodies(frame: DataFrame, schema: str, *, data: str = "data", error: str = "error") -> DataFrame:
-    """The frame with its bodies decoded by a schema, and what is wrong with those that do not fit it.
+    """Decode bodies by a schema, and say which bodies do not fit it.
 
-    A member that is not in the schema is left out, one that is missing is null.
+    A member that is not in the schema is left out. A missing member is null.
 
     :param frame: with a column ``body``, binary or string.
-    :param schema: of the JSON objects, in Spark's words: ``sku string, price double``.
-    :param data: the new column with what was decoded, a struct; null where there is an error.
-    :param error: the new column with the body as text where it is no JSON object of this schema, null elsewhere.
+    :param schema: of the JSON objects, in Spark's syntax: ``sku string, price double``.
+    :param data: name of the new column with the decoded struct; null where there is an error.
+    :param error: name of the new column with the body as text, if it is no JSON object of this schema; otherwise null.
     """
     from pyspark.sql.functions import col, from_json, when
 

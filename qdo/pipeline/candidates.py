@@ -1,4 +1,4 @@
-"""Which queues a streaming read looks at: of thousands that fit a pattern only those in which something came."""
+"""Which queues a streaming read looks at: of thousands that match a pattern, only those that got messages."""
 
 from __future__ import annotations
 
@@ -13,10 +13,11 @@ if TYPE_CHECKING:
 
 
 class Candidates:
-    """The queues in which there may be something to read, from one look to the next.
+    """The queues that may have something to read, from one look to the next.
 
-    Of a pattern they are those that the server has told of since the last look, and those that were left with messages. Where it
-    cannot tell they are all: at the first look, after its restart, after a minute without a look, and over Cassandra.
+    For a pattern these are the queues that the server has named since the last look, and those in which messages were left.
+    Where the server cannot tell, these are all queues: at the first look, after its restart, after a minute without a look,
+    and over Cassandra.
     """
 
     def __init__(self, subscription: Subscription) -> None:
@@ -25,14 +26,14 @@ class Candidates:
         self._left: frozenset[str] = frozenset()
 
     def now(self, client: Client) -> Sequence[str]:
-        """Their names; those of a list are all of them. Some may not be there."""
+        """Their names. A list always gives all of its names. Some queues may not exist."""
         if self._subscription.pattern is None:
             return self._subscription.names
-        told = self._told(client)  # before the list: what comes meanwhile is told the next time
+        told = self._told(client)  # before the list: what comes meanwhile is told at the next look
         return subscribed(client, self._subscription) if told is None else sorted(told | self._left)
 
     def left(self, names: Iterable[str]) -> None:
-        """These have messages, whether they will be read now or later."""
+        """These queues have messages, to be read now or later."""
         self._left = frozenset(names)
 
     def _told(self, client: Client) -> frozenset[str] | None:

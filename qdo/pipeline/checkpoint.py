@@ -1,9 +1,9 @@
-"""How far a streaming query has got: the last id read of each partition, by queue and incarnation.
+"""How far a streaming query is: the last id read of each partition, by queue and incarnation.
 
-As JSON ``{"v":1,"queues":{"orders":{"u":"<incarnation>","p":{"1":"<id>"}}}}``, in one order always, as Spark compares
-offsets as texts. A partition that is not named is at its beginning. There is no clock in it: an offset that moved with time
-would make a micro-batch at every trigger. ``"tasks"`` says how many read the micro-batch that ends here: one that is repeated
-is divided as it was before, or its tasks would write other requests (G7).
+The form is JSON: ``{"v":1,"queues":{"orders":{"u":"<incarnation>","p":{"1":"<id>"}}}}``. Members are always in the same
+order, since Spark compares offsets as texts. A partition that is not named is at its beginning. An offset has no clock:
+one that moved with time would make a micro-batch at every trigger. ``"tasks"`` says how many tasks read the micro-batch
+that ends here. A batch that is repeated is divided as before; otherwise its tasks would send other requests (G7).
 """
 
 from __future__ import annotations
@@ -20,13 +20,13 @@ VERSION = 1
 
 @dataclass(frozen=True)
 class QueueOffset:
-    """How far in one queue."""
+    """How far a query is in one queue."""
 
     incarnation: str
     ids: Mapping[int, MessageId]
 
     def at(self, partition: int) -> MessageId:
-        """The last id read, :data:`~queuey.ids.ZERO_ID` before the first."""
+        """The last id read; :data:`~queuey.ids.ZERO_ID` before the first."""
         return self.ids.get(partition, ZERO_ID)
 
 
@@ -35,7 +35,7 @@ Offsets = Mapping[str, QueueOffset]
 
 
 def to_json(offsets: Offsets, tasks: int | None = None) -> dict[str, Any]:
-    """:param tasks: that read the micro-batch which ends here; None of an offset at which none ends."""
+    """:param tasks: that read the micro-batch which ends here; None if no micro-batch ends at the offset."""
     return {
         "v": VERSION,
         **({} if tasks is None else {"tasks": tasks}),
@@ -50,7 +50,7 @@ def to_json(offsets: Offsets, tasks: int | None = None) -> dict[str, Any]:
 
 
 def from_json(told: Mapping[str, Any]) -> dict[str, QueueOffset]:
-    """:raises ConfigurationError: not an offset of this source, or of a later version of it.
+    """:raises ConfigurationError: it is no offset of this source, or it is of a later version.
 
     >>> from_json({"v": 1, "queues": {"q": {"u": "00", "p": {"2": "1f9f6640e56711f189bf02fc00000001"}}}})["q"].at(1) == ZERO_ID
     True

@@ -1,8 +1,8 @@
-"""The options of the data source: one table, typed here, and refused by name where they are wrong.
+"""The options of the data source: one table, with types. A wrong option is refused by name.
 
-They are named after those of Spark's Kafka source where the meaning is the same. Case does not matter, as everywhere in
-Spark. What an option leaves open the environment says: ``QUEUEY_URL``, ``QUEUEY_APPLICATION``, ``QUEUEY_KEY`` of the
-driver, which hands them to the tasks; they are in no plan, no page of Spark's and no log.
+Options have the names of Spark's Kafka source where the meaning is the same. Case does not matter, as everywhere in
+Spark. The environment of the driver completes them: ``QUEUEY_URL``, ``QUEUEY_APPLICATION`` and ``QUEUEY_KEY``. The driver
+hands these to the tasks; they appear in no plan, on no page of Spark's and in no log.
 """
 
 from __future__ import annotations
@@ -26,57 +26,57 @@ BATCH, STREAM, WRITE = "batch", "stream", "write"
 READS = frozenset({BATCH, STREAM})
 ALL = frozenset({BATCH, STREAM, WRITE})
 MOST_COUNTED = 10_000_000
-"""Messages of one partition that a server counts in one request; when a longer one is cut, what is behind them is in the last part."""
+"""Messages of one partition that a server counts in one request. The last part of a longer partition has the rest."""
 MOST_A_TRIGGER = MOST_COUNTED - 1
-"""One more tells whether that is all."""
+"""One more tells whether there are more."""
 
 
 class Option(NamedTuple):
-    """One option."""
+    """One option of the source."""
 
     name: str
     roads: frozenset[str]
     default: str
-    """As the documentation shows it; empty if there is none."""
+    """As the documentation shows it; empty if the option has no default."""
     meaning: str
 
 
 OPTIONS = (
-    Option("url", ALL, "http://127.0.0.1:5000", "Addresses of servers with commas between; a task keeps to the first that answers."),
+    Option("url", ALL, "http://127.0.0.1:5000", "Addresses of servers, separated by commas; a task uses the first that answers."),
     Option("application", ALL, "demo", "Whose queues."),
     Option("token", ALL, "", "Key of the application, or a token (`queuey token mint`). Spark hides options of this name."),
-    Option("tokenFile", ALL, "", "A file with it, read where a task runs: so it is in no plan at all."),
+    Option("tokenFile", ALL, "", "A file with the key or the token. Tasks read it where they run, so it is in no plan at all."),
     Option("timeout", ALL, "60", "Seconds to wait for the next bytes of an answer."),
     Option("retries", ALL, "12", "Repeats of a request, with pauses of up to 5 s: about 40 s without a server."),
-    Option("subscribe", READS, "", "Names of queues with commas between."),
-    Option("subscribePattern", READS, "", "A regular expression that a name must match as a whole; new queues are found by themselves."),
+    Option("subscribe", READS, "", "Names of queues, separated by commas."),
+    Option("subscribePattern", READS, "", "A regular expression that a whole name must match; new queues are found without a restart."),
     Option("assign", READS, "", 'Partitions: `{"orders": [1, 2]}`.'),
-    Option("startingOffsets", READS, "batch: earliest, stream: latest", '`earliest`, `latest`, or the last ids that one has: `{"orders": {"1": "<id>"}}`.'),
-    Option("endingOffsets", frozenset({BATCH}), "latest", "The same, and what is read last. `latest` is fixed when the job is planned."),
-    Option("startingTimestamp", READS, "", "Milliseconds since 1970, or ISO 8601 with its zone; itself included. Wins over the offsets."),
-    Option("endingTimestamp", frozenset({BATCH}), "", "The same, itself not included."),
-    Option("failOnDataLoss", READS, "true", "Fail where messages are gone that should have been read; false goes on and logs how many and where."),
-    Option("columns", READS, "", "Names with commas between: what is not asked for is not sent. A schema given by the user does the same."),
-    Option("bodyType", READS, "binary", "`string` makes text of bodies, and fails on one that is not UTF-8."),
+    Option("startingOffsets", READS, "batch: earliest, stream: latest", '`earliest`, `latest`, or the last ids that were read: `{"orders": {"1": "<id>"}}`.'),
+    Option("endingOffsets", frozenset({BATCH}), "latest", "The same form: the last messages to read. `latest` is fixed when the job is planned."),
+    Option("startingTimestamp", READS, "", "Milliseconds since 1970, or ISO 8601 with a zone; inclusive. It replaces the offsets."),
+    Option("endingTimestamp", frozenset({BATCH}), "", "The same form; exclusive."),
+    Option("failOnDataLoss", READS, "true", "Fail if messages are gone that should have been read; false goes on, and logs how many and where."),
+    Option("columns", READS, "", "Names, separated by commas: the server sends only these. A schema given by the user does the same."),
+    Option("bodyType", READS, "binary", "`string` makes text of bodies, and fails on a body that is not UTF-8."),
     Option("filterPushdown", frozenset({BATCH}), "as install() set", "Let the server apply filters on time, queue, partition and id."),
-    Option("minPartitions", frozenset({BATCH}), "", "So many tasks at least: large spans are cut."),
-    Option("maxRecordsPerPartition", frozenset({BATCH}), "", "A task has about so many messages at most."),
-    Option("maxOffsetsPerTrigger", frozenset({STREAM}), "", "Messages of a micro-batch, 9,999,999 at most, shared in proportion to what waits, of which two even shares a partition count."),
-    Option("minOffsetsPerTrigger", frozenset({STREAM}), "", "Wait until so many are there,"),
-    Option("maxTriggerDelay", frozenset({STREAM}), "15m", "but no longer than that: `30s`, `15m`, `2h`."),
-    Option("tasksPerTrigger", frozenset({STREAM}), "", "Tasks of a micro-batch at most; else one for each 20,000 messages."),
-    Option("groupId", frozenset({STREAM}), "", "A group whose offsets in Queuey follow the query, for people to see; never what it goes on from."),
-    Option("transport", READS, "arrow", "`json` for a server without Arrow; chosen by itself when it says so."),
-    Option("queue", frozenset({WRITE}), "", "Where messages go that have no column `queue`."),
-    Option("ttl", frozenset({WRITE}), "the server's", "Seconds to live of messages that have no column `ttl`."),
+    Option("minPartitions", frozenset({BATCH}), "", "The least number of tasks: large spans are cut."),
+    Option("maxRecordsPerPartition", frozenset({BATCH}), "", "Messages of one task, at most, approximately."),
+    Option("maxOffsetsPerTrigger", frozenset({STREAM}), "", "Messages of a micro-batch, 9,999,999 at most. Partitions share it in proportion to what waits in them; a partition counts for two even shares at most."),
+    Option("minOffsetsPerTrigger", frozenset({STREAM}), "", "Wait until this many messages are there,"),
+    Option("maxTriggerDelay", frozenset({STREAM}), "15m", "but no longer than this: `30s`, `15m`, `2h`."),
+    Option("tasksPerTrigger", frozenset({STREAM}), "", "Tasks of a micro-batch, at most; without it one for each 20,000 messages."),
+    Option("groupId", frozenset({STREAM}), "", "A group whose offsets in Queuey follow the query, for people to see. The query never goes on from them."),
+    Option("transport", READS, "arrow", "`json` for a server without Arrow; a read changes to it when the server says so."),
+    Option("queue", frozenset({WRITE}), "", "The queue of messages without a column `queue`."),
+    Option("ttl", frozenset({WRITE}), "the server's", "Seconds to live of messages without a column `ttl`."),
     Option("batchSize", frozenset({WRITE}), "10000", "Messages in a request."),
-    Option("batchBytes", frozenset({WRITE}), "4194304", "Bodies in a request."),
-    Option("maxRate", frozenset({WRITE}), "", "Messages a second of each task at most."),
-    Option("jobId", frozenset({WRITE}), "drawn", "Of a batch job: the same again repeats it safely within a day."),
+    Option("batchBytes", frozenset({WRITE}), "4194304", "Bytes of bodies in a request."),
+    Option("maxRate", frozenset({WRITE}), "", "Messages a second of each task, at most."),
+    Option("jobId", frozenset({WRITE}), "drawn", "The id of a batch job: a job with the same id repeats an earlier one safely within a day."),
 )  # fmt: skip
 _BY_NAME = {option.name.lower(): option for option in OPTIONS}
 _SPARK_OWN = frozenset({"path", "checkpointlocation", "paths"})
-"""What Spark puts among the options itself."""
+"""Options that Spark adds itself."""
 
 _DURATION = re.compile(r"([0-9]+)\s*(ms|s|m|h)?")
 _UNITS = {"ms": 0.001, "s": 1.0, "m": 60.0, "h": 3600.0, None: 1.0}
@@ -86,10 +86,10 @@ Places = Mapping[str, Mapping[int, MessageId | str]]
 
 
 class Given:
-    """Options as Spark gives them, taken one by one."""
+    """Options as Spark gives them, read one by one."""
 
     def __init__(self, options: Mapping[str, str], road: str) -> None:
-        """:raises ConfigurationError: an option that this road does not have."""
+        """:raises ConfigurationError: an option that this kind of read or write does not have."""
         self._given = {name.lower(): value for name, value in options.items() if name.lower() not in _SPARK_OWN}
         for name in self._given:
             known = _BY_NAME.get(name)
@@ -100,7 +100,7 @@ class Given:
         return self._given.get(name.lower(), default) or default
 
     def take(self, name: str, parse: Callable[[str], T], default: T) -> T:
-        """:raises ConfigurationError: with the option's name."""
+        """:raises ConfigurationError: names the option."""
         text = self.text(name)
         if not text:
             return default
@@ -156,7 +156,7 @@ def seconds(text: str) -> float:
 
 
 def moment(text: str) -> int:
-    """Ticks of a moment, to the microsecond.
+    """Ticks of a moment, exact to the microsecond.
 
     >>> moment("1795236650012") == moment("2026-11-21T04:50:50.012Z")
     True
@@ -173,7 +173,7 @@ def moment(text: str) -> int:
 
 
 def ticks_of(when: datetime) -> int:
-    """Ticks of a moment with its zone."""
+    """Ticks of a moment with a time zone."""
     since = when - datetime(1970, 1, 1, tzinfo=UTC)
     return EPOCH_TICKS + ((since.days * 86_400 + since.seconds) * 1_000_000 + since.microseconds) * 10
 
@@ -219,7 +219,7 @@ def _places(name: str, entries: Any) -> Mapping[int, MessageId | str]:
 
 @dataclass(frozen=True)
 class Reach:
-    """Where the servers are, and who asks."""
+    """Where the servers are, and with which secret to ask them."""
 
     urls: tuple[str, ...]
     application: str
@@ -230,7 +230,7 @@ class Reach:
 
     @classmethod
     def of(cls, given: Given) -> Reach:
-        """:raises ConfigurationError: two secrets, or a token's file that is not there."""
+        """:raises ConfigurationError: two secrets, or the token's file cannot be read."""
         token, file = given.text("token"), given.text("tokenFile")
         if token and file:
             raise ConfigurationError("options token and tokenFile: give one of them")
@@ -245,7 +245,7 @@ class Reach:
 
     @property
     def secret(self) -> str:
-        """:raises ConfigurationError: the file is not there."""
+        """:raises ConfigurationError: the token's file cannot be read."""
         if not self.token_file:
             return self.token
         try:
@@ -264,7 +264,7 @@ class Subscription:
 
     @classmethod
     def of(cls, given: Given) -> Subscription:
-        """:raises ConfigurationError: none or more than one of the three ways."""
+        """:raises ConfigurationError: none of the three ways is given, or more than one."""
         ways = [name for name in ("subscribe", "subscribePattern", "assign") if given.text(name)]
         if len(ways) != 1:
             raise ConfigurationError(
@@ -287,7 +287,7 @@ def _pattern(text: str) -> str:
 
 @dataclass(frozen=True)
 class ReadOptions:
-    """What a read asks for, typed."""
+    """What a read asks for."""
 
     reach: Reach
     subscription: Subscription
@@ -297,7 +297,7 @@ class ReadOptions:
     until_ticks: int | None
     fail_on_data_loss: bool
     pushes_filters: bool | None
-    """None is what the session was set up for."""
+    """None for what the session was set up for."""
     by_json: bool
     min_partitions: int | None
     max_records: int | None
@@ -309,7 +309,7 @@ class ReadOptions:
 
     @classmethod
     def of(cls, options: Mapping[str, str], road: str) -> ReadOptions:
-        """:raises ConfigurationError: an option that is unknown, wrong, or contradicts another."""
+        """:raises ConfigurationError: an option is unknown or wrong, or contradicts another one."""
         given = Given(options, road)
         found = cls(
             Reach.of(given),
@@ -350,7 +350,7 @@ def body_type(text: str) -> str:
 
 @dataclass(frozen=True)
 class WriteOptions:
-    """What a write asks for, typed."""
+    """What a write asks for."""
 
     reach: Reach
     queue: str
@@ -362,7 +362,7 @@ class WriteOptions:
 
     @classmethod
     def of(cls, options: Mapping[str, str]) -> WriteOptions:
-        """:raises ConfigurationError: an option that is unknown or wrong."""
+        """:raises ConfigurationError: an option is unknown or wrong."""
         given = Given(options, WRITE)
         return cls(
             Reach.of(given),

@@ -1,48 +1,52 @@
-"""Planning a batch read: which spans there are, and how tasks share them."""
+"""Plans a batch read: which spans there are, and how tasks share them."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from itertools import chain
 from math import ceil
 from typing import Any
 
 from qdo.client import Client, Survey, SurveyedSpan
+from qdo.pipeline.checkpoint import QueueOffset
 from qdo.pipeline.options import MOST_COUNTED, Places, ReadOptions
 from qdo.pipeline.spans import TASK_ROWS, Bounds, Part, dealt, packed
-from qdo.pipeline.task_reader import connect, log, subscribed, survey
+from qdo.pipeline.task_reader import Counting, connect, log, subscribed, survey
 from queuey.errors import ConfigurationError, DataLost, QueueNotFound
 from queuey.ids import MAX_TICKS, ZERO_ID, MessageId
 
 MAX_MARKS = 10_000
-"""A server names so many places to cut a partition at most; so parts of it have 1,000 messages at least."""
+"""A server names at most this many places to cut a partition. So its parts have at least 1,000 messages."""
 TASKS_A_CORE = 2
-"""Where it is known how many tasks run at once: sizes are not known, and of two a core the smaller are done meanwhile."""
+"""Spans for each core, if the number of cores is known. Sizes are not known; with two spans a core, small ones fill gaps."""
 MANY_PARTS = 32
-"""From so many spans on they are counted, to pack small ones: a small span costs a task more than its count."""
+"""From this many spans on they are counted, to pack small ones together: a small span costs a task more than its count."""
 
 
 class Planner:
     """Plans one read."""
 
     def __init__(self, options: ReadOptions, cores: int | None = None) -> None:
-        """:param cores: how many tasks run at once, if that is known."""
+        """:param cores: how many tasks run at once; None if it is not known."""
         self._options = options
         self._most = None if cores is None else TASKS_A_CORE * cores
         until = MAX_TICKS if options.until_ticks is None else options.until_ticks - 1
         self._bounds = Bounds(options.since_ticks or 0, until)
 
     def narrow(self, kind: str, column: str, value: Any) -> bool:
-        """Take a filter of Spark's; False leaves it to Spark."""
+        """Take over a filter of Spark's.
+
+        :returns: False leaves the filter to Spark.
+        """
         narrower = self._bounds.narrowed(kind, column, value)
         self._bounds = narrower or self._bounds
         return narrower is not None
 
     def tasks(self) -> list[list[Part]]:
-        """What each task reads, the ends fixed once for all.
+        """What each task reads. The ends of all spans are fixed here.
 
-        :raises DataLost: a queue that is named is not there, unless that is to be passed over.
+        :raises DataLost: a queue that is named does not exist, unless ``failOnDataLoss`` is false.
         """
         if self._bounds.empty:
             return []
@@ -74,8 +78,7 @@ class Planner:
                 found = survey(
                     client,
                     queue,
-                    places={number: after},
-                    incarnation=there.incarnation,
+                    QueueOffset(there.incarnation, {number: after}),
                     upto=min(upto, self._bounds.upto),
                 )
                 end = found.spans[number].newest
@@ -101,14 +104,14 @@ class Planner:
         return place if isinstance(place, MessageId) else ZERO_ID
 
     def _end(self, queue: str, number: int) -> MessageId | None:
-        """The last id wanted, None for all there are."""
+        """The last id to read; None for all there are."""
         if self._options.until_ticks is not None:
             return None
         place = place_of(self._options.end, queue, number, "latest")
         return place if isinstance(place, MessageId) else ZERO_ID if place == "earliest" else None
 
     def _cut(self, client: Client, parts: Sequence[Part]) -> Iterator[Part]:
-        """Parts of about as many messages as the options say."""
+        """Parts of about as many messages as the options ask for."""
         counted = [self._counted(client, part, MOST_COUNTED) for part in parts]
         total = sum(part.messages or MOST_COUNTED for part in counted)
         limits = [self._options.max_records or total, ceil(total / (self._options.min_partitions or 1))]
@@ -124,28 +127,20 @@ class Planner:
         return part if found.more else replace(part, messages=found.messages)
 
     def _look(self, client: Client, part: Part, limit: int, every: int | None = None) -> SurveyedSpan:
-        where: Mapping[int, MessageId] = {part.partition: part.after}
-        found = survey(
-            client,
-            part.queue,
-            places=where,
-            incarnation=part.incarnation,
-            upto=part.upto,
-            count=limit,
-            every=every,
-        )
+        behind = QueueOffset(part.incarnation, {part.partition: part.after})
+        found = survey(client, part.queue, behind, upto=part.upto, counting=Counting(limit, every))
         return found.spans[part.partition]
 
 
 def place_of(places: str | Places, queue: str, number: int, missing: str) -> MessageId | str:
-    """Where an option puts one partition."""
+    """Where an option places one partition."""
     if isinstance(places, str):
         return places
     return places.get(queue, {}).get(number, missing)
 
 
 def _check_known(places: str | Places, names: Sequence[str]) -> None:
-    """:raises ConfigurationError: offsets of a queue that is not read."""
+    """:raises ConfigurationError: the offsets name a queue that is not read."""
     strays = [] if isinstance(places, str) else [name for name in places if name not in names]
     if strays:
         raise ConfigurationError(f"the offsets name queue {strays[0]}, which is not subscribed to")

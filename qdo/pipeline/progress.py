@@ -1,7 +1,7 @@
-"""How far behind a streaming query is: what Spark's progress cannot say of a source in Python.
+"""How far behind a streaming query is. Spark's progress cannot tell this of a source in Python.
 
-Add a :class:`LagListener` to the session: it asks the servers, once for each progress of a query that reads queues, how
-many messages lie between what the query has read and what is there. The names are those of Spark's Kafka source.
+Add a :class:`LagListener` to the session. For each progress of a query that reads queues it asks the servers once how
+many messages lie between the last one read and the newest one. The names are those of Spark's Kafka source.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from pyspark.sql.streaming.listener import StreamingQueryListener
 
 from qdo.pipeline.checkpoint import QueueOffset, from_json
 from qdo.pipeline.options import BATCH, Given, Reach
-from qdo.pipeline.task_reader import connect, survey
+from qdo.pipeline.task_reader import Counting, connect, survey
 from queuey.errors import QueueyError
 from queuey.ids import EPOCH_TICKS, TICKS_PER_SECOND
 
@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 log = logging.getLogger("qdo.pipeline")
 
 COUNTED = 1_000_000
-"""Messages of one partition are counted so far, and no further."""
+"""Messages of one partition are counted up to this number."""
 
 
 @dataclass(frozen=True)
@@ -40,14 +40,14 @@ class Lag:
     """How far one query is behind."""
 
     query: str
-    """Its name, or its id if it has none."""
+    """The name of the query, or its id if it has none."""
     batch: int
     avg_offsets_behind_latest: float
-    """Messages, of a partition in the mean;"""
+    """Messages of a partition, on average."""
     max_offsets_behind_latest: int
     min_offsets_behind_latest: int
     seconds_behind_latest: float
-    """Between the newest message that is there and the newest that was read, of the partition that is furthest behind."""
+    """Between the newest message and the newest one that was read, of the partition that is furthest behind."""
 
 
 class LagListener(StreamingQueryListener):
@@ -66,8 +66,8 @@ class LagListener(StreamingQueryListener):
         clock: Callable[[], float] = time.monotonic,
         **reach: str,
     ) -> None:
-        """:param say: hears of each lag, in the thread that Spark calls listeners in.
-        :param every_seconds: no query is looked at more often.
+        """:param say: called with each lag, in the thread in which Spark calls listeners.
+        :param every_seconds: each query is looked at no more often.
         :param reach: options of the source that say where the servers are: url, application, token or tokenFile.
         """
         self._reach = Reach.of(Given(reach, BATCH))
@@ -85,7 +85,7 @@ class LagListener(StreamingQueryListener):
             return dict(self._found)
 
     def metrics(self) -> str:
-        """The lags as Prometheus reads them."""
+        """The lags in the text format of Prometheus."""
         lines = []
         for name, meaning in _METRICS.items():
             lines += [f"# HELP {name} {meaning}", f"# TYPE {name} gauge"]
@@ -97,7 +97,7 @@ class LagListener(StreamingQueryListener):
         """Nothing is known yet."""
 
     def onQueryIdle(self, event: Any) -> None:
-        """Nothing has come, so nothing waits that was not there at the last progress."""
+        """Nothing has come, so the lag is the one of the last progress."""
 
     def onQueryProgress(self, event: QueryProgressEvent) -> None:
         progress = event.progress
@@ -112,7 +112,7 @@ class LagListener(StreamingQueryListener):
                 self._look(name, progress.batchId, offset)
 
     def onQueryTerminated(self, event: QueryTerminatedEvent) -> None:
-        """A query that has ended is behind by nothing that anybody waits for."""
+        """Forget a query that has ended: nobody waits for it."""
         with self._lock:
             self._found = {name: lag for name, lag in self._found.items() if lag.query != str(event.id)}
 
@@ -128,15 +128,15 @@ class LagListener(StreamingQueryListener):
 
 
 _METRICS = {
-    "qdo_pipeline_avg_offsets_behind_latest": "Messages of a partition that the query has not read, in the mean.",
-    "qdo_pipeline_max_offsets_behind_latest": "Messages that the query has not read, of the partition with most.",
-    "qdo_pipeline_min_offsets_behind_latest": "Messages that the query has not read, of the partition with least.",
-    "qdo_pipeline_seconds_behind_latest": "From the newest message read to the newest there is, of the partition furthest behind.",
+    "qdo_pipeline_avg_offsets_behind_latest": "Messages of a partition that the query has not read, on average.",
+    "qdo_pipeline_max_offsets_behind_latest": "Messages that the query has not read, in the partition with most.",
+    "qdo_pipeline_min_offsets_behind_latest": "Messages that the query has not read, in the partition with least.",
+    "qdo_pipeline_seconds_behind_latest": "From the newest message read to the newest, in the partition furthest behind.",
 }
 
 
 def _queuey_offset(text: Any) -> Mapping[str, QueueOffset] | None:
-    """An offset of this source, None of another's."""
+    """An offset of this source; None for an offset of another source."""
     try:
         told = json.loads(text) if isinstance(text, str) else text
         return from_json(told) if isinstance(told, dict) and "queues" in told else None
@@ -149,8 +149,8 @@ def _lag(reach: Reach, name: str, batch: int, offsets: Mapping[str, QueueOffset]
     seconds = 0.0
     with connect(reach) as client:
         for queue, offset in offsets.items():
-            where = {"places": offset.ids, "incarnation": offset.incarnation, "every_partition": True}
-            for number, span in survey(client, queue, count=COUNTED, **where).spans.items():  # type: ignore[arg-type]
+            found = survey(client, queue, offset, every_partition=True, counting=Counting(COUNTED))
+            for number, span in found.spans.items():
                 behind.append(span.messages or 0)
                 if span.newest is not None:
                     read = max(offset.at(number).ticks, EPOCH_TICKS)

@@ -1,7 +1,7 @@
-"""Rows as Spark takes them: the columns, and how they are made of what the server sends.
+"""Rows as Spark takes them: the columns, and how they are made from what the server sends.
 
-Only what differs from message to message travels: the id as 16 bytes, the body, and where asked for content type, key and
-expiry. Queue, partition, the id's text and the time in it are made here, a column at a time.
+The server sends only what differs from message to message: the id as 16 bytes, the body, and on request content type,
+key and expiry. Queue, partition, the id as text and its time are made here, one column at a time.
 """
 
 from __future__ import annotations
@@ -27,19 +27,19 @@ COLUMNS = {
     "key": "string",
     "expires": "timestamp",
 }
-"""Name to Spark's type, in the order of the schema. The first five are never null."""
+"""From names to Spark's types, in the order of the schema. The first five are never null."""
 _SENT = ("body", "content_type", "key", "expires")
 BATCH_ROWS = 8_000
-"""Small batches of an answer are put together until they have so many rows,"""
+"""Small batches of an answer are put together until they have this many rows,"""
 BATCH_BYTES = 4 << 20
-"""or so many bytes."""
+"""or this many bytes."""
 
 
 def schema_text(columns: Sequence[str] = (), body_type: str = "binary") -> str:
-    """The schema in Spark's words.
+    """The schema in Spark's syntax.
 
-    :param columns: in the order wanted; empty is all.
-    :raises ConfigurationError: there is no such column.
+    :param columns: in the order wanted; empty for all.
+    :raises ConfigurationError: a column does not exist.
 
     >>> schema_text(["message_id", "body"], "string")
     'message_id string, body string'
@@ -52,9 +52,9 @@ def schema_text(columns: Sequence[str] = (), body_type: str = "binary") -> str:
 
 
 def check_schema(schema: StructType) -> None:
-    """See that a user's schema names columns that there are, of their types.
+    """Check that a user's schema has columns of this source, with their types.
 
-    :raises ConfigurationError: it does not.
+    :raises ConfigurationError: it has others.
     """
     for field in schema.fields:
         given, wanted = field.dataType.simpleString(), COLUMNS.get(field.name)
@@ -66,19 +66,19 @@ def check_schema(schema: StructType) -> None:
 
 
 class Rows:
-    """Makes Spark's batches of the server's."""
+    """Makes Spark's batches from the server's."""
 
     def __init__(self, names: Sequence[str], *, text_bodies: bool) -> None:
-        """:param names: of the schema's columns, in its order."""
+        """:param names: of the columns, in the order of the schema."""
         self._names = names
         self._text_bodies = text_bodies
         self.sent = ("id", *[name for name in _SENT if name in names])
-        """The columns to ask the server for."""
+        """The columns to request from the server."""
 
     def batches(self, found: Iterator[Any], queue: str, partition: int) -> Iterator[Any]:
-        """Batches of one partition, small ones put together.
+        """Batches of one partition, with small ones put together.
 
-        :raises BadRequest: a body that is not UTF-8 where text is wanted, with its id.
+        :raises BadRequest: a body should be text and is not UTF-8. The error names the message.
         """
         import pyarrow as pa
 
@@ -94,7 +94,7 @@ class Rows:
             yield self.batch(pa.concat_batches(held), queue, partition)
 
     def batch(self, sent: Any, queue: str, partition: int) -> Any:
-        """One batch, its columns in the schema's order."""
+        """One batch, with columns in the order of the schema."""
         import pyarrow as pa
 
         ids = _id_bytes(sent)
@@ -143,20 +143,20 @@ def _id_bytes(sent: Any) -> Any:
 
 
 def _same(value: Any, rows: int) -> Any:
-    """A column of one value."""
+    """A column with one value in all rows."""
     return _repeated(value, 1 << rows.bit_length()).slice(0, rows)
 
 
 @lru_cache(maxsize=4)
 def _repeated(value: Any, times: int) -> Any:
-    """Kept for the batches that follow, which are about as long."""
+    """The column is cached: the next batches are about as long."""
     import pyarrow as pa
 
     return pa.repeat(value, times)
 
 
 def _texts(ids: Any) -> Any:
-    """The ids as 32 hex digits each."""
+    """The ids as text, 32 hex digits each."""
     import numpy as np
     import pyarrow as pa
 
@@ -165,7 +165,7 @@ def _texts(ids: Any) -> Any:
 
 
 def _timestamps(ids: Any) -> Any:
-    """The moments in the ids, to the microsecond: the low, middle and high words of the ticks come in this order."""
+    """The moments in the ids, to the microsecond. An id has the low, middle and high words of its ticks in this order."""
     import numpy as np
     import pyarrow as pa
 
@@ -175,6 +175,6 @@ def _timestamps(ids: Any) -> Any:
 
 
 def last_id(sent: Any) -> bytes:
-    """The last id of the server's batch, which has rows."""
+    """The last id of a batch from the server, which has at least one row."""
     found: bytes = sent.column("id")[-1].as_py()
     return found

@@ -1,8 +1,8 @@
-"""Writing: batches of rows as Arrow, each under an idempotency key, so that a task which is tried again stores once (G7).
+"""Writing: batches of rows as Arrow, each under an idempotency key, so a task that is tried again stores once (G7).
 
-A key names the query, the micro-batch, the task's partition and the first row: a task that is repeated cuts its rows in the
-same places and sends the same requests. Messages are readable request by request, and a task may still write after the job
-was given up: for readers it is at least once, in effect exactly once by the key.
+A key names the query, the micro-batch, the task's partition and the first row. A task that is repeated cuts its rows at
+the same places and sends the same requests. Each request makes its messages readable, and a task may still write after
+its job was given up. So readers get messages at least once; by the keys the effect is exactly once.
 """
 
 from __future__ import annotations
@@ -37,19 +37,19 @@ COLUMNS = {
     "content_type": ("string",),
     "idempotency_key": ("string",),
 }
-"""What a written DataFrame may have, with the types that each may have; ``body`` it must have."""
+"""The columns of a DataFrame that can be written, with their types. ``body`` is required."""
 
 
 @dataclass
 class Stored(WriterCommitMessage):
-    """What a task stored."""
+    """How much a task stored."""
 
     messages: int
     requests: int
 
 
 def check_columns(schema: StructType, options: WriteOptions) -> None:
-    """:raises ConfigurationError: columns that are unknown, of a wrong type, missing, or contradict each other."""
+    """:raises ConfigurationError: columns are unknown, missing or of a wrong type, or contradict each other."""
     names = schema.fieldNames()
     for field in schema.fields:
         kinds, given = COLUMNS.get(field.name), field.dataType.simpleString()
@@ -66,7 +66,7 @@ def check_columns(schema: StructType, options: WriteOptions) -> None:
 
 
 class Chunks:
-    """Cuts a task's rows into requests, in the same places however Spark has cut them."""
+    """Cuts the rows of a task into requests, at the same places however Spark has cut them into batches."""
 
     def __init__(self, rows: int, size: int) -> None:
         self._rows = rows
@@ -89,7 +89,7 @@ class Chunks:
             yield from self._small(first, pa.Table.from_batches(held))
 
     def _small(self, first: int, table: Any) -> Iterator[tuple[int, Any]]:
-        """Halves, and halves of these, until each is small enough or one row."""
+        """Cut a table into halves until each is small enough or has one row."""
         import pyarrow.compute as pc
 
         size = pc.sum(pc.binary_length(table["body"])).as_py() or 0
@@ -109,10 +109,10 @@ class _Sender:
         self._options = options
 
     def send(self, batches: Iterator[Any], scope: str) -> Stored:
-        """Store a task's rows.
+        """Store the rows of a task.
 
-        :raises KeyReused: the task has other rows than when it was tried before.
-        :raises QueueyError: the server refuses; of what it refuses nothing is stored, requests before are.
+        :raises KeyReused: the task has other rows than at its first try.
+        :raises QueueyError: the server refuses a request. It stores nothing of that one; earlier requests are stored.
         """
         from pyspark import TaskContext
 
@@ -133,7 +133,7 @@ class _Sender:
         return Stored(messages, requests)
 
     def _by_queue(self, table: Any) -> Iterator[tuple[str, Any]]:
-        """A table for each queue, in the order of their first rows."""
+        """A table for each queue, in the order of its first rows."""
         import pyarrow.compute as pc
 
         if "queue" not in table.column_names:
@@ -181,12 +181,12 @@ class QueueyWriter(DataSourceArrowWriter):
         log.info("stored %s", _total(messages))
 
     def abort(self, messages: list[WriterCommitMessage | None]) -> None:
-        """Nothing is taken back: what is stored is read already."""
-        log.warning("the write was given up: %s are stored, by tasks that came to their end", _total(messages))
+        """Take nothing back: readers may have read already what is stored."""
+        log.warning("the write was given up: %s are stored, by tasks that had ended", _total(messages))
 
 
 class QueueyStreamWriter(DataSourceStreamArrowWriter):
-    """A streaming write, which is safe to repeat for as long as the server remembers keys: a day."""
+    """A streaming write. It is safe to repeat while the server remembers keys: for a day."""
 
     def __init__(self, options: WriteOptions, schema: StructType) -> None:
         if options.job:
@@ -198,7 +198,7 @@ class QueueyStreamWriter(DataSourceStreamArrowWriter):
 
         context = TaskContext.get()
         if context is None:
-            raise ConfigurationError("a streaming write outside of a task of Spark's")
+            raise ConfigurationError("a streaming write needs a task of Spark's")
         query, batch = (context.getLocalProperty(name) for name in ("sql.streaming.queryId", "streaming.sql.batchId"))
         return self._sender.send(iterator, f"{query}-{batch}")
 
@@ -206,7 +206,7 @@ class QueueyStreamWriter(DataSourceStreamArrowWriter):
         log.debug("batch %d: stored %s", batchId, _total(messages))
 
     def abort(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:
-        """As of a batch write."""
+        """Take nothing back, as in a batch write."""
         log.warning(
             "batch %d was given up: %s are stored, and stored once when it is repeated", batchId, _total(messages)
         )

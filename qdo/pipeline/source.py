@@ -12,40 +12,29 @@ from qdo.pipeline import rows
 from qdo.pipeline.options import BATCH, STREAM, ReadOptions, WriteOptions, body_type, words
 from qdo.pipeline.planner import Planner
 from qdo.pipeline.task_reader import Reader
+from qdo.pipeline.tasks import PartReader, Task
 from queuey.errors import ConfigurationError
 
 if TYPE_CHECKING:
     from pyspark.sql.datasource import DataSourceStreamReader, DataSourceStreamWriter, DataSourceWriter, Filter
     from pyspark.sql.types import StructType
 
-    from qdo.pipeline.spans import Part
-    from qdo.pipeline.stream import BatchReader
-
-
-class Task(InputPartition):
-    """What one task reads."""
-
-    def __init__(self, parts: Sequence[Part]) -> None:
-        super().__init__(None)
-        self.parts = tuple(parts)
-
-    def __repr__(self) -> str:
-        return f"Task({len(self.parts)} parts)"
-
 
 class QueueySource(DataSource):
-    """Spark makes one for each read and each write. Options are those of :data:`qdo.pipeline.options.OPTIONS`."""
+    """Spark makes one for each read and each write. :data:`qdo.pipeline.options.OPTIONS` are its options."""
 
     pushes_filters = False
-    """Unless the option says otherwise; Spark refuses a reader that does where the session's setting does not allow it."""
+    """The default, which an option may change. Spark refuses a reader that pushes filters in a session without its setting."""
     cores: int | None = None
-    """How many tasks run at once, if that is known: then a read has hardly more, as each costs by itself."""
+    """How many tasks run at once, if it is known. A read then has hardly more tasks, since each one costs time."""
 
     @classmethod
     def knowing(cls, **known: Any) -> type[Self]:
-        """The source of a session that knows something: values of the class's own variables.
+        """A source of a session that knows something.
 
-        Spark hands classes to its Python processes by their name, but one that is not what the name stands for with all it has.
+        Spark sends classes to its Python processes by name. A class that is not what its name stands for is sent whole.
+
+        :param known: values of the class's own variables.
         """
         return type(cls.__name__, (cls,), {"__module__": cls.__module__, **known})
 
@@ -76,8 +65,8 @@ class QueueySource(DataSource):
         options = ReadOptions.of(self.options, STREAM)
         return QueueyStreamReader(options, self.reads(options, schema), self.cores)
 
-    def reads(self, options: ReadOptions, schema: StructType) -> BatchReader:
-        """What reads in the tasks, of a batch or a stream."""
+    def reads(self, options: ReadOptions, schema: StructType) -> PartReader:
+        """What reads in the tasks of a batch or a stream."""
         return reader_of(options, schema)
 
     def writer(self, schema: StructType, overwrite: bool) -> DataSourceWriter:
@@ -92,9 +81,9 @@ class QueueySource(DataSource):
 
 
 def reader_of(options: ReadOptions, schema: StructType) -> Reader:
-    """What makes rows of messages.
+    """What makes rows from messages.
 
-    :raises ConfigurationError: the schema is none of this source's.
+    :raises ConfigurationError: the schema has other columns or types than this source.
     """
     rows.check_schema(schema)
     text = any(field.name == "body" and field.dataType.simpleString() == "string" for field in schema.fields)
@@ -103,9 +92,9 @@ def reader_of(options: ReadOptions, schema: StructType) -> Reader:
 
 
 class QueueyReader(DataSourceReader):
-    """A batch read: the ends of all spans are fixed when it is planned."""
+    """A batch read. The ends of all spans are fixed when it is planned."""
 
-    def __init__(self, options: ReadOptions, reader: BatchReader, cores: int | None = None) -> None:
+    def __init__(self, options: ReadOptions, reader: PartReader, cores: int | None = None) -> None:
         self._planner = Planner(options, cores)
         self._reader = reader
 
@@ -113,12 +102,12 @@ class QueueyReader(DataSourceReader):
         return [Task(parts) for parts in self._planner.tasks()]
 
     def read(self, partition: InputPartition) -> Iterator[Any]:
-        """Spark's batches; of an empty plan Spark makes one task with nothing to read."""
+        """Spark's batches. For an empty plan Spark makes one task, and it has nothing to read."""
         return self._reader.batches(partition.parts) if isinstance(partition, Task) else iter(())
 
 
 class PushingReader(QueueyReader):
-    """The same where Spark hands filters over; without its setting it would refuse every query of such a reader."""
+    """A batch read that takes filters from Spark. Without Spark's setting, Spark would refuse every query of it."""
 
     def pushFilters(self, filters: list[Filter]) -> Iterator[Filter]:
         for each in filters:

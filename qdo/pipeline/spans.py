@@ -1,6 +1,6 @@
-"""From spans to tasks: what is read of each partition, how filters narrow it, how spans are cut, packed and folded.
+"""From spans to tasks: what is read of each partition, how filters narrow it, how spans are cut and put together.
 
-Nothing here asks a server or knows Spark.
+Nothing here sends a request or knows Spark.
 """
 
 from __future__ import annotations
@@ -17,12 +17,12 @@ from queuey.ids import EPOCH_TICKS, MAX_ID, MAX_TICKS, ZERO_ID, MessageId, forma
 T = TypeVar("T")
 
 TASK_ROWS = 20_000
-"""Messages that are worth a task of their own: a task costs some 65 ms before its first row (measured, spark.md)."""
+"""Messages that are worth a task of their own. A task costs some 65 ms before its first row (measured, spark.md)."""
 
 
 @dataclass(frozen=True)
 class Part:
-    """A span of one partition of one incarnation: ``after < id <= upto``, whose end is a message."""
+    """A span of one partition of one incarnation: ``after < id <= upto``. A message ends it."""
 
     queue: str
     incarnation: str
@@ -30,12 +30,12 @@ class Part:
     after: MessageId
     upto: MessageId
     messages: int | None = None
-    """How many it had when it was planned; None if they were not counted, or not to the end."""
+    """How many it had when it was planned; None if they were not counted to the end."""
 
     def cut(self, marks: Sequence[MessageId], rows: int) -> list[Part]:
-        """Parts of ``rows`` messages, the last of what is left.
+        """Parts of ``rows`` messages each; the last part has the rest.
 
-        :param marks: each ``rows``-th id of the span.
+        :param marks: every ``rows``-th id of the span.
         """
         ends = [*(mark for mark in marks if mark < self.upto), self.upto]
         left = None if self.messages is None else self.messages - rows * (len(ends) - 1)
@@ -49,11 +49,11 @@ class Part:
 
 @dataclass(frozen=True)
 class Bounds:
-    """What is wanted, whichever partition it is in. An empty one wants nothing."""
+    """What a query wants, in whichever partition. Empty bounds want nothing."""
 
     low_ticks: int = 0
     high_ticks: int = MAX_TICKS
-    """Included."""
+    """Inclusive."""
     queues: frozenset[str] | None = None
     prefixes: tuple[str, ...] = ()
     partitions: frozenset[int] | None = None
@@ -71,7 +71,7 @@ class Bounds:
 
     @property
     def after(self) -> MessageId:
-        """The place before everything wanted."""
+        """The id before everything that is wanted."""
         first = ZERO_ID if self.low_ticks <= 0 else MessageId.first_of(self.low_ticks).before()
         return max(first, min(self.ids).before()) if self.ids else first
 
@@ -81,10 +81,10 @@ class Bounds:
         return min(last, max(self.ids)) if self.ids else last
 
     def narrowed(self, kind: str, column: str, value: Any) -> Bounds | None:
-        """These bounds and a filter, None if the filter is one that Spark has to apply.
+        """These bounds and a filter; None if Spark has to apply the filter.
 
-        Times compare as the column shows them, to the microsecond. Ids compare for equality alone: as texts they are
-        in another order than in time.
+        Times compare as the column shows them, to the microsecond. Ids only compare for equality: as texts they have
+        another order than in time.
 
         :param kind: the name of Spark's filter.
         """
@@ -130,7 +130,7 @@ class Bounds:
         if values is None:
             return None
         ids = [MessageId.parse(text) for text in values if _is_id(text)]
-        # Only a whole set of one id is a span; of several the server sends what lies between them.
+        # A set of one id is a span. For several ids the server would send everything between them.
         return replace(self, ids=_both(self.ids, ids)) if len(ids) < 2 else None
 
 
@@ -145,7 +145,7 @@ def _both(known: frozenset[Any] | None, values: Iterable[Any]) -> frozenset[Any]
 
 
 def _is_id(text: str) -> bool:
-    """Whether it is an id as messages show theirs."""
+    """Whether a text is an id as messages show theirs."""
     try:
         return MessageId.parse(text).hex == text
     except ValueError:
@@ -153,7 +153,7 @@ def _is_id(text: str) -> bool:
 
 
 def until_text(upto: MessageId) -> str | None:
-    """The wire form of an upper end: an id, or a moment if it is that of all ids of one; None of all there are."""
+    """The wire form of an upper end: an id, or a moment if it includes all ids of one; None for all there are."""
     if upto == MAX_ID:
         return None
     if upto == MessageId.last_of(upto.ticks):
@@ -162,7 +162,7 @@ def until_text(upto: MessageId) -> str | None:
 
 
 def packed(parts: Sequence[Part], rows: int = TASK_ROWS) -> list[list[Part]]:
-    """Parts put together to tasks of about so many messages; one whose messages were not counted is a task by itself."""
+    """Parts packed into tasks of about this many messages. A part that was not counted is a task of its own."""
     known = [part for part in parts if part.messages is not None]
     alone = [[part] for part in parts if part.messages is None]
     total = sum(part.messages or 0 for part in known)
@@ -170,13 +170,13 @@ def packed(parts: Sequence[Part], rows: int = TASK_ROWS) -> list[list[Part]]:
 
 
 def dealt(parts: Sequence[T], tasks: int) -> list[list[T]]:
-    """Parts dealt out in their order to so many tasks at most: the same each time, whatever is known of their sizes."""
+    """Parts dealt out to at most this many tasks, in their order. The result never depends on their sizes."""
     count = max(1, min(tasks, len(parts)))
     return [list(parts[first::count]) for first in range(count)] if parts else []
 
 
 def folded(parts: Sequence[Part], tasks: int) -> list[list[Part]]:
-    """Parts divided among so many tasks at most, the largest first, each to the task that has least."""
+    """Parts divided among at most this many tasks: the largest first, each to the task that has least."""
     found: list[list[Part]] = [[] for _ in range(max(1, min(tasks, len(parts))))]
     loads = [0] * len(found)
     for part in sorted(parts, key=lambda part: -(part.messages or 0)):
@@ -187,10 +187,9 @@ def folded(parts: Sequence[Part], tasks: int) -> list[list[Part]]:
 
 
 def shares(waiting: Sequence[int], limit: int) -> list[int]:
-    """How many of those that wait in each partition come, ``limit`` in all: in proportion, and one of each at least.
+    """How many messages to take of each partition: ``limit`` together, in proportion, and at least one of each.
 
-    So there may be more than ``limit`` where it is less than the partitions that wait: a small one is never left behind.
-
+    If more partitions wait than ``limit``, that is more than ``limit``: no small partition is left behind.
     >>> shares([1000, 10, 0, 0], 100)
     [99, 1, 0, 0]
     >>> shares([3, 3, 3], 8)
@@ -204,6 +203,6 @@ def shares(waiting: Sequence[int], limit: int) -> list[int]:
     firsts = sum(1 for number in waiting if number)
     room = max(0, limit - firsts)
     found = [1 + (number - 1) * room // max(1, total - firsts) if number else 0 for number in waiting]
-    for at in range(limit - sum(found)):  # what rounding left, less than one for each
+    for at in range(limit - sum(found)):  # what rounding left: less than one for each
         found[at] += found[at] < waiting[at]
     return found

@@ -1,7 +1,7 @@
-"""Reading spans from a server: to the end, or with an error; never less without a word.
+"""Reading spans from a server: to the end, or with an error, and never silently less.
 
-An answer that breaks is taken up behind the last message that came, since spans join (G5). A span ends with a message that was
-there when it was planned: if that one does not come, it is gone, and others with it.
+An answer that breaks off is continued behind the last message that came, since spans join (G5). A message that existed at
+planning time ends each span. If that message does not come, it is gone, and others may be gone with it.
 """
 
 from __future__ import annotations
@@ -10,14 +10,15 @@ import gc
 import logging
 import re
 import time
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from functools import cache
-from typing import Any, Self
+from typing import Any, NamedTuple, Self
 
 import requests
 
 from qdo.client import Client, Message, Survey
 from qdo.client.wire import cursor_at
+from qdo.pipeline.checkpoint import QueueOffset
 from qdo.pipeline.options import Reach, ReadOptions, Subscription
 from qdo.pipeline.rows import Rows, last_id
 from qdo.pipeline.spans import Part, until_text
@@ -36,15 +37,15 @@ log = logging.getLogger("qdo.pipeline")
 
 _ALIVE_SECONDS = 5.0
 _BEHIND_SECONDS = 0.1
-"""Between looks at a server whose watermark is behind that of the one that planned."""
+"""Between looks at a server whose watermark is behind that of the server that was asked for the plan."""
 _AGAIN = (BrokenStream, ServerUnreachable, StorageUnavailable)
 JSON_ROWS = 4_000
 
 
 def connect(reach: Reach) -> Client:
-    """A client of the first server that answers; of the only one, whether it does or not.
+    """A client of the first server that answers. A single server is not tried before.
 
-    :raises ServerUnreachable: none of several answers.
+    :raises ServerUnreachable: none of several servers answers.
     """
     urls = reach.urls if len(reach.urls) == 1 else [url for url in reach.urls if _alive(url)][:1]
     if not urls:
@@ -55,7 +56,7 @@ def connect(reach: Reach) -> Client:
 
 
 def _secret(reach: Reach) -> dict[str, Any]:
-    """A token is three parts with points between, which no application key of ours has."""
+    """A token has three parts with dots between them. No application key of ours has that."""
     secret = reach.secret
     return {} if not secret else {"token" if secret.count(".") == 2 else "key": secret}
 
@@ -68,37 +69,45 @@ def _alive(url: str) -> bool:
 
 
 def subscribed(client: Client, subscription: Subscription) -> Sequence[str]:
-    """Names of the queues: those that match now, or those that are named, there or not."""
+    """Names of queues: those that match the pattern now, or those that are named, whether or not they exist."""
     if subscription.pattern is None:
         return subscription.names
     return fitting((queue.name for queue in client.queues()), subscription)
 
 
 def fitting(names: Iterable[str], subscription: Subscription) -> Sequence[str]:
-    """Those that fit the pattern."""
+    """The names that match the pattern."""
     wanted = re.compile(subscription.pattern or "")
     return [name for name in names if wanted.fullmatch(name)]
+
+
+class Counting(NamedTuple):
+    """How far a survey counts the messages of a partition."""
+
+    most: int
+    every: int | None = None
+    """Also ask for the id of every n-th message."""
 
 
 def survey(
     client: Client,
     queue: str,
+    behind: QueueOffset | None = None,
     *,
-    places: Mapping[int, MessageId] | None = None,
-    incarnation: str = "",
     every_partition: bool = False,
     upto: MessageId | None = None,
-    count: int | None = None,
-    every: int | None = None,
+    counting: Counting | None = None,
 ) -> Survey:
-    """What lies behind these places, or in all partitions, up to ``upto`` or the watermark.
+    """What lies behind an offset, up to ``upto`` or the watermark.
 
-    :param places: by partition; needs the incarnation they are of.
-    :param every_partition: the others are asked about from their beginning.
+    :param behind: in these partitions of this incarnation; None for all partitions from their beginning.
+    :param every_partition: other partitions count as well, from their beginning.
+    :param counting: None counts no messages.
     """
     where: dict[str, Any] = {"partitions": "all"}
-    if places is not None:
-        where = {"cursor": cursor_at(incarnation, places, every=every_partition)}
+    if behind is not None:
+        where = {"cursor": cursor_at(behind.incarnation, behind.ids, every=every_partition)}
+    count, every = counting or (None, None)
     return client.survey(queue, until=until_text(upto) if upto is not None else None, count=count, every=every, **where)
 
 
@@ -116,15 +125,15 @@ class Reader:
         return cls(options.reach, rows, fail_on_data_loss=options.fail_on_data_loss, by_json=options.by_json)
 
     def batches(self, parts: Sequence[Part]) -> Iterator[Any]:
-        """Spark's batches, part after part.
+        """Spark's batches, one part after the other.
 
-        :raises DataLost: messages are gone, unless that is to be passed over.
-        :raises QueueyError: the server refuses, or there is none for as long as the retries take.
+        :raises DataLost: messages are gone, unless ``failOnDataLoss`` is false.
+        :raises QueueyError: the server refuses, or no server answers for as long as the retries take.
         """
         return (batch for _, batch in self.by_part(parts))
 
     def by_part(self, parts: Sequence[Part]) -> Iterator[tuple[Part, Any]]:
-        """The same, each with the part that it is of."""
+        """The same batches, each with its part."""
         _quiet_collector()
         with connect(self._reach) as client:
             for part in parts:
@@ -135,7 +144,7 @@ class Reader:
                     self._lost(part, f"the queue {part.queue} was deleted, or made anew: {error}", error)
 
     def _sent(self, client: Client, part: Part) -> Iterator[Any]:
-        """The server's batches of a span, each message once."""
+        """The server's batches of a span. Each message comes once."""
         place, rows, failures = part.after, 0, 0
         while place < part.upto:
             try:
@@ -188,7 +197,7 @@ class Reader:
 
 
 class _JsonBatches:
-    """Lines as the batches that Arrow would have brought."""
+    """Messages from JSON lines, in batches such as Arrow would have brought."""
 
     def __init__(self, stream: Any, sent: Sequence[str]) -> None:
         self._stream = stream
@@ -216,7 +225,7 @@ class _JsonBatches:
         except BrokenStream as error:
             broken = error
         if held:
-            yield self._batch(held)  # what came before the break is good, and is not asked for again
+            yield self._batch(held)  # messages before the break are good, and are not requested again
         if broken is not None:
             raise broken
 
@@ -236,12 +245,12 @@ class _JsonBatches:
 
 
 def _is_before(watermark: str, upto: MessageId) -> bool:
-    """Whether a server does not show yet what another one planned with: their clocks differ by a little."""
+    """Whether a server does not show yet what another one showed at planning: their clocks differ a little."""
     return parse_timestamp(watermark) < upto.ticks
 
 
 @cache
 def _quiet_collector() -> None:
-    """Once a process: what was imported is never garbage. Spark's daemon looks for garbage after each task, for 35 ms."""
+    """Once in a process: nothing that was imported is ever garbage. Spark's daemon collects after each task, for 35 ms."""
     gc.collect()
     gc.freeze()

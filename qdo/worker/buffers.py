@@ -1,8 +1,12 @@
-"""What a worker has under way in its partitions: messages fetched ahead, and jobs in order.
+"""What a worker has under way in its partitions: messages fetched ahead, and how far each partition is.
 
-A lane is one partition. Its messages are worked on one after the other, or in several strands at once: then
-messages of one key share a strand, and so keep their order. What is committed is the last message that is
-finished together with all before it.
+::
+
+    Prefetched ──has──► PartitionBuffer, one for each partition ──has──► KeyQueue, one or more
+
+A partition with one key queue works on its messages one after the other. With several key queues it works on several
+messages at once: messages of one key share a key queue, and so keep their order. What is committed is the last message
+that is finished together with all messages before it.
 """
 
 from __future__ import annotations
@@ -23,11 +27,11 @@ from queuey.ids import EPOCH_TICKS, ZERO_ID, MessageId
 __all__ = ["KeyQueue", "PartitionBuffer", "Prefetched"]
 
 BEGINNING = last_id_of(EPOCH_TICKS)
-"""Before all messages. Unlike no offset at all it can be recorded, and the next owner knows that somebody was here."""
+"""Before all messages. Unlike a missing offset it can be recorded: the next owner knows that the group was here."""
 
 
 class KeyQueue:
-    """Messages of one lane that follow each other. What changes is guarded by the lock of its :class:`Prefetched`."""
+    """Messages of one partition that follow each other. The lock of :class:`Prefetched` guards its fields."""
 
     __slots__ = (
         "attempt",
@@ -36,42 +40,42 @@ class KeyQueue:
         "context",
         "failed",
         "freed_bytes",
+        "give_ups",
         "held",
-        "lane",
+        "messages",
         "queued",
         "resume_at",
         "running",
         "trouble",
-        "untold",
     )
 
-    def __init__(self, lane: PartitionBuffer, context: Context) -> None:
-        self.lane = lane
+    def __init__(self, buffer: PartitionBuffer, context: Context) -> None:
+        self.buffer = buffer
         self.context = context
-        self.buffer: deque[Message] = deque()
+        self.messages: deque[Message] = deque()
         self.freed_bytes = 0
-        """Of messages that are done with, until the strand's turn is over."""
+        """Bytes of messages that are finished. They count as fetched ahead until the turn ends."""
         self.running = False
         self.queued = False
         self.began = inf
         """When the turn under way began, by elapsed time."""
         self.attempt = 1
-        """Of the first message in the buffer."""
+        """Of the first message."""
         self.failed: Failed | None = None
-        """The first messages of the buffer, when they are given up and that is not told yet."""
-        self.untold = 0
-        """Times that this could not be told."""
+        """The first messages, if they are given up and their dead letter is not stored yet."""
+        self.give_ups = 0
+        """Attempts to store it that failed."""
         self.trouble: str | None = None
-        """Why not."""
+        """Why the latest of them failed."""
         self.held = False
-        """It can never be told: nothing begins any more until somebody claims the partition anew."""
+        """The dead letter can never be stored: nothing begins here until somebody claims the partition anew."""
         self.resume_at = -inf
 
-    def begin_anew(self) -> None:
-        """What comes next in the buffer was not tried before."""
+    def start_over(self) -> None:
+        """No message that comes next was tried before."""
         self.attempt = 1
         self.failed = self.trouble = None
-        self.untold = 0
+        self.give_ups = 0
         self.held = False
         self.resume_at = -inf
 
@@ -89,21 +93,21 @@ class PartitionBuffer:
         "fetched",
         "from_end",
         "incarnation",
+        "key_queues",
         "open",
         "read_upto",
-        "strands",
     )
 
     def __init__(
         self, claim: Claim, offset: Offset | None, contexts: Sequence[Context], *, from_end: bool = False
     ) -> None:
-        """:param contexts: one for each strand.
-        :param from_end: without an offset it begins with messages to come.
+        """:param contexts: one for each key queue.
+        :param from_end: without an offset the partition begins with messages to come.
         """
         self.claim = claim
-        self.strands = [KeyQueue(self, context) for context in contexts]
+        self.key_queues = [KeyQueue(self, context) for context in contexts]
         self.incarnation = "" if offset is None else offset.incarnation
-        """Of the queue that the places below are of; empty before anything is known."""
+        """Of the queue that the ids below belong to; empty before it is known."""
         self.done: MessageId | None = None if offset is None else offset.message_id
         """The last message that is finished with all before it."""
         self.committed = self.done
@@ -113,70 +117,80 @@ class PartitionBuffer:
         self.open = True
         """New jobs may begin."""
         self.at_end = False
-        """The last look found nothing more."""
+        """The last answer had no more messages."""
         self.read_upto = 0
         """Ticks: everything up to this moment was fetched."""
         self._order: deque[MessageId] = deque()
-        """Fetched and not finished with all before them; only kept where there are several strands."""
+        """Ids fetched and not finished with all before them. Only kept with several key queues."""
         self._ahead: set[MessageId] = set()
-        """Finished before one that comes earlier."""
+        """Ids finished before one that comes earlier."""
 
     @property
     def running(self) -> bool:
-        return any(strand.running for strand in self.strands)
+        return any(key_queue.running for key_queue in self.key_queues)
 
     @property
     def unfinished(self) -> int:
-        """Messages fetched that hold up the offset."""
-        return len(self._order) if len(self.strands) > 1 else len(self.strands[0].buffer)
+        """Fetched messages that hold up the offset."""
+        return len(self._order) if len(self.key_queues) > 1 else len(self.key_queues[0].messages)
 
     @property
     def dirty(self) -> bool:
-        """Something finished is not committed; at most once, what is committed runs ahead of what is finished."""
+        """Whether something finished is not committed. At most once, commits run ahead of what is finished."""
         return self.done is not None and (self.committed is None or self.committed < self.done)
 
     @property
     def idle(self) -> bool:
-        """Nothing fetched, nothing under way, all committed."""
-        return not self.running and not any(strand.buffer for strand in self.strands) and not self.dirty
+        """Whether nothing is fetched, nothing is under way, and everything is committed."""
+        return not self.running and not any(key_queue.messages for key_queue in self.key_queues) and not self.dirty
 
     @property
     def held(self) -> bool:
-        """Nothing begins here any more."""
-        return all(strand.held for strand in self.strands)
+        """Whether nothing begins here any more."""
+        return all(key_queue.held for key_queue in self.key_queues)
 
     def is_over(self, most: int) -> bool:
-        """Nothing is left to do here, as far as the last look knew, but for what is held.
+        """Whether nothing is left to do here, as far as the last answer knew. What is held does not count.
 
-        :param most: messages that are fetched and not finished; behind this many that are held back no others are fetched.
+        :param most: messages that are fetched and not finished, at most. Behind that many held ones nothing is fetched.
         """
-        if self.running or self.dirty or any(strand.buffer and not strand.held for strand in self.strands):
+        if self.running or self.dirty:
+            return False
+        if any(key_queue.messages and not key_queue.held for key_queue in self.key_queues):
             return False
         return self.at_end or self.held or self.unfinished >= most
 
-    def take(self, message: Message) -> int:
-        """Put a message that was fetched behind those before it.
+    def waiting(self) -> tuple[int, MessageId | None]:
+        """How many messages are fetched and not finished, and the first of them."""
+        firsts = []
+        for key_queue in self.key_queues:
+            with contextlib.suppress(IndexError):  # a job has just finished the last one
+                firsts.append(key_queue.messages[0].id)
+        return sum(len(key_queue.messages) for key_queue in self.key_queues), min(firsts, default=None)
 
-        :returns: bytes that are kept of it: none behind one that is held.
+    def put(self, message: Message) -> int:
+        """Put a fetched message behind those before it.
+
+        :returns: bytes that are kept of it. Behind a held message nothing is kept.
         """
-        if len(self.strands) > 1:
+        if len(self.key_queues) > 1:
             self._order.append(message.id)
-        strand = self.strand_of(message)
-        if strand.held:
+        key_queue = self.key_queue_of(message)
+        if key_queue.held:
             return 0
-        strand.buffer.append(message)
+        key_queue.messages.append(message)
         return len(message.body)
 
-    def strand_of(self, message: Message) -> KeyQueue:
-        """Messages of one key share a strand; those without a key are spread."""
-        if len(self.strands) == 1:
-            return self.strands[0]
+    def key_queue_of(self, message: Message) -> KeyQueue:
+        """Messages of one key share a key queue. Messages without a key are spread."""
+        if len(self.key_queues) == 1:
+            return self.key_queues[0]
         number = message.id.ticks if message.key is None else zlib.crc32(message.key.encode())
-        return self.strands[number % len(self.strands)]
+        return self.key_queues[number % len(self.key_queues)]
 
     def finish(self, message_id: MessageId) -> None:
-        """A message is done with; with several strands, call it with the lock held."""
-        if len(self.strands) == 1:
+        """A message is finished. With several key queues the caller holds the lock."""
+        if len(self.key_queues) == 1:
             self.done = message_id
             return
         self._ahead.add(message_id)
@@ -184,24 +198,43 @@ class PartitionBuffer:
             self.done = self._order.popleft()
             self._ahead.remove(self.done)
 
+    def drop(self) -> int:
+        """Drop what was fetched ahead, except in key queues that run.
+
+        :returns: bytes that were dropped.
+        """
+        dropped = 0
+        for key_queue in self.key_queues:
+            while (
+                key_queue.messages and not key_queue.running
+            ):  # a running one ends after its message, then it is dropped
+                dropped += len(key_queue.messages.pop().body)
+        return dropped
+
     def start_over(self, incarnation: str, start: MessageId) -> None:
-        """The places so far count no more; nothing is in the buffers. A start behind the beginning is committed, or the next owner would choose another."""
+        """Read a queue that was made anew from ``start``; nothing is fetched at this moment.
+
+        A start behind the beginning is committed, or the next owner would choose another one.
+        """
         self.incarnation = incarnation
         self.done = start if start > ZERO_ID else None
         self.committed = None
         self.fetched = start
-        self.from_end = False  # whatever is made anew is so while the group is at work
+        self.from_end = False  # whatever is made anew from now on is made while the group is at work
         self.read_upto = 0
         self._order.clear()
         self._ahead.clear()
-        for strand in self.strands:
-            strand.begin_anew()
+        for key_queue in self.key_queues:
+            key_queue.start_over()
 
 
 class Prefetched:
-    """All that a worker owns. Thread-safe; jobs and fetches run outside of its lock."""
+    """The buffers of all partitions that a worker owns. Thread-safe; jobs and requests run outside its lock."""
 
     def __init__(self, *, prefetch_messages: int, prefetch_bytes: int) -> None:
+        """:param prefetch_messages: of one partition, at most.
+        :param prefetch_bytes: of all bodies together; one page may exceed it.
+        """
         self.lock = threading.Condition()
         self._by_claim: dict[Claim, PartitionBuffer] = {}
         self._by_queue: dict[str, dict[int, PartitionBuffer]] = {}
@@ -212,163 +245,152 @@ class Prefetched:
         """Of bodies fetched and not finished yet."""
         self.closed = False
 
-    def __len__(self) -> int:
-        return len(self._by_claim)
-
     def all(self) -> list[PartitionBuffer]:
         with self.lock:
             return list(self._by_claim.values())
 
-    def queues(self) -> list[str]:
+    def of_queue(self, queue: str) -> list[PartitionBuffer]:
         with self.lock:
-            return list(self._by_queue)
+            return list(self._by_queue.get(queue, {}).values())
 
-    def add(self, lane: PartitionBuffer) -> None:
+    def add(self, buffer: PartitionBuffer) -> None:
         with self.lock:
-            partition = lane.claim.partition
-            self._by_claim[lane.claim] = lane
-            self._by_queue.setdefault(partition.queue, {})[partition.number] = lane
+            partition = buffer.claim.partition
+            self._by_claim[buffer.claim] = buffer
+            self._by_queue.setdefault(partition.queue, {})[partition.number] = buffer
             self.lock.notify_all()
 
     def shut(self, claims: Iterable[Claim]) -> None:
-        """Begin nothing more in these; what was fetched ahead is dropped."""
+        """Begin nothing more in these partitions, and drop what was fetched ahead."""
         with self.lock:
             for claim in claims:
-                lane = self._by_claim.get(claim)
-                if lane is not None:
-                    lane.open = False
-                    self._forget_buffer(lane)
-
-    def _forget_buffer(self, lane: PartitionBuffer) -> None:
-        for strand in lane.strands:
-            while strand.buffer and not strand.running:  # whoever runs it stops after this message, and then it is done
-                self.bytes -= len(strand.buffer.pop().body)
+                buffer = self._by_claim.get(claim)
+                if buffer is not None:
+                    buffer.open = False
+                    self.bytes -= buffer.drop()
 
     def remove(self, claims: Iterable[Claim]) -> None:
+        """Forget these partitions."""
         with self.lock:
             for claim in claims:
-                lane = self._by_claim.pop(claim, None)
-                if lane is None:
+                buffer = self._by_claim.pop(claim, None)
+                if buffer is None:
                     continue
-                lane.open = False
-                self._forget_buffer(lane)
-                lanes = self._by_queue.get(claim.partition.queue, {})
-                if lanes.get(claim.partition.number) is lane:
-                    del lanes[claim.partition.number]
-                if not lanes:
+                buffer.open = False
+                self.bytes -= buffer.drop()
+                buffers = self._by_queue.get(claim.partition.queue, {})
+                if buffers.get(claim.partition.number) is buffer:
+                    del buffers[claim.partition.number]
+                if not buffers:
                     self._by_queue.pop(claim.partition.queue, None)
 
     # Fetching
 
-    def hungry(self, queue: str) -> tuple[list[PartitionBuffer], bool]:
-        """Prefetched of a queue that want messages, and whether these are all of its lanes."""
+    def wanting(self, queue: str) -> tuple[list[PartitionBuffer], bool]:
+        """The buffers of a queue that have room, and whether these are all of its buffers."""
         with self.lock:
-            lanes = [lane for lane in self._by_queue.get(queue, {}).values() if lane.open and not lane.held]
+            buffers = [each for each in self._by_queue.get(queue, {}).values() if each.open and not each.held]
             if self.bytes >= self._most_bytes:
                 return [], False
-            wanting = [lane for lane in lanes if lane.unfinished < self._most]
-            return wanting, len(wanting) == len(lanes)
+            wanting = [buffer for buffer in buffers if buffer.unfinished < self._most]
+            return wanting, len(wanting) == len(buffers)
 
     def fill(
-        self, lanes: Mapping[int, PartitionBuffer], messages: Iterable[Message], *, more: bool, upto: int = 0
+        self, buffers: Mapping[int, PartitionBuffer], messages: Iterable[Message], *, more: bool, upto: int = 0
     ) -> None:
-        """Take over a page that was read for these lanes, by number.
+        """Take over a page that was read for these buffers, which come by partition number.
 
-        :param upto: its watermark, ticks.
+        :param more: there are messages behind the page.
+        :param upto: the watermark of the page, ticks.
         """
         with self.lock:
-            for lane in lanes.values():
-                lane.at_end = not more
+            for buffer in buffers.values():
+                buffer.at_end = not more
                 if not more:
-                    lane.read_upto = max(lane.read_upto, upto)
+                    buffer.read_upto = max(buffer.read_upto, upto)
             for message in messages:
-                lane = lanes[message.partition]
-                lane.fetched = message.id
-                if lane.open:
-                    self.bytes += lane.take(message)
-            for lane in lanes.values():
-                for strand in lane.strands:
-                    self._enqueue(strand)
+                buffer = buffers[message.partition]
+                buffer.fetched = message.id
+                if buffer.open:
+                    self.bytes += buffer.put(message)
+            for buffer in buffers.values():
+                for key_queue in buffer.key_queues:
+                    self._enqueue(key_queue)
 
     def gone(self, queue: str) -> None:
-        """A queue is not there: nothing more can be read of it."""
+        """A queue does not exist: nothing more can be read of it."""
         with self.lock:
-            for lane in self._by_queue.get(queue, {}).values():
-                lane.at_end = True
+            for buffer in self._by_queue.get(queue, {}).values():
+                buffer.at_end = True
 
     # Working
 
-    def _enqueue(self, strand: KeyQueue) -> None:
-        if strand.lane.open and strand.buffer and not strand.running and not strand.queued:
-            strand.queued = True
-            self._ready.append(strand)
+    def _enqueue(self, key_queue: KeyQueue) -> None:
+        if key_queue.buffer.open and key_queue.messages and not key_queue.running and not key_queue.queued:
+            key_queue.queued = True
+            self._ready.append(key_queue)
             self.lock.notify()
 
     def next_ready(self, now: float, clock_elapsed: Callable[[], float]) -> KeyQueue | None:
-        """Wait for a strand with something to do, and mark it running; None once closed.
+        """Wait for a key queue with something to do, and mark it running; None once closed.
 
-        Those that wait for another attempt are passed over until their time has come.
+        A key queue that waits for another attempt is passed over until its time comes.
         """
         with self.lock:
             while not self.closed:
                 rest = 1.0
                 for _ in range(len(self._ready)):
-                    strand = self._ready.popleft()
-                    if not (strand.lane.open and strand.buffer):
-                        strand.queued = False
-                    elif strand.resume_at <= now:
-                        strand.queued = False
-                        strand.running = True
-                        strand.began = now
-                        return strand
+                    key_queue = self._ready.popleft()
+                    if not (key_queue.buffer.open and key_queue.messages):
+                        key_queue.queued = False
+                    elif key_queue.resume_at <= now:
+                        key_queue.queued = False
+                        key_queue.running = True
+                        key_queue.began = now
+                        return key_queue
                     else:
-                        rest = min(rest, strand.resume_at - now)
-                        self._ready.append(strand)
+                        rest = min(rest, key_queue.resume_at - now)
+                        self._ready.append(key_queue)
                 self.lock.wait(max(rest, 0.001))
                 now = clock_elapsed()
             return None
 
-    def finished(self, strand: KeyQueue, count: int) -> bool:
-        """The first ``count`` messages of the buffer are done with. Belongs to who runs the strand.
+    def finished(self, key_queue: KeyQueue, count: int) -> bool:
+        """The first ``count`` messages are finished. Only the thread that runs the key queue may call it.
 
-        :returns: whether there is another one that may begin now.
+        :returns: whether another message may begin now.
         """
-        lane, buffer = strand.lane, strand.buffer
-        done = [buffer.popleft() for _ in range(count)]
-        strand.freed_bytes += sum([len(message.body) for message in done])
-        strand.attempt = 1
-        if len(lane.strands) == 1:
-            lane.finish(done[-1].id)
+        buffer, messages = key_queue.buffer, key_queue.messages
+        done = [messages.popleft() for _ in range(count)]
+        key_queue.freed_bytes += sum([len(message.body) for message in done])
+        key_queue.attempt = 1
+        if len(buffer.key_queues) == 1:
+            buffer.finish(done[-1].id)
         else:
             with self.lock:
                 for message in done:
-                    lane.finish(message.id)
-        return lane.open and bool(buffer)
+                    buffer.finish(message.id)
+        return buffer.open and bool(messages)
 
-    def rest(self, strand: KeyQueue, resume_at: float = -inf) -> None:
-        """A strand's turn is over; not to begin again before ``resume_at``."""
+    def end_turn(self, key_queue: KeyQueue, resume_at: float = -inf) -> None:
+        """The turn of a key queue is over. The next one begins at ``resume_at`` or later."""
         with self.lock:
-            strand.running = False
-            strand.began = inf
-            strand.resume_at = resume_at
-            self.bytes -= strand.freed_bytes
-            strand.freed_bytes = 0
-            if not strand.lane.open:
-                self._forget_buffer(strand.lane)
-            self._enqueue(strand)
+            key_queue.running = False
+            key_queue.began = inf
+            key_queue.resume_at = resume_at
+            self.bytes -= key_queue.freed_bytes
+            key_queue.freed_bytes = 0
+            if not key_queue.buffer.open:
+                self.bytes -= key_queue.buffer.drop()
+            self._enqueue(key_queue)
             self.lock.notify_all()
 
-    def hold(self, strand: KeyQueue, count: int) -> None:
-        """Begin nothing behind the first ``count`` messages of the buffer, and let go of it: it would take the room of others."""
+    def hold(self, key_queue: KeyQueue, count: int) -> None:
+        """Begin nothing behind the first ``count`` messages. What lies behind them is dropped, to leave others the room."""
         with self.lock:
-            strand.held = True
-            while len(strand.buffer) > count:
-                self.bytes -= len(strand.buffer.pop().body)
-
-    def all_held(self, queue: str) -> bool:
-        """Whether nothing more of a queue is wanted, for as long as its lanes are these."""
-        with self.lock:
-            return all(lane.held for lane in self._by_queue.get(queue, {}).values())
+            key_queue.held = True
+            while len(key_queue.messages) > count:
+                self.bytes -= len(key_queue.messages.pop().body)
 
     def close(self) -> None:
         with self.lock:
@@ -376,19 +398,8 @@ class Prefetched:
             self.lock.notify_all()
 
     def at_end(self) -> bool:
-        """Whether nothing is left to do, as far as the last look knew."""
-        return all(lane.is_over(self._most) for lane in self.all())
-
-    def waiting(self) -> list[tuple[int, MessageId | None]]:
-        """Of each lane: how many messages are fetched and not finished, and the first of them."""
-        found: list[tuple[int, MessageId | None]] = []
-        for lane in self.all():
-            firsts = []
-            for strand in lane.strands:
-                with contextlib.suppress(IndexError):  # a job has just finished the last one
-                    firsts.append(strand.buffer[0].id)
-            found.append((sum(len(strand.buffer) for strand in lane.strands), min(firsts, default=None)))
-        return found
+        """Whether nothing is left to do, as far as the last answers knew."""
+        return all(buffer.is_over(self._most) for buffer in self.all())
 
     # Committing
 
@@ -396,36 +407,37 @@ class Prefetched:
         """What is finished and not committed yet."""
         with self.lock:
             return {
-                lane.claim: Offset(lane.incarnation, lane.done)
-                for lane in self._by_claim.values()
-                if lane.dirty and lane.done is not None
+                buffer.claim: Offset(buffer.incarnation, buffer.done)
+                for buffer in self._by_claim.values()
+                if buffer.dirty and buffer.done is not None
             }
 
     def committed(self, offsets: Mapping[Claim, Offset]) -> None:
+        """These offsets are recorded."""
         with self.lock:
             for claim, offset in offsets.items():
-                lane = self._by_claim.get(claim)
-                if lane is not None and lane.incarnation == offset.incarnation:
-                    lane.committed = offset.message_id
+                buffer = self._by_claim.get(claim)
+                if buffer is not None and buffer.incarnation == offset.incarnation:
+                    buffer.committed = offset.message_id
 
     def drained(self, claims: Iterable[Claim]) -> list[Claim]:
-        """Those with nothing under way and nothing to commit, and those not there any more."""
+        """Those with nothing under way and nothing to commit, and those that were removed."""
         with self.lock:
             found = [(claim, self._by_claim.get(claim)) for claim in claims]
-            return [claim for claim, lane in found if lane is None or (not lane.running and not lane.dirty)]
+            return [claim for claim, buffer in found if buffer is None or (not buffer.running and not buffer.dirty)]
 
     def start_over(self, queue: str, incarnation: str, start: MessageId) -> None:
-        """A queue turned out to be of this incarnation: places of another one count no more (G9).
+        """A queue turned out to be of this incarnation. Offsets of another incarnation count no more (G9).
 
-        :param start: what lanes are read behind that begin at the end; ZERO_ID if none of the group does.
+        :param start: where buffers begin that begin at the end; ZERO_ID if none of the group does.
         """
         with self.lock:
-            for lane in self._by_queue.get(queue, {}).values():
-                if lane.incarnation != incarnation and not lane.running:
-                    self._forget_buffer(lane)
-                    lane.start_over(incarnation, start if lane.from_end else min(start, BEGINNING))
+            for buffer in self._by_queue.get(queue, {}).values():
+                if buffer.incarnation != incarnation and not buffer.running:
+                    self.bytes -= buffer.drop()
+                    buffer.start_over(incarnation, start if buffer.from_end else min(start, BEGINNING))
 
 
-def cursor_of(lanes: Mapping[int, PartitionBuffer], incarnation: str) -> str:
-    """The cursor that reads these lanes of one queue, each behind what was fetched last."""
-    return cursor_at(incarnation, {number: lane.fetched or ZERO_ID for number, lane in lanes.items()})
+def cursor_of(buffers: Mapping[int, PartitionBuffer], incarnation: str) -> str:
+    """The cursor that reads these buffers of one queue, each behind the last message that was fetched for it."""
+    return cursor_at(incarnation, {number: buffer.fetched or ZERO_ID for number, buffer in buffers.items()})

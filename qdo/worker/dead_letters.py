@@ -1,8 +1,8 @@
-r"""Dead letters: what failed again and again, kept with its story until somebody looks.
+r"""Dead letters: messages that failed again and again, kept with their story until somebody looks.
 
-A letter is one line of JSON, the story, then a line end, then the message's body, byte for byte. Where both
-together are more than the server takes, the story goes alone: it has the body's size and digest, and the
-message itself stays in its queue until its TTL.
+A letter is one line of JSON, the story, then a line end, then the message's body, byte for byte. If both together are
+larger than the server takes, only the story is stored. It has the size and the digest of the body, and the message
+itself stays in its queue until its TTL.
 """
 
 from __future__ import annotations
@@ -10,81 +10,45 @@ from __future__ import annotations
 import hashlib
 import json
 import logging
-import re
 from collections.abc import Iterator
 from dataclasses import dataclass, fields, replace
 from typing import Any
 
 from qdo.client import Client, Message, NewMessage
 from qdo.worker.job import Failed
-from queuey.errors import ConfigurationError, KeyReused, MessageNotFound, MessageTooLarge, QueueNotFound
+from queuey.errors import KeyReused, MessageNotFound, MessageTooLarge, QueueNotFound
 
-__all__ = ["CONTENT_TYPE", "DEFAULT_DEAD_LETTERS", "DeadLetter", "DeadLetters", "letters", "once_of"]
+__all__ = ["CONTENT_TYPE", "TTL_SECONDS", "DeadLetter", "letters", "once_of", "write_letters"]
 
 CONTENT_TYPE = "application/vnd.queuey.dead-letter"
 TTL_SECONDS = 30 * 86_400
-"""Of a dead letter, as qdo 0.1 had it."""
-DEFAULT_DEAD_LETTERS = "{queue}.dead"
-_QUEUE_NAME = re.compile(r"[A-Za-z0-9_.-]{1,50}")
+"""Of a dead letter, as in qdo 0.1."""
 
 log = logging.getLogger(__name__)
 
 
-class DeadLetters:
-    """Where a group's dead letters go."""
+def write_letters(client: Client, failed: Failed, *, queue: str, group: str) -> None:
+    """Store a letter for each message that failed; a repeat stores nothing twice (G7).
 
-    def __init__(self, name: str, group: str) -> None:
-        """:param name: of the queue; ``{queue}`` stands for the one that a message came from.
-        :raises ConfigurationError: another word stands in braces, or no queue can have such a name.
-        """
-        try:
-            name.format(queue="q")
-        except (KeyError, IndexError, ValueError) as error:
-            raise ConfigurationError(f"dead letters' queue {name!r}: only {{queue}} may stand in braces") from error
-        self._name = name
-        self._group = group
-        self.queue_for("q")
-
-    def name_for(self, queue: str) -> str:
-        """The name, whether or not a queue may have it; also of a pattern."""
-        return self._name.format(queue=queue)
-
-    def queue_for(self, queue: str) -> str:
-        """:raises ConfigurationError: no queue may have this name."""
-        name = self.name_for(queue)
-        if not _QUEUE_NAME.fullmatch(name):
-            raise ConfigurationError(
-                f"the dead letters of queue {queue} cannot be kept in {name!r}: a name has 1 to 50 letters, digits, "
-                "_ . -; name another queue with --dead-letters NAME"
-            )
-        return name
-
-    def is_one(self, name: str) -> bool:
-        """Whether a queue of this name is for dead letters."""
-        before, _, after = self._name.partition("{queue}")
-        return name == self._name or ("{queue}" in self._name and name.startswith(before) and name.endswith(after))
-
-    def write(self, client: Client, failed: Failed) -> None:
-        """Store a letter for each message; a repeat stores nothing twice (G7).
-
-        :raises QueueyError: it is not known to be stored.
-        """
-        name = self.queue_for(failed.queue)
-        for message in failed.messages:
-            _store(client, name, DeadLetter.of(message, failed, self._group))
+    :param queue: the one for dead letters. It is made if it does not exist.
+    :param group: of the worker that gave the messages up.
+    :raises QueueyError: nobody knows whether all letters are stored.
+    """
+    for message in failed.messages:
+        _store(client, queue, DeadLetter.of(message, failed, group))
 
 
 def _store(client: Client, queue: str, letter: DeadLetter) -> None:
     """Store as much of a letter as the server takes.
 
-    :raises MessageTooLarge: not even the shortest story.
+    :raises MessageTooLarge: it does not even take the shortest story.
     """
     forms = [letter, replace(letter, body=None), replace(letter, body=None, traceback="")]
     for number, form in enumerate(forms, 1):
         try:
             _append(client, queue, form)
         except KeyReused:
-            return  # the letter is there; this attempt failed in other words than the one before
+            return  # the letter is stored already; this attempt failed in other words than the one before
         except MessageTooLarge:
             if number == len(forms):
                 raise
@@ -93,7 +57,7 @@ def _store(client: Client, queue: str, letter: DeadLetter) -> None:
 
 
 def _append(client: Client, queue: str, letter: DeadLetter) -> None:
-    """Append a letter to its queue, which is made if it is not there."""
+    """Append a letter to its queue, and make the queue if it does not exist."""
     new = NewMessage(
         letter.to_body(), ttl_seconds=TTL_SECONDS, content_type=CONTENT_TYPE, idempotency_key=letter.idempotency_key
     )
@@ -105,13 +69,13 @@ def _append(client: Client, queue: str, letter: DeadLetter) -> None:
 
 
 def once_of(purpose: str, *parts: Any) -> str:
-    """An idempotency key for what these parts name, of the same length whatever theirs is."""
+    """An idempotency key for what these parts name. Its length does not depend on theirs."""
     return f"{purpose}-{hashlib.sha256(json.dumps(parts).encode()).hexdigest()}"
 
 
 @dataclass(frozen=True)
 class DeadLetter:
-    """A message with the story of its end."""
+    """A message with the story of its failure."""
 
     queue: str
     partition: int
@@ -127,7 +91,7 @@ class DeadLetter:
     content_type: str | None = None
     key: str | None = None
     body: bytes | None = None
-    """None if it was too large to be kept here."""
+    """None if it was too large for the letter."""
 
     @classmethod
     def of(cls, message: Message, failed: Failed, group: str) -> DeadLetter:
@@ -148,11 +112,11 @@ class DeadLetter:
 
     @property
     def idempotency_key(self) -> str:
-        """One message has one letter of each group."""
+        """Each message has one letter from each group."""
         return once_of("dead", self.queue, self.partition, self.message_id, self.group)
 
     def to_body(self) -> bytes:
-        """The story in one line, then the message's body if it is kept."""
+        """The story in one line, then the message's body if the letter has it."""
         story = {name: value for name in _STORY if (value := getattr(self, name)) not in (None, "")}
         line = json.dumps(story, ensure_ascii=False).encode()
         return line if self.body is None else line + b"\n" + self.body
@@ -165,11 +129,11 @@ class DeadLetter:
         return cls(**{name: story[name] for name in _STORY if name in story}, body=body if end else None)
 
     def retry(self, client: Client, letter: Message, dead_letters: str) -> None:
-        """Append the message to its queue again, as a new one in the same partition; whoever calls removes the letter.
+        """Append the message to its queue again, as a new one in the same partition. The caller removes the letter.
 
-        :param letter: the message that this was read from; a repeat for the same one stores nothing twice (G7).
-        :param dead_letters: the queue that it lies in.
-        :raises MessageNotFound: the letter has no body, and the message is no more in its queue.
+        :param letter: the message that this was read from. A repeat for the same letter stores nothing twice (G7).
+        :param dead_letters: the queue of the letter.
+        :raises MessageNotFound: the letter has no body, and the message is gone from its queue.
         """
         new = NewMessage(
             self.whole_body(client),
@@ -181,9 +145,9 @@ class DeadLetter:
         client.append(self.queue, new)
 
     def whole_body(self, client: Client) -> bytes:
-        """The message's body, from its queue if it was too large for the letter.
+        """The message's body; from its queue if it was too large for the letter.
 
-        :raises MessageNotFound: it is in neither.
+        :raises MessageNotFound: neither has it.
         """
         if self.body is not None:
             return self.body
@@ -197,13 +161,13 @@ _STORY = tuple(field.name for field in fields(DeadLetter) if field.name != "body
 
 
 def letters(client: Client, queue: str) -> Iterator[tuple[Message, DeadLetter]]:
-    """All dead letters in a queue, oldest first in each partition; none if there is no such queue."""
+    """All dead letters in a queue, oldest first in each partition; none if the queue does not exist."""
     try:
         for message in client.iterate(queue):
             try:
                 letter = DeadLetter.from_message(message)
             except (ValueError, KeyError, TypeError, AttributeError):
-                log.warning("%s in %s is no dead letter: passed over", message.id.hex, queue)
+                log.warning("%s in %s is no dead letter: skipped", message.id.hex, queue)
                 continue
             yield message, letter
     except QueueNotFound:

@@ -1,8 +1,8 @@
-"""Reading ahead: a few threads keep the lanes of a worker full, and ask again when something comes.
+"""Reading ahead: a few threads keep the buffers of a worker full, and ask again when something comes.
 
-One question is for all lanes of a queue that want messages: where each has got to stands in one
-cursor. The server holds the question back until there is something to tell; so an idle queue costs one
-request every :data:`WAIT_SECONDS`, and a message that comes is here at once.
+One request reads all partitions of a queue that have room: its cursor says how far each of them is. The server holds
+the request back until there is something to answer. So an idle queue costs one request every :data:`WAIT_SECONDS`, and
+a new message arrives at once.
 """
 
 from __future__ import annotations
@@ -25,31 +25,31 @@ __all__ = ["Fetcher"]
 log = logging.getLogger(__name__)
 
 WAIT_SECONDS = 2
-"""How long the server may hold a question back: lanes that are new or have room again wait no longer than this."""
+"""The server may hold a request back for this long. Buffers that are new, or have room again, wait no longer."""
 MOST_THREADS = 8
 LIMIT = 1000
 """Messages of one partition in a page."""
 LIMIT_WAITING = 100
-"""In an answer that was held back; more is asked for at once."""
+"""In an answer that was held back. The next request asks for more at once."""
 FULL_SECONDS = 0.01
-"""Until lanes without room are looked at again."""
+"""Until buffers without room are looked at again."""
 HELD_SECONDS = 5.0
-"""Between two looks whether a queue of which all lanes stand still was made anew."""
+"""Between two looks whether a queue was made anew in which nothing can go on."""
 FIRST_TROUBLE_SECONDS, MOST_TROUBLE_SECONDS = 0.4, 30.0
-"""Until a queue that cannot be read is asked for again; pauses double."""
+"""The first and the longest pause before a queue that cannot be read is read again. Pauses double."""
 
 
 class Fetcher:
     """The threads that fetch for one worker."""
 
     def __init__(
-        self, make_client: Callable[[], Client], lanes: Prefetched, clock: Clock, *, from_end: bool = False
+        self, make_client: Callable[[], Client], prefetched: Prefetched, clock: Clock, *, from_end: bool = False
     ) -> None:
         """:param make_client: called once in each thread.
-        :param from_end: some lanes without an offset begin with what comes, and not with what is there.
+        :param from_end: some buffers without an offset begin with messages to come.
         """
         self._make_client = make_client
-        self._lanes = lanes
+        self._prefetched = prefetched
         self._clock = clock
         self._from_end = from_end
         self._lock = threading.Condition()
@@ -57,16 +57,16 @@ class Fetcher:
         self._known: set[str] = set()
         self._incarnations: dict[str, tuple[str, MessageId]] = {}
         self._trouble: dict[str, tuple[float, str]] = {}
-        """The latest pause of queues that cannot be read, and why."""
+        """Queues that cannot be read: the latest pause, and why."""
         self._threads: list[threading.Thread] = []
         self._over = False
         self.requests = 0
-        """Sent so far, roughly: for the figures."""
+        """Sent so far. Threads count without a lock, so it may be a few too low: it is for people to see."""
 
     def follow(self, queues: list[str], incarnations: Mapping[str, str] | None = None) -> None:
-        """Fetch for these queues; those that have no lane any more are dropped by themselves.
+        """Fetch for these queues, each for as long as it has a buffer.
 
-        :param incarnations: of those whose lanes know where they begin: the server need not be asked for it.
+        :param incarnations: of queues whose buffers know where they begin. The server is not asked for it.
         """
         with self._lock:
             for queue, incarnation in (incarnations or {}).items():
@@ -82,7 +82,7 @@ class Fetcher:
             self._lock.notify_all()
 
     def stop(self) -> None:
-        """Ask no more; a question under way is not waited for."""
+        """Send no more requests. It does not wait for one under way."""
         with self._lock:
             self._over = True
             self._lock.notify_all()
@@ -92,7 +92,7 @@ class Fetcher:
             while (queue := self._next()) is not None:
                 pause = self._look(client, queue)
                 with self._lock:
-                    if pause is None and queue not in self._lanes.queues():  # it may have got some meanwhile
+                    if pause is None and not self._prefetched.of_queue(queue):  # it may have got a buffer meanwhile
                         self._trouble.pop(queue, None)
                         self._known.discard(queue)
                         self._incarnations.pop(queue, None)
@@ -100,7 +100,7 @@ class Fetcher:
                         heapq.heappush(self._due, (self._clock.elapsed() + (pause or 0.0), queue))
 
     def _next(self) -> str | None:
-        """The queue to ask for next, when its time has come; None at the end."""
+        """The queue to read next, once its time has come; None at the end."""
         with self._lock:
             while not self._over:
                 rest = 1.0
@@ -112,17 +112,17 @@ class Fetcher:
             return None
 
     def _look(self, client: Client, queue: str) -> float | None:
-        """Ask once.
+        """Read a queue once, and survive whatever goes wrong.
 
-        :returns: seconds until the next question; None if the queue has no lanes any more.
+        :returns: seconds until the next request; None if the queue has no buffers any more.
         """
         pause: float | None
         try:
             pause = self._ask(client, queue)
         except QueueNotFound:
             self._incarnations.pop(queue, None)
-            self._lanes.gone(queue)
-            return WAIT_SECONDS if queue in self._lanes.queues() else None
+            self._prefetched.gone(queue)
+            return WAIT_SECONDS if self._prefetched.of_queue(queue) else None
         except CursorLost:
             self._incarnations.pop(queue, None)
             return 0.0
@@ -131,9 +131,9 @@ class Fetcher:
             log.warning("queue %s cannot be read, again in %.1f s: %s", queue, pause, error)
             return pause
         except Exception:
-            log.exception("queue %s cannot be read: what answered is not what Queuey says", queue)
-            # A thread that ended here would never ask for the queue again.
-            return self._trouble_pause(queue, "what answered is not what Queuey says")
+            log.exception("queue %s cannot be read: the answer is none that Queuey gives", queue)
+            # If this thread ended here, nobody would read the queue again.
+            return self._trouble_pause(queue, "the answer is none that Queuey gives")
         self._trouble.pop(queue, None)
         return pause
 
@@ -148,37 +148,44 @@ class Fetcher:
         return pause * random.uniform(0.5, 1)  # noqa: S311 - no secret
 
     def _ask(self, client: Client, queue: str) -> float | None:
-        wanting, everyone = self._lanes.hungry(queue)
+        wanting, everyone = self._prefetched.wanting(queue)
         if not wanting:
-            if queue not in self._lanes.queues():
-                return None
-            if not self._lanes.all_held(queue):
-                return FULL_SECONDS
-            self._learn(client, queue)  # what holds them may have gone with a queue of the same name
-            self._lanes.start_over(queue, *self._incarnations[queue])
-            return HELD_SECONDS
-        if queue not in self._incarnations or any(not lane.incarnation for lane in wanting):
+            return self._without_room(client, queue)
+        if queue not in self._incarnations or any(not buffer.incarnation for buffer in wanting):
             self._learn(client, queue)
         incarnation, start = self._incarnations[queue]
-        self._lanes.start_over(queue, incarnation, start)
-        lanes = {lane.claim.partition.number: lane for lane in wanting if lane.incarnation == incarnation}
-        if not lanes:
+        self._prefetched.start_over(queue, incarnation, start)
+        buffers = {each.claim.partition.number: each for each in wanting if each.incarnation == incarnation}
+        if not buffers:
             return FULL_SECONDS
         alone = len(self._known) <= MOST_THREADS
-        wait = WAIT_SECONDS if everyone and alone and all(lane.at_end for lane in wanting) else 0
+        wait = WAIT_SECONDS if everyone and alone and all(buffer.at_end for buffer in wanting) else 0
         self.requests += 1
         limit, asked_at = LIMIT_WAITING if wait else LIMIT, self._clock.elapsed()
-        page = client.read(queue, cursor=cursor_of(lanes, incarnation), limit=limit, wait_seconds=wait)
-        self._lanes.fill(lanes, page.messages, more=page.more, upto=parse_timestamp(page.watermark))
+        page = client.read(queue, cursor=cursor_of(buffers, incarnation), limit=limit, wait_seconds=wait)
+        self._prefetched.fill(buffers, page.messages, more=page.more, upto=parse_timestamp(page.watermark))
         if page.messages or (everyone and alone and not wait):
-            return 0.0  # the next question waits at the server
-        held_back = self._clock.elapsed() - asked_at > WAIT_SECONDS / 2
+            return 0.0  # the next request waits at the server
         if wait:
-            return 0.0 if held_back else WAIT_SECONDS  # the server has as many waiting readers as it may have
+            # A server that has as many waiting readers as it may have answers at once: then wait here.
+            held_back = self._clock.elapsed() - asked_at > WAIT_SECONDS / 2
+            return 0.0 if held_back else WAIT_SECONDS
         return FULL_SECONDS if alone else WAIT_SECONDS
 
+    def _without_room(self, client: Client, queue: str) -> float | None:
+        """No buffer of the queue wants messages: all are full, all are held, or there are none."""
+        buffers = self._prefetched.of_queue(queue)
+        if not buffers:
+            return None
+        if not all(buffer.held for buffer in buffers):
+            return FULL_SECONDS
+        # Messages that hold up a partition are gone if the queue was made anew: then the partition goes on.
+        self._learn(client, queue)
+        self._prefetched.start_over(queue, *self._incarnations[queue])
+        return HELD_SECONDS
+
     def _learn(self, client: Client, queue: str) -> None:
-        """Which incarnation of the queue there is, and where its end is."""
+        """Ask for the incarnation of the queue and for its end."""
         self.requests += 1
         page = client.read(queue, limit=1, with_bodies=False)
         start = last_id_of(parse_timestamp(page.watermark)) if self._from_end else ZERO_ID

@@ -1,4 +1,4 @@
-"""What a user brings: the job, and what happens when it fails."""
+"""What a user brings: the job, and what to do when it fails."""
 
 from __future__ import annotations
 
@@ -13,6 +13,7 @@ from types import TracebackType
 from typing import Any
 
 from qdo.client.values import Message
+from qdo.groups.coordination import Claim
 from queuey import tracebacks
 from queuey.clock import Clock
 from queuey.errors import ConfigurationError
@@ -24,51 +25,53 @@ _MOST_REASON = 500
 """Characters."""
 
 Job = Callable[[Any, "Context"], Any]
-"""Called with a message, or with a list of them, and its context. What it returns is ignored; a coroutine is awaited."""
+"""Called with a message, or a list of messages, and its context. Its return value is ignored; a coroutine is awaited."""
 
 
 class StopWorker(Exception):
-    """Raised by a job: the worker ends in order, and the message counts as not processed."""
+    """A job raises it to end the worker in order. Its message counts as not processed."""
 
 
 class Context:
-    """What a job may know of where it runs. One for each partition, used again for each message."""
+    """What a job can know of where it runs. Each key queue has one, and uses it again for each message."""
 
-    __slots__ = ("attempt", "clock", "generation", "group", "member", "message", "partition", "queue", "value")
+    __slots__ = (
+        "_claim",
+        "attempt",
+        "clock",
+        "generation",
+        "group",
+        "member",
+        "message",
+        "partition",
+        "queue",
+        "value",
+    )
 
-    def __init__(
-        self, queue: str, partition: int, generation: int, *, member: str, group: str, clock: Clock, value: Any
-    ) -> None:
-        self.queue = queue
-        self.partition = partition
-        self.generation = generation
-        """Rises with each owner of the partition: give it along with side effects, to refuse those of a former owner (G14)."""
+    def __init__(self, claim: Claim, *, member: str, group: str, clock: Clock, value: Any) -> None:
+        """:param value: what ``job_context`` gave."""
+        self._claim = claim
+        self.queue, self.partition = claim.partition
+        self.generation = claim.generation
+        """Rises with each owner of the partition. Store it with side effects to refuse those of a former owner (G14)."""
         self.member = member
         self.group = group
         self.clock = clock
         self.attempt = 1
-        """1 for the first time."""
+        """Of this message: 1 for the first time."""
         self.message: Message | None = None
         self.value = value
         """What ``job_context`` gave."""
 
     def plain(self) -> Context:
-        """A copy that another process can have: without what ``job_context`` gave, which stays here."""
-        copy = Context(
-            self.queue,
-            self.partition,
-            self.generation,
-            member=self.member,
-            group=self.group,
-            clock=self.clock,
-            value=None,
-        )
+        """A copy for another process. What ``job_context`` gave stays in this one."""
+        copy = Context(self._claim, member=self.member, group=self.group, clock=self.clock, value=None)
         copy.attempt, copy.message = self.attempt, self.message
         return copy
 
     @property
     def lag_seconds(self) -> float:
-        """How long the message has been readable, counted from the moment it was due."""
+        """How long the message has been readable: the age since the moment it was due."""
         if self.message is None:
             return 0.0
         return max((self.clock.now_ticks() - self.message.id.ticks) / TICKS_PER_SECOND, 0.0)
@@ -78,7 +81,7 @@ class Context:
 class RetryPolicy:
     """How often a failed job is tried again, and when.
 
-    Only the message's own partition waits, for those behind it must not pass (G16).
+    Only the message's own partition waits: messages behind it must not overtake it (G16).
 
     >>> policy = RetryPolicy(attempts=4, first_seconds=1, jitter=0)
     >>> [policy.pause(attempt) for attempt in (1, 2, 3, 4)]
@@ -86,20 +89,20 @@ class RetryPolicy:
     """
 
     attempts: int = 5
-    """In all; after the last the message is a dead letter."""
+    """All attempts together. After the last one the message becomes a dead letter."""
     first_seconds: float = 0.5
     factor: float = 2.0
     most_seconds: float = 60.0
     jitter: float = 0.2
-    """A pause is longer or shorter by up to this share of it."""
+    """A pause is longer or shorter by up to this share of it, at random."""
 
     def pause(self, attempt: int) -> float | None:
-        """Seconds after a failed attempt, the first being 1; None if it was the last."""
+        """Seconds to wait after a failed attempt, from 1; None if it was the last."""
         if attempt >= self.attempts:
             return None
         try:
             seconds = min(self.first_seconds * self.factor ** (attempt - 1), self.most_seconds)
-        except OverflowError:  # a thousand attempts on, no number is so large
+        except OverflowError:  # after a thousand attempts the number is too large
             seconds = self.most_seconds
         return seconds * (1 + self.jitter * random.uniform(-1, 1))  # noqa: S311 - no secret
 
@@ -115,7 +118,7 @@ class Failed:
 
     @property
     def reason(self) -> str:
-        """For people and for grouping: the error's class and the first line of its text."""
+        """The class of the error and the first line of its text: for people, and to group failures."""
         try:
             text = tracebacks.bounded(str(self.error).partition("\n")[0][:_MOST_REASON])
         except Exception:  # noqa: BLE001 - a user's class may say nothing of itself
@@ -124,22 +127,22 @@ class Failed:
 
     @property
     def job_traceback(self) -> TracebackType | None:
-        """From the job's own lines on."""
+        """The traceback without the worker's own lines."""
         return tracebacks.without(Path(__file__).parent, self.error)
 
     @property
     def traceback(self) -> str:
-        """What Python prints of the error, from the job's own lines on; bounded."""
+        """What Python prints of the error, without the worker's own lines; bounded."""
         return tracebacks.text_of(self.error, self.job_traceback)
 
 
 def load_hook(text: str) -> Any:
-    """What ``module:name`` names, looked for in the current folder as well.
+    """What ``module:name`` names. The current folder is searched as well.
 
     >>> load_hook("os.path:join").__name__
     'join'
 
-    :raises ConfigurationError: it does not name anything that can be called.
+    :raises ConfigurationError: it names nothing that can be called.
     """
     module, colon, name = text.partition(":")
     if not (module and colon and name):
@@ -159,13 +162,13 @@ def load_hook(text: str) -> Any:
 
 
 def check_job(function: Any, *arguments: str) -> None:
-    """See that a function can be called with these arguments, and does its work when it is.
+    """Check that a function can be called with these arguments, and that a call runs it.
 
     >>> check_job(lambda message: None, "message", "context")
     Traceback (most recent call last):
     queuey.errors.ConfigurationError: the job <lambda>(message) cannot be called with (message, context): too many positional arguments
 
-    :raises ConfigurationError: it takes other arguments, or is a generator, of which a call runs nothing.
+    :raises ConfigurationError: it takes other arguments, or it is a generator: calling that runs nothing.
     """
     name = getattr(function, "__qualname__", None) or type(function).__qualname__
     if any(kind(function) for kind in (inspect.isgeneratorfunction, inspect.isasyncgenfunction)):
@@ -175,7 +178,7 @@ def check_job(function: Any, *arguments: str) -> None:
     try:
         takes = inspect.signature(function)
     except (ValueError, TypeError):
-        return  # of some functions in C nobody can tell
+        return  # some functions in C do not tell
     try:
         takes.bind(*arguments)
     except TypeError as error:

@@ -1,6 +1,6 @@
-"""A worker's figures in Prometheus' text form, at an address of their own.
+"""A worker's figures in Prometheus' text format, at an address of their own.
 
-Labels are bounded: never a queue, a partition or an id.
+The values of labels are bounded: a label is never a queue, a partition or an id.
 """
 
 from __future__ import annotations
@@ -9,25 +9,47 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from prometheus_client import CollectorRegistry, Histogram, start_http_server
-from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
+from prometheus_client import start_http_server
 
 from queuey.clock import SystemClock
 from queuey.errors import ConfigurationError
 from queuey.ids import TICKS_PER_SECOND
+from queuey.monitor.declared import Declarations, Family, MetricSet
 
 if TYPE_CHECKING:
     from qdo.groups.coordination import Coordinator
     from qdo.worker import Worker
 
-__all__ = ["Figures", "WorkerMetrics", "figures_of", "serve_metrics"]
+__all__ = ["WORKER_METRICS", "Figures", "WorkerMetrics", "figures_of", "serve_metrics"]
 
-_JOB_SECONDS = (0.001, 0.005, 0.01, 0.05, 0.1, 0.5, 1.0, 5.0, 10.0, 60.0, 300.0)
+WORKER_METRICS = Declarations()
+
+JOB_DURATION = WORKER_METRICS.histogram(
+    "qdo_job_duration_seconds",
+    "From a job's call to its return, whether it failed or not",
+    buckets=(0.001, 0.005, 0.01, 0.05, 0.1, 0.5, 1.0, 5.0, 10.0, 60.0, 300.0),
+)
+JOBS = WORKER_METRICS.counter(
+    "qdo_jobs", "Messages that are done, attempts that failed, messages given up (dead letters)", ("result",)
+)
+COMMITS = WORKER_METRICS.counter("qdo_commits", "Times that offsets were recorded, of all partitions that had moved")
+COMMITS_REFUSED = WORKER_METRICS.counter(
+    "qdo_commits_refused", "Partitions whose commit came too late: somebody else has them"
+)
+REBALANCES = WORKER_METRICS.counter("qdo_rebalances", "Times that what this worker owns has changed")
+PARTITIONS_OWNED = WORKER_METRICS.gauge("qdo_partitions_owned", "Partitions that this worker owns")
+PREFETCHED = WORKER_METRICS.gauge("qdo_prefetched_messages", "Messages fetched and not finished")
+CONNECTED = WORKER_METRICS.gauge("qdo_coordinator_connected", "1 while it is sure that the group knows of this worker")
+LAG = WORKER_METRICS.gauge(
+    "qdo_lag_seconds",
+    "Age of the first message not finished, over the partitions owned; 0 where none is fetched",
+    ("stat",),
+)
 
 
 @dataclass(frozen=True)
 class Figures:
-    """What a worker can tell of itself at one moment."""
+    """How a worker is doing at one moment."""
 
     done: int = 0
     failed: int = 0
@@ -43,7 +65,7 @@ class Figures:
 
 
 def figures_of(worker: Worker, coordinator: Coordinator) -> Figures:
-    """As they are now; asks nobody."""
+    """The figures as they are now; sends no request."""
     counts, waiting, now = worker.counts, worker.waiting(), SystemClock().now_ticks()
     return Figures(
         counts.done,
@@ -59,62 +81,38 @@ def figures_of(worker: Worker, coordinator: Coordinator) -> Figures:
     )
 
 
-class WorkerMetrics:
-    """All metrics of a worker; docs/metrics names each."""
+class WorkerMetrics(MetricSet):
+    """What one worker counts. docs/metrics.md names each metric."""
 
     def __init__(self, figures: Callable[[], Figures]) -> None:
-        self._figures = figures
-        self.registry = CollectorRegistry(auto_describe=False)
-        self.registry.register(self)
-        self._durations = Histogram(
-            "qdo_job_duration_seconds",
-            "From a job's call to its return, whether it failed or not",
-            registry=self.registry,
-            buckets=_JOB_SECONDS,
-        )
+        super().__init__(WORKER_METRICS)
+        self._now = figures
 
     def took(self, seconds: float) -> None:
-        """A job was called, and has returned or failed."""
-        self._durations.observe(seconds)
+        """A job has returned or failed."""
+        self.observe(JOB_DURATION, seconds)
 
-    def collect(self) -> Iterator[Metric]:
-        """What is not counted here but asked for."""
-        now = self._figures()
-        jobs = CounterMetricFamily(
-            "qdo_jobs",
-            "Messages that are done, attempts that failed, messages given up (dead letters)",
-            labels=("result",),
-        )
-        for result in ("done", "failed", "dead"):
-            jobs.add_metric([result], getattr(now, result))
-        yield jobs
-        for name, said, count in (
-            ("qdo_commits", "Times that offsets were recorded, of all partitions that had moved", now.commits),
-            ("qdo_commits_refused", "Partitions whose commit came too late: somebody else has them", now.refused),
-            ("qdo_rebalances", "Times that what this worker owns has changed", now.rebalances),
-        ):
-            yield CounterMetricFamily(name, said, value=count)
-        for name, said, value in (
-            ("qdo_partitions_owned", "Partitions that this worker owns", now.owned),
-            ("qdo_prefetched_messages", "Messages fetched and not finished", now.prefetched),
-            ("qdo_coordinator_connected", "1 while it is sure that the group knows of this worker", now.connected),
-        ):
-            yield GaugeMetricFamily(name, said, value=float(value))
-        lag = GaugeMetricFamily(
-            "qdo_lag_seconds",
-            "Age of the first message not finished, over the partitions owned; 0 where none is fetched",
-            labels=("stat",),
-        )
-        lag.add_metric(["sum"], sum(now.lag_seconds))
-        lag.add_metric(["max"], max(now.lag_seconds, default=0.0))
-        yield lag
+    def collect(self) -> Iterator[Family]:
+        """All but the jobs' durations is counted by the worker itself, and asked for here."""
+        now = self._now()
+        for result, count in (("done", now.done), ("failed", now.failed), ("dead", now.dead)):
+            self.set(JOBS, count, result)
+        self.set(COMMITS, now.commits)
+        self.set(COMMITS_REFUSED, now.refused)
+        self.set(REBALANCES, now.rebalances)
+        self.set(PARTITIONS_OWNED, now.owned)
+        self.set(PREFETCHED, now.prefetched)
+        self.set(CONNECTED, now.connected)
+        self.set(LAG, sum(now.lag_seconds), "sum")
+        self.set(LAG, max(now.lag_seconds, default=0.0), "max")
+        return super().collect()
 
 
 def serve_metrics(metrics: WorkerMetrics, address: str) -> str:
-    """Answer at ``HOST:PORT`` from a thread; port 0 takes a free one.
+    """Answer at ``HOST:PORT`` from a thread. Port 0 takes a free port.
 
     :returns: the URL.
-    :raises ConfigurationError: no such address, or one that is taken.
+    :raises ConfigurationError: the address does not exist, or another program has it.
 
     >>> serve_metrics(WorkerMetrics(Figures), "here")
     Traceback (most recent call last):

@@ -1,7 +1,7 @@
-"""Three ways to call a job: in the worker's own thread, awaited on an event loop, or in another process.
+"""Three ways to call a job: in the thread of the worker, awaited on an event loop, or in another process.
 
-Whatever a job does is a failed attempt at worst: one that calls ``sys.exit`` ends no thread, and one whose process dies takes no
-other process along.
+Whatever a job does is at worst a failed attempt. A job that calls ``sys.exit`` ends no thread, and a job whose process
+dies takes no other process along.
 """
 
 from __future__ import annotations
@@ -23,13 +23,13 @@ from typing import Any
 
 from qdo.worker.job import Context, Job, StopWorker
 
-__all__ = ["Awaited", "Direct", "InProcesses", "JobEnded", "caller_of", "is_async"]
+__all__ = ["Awaited", "Direct", "InProcesses", "JobEnded", "is_async", "runner_of"]
 
 log = logging.getLogger(__name__)
 
 
 class JobEnded(Exception):
-    """The job would have ended more than itself."""
+    """The job tried to end more than itself."""
 
 
 @contextmanager
@@ -43,7 +43,7 @@ def _ending_nothing() -> Iterator[None]:
 
 
 class Direct:
-    """In the thread that asks."""
+    """Calls the job in the thread that asks."""
 
     def __init__(self, job: Job) -> None:
         self._job = job
@@ -53,11 +53,11 @@ class Direct:
         _run(self._job, what, context)
 
     def close(self) -> None:
-        """Nothing was begun."""
+        """It has nothing to let go of."""
 
 
 class Awaited:
-    """All coroutines on one event loop, in a thread of its own; who asks waits."""
+    """Runs all coroutines on one event loop, in a thread of its own. The calling thread waits."""
 
     def __init__(self, job: Job) -> None:
         self._job = job
@@ -80,16 +80,16 @@ class Awaited:
             await self._job(what, context)
 
     def close(self) -> None:
-        """End the loop; what it has not finished is not waited for."""
+        """End the loop. It does not wait for coroutines under way."""
         self._loop.call_soon_threadsafe(self._loop.stop)
         self._thread.join()
 
 
 class InProcesses:
-    """In other processes, for jobs that compute; job, messages and what it raises must be picklable.
+    """Calls jobs in other processes, for jobs that compute. Job, messages and errors must be picklable.
 
-    Each process is a pool of its own: of a pool that lost one of several nobody can tell whose job ended it, and all jobs
-    under way would have failed.
+    Each process is a pool of its own. If a pool of several loses a process, nobody can tell whose job ended it, and all
+    jobs under way would fail.
     """
 
     def __init__(self, job: Job, processes: int) -> None:
@@ -104,8 +104,8 @@ class InProcesses:
 
     def call(self, what: Any, context: Context) -> None:
         """:raises Exception: whatever the job raises.
-        :raises JobEnded: its process died.
-        :raises StopWorker: :meth:`close` came before the job began, or its process was ended after that.
+        :raises JobEnded: the process of the job died.
+        :raises StopWorker: :meth:`close` came before the job began, or ended its process.
         """
         with self._one() as number:
             future = self._begun(number, what, context)
@@ -121,7 +121,7 @@ class InProcesses:
 
     @contextmanager
     def _one(self) -> Iterator[int]:
-        """A process that is free, waited for."""
+        """Wait for a process that is free."""
         number = self._free.get()
         with self._lock:
             self._under_way += 1
@@ -144,17 +144,18 @@ class InProcesses:
                 self._mend(number)
 
     def _mend(self, number: int) -> None:
-        """A pool that lost its process takes no more jobs: another one takes its place."""
+        """Replace a pool that lost its process: it takes no more jobs."""
         with self._lock:
             if not self._closed:
-                log.error("a process of the jobs died: another one takes its place")
+                log.error("a process for jobs died: another one takes its place")
                 self._pools[number].shutdown(wait=False, cancel_futures=True)
                 self._pools[number] = _new_pool()
 
     def close(self) -> None:
-        """Begin no more calls; those under way are not waited for. Without any the processes have ended afterwards.
+        """Begin no more calls. It does not wait for calls under way; without any it waits until the processes have ended.
 
-        Else an interpreter that ends now could fall over its pool while that ends in a thread, with a traceback about a bad file descriptor.
+        Otherwise an interpreter that ends now could trip over a pool that still ends in a thread, and print a traceback
+        about a bad file descriptor.
         """
         with self._lock:
             self._closed = True
@@ -167,10 +168,10 @@ def _new_pool() -> ProcessPoolExecutor:
     return ProcessPoolExecutor(1, mp_context=get_context("spawn"), initializer=_begin_there)
 
 
-Caller = Direct | Awaited | InProcesses
+Runner = Direct | Awaited | InProcesses
 
 
-def caller_of(job: Job, processes: int) -> Caller:
+def runner_of(job: Job, processes: int) -> Runner:
     """:param processes: 0 calls in this process."""
     if is_async(job):
         return Awaited(job)
@@ -178,12 +179,12 @@ def caller_of(job: Job, processes: int) -> Caller:
 
 
 def is_async(job: Job) -> bool:
-    """Whether calling it gives a coroutine."""
+    """Whether a call of the job returns a coroutine."""
     return inspect.iscoroutinefunction(job) or inspect.iscoroutinefunction(getattr(job, "__call__", None))  # noqa: B004
 
 
 def _begin_there() -> None:
-    """A process of the pool ends when the worker says so, not by the Ctrl-C that a terminal sends to all; or when the worker is no more."""
+    """Prepare a process of the pool: it ends with the worker, and not by the Ctrl-C that a terminal sends to all."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     threading.Thread(target=_end_with_the_worker, daemon=True).start()
 
@@ -192,16 +193,16 @@ def _end_with_the_worker() -> None:
     worker = parent_process()
     if worker is not None:
         wait([worker.sentinel])
-        os._exit(1)  # in the middle of a job, too: whoever has its partition next does it again
+        os._exit(1)  # also in the middle of a job: the next owner of its partition does it again
 
 
 def _there(job: Job, what: Any, context: Context) -> None:
-    """What a process of the pool does; what a job returns stays there."""
+    """What a process of the pool does. The job's return value stays in that process."""
     _run(job, what, context)
 
 
 def _run(job: Job, what: Any, context: Context) -> None:
-    """:raises TypeError: it did nothing but make a coroutine, which nobody would await."""
+    """:raises TypeError: the job only made a coroutine, which nobody would await."""
     with _ending_nothing():
         result = job(what, context)
     if inspect.iscoroutine(result):

@@ -7,7 +7,7 @@ import binascii
 import hashlib
 import json
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 import orjson
@@ -16,12 +16,11 @@ from queuey.api.params import Problems, due, integer, once_key, quoted
 from queuey.errors import InvalidParameter, MessageTooLarge
 from queuey.future import others_turn, run
 from queuey.http.exchange import JSON, Call
+from queuey.http.face import LARGE_BYTES
 from queuey.model import MAX_TTL_SECONDS, Draft, IdempotencyKey, Queue
 from queuey.service.log import partition_for
 from queuey.settings import Settings
 
-LARGE_BYTES = 128 << 10
-"""A batch as JSON that is larger is no work for the event loop: to parse it takes more than some milliseconds."""
 _TOGETHER = 500
 """Messages of a batch that are looked at before others have their turn, in a millisecond or two."""
 DEFAULT_TTL_SECONDS = 259_200
@@ -32,12 +31,7 @@ _FORM = "application/x-www-form-urlencoded"
 _MAX_DEPTH = 32
 _TTL = integer(1, MAX_TTL_SECONDS)
 MAX_BATCH_PROBLEMS = 20
-"""AppendNotice of a batch of rows."""
-
-
-def is_batch(call: Call) -> bool:
-    """A JSON content type means a batch; anything else is one raw message."""
-    return call.media_type == JSON
+"""Problems of a batch that its refusal names: the first ones."""
 
 
 def content_type_of(call: Call, problems: Problems) -> str | None:
@@ -77,7 +71,7 @@ def ttl_of(call: Call, problems: Problems) -> int:
 
 def check_body_size(size: int, settings: Settings) -> None:
     """:raises MessageTooLarge: over ``max_body_bytes``."""
-    limit = settings.limits_max_body_bytes
+    limit = settings.limits.max_body_bytes
     if size > limit:
         raise MessageTooLarge(f"a message's body is {size} bytes; this server takes {limit}")
 
@@ -178,28 +172,26 @@ def request_once(call: Call) -> IdempotencyKey | None:
 _ASKED = ("content-type", "x-ttl", "x-partition", "x-key", "x-delay", "x-deliver-at")
 
 
-async def batch_drafts(call: Call, queue: Queue, settings: Settings, now_ticks: int) -> list[Draft]:
-    """A JSON object with a list ``messages``; any bad entry refuses the whole. Others have their turn between the steps."""
-    entries = await _entries(call.body, settings.limits_max_batch_messages)
-    problems = Problems(MAX_BATCH_PROBLEMS)
-    drafts: list[Draft] = []
-    for index, entry in enumerate(entries):
-        if index and not index % _TOGETHER:
-            await others_turn()
-        drafts.append(_entry_draft(entry, index, queue, now_ticks, problems))
-    problems.check()
-    for draft in drafts:
-        check_body_size(len(draft.body), settings)
-    return drafts
+def is_batch(body: bytes) -> bool:
+    """Whether JSON begins as a batch does: an object whose first member is the list ``messages``."""
+    return _BEFORE.match(body) is not None
 
 
-async def _entries(raw: bytes, limit: int) -> list[Any]:
-    large = len(raw) > LARGE_BYTES
+async def batch_entries(call: Call, settings: Settings) -> list[Any] | None:
+    """The entries of a batch as JSON; others have their turn between the steps.
+
+    :returns: None where the object has other members beside ``messages``, and only its first member says that it is a
+        batch: then it is one message, which may be any JSON.
+    :raises InvalidParameter: no JSON object with a list ``messages``, or more entries than one request may have.
+    """
+    raw, limit = call.body, settings.limits.max_batch_messages
     structure = await _structure(raw, min(max(limit, _FEW) * PARTS_PER_MESSAGE, _FEW + len(raw) // BYTES_PER_PART))
-    document = await _parsed_in_pieces(raw) if large else _parsed(raw)
+    document = await _parsed_in_pieces(raw) if len(raw) > LARGE_BYTES else _parsed(raw)
     messages = document.get("messages") if isinstance(document, dict) else None
     if not isinstance(messages, list):
         raise InvalidParameter('the body must be a JSON object with a list "messages"')
+    if len(document) > 1 and call.media_type == JSON:
+        return None
     if len(messages) > limit:
         raise InvalidParameter(f"{len(messages)} messages in one request; this server takes {limit}")
     if (
@@ -211,6 +203,23 @@ async def _entries(raw: bytes, limit: int) -> list[Any]:
     else:
         _check_tree(structure, document)
     return messages
+
+
+async def batch_drafts(entries: Sequence[Any], queue: Queue, settings: Settings, now_ticks: int) -> list[Draft]:
+    """The drafts of a batch; others have their turn between the steps.
+
+    :raises InvalidParameter: of any entry; it names the first 20 problems, and nothing is stored.
+    """
+    problems = Problems(MAX_BATCH_PROBLEMS)
+    drafts: list[Draft] = []
+    for index, entry in enumerate(entries):
+        if index and not index % _TOGETHER:
+            await others_turn()
+        drafts.append(_entry_draft(entry, index, queue, now_ticks, problems))
+    problems.check()
+    for draft in drafts:
+        check_body_size(len(draft.body), settings)
+    return drafts
 
 
 PARTS_PER_MESSAGE = 32

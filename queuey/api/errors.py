@@ -7,9 +7,7 @@ from typing import Any
 import orjson
 
 from queuey.errors import QueueyError, Unauthenticated
-from queuey.http.exchange import JSON, PROBLEM, Answer, Call, Headers
-
-RETRY_AFTER_SECONDS = 1
+from queuey.http.exchange import JSON, PROBLEM, RETRY_AFTER_SECONDS, Answer, Call, Headers
 
 
 def refusal(error: QueueyError, call: Call, challenge: str) -> Answer:

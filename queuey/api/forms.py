@@ -22,7 +22,7 @@ import orjson
 
 from queuey.ids import EPOCH_TICKS, TICKS_PER_SECOND, format_timestamp, hex_after
 from queuey.locks import new_lock
-from queuey.model import Bodies, Columns, Message, Placed
+from queuey.model import Bodies, Columns, Location, Message
 
 PLAIN_COLUMNS = ("queue", "partition", "message_id", "timestamp", "content_type", "key", "body")
 """Members of a message that NDJSON and events have unless ``columns`` names others."""
@@ -267,17 +267,17 @@ class NdjsonForm:
         return orjson.dumps({"end": mark._asdict()}, option=orjson.OPT_APPEND_NEWLINE)
 
 
-def append_answer(placed: Sequence[Placed]) -> bytes:
+def append_answer(placed: Sequence[Location]) -> bytes:
     """v1's answer to an append, where an id is called ``key``."""
     if len(placed) == 1:
-        ((message_id, partition),) = placed
+        ((partition, message_id),) = placed
         key, timestamp = message_id.hex, message_id.timestamp
         return f'{{"status":"ok","messages":[{{"key":"{key}","timestamp":"{timestamp}","partition":{partition}}}]}}'.encode()
     shown: Iterable[tuple[str, str, int]]
     if len(placed) < _MANY:
-        shown = [(message_id.hex, message_id.timestamp, partition) for message_id, partition in placed]
+        shown = [(message_id.hex, message_id.timestamp, partition) for partition, message_id in placed]
     else:
-        ids, partitions = zip(*placed, strict=True)
+        partitions, ids = zip(*placed, strict=True)
         ticks, tails = zip(*ids, strict=True)
         shown = zip(id_texts(ticks, tails), timestamps(ticks), partitions, strict=True)
     return json_page(

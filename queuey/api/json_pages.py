@@ -15,9 +15,7 @@ import orjson
 from queuey.api.forms import Presenter, entries, json_page, plain_page, text_pieces
 from queuey.future import others_turn
 from queuey.http.exchange import Call
-from queuey.http.holding import hold
 from queuey.model import Columns, Message, Page
-from queuey.service import Service
 from queuey.service.log import PartitionPage, ReadAnswer
 from queuey.service.turns import TURN_ROWS, Turns
 
@@ -36,15 +34,15 @@ class JsonPage(Turns):
     The context gives it back, for whole answers are counted where they are sent.
     """
 
-    __slots__ = ("_call", "_held", "_pieces", "_service", "_unheld", "room", "rows")
+    __slots__ = ("_call", "_held", "_pieces", "_unheld", "room", "rows")
 
-    def __init__(self, service: Service, call: Call, room: int) -> None:
+    def __init__(self, call: Call, room: int) -> None:
         """:param room: bytes of JSON that the messages may take."""
         super().__init__()
         self.room = room
         """Bytes of JSON that are left; 0 once a message was left out."""
         self.rows = 0
-        self._service, self._call = service, call
+        self._call = call
         self._pieces: list[bytes] = []
         """Each would be an answer of its own, and often there is only one."""
         self._held = self._unheld = 0
@@ -55,8 +53,7 @@ class JsonPage(Turns):
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        if self._call.ticket is not None:
-            self._call.ticket.give_back(self._held)
+        self._call.ticket.give_back(self._held)
 
     async def add(self, answer: ReadAnswer, present: Presenter) -> ReadAnswer:
         """Add messages whose bodies were counted.
@@ -111,7 +108,7 @@ class JsonPage(Turns):
 
     async def _end(self) -> None:
         if self._unheld:
-            hold(self._service, self._call, self._unheld)
+            self._call.ticket.hold(self._unheld)
         self._held += self._unheld
         self._unheld = self._rows = 0
         await others_turn()

@@ -10,12 +10,12 @@ import orjson
 from queuey.api.arrow.drafts import arrow_drafts
 from queuey.api.drafts import (
     batch_drafts,
+    batch_entries,
     check_batch,
     check_body_size,
     check_partition,
     check_put,
     content_type_of,
-    is_batch,
     key_of_put,
     raw_draft,
     request_once,
@@ -23,13 +23,12 @@ from queuey.api.drafts import (
 )
 from queuey.api.forms import append_answer, entries
 from queuey.api.json_pages import JsonPage
-from queuey.api.live.reading import is_live, read_live
+from queuey.api.live import reading as live
 from queuey.api.params import Problems, boolean, latest_due, message_ids
-from queuey.api.reading import known_to_cursor, read
+from queuey.api.reading import known_to_cursor, page_of, stream
 from queuey.errors import InvalidMessageId, InvalidParameter, MessageNotFound, MessageTooLarge
 from queuey.http.exchange import JSON, OCTETS, Answer, Call, Headers, Target, json_answer
-from queuey.http.holding import hold, holding
-from queuey.model import AppendRequest, Draft, Message, Page, Placed, Queue, bytes_of
+from queuey.model import AppendRequest, Draft, Location, Message, Page, Queue, bytes_of
 from queuey.service import Service
 from queuey.service.log import PartitionPage, ReadAnswer
 from queuey.settings import Settings
@@ -37,16 +36,21 @@ from queuey.settings import Settings
 _CREATED: Headers = [("content-type", "application/json")]
 
 
-async def append(service: Service, call: Call, target: Target) -> Answer:
-    """Store one raw message, or a JSON batch, and answer once it is on disk."""
-    queue, now = target.queue, service.clock.now_ticks()
-    batch = is_batch(call)
-    if batch:
-        check_batch(call)
-        drafts = await batch_drafts(call, queue, service.settings, now)
-    else:
-        drafts = [raw_draft(call, queue, service.settings, now)]
-    placed, headers = await _store(service, call, queue, drafts, batch=batch)
+async def append_one(service: Service, call: Call, target: Target) -> Answer:
+    """Store one raw message, and answer once it is on disk."""
+    drafts = [raw_draft(call, target.queue, service.settings, service.clock.now_ticks())]
+    placed, headers = await _store(service, call, target.queue, drafts, batch=False)
+    return Answer(201, append_answer(placed), headers)
+
+
+async def append_batch(service: Service, call: Call, target: Target) -> Answer:
+    """Store a batch that came as JSON, and answer once it is on disk."""
+    entries = await batch_entries(call, service.settings)
+    if entries is None:
+        return await append_one(service, call, target)
+    check_batch(call)
+    drafts = await batch_drafts(entries, target.queue, service.settings, service.clock.now_ticks())
+    placed, headers = await _store(service, call, target.queue, drafts, batch=True)
     return Answer(201, append_answer(placed), headers)
 
 
@@ -68,12 +72,12 @@ _MINIMAL = re.compile(r"(?:^|[\s,])return=minimal(?:$|[\s,;])")
 
 async def _store(
     service: Service, call: Call, queue: Queue, drafts: Sequence[Draft], *, batch: bool
-) -> tuple[Sequence[Placed], Headers]:
+) -> tuple[Sequence[Location], Headers]:
     """Where the drafts are once they are on disk, and the answer's headers."""
     once, headers = request_once(call), list(_CREATED)
     if batch:
         call.body = b""  # the drafts have all of it
-        hold(service, call, len(drafts) * DRAFT_BYTES)
+        call.ticket.hold(len(drafts) * DRAFT_BYTES)
     if service.log.least_ttl_seconds > 1:
         _check_ttls([draft.ttl_seconds for draft in drafts], service.log.least_ttl_seconds, batch=batch)
     if not drafts:
@@ -82,7 +86,7 @@ async def _store(
     if appended.repeated:
         headers.append(("idempotency-replayed", "true"))
     else:
-        service.monitor.appended(queue.application, len(drafts), bytes_of(drafts))
+        service.monitor.appended(call.identity.counted_as(queue.application), len(drafts), bytes_of(drafts))
     return appended.placed, headers
 
 
@@ -94,12 +98,19 @@ def _check_ttls(ttls: Sequence[int], least: int, *, batch: bool) -> None:
         raise InvalidParameter(problems={f"{index}.ttl" if batch else "ttl": text for index in short})
 
 
-async def read_messages(service: Service, call: Call, target: Target) -> Answer:
-    """Messages of one queue by span, and those still to come if they are asked for."""
-    queue = await known_to_cursor(service, call, target.queue)
-    if is_live(call):
-        return await read_live(service, call, queue)
-    return await read(service, call, queue)
+async def read_page(service: Service, call: Call, target: Target) -> Answer:
+    """Messages of one queue by span: one page as JSON."""
+    return await page_of(service, call, await known_to_cursor(service, call, target.queue))
+
+
+async def read_stream(service: Service, call: Call, target: Target) -> Answer:
+    """Messages of one queue by span, as Arrow or as lines of JSON. It reads the first page before it answers."""
+    return stream(service, call, await known_to_cursor(service, call, target.queue))
+
+
+async def read_live(service: Service, call: Call, target: Target) -> Answer:
+    """Messages of one queue, and those still to come."""
+    return await live.read_one(service, call, await known_to_cursor(service, call, target.queue))
 
 
 async def fetch(service: Service, call: Call, target: Target) -> Answer:
@@ -108,16 +119,16 @@ async def fetch(service: Service, call: Call, target: Target) -> Answer:
     raw = call.accepts(OCTETS) or boolean(call.query.get("raw"))
     if raw and len(wanted) != 1:
         raise InvalidMessageId("a raw answer has one message: ask for one id")
-    limits = service.settings
-    most, largest = limits.limits_max_answer_bytes, limits.limits_max_body_bytes
-    with holding(service, call, min(len(wanted) * largest, 2 * most)):
+    limits = service.settings.limits
+    most, largest = limits.max_answer_bytes, limits.max_body_bytes
+    with call.ticket.holding(min(len(wanted) * largest, 2 * most)):
         found, more = await service.log.fetch(queue, wanted, max_bytes=most, largest=largest)
     if not raw:
         return await _by_id(service, call, queue, found, more=more)
     if not found:
         raise MessageNotFound
     number, message = found[0]
-    service.monitor.delivered(queue.application, "raw", 1, len(message.body))
+    service.monitor.delivered(call.identity.counted_as(queue.application), "raw", 1, len(message.body))
     headers: Headers = [
         ("content-type", message.content_type or OCTETS),
         ("content-disposition", "attachment"),
@@ -133,11 +144,11 @@ async def _by_id(
 ) -> Answer:
     pages = [PartitionPage(number, Page([message], False)) for number, message in found]
     size = sum([len(message.body) for _, message in found])
-    with JsonPage(service, call, service.settings.limits_max_answer_bytes) as made:
+    with JsonPage(call, service.settings.limits.max_answer_bytes) as made:
         made.count(0, size)
         told = await made.add(ReadAnswer(pages, 0, size), entries)
         body = made.body()
-    service.monitor.delivered(queue.application, "id", made.rows, told.size)
+    service.monitor.delivered(call.identity.counted_as(queue.application), "id", made.rows, told.size)
     more = more or made.rows < len(found)
     return Answer(200, body, [("content-type", JSON), ("queuey-more", "true" if more else "false")])
 
@@ -166,7 +177,7 @@ async def put(service: Service, call: Call, target: Target) -> Answer:
 
 def _check_copies(size: int, count: int, settings: Settings) -> None:
     """:raises MessageTooLarge: a body under each of its ids makes the store write more than any other request may."""
-    limit = settings.limits_max_request_bytes
+    limit = settings.limits.max_request_bytes
     if size * count > limit:
         raise MessageTooLarge(
             f"{size} bytes under {count} ids are {size * count} bytes to store; this server takes {limit} in one request: "

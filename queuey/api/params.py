@@ -7,8 +7,9 @@ from collections.abc import Callable, Iterable
 from typing import TypeVar
 
 from queuey.errors import InvalidMessageId, InvalidParameter
+from queuey.http.access import is_queue_name
 from queuey.ids import EPOCH_TICKS, TICKS_PER_SECOND, MessageId, parse_timestamp
-from queuey.model import MAX_PARTITIONS
+from queuey.model import MAX_PARTITIONS, Location
 from queuey.security.principals import parse_principal
 
 T = TypeVar("T")
@@ -22,7 +23,6 @@ MAX_ONCE = 128
 
 _INTEGER = re.compile(r"[+-]?[0-9]{1,20}")
 _GROUP = re.compile(r"[A-Za-z0-9_.-]{1,100}")
-_QUEUE_NAME = re.compile(r"[A-Za-z0-9_.-]{1,50}")
 _ONCE = re.compile(r"[\x20-\x7e]{1,128}")
 _DECIMAL = re.compile(r"[0-9]{1,12}(?:\.[0-9]{1,9})?")
 
@@ -156,10 +156,6 @@ def queue_name(text: str) -> str:
     return text
 
 
-def is_queue_name(text: str) -> bool:
-    return _QUEUE_NAME.fullmatch(text) is not None and text not in (".", "..")
-
-
 def group_name(text: str) -> str:
     """1 to 100 letters, digits, ``_``, ``-`` and ``.``; not only one or two dots."""
     if not _GROUP.fullmatch(text) or text in (".", ".."):
@@ -190,7 +186,7 @@ def once_key(text: str) -> str:
     return text
 
 
-def message_ids(text: str) -> list[tuple[int, MessageId]]:
+def message_ids(text: str) -> list[Location]:
     """A comma list of ``[partition:]id``, each once; partition 1 without a prefix.
 
     :raises InvalidMessageId: any entry that is not; more than 100.
@@ -201,13 +197,13 @@ def message_ids(text: str) -> list[tuple[int, MessageId]]:
     return list(dict.fromkeys([_message_id(part.strip(" ")) for part in parts]))
 
 
-def _message_id(text: str) -> tuple[int, MessageId]:
+def _message_id(text: str) -> Location:
     prefix, colon, plain = text.rpartition(":")
     number = int(prefix) if prefix.isascii() and prefix.isdecimal() and len(prefix) < 4 else 0
     if colon and not 1 <= number <= MAX_PARTITIONS:
         raise InvalidMessageId(f"{quoted(prefix)} is not a partition number from 1 to {MAX_PARTITIONS}")
     try:
-        return number or 1, MessageId.parse(plain)
+        return Location(number or 1, MessageId.parse(plain))
     except ValueError as error:
         raise InvalidMessageId(f"{quoted(plain)} is not a message id: {error}") from error
 

@@ -15,11 +15,11 @@ from queuey.api.json_pages import JsonPage
 from queuey.api.params import Problems, boolean, integer, moment, one_of, partition_list, words
 from queuey.errors import NotAcceptable
 from queuey.future import Future, start
-from queuey.http.exchange import ARROW, JSON, NDJSON, Answer, Call, Chunk, Headers
+from queuey.http.exchange import ARROW, JSON, Answer, Call, Chunk, Headers
 from queuey.ids import MAX_ID, ZERO_ID, MessageId, format_timestamp
 from queuey.model import Queue, Span
 from queuey.service import Service
-from queuey.service.log import ReadAnswer, ReadRequest
+from queuey.service.log import QueueRead, ReadAnswer
 
 DEFAULT_LIMIT = 100
 MAX_LIMIT = 1000
@@ -164,56 +164,65 @@ def wants_bodies(columns: Sequence[str] | None) -> bool:
     return columns is None or not frozenset(columns).isdisjoint(("body", "content_type", "key"))
 
 
-async def read(service: Service, call: Call, queue: Queue) -> Answer:
-    """One page as JSON, or a stream, as Accept says."""
-    if call.accepts(ARROW) or call.accepts(NDJSON):
-        return _stream(service, call, queue)
+async def page_of(service: Service, call: Call, queue: Queue) -> Answer:
+    """One page as JSON, as the call's parameters say."""
     answer, _ = await page(service, call, queue, ReadParams.parse(call, queue, max_limit=MAX_LIMIT))
     return answer
 
 
 async def page(service: Service, call: Call, queue: Queue, params: ReadParams) -> tuple[Answer, int]:
     """One page as JSON, and how many messages it tells that the reader does not have."""
-    wanted = ReadRequest(
+    wanted = QueueRead(
         params.spans,
         params.limit or DEFAULT_LIMIT,
         params.newest_first,
-        service.settings.limits_max_answer_bytes,
+        service.settings.limits.max_answer_bytes,
         wants_bodies(params.columns),
         params.skip_corrupt,
     )
-    with JsonPage(service, call, service.settings.limits_max_answer_bytes) as made:
+    with JsonPage(call, service.settings.limits.max_answer_bytes) as made:
         read = await service.log.read(queue, wanted, made)
         answer = await made.add(read, entries_of(params.columns, queue.name))
         body = made.body()
-    service.monitor.delivered(queue.application, "json", made.rows, answer.size)
+    service.monitor.delivered(call.identity.counted_as(queue.application), "json", made.rows, answer.size)
     more = any(found.more for _, found in answer.pages)
     corrupt = sum([found.corrupt for _, found in answer.pages])
     cursor = _cursor(queue, params, answer)
-    return answer_page(call, body, made.rows, cursor, answer.watermark, more=more, corrupt=corrupt)
+    return answer_page(call, body, made.rows, PageEnd(cursor, answer.watermark, more, corrupt))
 
 
-def answer_page(
-    call: Call, body: bytes, rows: int, cursor: str, watermark: int, *, more: bool, corrupt: int = 0
-) -> tuple[Answer, int]:
+class PageEnd(NamedTuple):
+    """What the headers of a page say of it."""
+
+    cursor: str
+    """Where to go on."""
+    watermark: int
+    more: bool
+    """There are more messages than the page has."""
+    corrupt: int = 0
+    """Messages that were passed over, since they do not match their checksum."""
+
+
+def answer_page(call: Call, body: bytes, rows: int, end: PageEnd) -> tuple[Answer, int]:
     """A page with its headers, or 304 if If-None-Match says that the reader has it: then it has no rows to tell."""
-    tag = f'W/"{crc32c(body):08x}{len(body):x}.{crc32c(cursor.encode()):08x}"'
+    tag = f'W/"{crc32c(body):08x}{len(body):x}.{crc32c(end.cursor.encode()):08x}"'
     headers: Headers = [
         ("content-type", JSON),
-        ("queuey-watermark", format_timestamp(watermark)),
-        ("queuey-cursor", cursor),
-        ("queuey-more", "true" if more else "false"),
+        ("queuey-watermark", format_timestamp(end.watermark)),
+        ("queuey-cursor", end.cursor),
+        ("queuey-more", "true" if end.more else "false"),
         ("etag", tag),
     ]
-    if corrupt:
-        headers.append(("queuey-corrupt", str(corrupt)))
+    if end.corrupt:
+        headers.append(("queuey-corrupt", str(end.corrupt)))
     known = call.header("if-none-match")
     if known is not None and (known.strip() == "*" or tag in known):
         return Answer(304, b"", headers[1:]), 0
     return Answer(200, body, headers), rows
 
 
-def _stream(service: Service, call: Call, queue: Queue) -> Answer:
+def stream(service: Service, call: Call, queue: Queue) -> Answer:
+    """A stream as Accept says; its first page is read before the answer begins, so that what it meets is a status."""
     known = ARROW_COLUMNS if call.accepts(ARROW) else COLUMNS
     params = ReadParams.parse(call, queue, max_limit=MAX_STREAM_LIMIT, known_columns=known)
     form: ArrowForm | NdjsonForm
@@ -232,14 +241,13 @@ def _stream(service: Service, call: Call, queue: Queue) -> Answer:
         ("queuey-watermark", format_timestamp(watermark)),
         ("cache-control", "no-store"),
     ]
-    chunks = _chunks(service, queue, params, form, watermark)
-    # What the first page meets can still become a status: read it before the answer begins.
+    chunks = _chunks(service, call, queue, params, form, watermark)
     begun = [next(chunks), next(chunks)]
-    return Answer(200, b"", headers, chain(begun, chunks))
+    return Answer(200, b"", headers, chain(begun, chunks), held_bytes=STREAM_HELD_BYTES)
 
 
 def _chunks(
-    service: Service, queue: Queue, params: ReadParams, form: ArrowForm | NdjsonForm, watermark: int
+    service: Service, call: Call, queue: Queue, params: ReadParams, form: ArrowForm | NdjsonForm, watermark: int
 ) -> Iterator[Chunk]:
     """The stream, a page at a time; an error in between leaves it without its end mark."""
     places: dict[int, MessageId] = {}
@@ -262,7 +270,9 @@ def _chunks(
                 left -= len(page.messages)
                 sent += len(page.messages)
                 span = _from(last, span, newest_first=params.newest_first)
-                service.monitor.delivered(queue.application, form.media_type, len(page.messages), answer.size)
+                service.monitor.delivered(
+                    call.identity.counted_as(queue.application), form.media_type, len(page.messages), answer.size
+                )
                 if service.log.reads_elsewhere and page_more and left:
                     ahead = _begin_page(service, queue, params, number, span, left)
                 rows: Iterator[Chunk] = form.rows(page.messages, number)
@@ -278,5 +288,5 @@ def _begin_page(
 ) -> Future[ReadAnswer]:
     """A page of a stream; a store that reads elsewhere goes on with it while this thread does something else."""
     limit, with_bodies = min(left, STREAM_ROWS), wants_bodies(params.columns)
-    wanted = ReadRequest([(number, span)], limit, params.newest_first, STREAM_BYTES, with_bodies, params.skip_corrupt)
+    wanted = QueueRead([(number, span)], limit, params.newest_first, STREAM_BYTES, with_bodies, params.skip_corrupt)
     return start(service.log.read(queue, wanted))

@@ -1,188 +1,147 @@
-"""The table of operations, and the way from a path to one. Both doors read it."""
+"""The table of v1: what each method of each path does, and where it runs."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Coroutine, Mapping
-from functools import lru_cache
-from typing import Any, NamedTuple
-from urllib.parse import unquote_to_bytes
-
-from queuey.api import messages, offsets, queues, site, survey, tokens
+from queuey.api import applications, messages, offsets, queues, site, survey, tokens
+from queuey.api.drafts import is_batch
 from queuey.api.live import reading as live
 from queuey.api.params import boolean
-from queuey.errors import BadPath, MethodNotAllowed, NotFound, PathTooLong
-from queuey.http.exchange import MAX_ESCAPES, Answer, Call, Target
+from queuey.http.exchange import ARROW, BATCH_JSON, JSON, NDJSON, Call
+from queuey.http.face import Body, Function, Operation, Runs
+from queuey.http.routing import Choice, Route, Routes
 from queuey.security.permissions import Permission
-from queuey.service import Service
 
-MAX_PATH = 4096
+__all__ = ["ROUTES"]
 
-Function = Callable[[Service, Call, Target], Coroutine[Any, None, Answer]]
-
-
-class Operation(NamedTuple):
-    """One method of one resource."""
-
-    route: str
-    method: str
-    permission: Permission
-    function: Function
-    takes_body: bool = False
-    """The body is a message: Content-Length is required."""
-    hot: bool = False
-    """Served on the event loop where there is one; everything else there by a few threads."""
-
-
-class Route(NamedTuple):
-    """One resource. Every path answers with and without a trailing slash."""
-
-    name: str
-    pattern: str
-
-
-ROUTES = (
-    Route("application", "/v1/{application}"),
-    Route("queue", "/v1/{application}/{queue}"),
-    Route("groups", "/v1/{application}/{queue}/offsets"),
-    Route("offsets", "/v1/{application}/{queue}/offsets/{group}"),
-    Route("messages", "/v1/{application}/{queue}/{ids}"),
-    Route("tokens", "/tokens/{application}"),
-    Route("heartbeat", "/__heartbeat__"),
-    Route("lbheartbeat", "/__lbheartbeat__"),
-    Route("version", "/__version__"),
-    Route("metrics", "/metrics"),
-    Route("openapi", "/openapi.json"),
-)
-ANY = ("GET", "HEAD", "POST", "PUT", "DELETE", "OPTIONS", "PATCH")
+_ANY = ("GET", "POST", "PUT", "DELETE", "OPTIONS", "PATCH")
 """The first Queuey's heartbeat answered every method."""
 
-OPERATIONS = (
-    Operation("application", "GET", Permission.LIST, queues.list_queues),
-    Operation("application", "POST", Permission.CREATE, queues.create, hot=True),
-    Operation("queue", "GET", Permission.VIEW, messages.read_messages, hot=True),
-    Operation("queue", "POST", Permission.APPEND, messages.append, takes_body=True, hot=True),
-    Operation("queue", "PUT", Permission.CONFIGURE, queues.update),
-    Operation("queue", "DELETE", Permission.CONFIGURE, queues.delete),
-    Operation("messages", "GET", Permission.VIEW, messages.fetch),
-    Operation("messages", "PUT", Permission.APPEND, messages.put, takes_body=True),
-    Operation("messages", "DELETE", Permission.DELETE, messages.delete, hot=True),
-    Operation("groups", "GET", Permission.VIEW, offsets.list_groups),
-    Operation("offsets", "GET", Permission.VIEW, offsets.show, hot=True),
-    Operation("offsets", "PUT", Permission.COMMIT, offsets.change, hot=True),
-    Operation("offsets", "DELETE", Permission.COMMIT, offsets.forget),
-    Operation("tokens", "POST", Permission.MINT, tokens.mint),
-    *(Operation("heartbeat", method, Permission.NONE, site.heartbeat) for method in ANY if method != "HEAD"),
-    Operation("lbheartbeat", "GET", Permission.NONE, site.alive),
-    Operation("version", "GET", Permission.NONE, site.version),
-    Operation("metrics", "GET", Permission.NONE, site.metrics),
-    Operation("openapi", "GET", Permission.NONE, site.openapi),
+READ_PAGE = Operation("queue", Permission.VIEW, messages.read_page, runs=Runs.LOOP)
+READ_LARGE_PAGE = READ_PAGE._replace(runs=Runs.READER)
+READ_STREAM = Operation("queue", Permission.VIEW, messages.read_stream)
+READ_LIVE = Operation("queue", Permission.VIEW, messages.read_live, runs=Runs.LOOP)
+READ_SEVERAL = Operation("application", Permission.NONE, live.read_several, runs=Runs.LOOP)
+"""Each queue that it names has its own permissions."""
+INFORMATION = Operation("queue", Permission.CONFIGURE, queues.information)
+"""For the owner, whether or not the caller may list queues."""
+SURVEY = Operation("queue", Permission.VIEW, survey.survey)
+
+APPEND_ONE = Operation("queue", Permission.APPEND, messages.append_one, Body.MESSAGE, Runs.LOOP, counts_refusals=True)
+APPEND_BATCH = Operation(
+    "queue", Permission.APPEND, messages.append_batch, Body.BATCH, Runs.BATCH, counts_refusals=True
 )
+APPEND_JSON = APPEND_BATCH._replace(by_body=lambda call: APPEND_BATCH if is_batch(call.body) else APPEND_ONE)
+"""A batch in the form of 2012, or one message: the body alone tells."""
+APPEND_ARROW = Operation("queue", Permission.APPEND, messages.append_arrow, Body.BATCH, counts_refusals=True)
 
-VARIANTS: Mapping[Function, Mapping[str, Operation]] = {
-    messages.read_messages: {
-        "info": Operation("queue", "GET", Permission.CONFIGURE, queues.information),
-        "survey": Operation("queue", "GET", Permission.VIEW, survey.survey),
-    },
-    messages.append: {"batch": Operation("queue", "POST", Permission.APPEND, messages.append_arrow, takes_body=True)},
-    queues.list_queues: {
-        "mine": Operation("application", "GET", Permission.MINE, queues.list_mine),
-        "arrivals": Operation("application", "GET", Permission.LIST, queues.list_arrivals),
-        "queues": Operation("application", "GET", Permission.NONE, live.read_several, hot=True),
-    },
+LIST_QUEUES = Operation("application", Permission.LIST, queues.list_queues)
+LIST_MINE = Operation("application", Permission.MINE, queues.list_mine)
+LIST_ARRIVALS = Operation("application", Permission.LIST, queues.list_arrivals)
+
+LOOP_ROWS = 100
+"""Messages of a page that the event loop may read from each partition."""
+LOOP_PARTITIONS = 16
+"""Partitions of a page that the event loop may read: a look at one whose pages are cold waits for the disk."""
+
+
+def _asks_for(call: Call, parameter: str) -> bool:
+    given = call.query.get(parameter)
+    return given is not None and boolean(given)
+
+
+def _read(call: Call) -> Operation:
+    """What a GET of a queue asks for: its settings, what lies in spans, what is to come, a stream, or one page."""
+    if call.query_string:
+        if _asks_for(call, "info"):
+            return INFORMATION
+        if _asks_for(call, "survey"):
+            return SURVEY
+    if live.is_live(call):
+        return READ_LIVE
+    if call.accepts(ARROW) or call.accepts(NDJSON):
+        return READ_STREAM
+    return READ_LARGE_PAGE if call.query_string and _is_large(call) else READ_PAGE
+
+
+def _is_large(call: Call) -> bool:
+    """Whether a page may keep the event loop for long: it has many messages, or looks at many partitions."""
+    limit, partitions = call.query.get("limit", ""), call.query.get("partitions", "")
+    many = partitions == "all" or partitions.count(",") >= LOOP_PARTITIONS
+    return many or (len(limit) > 2 and limit != str(LOOP_ROWS))
+
+
+_APPENDS = {BATCH_JSON: APPEND_BATCH, JSON: APPEND_JSON}
+
+
+def _append(call: Call) -> Operation:
+    """What a POST to a queue asks for: a batch as Arrow, a batch as JSON, or one message."""
+    if call.query_string and _asks_for(call, "batch"):
+        return APPEND_ARROW
+    return _APPENDS.get(call.media_type, APPEND_ONE)
+
+
+def _list(call: Call) -> Operation:
+    """What a GET of an application asks for: messages of several queues, the caller's queues, arrivals, or all queues."""
+    if not call.query_string:
+        return LIST_QUEUES
+    if _asks_for(call, "mine"):
+        return LIST_MINE
+    if _asks_for(call, "arrivals"):
+        return LIST_ARRIVALS
+    return READ_SEVERAL if "queues" in call.query else LIST_QUEUES
+
+
+def _site(name: str, function: Function) -> Operation:
+    """The server about itself: never behind others that wait for a thread."""
+    return Operation(name, Permission.NONE, function, runs=Runs.LOOP)
+
+
+_OFFSETS: dict[str, Choice] = {
+    "GET": Operation("offsets", Permission.VIEW, offsets.show, runs=Runs.LOOP),
+    "PUT": Operation("offsets", Permission.COMMIT, offsets.change, runs=Runs.LOOP),
+    "DELETE": Operation("offsets", Permission.COMMIT, offsets.forget),
 }
-"""What a true parameter makes of an operation: ``?info`` asks a queue for its settings in place of its messages, for the
-owner, listed or not; ``?survey`` what lies in the spans that a reader asks for; ``?batch`` takes many
-messages as Arrow; ``?mine`` an application for the queues that name the caller; ``?arrivals`` for those that got messages; ``?queues=a,b`` for the messages of
-these, each of which has its own permissions."""
+_MESSAGES: dict[str, Choice] = {
+    "GET": Operation("messages", Permission.VIEW, messages.fetch),
+    "PUT": Operation("messages", Permission.APPEND, messages.put, Body.MESSAGE),
+    "DELETE": Operation("messages", Permission.DELETE, messages.delete, runs=Runs.LOOP),
+}
 
-_BY_ROUTE: dict[str, dict[str, Operation]] = {}
-for _operation in OPERATIONS:
-    _BY_ROUTE.setdefault(_operation.route, {})[_operation.method] = _operation
-_SITE = {route.pattern.strip("/"): route.name for route in ROUTES if "{" not in route.pattern}
-_V1 = {1: "application", 2: "queue", 3: "messages"}
-_OFFSETS = "offsets"
-"""In the place of message ids, of which it is none."""
-
-
-def decode_path(raw: str) -> str:
-    """Percent-escapes decoded: what is no escape stays, bytes that are not UTF-8 become U+FFFD.
-
-    A path of more than 2000 escapes stays as it is, and is refused for them.
-    """
-    if raw.count("%") > MAX_ESCAPES:
-        return raw
-    return unquote_to_bytes(raw.encode("latin-1", "replace")).decode("utf-8", "replace")
-
-
-def check_path(path: str) -> None:
-    """Refuse what no resource's path has, once decoded.
-
-    :raises PathTooLong: over 4096 bytes.
-    :raises BadPath: a percent sign (left over from a broken escape), a NUL, bytes that were not UTF-8.
-    """
-    if path.isascii():
-        if len(path) > MAX_PATH:
-            raise PathTooLong
-        if "%" in path or "\0" in path:
-            raise BadPath
-    elif len(path.encode("utf-8", "replace")) > MAX_PATH:
-        raise PathTooLong
-    elif not {"%", "\0", "\ufffd"}.isdisjoint(path):
-        raise BadPath
-
-
-def route_of(path: str) -> tuple[str, tuple[str, str, str]]:
-    """The route of a decoded path; its application, queue and what it names below it, each empty if there is none.
-
-    :raises NotFound: no resource has this path.
-
-    >>> route_of("/v1/demo/alerts/")
-    ('queue', ('demo', 'alerts', ''))
-    >>> route_of("/v1/demo/alerts/offsets/mail")
-    ('offsets', ('demo', 'alerts', 'mail'))
-    """
-    first, *names = path[1:].removesuffix("/").split("/")
-    if first == "tokens" and len(names) == 1 and names[0]:
-        return "tokens", (names[0], "", "")
-    if first == "v1" and names[2:3] == [_OFFSETS] and len(names) < 5 and all(names):
-        return "groups" if len(names) == 3 else "offsets", (names[0], names[1], "".join(names[3:]))
-    if first == "v1" and len(names) in _V1 and all(names):
-        application, queue, ids = (*names, "", "")[:3]
-        return _V1[len(names)], (application, queue, ids)
-    name = _SITE.get("/".join([first, *names]))
-    if name is None or not path.startswith("/"):
-        raise NotFound
-    return name, ("", "", "")
-
-
-def operation_of(route: str, method: str) -> Operation:
-    """The operation of a method; HEAD is GET without the body.
-
-    :raises MethodNotAllowed: with Allow.
-    """
-    methods = _BY_ROUTE[route]
-    operation = methods.get("GET" if method == "HEAD" else method)
-    if operation is None:
-        allowed = sorted({*methods, *({"HEAD"} if "GET" in methods else ())})
-        raise MethodNotAllowed(headers={"allow": ", ".join(allowed)})
-    return operation
-
-
-def variant(operation: Operation, query: Mapping[str, str]) -> Operation:
-    """The operation that a call's parameters ask for in place of ``operation``."""
-    for parameter, other in VARIANTS.get(operation.function, {}).items():
-        given = query.get(parameter)
-        if given is not None and (parameter == "queues" or boolean(given)):
-            return other
-    return operation
-
-
-@lru_cache(maxsize=1024)
-def resolve(method: str, path: str) -> tuple[Operation, tuple[str, str, str]]:
-    """From a decoded path to its operation, application, queue and what it names below it.
-
-    :raises BadPath, PathTooLong, NotFound, MethodNotAllowed: as the functions above.
-    """
-    check_path(path)
-    route, names = route_of(path)
-    return operation_of(route, method), names
+ROUTES = Routes(
+    (
+        Route(
+            "applications",
+            "/v1",
+            {"GET": Operation("applications", Permission.APPLICATIONS, applications.list_applications)},
+        ),
+        Route(
+            "application",
+            "/v1/{application}",
+            {"GET": _list, "POST": Operation("application", Permission.CREATE, queues.create, runs=Runs.LOOP)},
+        ),
+        Route(
+            "queue",
+            "/v1/{application}/{queue}",
+            {
+                "GET": _read,
+                "POST": _append,
+                "PUT": Operation("queue", Permission.CONFIGURE, queues.update),
+                "DELETE": Operation("queue", Permission.CONFIGURE, queues.delete),
+            },
+        ),
+        # "offsets" stands in the place of message ids, of which it is none.
+        Route(
+            "groups",
+            "/v1/{application}/{queue}/offsets",
+            {"GET": Operation("groups", Permission.VIEW, offsets.list_groups)},
+        ),
+        Route("offsets", "/v1/{application}/{queue}/offsets/{group}", _OFFSETS),
+        Route("messages", "/v1/{application}/{queue}/{ids}", _MESSAGES),
+        Route("tokens", "/tokens/{application}", {"POST": Operation("tokens", Permission.MINT, tokens.mint)}),
+        Route("heartbeat", "/__heartbeat__", dict.fromkeys(_ANY, _site("heartbeat", site.heartbeat))),
+        Route("lbheartbeat", "/__lbheartbeat__", {"GET": _site("lbheartbeat", site.alive)}),
+        Route("version", "/__version__", {"GET": _site("version", site.version)}),
+        Route("metrics", "/metrics", {"GET": _site("metrics", site.metrics)}),
+        Route("openapi", "/openapi.json", {"GET": _site("openapi", site.openapi)}),
+    )
+)

@@ -12,6 +12,7 @@ from queuey._version import __version__
 from queuey.errors import ClockUnsafe, Forbidden, StorageUnavailable
 from queuey.http.exchange import JSON, Answer, Call, Target, json_answer
 from queuey.model import Consistency
+from queuey.monitor.metrics import CLOCK_SKEW, STORAGE_PROBLEMS, STORAGE_WARNINGS, WATERMARK_AGE
 from queuey.service import Service
 
 _TEXT = "text/plain; charset=utf-8"
@@ -35,7 +36,7 @@ async def alive(service: Service, call: Call, target: Target) -> Answer:
 
 async def version(service: Service, call: Call, target: Target) -> Answer:
     """What runs here."""
-    return json_answer({"name": "queuey", "version": __version__, "storage": service.settings.storage_backend})
+    return json_answer({"name": "queuey", "version": __version__, "storage": service.settings.storage.backend})
 
 
 async def metrics(service: Service, call: Call, target: Target) -> Answer:
@@ -43,7 +44,7 @@ async def metrics(service: Service, call: Call, target: Target) -> Answer:
 
     :raises Forbidden: they are for whoever has the token, or without one for this machine itself.
     """
-    token: str = service.settings.metrics_token
+    token: str = service.settings.metrics.token
     if token and not _has_token(call, token):
         raise Forbidden("This server gives its metrics only with Authorization: Bearer and its [metrics] token.")
     if not token and not _is_from_here(call):
@@ -54,12 +55,12 @@ async def metrics(service: Service, call: Call, target: Target) -> Answer:
     messages = service.stores.messages
     try:
         behind = service.clock.now_ticks() - messages.watermark(Consistency.STRONG)
-        monitor.watermark_age.set(max(behind, 0) / 1e7)
+        monitor.set(WATERMARK_AGE, max(behind, 0) / 1e7)
     except ClockUnsafe:
-        monitor.watermark_age.set(nan)
-    monitor.clock_skew.set(messages.clock_error_seconds())
-    monitor.storage_problems.set(len(service.problems()))
-    monitor.storage_warnings.set(len(service.warnings()))
+        monitor.set(WATERMARK_AGE, nan)
+    monitor.set(CLOCK_SKEW, messages.clock_error_seconds())
+    monitor.set(STORAGE_PROBLEMS, len(service.problems()))
+    monitor.set(STORAGE_WARNINGS, len(service.warnings()))
     return Answer(200, monitor.exposition(), [("content-type", "text/plain; version=0.0.4; charset=utf-8")])
 
 

@@ -9,7 +9,7 @@ from queuey.api.params import Problems, integer
 from queuey.api.reading import ReadParams, known_to_cursor
 from queuey.http.exchange import Answer, Call, Target, json_answer
 from queuey.ids import ZERO_ID, format_timestamp
-from queuey.model import Survey
+from queuey.model import SpanCount
 from queuey.service import Service
 
 MAX_COUNT = 10_000_000
@@ -29,7 +29,7 @@ async def survey(service: Service, call: Call, target: Target) -> Answer:
         )
     problems.check()
     params = ReadParams.parse(call, queue, max_limit=1)
-    watermark, found = await service.log.survey(queue, params.spans, limit=limit, every=every)
+    watermark, found = await service.log.count_spans(queue, params.spans, limit=limit, step=every)
     places = {number: span.after for number, span in params.spans}
     ends = {number: survey.newest or places[number] for number, survey in found}
     return json_answer(
@@ -48,8 +48,8 @@ async def survey(service: Service, call: Call, target: Target) -> Answer:
     )
 
 
-def _shown(number: int, survey: Survey, *, counted: bool) -> dict[str, Any]:
+def _shown(number: int, survey: SpanCount, *, counted: bool) -> dict[str, Any]:
     shown: dict[str, Any] = {"partition": number, "newest": survey.newest and survey.newest.hex}
     if counted:
-        shown |= {"messages": survey.messages, "more": survey.more, "marks": [mark.hex for mark in survey.marks]}
+        shown |= {"messages": survey.messages, "more": survey.more, "marks": [mark.hex for mark in survey.split_points]}
     return shown

@@ -26,7 +26,7 @@ def init_command(settings: Settings, replication: str | None) -> None:
     from queuey.storage.opening import cassandra_options
 
     wanted = {
-        metadata: (settings.metadata_backend or settings.storage_backend if metadata else settings.storage_backend)
+        metadata: (settings.metadata.backend or settings.storage.backend if metadata else settings.storage.backend)
         for metadata in (False, True)
     }
     options = [cassandra_options(settings, metadata=part) for part, backend in wanted.items() if backend == "cassandra"]
@@ -37,6 +37,6 @@ def init_command(settings: Settings, replication: str | None) -> None:
     for one in {one.keyspace: one for one in options}.values():
         with Progress(f"keyspace {one.keyspace}", 0) as progress:
             make_tables(
-                one, replication or settings.cassandra_replication, say=lambda _, done, of: progress.reach(done, of)
+                one, replication or settings.cassandra.replication, say=lambda _, done, of: progress.reach(done, of)
             )
         say(f"keyspace {one.keyspace} is ready on {', '.join(one.hosts)}")

@@ -1,4 +1,4 @@
-"""``queuey key``: application keys, kept as digests in the store. Works beside a running server, which knows within a second."""
+"""``queuey key``: the keys of applications and operators, kept as digests in the store. Works beside a running server, which knows within a second."""
 
 from __future__ import annotations
 
@@ -18,64 +18,87 @@ from queuey.terminal.times import rfc3339
 if TYPE_CHECKING:
     from queuey.storage import MetadataStore
 
-COLUMNS = ("application", "label", "created")
+COLUMNS = ("application", "operator", "label", "created")
+
+operator_option = click.option(
+    "--operator", is_flag=True, help="NAME is an operator's, who may do everything in every application."
+)
 
 
 @click.group("key")
 def key_command() -> None:
-    """Make, list and remove application keys. Of each, only a digest is kept."""
+    """Make, list and remove the keys of applications and operators. Of each, only a digest is kept."""
 
 
 @key_command.command("new")
-@click.argument("application")
+@click.argument("name")
+@operator_option
 @output_option
 @with_settings
-def new_key(settings: Settings, application: str, output: str | None) -> None:
-    """Make a key for APPLICATION, which begins to exist with its first, and print it this once."""
+def new_key(settings: Settings, name: str, operator: bool, output: str | None) -> None:
+    """Make a key for the application NAME, which begins to exist with its first, and print it this once.
+
+    With --operator the key is an operator's: it may list the applications, and do in each what the application may.
+    """
     from queuey.future import run
     from queuey.security.app_keys import digest_of, label_of
     from queuey.service.keys import Keys
 
     with _metadata(settings) as metadata:
-        key = run(Keys(metadata, SystemClock(), settings.application_keys).new(application))
+        key = run(Keys(metadata, SystemClock(), settings.application_keys).new(name, operator=operator))
     if output is None:
         click.echo(key)
     else:
-        write_one({"application": application, "label": label_of(digest_of(key)), "key": key}, output)
+        kind = "operator" if operator else "application"
+        write_one({kind: name, "label": label_of(digest_of(key)), "key": key}, output)
     say("It is not shown again.")
 
 
 @key_command.command("ls")
-@click.argument("application", required=False)
+@click.argument("name", required=False)
+@operator_option
 @output_option
 @with_settings
-def list_keys(settings: Settings, application: str | None, output: str | None) -> None:
-    """Keys by their labels, of APPLICATION or of all; those of the ini file are not here."""
+def list_keys(settings: Settings, name: str | None, operator: bool, output: str | None) -> None:
+    """Keys by their labels: of the application NAME, or of all applications and operators.
+
+    With --operator, of the operator NAME or of all operators. Those of the ini file are not here.
+    """
+    from queuey.security.principals import application_of, operator_of
+
     with _metadata(settings, must_exist=True) as metadata:
         keys = metadata.keys().wait()
+    named = [(application_of(key.principal), operator_of(key.principal), key) for key in keys]
     rows = (
-        {"application": key.application, "label": key.label, "created": rfc3339(key.created_ticks)}
-        for key in keys
-        if application in (None, key.application)
+        {"application": of, "operator": by, "label": key.label, "created": rfc3339(key.created_ticks)}
+        for of, by, key in named
+        if (by is not None or not operator) and name in (None, by if operator else of)
     )
     write_rows(rows, COLUMNS, output)
 
 
 @key_command.command("rm")
-@click.argument("application")
+@click.argument("name")
 @click.argument("label")
+@operator_option
 @yes_option
 @with_settings
-def remove_key(settings: Settings, application: str, label: str, yes: bool) -> None:
-    """Remove the key of APPLICATION with this LABEL, as 'key ls' shows it, and the tokens that were got with it."""
+def remove_key(settings: Settings, name: str, label: str, operator: bool, yes: bool) -> None:
+    """Remove the key of the application NAME with this LABEL, as 'key ls' shows it, and the tokens that were got with it.
+
+    With --operator, the key of the operator NAME.
+    """
+    from queuey.service.keys import owner_of_key
+
+    principal, kind = owner_of_key(name, operator=operator), "operator " if operator else ""
     confirm(
-        f"Remove key {label} of {application}? Whoever uses it, or a token that was got with it, is refused within a second.",
+        f"Remove key {label} of {kind}{name}? Whoever uses it, or a token that was got with it, is refused within a second.",
         yes=yes,
     )
     with _metadata(settings, must_exist=True) as metadata:
-        removed = metadata.remove_key(application, label).wait()
+        removed = metadata.remove_key(principal, label).wait()
     if not removed:
-        raise NothingFound(f"{application} has no key with the label {label}")
+        raise NothingFound(f"{kind}{name} has no key with the label {label}")
     say(f"removed {removed} key" if removed == 1 else f"removed {removed} keys")
 
 
@@ -88,7 +111,7 @@ def _metadata(settings: Settings, *, must_exist: bool = False) -> Iterator[Metad
     from queuey.ids import IdGenerator
     from queuey.storage.opening import open_stores
 
-    backend = settings.metadata_backend or settings.storage_backend
+    backend = settings.metadata.backend or settings.storage.backend
     if backend == "memory":
         raise ConfigurationError("keys are in the server's memory, where no other process can reach them")
     file = store_files(settings)[-1] if backend == "sqlite" else None

@@ -30,7 +30,7 @@ def serve_command(ctx: click.Context, config: str | None, host: str | None, port
     once. Every setting of 'queuey config doc' can be given in the ini file or as a variable. SIGTERM or
     Ctrl-C lets requests finish, then stops.
     """
-    settings = settings_from(config, tell=False, host=host, port=port, data=data)
+    settings = settings_from(config, tell=False, server={"host": host, "port": port, "data": data})
     # Pyramid imports pkg_resources, which warns (hence setuptools<81); nobody who reads this can do anything about it.
     warnings.filterwarnings("ignore", "(Deprecated call to .)?pkg_resources", Warning)
     from queuey.server.run import serve

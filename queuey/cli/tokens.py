@@ -157,14 +157,14 @@ def _own(
 ) -> str:
     from queuey.security.principals import parse_principal
     from queuey.security.schemes import Trust
-    from queuey.service.keys import check_application
+    from queuey.service.keys import owner_of_key
 
     tokens = Trust(settings, SystemClock()).tokens
     if tokens is None:
         raise ConfigurationError("there is no [tokens] keys in the settings: 'queuey token key' makes one")
     if life is not None and not 1 <= life <= tokens.life_seconds:
         raise click.UsageError(f"--life: expected 1 to {tokens.life_seconds} seconds.")
-    check_application(application)
+    owner_of_key(application, operator=False)
     try:
         who = parse_principal(principal)
     except ValueError as error:

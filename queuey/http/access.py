@@ -1,14 +1,16 @@
-"""Who calls, and the one way from a name to a queue: it is found, and the caller may do this with it."""
+"""Callers, and the one way from a name to a queue: it is found, and the caller may do this with it."""
 
 from __future__ import annotations
 
-from queuey.api.params import is_queue_name
+import re
+
 from queuey.errors import Forbidden, QueueNotFound
 from queuey.http.exchange import Call, Target
 from queuey.model import Queue
 from queuey.security.permissions import ANONYMOUS, Identity, Permission, permits
 from queuey.service import Service
 
+_QUEUE_NAME = re.compile(r"[A-Za-z0-9_.-]{1,50}")
 _RECENT = 1000
 """Authorization headers whose identity is at hand, for a second at most."""
 
@@ -22,36 +24,40 @@ async def refresh_keys(service: Service) -> None:
 
 
 def identify(service: Service, header: str) -> Identity:
-    """The caller; what a header of application keys proved is remembered until the keys are looked at anew.
+    """The caller, by an Authorization header; what application keys proved is remembered until the keys are looked at anew.
 
     :raises Unauthenticated, Throttled: as of :class:`~queuey.security.identity.Identifier`.
     """
     identity = service.recent.get(header)
     if identity is None:
         identity = service.identifier.identify(header)
-        # A caller who proves nothing is not remembered: anybody can send another such header each time.
+        # A caller that proves nothing is not remembered: anybody can send another such header each time.
         if identity.principals and identity.is_lasting and len(service.recent) < _RECENT:
             service.recent[header] = identity
     return identity
 
 
-def at_hand(service: Service, call: Call) -> Identity:
-    """What is known of a call's sender now, checked or not yet: it says who pays, and permits nothing."""
+def seems_to_be(service: Service, call: Call) -> Identity:
+    """What is known now of a call's caller, checked or not: this decides whose share pays, and permits nothing."""
     if call.identity is not ANONYMOUS:
         return call.identity
     header = call.headers.get("authorization", "")
     return service.recent.get(header) or service.identifier.recall(header)
 
 
-def target_at_hand(service: Service, call: Call, permission: Permission) -> Target | None:
-    """What a call is about, if what is at hand says that it is allowed, so that nobody need be asked; else None."""
+def target_at_hand(service: Service, call: Call, identity: Identity, permission: Permission) -> Target | None:
+    """The call's target, if memory alone says that this caller may do this with it; None where a store has to be asked."""
     application, name = call.application, call.queue
-    identity = service.recent.get(call.headers.get("authorization", ""))
     queue = service.queues.cached(application, name)
-    if identity is None or service.keys.stale or not service.keys.knows(application) or (name and queue is None):
+    if service.keys.stale or not service.keys.knows(application) or (name and queue is None):
         return None
-    call.identity = identity
+    call.known_as(identity)
     return Target(application, queue) if permits(permission, identity, application, name, queue) else None
+
+
+def is_queue_name(text: str) -> bool:
+    """1 to 50 letters, digits, ``_``, ``-`` and ``.``; not only one or two dots."""
+    return _QUEUE_NAME.fullmatch(text) is not None and text not in (".", "..")
 
 
 async def allowed(

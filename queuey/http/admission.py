@@ -4,44 +4,27 @@ from __future__ import annotations
 
 from bisect import bisect_left, insort
 from collections import deque
-from collections.abc import Callable, Sequence
-from functools import lru_cache
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from itertools import count
 from operator import attrgetter
+from time import monotonic
 from typing import Any
 
+from queuey.errors import Throttled
 from queuey.locks import new_lock
+from queuey.security.principals import STRANGERS, has_own_share
 
-STRANGERS = "strangers"
-"""The payer for the bytes of every caller that is not an application, users included."""
 UNREAD = "unread"
 """The payer for bytes that arrive before the caller can be known."""
 _WHOLE = "whole"
 """Stands for the bytes of all payers together."""
-_APPLICATION = "app:"
 _HALF, _QUARTER, _SIXTEENTH = 2, 4, 16
-
-
-@lru_cache(1024)
-def payers(principals: frozenset[str]) -> Sequence[str]:
-    """Whose share a call's bytes count against, from what the caller has proven.
-
-    An application pays alone. A user has a share of its own inside that of the strangers.
-
-    >>> payers(frozenset({"app:demo", "bid:joe@example.org"}))
-    ('app:demo',)
-    >>> payers(frozenset({"bid:joe@example.org"})), payers(frozenset())
-    (('bid:joe@example.org', 'strangers'), ('strangers',))
-    """
-    first = min(principals, default=None, key=lambda name: (not name.startswith(_APPLICATION), name))
-    if first is None:
-        return (STRANGERS,)
-    return (first,) if first.startswith(_APPLICATION) else (first, STRANGERS)
 
 
 def _part(payer: str) -> int:
     """The share of one payer is the whole divided by this."""
-    if payer.startswith(_APPLICATION):
+    if has_own_share(payer):
         return _HALF
     return _QUARTER if payer in (STRANGERS, UNREAD) else _SIXTEENTH
 
@@ -49,11 +32,23 @@ def _part(payer: str) -> int:
 class Admission:
     """How many requests, and how many bytes of bodies and answers, may be in flight at once; see :class:`Ticket`.
 
-    One application takes at most half of the bytes; everybody who is not an application takes a quarter together, of which
-    one user a quarter. So nobody can use up the room of the others.
+    One application or operator takes at most half of the bytes; all others take a quarter together, of which one user a
+    quarter. So nobody can use up the room of the others.
     """
 
-    def __init__(self, most_calls: int, most_bytes: int) -> None:
+    def __init__(
+        self,
+        most_calls: int,
+        most_bytes: int,
+        *,
+        elapsed: Callable[[], float] = monotonic,
+        refused: Callable[[], object] = lambda: None,
+    ) -> None:
+        """:param elapsed: the clock of :attr:`Ticket.waited_seconds`.
+        :param refused: called for each call that finds no room for its bytes.
+        """
+        self.elapsed = elapsed
+        self.refused = refused
         self.calls = 0
         self.bytes = 0
         self.most_calls = most_calls
@@ -149,60 +144,98 @@ def _to_the_end(turns: dict[Any, Any], key: Any) -> None:
 class Ticket:
     """What one call takes: a place, once it is whole, and bytes."""
 
-    __slots__ = ("_by", "_gate", "_held", "_inside")
+    __slots__ = ("_admission", "_held", "_inside", "payers", "waited_seconds", "waits")
 
-    def __init__(self, gate: Admission) -> None:
-        self._gate = gate
+    def __init__(self, admission: Admission, by: Sequence[str] = (STRANGERS,)) -> None:
+        """:param by: as :attr:`payers`, where the caller is known already."""
+        self._admission = admission
         self._inside = False
         self._held = 0
-        self._by: Sequence[str] = ()
+        self.payers: Sequence[str] = by
+        """Whose share the bytes count against. It changes only while the ticket holds none."""
+        self.waits = False
+        """The call waits for messages to come, and for nothing else."""
+        self.waited_seconds = 0.0
+        """How long it did so."""
+
+    def paid_by(self, by: Sequence[str]) -> None:
+        """The caller is known now; bytes that are held already stay with the share that they count against."""
+        if not self._held:
+            self.payers = by
 
     def enter(self) -> bool:
         """Take a place, if there is one."""
-        gate = self._gate
-        with gate.lock:
-            if gate.calls >= gate.most_calls:
+        admission = self._admission
+        with admission.lock:
+            if admission.calls >= admission.most_calls:
                 return False
-            gate.calls += 1
+            admission.calls += 1
         self._inside = True
         return True
 
-    def hold(self, size: int, by: Sequence[str], *, owed: bool = False) -> bool:
-        """Hold more bytes, if there is room; one call alone always finds room.
+    def try_hold(self, size: int, *, owed: bool = False) -> bool:
+        """Hold ``size`` bytes more, if there is room; one call alone always finds room.
 
-        :param by: whose share they count against; those of the first time pay for all.
-        :param owed: room or not, for what the call asked for is done.
+        :param owed: room or not, since what the call asked for is done.
         """
-        gate = self._gate
-        with gate.lock:
-            by = self._by = self._by if self._held else by
-            if not owed and gate.lacks(size, by, self._held) is not None:
+        admission, by = self._admission, self.payers
+        with admission.lock:
+            if not owed and admission.lacks(size, by, self._held) is not None:
                 return False
-            gate.count(size, by)
+            admission.count(size, by)
             self._held += size
         return True
 
+    def hold(self, size: int, *, owed: bool = False) -> None:
+        """As :meth:`try_hold`.
+
+        :raises Throttled: there is no room; nothing more is held.
+        """
+        if not self.try_hold(size, owed=owed):
+            self._admission.refused()
+            raise Throttled
+
+    @contextmanager
+    def holding(self, size: int) -> Iterator[None]:
+        """Hold ``size`` bytes for as long as the block takes.
+
+        :raises Throttled: there is no room.
+        """
+        self.hold(size)
+        try:
+            yield
+        finally:
+            self.give_back(size)
+
+    @contextmanager
+    def waiting(self) -> Iterator[None]:
+        """Take neither place nor bytes while the block waits for messages; afterwards take a place, free or not: it is owed."""
+        began = self._admission.elapsed()
+        self.close()
+        self.waits = True
+        try:
+            yield
+        finally:
+            with self._admission.lock:
+                self._admission.calls += 1
+            self._inside, self.waits = True, False
+            self.waited_seconds += self._admission.elapsed() - began
+
     def give_back(self, size: int | None = None) -> None:
-        """Hold ``size`` bytes less; None for all. Those who wait for room get it."""
+        """Hold ``size`` bytes less; None for all. Calls that wait for room get it."""
         if not self._held or size == 0:
             return
-        gate = self._gate
-        with gate.lock:
+        admission = self._admission
+        with admission.lock:
             size = self._held if size is None else min(size, self._held)
             self._held -= size
-            gate.count(-size, self._by)
-            served = gate.serve()
+            admission.count(-size, self.payers)
+            served = admission.serve()
         for ticket in served:
-            ticket.told()
-
-    def come_back(self) -> None:
-        """Take a place again after a wait, room or not: it is owed."""
-        with self._gate.lock:
-            self._gate.calls += 1
-        self._inside = True
+            ticket.on_turn()
 
     def close(self) -> None:
-        """Give back everything: at the end of a call, or while it waits for something to come. May be repeated."""
+        """Give back everything, at the end of a call. May be repeated."""
         self.give_up_place()
         if self._held:
             self.give_back()
@@ -211,8 +244,37 @@ class Ticket:
         """Take no place any longer, only bytes."""
         if self._inside:
             self._inside = False
-            with self._gate.lock:
-                self._gate.calls -= 1
+            with self._admission.lock:
+                self._admission.calls -= 1
+
+    def patient(self, on_turn: Callable[[], object]) -> PatientTicket:
+        """The ticket of a stream that answers this call, paid by the same caller; see :class:`PatientTicket`."""
+        return PatientTicket(self._admission, self.payers, on_turn)
+
+
+class _Exempt(Ticket):
+    """The ticket of calls about the server itself: it takes nothing, since they are wanted most when the server is full."""
+
+    __slots__ = ()
+
+    def __init__(self) -> None:
+        super().__init__(Admission(0, 0))
+
+    def paid_by(self, by: Sequence[str]) -> None:
+        """Nothing is to be paid."""
+
+    def enter(self) -> bool:
+        """There is always a place."""
+        return True
+
+    def try_hold(self, size: int, *, owed: bool = False) -> bool:
+        """There is always room."""
+        return True
+
+    @contextmanager
+    def waiting(self) -> Iterator[None]:
+        """There is no place to give up."""
+        yield
 
 
 class PatientTicket(Ticket):
@@ -221,21 +283,20 @@ class PatientTicket(Ticket):
     Used by one coroutine; room may be given in any thread.
     """
 
-    __slots__ = ("_sent", "_wanted", "room", "told", "turn")
+    __slots__ = ("_sent", "_wanted", "on_turn", "room", "turn")
 
-    def __init__(self, gate: Admission, by: Sequence[str], told: Callable[[], object]) -> None:
+    def __init__(self, admission: Admission, by: Sequence[str], on_turn: Callable[[], object]) -> None:
         """:param by: whose share its bytes count against.
-        :param told: called when its turn has come, in the thread that gave room back.
+        :param on_turn: called when its turn has come, in the thread that gave room back.
         """
-        super().__init__(gate)
-        self._by = by
+        super().__init__(admission, by)
         self._wanted = 0
         self._sent = 0
         self.room = 0
         """Bytes that are held for the next piece."""
         self.turn = 0
         """Those with a lower one come first; 0 where nothing is waited for."""
-        self.told = told
+        self.on_turn = on_turn
 
     def wait_for(self, size: int) -> bool:
         """Take room for the next piece, after those that wait for the same payer's.
@@ -252,8 +313,8 @@ class PatientTicket(Ticket):
 
         :returns: whether there is room; if not, it gives back what it has, and waits for all of it with the turn that it had.
         """
-        missing = max(min(size, self._gate.patience(self._by)) - self.room, 0)
-        if self.hold(missing, self._by):
+        missing = max(min(size, self._admission.patience(self.payers)) - self.room, 0)
+        if self.try_hold(missing):
             self.room += missing
             self.turn = 0
             return True
@@ -262,29 +323,29 @@ class PatientTicket(Ticket):
         return False
 
     def _stand_in_line(self, size: int) -> None:
-        gate = self._gate
-        with gate.lock:
-            self._wanted = min(size, gate.patience(self._by))
-            self.turn = self.turn or next(gate.turns)
-            lines = gate.lines.setdefault(self._by[-1], {})
-            insort(lines.setdefault(self._by, []), self, key=attrgetter("turn"))
-            served = gate.serve()
+        admission = self._admission
+        with admission.lock:
+            self._wanted = min(size, admission.patience(self.payers))
+            self.turn = self.turn or next(admission.turns)
+            lines = admission.lines.setdefault(self.payers[-1], {})
+            insort(lines.setdefault(self.payers, []), self, key=attrgetter("turn"))
+            served = admission.serve()
         for ticket in served:
-            ticket.told()
+            ticket.on_turn()
 
     def made(self, size: int) -> None:
         """A piece was made: hold it, room or not, and give back what of the room it does not need."""
         if not (size or self.room):
             return
-        with self._gate.lock:
+        with self._admission.lock:
             change = size - self.room
             self.room = 0
             self._sent += size
             self._held += change
-            self._gate.count(change, self._by)
-            served = self._gate.serve() if change < 0 else ()
+            self._admission.count(change, self.payers)
+            served = self._admission.serve() if change < 0 else ()
         for ticket in served:
-            ticket.told()
+            ticket.on_turn()
 
     def taken(self) -> None:
         """The client has taken all that was made."""
@@ -296,9 +357,9 @@ class PatientTicket(Ticket):
 
         :returns: the payer that has no room for it, or ``whole``; None if it has its room now.
         """
-        lacking = self._gate.lacks(self._wanted, self._by, self._held)
+        lacking = self._admission.lacks(self._wanted, self.payers, self._held)
         if lacking is None:
-            self._gate.count(self._wanted, self._by)
+            self._admission.count(self._wanted, self.payers)
             self._held += self._wanted
             self.room = self._wanted
             self._wanted = 0
@@ -306,20 +367,24 @@ class PatientTicket(Ticket):
 
     def close(self) -> None:
         """Wait no longer, and give back everything. May be repeated."""
-        gate = self._gate
+        admission = self._admission
         served: Sequence[PatientTicket] = ()
-        with gate.lock:
+        with admission.lock:
             if self._wanted:
                 self._wanted = 0
-                lines = gate.lines[self._by[-1]]
-                line = lines[self._by]
+                lines = admission.lines[self.payers[-1]]
+                line = lines[self.payers]
                 del line[bisect_left(line, self.turn, key=attrgetter("turn"))]
                 if not line:
-                    del lines[self._by]
+                    del lines[self.payers]
                 if not lines:
-                    del gate.lines[self._by[-1]]
-                served = gate.serve()  # those behind it may need less
+                    del admission.lines[self.payers[-1]]
+                served = admission.serve()  # those behind it may need less
         for ticket in served:
-            ticket.told()
+            ticket.on_turn()
         self.room = self._sent = 0
         super().close()
+
+
+EXEMPT = _Exempt()
+"""One for all of them."""

@@ -10,12 +10,14 @@ from urllib.parse import parse_qsl
 import orjson
 
 from queuey.errors import BadPath, InvalidParameter
-from queuey.http.admission import Ticket
+from queuey.http.admission import EXEMPT, Ticket
 from queuey.model import Queue
-from queuey.security.permissions import ANONYMOUS
+from queuey.security.permissions import ANONYMOUS, Identity
+from queuey.security.principals import payers
 
 Headers = list[tuple[str, str]]
 JSON = "application/json"
+BATCH_JSON = "application/vnd.queuey.batch+json"
 NDJSON = "application/x-ndjson"
 EVENTS = "text/event-stream"
 ARROW = "application/vnd.apache.arrow.stream"
@@ -26,6 +28,9 @@ OCTETS = "application/octet-stream"
 NOT_ASCII = "\ufffd"
 """Stands for a header's value that is not ASCII: no parser takes it, so that it is refused and not overlooked."""
 
+
+RETRY_AFTER_SECONDS = 1
+"""Of each refusal that may succeed later."""
 
 MAX_PARAMETERS = 100
 MAX_ESCAPES = 2000
@@ -62,7 +67,7 @@ def parse_query(text: str) -> dict[str, str]:
 
 
 class Call:
-    """One request, whichever door it came through."""
+    """One request, whichever server received it."""
 
     __slots__ = (
         "_accepted",
@@ -82,8 +87,6 @@ class Call:
         "queue",
         "request_id",
         "ticket",
-        "waited_seconds",
-        "waits",
     )
 
     def __init__(self, method: str, path: str, query_string: str, headers: Mapping[str, str]) -> None:
@@ -97,26 +100,23 @@ class Call:
         self.below = ""
         """What the path names below the queue: ids of messages, or a group."""
         self.length = 0
-        self.ticket: Ticket | None = None
-        """The place and the bytes that it takes; None for the server's own pages, which take none."""
+        self.ticket: Ticket = EXEMPT
+        """The place and the bytes that it takes; the server's own pages take none."""
         self.body = b""
         self.identity = ANONYMOUS
         self.request_id = ""
         self.peer = ""
-        """The address that it comes from, where its door says so: for calls about the server itself."""
+        """The address that it comes from, where the server says so: for calls about the server itself."""
         self.in_thread = False
         """A thread waits for its answer."""
-        self.waits = False
-        """It waits for messages to come, and for nothing else."""
-        self.waited_seconds = 0.0
-        """How long it did so."""
         self._query: dict[str, str] | None = None
         self._media_type: str | None = None
         self._accepted: Mapping[str, float] | None = None
 
-    def enters(self) -> bool:
-        """Take a place, now that its body is here; whether there is one. The server's own pages take none."""
-        return self.ticket is None or self.ticket.enter()
+    def known_as(self, identity: Identity) -> None:
+        """The caller is identified, and pays for the call."""
+        self.identity = identity
+        self.ticket.paid_by(payers(identity.principals))
 
     @property
     def media_type(self) -> str:
@@ -164,7 +164,7 @@ def _qualities(accept: str) -> dict[str, float]:
 _QUALITY = re.compile(r"q=(?:0(?:\.[0-9]{0,3})?|1(?:\.0{0,3})?)")
 
 
-class Stream(Protocol):
+class BodyStream(Protocol):
     """A body without an end in sight, in pieces that come when there is something to tell."""
 
     async def more(self) -> bytes | None:
@@ -186,7 +186,7 @@ def joined(chunk: Chunk) -> bytes:
 class Answer:
     """One response. ``chunks`` or a ``stream``, if there, follow ``body`` and are made as they are taken."""
 
-    __slots__ = ("body", "chunks", "headers", "status", "stream")
+    __slots__ = ("body", "chunks", "headers", "held_bytes", "status", "stream")
 
     def __init__(
         self,
@@ -194,9 +194,12 @@ class Answer:
         body: bytes = b"",
         headers: Headers | None = None,
         chunks: Iterator[Chunk] | None = None,
-        stream: Stream | None = None,
+        stream: BodyStream | None = None,
+        held_bytes: int | None = None,
     ) -> None:
+        """:param held_bytes: bytes that the answer holds in memory until it is sent; None for those of ``body``."""
         self.stream = stream
+        self.held_bytes = len(body) if held_bytes is None else held_bytes
         self.status = status
         self.body = body
         self.headers: Headers = headers if headers is not None else [("content-type", JSON)]

@@ -1,22 +1,16 @@
-"""The one pipeline: from a call to its answer, the same behind every door.
+"""The one pipeline: from a call to its answer, the same in every server and for every face.
 
 identity -> application and queue -> permission -> operation -> answer. Every error becomes its
-answer here. Doors add nothing and leave nothing out.
+answer here. Servers add nothing and leave nothing out; a face decides what a call means and what a
+refusal looks like.
 """
 
 from __future__ import annotations
 
 import logging
-import re
-import secrets
 from collections.abc import Mapping, Sequence
-from itertools import count
 from time import perf_counter
 
-from queuey.api.errors import refusal
-from queuey.api.messages import append, append_arrow
-from queuey.api.reading import STREAM_HELD_BYTES
-from queuey.api.routes import Operation, resolve, variant
 from queuey.errors import (
     ApplicationNotFound,
     InvalidParameter,
@@ -26,80 +20,85 @@ from queuey.errors import (
     Throttled,
     UnsupportedEncoding,
 )
-from queuey.http.access import allowed, at_hand, identify, refresh_keys, target_at_hand
-from queuey.http.admission import Ticket, payers
-from queuey.http.cors import allowed_origin, open_to, preflight
-from queuey.http.exchange import JSON, PROBLEM, Answer, Call, Target
-from queuey.http.holding import hold
+from queuey.http.access import allowed, refresh_keys, target_at_hand
+from queuey.http.admission import EXEMPT, Admission, Ticket
+from queuey.http.exchange import Answer, Call, Target
+from queuey.http.face import Body, Face, Operation
+from queuey.http.finishing import Finisher, request_id
+from queuey.monitor.metrics import APPENDS_REFUSED, BYTES_IN_FLIGHT, REQUESTS_IN_PROGRESS, THROTTLED
+from queuey.security.permissions import Permission
+from queuey.security.principals import payers
 from queuey.service import Service
 
 log = logging.getLogger(__name__)
 
-_REQUEST_ID = re.compile(r"[A-Za-z0-9._:/+=-]{1,128}")
 _LENGTH_DIGITS = 18
-_process, _counter = secrets.token_hex(6), count(1)
-
-
-def _new_request_id() -> str:
-    return f"{_process}{next(_counter):x}"
-
-
-_NOSNIFF = ("x-content-type-options", "nosniff")
-ANY_ID = "{id}"
-"""In place of a request's id where one answer is made for many requests."""
-ANY_PATH = "{path}"
-"""As :data:`ANY_ID`."""
 SMALL = 16 << 10
 """Answers, and bodies that come with their head, are not counted up to this size: the number of requests bounds them."""
 
-
 MAX_FORM_BYTES = 64 << 10
-"""Of a body that is no message: a form, offsets, or one that nobody asked for. It is parsed on the event loop."""
-
+"""Of a body that is no message. The event loop parses it."""
 
 _NO_TARGET = Target()
 """Of a call about the server itself."""
 
 
+def _is_own(operation: Operation, call: Call) -> bool:
+    """Whether a call is about the server itself, and anybody may make it."""
+    return operation.permission is Permission.NONE and not call.application
+
+
 class Pipeline:
     """Takes calls to their answers, for one service."""
 
-    def __init__(self, service: Service) -> None:
+    def __init__(self, service: Service, faces: Sequence[Face]) -> None:
+        """:param faces: asked in this order; the last one takes every call that no other takes."""
+        settings, monitor = service.settings, service.monitor
         self.service = service
-        self._gate = service.gate
-        self._origins: tuple[str, ...] = service.settings.cors_origins
-        self._log_requests = service.settings.log_requests
+        self.admission = Admission(
+            settings.limits.max_in_flight,
+            settings.limits.max_in_flight_mb << 20,
+            elapsed=service.clock.elapsed,
+            refused=lambda: monitor.count(THROTTLED, 1, "in_flight"),
+        )
+        monitor.ask(REQUESTS_IN_PROGRESS, lambda: self.admission.calls)
+        monitor.ask(BYTES_IN_FLIGHT, lambda: self.admission.bytes)
+        self.finisher = Finisher(service, faces)
+        """Ends calls that are no call of this pipeline any more: refused, cut short, turned away."""
+        self._face = self.finisher.face
+        self._limits = {
+            Body.FORM: min(MAX_FORM_BYTES, settings.limits.max_request_bytes),
+            Body.MESSAGE: settings.limits.max_body_bytes,
+            Body.BATCH: settings.limits.max_request_bytes,
+        }
 
     def open(
         self, method: str, path: str, query_string: str, headers: Mapping[str, str]
     ) -> tuple[Call, Operation | Answer]:
-        """Begin a call: find its operation from its head alone.
+        """Begin a call: find its face and its operation from its head alone.
 
-        Then the door calls :meth:`ask` before it waits for a body, :meth:`receive` for what comes of it,
-        :meth:`Call.enters` once the call is whole, and :meth:`answer` or :meth:`full`. It must end the call with :meth:`leave` once the
-        answer is sent.
+        Then the server calls :meth:`ask` before it waits for a body, :meth:`receive` for what comes of it,
+        ``call.ticket.enter`` once the call is whole, and :meth:`answer` or :meth:`Finisher.full`. It ends the call with :meth:`leave`
+        once the answer is sent.
 
-        :param path: with its escapes decoded, as :func:`~queuey.api.routes.decode_path` does.
+        :param path: with its escapes decoded, as :func:`~queuey.http.routing.decode_path` does.
         :returns: the call, and its operation or already its refusal.
         """
         call = Call(method, path, query_string, headers)
-        given = headers.get("x-request-id")
-        call.request_id = given if given and _REQUEST_ID.fullmatch(given) else _new_request_id()
-        if self._origins and method == "OPTIONS":
-            asked = preflight(call, self._origins)
+        call.request_id = request_id(headers.get("x-request-id"))
+        if method == "OPTIONS":
+            asked = self.finisher.preflight(call)
             if asked is not None:
-                return call, self._finish(call, "none", asked, perf_counter())
+                return call, asked
         try:
-            operation, (call.application, call.queue, call.below) = resolve(method, path)
-            if query_string:
-                operation = variant(operation, call.query)
+            operation = self._face(call).resolve(call)
             length = self._announced_length(call, operation)
-            if call.application:  # the server's own pages take no body, and are wanted most when it is full
-                call.ticket = Ticket(self._gate)
+            if not _is_own(operation, call):  # those take no body, and are wanted most when the server is full
+                call.ticket = Ticket(self.admission)
                 if method not in ("GET", "HEAD"):
                     call.length = length
         except QueueyError as error:
-            return call, self._finish(call, "none", self._refuse(call, error), perf_counter())
+            return call, self.finisher.finish(call, "none", self.finisher.refuse(call, error), perf_counter())
         return call, operation
 
     def _announced_length(self, call: Call, operation: Operation) -> int:
@@ -109,7 +108,7 @@ class Pipeline:
         """
         headers = call.headers
         text = headers.get("content-length")
-        if headers.get("transfer-encoding") or (text is None and operation.takes_body):
+        if headers.get("transfer-encoding") or (text is None and operation.body is not Body.FORM):
             raise LengthRequired
         encoding = headers.get("content-encoding")
         if encoding and encoding.lower() != "identity":
@@ -118,12 +117,7 @@ class Pipeline:
             return 0
         if len(text) > _LENGTH_DIGITS or not text.isascii() or not text.isdecimal():
             raise InvalidParameter(problems={"Content-Length": "must be a plain decimal number"})
-        batch = operation.function is append_arrow or (operation.function is append and call.media_type == JSON)
-        limits = self.service.settings
-        limit = limits.limits_max_request_bytes
-        if not batch:
-            limit = limits.limits_max_body_bytes if operation.takes_body else min(limit, MAX_FORM_BYTES)
-        length = int(text)
+        length, limit = int(text), self._limits[operation.body]
         if length > limit:
             raise MessageTooLarge(f"the request's body is {text} bytes; this server takes {limit}")
         return length
@@ -132,19 +126,24 @@ class Pipeline:
         """Serve a call whose body was read."""
         began = perf_counter()
         try:
-            target = target_at_hand(self.service, call, operation.permission) if call.application else _NO_TARGET
+            if operation.by_body is not None:
+                operation = operation.by_body(call)
+            target = _NO_TARGET if _is_own(operation, call) else self._target_at_hand(operation, call)
             answer = await operation.function(self.service, call, target or await self._admit(operation, call))
-            size = len(answer.body) if answer.chunks is None else STREAM_HELD_BYTES
-            if size > SMALL:
+            if answer.held_bytes > SMALL:
                 # A write that was carried out is never answered with a refusal (G10).
-                hold(self.service, call, size, owed=call.method not in ("GET", "HEAD"))
+                call.ticket.hold(answer.held_bytes, owed=call.method not in ("GET", "HEAD"))
         except Exception as error:  # noqa: BLE001 - and go on: the others have done nothing wrong
             answer = self._failed(operation, call, error)
-        return self._finish(call, operation.route, answer, began)
+        return self.finisher.finish(call, operation.name, answer, began)
 
     def need_not_ask(self, operation: Operation, call: Call) -> bool:
         """Whether :meth:`ask` would find at once that this call is allowed."""
-        return target_at_hand(self.service, call, operation.permission) is not None
+        return self._target_at_hand(operation, call) is not None
+
+    def _target_at_hand(self, operation: Operation, call: Call) -> Target | None:
+        identity = self._face(call).at_hand(self.service, call)
+        return None if identity is None else target_at_hand(self.service, call, identity, operation.permission)
 
     async def ask(self, operation: Operation, call: Call) -> Answer | None:
         """Find the caller and the caller's permission from the head alone: the body of a refused call is not taken.
@@ -157,35 +156,8 @@ class Pipeline:
         try:
             await self._admit(operation, call)
         except Exception as error:  # noqa: BLE001 - as in answer
-            return self._finish(call, operation.route, self._failed(operation, call, error), began)
+            return self.finisher.finish(call, operation.name, self._failed(operation, call, error), began)
         return None
-
-    def full(self, call: Call, *, logged: bool = True) -> Answer:
-        """The refusal of a call that found no place: see :meth:`Call.enters`.
-
-        :param logged: log it as other requests; else the door counts it.
-        """
-        self.service.monitor.count("queuey_throttled", 1, "in_flight")
-        return self._finish(call, "none", self._refuse(call, Throttled()), perf_counter(), logged=logged)
-
-    def form_of_refusal(self, headers: Mapping[str, str]) -> tuple[str | None, bool]:
-        """What :meth:`refused_alike` depends on: the origin that its answer names, and whether it has the form of RFC 9457."""
-        origin = allowed_origin(headers.get("origin"), self._origins) if self._origins else None
-        return origin, PROBLEM in headers.get("accept", "") and Call("", "", "", headers).accepts(PROBLEM)
-
-    def refused_alike(self, headers: Mapping[str, str]) -> Answer:
-        """The refusal of a call that comes while the server is full, made once for all of one :meth:`form_of_refusal`.
-
-        Its request id is :data:`ANY_ID`, its path :data:`ANY_PATH`.
-        """
-        call = Call("", ANY_PATH, "", headers)
-        call.request_id = ANY_ID
-        return self._complete(call, self._refuse(call, Throttled()))
-
-    def refused_at_once(self, method: str, request_id: str | None) -> str:
-        """A call was refused by :meth:`refused_alike`; its request id."""
-        self.service.monitor.refused(method, Throttled.status)
-        return request_id if request_id and _REQUEST_ID.fullmatch(request_id) else _new_request_id()
 
     def receive(self, call: Call, size: int) -> Answer | None:
         """Count ``size`` more bytes of a call's body that are here.
@@ -195,9 +167,9 @@ class Pipeline:
         :returns: the refusal, if there is no room for them.
         """
         try:
-            hold(self.service, call, size)
+            call.ticket.hold(size)
         except Throttled as error:
-            return self._broken_off(call, error)
+            return self.finisher.broken_off(call, error)
         return None
 
     def hand_over(self, call: Call, size: int) -> bool:
@@ -206,31 +178,32 @@ class Pipeline:
         :param size: of the body, which was counted by :meth:`answer` if it is large.
         :returns: whether there is room for it.
         """
-        small = call.ticket is None or size <= SMALL
-        ticket = call.ticket = call.ticket or Ticket(self._gate)  # the server's own pages can be large as well
-        ticket.give_up_place()
-        return not small or ticket.hold(size, payers(call.identity.principals), owed=call.method not in ("GET", "HEAD"))
+        small = size <= SMALL
+        if call.ticket is EXEMPT and not small:  # the server's own pages can be large as well
+            call.ticket = Ticket(self.admission, payers(call.identity.principals))
+        call.ticket.give_up_place()
+        return not small or call.ticket.try_hold(size, owed=call.method not in ("GET", "HEAD"))
 
     def payers(self, call: Call) -> Sequence[str]:
         """Whose share a call counts against; the strangers' while a signature has to be checked to know.
 
         The last of them pays for its time: an application, or all others together.
         """
-        return payers(at_hand(self.service, call).principals)
+        return payers(self._face(call).payer(self.service, call).principals)
 
     def leave(self, call: Call) -> None:
         """A call's answer is sent, or nobody waits for it any more. May be repeated."""
-        if call.ticket is not None:
-            call.ticket.close()
+        call.ticket.close()
 
     async def _admit(self, operation: Operation, call: Call) -> Target:
         """Identity, application, queue, permission."""
         service, application = self.service, call.application
         if service.keys.stale:
             await refresh_keys(service)
-        if not service.keys.knows(application):
+        # Without a name the call is about all applications; only the permission decides then.
+        if application and not service.keys.knows(application):
             raise ApplicationNotFound
-        call.identity = identify(service, call.headers.get("authorization", ""))
+        call.known_as(self._face(call).identify(service, call))
         queue = await allowed(service, call.identity, operation.permission, application, call.queue)
         return Target(application, queue)
 
@@ -238,60 +211,6 @@ class Pipeline:
         if not isinstance(error, QueueyError):
             log.error("request %s failed", call.request_id, exc_info=error)
             error = QueueyError(f"the server failed; its log has more under {call.request_id}")
-        elif operation.function in (append, append_arrow):
-            self.service.monitor.count("queuey_appends_refused", 1, error.code)
-        return self._refuse(call, error)
-
-    def cut_short(self, call: Call, got: int) -> Answer:
-        """The body ended before its announced length: nothing of it is used (G6)."""
-        return self._broken_off(
-            call, InvalidParameter(problems={"body": f"the upload ended after {got} of {call.length} bytes"})
-        )
-
-    def turn_away(self, error: QueueyError) -> Answer:
-        """The answer to what did not become a call: no HTTP, or one connection too many."""
-        call = Call("", "", "", {})
-        call.request_id = _new_request_id()
-        if error.retriable:
-            limit = "in_flight" if isinstance(error, Throttled) else "connections"
-            self.service.monitor.count("queuey_throttled", 1, limit)
-        return self._broken_off(call, error)
-
-    def _broken_off(self, call: Call, error: QueueyError) -> Answer:
-        """A refusal in the midst of an upload, or before it: what comes after it is no request."""
-        answer = refusal(error, call, self.service.identifier.challenge)
-        answer.headers.append(("connection", "close"))
-        return self._finish(call, "none", answer, perf_counter())
-
-    def _refuse(self, call: Call, error: QueueyError) -> Answer:
-        if error.status >= 500:
-            log.warning("refused %s %s: %s", call.method, call.request_id, error)
-        return refusal(error, call, self.service.identifier.challenge)
-
-    def _complete(self, call: Call, answer: Answer) -> Answer:
-        """What every answer has, whatever it says."""
-        if self._origins:
-            open_to(answer, call, self._origins)
-        answer.headers += (("x-request-id", call.request_id), _NOSNIFF)
-        return answer
-
-    def _finish(self, call: Call, route: str, answer: Answer, began: float, *, logged: bool = True) -> Answer:
-        self._complete(call, answer)
-        took = perf_counter() - began - call.waited_seconds
-        self.service.monitor.request(route, call.method, answer.status, took)
-        if self._log_requests and logged:
-            log.info(
-                "%s %s %d",
-                call.method,
-                route,
-                answer.status,
-                extra={
-                    "request_id": call.request_id,
-                    "principals": sorted(call.identity.principals),
-                    "app": call.application,
-                    "route": route,
-                    "status": answer.status,
-                    "duration_ms": round(took * 1000, 3),
-                },
-            )
-        return answer
+        elif operation.counts_refusals:
+            self.service.monitor.count(APPENDS_REFUSED, 1, error.code)
+        return self.finisher.refuse(call, error)

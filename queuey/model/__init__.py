@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from queuey.model.columns import Alike, Bodies, Columns, Drafts, Page, PlacedInOrder, bytes_of, shifted
-from queuey.model.messages import Appended, AppendRequest, Draft, Message, Placed
+from queuey.model.columns import Alike, Bodies, Columns, Drafts, LocationsInOrder, Page, bytes_of, shifted
+from queuey.model.messages import Appended, AppendRequest, Draft, Location, Message
 from queuey.model.offsets import MAX_GENERATION, MAX_GENERATION_STEP, Offset, OffsetChange, OffsetMove
 from queuey.model.values import (
     MAX_PARTITIONS,
@@ -15,8 +15,9 @@ from queuey.model.values import (
     PartitionState,
     Queue,
     QueueKind,
+    ReadRequest,
     Span,
-    Survey,
+    SpanCount,
 )
 
 __all__ = [
@@ -34,6 +35,8 @@ __all__ = [
     "Draft",
     "Drafts",
     "IdempotencyKey",
+    "Location",
+    "LocationsInOrder",
     "Message",
     "Offset",
     "OffsetChange",
@@ -41,12 +44,11 @@ __all__ = [
     "Page",
     "PartitionId",
     "PartitionState",
-    "Placed",
-    "PlacedInOrder",
     "Queue",
     "QueueKind",
+    "ReadRequest",
     "Span",
-    "Survey",
+    "SpanCount",
     "bytes_of",
     "shifted",
 ]

@@ -11,7 +11,7 @@ from itertools import chain, pairwise, repeat
 from typing import Any, Literal, NamedTuple, TypeVar, overload
 
 from queuey.ids import MessageId
-from queuey.model.messages import Draft, Message, Placed
+from queuey.model.messages import Draft, Location, Message
 from queuey.model.values import IdempotencyKey
 
 Value = TypeVar("Value")
@@ -217,7 +217,7 @@ class Drafts(Sequence[Draft]):
     content_types: Sequence[str | None]
     keys: Sequence[str | None]
     dues: Sequence[int | None]
-    onces: Sequence[IdempotencyKey | None]
+    idempotency_keys: Sequence[IdempotencyKey | None]
 
     @classmethod
     def of(cls, drafts: Sequence[Draft]) -> Drafts:
@@ -247,7 +247,7 @@ class Drafts(Sequence[Draft]):
         return _size(self.bodies)
 
     def _all(self) -> tuple[Sequence[Any], ...]:
-        return self.partitions, self.bodies, self.ttls, self.content_types, self.keys, self.dues, self.onces
+        return self.partitions, self.bodies, self.ttls, self.content_types, self.keys, self.dues, self.idempotency_keys
 
 
 def bytes_of(drafts: Sequence[Draft]) -> int:
@@ -258,7 +258,7 @@ def bytes_of(drafts: Sequence[Draft]) -> int:
 
 
 @dataclass(frozen=True, slots=True)
-class PlacedInOrder(Sequence[Placed]):
+class LocationsInOrder(Sequence[Location]):
     """Where messages went that were stamped one tick after the other: of a thousand, two values."""
 
     first: MessageId
@@ -267,22 +267,22 @@ class PlacedInOrder(Sequence[Placed]):
     def __len__(self) -> int:
         return len(self.partitions)
 
-    def __iter__(self) -> Iterator[Placed]:
+    def __iter__(self) -> Iterator[Location]:
         ticks, tail = self.first
         for tick, partition in enumerate(self.partitions, ticks):
-            yield Placed(MessageId(tick, tail), partition)
+            yield Location(partition, MessageId(tick, tail))
 
     @overload
-    def __getitem__(self, at: int) -> Placed: ...
+    def __getitem__(self, at: int) -> Location: ...
 
     @overload
-    def __getitem__(self, at: slice) -> Sequence[Placed]: ...
+    def __getitem__(self, at: slice) -> Sequence[Location]: ...
 
-    def __getitem__(self, at: int | slice) -> Placed | Sequence[Placed]:
+    def __getitem__(self, at: int | slice) -> Location | Sequence[Location]:
         if isinstance(at, slice):
             return list(self)[at]
         index = range(len(self))[at]
-        return Placed(MessageId(self.first.ticks + index, self.first.tail), self.partitions[index])
+        return Location(self.partitions[index], MessageId(self.first.ticks + index, self.first.tail))
 
 
 class Page(NamedTuple):

@@ -37,7 +37,7 @@ class Draft(NamedTuple):
     key: str | None = None
     due_ticks: int | None = None
     """The moment it is to be readable from; None or a moment past means now."""
-    once: IdempotencyKey | None = None
+    idempotency: IdempotencyKey | None = None
     """This message's own idempotency key, within a batch."""
 
 
@@ -46,20 +46,21 @@ class AppendRequest(NamedTuple):
 
     queue: Queue
     drafts: Sequence[Draft]
-    once: IdempotencyKey | None = None
+    idempotency: IdempotencyKey | None = None
     """The whole request's idempotency key."""
 
 
-class Placed(NamedTuple):
-    """Where a message went."""
+class Location(NamedTuple):
+    """Where a message of a known queue lies."""
 
-    id: MessageId
     partition: int
+    """Its number."""
+    id: MessageId
 
 
 class Appended(NamedTuple):
-    """The outcome of an append: one place per draft, in their order."""
+    """The outcome of an append: one location per draft, in their order."""
 
-    placed: Sequence[Placed]
+    placed: Sequence[Location]
     repeated: bool = False
     """True if earlier requests with the same idempotency keys had stored all of it; this one stored nothing."""

@@ -74,24 +74,40 @@ class Span(NamedTuple):
     upto: MessageId = MAX_ID
 
 
-class Survey(NamedTuple):
+class ReadRequest(NamedTuple):
+    """What a page of one partition is to have."""
+
+    partition: PartitionId
+    span: Span
+    limit: int
+    """Messages, from 1 to 10,000."""
+    newest_first: bool = False
+    max_bytes: int = 4 << 20
+    """The page ends before the body that would pass it, but has one message at least."""
+    with_bodies: bool = True
+    """False leaves body, content type and key out, unread and unchecked."""
+    skip_corrupt: bool = False
+    """Step over messages that do not match their checksum, and count them."""
+
+
+class SpanCount(NamedTuple):
     """What lies in a span of one partition, without its messages."""
 
     newest: MessageId | None
     """The last id of the span, None of an empty one."""
     messages: int
-    """Waiters messages, counted up to a limit."""
+    """Live messages, counted up to a limit."""
     more: bool
     """The limit was reached: there are more than were counted."""
-    marks: Sequence[MessageId]
-    """Each n-th of the counted ids, in order: where to cut the span into parts of n messages."""
+    split_points: Sequence[MessageId]
+    """Every n-th of the counted ids, in order: they cut the span into parts of n messages."""
 
 
 class PartitionState(NamedTuple):
     """What lies in a partition now, expired messages not counted."""
 
     depth: int
-    """Waiters messages, those due in the future included."""
+    """Live messages, those due in the future included."""
     scheduled: int
     """Of these, how many are not yet due."""
     oldest: MessageId | None
@@ -100,16 +116,12 @@ class PartitionState(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class ApplicationKey:
-    """A key as it is kept: never the key itself."""
+    """A key of an application or an operator as it is kept: never the key itself."""
 
-    application: str
+    principal: str
+    """Whom the key proves: ``app:NAME`` or ``operator:NAME``. Stores compare it and give it no meaning."""
     digest: bytes = field(repr=False)
     """SHA-256 of the key."""
     label: str
     """The first eight hex digits of the digest: enough to tell two keys apart, and no character of the key."""
     created_ticks: int
-
-    @property
-    def principal(self) -> str:
-        """Whom the key proves."""
-        return f"app:{self.application}"

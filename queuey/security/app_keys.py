@@ -1,4 +1,4 @@
-"""Application keys: ``Authorization: Application <key>`` proves ``app:<name>``.
+"""Keys of applications and operators: ``Authorization: Application <key>`` proves ``app:<name>`` or ``operator:<name>``.
 
 Keys have 256 random bits, so a plain SHA-256 is kept of them: there is nothing to guess that a
 slow hash would protect.

@@ -12,12 +12,14 @@ from dataclasses import dataclass, field
 from enum import Enum
 
 from queuey.model import Queue, QueueKind
+from queuey.security.principals import app_principal, application_of, is_user, operator_among, operator_of
 
 
 class Permission(Enum):
     """What a call needs."""
 
     NONE = "nothing: anyone may"
+    APPLICATIONS = "list the applications"
     LIST = "list the queues of an application"
     MINE = "list the queues that name the caller"
     MINT = "get a token"
@@ -57,7 +59,7 @@ class Grant:
     verbs: frozenset[str] | None = None
     """Some of :data:`VERBS`; None for everything, getting tokens included."""
     key: bytes | None = field(default=None, repr=False)
-    """SHA-256 of the application key that was shown; None for any other credential."""
+    """SHA-256 of the key that was shown, an application's or an operator's; None for any other credential."""
 
     @property
     def is_whole(self) -> bool:
@@ -79,7 +81,7 @@ class Grant:
 class Identity:
     """Who is calling: what all credentials of a request prove together."""
 
-    __slots__ = ("_keys", "_partly", "_wholly", "expires_ticks", "is_lasting", "principals")
+    __slots__ = ("_keys", "_partly", "_wholly", "expires_ticks", "is_lasting", "operator", "principals")
 
     def __init__(self, grants: Iterable[Grant] = ()) -> None:
         some = frozenset(grants)
@@ -88,6 +90,8 @@ class Identity:
         self._partly = tuple(grant for grant in some if not grant.is_whole)
         self.principals = self._wholly.union([grant.principal for grant in self._partly])
         """All that were proven, whether or not they count for a call."""
+        self.operator = operator_among(self._wholly)
+        """The operator that was proven, as ``operator:NAME``; None if none was."""
         ends = [grant.expires_ticks for grant in some if grant.expires_ticks is not None]
         self.expires_ticks = min(ends) if ends else None
         """When the first of the credentials proves nothing more; None if none ends by itself."""
@@ -104,8 +108,12 @@ class Identity:
     def _all(self) -> tuple[object, ...]:
         return self._wholly, frozenset(self._partly), self.expires_ticks
 
+    def counted_as(self, application: str) -> str:
+        """Whose a call on the paths of ``application`` is in the metrics: the operator's, or else the application's."""
+        return self.operator or application
+
     def key_of(self, principal: str) -> bytes | None:
-        """SHA-256 of the application key that proves a principal; None if something else does, or nothing."""
+        """SHA-256 of the key that proves a principal; None if something else does, or nothing."""
         return self._keys.get(principal)
 
     def acting(self, permission: Permission, application: str, name: str = "") -> frozenset[str]:
@@ -131,15 +139,20 @@ def _anybody_proven(principals: frozenset[str], application: str, queue: Queue |
     return bool(principals)
 
 
+def _operator(principals: frozenset[str], application: str, queue: Queue | None) -> bool:
+    return operator_among(principals) is not None
+
+
 def _owner(principals: frozenset[str], application: str, queue: Queue | None) -> bool:
-    return f"app:{application}" in principals
+    """The application itself, or an operator."""
+    return f"app:{application}" in principals or _operator(principals, application, queue)
 
 
 def _holder(principals: frozenset[str], application: str, queue: Queue | None) -> bool:
-    """Those the queue names; its owner if it names nobody."""
+    """Those the queue names; its owner if it names nobody; an operator in any case."""
     if queue is None or not queue.principals:
         return _owner(principals, application, queue)
-    return not principals.isdisjoint(queue.principals)
+    return not principals.isdisjoint(queue.principals) or _operator(principals, application, queue)
 
 
 def _viewer(principals: frozenset[str], application: str, queue: Queue | None) -> bool:
@@ -149,6 +162,7 @@ def _viewer(principals: frozenset[str], application: str, queue: Queue | None) -
 
 _RULES: dict[Permission, Callable[[frozenset[str], str, Queue | None], bool]] = {
     Permission.NONE: _anyone,
+    Permission.APPLICATIONS: _operator,
     Permission.LIST: _owner,
     Permission.MINE: _anybody_proven,
     Permission.MINT: _anybody_proven,
@@ -173,19 +187,24 @@ def permits(permission: Permission, identity: Identity, application: str, name: 
 def may_mint(identity: Identity, application: str, principal: str) -> bool:
     """Whether this caller may get a token that proves ``principal`` on the paths of ``application``.
 
-    Each for itself, and an application for its users, whom it may name in its queues as it likes. No
-    application for another.
+    Each for itself, and an application for its users, whom it may name in its queues as it likes. No application for
+    another. An operator for the users of any application, but neither for an application, under whose name its calls
+    would count, nor for itself: no token proves an operator.
     """
+    if operator_of(principal) is not None:
+        return False
     acting = identity.acting(Permission.MINT, application)
-    return principal in acting or (_owner(acting, application, None) and not principal.startswith("app:"))
+    return principal in acting or (_owner(acting, application, None) and is_user(principal))
 
 
 def key_behind(identity: Identity, application: str, principal: str) -> tuple[str, bytes] | None:
-    """The application key by which this caller may get such a token: its application, and its SHA-256.
+    """The key by which this caller may get such a token: the application it was used for, and its SHA-256.
 
     None if the caller proves the principal by something else than a key.
     """
     acting = identity.acting(Permission.MINT, application)
-    by = principal if principal in acting else f"app:{application}"
+    by = principal if principal in acting else app_principal(application)
+    if by not in acting:
+        by = operator_among(acting) or by
     key = identity.key_of(by)
-    return None if key is None else (by.removeprefix("app:"), key)
+    return None if key is None else (application_of(by) or application, key)

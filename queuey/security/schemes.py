@@ -32,11 +32,11 @@ class Trust:
         for issuer in settings.issuers:
             _check_library(issuer)
         self.tokens: Tokens | None = None
-        if settings.tokens_keys:
-            audience, life = settings.tokens_audience, settings.tokens_life_seconds
-            self.tokens = Tokens(settings.tokens_keys, audience, life, clock, keys_in_force)
+        if settings.tokens.keys:
+            audience, life = settings.tokens.audience, settings.tokens.life_seconds
+            self.tokens = Tokens(settings.tokens.keys, audience, life, clock, keys_in_force)
         self._sources: list[KeySource[Any]] = []
-        allowance = Allowance(settings.limits_bad_credentials_per_second, clock)
+        allowance = Allowance(settings.limits.bad_credentials_per_second, clock)
         self.schemes: list[Remembering] = [
             Remembering(scheme, clock, allowance) for scheme in self._schemes(settings, clock)
         ]

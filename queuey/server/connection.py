@@ -2,8 +2,8 @@
 
 Nothing here waits: each step is a call by the loop and leaves what the next one needs. So a
 connection at rest is an object and a socket, without a task, a parser or a buffer; and a request
-whose answer is at hand, or on its way from a commit, costs no task either. Who takes too long is
-told by :attr:`Connection.deadline`. :mod:`queuey.server.states` shows the way of a request.
+whose answer is at hand, or on its way from a commit, costs no task either. The
+:attr:`Connection.deadline` says when a client is too slow. :mod:`queuey.server.states` shows the way of a request.
 """
 
 from __future__ import annotations
@@ -12,33 +12,31 @@ import asyncio
 import logging
 from collections.abc import Callable
 from io import BytesIO
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-from queuey.api.routes import Operation
 from queuey.errors import QueueyError, Throttled, TooManyConnections
 from queuey.future import LoopRunner
-from queuey.http.admission import STRANGERS, UNREAD, Ticket
+from queuey.http.admission import UNREAD
 from queuey.http.exchange import Answer, Call
+from queuey.http.face import Operation
 from queuey.http.pipeline import SMALL
-from queuey.server.http1 import CONTINUE, END_OF_HEAD, Head, answer_head, check_beginning, parse_head
+from queuey.security.principals import STRANGERS
+from queuey.server.client import NEVER
+from queuey.server.early import EarlyBytes
+from queuey.server.http1 import CONTINUE, END_OF_HEAD, RequestHead, answer_head, check_beginning, parse_head
+from queuey.server.loop import LoopServer
 from queuey.server.sending import LEFT_OVER, PIECE, BodySender, StreamSender
 from queuey.server.states import State
-
-if TYPE_CHECKING:
-    from queuey.server.loop import LoopDoor
 
 log = logging.getLogger(__name__)
 
 HEADER_SECONDS = 10
 """For the head of a request, from its first byte; and for the first one, from the connection's beginning."""
-NEVER = float("inf")
-EARLY_BYTES = 2 << 10
-"""Of what a client sends before its turn, so much is free; more counts, against whose call it follows if there is one."""
 
 _HEAD, _TURN, _ASK, _BODY, _WORK, _SEND, _SKIP, _PAUSE, _OVER = State
 
 
-def _expects(head: Head) -> bool:
+def _expects(head: RequestHead) -> bool:
     """The client wants to hear that its body is wanted."""
     return head.knows_chunks and head.headers.get("expect", "").lower() == "100-continue"
 
@@ -50,8 +48,6 @@ class Connection(asyncio.Protocol):
         "_away",
         "_body",
         "_call",
-        "_delivery",
-        "_door",
         "_early",
         "_ended",
         "_framed",
@@ -60,8 +56,9 @@ class Connection(asyncio.Protocol):
         "_operation",
         "_reading",
         "_refused",
-        "_rest",
         "_runner",
+        "_sender",
+        "_server",
         "_state",
         "_stripped",
         "_transport",
@@ -70,14 +67,11 @@ class Connection(asyncio.Protocol):
         "unread",
     )
 
-    def __init__(self, door: LoopDoor) -> None:
-        self._door = door
+    def __init__(self, server: LoopServer) -> None:
+        self._server = server
         self._transport: asyncio.Transport | None = None
         self._state = _HEAD
-        self._rest = b""
-        """Received, and not used yet."""
-        self._early: Ticket | None = None
-        """For a large :attr:`_rest`."""
+        self._early = EarlyBytes(server.admission)
         self._heading = False
         """Something of a head is here, and its time runs."""
         self._stripped = False
@@ -100,27 +94,27 @@ class Connection(asyncio.Protocol):
         self._runner: LoopRunner[Any] | None = None
         self._away = False
         """A thread works for this connection."""
-        self._delivery: BodySender | StreamSender | None = None
+        self._sender: BodySender | StreamSender | None = None
         self.flowing = True
         """The client takes what it is sent, so far."""
         self.deadline = NEVER
-        """The door's time at which :meth:`late` is called."""
+        """The server's time at which :meth:`late` is called."""
 
     # What the loop tells
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]  # of TCP it is one
         self._transport = transport
         transport.set_write_buffer_limits(high=LEFT_OVER)
-        self.deadline = self._door.after(HEADER_SECONDS)
-        if not self._door.enters(self):
-            self._break_off(self._door.desk.turn_away(TooManyConnections()))
+        self.deadline = self._server.after(HEADER_SECONDS)
+        if not self._server.enters(self):
+            self._break_off(self._server.pipeline.finisher.turn_away(TooManyConnections()))
 
     def connection_lost(self, exc: Exception | None) -> None:
-        delivery, self._delivery, self._transport = self._delivery, None, None
-        self._door.leaves(self)
-        self._take_up()
-        if delivery is not None:
-            delivery.give_up()
+        sender, self._sender, self._transport = self._sender, None, None
+        self._server.leaves(self)
+        self._early.take()
+        if sender is not None:
+            sender.give_up()
         if self._runner is not None and self._call is not None and self._call.method in ("GET", "HEAD"):
             self._runner.give_up()  # a write goes on to its end
             self._runner = None
@@ -138,10 +132,10 @@ class Connection(asyncio.Protocol):
         elif state is _OVER:
             self._drop(data)
         else:
-            self._put_by(self._rest + data)
+            self._put_by(self._early.data + data)
             if not self._flows():
                 self._stop_reading()  # further requests can wait where they are
-            elif len(self._rest) > EARLY_BYTES:
+            elif self._early.is_large:
                 self.abort()  # nothing of it will be answered
         if len(data) >= PIECE:
             self._wait_turn()
@@ -157,17 +151,17 @@ class Connection(asyncio.Protocol):
 
     def _flows(self) -> bool:
         """The client waits for what is still to come."""
-        return isinstance(self._delivery, StreamSender) or (self._call is not None and self._call.waits)
+        return isinstance(self._sender, StreamSender) or (self._call is not None and self._call.ticket.waits)
 
     def pause_writing(self) -> None:
         self.flowing = False
 
     def resume_writing(self) -> None:
         self.flowing = True
-        if self._delivery is not None and not self._away:
-            self._delivery.go_on()
+        if self._sender is not None and not self._away:
+            self._sender.go_on()
 
-    # What the door tells
+    # What the server tells
 
     def late(self) -> None:
         """The deadline is over."""
@@ -178,7 +172,7 @@ class Connection(asyncio.Protocol):
 
     def stop(self) -> None:
         """The server stops: a connection at rest ends now, others end with their answer."""
-        if self._state in (_HEAD, _PAUSE) and not self._rest and self._transport is not None:
+        if self._state in (_HEAD, _PAUSE) and not self._early.data and self._transport is not None:
             self._transport.close()
 
     def abort(self) -> None:
@@ -189,9 +183,9 @@ class Connection(asyncio.Protocol):
     # A request
 
     def _take_head(self, data: bytes) -> None:
-        looked = len(self._rest)
+        looked = len(self._early.data)
         if looked:
-            data = self._take_up() + data
+            data = self._early.take() + data
         if data[0] == 13 and not self._stripped and data.startswith(b"\r\n"):
             self._stripped = True
             data, looked = data[2:], 0  # some clients end a body with it
@@ -203,13 +197,13 @@ class Connection(asyncio.Protocol):
             else:
                 self._begin(parse_head(data[:end]), data[end:])
         except QueueyError as error:
-            self._break_off(self._door.desk.turn_away(error))
+            self._break_off(self._server.pipeline.finisher.turn_away(error))
 
     def _wait_for_head(self, data: bytes) -> None:
         """The first byte of a head begins its time, and no other does."""
         if data and not self._heading:
             self._heading = True
-            self.deadline = self._door.after(HEADER_SECONDS)
+            self.deadline = self._server.after(HEADER_SECONDS)
         if not self._keep(data):
             raise Throttled
 
@@ -219,32 +213,16 @@ class Connection(asyncio.Protocol):
             self.abort()
 
     def _keep(self, data: bytes) -> bool:
-        """Whether there is room for bytes that arrive before their turn."""
-        if len(data) > EARLY_BYTES:
-            self._early = self._early or Ticket(self._door.gate)
-            self._early.give_back()
-            by = (UNREAD,) if self._call is None else self._door.desk.payers(self._call)
-            if not self._early.hold(len(data), by):
-                self._rest = b""
-                return False
-        self._rest = data
-        return True
+        """Whether there is room for bytes that arrive before their turn; they count against the call that they follow."""
+        return self._early.keep(data, (UNREAD,) if self._call is None else self._server.pipeline.payers(self._call))
 
-    def _take_up(self) -> bytes:
-        """What was kept; its turn has come."""
-        data, self._rest = self._rest, b""
-        if self._early is not None:
-            self._early.close()
-            self._early = None
-        return data
-
-    def _begin(self, head: Head, rest: bytes) -> None:
+    def _begin(self, head: RequestHead, rest: bytes) -> None:
         """Open a call; ``rest`` begins with its body."""
-        door, length = self._door, head.length
+        server, length = self._server, head.length
         self._lasting, self._framed = head.lasting, head.knows_chunks
-        if door.gate.calls >= door.gate.most_calls and self._turn_back(head, rest):
+        if server.admission.room <= 0 and self._turn_back(head, rest):
             return
-        call, operation = door.desk.open(head.method, head.path, head.query, head.headers)
+        call, operation = server.pipeline.open(head.method, head.path, head.query, head.headers)
         self._call = call
         if not call.application and self._transport is not None:
             call.peer = (self._transport.get_extra_info("peername") or ("",))[0]
@@ -260,7 +238,7 @@ class Connection(asyncio.Protocol):
         else:
             self._ask(head, operation, call, rest)
 
-    def _pass_over(self, head: Head, rest: bytes) -> None:
+    def _pass_over(self, head: RequestHead, rest: bytes) -> None:
         """Nobody reads this request's body."""
         if head.length is None:
             self.unread, self._lasting = NEVER, False  # nobody can tell where it ends
@@ -273,31 +251,31 @@ class Connection(asyncio.Protocol):
         if head.length and "expect" in head.headers:
             self._lasting = False  # it may send the body now, or not: nobody can tell what comes next
 
-    def _turn_back(self, head: Head, rest: bytes) -> bool:
+    def _turn_back(self, head: RequestHead, rest: bytes) -> bool:
         """The server is full: refuse a call by what was made for all of them. Its own pages are served."""
-        door, transport = self._door, self._transport
-        if transport is None or not door.refusals.fits(head):
+        server, transport = self._server, self._transport
+        if transport is None or not server.refusals.fits(head):
             return False
         self._refused = True
-        self._lasting = head.lasting and not door.stopping
+        self._lasting = head.lasting and not server.stopping
         self._pass_over(head, rest)
         self._state = _SEND
-        transport.write(door.refusals.answer(head, door.date, self._lasting))
+        transport.write(server.refusals.answer(head, server.date, self._lasting))
         if self.flowing:
             self.delivered()
         else:
-            self._delivery = BodySender(self, transport, b"", None, framed=False)
-            self._delivery.go_on()
+            self._sender = BodySender(self, transport, b"", None, framed=False)
+            self._sender.go_on()
         return True
 
-    def _ask(self, head: Head, operation: Operation, call: Call, rest: bytes) -> None:
+    def _ask(self, head: RequestHead, operation: Operation, call: Call, rest: bytes) -> None:
         """See from its head whether a call is refused, before its body is waited for."""
         self._state, self.deadline = _ASK, NEVER
-        if self._door.desk.need_not_ask(operation, call):
+        if self._server.pipeline.need_not_ask(operation, call):
             self._wait_for_body(operation, rest, expected=_expects(head))
             return
         if rest and not self._keep(rest):
-            self._break_off(self._door.desk.turn_away(Throttled()), call.length - len(rest))
+            self._break_off(self._server.pipeline.finisher.turn_away(Throttled()), call.length - len(rest))
             return
 
         def asked(refused: Answer | None) -> None:
@@ -305,18 +283,18 @@ class Connection(asyncio.Protocol):
             if self._transport is None:
                 self._leave()
             elif refused is not None:
-                self._pass_over(head, self._take_up())
+                self._pass_over(head, self._early.take())
                 self._work(refused)
             else:
-                self._wait_for_body(operation, self._take_up(), expected=_expects(head))
+                self._wait_for_body(operation, self._early.take(), expected=_expects(head))
 
-        self._runner = LoopRunner(self._door.desk.ask(operation, call), self._door.inbox, asked, self.failed)
+        self._runner = LoopRunner(self._server.pipeline.ask(operation, call), self._server.inbox, asked, self.failed)
         self._runner.go_on()
 
     def _wait_for_body(self, operation: Operation, data: bytes, *, expected: bool) -> None:
         self._state = _BODY
         self._operation, self._body = operation, BytesIO()
-        self.deadline = self._door.after(self._door.patience)
+        self.deadline = self._server.after(self._server.patience)
         if data:
             self._take_body(data)
         elif expected and self._transport is not None:
@@ -334,7 +312,7 @@ class Connection(asyncio.Protocol):
         if len(data) > missing:
             self._put_by(data[missing:])
             data = data[:missing]
-        refused = self._door.desk.receive(call, len(data))
+        refused = self._server.pipeline.receive(call, len(data))
         if refused is not None:
             self._break_off(refused, missing - len(data))
             return
@@ -347,7 +325,7 @@ class Connection(asyncio.Protocol):
 
     def _cut_short(self) -> None:
         if self._call is not None and self._body is not None:
-            self._break_off(self._door.desk.cut_short(self._call, self._body.tell()))
+            self._break_off(self._server.pipeline.finisher.cut_short(self._call, self._body.tell()))
 
     def _break_off(self, answer: Answer, unread: float = NEVER) -> None:
         """Refuse what is no request, or not all of one: nor is what follows, after ``unread`` bytes."""
@@ -361,24 +339,25 @@ class Connection(asyncio.Protocol):
     def _work(self, operation: Operation | Answer) -> None:
         self._state = _WORK
         self.deadline = NEVER
-        call, door = self._call, self._door
+        call, server = self._call, self._server
         if call is None:
             raise AssertionError("an answer belongs to a call")
         if isinstance(operation, Answer):
             self._send(operation)
-        elif not call.enters():
+        elif not call.ticket.enter():
             self._refused = True
-            self._send(door.refusals.full(call))
-        elif door.answers_here(operation, call):
-            self._runner = LoopRunner(door.desk.answer(operation, call), door.inbox, self._send, self.failed)
+            self._send(server.refusals.full(call))
+        elif server.work.on_loop(operation, call):
+            self._runner = LoopRunner(server.pipeline.answer(operation, call), server.inbox, self._send, self.failed)
             self._runner.go_on()
         else:
-            door.serve_in_thread(call, operation, door.desk.payers(call)[-1], self._away_until(self._send), self.failed)
+            payer = server.pipeline.payers(call)[-1]
+            server.work.serve(operation, call, payer, self._away_until(self._send), self.failed)
 
     def in_thread(self, work: Callable[[], Any], done: Callable[[Any], None]) -> None:
         """Let a thread do ``work`` while nobody waits for the client, then go on with ``done`` if it is still there."""
-        payer = STRANGERS if self._call is None else self._door.desk.payers(self._call)[-1]
-        self._door.in_thread(payer, work, self._away_until(done), self.failed)
+        payer = STRANGERS if self._call is None else self._server.pipeline.payers(self._call)[-1]
+        self._server.work.start(payer, work, self._away_until(done), self.failed)
 
     def _away_until(self, done: Callable[[Any], None]) -> Callable[[Any], None]:
         """From now on nobody waits for the client; what is returned ends that, and goes on with ``done`` if it is still there."""
@@ -404,7 +383,7 @@ class Connection(asyncio.Protocol):
     def _leave(self) -> None:
         call, self._call = self._call, None
         if call is not None:
-            self._door.leaves_room(call)
+            self._server.leaves_room(call)
 
     def _send(self, answer: Answer) -> None:
         self._runner = None
@@ -416,11 +395,11 @@ class Connection(asyncio.Protocol):
         body, chunks, stream = answer.body, answer.chunks, answer.stream
         measured = chunks is None and stream is None
         framed = self._framed and not measured
-        if not (measured or framed) or self._door.stopping:
+        if not (measured or framed) or self._server.stopping:
             self._lasting = False
         start = answer_head(
             answer.status,
-            self._door.date,
+            self._server.date,
             answer.headers,
             len(body) if measured and answer.status != 304 else None,
             framed=framed,
@@ -433,13 +412,13 @@ class Connection(asyncio.Protocol):
                 stream = None
         if stream is not None:
             self._leave()  # from here on it takes no place among those under way
-            if len(self._rest) > EARLY_BYTES:
+            if self._early.is_large:
                 stream.close()
                 self.abort()  # nothing of it will be answered
                 return
             transport.write(start)
-            self._delivery = StreamSender(self, transport, stream, self._door, framed=framed)
-            self._delivery.go_on()
+            self._sender = StreamSender(self, transport, stream, self._server.inbox, self._server.soon, framed=framed)
+            self._sender.go_on()
             return
         if chunks is None and len(body) <= PIECE:
             transport.write(start + body)
@@ -449,26 +428,26 @@ class Connection(asyncio.Protocol):
             body = b""
         else:
             transport.write(start)
-        self._delivery = BodySender(self, transport, body, chunks, framed=framed)
-        if self._call is None or self._door.hands_over(self._call, len(answer.body)):
-            self._delivery.go_on()
+        self._sender = BodySender(self, transport, body, chunks, framed=framed)
+        if self._call is None or self._server.hands_over(self._call, len(answer.body)):
+            self._sender.go_on()
         else:
             self.abort()  # there is no room to wait for this client
 
     def expects_client(self) -> None:
         """It is the client's turn to take something."""
-        self.deadline = self._door.after(self._door.patience)
+        self.deadline = self._server.after(self._server.patience)
 
     def delivered(self) -> None:
         """The client has taken the answer, but for :data:`LEFT_OVER` bytes at most."""
-        self._delivery = None
+        self._sender = None
         self._leave()
-        if not self._lasting or self._door.stopping:
+        if not self._lasting or self._server.stopping:
             self._end()
         elif self.unread:
             self._state = _SKIP
             self.expects_client()
-            self._skip(self._take_up())
+            self._skip(self._early.take())
         else:
             self._next()
 
@@ -484,23 +463,23 @@ class Connection(asyncio.Protocol):
     def _next(self) -> None:
         """Begin with what has come of the next request, after others had their turn; or wait for it."""
         self._heading = self._stripped = False
-        if self._refused and not self._ended and not self._door.stopping:
+        if self._refused and not self._ended and not self._server.stopping:
             self._state, self.deadline = _PAUSE, NEVER
             self._stop_reading()
-            self._door.pause(self)
-        elif self._rest:
+            self._server.pauses.add(self)
+        elif self._early.data:
             self._state, self.deadline = _TURN, NEVER
             self._stop_reading()
-            self._door.soon(self._go_on)
+            self._server.soon(self._go_on)
         else:
-            self._state, self.deadline = _HEAD, self._door.after(self._door.rest_seconds)
+            self._state, self.deadline = _HEAD, self._server.after(self._server.rest_seconds)
             self._read_on()
 
     def _go_on(self) -> None:
         if self._transport is None:
             return
-        self._state, self.deadline = _HEAD, self._door.after(self._door.rest_seconds)
-        self._take_head(self._take_up())
+        self._state, self.deadline = _HEAD, self._server.after(self._server.rest_seconds)
+        self._take_head(self._early.take())
         if self._state is _HEAD or self._state is _BODY:
             self._read_on()
         else:
@@ -508,7 +487,7 @@ class Connection(asyncio.Protocol):
 
     def _listen(self) -> None:
         """Read while an answer is made, or nobody would hear that the client has gone."""
-        if self._state in (_ASK, _WORK, _SEND) and not self._rest:
+        if self._state in (_ASK, _WORK, _SEND) and not self._early.data:
             self._resume_reading()
 
     def go_on_after_pause(self) -> None:
@@ -523,7 +502,7 @@ class Connection(asyncio.Protocol):
         self.expects_client()
         if self._transport is None:
             return
-        if (self._take_up() or self.unread) and not self._ended:
+        if (self._early.take() or self.unread) and not self._ended:
             self._transport.write_eof()
             self._read_on()
         else:
@@ -544,7 +523,7 @@ class Connection(asyncio.Protocol):
         """After a large piece of a body others are read first: of a fast client the loop would read megabytes at a time."""
         if self._reading and self._state in (_BODY, _SKIP, _OVER):
             self._stop_reading()
-            self._door.next_upload(self, refused=self._state is not _BODY)
+            self._server.uploads.add(self, refused=self._state is not _BODY)
 
     def read_next_piece(self) -> bool:
         """It is this upload's turn again.

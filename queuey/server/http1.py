@@ -17,9 +17,9 @@ from typing import NamedTuple
 
 from httptools import HttpParserError, HttpParserUpgrade, HttpRequestParser
 
-from queuey.api.routes import decode_path
 from queuey.errors import HeadersTooLarge, MalformedRequest, PathTooLong
 from queuey.http.exchange import NOT_ASCII, Headers
+from queuey.http.routing import decode_path
 
 END_OF_HEAD = b"\r\n\r\n"
 CONTINUE = b"HTTP/1.1 100 Continue\r\n\r\n"
@@ -50,7 +50,7 @@ class _Names(dict[bytes, str]):
 _NAMES = _Names({form.encode(): name.lower() for name in _KNOWN.split() for form in (name, name.lower(), name.title())})
 
 
-class Head(NamedTuple):
+class RequestHead(NamedTuple):
     """What stands before a request's body."""
 
     method: str
@@ -85,7 +85,7 @@ _KEY_LINE = b"\r\nIdempotency-Key: "
 _PLAIN = re.compile(rb"[!-~]+").fullmatch
 
 
-def parse_head(raw: bytes) -> Head:
+def parse_head(raw: bytes) -> RequestHead:
     r"""Take a request's head apart.
 
     :param raw: all of it, the empty line at its end included.
@@ -101,7 +101,7 @@ def parse_head(raw: bytes) -> Head:
     return _parse_recent(raw) if begins < 0 else _parse_keyed(raw, begins)
 
 
-def _parse_keyed(raw: bytes, begins: int) -> Head:
+def _parse_keyed(raw: bytes, begins: int) -> RequestHead:
     """A head with an idempotency key, which no other has: without that line it is one of the recent ones.
 
     A value of visible characters, between two line ends that stay, changes nothing in how the others are read.
@@ -116,10 +116,10 @@ def _parse_keyed(raw: bytes, begins: int) -> Head:
     method, path, query, headers, length, lasting, knows_chunks = head
     if _KEY in headers or len(headers) >= MAX_HEADERS:
         return _parse(raw)
-    return Head(method, path, query, {**headers, _KEY: value.decode()}, length, lasting, knows_chunks)
+    return RequestHead(method, path, query, {**headers, _KEY: value.decode()}, length, lasting, knows_chunks)
 
 
-def _parse(raw: bytes) -> Head:
+def _parse(raw: bytes) -> RequestHead:
     line, *lines, _, _ = raw.split(b"\r\n")
     if len(raw) > MAX_LINE_BYTES or len(lines) > MAX_HEADERS:
         _check_sizes(len(line), len(raw) - len(line), len(lines))
@@ -147,7 +147,7 @@ def _parse(raw: bytes) -> Head:
     path, _, query = _origin(target.decode("latin-1")).partition("?")
     length = headers.get("content-length")
     chunked = "transfer-encoding" in headers
-    return Head(
+    return RequestHead(
         method,
         decode_path(path) if "%" in path else path,
         query,

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import logging
+from collections.abc import Hashable
 
 import orjson
 
 from queuey.http.exchange import Answer, Call
-from queuey.http.pipeline import ANY_ID, ANY_PATH, Pipeline
-from queuey.server.http1 import Head, answer_head
+from queuey.http.finishing import ANY_ID, ANY_PATH
+from queuey.http.pipeline import Pipeline
+from queuey.server.http1 import RequestHead, answer_head
 from queuey.server.sending import PIECE
 
 log = logging.getLogger(__name__)
@@ -26,7 +28,7 @@ class RefusedAlike:
         self._names_path = ANY_PATH.encode() in answer.body
         self._body = _escaped(answer.body).replace(orjson.dumps(ANY_PATH), b"%b").replace(ANY_ID.encode(), b"%b")
 
-    def answer(self, head: Head, date: str, request_id: str, lasting: bool) -> bytes:
+    def answer(self, head: RequestHead, date: str, request_id: str, lasting: bool) -> bytes:
         """Head and body; the head alone if ``head`` asks for no more.
 
         :param date: that header, with its line end.
@@ -50,13 +52,13 @@ def _escaped(text: bytes) -> bytes:
 class Refusals:
     """Refusals of the calls that come while the server is full."""
 
-    def __init__(self, desk: Pipeline) -> None:
-        self._desk = desk
-        self._made: dict[tuple[str | None, bool], RefusedAlike] = {}
+    def __init__(self, pipeline: Pipeline) -> None:
+        self._pipeline = pipeline
+        self._made: dict[Hashable, RefusedAlike] = {}
         """By what their requests say of the form of an answer: two of each origin that is configured, at most."""
-        self._untold = 0
+        self._unreported = 0
 
-    def fits(self, head: Head) -> bool:
+    def fits(self, head: RequestHead) -> bool:
         """Whether a call can be refused without being looked at.
 
         Not so what takes no place, a question of a browser whether it may ask, and a request whose refusal would end a
@@ -67,23 +69,23 @@ class Refusals:
             return False
         return not (length and "expect" in headers) and not (head.method == "OPTIONS" and _PREFLIGHT in headers)
 
-    def answer(self, head: Head, date: str, lasting: bool) -> bytes:
+    def answer(self, head: RequestHead, date: str, lasting: bool) -> bytes:
         """The whole answer to a call that :meth:`fits`; as of :meth:`RefusedAlike.answer`."""
-        desk, headers = self._desk, head.headers
-        form = desk.form_of_refusal(headers)
+        pipeline, headers = self._pipeline, head.headers
+        form = pipeline.finisher.form(head.path, headers)
         alike = self._made.get(form)
         if alike is None:
-            alike = self._made[form] = RefusedAlike(desk.refused_alike(headers))
-        self._untold += 1
-        return alike.answer(head, date, desk.refused_at_once(head.method, headers.get("x-request-id")), lasting)
+            alike = self._made[form] = RefusedAlike(pipeline.finisher.alike(head.path, headers))
+        self._unreported += 1
+        return alike.answer(head, date, pipeline.finisher.at_once(head.method, headers.get("x-request-id")), lasting)
 
     def full(self, call: Call) -> Answer:
-        """As :meth:`Pipeline.full`."""
-        self._untold += 1
-        return self._desk.full(call, logged=False)
+        """As :meth:`Finisher.full`."""
+        self._unreported += 1
+        return self._pipeline.finisher.full(call, logged=False)
 
-    def tell(self) -> None:
+    def report(self) -> None:
         """Log how many there were since the last time: a line for each would cost more than the refusal."""
-        if self._untold:
-            log.warning("refused %d calls: the server was full", self._untold)
-            self._untold = 0
+        if self._unreported:
+            log.warning("refused %d calls: the server was full", self._unreported)
+            self._unreported = 0

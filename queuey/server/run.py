@@ -19,9 +19,10 @@ import uvloop
 
 from queuey.errors import ConfigurationError
 from queuey.future import run
-from queuey.http.pipeline import Pipeline
 from queuey.monitor import logs
-from queuey.server.loop import LoopDoor
+from queuey.server.connection import Connection
+from queuey.server.faces import open_pipeline
+from queuey.server.loop import LoopServer
 from queuey.service import Service
 from queuey.settings import Settings
 
@@ -58,20 +59,20 @@ def serve(settings: Settings, announce: Callable[[Started], None], *, first_key:
     :returns: the exit code.
     :raises ConfigurationError: the address is taken, or a store cannot be opened.
     """
-    logs.set_up(settings.log_level, settings.log_format)
-    with _bound(settings.host, settings.port, settings.client_timeout_seconds) as listener:
+    logs.set_up(settings.log.level, settings.log.format)
+    with _bound(settings.server.host, settings.server.port, settings.server.client_timeout_seconds) as listener:
         _raise_file_limit()
         service = Service.open(settings)
         try:
             made = run(service.start(first_key))
             started = Started(
-                f"http://{_bracketed(settings.host)}:{listener.getsockname()[1]}",
-                str(Path(settings.data).resolve()),
-                settings.storage_backend,
+                f"http://{_bracketed(settings.server.host)}:{listener.getsockname()[1]}",
+                str(Path(settings.server.data).resolve()),
+                settings.storage.backend,
                 settings.notices,
                 *(made or ()),
             )
-            for notice in (*settings.notices, *without_tls(settings.host), *service.warnings()):
+            for notice in (*settings.notices, *without_tls(settings.server.host), *service.warnings()):
                 log.warning("%s", notice)
             gc.freeze()  # what is loaded by now stays: no collection needs to look at it
             gc.set_threshold(*GC_THRESHOLDS)
@@ -147,15 +148,15 @@ def _raise_file_limit() -> None:
 
 async def _serve(service: Service, listener: socket.socket, listening: Callable[[], None]) -> None:
     loop = asyncio.get_running_loop()
-    door = LoopDoor(Pipeline(service))
-    door.open(loop)
-    server = await loop.create_server(door.connection, sock=listener, backlog=BACKLOG)
+    running = LoopServer(open_pipeline(service))
+    running.open(loop)
+    server = await loop.create_server(lambda: Connection(running), sock=listener, backlog=BACKLOG)
     asked = asyncio.Event()
 
     def stop() -> None:
         """Finish the requests under way; asked again, wait for no client."""
         if asked.is_set():
-            door.abandon()
+            running.abandon()
         asked.set()
 
     for name in (signal.SIGTERM, signal.SIGINT):
@@ -163,6 +164,6 @@ async def _serve(service: Service, listener: socket.socket, listening: Callable[
     listening()
     await asked.wait()
     server.close()
-    loop.call_later(service.settings.drain_seconds, door.abandon)
-    await door.stop()
-    door.close()
+    loop.call_later(service.settings.server.drain_seconds, running.abandon)
+    await running.stop()
+    running.close()

@@ -2,20 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import asyncio
+from collections.abc import Callable, Iterator
 from functools import partial
-from math import inf
-from typing import TYPE_CHECKING
 
-from queuey.future import LoopRunner
-from queuey.http.exchange import Chunk, Stream
+from queuey.future import LoopInbox, LoopRunner
+from queuey.http.exchange import BodyStream, Chunk
+from queuey.server.client import NEVER, Client
 from queuey.server.http1 import END_OF_CHUNKS
-
-if TYPE_CHECKING:
-    import asyncio
-
-    from queuey.server.connection import Connection
-    from queuey.server.loop import LoopDoor
 
 PIECE = 64 << 10
 """What is handed to the transport at a time."""
@@ -31,11 +25,11 @@ class BodySender:
     not whole.
     """
 
-    __slots__ = ("_chunks", "_connection", "_framed", "_pieces", "_transport")
+    __slots__ = ("_chunks", "_client", "_framed", "_pieces", "_transport")
 
     def __init__(
         self,
-        connection: Connection,
+        client: Client,
         transport: asyncio.Transport,
         body: bytes,
         chunks: Iterator[Chunk] | None,
@@ -43,7 +37,7 @@ class BodySender:
         framed: bool,
     ) -> None:
         """:param framed: the body, and what is made after it, each go as a chunk of HTTP."""
-        self._connection = connection
+        self._client = client
         self._transport = transport
         self._pieces = _cut(body, framed=framed)
         self._chunks = chunks
@@ -51,15 +45,15 @@ class BodySender:
 
     def go_on(self) -> None:
         """Send as much as the client takes."""
-        connection = self._connection
-        connection.expects_client()
-        while connection.flowing:
+        client = self._client
+        client.expects_client()
+        while client.flowing:
             piece = next(self._pieces, None)
             if piece is None:
                 if self._chunks is None:
                     self._finish()
                 else:
-                    connection.in_thread(partial(next, self._chunks, None), self._take)
+                    client.in_thread(partial(next, self._chunks, None), self._take)
                 return
             self._transport.writelines(piece)
 
@@ -76,9 +70,9 @@ class BodySender:
     def _finish(self) -> None:
         """All is with the transport. A piece that waits there holds all of the body in memory: it is waited for."""
         self._transport.set_write_buffer_limits(high=0)
-        if self._connection.flowing:
+        if self._client.flowing:
             self._transport.set_write_buffer_limits(high=LEFT_OVER)
-            self._connection.delivered()
+            self._client.delivered()
 
     def give_up(self) -> None:
         """The client has gone."""
@@ -91,21 +85,25 @@ class StreamSender:
     the kernel does not take at once counts as not taken, so that at most one piece is in memory.
     """
 
-    __slots__ = ("_connection", "_door", "_framed", "_over", "_runner", "_stream", "_transport")
+    __slots__ = ("_client", "_framed", "_inbox", "_over", "_runner", "_soon", "_stream", "_transport")
 
     def __init__(
         self,
-        connection: Connection,
+        client: Client,
         transport: asyncio.Transport,
-        stream: Stream,
-        door: LoopDoor,
+        stream: BodyStream,
+        inbox: LoopInbox,
+        soon: Callable[[Callable[[], object]], object],
         *,
         framed: bool,
     ) -> None:
-        self._connection = connection
+        """:param inbox: where the stream's coroutine goes on.
+        :param soon: call back in the loop's next turn.
+        """
+        self._client = client
         self._transport = transport
         self._stream = stream
-        self._door = door
+        self._inbox, self._soon = inbox, soon
         self._over = False
         self._framed = framed
         self._runner: LoopRunner[bytes | None] | None = None
@@ -113,16 +111,16 @@ class StreamSender:
 
     def go_on(self) -> None:
         """Ask for the next piece, if the client has taken the last and none is asked for yet."""
-        connection = self._connection
-        if self._runner is not None or not connection.flowing or self._over:
+        client = self._client
+        if self._runner is not None or not client.flowing or self._over:
             return
-        connection.deadline = inf  # it is not the client's turn, and nobody can say when it will be
-        self._runner = LoopRunner(self._stream.more(), self._door.inbox, self._take, self._failed)
+        client.deadline = NEVER  # it is not the client's turn, and nobody can say when it will be
+        self._runner = LoopRunner(self._stream.more(), self._inbox, self._take, self._failed)
         self._runner.go_on()
 
     def _take(self, piece: bytes | None) -> None:
         self._runner = None
-        connection, transport = self._connection, self._transport
+        client, transport = self._client, self._transport
         if self._over:
             return
         if piece is None:
@@ -131,17 +129,17 @@ class StreamSender:
                 transport.write(END_OF_CHUNKS)
             self._stream.close()
             transport.set_write_buffer_limits(high=LEFT_OVER)
-            connection.delivered()
+            client.delivered()
             return
         transport.write(b"%x\r\n%b\r\n" % (len(piece), piece) if self._framed else piece)
-        if connection.flowing:
-            self._door.soon(self.go_on)
+        if client.flowing:
+            self._soon(self.go_on)
         else:
-            connection.expects_client()
+            client.expects_client()
 
     def _failed(self, error: BaseException) -> None:
         self._runner = None
-        self._connection.failed(error)
+        self._client.failed(error)
 
     def give_up(self) -> None:
         """The client has gone: what the stream holds is given back at once."""

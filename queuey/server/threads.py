@@ -14,7 +14,7 @@ log = logging.getLogger(__name__)
 Work = Callable[[], object]
 
 
-class Turns:
+class PayerTurns:
     """Work that waits for threads: one line for each payer, and the lines take turns.
 
     No payer has all threads at once, so the others find a free one; a single thread they get when its work is done.
@@ -73,12 +73,12 @@ class SharedThreads:
 
     def __init__(self, count: int, name: str, begin: Callable[[], object] | None = None) -> None:
         """:param begin: called first in each thread."""
-        self._turns = Turns(count)
+        self._turns = PayerTurns(count)
         self._threads = ThreadPoolExecutor(count, thread_name_prefix=name, initializer=begin)
         self._closed = False
 
     def add(self, payer: str, work: Work, *, first: bool = False) -> None:
-        """As :meth:`Turns.add`; once they are closed, ``work`` is not done."""
+        """As :meth:`PayerTurns.add`; once they are closed, ``work`` is not done."""
         self._turns.add(payer, work, first=first)
         try:
             self._threads.submit(self._turns.work)

@@ -1,8 +1,8 @@
-"""The Pyramid door: every route, complete by itself on any WSGI server.
+"""The WSGI application: every route, complete by itself on any WSGI server.
 
 Pyramid maps paths and methods to views and composes with other Pyramid applications
 (``config.include("queuey.server.wsgi")``); what a view does is the pipeline of
-:mod:`queuey.http.pipeline`, as behind the other door.
+:mod:`queuey.http.pipeline`, as in the shipped server.
 """
 
 from __future__ import annotations
@@ -14,11 +14,14 @@ from pyramid.config import Configurator
 from pyramid.request import Request
 from pyramid.response import Response
 
-from queuey.api.routes import OPERATIONS, ROUTES, Operation, check_path, decode_path
+from queuey.api.routes import ROUTES
 from queuey.errors import QueueyError
 from queuey.future import run
-from queuey.http.exchange import NOT_ASCII, Answer, Call, Chunk, Stream, joined
+from queuey.http.exchange import NOT_ASCII, Answer, BodyStream, Call, Chunk, joined
+from queuey.http.face import Operation
 from queuey.http.pipeline import Pipeline
+from queuey.http.routing import check_path, decode_path
+from queuey.server.faces import open_pipeline
 from queuey.service import Service
 
 Environ = dict[str, Any]
@@ -26,40 +29,38 @@ StartResponse = Callable[..., Any]
 
 
 def includeme(config: Configurator) -> None:
-    """Routes and views; ``config.registry["queuey.desk"]`` must be set."""
-    for route in ROUTES:
+    """Routes and views; ``config.registry["queuey.pipeline"]`` must be set."""
+    for route in ROUTES.table:
+        methods = (*route.methods, *(("HEAD",) if "GET" in route.methods else ()))
         for suffix in ("", "/"):
             config.add_route(route.name + suffix, route.pattern + suffix)
-    for operation in OPERATIONS:
-        methods = (operation.method, "HEAD") if operation.method == "GET" else (operation.method,)
-        for suffix in ("", "/"):
-            config.add_view(serve, route_name=operation.route + suffix, request_method=methods)
+            config.add_view(serve, route_name=route.name + suffix, request_method=methods)
     config.add_notfound_view(serve)
 
 
 def serve(request: Request) -> Response:
     """Any call: open it, read its body, take its answer; what no operation serves is refused on the way."""
-    desk: Pipeline = request.registry["queuey.desk"]
-    call, opened = open_call(desk, request.environ)
+    pipeline: Pipeline = request.registry["queuey.pipeline"]
+    call, opened = open_call(pipeline, request.environ)
     call.in_thread = True
     call.peer = str(request.environ.get("REMOTE_ADDR") or "")
     try:
-        return _response(_answer(desk, call, opened, request.environ))
+        return _response(_answer(pipeline, call, opened, request.environ))
     finally:
-        desk.leave(call)
+        pipeline.leave(call)
 
 
-def _answer(desk: Pipeline, call: Call, opened: Operation | Answer, environ: Environ) -> Answer:
+def _answer(pipeline: Pipeline, call: Call, opened: Operation | Answer, environ: Environ) -> Answer:
     if isinstance(opened, Answer):
         return opened
     if call.length:
-        refused = run(desk.ask(opened, call)) or desk.receive(call, call.length)
+        refused = run(pipeline.ask(opened, call)) or pipeline.receive(call, call.length)
         if refused is not None:
             return refused
         call.body = environ["wsgi.input"].read(call.length)
         if len(call.body) < call.length:
-            return desk.cut_short(call, len(call.body))
-    return run(desk.answer(opened, call)) if call.enters() else desk.full(call)
+            return pipeline.finisher.cut_short(call, len(call.body))
+    return run(pipeline.answer(opened, call)) if call.ticket.enter() else pipeline.finisher.full(call)
 
 
 _OWN_KEYS = frozenset({"CONTENT_TYPE", "CONTENT_LENGTH"})
@@ -84,9 +85,9 @@ def decoded_path(environ: Environ) -> str:
     return str(environ.get("PATH_INFO", "")).encode("latin-1", "replace").decode("utf-8", "replace")
 
 
-def open_call(desk: Pipeline, environ: Environ) -> tuple[Call, Operation | Answer]:
+def open_call(pipeline: Pipeline, environ: Environ) -> tuple[Call, Operation | Answer]:
     """A WSGI request's call, before its body is read."""
-    return desk.open(
+    return pipeline.open(
         environ["REQUEST_METHOD"], decoded_path(environ), environ.get("QUERY_STRING", ""), headers_of(environ)
     )
 
@@ -96,7 +97,7 @@ def _response(answer: Answer) -> Response:
     if answer.stream is not None:
         chunks = _Pieces(answer.stream)
     elif answer.chunks is not None:
-        chunks = Chunks(answer.chunks)
+        chunks = WsgiChunks(answer.chunks)
     # The connection is the WSGI server's: one that follows PEP 3333 fails where an application speaks of it.
     headers = [(name, value) for name, value in answer.headers if name != "connection"]
     response = Response(status=answer.status, headerlist=headers, app_iter=chunks)
@@ -105,8 +106,8 @@ def _response(answer: Answer) -> Response:
     return response
 
 
-class Chunks:
-    """An answer's chunks as WSGI takes them, each in one piece. The other door takes them as they are."""
+class WsgiChunks:
+    """An answer's chunks as WSGI takes them, each in one piece. The shipped server sends them as they are."""
 
     def __init__(self, chunks: Iterator[Chunk]) -> None:
         self.chunks = chunks
@@ -118,7 +119,7 @@ class Chunks:
 class _Pieces:
     """A stream as WSGI takes it: the thread waits for each piece."""
 
-    def __init__(self, stream: Stream) -> None:
+    def __init__(self, stream: BodyStream) -> None:
         self._stream = stream
 
     def __iter__(self) -> Iterator[bytes]:
@@ -137,27 +138,27 @@ class _Pieces:
 class PathGuard:
     """In front of Pyramid, which fails on a path that is not UTF-8: such a call is refused like any other."""
 
-    def __init__(self, application: Callable[[Environ, StartResponse], Iterable[bytes]], desk: Pipeline) -> None:
+    def __init__(self, application: Callable[[Environ, StartResponse], Iterable[bytes]], pipeline: Pipeline) -> None:
         self._application = application
-        self._desk = desk
+        self._pipeline = pipeline
 
     def __call__(self, environ: Environ, start_response: StartResponse) -> Iterable[bytes]:
         try:
             check_path(decoded_path(environ))
         except QueueyError:
-            _, answer = open_call(self._desk, environ)
+            _, answer = open_call(self._pipeline, environ)
             if isinstance(answer, Answer):
                 refused: Iterable[bytes] = _response(answer)(environ, start_response)
                 return refused
         return self._application(environ, start_response)
 
 
-def wsgi_application(desk: Pipeline) -> PathGuard:
-    """The WSGI application of one desk."""
+def wsgi_application(pipeline: Pipeline) -> PathGuard:
+    """The WSGI application of one pipeline."""
     config = Configurator()
-    config.registry["queuey.desk"] = desk
+    config.registry["queuey.pipeline"] = pipeline
     config.include(includeme)
-    return PathGuard(config.make_wsgi_app(), desk)
+    return PathGuard(config.make_wsgi_app(), pipeline)
 
 
 def make_wsgi_app(global_config: Mapping[str, str], **settings: str) -> PathGuard:
@@ -174,4 +175,4 @@ def make_wsgi_app(global_config: Mapping[str, str], **settings: str) -> PathGuar
     service = Service.open(load_settings(path, os.environ, {}))
     atexit.register(service.close)
     run(service.start())
-    return wsgi_application(Pipeline(service))
+    return wsgi_application(open_pipeline(service))

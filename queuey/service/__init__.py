@@ -5,9 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from queuey.clock import Clock, SystemClock
-from queuey.http.admission import Admission
 from queuey.ids import IdGenerator
-from queuey.monitor.metrics import Monitor
+from queuey.monitor.metrics import AUTH, Monitor
 from queuey.security.app_keys import ApplicationKeys
 from queuey.security.identity import Identifier
 from queuey.security.permissions import Identity
@@ -36,16 +35,13 @@ class Service:
         self.settings = settings
         self.stores = stores
         self.clock = clock or SystemClock()
-        self.monitor = monitor or Monitor(settings.storage_backend)
+        self.monitor = monitor or Monitor(settings.storage.backend)
         self.keys = Keys(stores.metadata, self.clock, settings.application_keys)
-        self.gate = Admission(settings.limits_max_in_flight, settings.limits_max_in_flight_mb << 20)
-        self.monitor.under_way = lambda: self.gate.calls
-        self.monitor.bytes_held = lambda: self.gate.bytes
         self.live = Waiters(stores.messages, self.clock, self.monitor, settings, by_hand=live_by_hand)
         self.queues = Queues(stores, self.clock, self.monitor, self.live)
         self.log = Log(stores.messages, self.queues, self.clock, self.monitor, self.live)
-        self.offsets = Offsets(stores.messages, self.log, self.clock)
-        self.trust = Trust(settings, self.clock, self.keys.of)
+        self.offsets = Offsets(stores.offsets, self.log, self.clock)
+        self.trust = Trust(settings, self.clock, self.keys.acting_for)
         self.identifier = Identifier([ApplicationKeys(self.keys.find), *self.trust.schemes], self._looked_at)
         self.recent: dict[str, Identity] = {}
         """What Authorization headers proved just now."""
@@ -61,7 +57,7 @@ class Service:
         from queuey.storage.opening import open_stores
 
         used = clock or SystemClock()
-        monitor = Monitor(settings.storage_backend)
+        monitor = Monitor(settings.storage.backend)
         stores = open_stores(settings, used, IdGenerator(used), observer=monitor)
         try:
             return cls(settings, stores, clock=used, monitor=monitor, live_by_hand=live_by_hand)
@@ -96,4 +92,4 @@ class Service:
             self.stores.close()
 
     def _looked_at(self, kind: str, result: str) -> None:
-        self.monitor.count("queuey_auth", 1, kind, result)
+        self.monitor.count(AUTH, 1, kind, result)

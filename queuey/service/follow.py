@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 from queuey.ids import ZERO_ID, MessageId
 from queuey.model import Message, PartitionId, Queue, Span
-from queuey.service.log import Log, ReadRequest
+from queuey.service.log import Log, QueueRead
 from queuey.service.turns import Turns
 
 PAGE_ROWS = 100
@@ -130,7 +130,7 @@ class Follower:
             partition = self._left[-1]
             queue = self.partitions[partition]
             span = Span(self.progress.at(partition), self._upto)
-            request = ReadRequest(
+            request = QueueRead(
                 [(partition.number, span)],
                 PAGE_ROWS,
                 max_bytes=PAGE_BYTES,

@@ -1,4 +1,4 @@
-"""Application keys: who may be an application here."""
+"""The keys of applications and operators: who may act as one here."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ from queuey.clock import Clock
 from queuey.errors import InvalidParameter
 from queuey.model import ApplicationKey
 from queuey.security.app_keys import digest_of, label_of, new_key
+from queuey.security.principals import app_principal, application_of, operator_of, operator_principal
 from queuey.settings import MIN_KEY_CHARACTERS, is_key
 from queuey.storage import MetadataStore
 
@@ -17,17 +18,23 @@ REFRESH_SECONDS = 1.0
 DEMO = "demo"
 """The application made on first start."""
 KEY_RULE = f"must be at least {MIN_KEY_CHARACTERS} printable characters without blanks and semicolons"
-_APPLICATION = re.compile(r"[A-Za-z0-9_.-]{1,50}")
+_NAME = re.compile(r"[A-Za-z0-9_.-]{1,50}")
 
 
-def check_application(name: str) -> None:
-    """:raises InvalidParameter: not 1 to 50 letters, digits, ``_``, ``-`` and ``.``, or only dots."""
-    if not _APPLICATION.fullmatch(name) or name in (".", ".."):
-        raise InvalidParameter(problems={"application": "must be 1 to 50 letters, digits, '_', '-' or '.'"})
+def owner_of_key(name: str, *, operator: bool) -> str:
+    """The principal that a key of this name proves.
+
+    :param operator: whether it is an operator's key, or an application's.
+    :raises InvalidParameter: not 1 to 50 letters, digits, ``_``, ``-`` and ``.``, or only dots.
+    """
+    if not _NAME.fullmatch(name) or name in (".", ".."):
+        kind = "operator" if operator else "application"
+        raise InvalidParameter(problems={kind: "must be 1 to 50 letters, digits, '_', '-' or '.'"})
+    return operator_principal(name) if operator else app_principal(name)
 
 
-def _as_kept(application: str, digest: bytes, created_ticks: int) -> ApplicationKey:
-    return ApplicationKey(application, digest, label_of(digest), created_ticks)
+def _as_kept(principal: str, digest: bytes, created_ticks: int) -> ApplicationKey:
+    return ApplicationKey(principal, digest, label_of(digest), created_ticks)
 
 
 class Keys:
@@ -37,7 +44,9 @@ class Keys:
         self._metadata = metadata
         self._clock = clock
         self._configured = [
-            _as_kept(application, digest_of(key), 0) for application, keys in configured.items() for key in keys
+            _as_kept(app_principal(application), digest_of(key), 0)
+            for application, keys in configured.items()
+            for key in keys
         ]
         self._known: dict[bytes, ApplicationKey] = {}
         self._applications: frozenset[str] = frozenset()
@@ -62,39 +71,46 @@ class Keys:
         """The key in force with this digest."""
         return self._known.get(digest)
 
-    def of(self, application: str) -> list[bytes]:
-        """The SHA-256 of an application's keys in force."""
-        return [key.digest for key in self._known.values() if key.application == application]
+    def acting_for(self, application: str) -> list[bytes]:
+        """The SHA-256 of the keys in force that may act for an application: its own, and those of operators."""
+        own = app_principal(application)
+        return [key.digest for key in self._known.values() if key.principal == own or operator_of(key.principal)]
+
+    @property
+    def applications(self) -> list[str]:
+        """The applications that have a key, in code point order. An operator is none."""
+        return sorted(self._applications)
 
     def knows(self, application: str) -> bool:
         """Whether an application of this name has a key."""
         return application in self._applications
 
     def _owners(self) -> set[tuple[bytes, str]]:
-        return {(key.digest, key.application) for key in self._known.values()}
+        return {(key.digest, key.principal) for key in self._known.values()}
 
     async def _look(self) -> None:
         known = {key.digest: key for key in [*self._configured, *await self._metadata.keys()]}
-        self._applications = frozenset(key.application for key in known.values())
+        names = [application_of(key.principal) for key in known.values()]
+        self._applications = frozenset([name for name in names if name is not None])
         self._known = known
 
-    async def new(self, application: str, key: str | None = None) -> str:
-        """Make a key for an application, which begins to exist with its first.
+    async def new(self, name: str, key: str | None = None, *, operator: bool = False) -> str:
+        """Make a key for an application, which begins to exist with its first, or for an operator.
 
         :param key: the key itself, if it was chosen elsewhere; else a fresh one is drawn.
         :returns: the key: this is the one moment at which it can be seen.
         :raises InvalidParameter: a name or a key that is not acceptable.
         """
-        check_application(application)
+        principal = owner_of_key(name, operator=operator)
         if key is not None and not is_key(key):
             raise InvalidParameter(problems={"key": KEY_RULE})
         made = key or new_key()
-        await self._metadata.add_key(_as_kept(application, digest_of(made), self._clock.now_ticks()))
+        await self._metadata.add_key(_as_kept(principal, digest_of(made), self._clock.now_ticks()))
         await self._look()
         return made
 
     async def first(self, chosen: str | None) -> tuple[str, str] | None:
-        """On the very first start make the application ``demo``.
+        """On the very first start make the application ``demo``: where nobody has a key, an operator included.
 
         :param chosen: its key; a fresh one is drawn without. If given, it is made to be in force on later starts too.
         :returns: application and key if one was made now, else None.
@@ -102,6 +118,6 @@ class Keys:
         await self._look()
         if chosen and digest_of(chosen) not in self._known:
             return DEMO, await self.new(DEMO, chosen)
-        if self._applications:
+        if self._known:
             return None
         return DEMO, await self.new(DEMO)

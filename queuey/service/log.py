@@ -14,7 +14,18 @@ from queuey.clock import Clock
 from queuey.errors import OutcomeUnknown, QueueNotFound, StorageUnavailable
 from queuey.future import Future
 from queuey.ids import MessageId
-from queuey.model import Appended, AppendRequest, Message, Page, Placed, Queue, Span, Survey
+from queuey.model import (
+    Appended,
+    AppendRequest,
+    Location,
+    Message,
+    Page,
+    PartitionId,
+    Queue,
+    ReadRequest,
+    Span,
+    SpanCount,
+)
 from queuey.monitor.metrics import Monitor
 from queuey.service.queues import Queues
 from queuey.service.turns import LOOK_ROWS, Turns
@@ -23,20 +34,16 @@ from queuey.storage import MessageStore
 
 T = TypeVar("T")
 
-PlacedId = tuple[int, MessageId]
-"""A partition number and an id."""
-
-
 ROW_BYTES = 128
 """What a message takes in an answer beside its body: its id, its time and names of members."""
-SURVEY_SECONDS = 2.0
-"""How long a survey counts: those of strangers must not hold all threads."""
-SURVEY_TOGETHER = 100_000
+COUNT_SECONDS = 2.0
+"""How long one request counts: counting for strangers must not hold all threads."""
+COUNT_TOGETHER = 100_000
 """Messages that are counted between two looks at the clock."""
 
 
-class ReadRequest(NamedTuple):
-    """What a reader asks of one queue."""
+class QueueRead(NamedTuple):
+    """What a reader asks of one queue: a page of each of some partitions."""
 
     spans: Sequence[tuple[int, Span]]
     """Partition numbers and what is wanted of each, in the order of the answer."""
@@ -47,6 +54,15 @@ class ReadRequest(NamedTuple):
     """Bodies in the whole answer; one message comes in any case."""
     with_bodies: bool = True
     skip_corrupt: bool = False
+
+    def of(self, partition: PartitionId, span: Span, max_bytes: int) -> ReadRequest:
+        """The page of one partition.
+
+        :param max_bytes: room that the pages before it left.
+        """
+        return ReadRequest(
+            partition, span, self.limit, self.newest_first, max_bytes, self.with_bodies, self.skip_corrupt
+        )
 
 
 class PartitionPage(NamedTuple):
@@ -110,7 +126,7 @@ class Log:
         """Ticks up to which the queue is complete for readers."""
         return self._messages.watermark(queue.consistency)
 
-    async def read(self, queue: Queue, request: ReadRequest, turns: Turns | None = None) -> ReadAnswer:
+    async def read(self, queue: Queue, request: QueueRead, turns: Turns | None = None) -> ReadAnswer:
         """One page of each partition asked for, none past the watermark (G3, G5).
 
         :param turns: of a caller that reads more than this.
@@ -128,17 +144,8 @@ class Log:
                 continue
             if turns.over:
                 await turns.give()
-            page = await self._messages.read(
-                queue.partition(number),
-                Span(after, min(upto, end)),
-                limit=request.limit,
-                now_ticks=now,
-                newest_first=request.newest_first,
-                max_bytes=max(room, 0),
-                with_bodies=request.with_bodies,
-                skip_corrupt=request.skip_corrupt,
-                consistency=queue.consistency,
-            )
+            asked = request.of(queue.partition(number), Span(after, min(upto, end)), max(room, 0))
+            page = await self._messages.read(asked, now_ticks=now, consistency=queue.consistency)
             size, count = page.size, len(page.messages)
             room -= size + count * ROW_BYTES
             total += size
@@ -146,54 +153,54 @@ class Log:
             pages.append(PartitionPage(number, page))
         return ReadAnswer(pages, watermark, total)
 
-    async def survey(
+    async def count_spans(
         self,
         queue: Queue,
         spans: Sequence[tuple[int, Span]],
         *,
         limit: int,
-        every: int,
-        seconds: float = SURVEY_SECONDS,
-        together: int = SURVEY_TOGETHER,
-    ) -> tuple[int, Sequence[tuple[int, Survey]]]:
+        step: int,
+        seconds: float = COUNT_SECONDS,
+        together: int = COUNT_TOGETHER,
+    ) -> tuple[int, Sequence[tuple[int, SpanCount]]]:
         """What lies in spans, none past the watermark: the watermark, and by partition what was found.
 
-        See :meth:`queuey.storage.MessageStore.survey`. When the time is up, ``more`` is true of what is not counted.
+        See :meth:`queuey.storage.MessageStore.count_span`. When the time is up, ``more`` is true of what is not counted.
 
         :param together: messages that are counted between two looks at the clock.
         """
         watermark = self.watermark(queue)
         end = MessageId.last_of(watermark)
-        count = _Count(limit, every, self._clock.elapsed() + seconds, together)
+        count = _Count(limit, step, self._clock.elapsed() + seconds, together)
         asked = [
-            (number, future.start(self._survey(queue, number, Span(after, min(upto, end)), count)))
+            (number, future.start(self._count_span(queue, number, Span(after, min(upto, end)), count)))
             for number, (after, upto) in spans
             if 1 <= number <= queue.partitions
         ]
-        return watermark, [(number, await survey) for number, survey in asked]
+        return watermark, [(number, await counted) for number, counted in asked]
 
-    async def _survey(self, queue: Queue, number: int, span: Span, count: _Count) -> Survey:
-        marks: list[MessageId] = []
+    async def _count_span(self, queue: Queue, number: int, span: Span, count: _Count) -> SpanCount:
+        split_points: list[MessageId] = []
         counted, after = 0, span.after
         while True:
-            step = 0 if self._clock.elapsed() >= count.until else count.step(counted)
-            found = await self._messages.survey(
+            portion = 0 if self._clock.elapsed() >= count.until else count.portion(counted)
+            found = await self._messages.count_span(
                 queue.partition(number),
                 Span(after, span.upto),
                 now_ticks=self._clock.now_ticks(),
-                limit=step,
-                every=count.between(step),
+                limit=portion,
+                step=count.step_within(portion),
                 consistency=queue.consistency,
             )
             counted += found.messages
-            marks += found.marks if count.has_marks(counted) else ()
-            if not (found.more and step and counted < count.limit):
+            split_points += found.split_points if count.splits_at(counted) else ()
+            if not (found.more and portion and counted < count.limit):
                 newest = found.newest or (after if counted else None)
-                return Survey(newest, counted, found.more, marks if count.every else [])
-            after = found.marks[-1]
+                return SpanCount(newest, counted, found.more, split_points if count.step else [])
+            after = found.split_points[-1]
 
     async def fetch(
-        self, queue: Queue, wanted: Sequence[PlacedId], *, max_bytes: int, largest: int
+        self, queue: Queue, wanted: Sequence[Location], *, max_bytes: int, largest: int
     ) -> tuple[Sequence[tuple[int, Message]], bool]:
         """Messages by id, in the order asked, those not there left out. Not bound by the watermark.
 
@@ -203,7 +210,7 @@ class Log:
         :param largest: bytes that one body may have.
         :returns: partition numbers and messages, and whether ``max_bytes`` cut them.
         """
-        inside = [(number, message_id) for number, message_id in wanted if number <= queue.partitions]
+        inside = [location for location in wanted if location.partition <= queue.partitions]
         now, room, together = self._clock.now_ticks(), max_bytes, max(1, max_bytes // largest)
         found: list[tuple[int, Message]] = []
         for start in range(0, len(inside), together):
@@ -221,7 +228,7 @@ class Log:
     async def put(
         self,
         queue: Queue,
-        wanted: Sequence[PlacedId],
+        wanted: Sequence[Location],
         *,
         body: bytes,
         content_type: str | None,
@@ -233,38 +240,39 @@ class Log:
             queue, wanted, body=body, content_type=content_type, key=key, ttl_seconds=ttl_seconds
         )
         late = await stored if self._settled == inf else await self._while_there(queue, stored)
-        self._live.arrived(queue, [Placed(id_, number) for number, id_ in wanted])
+        self._live.arrived(queue, wanted)
         return late
 
-    def delete(self, queue: Queue, wanted: Sequence[PlacedId]) -> Future[None]:
+    def delete(self, queue: Queue, wanted: Sequence[Location]) -> Future[None]:
         """See :meth:`queuey.storage.MessageStore.delete`."""
         return self._messages.delete(queue, wanted)
 
 
 class _Count(NamedTuple):
-    """How a survey counts: in steps, the last message of each of which is marked."""
+    """How a span is counted: in portions, between which the clock is looked at."""
 
     limit: int
-    every: int
+    step: int
+    """Messages from one split point to the next; 0 is none."""
     until: float
     together: int
 
-    def step(self, counted: int) -> int:
-        """Messages of the next step, which ends with a mark of the survey if one is near."""
+    def portion(self, counted: int) -> int:
+        """Messages of the next portion, which ends at a split point if one is near."""
         left = self.limit - counted
-        if not self.every:
+        if not self.step:
             return min(self.together, left)
-        if self.every <= self.together:
-            return min(self.together - self.together % self.every, left)
-        return min(self.together, self.every - counted % self.every, left)
+        if self.step <= self.together:
+            return min(self.together - self.together % self.step, left)
+        return min(self.together, self.step - counted % self.step, left)
 
-    def between(self, step: int) -> int:
-        """Messages from mark to mark within a step."""
-        return self.every if 0 < self.every <= self.together else step
+    def step_within(self, portion: int) -> int:
+        """Messages from one split point to the next within a portion."""
+        return self.step if 0 < self.step <= self.together else portion
 
-    def has_marks(self, counted: int) -> bool:
-        """Whether the marks of a step that ends here are marks of the survey."""
-        return 0 < self.every <= self.together or (self.every > 0 and counted > 0 and counted % self.every == 0)
+    def splits_at(self, counted: int) -> bool:
+        """Whether the split points of a portion that ends here are those of the count."""
+        return 0 < self.step <= self.together or (self.step > 0 and counted > 0 and counted % self.step == 0)
 
 
 def partition_for(queue: Queue, key: str | None) -> int:

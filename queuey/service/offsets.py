@@ -9,7 +9,7 @@ from queuey.clock import Clock
 from queuey.future import Future
 from queuey.ids import MAX_ID, MessageId
 from queuey.model import Offset, OffsetChange, OffsetMove, Queue, Span
-from queuey.service.log import Log, ReadRequest
+from queuey.service.log import Log, QueueRead
 from queuey.storage import OffsetStore
 
 
@@ -55,7 +55,7 @@ class Offsets:
         if target is End.BEGINNING:
             return dict.fromkeys(numbers)
         upto = MAX_ID if isinstance(target, End) else MessageId.first_of(target).before()
-        wanted = ReadRequest(
+        wanted = QueueRead(
             [(number, Span(upto=upto)) for number in numbers], limit=1, newest_first=True, with_bodies=False
         )
         found = await self._log.read(queue, wanted)

@@ -11,7 +11,7 @@ from math import inf
 from queuey.clock import Clock
 from queuey.errors import OutcomeUnknown, PartitionsCannotShrink, QueueExists, QueueNotFound, StorageUnavailable
 from queuey.model import MAX_PARTITIONS, Consistency, PartitionState, Queue, QueueKind
-from queuey.monitor.metrics import Monitor
+from queuey.monitor.metrics import QUEUE_CACHE, Monitor
 from queuey.service.waiting.registry import Waiters
 from queuey.storage import Stores
 
@@ -94,7 +94,7 @@ class Queues:
         known = self._cache.get((application, name))
         if known is not None:
             known.asked = True
-        self._monitor.count("queuey_queue_cache", 1, "miss")
+        self._monitor.count(QUEUE_CACHE, 1, "miss")
         return await self._look_up(application, name)
 
     async def with_partitions(self, queue: Queue, named: int) -> Queue:

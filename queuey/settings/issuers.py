@@ -10,11 +10,12 @@ import ipaddress
 import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
+from typing import Any
 from urllib.parse import urlsplit
 
 from queuey.errors import ConfigurationError
 from queuey.settings.ini import Entry
-from queuey.settings.setting import Setting
+from queuey.settings.setting import Setting, rows_of, setting
 
 __all__ = ["ANY_DOMAIN", "ISSUER_SETTINGS", "OWN_ISSUER", "Issuer", "is_issuer", "read_issuers", "sample_issuer"]
 
@@ -22,55 +23,28 @@ OWN_ISSUER = "queuey"
 """Stands as ``iss`` in this server's own tokens."""
 ANY_DOMAIN = "*"
 
-# fmt: off
-ISSUER_SETTINGS: tuple[Setting, ...] = (
-    Setting("issuer", "kind", str, "oidc", "What it issues: OpenID Connect tokens, or BrowserID certificates.", words=("oidc", "browserid")),
-    Setting("issuer", "issuer", str, "", "Its name as credentials state it, compared as text: an address for oidc, a host name for browserid. Required."),
-    Setting("issuer", "audience", tuple, (), "What credentials for this server state as their audience, compared as text; for browserid with scheme. Required."),
-    Setting("issuer", "keys", str, "", "Its public keys: a file, or for oidc an https address to fetch a JWK Set from in the background. Required."),
-    Setting(
-        "issuer",
-        "algorithms",
-        tuple,
-        ("RS256",),
-        "oidc: the signatures it makes; what a token says of its own is never asked.",
-        words=("RS256", "RS384", "RS512", "PS256", "PS384", "PS512", "ES256", "ES384", "ES512", "EdDSA"),
-    ),
-    Setting(
-        "issuer",
-        "principal",
-        str,
-        "oidc:sub",
-        "oidc: what a token proves: oidc:NAME:subject, oidc:address, or bid:address. Addresses count only if verified.",
-        words=("oidc:sub", "oidc:email", "bid:email"),
-    ),
-    Setting("issuer", "domains", tuple, (), "Domains whose addresses it may vouch for, * for any; browserid: its own host if empty. Required for addresses of oidc."),
-    Setting("issuer", "refresh_seconds", int, 300, "How often its keys are read anew.", 60, 86_400),
-)
-# fmt: on
-"""The keys of an ``[issuer:NAME]`` section, in the order of the docs."""
-
 _SECTION = re.compile(r"issuer:(.*)", re.DOTALL)
 _NAME = re.compile(r"[A-Za-z0-9_.-]{1,50}")
 _HOST = re.compile(r"[a-z0-9](?:[a-z0-9.-]*[a-z0-9])?")
 _ORIGIN = re.compile(r"https?://[^/?#\s]+")
-_BY_KEY = {setting.key: setting for setting in ISSUER_SETTINGS}
 _ONLY_OIDC = ("algorithms", "principal")
 
 
 @dataclass(frozen=True, slots=True)
 class Issuer:
-    """One issuer. Its attributes are the rows of :data:`ISSUER_SETTINGS`, and its name here."""
+    """One issuer: its name here, and what its section says."""
 
     name: str
-    kind: str
-    issuer: str
-    audience: tuple[str, ...]
-    keys: str
-    algorithms: tuple[str, ...] = ("RS256",)
-    principal: str = "oidc:sub"
-    domains: tuple[str, ...] = ()
-    refresh_seconds: int = 300
+    # fmt: off
+    kind: str = setting("oidc", "What it issues: OpenID Connect tokens, or BrowserID certificates.", words=("oidc", "browserid"))
+    issuer: str = setting("", "Its name as credentials state it, compared as text: an address for oidc, a host name for browserid. Required.")
+    audience: tuple[str, ...] = setting((), "What credentials for this server state as their audience, compared as text; for browserid with scheme. Required.")
+    keys: str = setting("", "Its public keys: a file, or for oidc an https address to fetch a JWK Set from in the background. Required.")
+    algorithms: tuple[str, ...] = setting(("RS256",), "oidc: the signatures it makes; what a token says of its own is never asked.", words=("RS256", "RS384", "RS512", "PS256", "PS384", "PS512", "ES256", "ES384", "ES512", "EdDSA"))
+    principal: str = setting("oidc:sub", "oidc: what a token proves: oidc:NAME:subject, oidc:address, or bid:address. Addresses count only if verified.", words=("oidc:sub", "oidc:email", "bid:email"))
+    domains: tuple[str, ...] = setting((), "Domains whose addresses it may vouch for, * for any; browserid: its own host if empty. Required for addresses of oidc.")
+    refresh_seconds: int = setting(300, "How often its keys are read anew.", low=60, high=86_400)
+    # fmt: on
 
     @property
     def fetches(self) -> bool:
@@ -83,9 +57,14 @@ class Issuer:
 
     def shown(self) -> Iterator[tuple[str, str]]:
         """Keys and values for people."""
-        for setting in ISSUER_SETTINGS:
-            if self.kind == "oidc" or setting.key not in _ONLY_OIDC:
-                yield setting.key, setting.shown(getattr(self, setting.key))
+        for row in ISSUER_SETTINGS:
+            if self.kind == "oidc" or row.key not in _ONLY_OIDC:
+                yield row.key, row.shown(getattr(self, row.key))
+
+
+ISSUER_SETTINGS: tuple[Setting, ...] = rows_of("issuer", Issuer)
+"""The keys of an ``[issuer:NAME]`` section, in the order of the docs."""
+_BY_KEY = {row.key: row for row in ISSUER_SETTINGS}
 
 
 def is_issuer(section: str) -> bool:
@@ -112,16 +91,16 @@ def _read(section: str, entries: Mapping[str, Entry], environ: Mapping[str, str]
     name = section.partition(":")[2]
     if not _NAME.fullmatch(name):
         raise ConfigurationError(f"section [{section}]: expected a name of 1 to 50 letters, digits, '_', '-' or '.'")
-    values = {setting.key: setting.default for setting in ISSUER_SETTINGS}
+    values: dict[str, Any] = {}
     for key, entry in entries.items():
-        setting = _BY_KEY.get(key)
-        if setting is None:
+        row = _BY_KEY.get(key)
+        if row is None:
             raise ConfigurationError(
                 f"{entry.path}: [{section}] {key} is unknown: expected one of {', '.join(_BY_KEY)}"
             )
-        lines = setting.kind is tuple
+        lines = row.kind is tuple
         text = "\n".join(entry.lines(environ)) if lines else entry.text(environ, f"[{section}] {key}")
-        values[key] = setting.parse(text, str(entry.path))
+        values[key] = row.parse(text, str(entry.path))
     return _checked(Issuer(name, **values), frozenset(entries))
 
 
@@ -196,7 +175,6 @@ def _wrong(issuer: Issuer, key: str, what: str) -> ConfigurationError:
 def sample_issuer() -> list[str]:
     """Lines of an ini file that name each key of an issuer."""
     lines = ["[issuer:NAME]", "An issuer of credentials; each has a section of its own."]
-    for setting in ISSUER_SETTINGS:
-        value = setting.to_text(setting.default)
-        lines += [setting.help, f"{setting.accepted}", f"{setting.key} = {value}".rstrip()]
+    for row in ISSUER_SETTINGS:
+        lines += [row.help, row.accepted, f"{row.key} = {row.to_text(row.default)}".rstrip()]
     return lines

@@ -1,15 +1,21 @@
-"""One row of a table of settings: how its value is read, checked and shown."""
+"""Settings are declared once, as fields of frozen dataclasses: a field gives the type at use, and a row of the table.
+
+A section is a dataclass whose fields are made by :func:`setting`. :func:`rows_of` reads the rows back: how a value is
+read from text, checked, shown and described.
+"""
 
 from __future__ import annotations
 
+import dataclasses
 import re
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, TypeVar
 
 from queuey.errors import ConfigurationError
 
-__all__ = ["Setting"]
+__all__ = ["Setting", "rows_of", "setting"]
 
+T = TypeVar("T", bound=str | int | tuple[str, ...])
 _BOOLEANS = {"true": True, "1": True, "yes": True, "on": True, "false": False, "0": False, "no": False, "off": False}
 
 
@@ -19,7 +25,6 @@ class Setting:
 
     section: str
     key: str
-    kind: type
     default: Any
     help: str
     low: int | None = None
@@ -29,15 +34,20 @@ class Setting:
     """Its value is never shown."""
 
     @property
+    def kind(self) -> type:
+        """The type of its values: str, int, bool, or tuple (of texts)."""
+        return type(self.default)
+
+    @property
+    def name(self) -> str:
+        """``section.key``: its name in :attr:`Settings.origins` and in the docs."""
+        return f"{self.section}.{self.key}"
+
+    @property
     def variable(self) -> str:
         """Its name in the environment."""
         middle = "" if self.section == "server" else f"{self.section.upper()}_"
         return f"QUEUEY_{middle}{self.key.upper()}"
-
-    @property
-    def attribute(self) -> str:
-        """Its name in :class:`Settings`."""
-        return self.key if self.section == "server" else f"{self.section}_{self.key}"
 
     @property
     def accepted(self) -> str:
@@ -89,3 +99,26 @@ class Setting:
 
     def _holds(self, number: int) -> bool:
         return (self.low is None or number >= self.low) and (self.high is None or number <= self.high)
+
+
+def setting(
+    default: T,
+    help: str,  # noqa: A002  what click calls it
+    *,
+    low: int | None = None,
+    high: int | None = None,
+    words: tuple[str, ...] = (),
+    secret: bool = False,
+) -> T:
+    """A field of a section: its default, one sentence of help, its bounds or the words it takes."""
+    declared = {"help": help, "low": low, "high": high, "words": words, "secret": secret}
+    return dataclasses.field(default=default, metadata=declared, repr=not secret)
+
+
+def rows_of(section: str, declared: type) -> tuple[Setting, ...]:
+    """The table of one section, in the order of its dataclass; fields that :func:`setting` did not make have no row."""
+    return tuple(
+        Setting(section, field.name, field.default, **field.metadata)
+        for field in dataclasses.fields(declared)
+        if field.metadata
+    )

@@ -14,7 +14,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from math import inf
-from typing import Any, NamedTuple, Protocol
+from typing import NamedTuple, Protocol
 from uuid import UUID
 
 from queuey import future
@@ -25,6 +25,7 @@ from queuey.model import (
     AppendRequest,
     ApplicationKey,
     Consistency,
+    Location,
     Message,
     Offset,
     OffsetChange,
@@ -33,12 +34,13 @@ from queuey.model import (
     PartitionId,
     PartitionState,
     Queue,
+    ReadRequest,
     Span,
-    Survey,
+    SpanCount,
 )
 
 __all__ = [
-    "ONCE_SECONDS",
+    "IDEMPOTENCY_SECONDS",
     "AppendNotice",
     "MessageStore",
     "MetadataStore",
@@ -49,8 +51,8 @@ __all__ = [
     "Unobserved",
 ]
 
-_SURVEY_PAGE = 5000
-ONCE_SECONDS = 24 * 3600
+_COUNT_PAGE = 5000
+IDEMPOTENCY_SECONDS = 24 * 3600
 """How long an idempotency key is remembered, counted from the append that stored (G7)."""
 
 
@@ -87,7 +89,7 @@ class Unobserved:
 
 
 class AppendNotice(NamedTuple):
-    """What one server tells the others."""
+    """Where one server stored messages, for the others."""
 
     partitions: Sequence[PartitionId] | None
     """Where messages came; None stands for anywhere."""
@@ -99,20 +101,20 @@ class Peers(ABC):
     """How servers of one store tell each other where messages came."""
 
     @abstractmethod
-    def tell(self, told: AppendNotice) -> Future[None]:
-        """Tell all servers, this one included."""
+    def publish(self, notice: AppendNotice) -> Future[None]:
+        """Publish a notice to all servers, this one included."""
 
     @abstractmethod
-    def listen(self) -> Future[Sequence[AppendNotice]]:
-        """What other servers told since the last call; some of it may come again."""
+    def poll(self) -> Future[Sequence[AppendNotice]]:
+        """Notices that other servers published since the last call; some may come again."""
 
 
 class OffsetStore(ABC):
     """How far groups have got in the partitions of queues.
 
-    Every message store is one. An offset speaks of one incarnation's messages and is worth nothing without them, so it
-    lies where they lie: one :meth:`MessageStore.drop` ends both (G9), and what is kept with the messages is backed up with them.
-    Queues come by uuid, groups by exact name.
+    An offset speaks of one incarnation's messages and is worth nothing without them. So it lies where they lie: one
+    :meth:`MessageStore.drop` ends both (G9), and a backup of the messages has the offsets too. Queues come by uuid, groups
+    by exact name.
     """
 
     @abstractmethod
@@ -146,7 +148,7 @@ class OffsetStore(ABC):
         """Forget a group, its generations included; no error if there is none."""
 
 
-class MessageStore(OffsetStore):
+class MessageStore(ABC):
     """Partitions of messages, in the order of their ids."""
 
     read_delay_seconds: float = 0.0
@@ -156,7 +158,7 @@ class MessageStore(OffsetStore):
     A write that ends later than that after the queue was looked up may have outlived it, so the queue is looked up again
     (G9). Infinite where the store itself refuses such writes."""
 
-    activity: Peers | None = None
+    peers: Peers | None = None
     """Where other servers append to the same store."""
     reads_elsewhere: bool = False
     """Whether a page is read by others while this process does something else: then it pays to ask ahead."""
@@ -171,7 +173,7 @@ class MessageStore(OffsetStore):
         the death of this process (G1); whole or not at all within one partition.
 
         :raises QueueNotFound: the queue's incarnation was dropped; nothing is stored.
-        :raises KeyReused: ``request.once`` was used for another digest; nothing is stored.
+        :raises KeyReused: ``request.idempotency`` was used for another digest; nothing is stored.
         :raises StorageFull: nothing is stored, other calls go on.
         """
 
@@ -184,44 +186,30 @@ class MessageStore(OffsetStore):
 
     @abstractmethod
     def read(
-        self,
-        partition: PartitionId,
-        span: Span,
-        *,
-        limit: int,
-        now_ticks: int,
-        newest_first: bool = False,
-        max_bytes: int = 4 << 20,
-        with_bodies: bool = True,
-        skip_corrupt: bool = False,
-        consistency: Consistency = Consistency.STRONG,
+        self, request: ReadRequest, *, now_ticks: int, consistency: Consistency = Consistency.STRONG
     ) -> Future[Page]:
-        """Waiters messages of one partition inside ``span``.
+        """One page of the live messages of a partition.
 
         Expired and deleted messages are passed over before ``limit`` counts.
 
-        :param span: its ``upto`` is at most the watermark; a store adds no delay of its own.
-        :param limit: 1 to 10,000 messages.
+        :param request: the ``upto`` of its span is at most the watermark; a store adds no delay of its own.
         :param now_ticks: decides expiry.
-        :param max_bytes: the page ends before the message that would pass it, but has one at least.
-        :param with_bodies: False leaves body, content type and key out, unread and unchecked.
-        :param skip_corrupt: step over messages that do not match their checksum, and count them.
-        :returns: strictly ascending ids; descending with ``newest_first``. Of 4,000 messages or more a page may have fewer
-            although there are more, which it tells: it ends where the store keeps what follows in one piece.
+        :returns: strictly ascending ids; descending with ``newest_first``. Asked for 4,000 messages or more, a page may
+            end early with ``more`` set: where the store keeps what follows in one piece.
         :raises CorruptMessage: a body does not match its checksum; the error names the id (G6).
         :source: queuey-api-v1 W10: the first Queuey filtered after the limit.
         """
 
-    def survey(
+    def count_span(
         self,
         partition: PartitionId,
         span: Span,
         *,
         now_ticks: int,
         limit: int = 0,
-        every: int = 0,
+        step: int = 0,
         consistency: Consistency = Consistency.STRONG,
-    ) -> Future[Survey]:
+    ) -> Future[SpanCount]:
         """What lies in a span: its end, how many messages, and where it could be cut.
 
         This one reads ids, page by page; a store that can count does better. Messages that expire or are deleted
@@ -229,30 +217,32 @@ class MessageStore(OffsetStore):
 
         :param span: as of :meth:`read`.
         :param limit: count no further; 0 counts nothing, and then ``more`` says whether there is anything.
-        :param every: mark each so many-th message; 0 marks none.
+        :param step: every ``step``-th message is a split point; 0 gives none.
         """
-        return future.start(self._survey(partition, span, now_ticks, limit, every, consistency))
+        return future.start(self._count_span(partition, span, now_ticks, limit, step, consistency))
 
-    async def _survey(
-        self, partition: PartitionId, span: Span, now_ticks: int, limit: int, every: int, consistency: Consistency
-    ) -> Survey:
-        how: dict[str, Any] = {"now_ticks": now_ticks, "with_bodies": False, "consistency": consistency}
-        last = await self.read(partition, span, limit=1, newest_first=True, **how)
+    async def _count_span(
+        self, partition: PartitionId, span: Span, now_ticks: int, limit: int, step: int, consistency: Consistency
+    ) -> SpanCount:
+        last = await self.read(
+            ReadRequest(partition, span, 1, newest_first=True, with_bodies=False),
+            now_ticks=now_ticks,
+            consistency=consistency,
+        )
         newest = last.messages[0].id if last.messages else None
-        marks: list[MessageId] = []
+        split_points: list[MessageId] = []
         counted, more = 0, newest is not None
         while more and counted < limit:
-            page = await self.read(partition, span, limit=min(_SURVEY_PAGE, limit - counted), **how)
+            request = ReadRequest(partition, span, min(_COUNT_PAGE, limit - counted), with_bodies=False)
+            page = await self.read(request, now_ticks=now_ticks, consistency=consistency)
             ids = [message.id for message in page.messages]
-            marks += ids[-(counted + 1) % every :: every] if every else ()
+            split_points += ids[-(counted + 1) % step :: step] if step else ()
             counted, more = counted + len(ids), page.more
             span = Span(ids[-1], span.upto) if ids else span
-        return Survey(newest, counted, more, marks)
+        return SpanCount(newest, counted, more, split_points)
 
     @abstractmethod
-    def fetch(
-        self, queue: Queue, wanted: Sequence[tuple[int, MessageId]], *, now_ticks: int
-    ) -> Future[Sequence[Message | None]]:
+    def fetch(self, queue: Queue, wanted: Sequence[Location], *, now_ticks: int) -> Future[Sequence[Message | None]]:
         """Messages by (partition, id), in the order asked, None for each that is not there. Not bound by the watermark.
 
         :raises CorruptMessage: as :meth:`read`.
@@ -262,7 +252,7 @@ class MessageStore(OffsetStore):
     def put(
         self,
         queue: Queue,
-        wanted: Sequence[tuple[int, MessageId]],
+        wanted: Sequence[Location],
         *,
         body: bytes,
         content_type: str | None,
@@ -278,7 +268,7 @@ class MessageStore(OffsetStore):
         """
 
     @abstractmethod
-    def delete(self, queue: Queue, wanted: Sequence[tuple[int, MessageId]]) -> Future[None]:
+    def delete(self, queue: Queue, wanted: Sequence[Location]) -> Future[None]:
         """Remove messages by (partition, id); those not there are no error. Cancels a scheduled message."""
 
     @abstractmethod
@@ -310,7 +300,7 @@ class MessageStore(OffsetStore):
 
 
 class MetadataStore(ABC):
-    """Queues and their settings, and the keys of applications."""
+    """Queues and their settings, and the keys of applications and operators."""
 
     trusted_seconds: float = inf
     """How long what was read of a queue may be used while others change it; infinite in a store of one server."""
@@ -374,11 +364,11 @@ class MetadataStore(ABC):
 
     @abstractmethod
     def keys(self) -> Future[Sequence[ApplicationKey]]:
-        """All keys of all applications, oldest first; a few thousand at most."""
+        """All keys of all applications and operators, oldest first; a few thousand at most."""
 
     @abstractmethod
-    def remove_key(self, application: str, label: str) -> Future[int]:
-        """Remove an application's keys with this label.
+    def remove_key(self, principal: str, label: str) -> Future[int]:
+        """Remove the keys of an application or an operator with this label.
 
         :returns: how many there were.
         """
@@ -393,10 +383,12 @@ class MetadataStore(ABC):
 
 
 class Stores:
-    """The message store and the metadata store of one server; one object may be both."""
+    """The stores of one server; several may share a file, a process or a cluster."""
 
-    def __init__(self, messages: MessageStore, metadata: MetadataStore) -> None:
+    def __init__(self, messages: MessageStore, offsets: OffsetStore, metadata: MetadataStore) -> None:
         self.messages = messages
+        self.offsets = offsets
+        """Lies where the messages lie, and is closed with them."""
         self.metadata = metadata
 
     def problems(self) -> list[str]:

@@ -1,4 +1,4 @@
-"""Seals: what tells a message that is as it was written from one that is not (G6)."""
+"""Checksums: what tells a message that is as it was written from one that is not (G6)."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from google_crc32c import value as crc32c
 from queuey.errors import CorruptMessage, StorageUnavailable
 from queuey.ids import MessageId
 
-__all__ = ["NONSENSE", "all_match", "corrupt", "making_sense", "seal_of", "seals_of"]
+__all__ = ["NONSENSE", "all_match", "checksum_of", "checksums_of", "corrupt", "making_sense"]
 
 
 NONSENSE = (ValueError, TypeError, LookupError, ArithmeticError, struct.error)
@@ -34,10 +34,10 @@ def making_sense() -> Iterator[None]:
         ) from error
 
 
-def seal_of(ticks: int, tail: int, content_type: bytes | None, key: bytes | None, body: bytes) -> int:
+def checksum_of(ticks: int, tail: int, content_type: bytes | None, key: bytes | None, body: bytes) -> int:
     """What a row must match when it is read: its length, and a CRC32C bound to its id.
 
-    >>> seal_of(0, 0, None, None, b"123456789") == 9 << 32 | 0xE3069283
+    >>> checksum_of(0, 0, None, None, b"123456789") == 9 << 32 | 0xE3069283
     True
     """
     crc = crc32c(body) if content_type is key is None else _with_names(crc32c(body), content_type, key)
@@ -55,8 +55,8 @@ def _with_names(crc: int, content_type: bytes | None, key: bytes | None) -> int:
 Column = Sequence[Any]
 
 
-def seals_of(ticks: Column, tails: Column, content_types: Column, keys: Column, bodies: Column) -> list[int]:
-    """:func:`seal_of` of many, given by column, in few steps of the interpreter."""
+def checksums_of(ticks: Column, tails: Column, content_types: Column, keys: Column, bodies: Column) -> list[int]:
+    """:func:`checksum_of` of many, given by column, in few steps of the interpreter."""
     crcs = map(crc32c, bodies)
     if content_types.count(None) + keys.count(None) < 2 * len(ticks):
         crcs = map(_with_names, crcs, content_types, keys)
@@ -66,14 +66,16 @@ def seals_of(ticks: Column, tails: Column, content_types: Column, keys: Column, 
     ]
 
 
-def all_match(seals: Column, ticks: Column, tails: Column, content_types: Column, keys: Column, bodies: Column) -> bool:
+def all_match(
+    checksums: Column, ticks: Column, tails: Column, content_types: Column, keys: Column, bodies: Column
+) -> bool:
     """Whether rows, given by column, are as they were written."""
     try:
-        return list(seals) == seals_of(ticks, tails, content_types, keys, bodies)
+        return list(checksums) == checksums_of(ticks, tails, content_types, keys, bodies)
     except TypeError:  # a flipped bit made something else of a blob
         return False
 
 
 def corrupt(message_id: MessageId) -> CorruptMessage:
-    """The error that names a message which does not match its seal."""
+    """The error that names a message which does not match its checksum."""
     return CorruptMessage(f"message {message_id.hex} does not match its checksum: step over it with skip_corrupt=true")

@@ -22,16 +22,17 @@ from queuey.model import (
     Consistency,
     Draft,
     IdempotencyKey,
+    Location,
     Message,
     Page,
     PartitionId,
     PartitionState,
-    Placed,
     Queue,
+    ReadRequest,
     Span,
 )
-from queuey.storage import ONCE_SECONDS, MessageStore, MetadataStore
-from queuey.storage.memory_offsets import MemoryOffsets
+from queuey.storage import IDEMPOTENCY_SECONDS, MessageStore, MetadataStore, Stores
+from queuey.storage.memory_offsets import MemoryOffsets, Process
 
 _LEAST_SWEEP = 1000
 """Messages stored between two looks for expired ones, at least."""
@@ -74,27 +75,23 @@ class StoredKey(NamedTuple):
     """What an idempotency key stands for."""
 
     digest: bytes
-    placed: Sequence[Placed]
+    placed: Sequence[Location]
     expires_ticks: int
 
 
-class MemoryStore(MemoryOffsets, MessageStore, MetadataStore):
-    """Messages, offsets and metadata of one process."""
+class MemoryMessages(MessageStore):
+    """Messages of one process."""
 
-    def __init__(self, clock: Clock, ids: IdGenerator) -> None:
-        super().__init__(clock)
+    def __init__(self, process: Process, ids: IdGenerator, offsets: MemoryOffsets) -> None:
+        """:param offsets: forgotten with their queue."""
+        self._process = process
+        self._lock = process.lock
+        self._clock = process.clock
         self._ids = ids
+        self._offsets = offsets
         self._partitions: dict[PartitionId, _Partition] = {}
-        self._once: dict[tuple[UUID, str], StoredKey] = {}
+        self._idempotency: dict[tuple[UUID, str], StoredKey] = {}
         self._until_sweep = _LEAST_SWEEP
-        self._queues: dict[str, dict[str, Queue]] = {}
-        self._names: dict[str, list[str]] = {}
-        self._named: dict[tuple[str, str], list[str]] = {}
-        """Sorted names of queues by application and principal."""
-        self._removed: dict[UUID, None] = {}
-        self._keys: dict[bytes, ApplicationKey] = {}
-
-    # Messages
 
     def append(self, request: AppendRequest) -> Future[Appended]:
         with self._lock:
@@ -105,57 +102,57 @@ class MemoryStore(MemoryOffsets, MessageStore, MetadataStore):
 
     def _append(self, request: AppendRequest) -> Appended:
         queue = request.queue.uuid
-        if queue in self._dropped:
+        if queue in self._process.dropped:
             raise QueueNotFound
         self._refuse_reused_keys(request)
-        whole = self._recall(queue, request.once)
+        whole = self._recall(queue, request.idempotency)
         if whole is not None:
             return Appended(whole, repeated=True)
         self._sweep_after(len(request.drafts))
         watermark = self._ids.watermark()
         placed, stored = [], False
         for draft in request.drafts:
-            known = self._recall(queue, draft.once)
+            known = self._recall(queue, draft.idempotency)
             if known is None:
                 known = (self._store_draft(request.queue, draft, watermark),)
-                self._remember(queue, draft.once, known)
+                self._remember(queue, draft.idempotency, known)
                 stored = True
             placed.append(known[0])
-        self._remember(queue, request.once, placed)
+        self._remember(queue, request.idempotency, placed)
         return Appended(placed, repeated=not stored)
 
     def _refuse_reused_keys(self, request: AppendRequest) -> None:
         """Before anything is stored: each key stands for one digest, in the store and within the request."""
         asked: dict[str, bytes] = {}
-        for once in (request.once, *(draft.once for draft in request.drafts)):
-            if once is None:
+        for idempotency in (request.idempotency, *(draft.idempotency for draft in request.drafts)):
+            if idempotency is None:
                 continue
-            kept = self._live_key(request.queue.uuid, once.key)
-            known = kept.digest if kept is not None else asked.setdefault(once.key, once.digest)
-            if known != once.digest:
+            kept = self._live_key(request.queue.uuid, idempotency.key)
+            known = kept.digest if kept is not None else asked.setdefault(idempotency.key, idempotency.digest)
+            if known != idempotency.digest:
                 raise KeyReused
 
     def _live_key(self, queue: UUID, key: str) -> StoredKey | None:
-        kept = self._once.get((queue, key))
+        kept = self._idempotency.get((queue, key))
         return kept if kept is not None and kept.expires_ticks > self._clock.now_ticks() else None
 
-    def _recall(self, queue: UUID, once: IdempotencyKey | None) -> Sequence[Placed] | None:
-        kept = self._live_key(queue, once.key) if once is not None else None
+    def _recall(self, queue: UUID, idempotency: IdempotencyKey | None) -> Sequence[Location] | None:
+        kept = self._live_key(queue, idempotency.key) if idempotency is not None else None
         return kept.placed if kept is not None else None
 
-    def _remember(self, queue: UUID, once: IdempotencyKey | None, placed: Sequence[Placed]) -> None:
-        if once is not None:
-            expires = self._clock.now_ticks() + ONCE_SECONDS * TICKS_PER_SECOND
-            self._once[queue, once.key] = StoredKey(once.digest, tuple(placed), expires)
+    def _remember(self, queue: UUID, idempotency: IdempotencyKey | None, placed: Sequence[Location]) -> None:
+        if idempotency is not None:
+            expires = self._clock.now_ticks() + IDEMPOTENCY_SECONDS * TICKS_PER_SECOND
+            self._idempotency[queue, idempotency.key] = StoredKey(idempotency.digest, tuple(placed), expires)
 
-    def _store_draft(self, queue: Queue, draft: Draft, watermark: int) -> Placed:
+    def _store_draft(self, queue: Queue, draft: Draft, watermark: int) -> Location:
         if draft.due_ticks is not None and draft.due_ticks > watermark:
             id_ = MessageId(draft.due_ticks, self._ids.scheduled_tail())
         else:
             id_ = self._ids.next_id()
         expires = id_.ticks + draft.ttl_seconds * TICKS_PER_SECOND
         self._store(queue.partition(draft.partition), Message(*id_, expires, draft.content_type, draft.key, draft.body))
-        return Placed(id_, draft.partition)
+        return Location(draft.partition, id_)
 
     def _store(self, partition: PartitionId, message: Message) -> None:
         self._partitions.setdefault(partition, _Partition()).store(message)
@@ -169,7 +166,7 @@ class MemoryStore(MemoryOffsets, MessageStore, MetadataStore):
         for partition in self._partitions.values():
             partition.remove([id_ for id_, message in partition.rows.items() if message.expires_ticks <= now])
         self._partitions = {at: partition for at, partition in self._partitions.items() if partition.rows}
-        self._once = {at: kept for at, kept in self._once.items() if kept.expires_ticks > now}
+        self._idempotency = {at: kept for at, kept in self._idempotency.items() if kept.expires_ticks > now}
         depth = sum(len(partition.rows) for partition in self._partitions.values())
         self._until_sweep = max(_LEAST_SWEEP, depth)
 
@@ -178,27 +175,17 @@ class MemoryStore(MemoryOffsets, MessageStore, MetadataStore):
             return self._ids.watermark()
 
     def read(
-        self,
-        partition: PartitionId,
-        span: Span,
-        *,
-        limit: int,
-        now_ticks: int,
-        newest_first: bool = False,
-        max_bytes: int = 4 << 20,
-        with_bodies: bool = True,
-        skip_corrupt: bool = False,
-        consistency: Consistency = Consistency.STRONG,
+        self, request: ReadRequest, *, now_ticks: int, consistency: Consistency = Consistency.STRONG
     ) -> Future[Page]:
         page: list[Message] = []
         size = 0
         with self._lock:
-            for message in self._in(partition).within(span, newest_first=newest_first):
+            for message in self._in(request.partition).within(request.span, newest_first=request.newest_first):
                 if message.expires_ticks <= now_ticks:
                     continue
-                wanted = message if with_bodies else Message(*message[:3], None, None, b"")
+                wanted = message if request.with_bodies else Message(*message[:3], None, None, b"")
                 size += len(wanted.body)
-                if len(page) == limit or (page and size > max_bytes):
+                if len(page) == request.limit or (page and size > request.max_bytes):
                     return Future.of(Page(page, more=True))
                 page.append(wanted)
         return Future.of(Page(page, more=False))
@@ -206,9 +193,7 @@ class MemoryStore(MemoryOffsets, MessageStore, MetadataStore):
     def _in(self, partition: PartitionId) -> _Partition:
         return self._partitions.get(partition) or _Partition()
 
-    def fetch(
-        self, queue: Queue, wanted: Sequence[tuple[int, MessageId]], *, now_ticks: int
-    ) -> Future[Sequence[Message | None]]:
+    def fetch(self, queue: Queue, wanted: Sequence[Location], *, now_ticks: int) -> Future[Sequence[Message | None]]:
         with self._lock:
             found = [self._in(queue.partition(number)).rows.get(id_) for number, id_ in wanted]
         return Future.of([m if m is not None and m.expires_ticks > now_ticks else None for m in found])
@@ -216,7 +201,7 @@ class MemoryStore(MemoryOffsets, MessageStore, MetadataStore):
     def put(
         self,
         queue: Queue,
-        wanted: Sequence[tuple[int, MessageId]],
+        wanted: Sequence[Location],
         *,
         body: bytes,
         content_type: str | None,
@@ -224,7 +209,7 @@ class MemoryStore(MemoryOffsets, MessageStore, MetadataStore):
         ttl_seconds: int,
     ) -> Future[bool]:
         with self._lock:
-            if queue.uuid in self._dropped:
+            if queue.uuid in self._process.dropped:
                 return Future.failed(QueueNotFound())
             self._sweep_after(len(wanted))
             now = self._ids.stamp()
@@ -233,7 +218,7 @@ class MemoryStore(MemoryOffsets, MessageStore, MetadataStore):
                 self._store(queue.partition(number), Message(*id_, expires, content_type, key, body))
             return Future.of(any(id_.ticks < now for _, id_ in wanted))
 
-    def delete(self, queue: Queue, wanted: Sequence[tuple[int, MessageId]]) -> Future[None]:
+    def delete(self, queue: Queue, wanted: Sequence[Location]) -> Future[None]:
         with self._lock:
             for number, id_ in wanted:
                 self._in(queue.partition(number)).remove([id_])
@@ -246,13 +231,36 @@ class MemoryStore(MemoryOffsets, MessageStore, MetadataStore):
 
     def drop(self, queue: UUID) -> Future[None]:
         with self._lock:
-            self._dropped.add(queue)
+            self._process.dropped.add(queue)
             self._partitions = {at: rows for at, rows in self._partitions.items() if at.queue != queue}
-            self._once = {at: kept for at, kept in self._once.items() if at[0] != queue}
-            self._offsets.pop(queue, None)
+            self._idempotency = {at: kept for at, kept in self._idempotency.items() if at[0] != queue}
+            self._offsets.forget_queue(queue)
         return Future.of(None)
 
-    # Metadata
+    def problems(self) -> Sequence[str]:
+        return ()
+
+    def close(self) -> None:
+        """Nothing to let go of."""
+
+
+def _state(live: list[Message], now_ticks: int) -> PartitionState:
+    scheduled = sum(message.ticks > now_ticks for message in live)
+    ends = (live[0].id, live[-1].id) if live else (None, None)
+    return PartitionState(len(live), scheduled, *ends)
+
+
+class MemoryMetadata(MetadataStore):
+    """Queues and application keys of one process."""
+
+    def __init__(self, process: Process) -> None:
+        self._lock = process.lock
+        self._queues: dict[str, dict[str, Queue]] = {}
+        self._names: dict[str, list[str]] = {}
+        self._named: dict[tuple[str, str], list[str]] = {}
+        """Sorted names of queues by application and principal."""
+        self._removed: dict[UUID, None] = {}
+        self._keys: dict[bytes, ApplicationKey] = {}
 
     def create_queue(self, queue: Queue) -> Future[tuple[Queue, bool]]:
         with self._lock:
@@ -335,14 +343,12 @@ class MemoryStore(MemoryOffsets, MessageStore, MetadataStore):
         with self._lock:
             return Future.of(sorted(self._keys.values(), key=lambda key: (key.created_ticks, key.digest)))
 
-    def remove_key(self, application: str, label: str) -> Future[int]:
+    def remove_key(self, principal: str, label: str) -> Future[int]:
         with self._lock:
-            found = [key for key in self._keys.values() if (key.application, key.label) == (application, label)]
+            found = [key for key in self._keys.values() if (key.principal, key.label) == (principal, label)]
             for key in found:
                 del self._keys[key.digest]
         return Future.of(len(found))
-
-    # Both
 
     def problems(self) -> Sequence[str]:
         return ()
@@ -351,7 +357,12 @@ class MemoryStore(MemoryOffsets, MessageStore, MetadataStore):
         """Nothing to let go of."""
 
 
-def _state(live: list[Message], now_ticks: int) -> PartitionState:
-    scheduled = sum(message.ticks > now_ticks for message in live)
-    ends = (live[0].id, live[-1].id) if live else (None, None)
-    return PartitionState(len(live), scheduled, *ends)
+class MemoryStores(Stores):
+    """All stores of one process."""
+
+    messages: MemoryMessages
+
+    def __init__(self, clock: Clock, ids: IdGenerator) -> None:
+        process = Process(clock)
+        offsets = MemoryOffsets(process)
+        super().__init__(MemoryMessages(process, ids, offsets), offsets, MemoryMetadata(process))

@@ -1,4 +1,4 @@
-"""Offsets without a disk: the offset half of :class:`~queuey.storage.memory.MemoryStore`."""
+"""Offsets without a disk, and what all stores of one process share."""
 
 from __future__ import annotations
 
@@ -14,14 +14,22 @@ from queuey.model import Offset, OffsetChange, OffsetMove
 from queuey.storage import OffsetStore
 
 
+class Process:
+    """What the stores of one process share."""
+
+    def __init__(self, clock: Clock) -> None:
+        self.clock = clock
+        self.lock = new_lock()
+        """Makes every call of a store a single step."""
+        self.dropped: set[UUID] = set()
+
+
 class MemoryOffsets(OffsetStore):
     """What groups have committed, by queue and name."""
 
-    def __init__(self, clock: Clock) -> None:
-        self._clock = clock
-        self._lock = new_lock()
-        """Makes every call of the store a single step."""
-        self._dropped: set[UUID] = set()
+    def __init__(self, process: Process) -> None:
+        self._process = process
+        self._lock = process.lock
         self._offsets: dict[UUID, dict[str, dict[int, Offset]]] = {}
 
     def read_offsets(self, queue: UUID, group: str) -> Future[Mapping[int, Offset]]:
@@ -30,11 +38,11 @@ class MemoryOffsets(OffsetStore):
 
     def change_offsets(self, queue: UUID, group: str, change: OffsetChange) -> Future[Mapping[int, OffsetMove]]:
         with self._lock:
-            if queue in self._dropped:
+            if queue in self._process.dropped:
                 return Future.failed(QueueNotFound())
             stored = self._offsets.get(queue, {}).get(group, {})
             try:
-                moves = change.moves(stored, self._clock.now_ticks())
+                moves = change.moves(stored, self._process.clock.now_ticks())
             except (Conflict, BadRequest) as refused:
                 return Future.failed(refused)
             changed = stored | {number: move.after for number, move in moves.items()}
@@ -51,3 +59,7 @@ class MemoryOffsets(OffsetStore):
         with self._lock:
             self._offsets.get(queue, {}).pop(group, None)
         return Future.of(None)
+
+    def forget_queue(self, queue: UUID) -> None:
+        """Forget all groups of a queue; the caller holds the lock."""
+        self._offsets.pop(queue, None)

@@ -11,7 +11,7 @@ from queuey.clock import Clock
 from queuey.errors import ConfigurationError
 from queuey.ids import IdGenerator
 from queuey.settings import Settings
-from queuey.storage import MessageStore, MetadataStore, Observer, Stores
+from queuey.storage import MessageStore, MetadataStore, Observer, OffsetStore, Stores
 
 USUAL_BUDGET_MS = 1500
 """How long a statement may take where no write budget says so."""
@@ -20,8 +20,6 @@ METADATA_SECONDS = 5.0
 
 if TYPE_CHECKING:
     from queuey.storage.cassandra import Options, Timing
-    from queuey.storage.memory import MemoryStore
-    from queuey.storage.sqlite import SqliteStore
 
 
 def open_stores(
@@ -35,46 +33,46 @@ def open_stores(
     :param observer: hears of the message store's calls.
     :raises ConfigurationError: a store cannot be opened; none is left open.
     """
-    backend = settings.metadata_backend or settings.storage_backend
-    if backend != "cassandra" and not (settings.metadata_backend or settings.metadata_path):
-        both = _open_embedded(settings, backend, _messages_file(settings), clock, ids, serve=serve, observer=observer)
-        return Stores(both, both)
-    messages = _open_messages(settings, clock, ids, serve=serve, observer=observer)
+    backend = settings.metadata.backend or settings.storage.backend
+    if backend != "cassandra" and not (settings.metadata.backend or settings.metadata.path):
+        return _open_embedded(settings, backend, _messages_file(settings), clock, ids, serve=serve, observer=observer)
+    messages, offsets = _open_messages(settings, clock, ids, serve=serve, observer=observer)
     try:
-        return Stores(messages, _open_metadata(settings, backend, clock, serve=serve))
+        return Stores(messages, offsets, _open_metadata(settings, backend, clock, serve=serve))
     except Exception:
         messages.close()
         raise
 
 
 def _messages_file(settings: Settings) -> Path:
-    return Path(settings.storage_path) if settings.storage_path else Path(settings.data) / "queuey.db"
+    return Path(settings.storage.path) if settings.storage.path else Path(settings.server.data) / "queuey.db"
 
 
 def _open_messages(
     settings: Settings, clock: Clock, ids: IdGenerator, *, serve: bool, observer: Observer | None
-) -> MessageStore:
-    if settings.storage_backend != "cassandra":
-        path, backend = _messages_file(settings), settings.storage_backend
-        return _open_embedded(settings, backend, path, clock, ids, serve=serve, observer=observer)
+) -> tuple[MessageStore, OffsetStore]:
+    if settings.storage.backend != "cassandra":
+        path, backend = _messages_file(settings), settings.storage.backend
+        stores = _open_embedded(settings, backend, path, clock, ids, serve=serve, observer=observer)
+        return stores.messages, stores.offsets
     with _driver():
         from queuey.storage.cassandra import open_messages
 
     options, timing = cassandra_options(settings), cassandra_timing(settings)
-    strict = settings.cassandra_strict_durability
+    strict = settings.cassandra.strict_durability
     return open_messages(options, timing, clock, ids, strict_durability=strict, observer=observer)
 
 
 def _open_metadata(settings: Settings, backend: str, clock: Clock, *, serve: bool) -> MetadataStore:
     if backend != "cassandra":
-        path = Path(settings.metadata_path) if settings.metadata_path else Path(settings.data) / "metadata.db"
+        path = Path(settings.metadata.path) if settings.metadata.path else Path(settings.server.data) / "metadata.db"
         own = IdGenerator(clock)  # groups of commits of one file must not end the other's
-        return _open_embedded(settings, backend, path, clock, own, serve=serve, observer=None)
+        return _open_embedded(settings, backend, path, clock, own, serve=serve, observer=None).metadata
     with _driver():
         from queuey.storage.cassandra import open_metadata
 
     options = cassandra_options(settings, metadata=True)
-    trusted_seconds = settings.cassandra_cache_ms / 1000
+    trusted_seconds = settings.cassandra.cache_ms / 1000
     return open_metadata(options, cassandra_timing(settings), clock, trusted_seconds=trusted_seconds)
 
 
@@ -83,23 +81,23 @@ def cassandra_options(settings: Settings, *, metadata: bool = False) -> Options:
     with _driver():
         from queuey.storage.cassandra import Options
 
-    keyspace = settings.cassandra_keyspace
+    keyspace = settings.cassandra.keyspace
     return Options(
-        hosts=[host.strip() for host in settings.cassandra_hosts.split(",") if host.strip()],
-        port=settings.cassandra_port,
-        keyspace=(settings.cassandra_metadata_keyspace or keyspace) if metadata else keyspace,
-        data_centre=settings.cassandra_data_centre,
-        multi_dc=settings.cassandra_multi_dc,
-        username=settings.cassandra_username,
-        password=settings.cassandra_password,
-        tls_ca=settings.cassandra_tls_ca,
-        tls_cert=settings.cassandra_tls_cert,
-        tls_key=settings.cassandra_tls_key,
-        tls_check_host=settings.cassandra_tls_check_host,
-        most_calls=settings.cassandra_max_calls,
+        hosts=[host.strip() for host in settings.cassandra.hosts.split(",") if host.strip()],
+        port=settings.cassandra.port,
+        keyspace=(settings.cassandra.metadata_keyspace or keyspace) if metadata else keyspace,
+        data_centre=settings.cassandra.data_centre,
+        multi_dc=settings.cassandra.multi_dc,
+        username=settings.cassandra.username,
+        password=settings.cassandra.password,
+        tls_ca=settings.cassandra.tls_ca,
+        tls_cert=settings.cassandra.tls_cert,
+        tls_key=settings.cassandra.tls_key,
+        tls_check_host=settings.cassandra.tls_check_host,
+        most_calls=settings.cassandra.max_calls,
         timeout_seconds=METADATA_SECONDS
         if metadata
-        else (settings.cassandra_write_budget_ms or USUAL_BUDGET_MS) / 1000,
+        else (settings.cassandra.write_budget_ms or USUAL_BUDGET_MS) / 1000,
     )
 
 
@@ -109,10 +107,10 @@ def cassandra_timing(settings: Settings) -> Timing:
         from queuey.storage.cassandra import Timing
 
     return Timing(
-        write_budget_seconds=settings.cassandra_write_budget_ms / 1000,
-        clock_error_seconds=settings.cassandra_clock_error_ms / 1000,
-        read_delay_seconds=settings.cassandra_read_delay_ms / 1000,
-        request_seconds=float(settings.cassandra_request_seconds),
+        write_budget_seconds=settings.cassandra.write_budget_ms / 1000,
+        clock_error_seconds=settings.cassandra.clock_error_ms / 1000,
+        read_delay_seconds=settings.cassandra.read_delay_ms / 1000,
+        request_seconds=float(settings.cassandra.request_seconds),
     )
 
 
@@ -136,28 +134,24 @@ def _open_embedded(
     *,
     serve: bool,
     observer: Observer | None,
-) -> MemoryStore | SqliteStore:
+) -> Stores:
     if backend == "memory":
-        from queuey.storage.memory import MemoryStore
+        from queuey.storage.memory import MemoryStores
 
-        return MemoryStore(clock, ids)
-    from queuey.storage.sqlite import SqliteStore
+        return MemoryStores(clock, ids)
+    from queuey.storage.sqlite import SqliteOptions, SqliteStores
     from queuey.storage.sqlite.health import PRIVATE_FOLDER
 
     try:
         path.parent.mkdir(mode=PRIVATE_FOLDER, parents=True, exist_ok=True)
     except OSError as error:
         raise ConfigurationError(f"cannot make the folder {path.parent}: {error.strerror}") from error
-    return SqliteStore(
-        path,
-        clock,
-        ids,
-        synchronous=settings.storage_synchronous,
-        reserve_mb=settings.storage_reserve_mb,
-        cache_mb=settings.storage_cache_mb,
-        wal_mb=settings.storage_wal_mb,
-        segments_mb=settings.storage_segments_mb,
-        scrub_percent=settings.storage_scrub_percent,
-        serve=serve,
-        observer=observer,
+    options = SqliteOptions(
+        synchronous=settings.storage.synchronous,
+        reserve_mb=settings.storage.reserve_mb,
+        cache_mb=settings.storage.cache_mb,
+        wal_mb=settings.storage.wal_mb,
+        read_cache_mb=settings.storage.segments_mb,
+        scrub_percent=settings.storage.scrub_percent,
     )
+    return SqliteStores(path, clock, ids, options, serve=serve, observer=observer)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import functools
 import os
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -112,7 +112,7 @@ def with_settings(command: Command) -> Command:
     )
     @functools.wraps(command)
     def call(config: str | None, data: str | None, **given: Any) -> None:
-        command(settings=settings_from(config, data=data), **given)
+        command(settings=settings_from(config, server={"data": data}), **given)
 
     return call
 
@@ -124,11 +124,11 @@ def config_option(command: Command) -> Command:
     )
 
 
-def settings_from(config: str | None, *, tell: bool = True, **overrides: Any) -> Settings:
+def settings_from(config: str | None, *, tell: bool = True, **overrides: Mapping[str, Any]) -> Settings:
     """Settings from all sources.
 
     :param tell: show their notices; a server logs them itself.
-    :param overrides: values of options by attribute; None is not given.
+    :param overrides: values of options by section and key; None is not given.
     """
     settings = load_settings(config or None, os.environ, overrides)
     for notice in settings.notices if tell else ():
@@ -142,14 +142,14 @@ def store_files(settings: Settings) -> list[Path]:
     :raises ConfigurationError: everything is in memory, or in Cassandra.
     """
     files = []
-    if settings.storage_backend == "sqlite":
-        files.append(Path(settings.storage_path or Path(settings.data, "queuey.db")))
-    backend = settings.metadata_backend or settings.storage_backend
-    if backend == "sqlite" and (settings.metadata_backend or settings.metadata_path):
-        files.append(Path(settings.metadata_path or Path(settings.data, "metadata.db")))
+    if settings.storage.backend == "sqlite":
+        files.append(Path(settings.storage.path or Path(settings.server.data, "queuey.db")))
+    backend = settings.metadata.backend or settings.storage.backend
+    if backend == "sqlite" and (settings.metadata.backend or settings.metadata.path):
+        files.append(Path(settings.metadata.path or Path(settings.server.data, "metadata.db")))
     if not files:
         why = {"memory": "there is no store outside of its server", "cassandra": "its nodes keep the files"}
-        raise ConfigurationError(f"[storage] backend = {settings.storage_backend}: {why[settings.storage_backend]}")
+        raise ConfigurationError(f"[storage] backend = {settings.storage.backend}: {why[settings.storage.backend]}")
     return files
 
 

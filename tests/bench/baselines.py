@@ -11,7 +11,7 @@ import orjson
 import pyarrow as pa
 
 from queuey.ids import EPOCH_TICKS, MAX_ID, ZERO_ID, MessageId
-from queuey.model import AppendRequest, Message, Span
+from queuey.model import AppendRequest, Message, ReadRequest, Span
 from tests.bench.measure import BenchFailed, rate_of
 from tests.bench.plan import BATCH, PAGE, PARTITIONS
 from tests.bench.servers import APPLICATION
@@ -31,7 +31,7 @@ def bulk_inserts(folder: Path, seconds: float) -> float:
     """Messages a second that the store takes in transactions of a hundred, one after the other."""
     with open_store(folder) as store:
         request = AppendRequest(make_queue(store, "bulk", PARTITIONS), drafts(BATCH, PARTITIONS))
-        return rate_of(lambda: len(store.append(request).wait().placed), seconds)
+        return rate_of(lambda: len(store.messages.append(request).wait().placed), seconds)
 
 
 _PLAIN = """
@@ -66,14 +66,14 @@ PLACE: Place = bytes(16) + b"\1"
 def messages_of(folder: Path, queue: str, *, with_bodies: bool = True) -> Iterator[Message]:
     """Every message of a queue's first partition, in order."""
     with open_store(folder) as store:
-        found = store.find_queue(APPLICATION, queue).wait()
+        found = store.metadata.find_queue(APPLICATION, queue).wait()
         if found is None:
             raise BenchFailed(f"there is no queue {queue}")
         after, more = ZERO_ID, True
-        upto = MessageId.last_of(store.watermark(found.consistency))
+        upto = MessageId.last_of(store.messages.watermark(found.consistency))
         while more:
-            how = {"limit": 10_000, "now_ticks": 0, "with_bodies": with_bodies}
-            page = store.read(found.partition(1), Span(after, upto), **how).wait()  # type: ignore[arg-type]
+            request = ReadRequest(found.partition(1), Span(after, upto), 10_000, with_bodies=with_bodies)
+            page = store.messages.read(request, now_ticks=0).wait()
             yield from page.messages
             after, more = page.messages[-1].id if page.messages else after, page.more
 

@@ -23,13 +23,16 @@ from granian.constants import Interfaces
 from granian.http import HTTP1Settings
 from granian.server.embed import Server
 
-from queuey.api.routes import Operation, resolve
+from queuey.api.face import V1
 from queuey.future import run
 from queuey.http.exchange import Answer, Call
+from queuey.http.face import Operation
 from queuey.http.pipeline import Pipeline
 from queuey.ids import IdGenerator
-from queuey.model import Appended, AppendRequest, Placed
-from queuey.server.loop import LoopDoor
+from queuey.model import Appended, AppendRequest, Location
+from queuey.server.connection import Connection
+from queuey.server.faces import open_pipeline
+from queuey.server.loop import LoopServer
 from queuey.server.run import BACKLOG
 from queuey.service import Service
 from queuey.settings import load_settings
@@ -72,7 +75,7 @@ async def _asgi_front(scope: Any, receive: Any, send: Any) -> None:
     await send({"type": "http.response.body", "body": answer})
 
 
-class FrontDesk(Pipeline):
+class Front(Pipeline):
     """Opens a call without looking at it, and answers it in the same way."""
 
     def open(
@@ -86,7 +89,7 @@ class FrontDesk(Pipeline):
         return Answer(201, _placed(), _JSON)
 
 
-_APPEND, _ = resolve("POST", "/v1/application/queue")
+_APPEND = V1().resolve(Call("POST", "/v1/application/queue", "", {}))
 
 
 def _is_append(method: str, path: str, headers: Mapping[str, str]) -> bool:
@@ -143,19 +146,19 @@ def _forget(service: Service) -> None:
     ids = IdGenerator(service.clock)
 
     async def append(request: AppendRequest) -> Appended:
-        return Appended([Placed(ids.next_id(), draft.partition) for draft in request.drafts])
+        return Appended([Location(draft.partition, ids.next_id()) for draft in request.drafts])
 
     service.log.append = append  # type: ignore[method-assign]
 
 
 async def _own(listener: socket.socket, *, forgetful: bool = False) -> None:
-    service = Service.open(load_settings(None, {}, {"storage_backend": "memory"}))
+    service = Service.open(load_settings(None, {}, {"storage": {"backend": "memory"}}))
     if forgetful:
         run(service.start(KEY))
         _forget(service)
-    door = LoopDoor((Pipeline if forgetful else FrontDesk)(service))
-    door.open(asyncio.get_running_loop())
-    server = await asyncio.get_running_loop().create_server(door.connection, sock=listener, backlog=BACKLOG)
+    running = LoopServer(open_pipeline(service) if forgetful else Front(service, [V1()]))
+    running.open(asyncio.get_running_loop())
+    server = await asyncio.get_running_loop().create_server(lambda: Connection(running), sock=listener, backlog=BACKLOG)
     print(f"http://127.0.0.1:{listener.getsockname()[1]}", flush=True)
     await server.serve_forever()
 

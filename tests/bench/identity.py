@@ -46,7 +46,7 @@ def measure(plan: Plan) -> Iterator[Row]:
     """Microseconds for a credential that was never seen, and for one that is known."""
     folder = plan.fresh("identity") / "issuer"
     issuer, key = DevIssuer.make(folder, SystemClock())
-    settings = load_settings(str(folder / "queuey.ini"), {}, {"data": str(folder)})
+    settings = load_settings(str(folder / "queuey.ini"), {}, {"server": {"data": str(folder)}})
     service = Service.open(settings)
     try:
         run(service.start())
@@ -62,7 +62,7 @@ def _proofs(service: Service, issuer: DevIssuer, key: str) -> Iterator[Proof]:
     if tokens is None:
         raise BenchFailed("the settings of the issuer have no key for tokens")
     own = tokens.mint(f"oidc:{USER}", APPLICATION).text
-    secret, signed = service.settings.tokens_keys[0].encode(), own.rpartition(".")[0].encode()
+    secret, signed = service.settings.tokens.keys[0].encode(), own.rpartition(".")[0].encode()
     id_token, assertion = issuer.id_token(USER), issuer.assertion(USER)
     certificate = assertion.partition("~")[0]
     yield Proof(

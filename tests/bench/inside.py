@@ -1,4 +1,4 @@
-"""The event-loop door without a network: calls made in this process, many at once, as fast as they are answered."""
+"""The event-loop server without a network: calls made in this process, many at once, as fast as they are answered."""
 
 from __future__ import annotations
 
@@ -14,8 +14,9 @@ from typing import NamedTuple
 import uvloop
 
 from queuey.future import run
-from queuey.http.pipeline import Pipeline
-from queuey.server.loop import LoopDoor
+from queuey.server.connection import Connection
+from queuey.server.faces import open_pipeline
+from queuey.server.loop import LoopServer
 from queuey.service import Service
 from queuey.settings import load_settings
 from tests.bench.drivers import append_batch, append_one, read_page
@@ -36,11 +37,11 @@ _TOP = 30
 class Wire(asyncio.Transport):
     """A client that sends one request, over and over, as soon as it has the answer."""
 
-    def __init__(self, door: LoopDoor, request: bytes) -> None:
+    def __init__(self, server: LoopServer, request: bytes) -> None:
         super().__init__()
-        self._door = door
+        self._server = server
         self._request = request
-        self._connection = door.connection()
+        self._connection = Connection(server)
         self._connection.connection_made(self)
         self.answers = 0
 
@@ -58,7 +59,7 @@ class Wire(asyncio.Transport):
         if not data.startswith((b"HTTP/1.1 200", b"HTTP/1.1 201")):
             raise BenchFailed(f"refused: {data[:500]!r}")
         self.answers += 1
-        self._door.soon(self.begin)
+        self._server.soon(self.begin)
 
     def resume_reading(self) -> None:
         """There is nothing to read."""
@@ -73,7 +74,7 @@ def report(plan: Plan, name: str) -> Iterator[str]:
     with open_store(folder) as store:
         queue = make_queue(store, _QUEUE, 1 if name == "read" else PARTITIONS)
         fill(store, [queue], 1000)
-    service = Service.open(load_settings(None, {}, {"data": str(folder)}))
+    service = Service.open(load_settings(None, {}, {"server": {"data": str(folder)}}))
     try:
         run(service.start(KEY))
         found = uvloop.run(measured(service, CALLS[name](_QUEUE).encode(), plan.seconds))
@@ -94,9 +95,9 @@ class Measured(NamedTuple):
 
 async def measured(service: Service, request: bytes, seconds: float) -> Measured:
     """Make one request over and over."""
-    door = LoopDoor(Pipeline(service))
-    door.open(asyncio.get_running_loop())
-    wires = [Wire(door, request) for _ in range(CONNECTIONS)]
+    server = LoopServer(open_pipeline(service))
+    server.open(asyncio.get_running_loop())
+    wires = [Wire(server, request) for _ in range(CONNECTIONS)]
     for wire in wires:
         wire.begin()
     await asyncio.sleep(0.5)
@@ -110,7 +111,7 @@ async def measured(service: Service, request: bytes, seconds: float) -> Measured
     profile.disable()
     for wire in wires:
         wire.abort()
-    door.close()
+    server.close()
     text = io.StringIO()
     pstats.Stats(profile, stream=text).strip_dirs().sort_stats("tottime").print_stats(_TOP)
     summary = (

@@ -15,8 +15,8 @@ import uvloop
 
 from queuey.future import run
 from queuey.http.admission import Ticket
-from queuey.http.pipeline import Pipeline
-from queuey.server.loop import LoopDoor
+from queuey.server.faces import open_pipeline
+from queuey.server.loop import LoopServer
 from queuey.service import Service
 from queuey.settings import load_settings
 from tests.bench.crowd import QUEUE
@@ -75,7 +75,7 @@ def _refusal(plan: Plan) -> Row:
     folder = plan.fresh("refusal")
     with open_store(folder) as store:
         make_queue(store, "inside", PARTITIONS)
-    service = Service.open(load_settings(None, {}, {"data": str(folder)}))
+    service = Service.open(load_settings(None, {}, {"server": {"data": str(folder)}}))
     try:
         run(service.start(KEY))
         request = CALLS["append"]("inside").encode()
@@ -106,12 +106,12 @@ class _Refused(Wire):
 
 
 async def _refused(service: Service, request: bytes) -> float:
-    door = LoopDoor(Pipeline(service))
-    door.open(asyncio.get_running_loop())
-    places = [Ticket(service.gate) for _ in range(service.settings.limits_max_in_flight)]
+    server = LoopServer(open_pipeline(service))
+    server.open(asyncio.get_running_loop())
+    places = [Ticket(server.admission) for _ in range(service.settings.limits.max_in_flight)]
     for place in places:
         place.enter()
-    wire = _Refused(door, request)
+    wire = _Refused(server, request)
     began = process_time()
     for _ in range(REFUSALS):
         wire.begin()
@@ -120,5 +120,5 @@ async def _refused(service: Service, request: bytes) -> float:
     wire.abort()
     for place in places:
         place.close()
-    door.close()
+    server.close()
     return took / REFUSALS * 1e6

@@ -7,8 +7,8 @@ from statistics import median
 
 from queuey.clock import SystemClock
 from queuey.ids import MAX_ID, ZERO_ID
-from queuey.model import Queue, Span
-from queuey.storage.sqlite import SqliteStore
+from queuey.model import Queue, ReadRequest, Span
+from queuey.storage.sqlite import SqliteStores
 from tests.bench.measure import BenchFailed, alternate, rate_of, ratios, until
 from tests.bench.plan import Plan
 from tests.bench.store import fill, make_queue, open_store
@@ -20,7 +20,7 @@ _PATIENCE_SECONDS = 60
 
 def measure(plan: Plan) -> Iterator[Row]:
     """Two stores with the same messages, one of which keeps no segments."""
-    with open_store(plan.fresh("packs"), segments_mb=0) as plain, open_store(plan.fresh("segments")) as copied:
+    with open_store(plan.fresh("packs"), read_cache_mb=0) as plain, open_store(plan.fresh("segments")) as copied:
         from_packs, from_segments = (make_queue(store, "q", 1) for store in (plain, copied))
         fill(plain, [from_packs], plan.rows)
         fill(copied, [from_segments], plan.rows)
@@ -43,17 +43,18 @@ def measure(plan: Plan) -> Iterator[Row]:
         )
 
 
-def _in_segments(store: SqliteStore) -> int:
+def _in_segments(stores: SqliteStores) -> int:
     """How many messages have copies."""
-    ((messages,),) = store._reader().ask("select total(messages) from segments", (), list)
+    ((messages,),) = stores.file.readers.mine().ask("select total(messages) from cached_runs", (), list)
     return int(messages)
 
 
-def _read_all(store: SqliteStore, queue: Queue) -> int:
+def _read_all(stores: SqliteStores, queue: Queue) -> int:
     """:returns: how many messages there are."""
     after, count, more, now = ZERO_ID, 0, True, SystemClock().now_ticks()
     while more:
-        page = store.read(queue.partition(1), Span(after, MAX_ID), limit=_ROWS, now_ticks=now, max_bytes=_BYTES).wait()
+        request = ReadRequest(queue.partition(1), Span(after, MAX_ID), _ROWS, max_bytes=_BYTES)
+        page = stores.messages.read(request, now_ticks=now).wait()
         more, count = page.more, count + len(page.messages)
         if page.messages:
             after = page.messages[-1].id

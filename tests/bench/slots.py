@@ -17,8 +17,8 @@ from statistics import median
 from typing import NamedTuple
 
 from qdo import Client, Context, Message, Worker
+from qdo.groups.hash_slots import SLOTS
 from qdo.groups.zookeeper import ZooKeeperCoordinator
-from qdo.worker.slots import SLOTS
 from tests.bench.measure import until
 from tests.bench.plan import Plan
 from tests.bench.servers import APPLICATION, KEY, ROOT, Server, queuey

@@ -13,7 +13,7 @@ from queuey.clock import SystemClock
 from queuey.future import Future
 from queuey.ids import IdGenerator
 from queuey.model import Appended, AppendRequest, Draft, Queue
-from queuey.storage.sqlite import SqliteStore
+from queuey.storage.sqlite import SqliteOptions, SqliteStores
 from tests.bench.plan import BODY, TTL_SECONDS
 from tests.bench.servers import APPLICATION
 
@@ -22,19 +22,20 @@ _DRAFTS = 1000
 
 
 @contextmanager
-def open_store(folder: Path, *, segments_mb: int = 1024) -> Iterator[SqliteStore]:
+def open_store(folder: Path, *, read_cache_mb: int = 1024) -> Iterator[SqliteStores]:
     """As ``queuey serve --data folder`` opens it."""
     clock = SystemClock()
-    store = SqliteStore(folder / "queuey.db", clock, IdGenerator(clock), segments_mb=segments_mb)
+    options = SqliteOptions(read_cache_mb=read_cache_mb)
+    stores = SqliteStores(folder / "queuey.db", clock, IdGenerator(clock), options)
     try:
-        yield store
+        yield stores
     finally:
-        store.close()
+        stores.close()
 
 
-def make_queue(store: SqliteStore, name: str, partitions: int) -> Queue:
+def make_queue(stores: SqliteStores, name: str, partitions: int) -> Queue:
     queue = Queue(APPLICATION, name, uuid.uuid4(), SystemClock().now_ticks(), partitions)
-    return store.create_queue(queue).wait()[0]
+    return stores.metadata.create_queue(queue).wait()[0]
 
 
 def drafts(count: int, partitions: int) -> list[Draft]:
@@ -43,7 +44,7 @@ def drafts(count: int, partitions: int) -> list[Draft]:
     return [Draft(dice.randint(1, partitions), BODY.encode(), TTL_SECONDS) for _ in range(count)]
 
 
-def fill(store: SqliteStore, queues: list[Queue], messages: int) -> None:
+def fill(stores: SqliteStores, queues: list[Queue], messages: int) -> None:
     """Append about ``messages``, taking the queues in turn; many in one transaction."""
     batches = {queue.uuid: drafts(_DRAFTS // len(queues) or 1, queue.partitions) for queue in queues}
 
@@ -54,14 +55,14 @@ def fill(store: SqliteStore, queues: list[Queue], messages: int) -> None:
                 yield AppendRequest(queue, batches[queue.uuid])
                 left -= len(batches[queue.uuid])
 
-    pour(store, in_turn(), at_once=_AT_ONCE * len(queues))
+    pour(stores, in_turn(), at_once=_AT_ONCE * len(queues))
 
 
-def pour(store: SqliteStore, appends: Iterable[AppendRequest], *, at_once: int = _AT_ONCE) -> None:
+def pour(stores: SqliteStores, appends: Iterable[AppendRequest], *, at_once: int = _AT_ONCE) -> None:
     """Return when all are stored; so many are on their way at a time."""
     waiting: deque[Future[Appended]] = deque()
     for append in appends:
-        waiting.append(store.append(append))
+        waiting.append(stores.messages.append(append))
         if len(waiting) > at_once:
             waiting.popleft().wait()
     for promise in waiting:

@@ -9,35 +9,35 @@ import pytest
 
 from queuey.clock import ManualClock
 from queuey.ids import IdGenerator
-from queuey.settings import SETTINGS, Settings
-from queuey.storage import MessageStore, MetadataStore, Stores
+from queuey.settings import load_settings
+from queuey.storage import Stores
 from queuey.storage.contract import MessageStoreContract, MetadataStoreContract
 from queuey.storage.contract.common import STRONG, Log, StoreContract, done
 from queuey.storage.contract.metadata import queue
-from queuey.storage.memory import MemoryStore
+from queuey.storage.memory import MemoryMetadata
 from queuey.storage.opening import open_stores
-from queuey.storage.sqlite import SqliteStore
+from queuey.storage.sqlite import SqliteMessages
 
 
 def open_apart(folder: Path, clock: ManualClock, ids: IdGenerator, metadata: str) -> Stores:
     """Messages in a file of their own, metadata in memory or in another file."""
-    values = {setting.attribute: setting.default for setting in SETTINGS}
-    return open_stores(Settings(values | {"data": str(folder), "metadata_backend": metadata}), clock, ids)
+    overrides = {"server": {"data": str(folder)}, "metadata": {"backend": metadata}}
+    return open_stores(load_settings(None, {}, overrides), clock, ids)
 
 
 class TestMessagesApart(MessageStoreContract):
     @pytest.fixture
-    def store(self, tmp_path: Path, clock: ManualClock, ids: IdGenerator) -> Iterator[MessageStore]:
+    def stores(self, tmp_path: Path, clock: ManualClock, ids: IdGenerator) -> Iterator[Stores]:
         stores = open_apart(tmp_path, clock, ids, "memory")
-        yield stores.messages
+        yield stores
         stores.close()
 
 
 class TestMetadataApart(MetadataStoreContract):
     @pytest.fixture
-    def store(self, tmp_path: Path, clock: ManualClock, ids: IdGenerator) -> Iterator[MetadataStore]:
+    def stores(self, tmp_path: Path, clock: ManualClock, ids: IdGenerator) -> Iterator[Stores]:
         stores = open_apart(tmp_path, clock, ids, "sqlite")
-        yield stores.metadata
+        yield stores
         stores.close()
 
 
@@ -52,8 +52,8 @@ class TestApart(StoreContract):
 
     def test_each_keeps_its_own(self, tmp_path: Path, clock: ManualClock, ids: IdGenerator) -> None:
         stores = open_apart(tmp_path, clock, ids, "memory")
-        assert isinstance(stores.messages, SqliteStore)
-        assert isinstance(stores.metadata, MemoryStore)
+        assert isinstance(stores.messages, SqliteMessages)
+        assert isinstance(stores.metadata, MemoryMetadata)
         log = Log(stores.messages, clock)
         done(stores.metadata.create_queue(log.queue))
         log.add(b"kept")

@@ -11,29 +11,31 @@ import pytest
 
 from queuey.clock import ManualClock
 from queuey.ids import MAX_ID, TICKS_PER_SECOND, ZERO_ID, IdGenerator, MessageId
+from queuey.model import Location
 from queuey.storage import MessageStore
 from queuey.storage.cassandra import allocation as cassandra_fills
 from queuey.storage.cassandra import bucket_scan as cassandra_walk
-from queuey.storage.cassandra import messages as cassandra_messages
+from queuey.storage.cassandra import deleting as cassandra_deleting
 from queuey.storage.cassandra.buckets import FINEST, WIDTHS, Bucket
-from queuey.storage.cassandra.messages import CassandraMessages, Timing
+from queuey.storage.cassandra.messages import CassandraMessages
 from queuey.storage.cassandra.session import CassandraSession
 from queuey.storage.contract import PartitionHistory
 from queuey.storage.contract.common import Log, done, draft, drive_histories
 from queuey.storage.contract.reading import Reading
+from tests.support.cassandra_stores import CassandraStores, messages_of
 from tests.support.servers import eventually
 
 
 @pytest.fixture
-def store(
+def stores(
     session: CassandraSession, clock: ManualClock, ids: IdGenerator, monkeypatch: pytest.MonkeyPatch
-) -> Iterator[CassandraMessages]:
+) -> Iterator[CassandraStores]:
     monkeypatch.setattr(cassandra_fills, "FULL_ROWS", 1)
     monkeypatch.setattr(cassandra_walk, "_MARKS", 2)
-    monkeypatch.setattr(cassandra_messages, "_DELETES_PER_HEAD", 3)
-    store = CassandraMessages(session, clock, ids, timing=Timing(), guard=None)
-    yield store
-    store.close()
+    monkeypatch.setattr(cassandra_deleting, "_DELETES_PER_HEAD", 3)
+    stores = CassandraStores(session, clock, ids)
+    yield stores
+    stores.close()
 
 
 def to_the_edge(clock: ManualClock) -> None:
@@ -88,12 +90,12 @@ class TestSmallBuckets(Reading):
 
         def remembers() -> bool:
             assert log.bodies() == [b"x"] * 6
-            guess = store._lately.guess(log.queue.partition(1))
+            guess = store.hints.guess(log.queue.partition(1))
             return guess is not None and guess.head_ticks == placed[6].ticks
 
         assert eventually(remembers)
-        other = CassandraMessages(session, clock, ids, timing=Timing(), guard=None)
-        done(other.put(log.queue, [(1, placed[5])], body=b"back", content_type=None, key=None, ttl_seconds=600))
+        other = messages_of(session, clock, ids)
+        done(other.put(log.queue, [Location(1, placed[5])], body=b"back", content_type=None, key=None, ttl_seconds=600))
 
         assert log.bodies() == [b"back", *[b"x"] * 6]
         other.close()

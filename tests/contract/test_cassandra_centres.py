@@ -13,12 +13,13 @@ from cassandra import ConsistencyLevel
 
 from queuey.clock import ManualClock
 from queuey.ids import MAX_ID, IdGenerator
-from queuey.model import AppendRequest, ApplicationKey, Consistency, Queue, Span
-from queuey.storage.cassandra.messages import CassandraMessages, Timing
+from queuey.model import AppendRequest, ApplicationKey, Consistency, Queue, ReadRequest, Span
 from queuey.storage.cassandra.metadata import CassandraMetadata
 from queuey.storage.cassandra.schema import make_tables
+from queuey.storage.cassandra.server import Timing
 from queuey.storage.cassandra.session import CassandraSession, Options
 from queuey.storage.contract.common import done, draft
+from tests.support.cassandra_stores import messages_of
 from tests.support.services.fixtures import TIMEOUT_SECONDS, Reached
 
 CENTRE = "datacenter1"
@@ -65,13 +66,13 @@ def test_messages_need_the_own_centre_and_very_strong_writes_all(
     session: CassandraSession, asked: set[tuple[str, str]], consistency: Consistency, write: str, read: str
 ) -> None:
     clock = ManualClock()
-    store = CassandraMessages(session, clock, IdGenerator(clock), timing=Timing(), guard=None)
+    store = messages_of(session, clock, IdGenerator(clock), Timing())
     queue = Queue("app", "q", uuid4(), clock.now_ticks(), 1, consistency=consistency)
 
     done(store.append(AppendRequest(queue, [draft()])))
     written = asked.copy()
     asked.clear()
-    page = done(store.read(queue.partition(1), Span(upto=MAX_ID), limit=1, now_ticks=0, consistency=consistency))
+    page = done(store.read(ReadRequest(queue.partition(1), Span(upto=MAX_ID), 1), now_ticks=0, consistency=consistency))
 
     assert len(page.messages) == 1
     assert written == {("messages", write), ("buckets", write)}

@@ -75,7 +75,7 @@ from queuey.storage.cassandra import Options, Timing, open_messages, open_metada
 
 options, clock = Options(**json.loads(sys.argv[1])), SystemClock()
 stores = Stores(
-    open_messages(options, Timing(), clock, IdGenerator(clock)), open_metadata(options, Timing(), clock, trusted_seconds=1)
+    *open_messages(options, Timing(), clock, IdGenerator(clock)), open_metadata(options, Timing(), clock, trusted_seconds=1)
 )
 child = os.fork()
 if not child:

@@ -19,13 +19,15 @@ import pytest
 
 from queuey.clock import SystemClock
 from queuey.ids import MAX_ID, ZERO_ID, IdGenerator, MessageId
-from queuey.model import AppendRequest, Queue, Span
+from queuey.model import AppendRequest, Location, Queue, ReadRequest, Span
 from queuey.storage.cassandra import allocation as cassandra_fills
-from queuey.storage.cassandra import messages as cassandra_messages
+from queuey.storage.cassandra import deleting as cassandra_deleting
 from queuey.storage.cassandra.buckets import FINEST, Bucket
-from queuey.storage.cassandra.messages import CassandraMessages, Timing
+from queuey.storage.cassandra.messages import CassandraMessages
+from queuey.storage.cassandra.server import Timing
 from queuey.storage.cassandra.session import CassandraSession
 from queuey.storage.contract.common import STRONG, done, draft
+from tests.support.cassandra_stores import messages_of
 
 PAGE = 100
 BATCH = 1000
@@ -40,7 +42,7 @@ STEPS = re.compile(r"Read (\d+) live rows and (\d+) tombstone cells")
 def server(session: CassandraSession) -> Iterator[CassandraMessages]:
     """A store whose background work has ended with it."""
     clock = SystemClock()
-    store = CassandraMessages(session, clock, IdGenerator(clock), timing=AT_ONCE, guard=None)
+    store = messages_of(session, clock, IdGenerator(clock), AT_ONCE)
     try:
         yield store
     finally:
@@ -73,11 +75,11 @@ class Line:
         """Read page after page, and delete each message of it."""
         after = ZERO_ID
         while True:
-            page = done(store.read(self.queue.partition(1), Span(after, MAX_ID), limit=BATCH, now_ticks=0))
+            page = done(store.read(ReadRequest(self.queue.partition(1), Span(after, MAX_ID), BATCH), now_ticks=0))
             if not page.messages:
                 return
             after = page.messages[-1].id
-            wanted = [(1, message.id) for message in page.messages]
+            wanted = [Location(1, message.id) for message in page.messages]
             for some in range(0, len(wanted), PAGE):
                 done(store.delete(self.queue, wanted[some : some + PAGE]))
 
@@ -85,13 +87,13 @@ class Line:
         """A page of the head."""
         now = store.watermark(STRONG)
         span = Span(upto=MessageId.last_of(now))
-        page = done(store.read(self.queue.partition(1), span, limit=PAGE, now_ticks=now, consistency=STRONG))
+        page = done(store.read(ReadRequest(self.queue.partition(1), span, PAGE), now_ticks=now, consistency=STRONG))
         assert len(page.messages) == PAGE
 
     def cost(self, store: CassandraMessages) -> Cost:
         """Of such a page, for a reader who was there before."""
         self.read(store)
-        with traced(store.session) as asked:
+        with traced(store.appender.session) as asked:
             self.read(store)
         return Cost(len(asked), sum(map(stepped_over, asked)) - PAGE)
 
@@ -143,7 +145,7 @@ def check(session: CassandraSession, consumed: int) -> None:
     old, new = costs_after(session, consumed)
     print(f"the head after {consumed:,} messages: {old}; of a new queue: {new}")
     assert old.queries <= new.queries + MORE_QUERIES
-    assert old.stepped_over - new.stepped_over <= cassandra_messages._DELETES_PER_HEAD
+    assert old.stepped_over - new.stepped_over <= cassandra_deleting._DELETES_PER_HEAD
 
 
 @pytest.mark.usefixtures("small_buckets")
@@ -161,6 +163,6 @@ def test_the_head_costs_no_more_after_a_million(session: CassandraSession) -> No
 @pytest.mark.usefixtures("small_buckets")
 def test_without_a_note_of_the_head_it_costs_more(session: CassandraSession, monkeypatch: pytest.MonkeyPatch) -> None:
     """The planted fault."""
-    monkeypatch.setattr(cassandra_messages, "_DELETES_PER_HEAD", inf)
+    monkeypatch.setattr(cassandra_deleting, "_DELETES_PER_HEAD", inf)
     old, new = costs_after(session, 8_000)
     assert old.stepped_over - new.stepped_over >= 8_000

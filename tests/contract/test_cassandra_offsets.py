@@ -14,31 +14,37 @@ from queuey.errors import OutcomeUnknown, StaleGeneration, StorageUnavailable
 from queuey.future import Future, start
 from queuey.ids import IdGenerator
 from queuey.model import OffsetChange
-from queuey.storage.cassandra.messages import CassandraMessages, Timing
 from queuey.storage.cassandra.session import CassandraSession, Change, Rows
 from queuey.storage.contract.common import done
 from queuey.storage.contract.offsets import Group, at
+from tests.support.cassandra_stores import CassandraStores
 
 
-def server(session: CassandraSession) -> CassandraMessages:
+def server(session: CassandraSession) -> CassandraStores:
     clock = ManualClock()
-    return CassandraMessages(session, clock, IdGenerator(clock), timing=Timing(), guard=None)
+    return CassandraStores(session, clock, IdGenerator(clock))
 
 
 @pytest.fixture
-def first(session: CassandraSession) -> Iterator[Group]:
+def stores(session: CassandraSession) -> Iterator[CassandraStores]:
+    """One server's."""
+    stores = server(session)
+    yield stores
+    stores.close()
+
+
+@pytest.fixture
+def first(stores: CassandraStores) -> Group:
     """A group through one server."""
-    store = server(session)
-    yield Group(store)
-    store.close()
+    return Group(stores.offsets)
 
 
 @pytest.fixture
 def second(session: CassandraSession, first: Group) -> Iterator[Group]:
     """The same through another one, which has not heard of the first."""
-    store = server(session)
-    yield Group(store, first.name, first.queue)
-    store.close()
+    stores = server(session)
+    yield Group(stores.offsets, first.name, first.queue)
+    stores.close()
 
 
 def rows(session: CassandraSession, group: Group) -> tuple[int, int]:
@@ -76,13 +82,14 @@ def test_a_group_that_ends_leaves_nothing(session: CassandraSession, first: Grou
     assert second.ids() == {2: at(0)}
 
 
-def test_a_dropped_queue_leaves_nothing(session: CassandraSession, first: Group, second: Group) -> None:
+def test_a_dropped_queue_leaves_nothing(
+    session: CassandraSession, stores: CassandraStores, first: Group, second: Group
+) -> None:
     others = [Group(first.store, f"group-{number}", first.queue) for number in range(120)]
     for group in (first, *others):
         group.take_over(1, 2, generation=1)
-    assert isinstance(first.store, CassandraMessages)
 
-    done(first.store.drop(first.queue))
+    done(stores.messages.drop(first.queue))
 
     assert [rows(session, group) for group in (first, *others)] == [(0, 0)] * 121
     assert second.offsets() == {}
@@ -141,7 +148,7 @@ def test_what_may_have_been_stored_before_a_take_over_is_not_refused(
     unsure: Unsure, second: Group, carries_out: bool
 ) -> None:
     """G10: nobody can tell whether the commit was there before another owner came."""
-    group = Group(server(unsure), second.name, second.queue)
+    group = Group(server(unsure).offsets, second.name, second.queue)
     group.commit({1: at(1)}, 1)
     unsure.follows, unsure.carries_out = second, carries_out
 
@@ -155,11 +162,11 @@ def test_what_may_have_been_stored_before_a_take_over_is_not_refused(
 
 def test_a_store_that_is_full_of_calls_refuses(session: CassandraSession, first: Group) -> None:
     busy = CassandraSession(replace(session.options, most_calls=0))
-    store = server(busy)
+    stores = server(busy)
 
     with pytest.raises(StorageUnavailable):
-        Group(store, first.name, first.queue).commit({1: at(1)})
+        Group(stores.offsets, first.name, first.queue).commit({1: at(1)})
 
     assert first.offsets() == {}
-    store.close()
+    stores.close()
     busy.close()

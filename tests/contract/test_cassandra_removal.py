@@ -17,7 +17,7 @@ from queuey.clock import ManualClock
 from queuey.errors import OutcomeUnknown, QueueNotFound
 from queuey.future import run, start
 from queuey.ids import IdGenerator, MessageId
-from queuey.model import AppendRequest, Queue
+from queuey.model import AppendRequest, Location, Queue
 from queuey.monitor.metrics import Monitor
 from queuey.service.log import Log
 from queuey.service.queues import Queues
@@ -25,10 +25,11 @@ from queuey.service.waiting.registry import Waiters
 from queuey.settings import load_settings
 from queuey.storage import Stores
 from queuey.storage.cassandra import session as cassandra_session
-from queuey.storage.cassandra.messages import CassandraMessages, Timing
 from queuey.storage.cassandra.metadata import CassandraMetadata
+from queuey.storage.cassandra.server import Timing
 from queuey.storage.cassandra.session import CassandraSession
 from queuey.storage.contract.common import done, draft
+from tests.support.cassandra_stores import CassandraStores
 from tests.support.servers import eventually
 from tests.support.services.proxy import Proxy, Way
 
@@ -43,13 +44,12 @@ class Server:
 
     def __init__(self, session: CassandraSession, metadata: CassandraSession, clock: ManualClock) -> None:
         self.clock = clock
-        self.messages = CassandraMessages(
-            session, clock, IdGenerator(clock), timing=Timing(write_budget_seconds=BUDGET), guard=None
-        )
+        stores = CassandraStores(session, clock, IdGenerator(clock), Timing(write_budget_seconds=BUDGET))
+        self.messages = stores.messages
         self.metadata = CassandraMetadata(metadata, clock, trusted_seconds=TRUSTED, settle_seconds=SETTLE)
         monitor = Monitor("cassandra")
         live = Waiters(self.messages, clock, monitor, load_settings(None, {}, {}), by_hand=True)
-        self.queues = Queues(Stores(self.messages, self.metadata), clock, monitor, live)
+        self.queues = Queues(Stores(self.messages, stores.offsets, self.metadata), clock, monitor, live)
         self.log = Log(self.messages, self.queues, clock, monitor, live)
 
     def append(self, queue: Queue) -> None:
@@ -57,7 +57,7 @@ class Server:
 
     def put(self, queue: Queue) -> None:
         id_ = MessageId(self.clock.now_ticks(), 1)
-        run(self.log.put(queue, [(1, id_)], body=b"x", content_type=None, key=None, ttl_seconds=60))
+        run(self.log.put(queue, [Location(1, id_)], body=b"x", content_type=None, key=None, ttl_seconds=60))
 
     def find(self, queue: Queue) -> Queue | None:
         return run(self.queues.find(queue.application, queue.name))

@@ -16,14 +16,16 @@ from queuey.clock import ManualClock
 from queuey.errors import ClockUnsafe, OutcomeUnknown, QueueyError, StorageUnavailable
 from queuey.future import start
 from queuey.ids import IdGenerator
-from queuey.model import Consistency, Draft, Placed, Queue
+from queuey.model import Consistency, Draft, Location, Queue
 from queuey.storage import Unobserved
 from queuey.storage.cassandra import session as cassandra_session
 from queuey.storage.cassandra.buckets import WIDTHS
 from queuey.storage.cassandra.clock import ClockGuard
-from queuey.storage.cassandra.messages import CassandraMessages, Timing
+from queuey.storage.cassandra.messages import CassandraMessages
+from queuey.storage.cassandra.server import Timing
 from queuey.storage.cassandra.session import CassandraSession
 from queuey.storage.contract.common import draft
+from tests.support.cassandra_stores import messages_of
 from tests.support.servers import eventually
 from tests.support.services.proxy import Proxy, Way
 
@@ -41,12 +43,15 @@ class Slow(Unobserved):
     seconds: float = 0.0
     given_up: int = 0
     """Writes of messages that failed."""
+    refused: int = 0
+    """Of these, writes that the node refused, so that nothing of them is stored."""
 
     def took(self, what: str, seconds: float) -> None:
         self._answered(what)
 
     def failed(self, what: str, code: str) -> None:
         self.given_up += what == "message_insert"
+        self.refused += what == "message_insert" and code == StorageUnavailable().code
         self._answered(what)
 
     def _answered(self, what: str) -> None:
@@ -74,7 +79,7 @@ def guard(clock: ManualClock) -> ClockGuard:
 @pytest.fixture
 def store(session: CassandraSession, slow: Slow, guard: ClockGuard) -> Iterator[CassandraMessages]:
     own = CassandraSession(session.options, slow)
-    store = CassandraMessages(own, slow.clock, IdGenerator(slow.clock), timing=TIMING, guard=guard)
+    store = messages_of(own, slow.clock, IdGenerator(slow.clock), TIMING, guard)
     yield store
     store.close()
     own.close()
@@ -91,7 +96,7 @@ class Append:
 
     def __post_init__(self) -> None:
         self.queue = Queue("app", "q", uuid4(), self.clock.now_ticks(), consistency=self.consistency)
-        self.drawn: list[Placed] = []
+        self.drawn: list[Location] = []
         self.plan_seconds = 0.0
         """How long it takes to claim the append's keys."""
         self.then: Callable[[], object] = lambda: None
@@ -99,18 +104,17 @@ class Append:
 
     def error(self) -> QueueyError:
         with pytest.raises(QueueyError) as raised:
-            start(self.store.store(self.queue, self.drafts, self._plan)).wait(30)
+            start(self.store.appender.store(self.queue, self.drafts, self._plan)).wait(30)
         return raised.value
 
     def store_one(self) -> None:
-        start(self.store.store(self.queue, self.drafts, self._plan)).wait(30)
+        start(self.store.appender.store(self.queue, self.drafts, self._plan)).wait(30)
 
     def stored(self) -> int:
-        wanted = [(place.partition, place.id) for place in self.drawn]
-        found = self.store.fetch(self.queue, wanted, now_ticks=self.clock.now_ticks()).wait(30)
+        found = self.store.fetch(self.queue, self.drawn, now_ticks=self.clock.now_ticks()).wait(30)
         return sum(message is not None for message in found)
 
-    async def _plan(self, placed: Sequence[Placed]) -> None:
+    async def _plan(self, placed: Sequence[Location]) -> None:
         self.drawn += placed
         self.clock.advance(self.plan_seconds)
         self.then()
@@ -123,16 +127,16 @@ def half_refused(clock: ManualClock) -> list[Draft]:
 
 
 def test_what_is_refused_in_part_is_withdrawn_and_refused(
-    store: CassandraMessages, clock: ManualClock, half_refused: list[Draft]
+    store: CassandraMessages, clock: ManualClock, half_refused: list[Draft], slow: Slow
 ) -> None:
-    """At once: what the node refuses it would refuse again."""
+    """At once: what the node refuses it would refuse again. A starved node may leave a try before that without an answer."""
     append = Append(store, clock, half_refused)
 
     error = append.error()
 
     assert isinstance(error, StorageUnavailable)
     assert append.stored() == 0
-    assert len(append.drawn) == 2
+    assert slow.refused == 1
 
 
 @pytest.mark.parametrize(
@@ -189,13 +193,13 @@ def test_a_write_is_given_up_when_its_budget_is_over(
     with Proxy(lambda: (session.options.hosts[0], session.options.port)) as proxy:
         host, port = proxy.address
         own = CassandraSession(replace(session.options, hosts=[host], port=port, timeout_seconds=300.0), slow)
-        store = CassandraMessages(own, clock, IdGenerator(clock), timing=TIMING, guard=None)
+        store = messages_of(own, clock, IdGenerator(clock), TIMING)
         append = Append(store, clock, [draft(b"x")])
         append.store_one()
         append.plan_seconds = 0.9 * TIMING.write_budget_seconds
         append.then = lambda: proxy.drop([Way.BACK])
 
-        stored = start(store.store(append.queue, append.drafts, append._plan))
+        stored = start(store.appender.store(append.queue, append.drafts, append._plan))
         given_up = eventually(lambda: slow.given_up, seconds=30)
         append.then = lambda: None
         proxy.heal()

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any, cast
@@ -12,7 +11,6 @@ import pytest
 
 from queuey.clock import ManualClock
 from queuey.errors import (
-    ConfigurationError,
     CorruptMessage,
     KeyReused,
     QueueNotFound,
@@ -26,21 +24,23 @@ from queuey.storage.contract import MessageStoreContract, MetadataStoreContract
 from queuey.storage.contract.common import SECOND, STRONG, Log, StoreContract, client_id, done, draft
 from queuey.storage.contract.metadata import key, queue
 from queuey.storage.contract.offsets import Group
-from queuey.storage.sqlite import SqliteStore
-from queuey.storage.sqlite import upkeep as sqlite_keeper
+from queuey.storage.sqlite import SqliteOptions, SqliteStores
+from queuey.storage.sqlite import checkpoints as sqlite_checkpoints
+from queuey.storage.sqlite import upkeep as sqlite_upkeep
+from queuey.storage.sqlite.purging import Purger
 from queuey.storage.sqlite.statements import SQL
 from tests.support.servers import eventually
 from tests.support.sqlite_beside import beside
 
-Reopen = Callable[[], SqliteStore]
+Reopen = Callable[[], SqliteStores]
 
 
-class TestSqliteStore(MessageStoreContract, MetadataStoreContract):
+class TestSqliteStores(MessageStoreContract, MetadataStoreContract):
     @pytest.fixture
-    def store(self, tmp_path: Path, clock: ManualClock, ids: IdGenerator) -> Iterator[SqliteStore]:
-        store = SqliteStore(tmp_path / "queuey.db", clock, ids)
-        yield store
-        store.close()
+    def stores(self, tmp_path: Path, clock: ManualClock, ids: IdGenerator) -> Iterator[SqliteStores]:
+        stores = SqliteStores(tmp_path / "queuey.db", clock, ids)
+        yield stores
+        stores.close()
 
 
 class _Busy:
@@ -73,45 +73,45 @@ def test_the_log_is_copied_until_little_is_left_for_the_committer(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, times: int, passes: int, cap: int, turn: float
 ) -> None:
     """Those who append wait while the committer copies. Nor is it tried for ever, until the log is over its bound, or past a turn's time."""
-    monkeypatch.setattr(sqlite_keeper, "TURN_SECONDS", 3600.0)
-    monkeypatch.setattr(sqlite_keeper, "CHECKPOINT_BYTES", 64 << 20)
-    monkeypatch.setattr(sqlite_keeper, "_LITTLE_BYTES", 100_000)
+    monkeypatch.setattr(sqlite_upkeep, "TURN_SECONDS", 3600.0)
+    monkeypatch.setattr(sqlite_checkpoints, "CHECKPOINT_BYTES", 64 << 20)
+    monkeypatch.setattr(sqlite_checkpoints, "_LITTLE_BYTES", 100_000)
     clock = ManualClock()
-    store = SqliteStore(tmp_path / "queuey.db", clock, IdGenerator(clock))
-    log = Log(store, clock)
-    busy = _Busy(store._connect(read_only=False), lambda: log.add(b"x" * 200_000), times)
-    assert store._keeper is not None
-    monkeypatch.setattr(store._keeper, "_cap", cap)
+    stores = SqliteStores(tmp_path / "queuey.db", clock, IdGenerator(clock))
+    log = Log(stores.messages, clock)
+    busy = _Busy(stores.file.connections.beside(), lambda: log.add(b"x" * 200_000), times)
+    monkeypatch.setattr(stores.file.checkpoints, "_cap", cap)
     log.add(b"first")
-    monkeypatch.setattr(sqlite_keeper, "TURN_SECONDS", turn)
+    monkeypatch.setattr(sqlite_upkeep, "TURN_SECONDS", turn)
 
-    with store._reader().snapshot():
-        list(store._reader().beside(SQL["dropped_all"], ()))  # as long as this is read, the log cannot start over
-        store._keeper._copy(cast("apsw.Connection", busy))
+    with stores.file.readers.mine().snapshot():
+        list(
+            stores.file.readers.mine().beside(SQL["dropped_all"], ())
+        )  # as long as this is read, the log cannot start over
+        stores.file.checkpoints._copy(cast("apsw.Connection", busy))
 
     assert busy.passes == passes
-    store.close()
+    stores.close()
 
 
 def test_a_part_of_the_log_that_was_copied_ends_no_trouble(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """SQLite syncs the file when the whole log is in it. So beside appends a file that cannot be synced takes one part after another."""
-    monkeypatch.setattr(sqlite_keeper, "TURN_SECONDS", 3600.0)
+    monkeypatch.setattr(sqlite_upkeep, "TURN_SECONDS", 3600.0)
     clock = ManualClock()
-    store = SqliteStore(tmp_path / "queuey.db", clock, IdGenerator(clock))
-    log = Log(store, clock)
-    busy = _Busy(store._connect(read_only=False), lambda: log.add(b"meanwhile"), 1)
-    assert store._keeper is not None
+    stores = SqliteStores(tmp_path / "queuey.db", clock, IdGenerator(clock))
+    log = Log(stores.messages, clock)
+    busy = _Busy(stores.file.connections.beside(), lambda: log.add(b"meanwhile"), 1)
     log.add(b"first")
     for _ in range(3):
-        store.copied(apsw.IOError("cannot be synced"))
+        stores.file.health.copy_failed(apsw.IOError("cannot be synced"))
 
-    store._keeper._copy(cast("apsw.Connection", busy))
-    after_a_part = store.problems()
-    store.finish_checkpoint(apsw.SQLITE_CHECKPOINT_PASSIVE, store._keeper._mark).wait()
+    stores.file.checkpoints._copy(cast("apsw.Connection", busy))
+    after_a_part = stores.problems()
+    stores.file.checkpoints.finish(apsw.SQLITE_CHECKPOINT_PASSIVE).wait()
 
     assert [problem for problem in after_a_part if "cannot be synced" in problem]
-    assert store.problems() == []
-    store.close()
+    assert stores.problems() == []
+    stores.close()
 
 
 class _Counting:
@@ -134,10 +134,11 @@ def test_the_committer_waits_for_readers_of_an_old_snapshot_once_in_a_step_of_th
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, turn: float, short: bool
 ) -> None:
     """However many turns tidying takes. In between it copies once in a turn's time, and waits for nobody unless the disk is short."""
-    monkeypatch.setattr(sqlite_keeper, "TURN_SECONDS", turn)
+    monkeypatch.setattr(sqlite_upkeep, "TURN_SECONDS", turn)
     clock = ManualClock()
-    store = SqliteStore(tmp_path / "queuey.db", clock, IdGenerator(clock), wal_mb=1)
-    log, keeper, counting = Log(store, clock), store._keeper, _Counting(store._writer)
+    stores = SqliteStores(tmp_path / "queuey.db", clock, IdGenerator(clock), SqliteOptions(wal_mb=1))
+    log, upkeep, checkpoints = Log(stores.messages, clock), stores.file.upkeep, stores.file.checkpoints
+    counting = _Counting(stores.file.writer)
     turns: list[bool] = []
 
     def tidy() -> bool:
@@ -148,18 +149,20 @@ def test_the_committer_waits_for_readers_of_an_old_snapshot_once_in_a_step_of_th
         enough = len(turns) + 20
         eventually(lambda: len(turns) >= enough)
 
-    assert keeper is not None
-    monkeypatch.setattr(keeper, "_cap", 700_000)
-    monkeypatch.setattr(store, "_writer", counting)
+    assert upkeep is not None
+    monkeypatch.setattr(checkpoints, "_cap", 700_000)
+    monkeypatch.setattr(checkpoints, "_writer", counting)
     log.add(b"first")
 
-    with store._reader().snapshot():
-        list(store._reader().beside(SQL["dropped_all"], ()))  # as long as this is read, the log cannot start over
-        monkeypatch.setattr(store, "is_short_of_room", lambda: short)
-        monkeypatch.setattr(store, "tidy_some", tidy)
+    with stores.file.readers.mine().snapshot():
+        list(
+            stores.file.readers.mine().beside(SQL["dropped_all"], ())
+        )  # as long as this is read, the log cannot start over
+        monkeypatch.setattr(stores.file.health, "is_short_of_room", lambda: short)
+        monkeypatch.setattr(upkeep, "_tidy", tidy)
         for _ in range(3):
-            step_ends = keeper._due
-            while keeper._log_bytes < step_ends:
+            step_ends = checkpoints._due
+            while checkpoints._log_bytes < step_ends:
                 log.add(bytes(60_000))
             until_more_turns()
         modes = list(counting.modes)
@@ -167,7 +170,7 @@ def test_the_committer_waits_for_readers_of_an_old_snapshot_once_in_a_step_of_th
     waiting = [mode for mode in modes if mode != apsw.SQLITE_CHECKPOINT_PASSIVE]
     assert waiting == [apsw.SQLITE_CHECKPOINT_TRUNCATE if short else apsw.SQLITE_CHECKPOINT_RESTART] * 3
     assert (len(modes) > len(waiting)) == (turn == 0)
-    store.close()
+    stores.close()
 
 
 class TestAfterARestart(StoreContract):
@@ -176,99 +179,72 @@ class TestAfterARestart(StoreContract):
     @pytest.fixture
     def reopen(self, tmp_path: Path, clock: ManualClock) -> Iterator[Reopen]:
         """Close the store, if it is open, and open it as a new process would: with a generator that knows nothing."""
-        opened: list[SqliteStore] = []
+        opened: list[SqliteStores] = []
 
-        def reopen() -> SqliteStore:
-            for store in opened:
-                store.close()
-            opened.append(SqliteStore(tmp_path / "queuey.db", clock, IdGenerator(clock)))
+        def reopen() -> SqliteStores:
+            for stores in opened:
+                stores.close()
+            opened.append(SqliteStores(tmp_path / "queuey.db", clock, IdGenerator(clock)))
             return opened[-1]
 
         yield reopen
-        for store in opened:
-            store.close()
+        for stores in opened:
+            stores.close()
 
     def test_messages_are_as_they_were(self, reopen: Reopen, clock: ManualClock) -> None:
-        log = Log(reopen(), clock)
+        log = Log(reopen().messages, clock)
         log.append(draft(b"\0\xff", content_type="text/plain", key="k"), draft(b"other", 2), draft(ttl_seconds=5))
         log.append(draft(b"later", due_ticks=clock.now_ticks() + 60 * SECOND))
         log.put((3, client_id(clock.now_ticks() - SECOND)), body=b"put")
         log.delete((2, log.read(2).messages[0].id))
         before = [log.read(partition) for partition in (1, 2, 3)]
 
-        log.store = reopen()
+        log.store = reopen().messages
 
         assert [log.read(partition) for partition in (1, 2, 3)] == before
         clock.advance(100)
         assert log.bodies() == [b"\0\xff", b"later"]
 
     def test_idempotency_keys_are_remembered(self, reopen: Reopen, clock: ManualClock) -> None:
-        log = Log(reopen(), clock)
-        first = log.append(draft(b"a"), draft(b"b", 200), once=IdempotencyKey("key", b"digest"))
+        log = Log(reopen().messages, clock)
+        first = log.append(draft(b"a"), draft(b"b", 200), idempotency=IdempotencyKey("key", b"digest"))
 
-        log.store = reopen()
+        log.store = reopen().messages
 
-        second = log.append(draft(b"a"), draft(b"b", 200), once=IdempotencyKey("key", b"digest"))
+        second = log.append(draft(b"a"), draft(b"b", 200), idempotency=IdempotencyKey("key", b"digest"))
         assert second.repeated
         assert list(second.placed) == list(first.placed)
         with pytest.raises(KeyReused):
-            log.append(draft(b"c"), once=IdempotencyKey("key", b"another digest"))
+            log.append(draft(b"c"), idempotency=IdempotencyKey("key", b"another digest"))
 
     def test_offsets_are_as_they_were(self, reopen: Reopen, clock: ManualClock) -> None:
-        group = Group(reopen())
+        group = Group(reopen().offsets)
         group.commit({1: client_id(clock.now_ticks()), 200: None}, MAX_GENERATION_STEP)
         before = group.offsets()
 
-        group.store = reopen()
+        group.store = reopen().offsets
 
         assert group.offsets() == before
         with pytest.raises(StaleGeneration):
             group.commit({200: None}, MAX_GENERATION_STEP - 1)
 
     def test_metadata_is_as_it_was(self, reopen: Reopen) -> None:
-        store = reopen()
+        stores = reopen()
         made, gone = queue("q", partitions=7, principals=("a", "b")), queue("gone")
         for one in (made, gone):
-            done(store.create_queue(one))
-        done(store.remove_queue(gone))
-        done(store.add_key(key(b"a")))
+            done(stores.metadata.create_queue(one))
+        done(stores.metadata.remove_queue(gone))
+        done(stores.metadata.add_key(key(b"a")))
 
-        store = reopen()
+        stores = reopen()
 
-        assert [*done(store.list_queues("app"))] == [made]
-        assert [*done(store.removed())] == [gone.uuid]
-        assert [*done(store.keys())] == [key(b"a")]
-
-    def test_a_file_from_before_the_index_of_principals_gains_it(self, reopen: Reopen, tmp_path: Path) -> None:
-        store = reopen()
-        named, unnamed = queue("q", principals=("app:x", "bid:ü@example.com")), queue("none")
-        for one in (named, unnamed):
-            done(store.create_queue(one))
-        store.close()
-        with beside(tmp_path / "queuey.db") as former:
-            for trigger in ("queue_made", "queue_changed", "queue_gone"):
-                former.execute(f"drop trigger {trigger}")
-            former.execute("drop table named")
-
-        store = reopen()
-
-        assert [*done(store.list_named("app", "bid:ü@example.com"))] == [named]
-        changed = dataclasses.replace(named, principals=("app:y",))
-        assert done(store.replace_queue(named, changed))
-        assert [*done(store.list_named("app", "app:x"))] == []
-        assert [*done(reopen().list_named("app", "app:y"))] == [changed]
-
-    def test_a_file_of_a_newer_version_is_refused(self, reopen: Reopen, tmp_path: Path) -> None:
-        reopen().close()
-        with beside(tmp_path / "queuey.db") as newer:
-            newer.execute("pragma user_version = 2")
-
-        with pytest.raises(ConfigurationError, match="format 2, and this version of queuey knows 1"):
-            reopen()
+        assert [*done(stores.metadata.list_queues("app"))] == [made]
+        assert [*done(stores.metadata.removed())] == [gone.uuid]
+        assert [*done(stores.metadata.keys())] == [key(b"a")]
 
     def test_the_queues_of_a_principal_are_found_without_a_scan(self, reopen: Reopen, tmp_path: Path) -> None:
-        store = reopen()
-        done(store.create_queue(queue()))
+        stores = reopen()
+        done(stores.metadata.create_queue(queue()))
 
         with beside(tmp_path / "queuey.db") as file:
             plan = file.execute(f"explain query plan {SQL['queue_list_named']}", ("app", "app:x", "", 10)).fetchall()
@@ -279,13 +255,13 @@ class TestAfterARestart(StoreContract):
         self, reopen: Reopen, clock: ManualClock, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         """G9."""
-        monkeypatch.setattr(SqliteStore, "has_refuse", lambda _self: False)
-        store = reopen()
-        log = Log(store, clock)
+        monkeypatch.setattr(Purger, "has_refuse", lambda _self: False)
+        stores = reopen()
+        log = Log(stores.messages, clock)
         (id_,) = log.add(b"gone")
-        done(store.drop(log.queue.uuid))
+        done(stores.messages.drop(log.queue.uuid))
 
-        log.store = reopen()
+        log.store = reopen().messages
 
         assert log.bodies() == []
         assert log.fetch((1, id_)) == [None]
@@ -297,14 +273,14 @@ class TestAfterARestart(StoreContract):
         self, reopen: Reopen, clock: ManualClock, step: float
     ) -> None:
         """G3 and G4."""
-        log = Log(reopen(), clock)
+        log = Log(reopen().messages, clock)
         old = log.append(draft(b"old"), draft(b"old")).placed[-1].id
         clock.advance(0.5)
         served = log.store.watermark(STRONG)
 
         log.store.close()
         clock.step(step)
-        log.store = reopen()
+        log.store = reopen().messages
 
         assert log.store.watermark(STRONG) >= served
         (new,) = log.add(b"new")
@@ -313,31 +289,31 @@ class TestAfterARestart(StoreContract):
         assert log.bodies() == [b"old", b"old", b"new"]
 
     def test_room_of_what_is_gone_is_given_back(self, reopen: Reopen, clock: ManualClock, tmp_path: Path) -> None:
-        store = reopen()
-        dropped, log = Log(store, clock), Log(store, clock)
-        dropped.append(*[draft()] * 100, once=IdempotencyKey("key", b"digest"))
-        log.append(*[draft(ttl_seconds=5)] * 100, once=IdempotencyKey("key", b"digest"))
+        stores = reopen()
+        dropped, log = Log(stores.messages, clock), Log(stores.messages, clock)
+        dropped.append(*[draft()] * 100, idempotency=IdempotencyKey("key", b"digest"))
+        log.append(*[draft(ttl_seconds=5)] * 100, idempotency=IdempotencyKey("key", b"digest"))
         log.add(b"kept")
         for one in (log, dropped):
-            Group(store, queue=one.queue.uuid).take_over(*range(1, 20), generation=1)
-        done(store.drop(dropped.queue.uuid))
+            Group(stores.offsets, queue=one.queue.uuid).take_over(*range(1, 20), generation=1)
+        done(stores.messages.drop(dropped.queue.uuid))
         clock.advance(60)
 
-        while store.has_refuse():
-            done(store.purge(7))
+        while stores.file.purger.has_refuse():
+            done(stores.file.purger.purge(7))
 
         with beside(tmp_path / "queuey.db") as file:
-            for table, rows in (("messages", 1), ("once", 1), ("offsets", 19), ("dropped", 0)):
+            for table, rows in (("messages", 1), ("idempotency", 1), ("offsets", 19), ("dropped", 0)):
                 assert file.execute(f"select count(*) from {table}").fetchall() == [(rows,)]  # noqa: S608
         assert log.bodies() == [b"kept"]
 
 
 class TestAccidents(StoreContract):
     @pytest.fixture
-    def store(self, tmp_path: Path, clock: ManualClock, ids: IdGenerator) -> Iterator[SqliteStore]:
-        store = SqliteStore(tmp_path / "queuey.db", clock, ids)
-        yield store
-        store.close()
+    def stores(self, tmp_path: Path, clock: ManualClock, ids: IdGenerator) -> Iterator[SqliteStores]:
+        stores = SqliteStores(tmp_path / "queuey.db", clock, ids)
+        yield stores
+        stores.close()
 
     def damage(self, folder: Path, statement: str, *bindings: object) -> None:
         """Change the file behind the store's back."""
@@ -360,7 +336,7 @@ class TestAccidents(StoreContract):
         ],
     )
     def test_a_changed_message_is_noticed_and_named(
-        self, log: Log, store: SqliteStore, tmp_path: Path, change: str
+        self, log: Log, stores: SqliteStores, tmp_path: Path, change: str
     ) -> None:
         """G6."""
         log.append(draft(b"before"), draft(b"a body", content_type="text/plain", key="k"), draft(b"after"))
@@ -374,7 +350,7 @@ class TestAccidents(StoreContract):
 
         assert log.bodies(upto=bad.before()) == [b"before"]
         assert len(log.read(with_bodies=False).messages) >= 2
-        assert [*store.problems()] == []
+        assert [*stores.problems()] == []
 
     def test_a_reader_may_step_over_what_is_corrupt(self, log: Log, tmp_path: Path) -> None:
         ids = log.add(b"a", b"b", b"c", b"d")
@@ -389,11 +365,11 @@ class TestAccidents(StoreContract):
         second = log.read(skip_corrupt=True, limit=1, after=ids[0])
         assert ([message.body for message in second.messages], *second[1:]) == ([b"d"], False, 2)
 
-    def test_two_servers_cannot_have_one_store(self, store: SqliteStore, tmp_path: Path, clock: ManualClock) -> None:
-        assert not store.problems()
+    def test_two_servers_cannot_have_one_store(self, stores: SqliteStores, tmp_path: Path, clock: ManualClock) -> None:
+        assert not stores.problems()
 
         with pytest.raises(StoreInUse):
-            SqliteStore(tmp_path / "queuey.db", clock, IdGenerator(clock))
+            SqliteStores(tmp_path / "queuey.db", clock, IdGenerator(clock))
 
     def test_an_append_that_cannot_be_stored_takes_no_other_with_it(self, log: Log) -> None:
         with pytest.raises(Exception, match=r"store|surrogate"):
@@ -402,22 +378,22 @@ class TestAccidents(StoreContract):
         log.add(b"next")
         assert log.bodies() == [b"next"]
 
-    def test_a_closed_store_refuses_and_stores_nothing(self, log: Log, store: SqliteStore) -> None:
-        store.close()
+    def test_a_closed_store_refuses_and_stores_nothing(self, log: Log, stores: SqliteStores) -> None:
+        stores.close()
 
         with pytest.raises(StorageUnavailable):
             log.add(b"late")
         with pytest.raises(StorageUnavailable):
             log.bodies()
         with pytest.raises(StorageUnavailable):
-            done(store.find_queue("app", "log"))
+            done(stores.metadata.find_queue("app", "log"))
 
-    def test_what_was_asked_before_a_close_is_answered(self, store: SqliteStore) -> None:
+    def test_what_was_asked_before_a_close_is_answered(self, stores: SqliteStores) -> None:
         made = queue()
-        done(store.create_queue(made))
+        done(stores.metadata.create_queue(made))
 
-        asked = [store.find_queue(made.application, made.name) for _ in range(100)]
-        store.close()
+        asked = [stores.metadata.find_queue(made.application, made.name) for _ in range(100)]
+        stores.close()
 
         assert [done(promise) for promise in asked] == [made] * 100
 

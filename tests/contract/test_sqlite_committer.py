@@ -13,8 +13,8 @@ import pytest
 from queuey.clock import ManualClock
 from queuey.errors import StorageFull, StorageUnavailable
 from queuey.ids import IdGenerator
-from queuey.storage.sqlite import SqliteStore
-from queuey.storage.sqlite import file as sqlite_file
+from queuey.storage.sqlite import SqliteStores
+from queuey.storage.sqlite import connections as sqlite_connections
 from queuey.storage.sqlite.committer import Committer, Transaction
 from tests.support.servers import eventually
 from tests.support.sqlite_beside import beside
@@ -24,16 +24,16 @@ WAIT_SECONDS = 30
 
 
 @pytest.fixture
-def store(tmp_path: Path) -> Iterator[SqliteStore]:
+def stores(tmp_path: Path) -> Iterator[SqliteStores]:
     clock = ManualClock()
-    store = SqliteStore(tmp_path / "queuey.db", clock, IdGenerator(clock))
-    yield store
-    store.close()
+    stores = SqliteStores(tmp_path / "queuey.db", clock, IdGenerator(clock))
+    yield stores
+    stores.close()
 
 
 @pytest.fixture
-def committer(store: SqliteStore) -> Committer:
-    return store._committer
+def committer(stores: SqliteStores) -> Committer:
+    return stores.file.committer
 
 
 class Line:
@@ -103,19 +103,19 @@ def test_writes_of_any_size_that_were_accepted_are_committed_at_the_close(commit
 def test_the_moment_that_is_noted_at_the_close_is_behind_large_writes(tmp_path: Path) -> None:
     """G4: ids go on above theirs, though the clock is set back before the next start."""
     clock = ManualClock()
-    store = SqliteStore(tmp_path / "queuey.db", clock, IdGenerator(clock))
-    line = Line(store._committer)
-    stamped = store._committer.submit(lambda transaction: transaction.ids.stamp(1000), grows=True, size=8 * MIB)
-    closing = threading.Thread(target=store.close)
+    stores = SqliteStores(tmp_path / "queuey.db", clock, IdGenerator(clock))
+    line = Line(stores.file.committer)
+    stamped = stores.file.committer.submit(lambda transaction: transaction.ids.stamp(1000), grows=True, size=8 * MIB)
+    closing = threading.Thread(target=stores.close)
     closing.start()
-    eventually(lambda: store._committer._closed)
+    eventually(lambda: stores.file.committer._closed)
     clock.advance(60.0)
     line.groups()
     closing.join(WAIT_SECONDS)
 
     clock.step(-3600.0)
     ids = IdGenerator(clock)
-    SqliteStore(tmp_path / "queuey.db", clock, ids).close()
+    SqliteStores(tmp_path / "queuey.db", clock, ids).close()
     assert ids.last_ticks >= stamped.wait() + 999
 
 
@@ -136,42 +136,42 @@ def test_a_group_fails_at_once_while_another_process_has_the_write_lock(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Each job waited by itself: 4096 of them kept the committer for hours, and readiness said nothing."""
-    monkeypatch.setattr(sqlite_file, "_BUSY_MS", 50)
+    monkeypatch.setattr(sqlite_connections, "BUSY_MS", 50)
     clock = ManualClock()
-    store = SqliteStore(tmp_path / "queuey.db", clock, IdGenerator(clock))
-    line, jobs = Line(store._committer), [Job() for _ in range(12)]
+    stores = SqliteStores(tmp_path / "queuey.db", clock, IdGenerator(clock))
+    line, jobs = Line(stores.file.committer), [Job() for _ in range(12)]
     with beside(tmp_path / "queuey.db") as other:
         other.execute("begin immediate")
-        promises = [store._committer.submit(job, grows=False) for job in jobs]
+        promises = [stores.file.committer.submit(job, grows=False) for job in jobs]
         line.go_on()
         for promise in promises:
             with pytest.raises(StorageUnavailable, match=r"another process holds the write lock .* queuey\.db"):
                 promise.wait(WAIT_SECONDS)
         assert sum(job.tried for job in jobs) <= 1
-        assert "another process" in str(store.problems())
+        assert "another process" in str(stores.problems())
         late = Job()
         with pytest.raises(StorageUnavailable, match="another process"):
-            store._committer.submit(late, grows=False).wait(WAIT_SECONDS)
+            stores.file.committer.submit(late, grows=False).wait(WAIT_SECONDS)
         assert not late.tried
         other.execute("rollback")
 
-    eventually(lambda: not store.problems())
-    store._committer.submit(Job(), grows=False).wait(WAIT_SECONDS)
-    store.close()
+    eventually(lambda: not stores.problems())
+    stores.file.committer.submit(Job(), grows=False).wait(WAIT_SECONDS)
+    stores.close()
 
 
-def test_a_write_waits_for_another_process_that_writes_for_a_moment(tmp_path: Path, store: SqliteStore) -> None:
+def test_a_write_waits_for_another_process_that_writes_for_a_moment(tmp_path: Path, stores: SqliteStores) -> None:
     """Such as ``queuey key new``."""
     job = Job()
     with beside(tmp_path / "queuey.db") as other:
         other.execute("begin immediate")
-        promise = store._committer.submit(job, grows=False)
+        promise = stores.file.committer.submit(job, grows=False)
         assert job.begun.wait(WAIT_SECONDS)
         other.execute("rollback")
 
         promise.wait(WAIT_SECONDS)
         assert job.tried == 1
-        assert not store.problems()
+        assert not stores.problems()
 
 
 @pytest.mark.parametrize("error", [apsw.TooBigError, apsw.ConstraintError, apsw.IOError, ZeroDivisionError])

@@ -17,9 +17,9 @@ from queuey.clock import ManualClock
 from queuey.errors import ConfigurationError, CorruptMessage, QueueyError, StorageUnavailable, StoreInUse
 from queuey.ids import MAX_ID, IdGenerator
 from queuey.storage.contract.common import Log, done, draft
-from queuey.storage.sqlite import SqliteStore
+from queuey.storage.sqlite import SqliteOptions, SqliteStores
 from queuey.storage.sqlite import verify as sqlite_verify
-from queuey.storage.sqlite.file import PAGE_BYTES
+from queuey.storage.sqlite.connections import PAGE_BYTES
 from queuey.storage.sqlite.scrub import Scrub, queue_at
 from queuey.storage.sqlite.verify import Damage, repair, verify
 from tests.support.servers import eventually
@@ -45,20 +45,20 @@ def chance() -> random.Random:
 
 
 @contextmanager
-def opened(path: Path, clock: ManualClock, **how: Any) -> Iterator[SqliteStore]:
-    store = SqliteStore(path, clock, IdGenerator(clock), **how)
+def opened(path: Path, clock: ManualClock, *, serve: bool = True, **how: Any) -> Iterator[SqliteStores]:
+    stores = SqliteStores(path, clock, IdGenerator(clock), SqliteOptions(**how), serve=serve)
     try:
-        yield store
+        yield stores
     finally:
-        store.close()
+        stores.close()
 
 
 @pytest.fixture
 def sound(tmp_path: Path, clock: ManualClock) -> tuple[bytes, Log]:
     """A file with messages by themselves and in packs, in three partitions."""
     path = tmp_path / "queuey.db"
-    with opened(path, clock) as store:
-        log = Log(store, clock)
+    with opened(path, clock) as stores:
+        log = Log(stores.messages, clock)
         for partition in (1, 2, 3):
             for number in range(120):
                 log.append(draft(b"%d" % number, partition))
@@ -86,8 +86,8 @@ def is_verified(path: Path) -> bool:
 def outcome(path: Path, clock: ManualClock, log: Log, whole: dict[int, list[bytes]]) -> str:
     found, verified = searched(path), is_verified(path)
     try:
-        with opened(path, clock, serve=False) as store:
-            log.store = store
+        with opened(path, clock, serve=False) as stores:
+            log.store = stores.messages
             read = {number: log.bodies(number, upto=MAX_ID) for number in whole}
             pages = {number: log.bodies(number, upto=MAX_ID, limit=10) for number in whole}
     except QueueyError as error:
@@ -108,7 +108,8 @@ def test_a_flipped_bit_hides_nothing_unnoticed(
     """G2 of a store: 14 of 60 such flips in indexes hid up to 229 messages each, in answers of 200."""
     content, log = sound
     path = tmp_path / "queuey.db"
-    with opened(path, clock, serve=False) as log.store:
+    with opened(path, clock, serve=False) as stores:
+        log.store = stores.messages
         whole = {number: log.bodies(number) for number in (1, 2, 3)}
     assert [len(bodies) for bodies in whole.values()] == [420] * 3
     pages = [at for at in range(PAGE_BYTES, len(content), PAGE_BYTES) if content[at] in kind]
@@ -128,10 +129,10 @@ ROW = bytes((10, 0, 46, 6, 6, 6, 5, 0, 0, 92))
 PLACE, TICKS, SEAL, BODY = 2, 3, 6, 9
 
 
-def make_text(path: Path, place: bytes, column: int) -> None:
+def make_text(path: Path, partition_key: bytes, column: int) -> None:
     """Of a column of the oldest row of ``messages``."""
     content = bytearray(path.read_bytes())
-    at = content.rindex(ROW + place) + column
+    at = content.rindex(ROW + partition_key) + column
     content[at] = {46: 47, 6: 29, 5: 25, 92: 93}[content[at]]
     path.write_bytes(content)
 
@@ -144,8 +145,8 @@ def test_text_that_is_none_is_found_and_the_search_goes_on_behind_it(
 ) -> None:
     """Fetching it raises, which ended the search and ``queuey verify``, and nobody was told."""
     path = tmp_path / "queuey.db"
-    with opened(path, clock) as store:
-        log = Log(store, clock)
+    with opened(path, clock) as stores:
+        log = Log(stores.messages, clock)
         for _ in range(3):
             log.add(b"\xff" * 40)
     hide(path, 3)
@@ -171,7 +172,7 @@ def test_a_queue_whose_name_is_damaged_is_named_by_its_id(tmp_path: Path, sound:
 
 def hide(path: Path, *seqs: int) -> None:
     """Take these messages from the index, and leave them in the table."""
-    whole = "create index messages_in_order on messages (place, ticks, tail, expires)"
+    whole = "create index messages_in_order on messages (partition_key, ticks, tail, expires)"
     with beside(path) as file:
         file.execute("drop index messages_in_order")
         file.execute(f"{whole} where seq not in ({','.join(map(str, seqs))})")
@@ -186,12 +187,12 @@ def test_the_search_beside_requests_stops_writing_and_reading_of_what_misses_mes
     path, (_, log) = tmp_path / "queuey.db", sound
     hide(path, 7, 8)
 
-    with opened(path, clock, scrub_percent=100) as store:
-        log.store = store
+    with opened(path, clock, scrub_percent=100) as stores:
+        log.store = stores.messages
         # SQLite's own check may be the first to notice; it does not say what is missing.
-        eventually(lambda: "2 messages that the index does not lead to" in str(store.problems()))
+        eventually(lambda: "2 messages that the index does not lead to" in str(stores.problems()))
 
-        for look in (log.read, log.survey, lambda: log.fetch((1, log.read(2).messages[0].id))):
+        for look in (log.read, log.count_span, lambda: log.fetch((1, log.read(2).messages[0].id))):
             with pytest.raises(StorageUnavailable, match="queuey verify"):
                 look()
         assert len(log.bodies(2)) == 420
@@ -205,7 +206,7 @@ def test_the_search_beside_requests_stops_writing_and_reading_of_what_misses_mes
         "update packs set messages = 100 where seq = 1",
         "update packs set first_ticks = first_ticks + 1 where seq = 1",
         "update packs set latest = latest + 1 where seq = 1",
-        "update messages set ticks = (select first_ticks + 5 from packs where packs.place = messages.place) where seq = 1",
+        "update messages set ticks = (select first_ticks + 5 from packs where packs.partition_key = messages.partition_key) where seq = 1",
     ],
 )
 def test_packs_are_compared_with_what_they_hold(tmp_path: Path, sound: tuple[bytes, Log], change: str) -> None:
@@ -231,9 +232,9 @@ def test_a_damaged_index_of_expiry_deletes_nothing_that_lives(
             "update sqlite_schema set sql = ? where name = ?", (f"create index {index} on {table} ({column})", index)
         )
 
-    with opened(path, clock) as store:
-        log.store = store
-        done(store.purge(1000))
+    with opened(path, clock) as stores:
+        log.store = stores.messages
+        done(stores.file.purger.purge(1000))
         assert len(log.bodies()) == 420
 
 
@@ -249,7 +250,7 @@ def test_a_repair_builds_the_indexes_anew_and_keeps_what_was(
     hide(path, 7, 8)
 
     (found,) = in_queues(path)
-    with opened(path, clock) as log.store, pytest.raises(StoreInUse):
+    with opened(path, clock), pytest.raises(StoreInUse):
         repair(path)
     kept = repair(path)
 
@@ -257,7 +258,8 @@ def test_a_repair_builds_the_indexes_anew_and_keeps_what_was(
     assert found.queue.endswith(log.queue.uuid.hex)
     assert [*verify(path)] == []
     assert in_queues(kept) == [found]
-    with opened(path, clock) as log.store:
+    with opened(path, clock) as stores:
+        log.store = stores.messages
         assert len(log.bodies()) == 420
 
 
@@ -276,15 +278,16 @@ def test_verify_keeps_its_lock_to_the_end(
     killed = tmp_path / "killed.db"
     with beside(path) as file:
         file.execute("update messages set body = x'00' where seq = 5")
-    with opened(path, clock) as log.store:
+    with opened(path, clock) as stores:
+        log.store = stores.messages
         log.add(b"more")
         for end in ("", "-wal", ".lock"):
             shutil.copyfile(f"{path}{end}", f"{killed}{end}")
     held = []
 
-    def spy(connection: apsw.Connection, place: bytes) -> str:
+    def spy(connection: apsw.Connection, partition_key: bytes) -> str:
         held.append(f":{killed.stat().st_ino} " in Path("/proc/locks").read_text())
-        return queue_at(connection, place)
+        return queue_at(connection, partition_key)
 
     monkeypatch.setattr(sqlite_verify, "queue_at", spy)
 

@@ -16,7 +16,7 @@ from queuey.clock import ManualClock
 from queuey.errors import ConfigurationError, StoreInUse
 from queuey.ids import IdGenerator
 from queuey.storage.contract.common import Log
-from queuey.storage.sqlite import SqliteStore
+from queuey.storage.sqlite import SqliteOptions, SqliteStores
 from queuey.storage.sqlite.backup import backup
 
 FORKED = """
@@ -27,35 +27,35 @@ from queuey.errors import StorageUnavailable
 from queuey.ids import MAX_ID, IdGenerator
 from queuey.model import AppendRequest
 from queuey.storage.contract.common import STRONG, Log, done, draft
-from queuey.storage.sqlite import SqliteStore
+from queuey.storage.sqlite import SqliteOptions, SqliteStores
 
 clock = SystemClock()
 for turn in range(int(sys.argv[2])):
-    store = SqliteStore(Path(sys.argv[1]), clock, IdGenerator(clock), scrub_percent=100)
-    log = Log(store, clock)
+    stores = SqliteStores(Path(sys.argv[1]), clock, IdGenerator(clock), SqliteOptions(scrub_percent=100))
+    log = Log(stores.messages, clock)
     log.add(b"parent")
-    writes = [store.append(AppendRequest(log.queue, [draft()])) for _ in range(turn % 5)]
+    writes = [stores.messages.append(AppendRequest(log.queue, [draft()])) for _ in range(turn % 5)]
     child = os.fork()  # while other threads write, look for damage, and open connections of their own
     if not child:
-        store.watermark(STRONG)  # as each read begins
-        for ask in (lambda: log.add(b"child"), lambda: log.bodies(upto=MAX_ID), lambda: done(store.find_queue("app", "q"))):
+        stores.messages.watermark(STRONG)  # as each read begins
+        for ask in (lambda: log.add(b"child"), lambda: log.bodies(upto=MAX_ID), lambda: done(stores.metadata.find_queue("app", "q"))):
             try:
                 ask()
             except StorageUnavailable as error:
                 assert "forked" in str(error)
             else:
                 os._exit(1)
-        assert "forked" in store.problems()[0]
-        store.close()
-        del log, store  # and what they hold, as at the end of any process
+        assert "forked" in stores.problems()[0]
+        stores.close()
+        del log, stores  # and what they hold, as at the end of any process
         sys.exit(7)
     assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 7
     for write in writes:
         done(write)
     log.add(b"parent again")
     assert len(log.bodies(upto=MAX_ID)) == 2 + len(writes)
-    assert not store.problems()
-    store.close()
+    assert not stores.problems()
+    stores.close()
 """
 
 HELD = """
@@ -72,7 +72,7 @@ clock = SystemClock()
 ids, monitor, gate, allowance = IdGenerator(clock), Monitor("sqlite"), Admission(1, 1), Allowance(1, clock)
 tail = ids.tail
 held = [*locks._made]
-assert len(held) == 5, held
+assert len(held) == 6, held
 for lock in held:
     lock.acquire()  # as a thread of the parent
 child = os.fork()
@@ -89,18 +89,18 @@ assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 7
 assert all(lock.locked() for lock in held)
 del ids, held, lock
 gc.collect()
-assert len(locks._made) == 4, "a generator that is gone leaves nothing"
+assert len(locks._made) == 5, "a generator that is gone leaves nothing"
 """
 
 
 @contextmanager
-def opened(path: Path, **how: Any) -> Iterator[SqliteStore]:
+def opened(path: Path, **how: Any) -> Iterator[SqliteStores]:
     clock = ManualClock()
-    store = SqliteStore(path, clock, IdGenerator(clock), **how)
+    stores = SqliteStores(path, clock, IdGenerator(clock), SqliteOptions(**how))
     try:
-        yield store
+        yield stores
     finally:
-        store.close()
+        stores.close()
 
 
 def ran(script: str, *arguments: str) -> None:
@@ -127,11 +127,11 @@ def test_a_second_server_does_not_come_in_by_a_symbolic_link(tmp_path: Path) -> 
 def test_a_file_with_two_names_is_refused(tmp_path: Path) -> None:
     """Each name has a write-ahead log of its own."""
     path, other = tmp_path / "queuey.db", tmp_path / "other.db"
-    with opened(path) as store:
+    with opened(path) as stores:
         other.hardlink_to(path)
         with pytest.raises(StoreInUse), opened(other):
             pass
-        assert not store.problems()
+        assert not stores.problems()
 
     with pytest.raises(ConfigurationError, match="another name"), opened(path):
         pass
@@ -144,8 +144,8 @@ def test_only_the_owner_may_read_a_store(tmp_path: Path) -> None:
     before = os.umask(0o022)
     try:
         path = tmp_path / "queuey.db"
-        with opened(path) as store:
-            Log(store, ManualClock()).add(b"secret")
+        with opened(path) as stores:
+            Log(stores.messages, ManualClock()).add(b"secret")
             backup(path, tmp_path / "copy.db")
             modes = {file.name: oct(file.stat().st_mode & 0o777) for file in tmp_path.iterdir()}
     finally:

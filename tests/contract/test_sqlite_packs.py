@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Iterator
-from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -17,37 +16,43 @@ from queuey.errors import (
 )
 from queuey.future import Future, start
 from queuey.ids import MAX_ID, ZERO_ID, IdGenerator, MessageId
-from queuey.model import Appended, AppendRequest, Columns, Consistency, Page, PartitionId, Span
+from queuey.model import Appended, AppendRequest, Columns, Consistency, Drafts, Page, ReadRequest, Span
 from queuey.storage.contract import MessageStoreContract
 from queuey.storage.contract.common import SECOND, Log, StoreContract, done, draft
-from queuey.storage.sqlite import SqliteStore, packs
+from queuey.storage.sqlite import SqliteMessages, SqliteStores, packs
 from queuey.storage.sqlite import pages as sqlite_pages
-from queuey.storage.sqlite.pages import Wanted
+from queuey.storage.sqlite.rows import key_of, partition_of
 from queuey.storage.sqlite.statements import SQL
 from tests.support.sqlite_beside import beside
 
-Reopen = Callable[[], SqliteStore]
+Reopen = Callable[[], SqliteStores]
 
 
-class _ApartStore(SqliteStore):
-    """What is appended is made ready in a thread of its own, as what comes as Arrow is, and not by the committer."""
+class _ColumnMessages(SqliteMessages):
+    """What is appended comes by column, as Arrow does, and is made ready before the committer has it."""
 
     def append(self, request: AppendRequest) -> Future[Appended]:
-        with ThreadPoolExecutor(1) as apart:
-            return apart.submit(super().append, request).result()
+        return super().append(request._replace(drafts=Drafts.of(request.drafts)) if request.drafts else request)
 
 
-class _PackingStore(_ApartStore):
+class _PackingMessages(_ColumnMessages):
     """Packs whatever it can before each look."""
 
-    def read(self, partition: PartitionId, span: Span, **how: Any) -> Future[Page]:
-        self.put_together(partition.queue.bytes + bytes([partition.number]))
-        return super().read(partition, span, **how)
+    def read(self, request: ReadRequest, **how: Any) -> Future[Page]:
+        self.put_together(key_of(request.partition))
+        return super().read(request, **how)
 
-    def put_together(self, place: bytes) -> None:
-        self._loose[place] = ZERO_ID
-        while self.seal_some():
+    def put_together(self, partition_key: bytes) -> None:
+        self.tidying.loose[partition_key] = ZERO_ID
+        while self.tidying.pack_some():
             pass
+
+
+def stores_of(kind: type[SqliteMessages], folder: Path, clock: ManualClock, ids: IdGenerator) -> SqliteStores:
+    """Stores whose messages are of another kind."""
+    stores = SqliteStores(folder / "queuey.db", clock, ids)
+    stores.messages = kind(stores.file)
+    return stores
 
 
 @pytest.mark.usefixtures("only_the_test_tidies")
@@ -55,40 +60,40 @@ class TestPacks(MessageStoreContract):
     """All that is promised of messages, with hardly a message that was never in a pack."""
 
     @pytest.fixture
-    def store(
+    def stores(
         self, tmp_path: Path, clock: ManualClock, ids: IdGenerator, monkeypatch: pytest.MonkeyPatch
-    ) -> Iterator[SqliteStore]:
+    ) -> Iterator[SqliteStores]:
         for name, value in (("LEAST", 2), ("MOST", 4), ("MOST_BYTES", 100)):
             monkeypatch.setattr(packs, name, value)
-        store = _PackingStore(tmp_path / "queuey.db", clock, ids)
-        yield store
-        store.close()
+        stores = stores_of(_PackingMessages, tmp_path, clock, ids)
+        yield stores
+        stores.close()
 
 
-class _CopyingStore(_PackingStore):
+class _CachingMessages(_PackingMessages):
     """Makes segments of what it packed, and goes on where a page ended before one, or with it."""
 
-    def read(self, partition: PartitionId, span: Span, **how: Any) -> Future[Page]:
-        return start(self._whole(partition, span, how))
+    def read(self, request: ReadRequest, **how: Any) -> Future[Page]:
+        return start(self._whole(request, how))
 
-    def put_together(self, place: bytes) -> None:
-        super().put_together(place)
-        assert self._segments is not None
+    def put_together(self, partition_key: bytes) -> None:
+        super().put_together(partition_key)
+        assert self.tidying.cache is not None
         for _ in range(2):
             last = MessageId.last_of(self.watermark(Consistency.STRONG))
-            self._segments.was_read(place, Wanted(Span(), 1000, 0), last)
-        while self.tidy_some():
+            self.tidying.cache.was_read(partition_key, ReadRequest(partition_of(partition_key), Span(), 1000), last)
+        while self.tidying.run():
             pass
 
-    async def _whole(self, partition: PartitionId, span: Span, how: dict[str, Any]) -> Page:
-        page = await _PackingStore.read(self, partition, span, **how)
-        while page.more and page.messages and not how.get("newest_first"):
-            left = how["limit"] - len(page.messages)
-            room = how.get("max_bytes", 4 << 20) - Columns.of(page.messages).size
+    async def _whole(self, request: ReadRequest, how: dict[str, Any]) -> Page:
+        page = await _PackingMessages.read(self, request, **how)
+        while page.more and page.messages and not request.newest_first:
+            left = request.limit - len(page.messages)
+            room = request.max_bytes - Columns.of(page.messages).size
             if left < 1 or room < 1:
                 break
-            behind = Span(page.messages[-1].id, span.upto)
-            rest = await SqliteStore.read(self, partition, behind, **{**how, "limit": left, "max_bytes": room})
+            behind = Span(page.messages[-1].id, request.span.upto)
+            rest = await SqliteMessages.read(self, request._replace(span=behind, limit=left, max_bytes=room), **how)
             if Columns.of(rest.messages).size > room:
                 break
             page = Page([*page.messages, *rest.messages], rest.more, page.corrupt + rest.corrupt)
@@ -97,36 +102,36 @@ class _CopyingStore(_PackingStore):
 
 @pytest.mark.usefixtures("only_the_test_tidies")
 class TestSegments(MessageStoreContract):
-    """All that is promised of messages, with most of them read from segments wherever a page has room for one."""
+    """All that is promised of messages, with most of them read from cached_runs wherever a page has room for one."""
 
     @pytest.fixture
-    def store(
+    def stores(
         self, tmp_path: Path, clock: ManualClock, ids: IdGenerator, monkeypatch: pytest.MonkeyPatch
-    ) -> Iterator[SqliteStore]:
+    ) -> Iterator[SqliteStores]:
         for name, value in (("LEAST", 2), ("MOST", 2), ("MOST_BYTES", 100)):
             monkeypatch.setattr(packs, name, value)
-        monkeypatch.setattr(sqlite_pages, "SEGMENT_MESSAGES", 4)
-        store = _CopyingStore(tmp_path / "queuey.db", clock, ids)
-        yield store
-        store.close()
+        monkeypatch.setattr(sqlite_pages, "RUN_MESSAGES", 4)
+        stores = stores_of(_CachingMessages, tmp_path, clock, ids)
+        yield stores
+        stores.close()
 
 
 @pytest.mark.usefixtures("only_the_test_tidies")
 class TestPacksInTheFile(StoreContract):
     """When messages are kept together, and when one by one."""
 
-    @pytest.fixture(params=[SqliteStore, _ApartStore])
-    def store(
+    @pytest.fixture(params=[SqliteMessages, _ColumnMessages])
+    def stores(
         self, request: pytest.FixtureRequest, tmp_path: Path, clock: ManualClock, ids: IdGenerator
-    ) -> Iterator[SqliteStore]:
-        store = request.param(tmp_path / "queuey.db", clock, ids)
-        yield store
-        store.close()
+    ) -> Iterator[SqliteStores]:
+        stores = stores_of(request.param, tmp_path, clock, ids)
+        yield stores
+        stores.close()
 
     def kept(self, folder: Path) -> tuple[list[int], int]:
         """The sizes of the packs in order, and how many messages are in none."""
         with beside(folder / "queuey.db") as file:
-            sizes: Any = file.execute("select messages from packs order by place, last_ticks").fetchall()
+            sizes: Any = file.execute("select messages from packs order by partition_key, last_ticks").fetchall()
             rows: Any = file.execute("select count(*) from messages").fetchall()
         return [size for (size,) in sizes], rows[0][0]
 
@@ -165,7 +170,7 @@ class TestPacksInTheFile(StoreContract):
                 draft.ttl_seconds * SECOND for _, draft in here
             ]
 
-    def test_no_statement_of_a_reader_is_planned_twice(self, store: SqliteStore, log: Log) -> None:
+    def test_no_statement_of_a_reader_is_planned_twice(self, stores: SqliteStores, log: Log) -> None:
         """Left to itself SQLite plans a statement anew whenever a value bound to it changes."""
         ids = [place.id for place in log.append(*[draft()] * 600).placed] + log.add(b"loose")
         planned: list[Any] = []
@@ -174,7 +179,7 @@ class TestPacksInTheFile(StoreContract):
             for newest_first in (False, True):
                 for with_bodies in (False, True):
                     log.read(1, ids[turn], ids[-1 - turn], newest_first=newest_first, with_bodies=with_bodies)
-            log.survey(ids[turn], ids[-1 - turn], limit=300 + turn, every=100)
+            log.count_span(ids[turn], ids[-1 - turn], limit=300 + turn, step=100)
             log.fetch((1, ids[turn]))
             log.inspect(1)
 
@@ -182,7 +187,7 @@ class TestPacksInTheFile(StoreContract):
             planned.append(asked)
             return apsw.SQLITE_OK
 
-        store._reader()._connection.authorizer = allow
+        stores.file.readers.mine()._connection.authorizer = allow
         look(0)
         assert planned
         planned.clear()
@@ -222,21 +227,21 @@ class TestPacksInTheFile(StoreContract):
         assert (left[ids[4]].body, left[ids[5]].body, left[ids[5]].key) == (b"put", b"5", "k")
 
     def test_what_many_read_one_by_one_is_packed_for_the_next(
-        self, log: Log, store: SqliteStore, tmp_path: Path
+        self, log: Log, stores: SqliteStores, tmp_path: Path
     ) -> None:
         for number in range(900):
             log.append(draft(b"%d" % number, content_type="text/plain" if number % 3 else None), draft(b"", 2))
-        before, survey = log.read(limit=10_000), log.survey(limit=5000, every=100)
+        before, survey = log.read(limit=10_000), log.count_span(limit=5000, step=100)
         page = log.read(limit=300)
         assert page.more
         assert log.read(limit=300, after=page.messages[-1].id).more
 
-        while store.seal_some():
+        while stores.messages.tidying.pack_some():
             pass
 
         assert self.kept(tmp_path) == ([250, 250, 250], 900 + 150)
         assert [*log.read(limit=10_000).messages] == [*before.messages]
-        assert log.survey(limit=5000, every=100) == survey
+        assert log.count_span(limit=5000, step=100) == survey
 
     @pytest.mark.parametrize(
         ("singles", "batch", "size"), [(1, 250, 10), (20, 250, 10), (0, 60, 1000), (0, 40, 1900), (70, 0, 3000)]
@@ -245,8 +250,8 @@ class TestPacksInTheFile(StoreContract):
         self, tmp_path: Path, clock: ManualClock, singles: int, batch: int, size: int
     ) -> None:
         """A few messages between full packs, packs full by bytes, and messages too large: each reader of many had all read again."""
-        store = SqliteStore(tmp_path / "queuey.db", clock, IdGenerator(clock))
-        log = Log(store, clock)
+        stores = SqliteStores(tmp_path / "queuey.db", clock, IdGenerator(clock))
+        log = Log(stores.messages, clock)
         for _ in range(8):
             for _ in range(singles):
                 log.append(draft(b"x" * size))
@@ -255,16 +260,16 @@ class TestPacksInTheFile(StoreContract):
 
         for turn in range(3):
             more[turn] = log.read(limit=300).more and log.read(limit=300, with_bodies=False).more
-            last = [*store._loose]
-            while store.seal_some():
+            last = [*stores.messages.tidying.loose]
+            while stores.messages.tidying.pack_some():
                 pass
-        store.close()
+        stores.close()
 
         assert more == [True] * 3
         assert last == []
 
     def test_what_expired_between_is_gone_when_the_rest_is_packed(
-        self, log: Log, store: SqliteStore, clock: ManualClock, tmp_path: Path
+        self, log: Log, stores: SqliteStores, clock: ManualClock, tmp_path: Path
     ) -> None:
         for number in range(600):
             log.append(draft(b"%d" % number, ttl_seconds=5 if number % 2 else 3600))
@@ -276,7 +281,7 @@ class TestPacksInTheFile(StoreContract):
         assert len(before) == 300 + 20 + 600
         assert log.read(limit=250).more
 
-        while store.seal_some():
+        while stores.messages.tidying.pack_some():
             pass
 
         sizes, _ = self.kept(tmp_path)
@@ -284,7 +289,7 @@ class TestPacksInTheFile(StoreContract):
         assert [*log.read(limit=10_000).messages] == [*before]
         assert log.inspect(1)[0].depth == len(before)
 
-    def test_a_survey_of_packs_and_rows_is_that_of_their_ids(self, log: Log, clock: ManualClock) -> None:
+    def test_a_count_of_packs_and_rows_is_that_of_their_ids(self, log: Log, clock: ManualClock) -> None:
         for count in (40, 1, 300, 7, 33):
             log.append(*[draft()] * count)
             log.append(*[draft(ttl_seconds=5)] * (count // 10), *[draft()] * count)
@@ -293,25 +298,25 @@ class TestPacksInTheFile(StoreContract):
 
         for after, upto in ((ZERO_ID, None), (ids[10], ids[-10]), (ids[41], ids[41]), (ids[100], ids[130])):
             inside = [id_ for id_ in ids if after < id_ <= (upto or MAX_ID)]
-            for limit, every in ((10_000, 50), (100, 7), (0, 0), (len(inside), 1)):
-                found = log.survey(after, upto, limit=limit, every=every)
+            for limit, step in ((10_000, 50), (100, 7), (0, 0), (len(inside), 1)):
+                found = log.count_span(after, upto, limit=limit, step=step)
                 counted = inside[:limit]
                 assert found.newest == (inside[-1] if inside else None)
                 assert (found.messages, found.more) == (len(counted), len(inside) > limit)
-                assert [*found.marks] == (counted[every - 1 :: every] if every else [])
+                assert [*found.split_points] == (counted[step - 1 :: step] if step else [])
 
     def test_the_room_of_packs_is_given_back(
-        self, log: Log, store: SqliteStore, clock: ManualClock, tmp_path: Path
+        self, log: Log, stores: SqliteStores, clock: ManualClock, tmp_path: Path
     ) -> None:
-        dropped = Log(store, clock)
+        dropped = Log(stores.messages, clock)
         dropped.append(*[draft()] * 300)
         log.append(*[draft(ttl_seconds=5)] * 300)
         log.append(*[draft(b"kept")] * 100, *[draft(ttl_seconds=5)] * 100)
-        done(store.drop(dropped.queue.uuid))
+        done(stores.messages.drop(dropped.queue.uuid))
         clock.advance(60)
 
-        while store.has_refuse():
-            done(store.purge(7))
+        while stores.file.purger.has_refuse():
+            done(stores.file.purger.purge(7))
 
         assert self.kept(tmp_path) == ([200], 0)
         assert log.bodies(limit=1000) == [b"kept"] * 100
@@ -359,7 +364,7 @@ class TestPacksInTheFile(StoreContract):
         log.delete(*wanted)
         assert len(log.read().messages) == len(before) - 3
 
-    def test_a_survey_of_the_beginning_looks_at_no_pack_behind_it(self, log: Log, tmp_path: Path) -> None:
+    def test_a_count_of_the_beginning_looks_at_no_pack_behind_it(self, log: Log, tmp_path: Path) -> None:
         ids = [log.append(*[draft()] * 40).placed[0].id for _ in range(60)]
         steps = 0
 
@@ -402,9 +407,9 @@ class TestPacksInTheFile(StoreContract):
             assert corrupt == len(bad)
 
     def test_readers_see_each_message_once_while_packs_come_and_go(
-        self, store: SqliteStore, clock: ManualClock
+        self, stores: SqliteStores, clock: ManualClock
     ) -> None:
-        log = Log(store, clock)
+        log = Log(stores.messages, clock)
         kept = [log.append(draft(b"kept"), *[draft(b"goes")] * 40).placed[0].id for _ in range(20)]
         ids = [message.id for message in log.read(limit=10_000).messages]
         going = [id_ for id_ in ids if id_ not in kept]
@@ -418,7 +423,7 @@ class TestPacksInTheFile(StoreContract):
                     failures.append(found)
                 if any(message is None for message in log.fetch(*[(1, id_) for id_ in kept[::5]])):
                     failures.append("fetch")
-                if not len(kept) <= log.survey(limit=10_000).messages <= len(ids):
+                if not len(kept) <= log.count_span(limit=10_000).messages <= len(ids):
                     failures.append("survey")
 
         readers = [threading.Thread(target=look) for _ in range(2)]
@@ -426,8 +431,8 @@ class TestPacksInTheFile(StoreContract):
             reader.start()
         for at in range(0, len(going), 8):
             log.delete(*[(1, id_) for id_ in going[at : at + 8]])
-            log.store._loose[log.queue.uuid.bytes + b"\1"] = ZERO_ID  # type: ignore[attr-defined]
-            while store.seal_some():
+            log.store.tidying.loose[log.queue.uuid.bytes + b"\1"] = ZERO_ID  # type: ignore[attr-defined]
+            while stores.messages.tidying.pack_some():
                 pass
         ended.set()
         for reader in readers:

@@ -17,7 +17,7 @@ from queuey.clock import ManualClock
 from queuey.errors import ConfigurationError, StoreInUse
 from queuey.ids import IdGenerator
 from queuey.storage.contract.common import Log
-from queuey.storage.sqlite import SqliteStore
+from queuey.storage.sqlite import SqliteOptions, SqliteStores
 from queuey.storage.sqlite import health as sqlite_guard
 from queuey.storage.sqlite import mark as sqlite_mark
 from queuey.storage.sqlite.backup import backup
@@ -32,19 +32,20 @@ from pathlib import Path
 from queuey.clock import SystemClock
 from queuey.ids import IdGenerator
 from queuey.storage.contract.common import Log
-from queuey.storage.sqlite import SqliteStore
+from queuey.storage.sqlite import SqliteOptions, SqliteStores
 
 clock = SystemClock()
-log = Log(SqliteStore(Path(sys.argv[1]), clock, IdGenerator(clock), wal_mb=1), clock)
+stores = SqliteStores(Path(sys.argv[1]), clock, IdGenerator(clock), SqliteOptions(wal_mb=1))
+log = Log(stores.messages, clock)
 while True:
     log.add(bytes(60_000))
     print("acknowledged", flush=True)
 """
 
 
-def served(path: Path, clock: ManualClock, **how: Any) -> SqliteStore:
+def served(path: Path, clock: ManualClock, **how: Any) -> SqliteStores:
     path.parent.mkdir(exist_ok=True)
-    return SqliteStore(path, clock, IdGenerator(clock), **how)
+    return SqliteStores(path, clock, IdGenerator(clock), SqliteOptions(**how))
 
 
 def noted(path: Path) -> Sequence[str]:
@@ -61,27 +62,29 @@ def clock() -> ManualClock:
 def left(tmp_path: Path, clock: ManualClock) -> tuple[Path, Log]:
     """A store as kill -9 leaves it, with its log; beside it ``backup.db`` and ``cp.db``, of before its last message."""
     path = tmp_path / "first" / "queuey.db"
-    store = served(path, clock)
-    log = Log(store, clock)
+    stores = served(path, clock)
+    log = Log(stores.messages, clock)
     log.add(b"old")
-    store.close()
+    stores.close()
     shutil.copyfile(path, tmp_path / "cp.db")
-    log.store = store = served(path, clock)
+    stores = served(path, clock)
+    log.store = stores.messages
     backup(path, tmp_path / "backup.db")
     log.add(b"new")
     killed = tmp_path / "killed" / "queuey.db"
     shutil.copytree(path.parent, killed.parent)
-    store.close()
+    stores.close()
     assert killed.with_name("queuey.db-wal").stat().st_size > 32
     return killed, log
 
 
 def bodies(path: Path, log: Log, clock: ManualClock) -> list[bytes]:
-    log.store = store = served(path, clock)
+    stores = served(path, clock)
+    log.store = stores.messages
     try:
         return log.bodies()
     finally:
-        store.close()
+        stores.close()
 
 
 def moved(source: Path, path: Path) -> None:
@@ -117,7 +120,7 @@ def test_a_file_beside_the_log_of_another_is_refused(
 
     for serve in (True, False):
         with pytest.raises(ConfigurationError, match="log of another file"):
-            SqliteStore(path, clock, IdGenerator(clock), serve=serve)
+            SqliteStores(path, clock, IdGenerator(clock), serve=serve)
 
     path.write_bytes(own)
     assert bodies(path, log, clock) == [b"old", b"new"]
@@ -128,8 +131,8 @@ def test_a_copy_of_the_same_run_is_refused_once_the_log_has_started_over(
     tmp_path: Path, clock: ManualClock, how: Callable[[Path, Path], None]
 ) -> None:
     path, cp = tmp_path / "first" / "queuey.db", tmp_path / "cp.db"
-    store = served(path, clock, wal_mb=1)
-    log = Log(store, clock)
+    stores = served(path, clock, wal_mb=1)
+    log = Log(stores.messages, clock)
     log.add(b"old")
     shutil.copyfile(path, cp)
     before = noted(path)
@@ -139,7 +142,7 @@ def test_a_copy_of_the_same_run_is_refused_once_the_log_has_started_over(
     killed = tmp_path / "killed" / "queuey.db"
     shutil.copytree(path.parent, killed.parent)
     there = log.bodies()
-    store.close()
+    stores.close()
     own = killed.read_bytes()
     how(cp, killed)
 
@@ -340,11 +343,12 @@ def test_a_restore_is_refused_while_a_server_runs_and_from_what_is_no_backup(
     tmp_path: Path, left: tuple[Path, Log], clock: ManualClock
 ) -> None:
     path, log = left
-    store = served(path, clock)
+    stores = served(path, clock)
     with pytest.raises(StoreInUse):
         restore(tmp_path / "backup.db", path)
-    store.close()
-    log.store = other = served(tmp_path / "other.db", clock)
+    stores.close()
+    other = served(tmp_path / "other.db", clock)
+    log.store = other.messages
     log.add(b"in its log")
     with pytest.raises(ConfigurationError, match="write-ahead log"):
         restore(tmp_path / "other.db", path)

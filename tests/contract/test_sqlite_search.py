@@ -12,8 +12,8 @@ import pytest
 from queuey.clock import ManualClock
 from queuey.ids import IdGenerator
 from queuey.storage.contract.common import Log
-from queuey.storage.sqlite import SqliteStore
-from queuey.storage.sqlite import upkeep as sqlite_keeper
+from queuey.storage.sqlite import SqliteOptions, SqliteStores
+from queuey.storage.sqlite import search as sqlite_search
 from tests.support.servers import eventually
 
 
@@ -54,25 +54,28 @@ def test_a_read_that_fails_for_a_while_is_told_and_stops_no_writing(
 ) -> None:
     """G18: a fault that passes leaves nothing behind, and no error but that of damage counts as damage."""
     disk.error = error("it fails")
-    monkeypatch.setattr(sqlite_keeper, "SCRUB_PAUSE_SECONDS", 0.05)
+    monkeypatch.setattr(sqlite_search, "SCRUB_PAUSE_SECONDS", 0.05)
     clock = ManualClock()
-    store = SqliteStore(tmp_path / "queuey.db", clock, IdGenerator(clock))
-    log = Log(store, clock)
+    stores = SqliteStores(tmp_path / "queuey.db", clock, IdGenerator(clock))
+    log = Log(stores.messages, clock)
     for _ in range(50):
         log.add(b"x" * 5000)
-    store.close()
+    stores.close()
     if at_start:
         disk.broken.set()
-    log.store = store = SqliteStore(tmp_path / "queuey.db", clock, IdGenerator(clock), scrub_percent=100, cache_mb=0)
+    stores = SqliteStores(
+        tmp_path / "queuey.db", clock, IdGenerator(clock), SqliteOptions(scrub_percent=100, cache_mb=0)
+    )
+    log.store = stores.messages
     try:
         disk.broken.set()
-        eventually(lambda: [*store.problems()])
-        assert "cannot read" in str(store.problems())
+        eventually(lambda: [*stores.problems()])
+        assert "cannot read" in str(stores.problems())
         log.add(b"while readiness says so")
 
         disk.broken.clear()
-        eventually(lambda: not store.problems())
+        eventually(lambda: not stores.problems())
         log.add(b"after")
     finally:
         disk.broken.clear()
-        store.close()
+        stores.close()

@@ -21,7 +21,7 @@ from hypothesis.stateful import (
 from qdo.groups.assign import STRATEGIES, Assignment, Partition, assign_sticky
 from qdo.groups.coordination import Claim, Offset
 from qdo.groups.local import LocalCoordinator
-from qdo.groups.member import Group
+from qdo.groups.member import Group, GroupRules
 from queuey.clock import ManualClock
 from queuey.errors import SessionLost
 from tests.support.members import SESSION_SECONDS, parts, place
@@ -87,8 +87,7 @@ class Worker:
             lambda: model.partitions,
             clock=self.clock,
             about={"name": "m"},
-            strategy=STRATEGIES[model.strategy],
-            drain_seconds=DRAIN_SECONDS,
+            rules=GroupRules(STRATEGIES[model.strategy], DRAIN_SECONDS),
         )
         self.open: dict[Claim, int] = {}
         """What it holds for its own, with the number of the last message that is finished."""
@@ -342,19 +341,19 @@ def test_whatever_happens_each_partition_has_one_owner(tmp_path: Path, strategy:
 
 
 def always_trusted(self: LocalCoordinator) -> bool:
-    return self._name is not None
+    return self._file.name is not None
 
 
 def commit_unchecked(self: LocalCoordinator, offsets: Mapping[Claim, Offset]) -> Collection[Claim]:
-    with self._changing(told=False):
+    with self._file.changing(told=False):
         for claim, offset in offsets.items():
-            self._ask("UPDATE claims SET offset = ? WHERE part = ?", str(offset), str(claim.partition))
+            self._file.ask("UPDATE claims SET offset = ? WHERE part = ?", str(offset), str(claim.partition))
     return []
 
 
 def claim_by_force(self: LocalCoordinator, partitions: Collection[Partition]) -> Mapping[Claim, Offset | None]:
     for partition in partitions:
-        self._ask("UPDATE claims SET member = NULL WHERE grp = ? AND part = ?", self._group, str(partition))
+        self._file.ask("UPDATE claims SET member = NULL WHERE grp = ? AND part = ?", self._group, str(partition))
     return claim(self, partitions)
 
 

@@ -8,8 +8,9 @@ from pathlib import Path
 
 import pytest
 
-from qdo.groups import zookeeper as zookeeper_module
-from qdo.groups.zookeeper import ZooKeeperCoordinator, security
+from qdo.groups import zookeeper_tls
+from qdo.groups.zookeeper import ZooKeeperCoordinator
+from qdo.groups.zookeeper_tls import security
 from queuey.errors import ConfigurationError, CoordinatorUnavailable
 from tests.support.client import Server
 from tests.support.members import parts, place
@@ -74,7 +75,7 @@ def test_an_authority_that_did_not_sign_for_zookeeper_is_refused_at_once(closed:
 def test_what_the_system_trusts_is_not_trusted(closed: Closed, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Not when it connects anew either, long after it looked at the certificate."""
     monkeypatch.setenv("SSL_CERT_FILE", str(closed.authority.file))
-    monkeypatch.setattr("qdo.groups.zookeeper._tls_trouble", lambda *_, **__: None)
+    monkeypatch.setattr("qdo.groups.zookeeper_tls.tls_trouble", lambda *_, **__: None)
     wrong = Authority(tmp_path, "wrong")
 
     with pytest.raises(CoordinatorUnavailable, match="no ZooKeeper answers"):
@@ -98,9 +99,9 @@ def test_it_is_refused_as_well_where_the_first_look_came_too_early(
     closed: Closed, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A ZooKeeper that has just begun may be too busy to shake hands in time."""
-    looks, look = [True], zookeeper_module._tls_trouble
+    looks, look = [True], zookeeper_tls.tls_trouble
     monkeypatch.setattr(
-        zookeeper_module, "_tls_trouble", lambda *given, **how: None if looks and looks.pop() else look(*given, **how)
+        zookeeper_tls, "tls_trouble", lambda *given, **how: None if looks and looks.pop() else look(*given, **how)
     )
     elsewhere = closed.authority.identity("elsewhere", "127.0.0.9")
     with (

@@ -13,7 +13,8 @@ from kazoo.exceptions import NoAuthError
 
 from qdo.groups.coordination import Claim, Coordinator, Offset, Plan
 from qdo.groups.member import Group
-from qdo.groups.zookeeper import ZooKeeperCoordinator, security
+from qdo.groups.zookeeper import ZooKeeperCoordinator
+from qdo.groups.zookeeper_tls import security
 from queuey.clock import SystemClock
 from queuey.errors import ConfigurationError, CoordinatorUnavailable
 from tests.support.group_contract import CoordinatorContract
@@ -119,10 +120,10 @@ class TestZooKeeper(CoordinatorContract):
                 lambda: stranger.claim([ONE]),
                 lambda: stranger.propose(Plan(1, {})),
                 lambda: stranger.join({}),
-                lambda: stranger._client.delete(f"{root}/owners/{ONE}"),
+                lambda: stranger._session.client.delete(f"{root}/owners/{ONE}"),
             ]
 
-            stranger._root = root
+            stranger._nodes.root = root
             for one in tries:
                 with pytest.raises((CoordinatorUnavailable, NoAuthError), match=r"NoAuth|^$"):
                     one()
@@ -131,7 +132,7 @@ class TestZooKeeper(CoordinatorContract):
 
             assert member.coordinator.offsets() == {ONE: place(1)}
             assert member.commit(claim, place(2))
-            stranger._root = f"/strangers/{party.group}"
+            stranger._nodes.root = f"/strangers/{party.group}"
             stranger.close()
 
 
@@ -223,22 +224,22 @@ def test_who_joins_again_because_no_answer_came_is_one_member(tmp_path: Path) ->
         (proxy,) = zookeeper.proxies
         outside, coordinator = party.coordinator(), party.make()
         coordinator.begin({})  # the group's nodes are there
-        create, session = coordinator._client.create_async, coordinator._session_now()
+        create, session = coordinator._session.client.create_async, coordinator._session.number()
 
         def unanswered(*given: Any, **named: Any) -> Any:
             proxy.lose(1.0, [Way.BACK])
             return create(*given, **named)
 
-        coordinator._client.create_async = unanswered
+        coordinator._session.client.create_async = unanswered
         with pytest.raises(CoordinatorUnavailable):
             coordinator.join({"name": "m"})
-        coordinator._client.create_async = create
+        coordinator._session.client.create_async = create
         proxy.heal()
         assert len(party.again(outside.members)) == 1
 
         name = party.again(lambda: coordinator.join({"name": "m"}))
 
-        assert coordinator._session_now() == session
+        assert coordinator._session.number() == session
         assert [member.name for member in party.again(outside.members)] == [name]
         coordinator.close()
 
@@ -264,15 +265,15 @@ def test_a_claim_whose_answer_was_lost_is_given_back_when_the_plan_has_it_no_mor
         assert isinstance(coordinator, ZooKeeperCoordinator)
         subscribed = [ONE]
         group = Group(coordinator, Idle(), lambda: subscribed, clock=party.clock, about={})
-        transaction, session = coordinator._client.transaction, coordinator._session_now()
+        transaction, session = coordinator._session.client.transaction, coordinator._session.number()
 
         def unanswered() -> Any:
             proxy.lose(1.0, [Way.BACK])
             return transaction()
 
-        coordinator._client.transaction = unanswered
+        coordinator._session.client.transaction = unanswered
         eventually(lambda: group.step() and proxy.lost(Way.BACK), seconds=90)
-        coordinator._client.transaction = transaction
+        coordinator._session.client.transaction = transaction
         proxy.heal()
         assert list(party.again(outside.owners)) == [ONE]
         assert list(group.held) == []
@@ -280,14 +281,14 @@ def test_a_claim_whose_answer_was_lost_is_given_back_when_the_plan_has_it_no_mor
 
         eventually(lambda: group.step() and group.name and not group.plan.partitions(), seconds=90)
 
-        assert coordinator._session_now() == session
+        assert coordinator._session.number() == session
         eventually(lambda: group.step() and not party.again(outside.owners), seconds=90)
 
 
 def test_what_is_released_is_free_though_its_offset_is_set_by_hand_meanwhile(party: ZooKeeperParty) -> None:
     member, other, outside = party.member(), party.member(), party.coordinator()
     assert isinstance(member.coordinator, ZooKeeperCoordinator)
-    claim, client = member.claim_one(ONE), member.coordinator._client
+    claim, client = member.claim_one(ONE), member.coordinator._session.client
     transaction = client.transaction
 
     def reset_first() -> Any:

@@ -13,7 +13,7 @@ import pytest
 
 from qdo.client import Appended, Client
 from queuey.errors import QueueyError
-from queuey.storage.sqlite.file import PAGE_BYTES
+from queuey.storage.sqlite.connections import PAGE_BYTES
 from tests.support.figures import Figures
 from tests.support.node import Node
 from tests.support.servers import EndedEarly

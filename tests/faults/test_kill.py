@@ -32,7 +32,7 @@ def read_in_bulk(client: Client) -> None:
 def put_together(database: Path) -> tuple[int, int]:
     """How many messages lie in packs, and how many have copies in segments."""
     look = apsw.Connection(str(database), flags=apsw.SQLITE_OPEN_READONLY)
-    asked = "select (select total(messages) from packs), (select total(messages) from segments)"
+    asked = "select (select total(messages) from packs), (select total(messages) from cached_runs)"
     rows: Any = look.execute(asked).fetchall()
     look.close()
     return int(rows[0][0]), int(rows[0][1])

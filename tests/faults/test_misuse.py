@@ -86,10 +86,14 @@ def pair(folder: Path, program: Sequence[str] = QUEUEY) -> Iterator[Pair]:
     with ExitStack() as stack:
         site = stack.enter_context(serving(Site(body=published())))
         doors = []
-        for name, start in (("shipped", servers.shipped), ("wsgi", servers.wsgi)):
+        for name in ("shipped", "wsgi"):
             (folder / name).mkdir()
-            given = {"program": program} if name == "shipped" else {}
-            door = start(folder / name, settings=settings(folder / name, site), **given)
+            own = settings(folder / name, site)
+            door = (
+                servers.shipped(folder / name, settings=own, program=program)
+                if name == "shipped"
+                else servers.wsgi(folder / name, settings=own)
+            )
             doors.append(stack.enter_context(door))
         yield Pair([stack.enter_context(Server(door)) for door in doors])
 

@@ -27,7 +27,7 @@ from tests.support.raw import begin_upload
 from tests.support.servers import FIRST_KEY, eventually
 
 ABSENT_ID = "1f9f6640e56711f189bf02fc00000001"
-TABLES = ("messages", "once", "offsets", "dropped", "removed", "queues", "app_keys")
+TABLES = ("messages", "idempotency", "offsets", "dropped", "removed", "queues", "app_keys")
 """All that requests change."""
 SMALL = "[limits]\nmax_body_bytes = 1000\nmax_request_bytes = 2000\n"
 FULL = "[storage]\nreserve_mb = 1000000\n"

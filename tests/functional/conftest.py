@@ -10,12 +10,13 @@ import pytest
 from tests.support import on_cassandra, servers
 from tests.support.alike import Everywhere
 from tests.support.client import Server
+from tests.support.commands import done, run_in
 from tests.support.key_site import Site, serving
 from tests.support.on_cassandra import Delayed
-from tests.support.servers import APPLICATIONS, Door
+from tests.support.servers import APPLICATIONS, Door, eventually
 from tests.support.services.fixtures import Keyspaces, Reached
 from tests.support.stores import STORES
-from tests.support.trusting import TrustingDoor, published, settings, watched
+from tests.support.trusting import TrustingDoor, asking, published, settings, watched
 
 
 @pytest.fixture(scope="session")
@@ -104,6 +105,25 @@ def trusting_door(request: pytest.FixtureRequest) -> TrustingDoor:
     found = request.getfixturevalue(f"trusting_{request.param}_door")
     assert isinstance(found, TrustingDoor)
     return found
+
+
+@pytest.fixture(scope="session")
+def operators() -> dict[str, str]:
+    """The operator's key at each server that has one by now."""
+    return {}
+
+
+@pytest.fixture
+def operator(trusting_door: TrustingDoor, operators: dict[str, str]) -> str:
+    """An operator's key, made beside the server and in force there."""
+    door = trusting_door
+    if door.url not in operators:
+        environment = {"QUEUEY_CONFIG": str(door.watched.parent / "queuey.ini")}
+        key = done(run_in(environment, None, "key", "new", "--operator", "root")).text.strip()
+        with asking(door, f"Application {key}") as server:
+            eventually(lambda: server.request("GET", "/v1").status_code == 200)
+        operators[door.url] = key
+    return operators[door.url]
 
 
 @pytest.fixture(params=STORES)

@@ -137,8 +137,8 @@ def test_tables_that_are_not_there_or_of_another_form_are_refused(
         node.set_keyspace(keyspace)
         node.execute("UPDATE versions SET version = 7 WHERE part = 'tables'")
         assert f"{keyspace} have form 7, this version needs 1" in refusal(keyspace)
-        node.execute("DROP TABLE once")
-        assert f"keyspace = {keyspace} lacks once: run 'queuey init' once" in refusal(keyspace)
+        node.execute("DROP TABLE idempotency")
+        assert f"keyspace = {keyspace} lacks idempotency: run 'queuey init' once" in refusal(keyspace)
 
 
 def test_one_copy_is_refused_where_durability_is_strict(refusal: Callable[..., str], made: str) -> None:

@@ -14,11 +14,11 @@ from typing import Any
 import pytest
 
 from qdo import Client, Context, Message, NewMessage, RetryPolicy, Worker
-from qdo.compat.hooks import ERROR_QUEUE, save_failed_message
 from qdo.compat.qdo_worker import as_dict
 from qdo.groups.assign import Partition
 from qdo.groups.local import LocalCoordinator
-from qdo.worker.dead_letters import CONTENT_TYPE, DeadLetter, DeadLetters, letters
+from qdo.worker.dead_letters import CONTENT_TYPE, DeadLetter, letters, write_letters
+from qdo.worker.hooks_of_2012 import ERROR_QUEUE, save_failed_message
 from qdo.worker.job import Failed
 from queuey.errors import ConfigurationError, Forbidden, MessageNotFound
 from tests.support.client import Server, new_name
@@ -61,7 +61,8 @@ def test_a_letter_that_is_there_already_is_written_whatever_the_job_says_now(
         client.create_queue(name)
         client.append(name, "x")
         (message,) = client.iterate(name)
-        DeadLetters("{queue}.dead", "default").write(client, Failed(name, [message], 5, ValueError("at 10:00:01")))
+        failed = Failed(name, [message], 5, ValueError("at 10:00:01"))
+        write_letters(client, failed, queue=f"{name}.dead", group="default")
 
         worker = work(make_client, tmp_path, raises, name)
 
@@ -299,7 +300,7 @@ def test_a_worker_that_joins_others_knows_what_is_left_out_before_it_ends(
         threads[0].start()
         eventually(lambda: leader.group.held)
         threads[1].start()
-        eventually(lambda: worker.group.settled and worker._lanes.at_end())
+        eventually(lambda: worker.group.settled and worker._prefetched.at_end())
         listed.set()
         threads[1].join()
     finally:

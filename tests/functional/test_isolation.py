@@ -40,16 +40,18 @@ class Caller:
         """The principal that counts for a verb, if any does."""
         if self.verbs is None:
             return self.principal
-        about_one = verb not in {"list", "create", "mint"}
+        about_one = verb not in {"applications", "list", "create", "mint"}
         covers = self.queues == "all" or (self.queues == "this" and about_one)
         return self.principal if self.here and verb in self.verbs and covers else None
 
 
 OWNER, JOE, OIDC_JOE = "app:queuey", "bid:joe@example.org", "oidc:joe@example.org"
+OPERATOR = "operator:root"
 IDENTITIES: dict[str, Caller] = {
     "none": Caller(),
     "wrong key": Caller(refused=True),
     "own": Caller(OWNER),
+    "operator": Caller(OPERATOR),
     "another": Caller("app:with-dash"),
     "listed": Caller("app:other"),
     "browserid": Caller(JOE),
@@ -76,7 +78,7 @@ IDENTITIES: dict[str, Caller] = {
 
 @dataclass(frozen=True)
 class Route:
-    """One operation, and who it is for: the owner, those who may view, those who may delete, anybody proven."""
+    """One operation, and who it is for: an operator, the owner, those who may view or delete, anybody proven."""
 
     name: str
     method: str
@@ -85,14 +87,26 @@ class Route:
     verb: str
     given: tuple[tuple[str, Any], ...] = ()
     created: bool = False
-    tokens: bool = False
+    path: str | None = None
+    """Where it is no path of the application's."""
 
 
 ROUTES = [
+    Route("list applications", "GET", (), "operator", "applications", path="/v1"),
     Route("list queues", "GET", (), "application", "list"),
     Route("list arrivals", "GET", (), "application", "list", (("params", {"arrivals": "true"}),)),
     Route("list mine", "GET", (), "proven", "list", (("params", {"mine": "true"}),)),
-    Route("get a token", "POST", (), "proven", "mint", created=True, tokens=True),
+    Route("get a token", "POST", (), "proven", "mint", created=True, path="/tokens/queuey"),
+    Route(
+        "get a token of a user",
+        "POST",
+        (),
+        "owner of tokens",
+        "mint",
+        (("data", {"principal": JOE}),),
+        True,
+        "/tokens/queuey",
+    ),
     Route("create queue", "POST", (), "application", "create", created=True),
     Route("change queue", "PUT", ("Q",), "owner", "configure", (("data", {"partitions": 1}),)),
     Route("read", "GET", ("Q",), "view", "read"),
@@ -118,6 +132,8 @@ ROUTES = [
     Route("forget group", "DELETE", ("Q", "offsets", "mail"), "delete", "commit"),
     Route("delete queue", "DELETE", ("Q",), "owner", "configure"),
 ]
+NO_QUEUE = {"operator", "application", "proven", "owner of tokens"}
+"""What routes need that are about no single queue."""
 BAD_REQUESTS = {"append nothing", "append no Arrow", "fetch malformed", "see offsets malformed", "commit nothing"}
 """Refused with 400, yet only to who may know that the queue is there."""
 
@@ -135,6 +151,12 @@ QUEUES: dict[str, dict[str, str] | None] = {
 def may(caller: Caller, route: Route, queue: str) -> bool:
     """The permission table of queuey-api-v1 3.3, as one rule for each column."""
     principal = caller.acts(route.verb)
+    if principal == OPERATOR:
+        return route.name != "get a token"  # none proves an operator
+    if route.needs == "operator":
+        return False
+    if route.needs == "owner of tokens":
+        return principal in {OWNER, JOE}
     if route.needs == "proven":
         return principal is not None
     if route.needs in {"application", "owner"}:
@@ -147,8 +169,8 @@ def expected(caller: Caller, route: Route, queue: str) -> int:
     if caller.refused:
         return 401
     exists = QUEUES[queue] is not None
-    known = exists or route.needs in {"application", "proven"}
-    if not (may(caller, route, queue) if known else caller.acts(route.verb) == OWNER):
+    known = exists or route.needs in NO_QUEUE
+    if not (may(caller, route, queue) if known else caller.acts(route.verb) in {OWNER, OPERATOR}):
         return 403
     if not known:
         return 404
@@ -157,7 +179,7 @@ def expected(caller: Caller, route: Route, queue: str) -> int:
     return 201 if route.created else 200
 
 
-def header_of(identity: str, queue: str, kid: str) -> str | None:
+def header_of(identity: str, queue: str, kid: str, operator: str) -> str | None:
     """What this identity sends, asking for a queue of this name."""
     caller, now = IDENTITIES[identity], int(time.time())
     if identity.startswith("token"):
@@ -175,6 +197,7 @@ def header_of(identity: str, queue: str, kid: str) -> str | None:
         "none": lambda: None,
         "wrong key": lambda: f"Application {'f' * 40}",
         "own": lambda: f"Application {APPLICATIONS['queuey'][0]}",
+        "operator": lambda: f"Application {operator}",
         "another": lambda: f"Application {APPLICATIONS['with-dash'][0]}",
         "listed": lambda: f"Application {APPLICATIONS['other'][0]}",
         "browserid": lambda: f"BrowserID {people().whole(principal={'email': address})}",
@@ -198,23 +221,23 @@ def kid(server: Server) -> str:
 
 
 @pytest.fixture
-def asking(door: Door, kid: str) -> Iterator[dict[str, Server]]:
+def asking(door: Door, kid: str, operator: str) -> Iterator[dict[str, Server]]:
     """The path of ``queuey``, as each identity sees it."""
-    servers = {identity: asking_with(door, header_of(identity, "none", kid)) for identity in IDENTITIES}
+    servers = {identity: asking_with(door, header_of(identity, "none", kid, operator)) for identity in IDENTITIES}
     yield servers
     for server in servers.values():
         server.close()
 
 
 def send(server: Server, route: Route, queue: str, message: str) -> requests.Response:
-    if route.tokens:
-        return server.request(route.method, "/tokens/queuey", **dict(route.given))
+    if route.path is not None:
+        return server.request(route.method, route.path, **dict(route.given))
     names = {"Q": queue, "M": message}
     return server.call(route.method, *(names.get(part, part) for part in route.below), **dict(route.given))
 
 
 def test_every_route_for_every_identity_on_every_kind_of_queue(
-    asking: dict[str, Server], other: Server, kid: str, figures: Figures
+    asking: dict[str, Server], other: Server, kid: str, operator: str, figures: Figures
 ) -> None:
     cells, wrong = 0, []
     for kind, fields in QUEUES.items():
@@ -226,7 +249,7 @@ def test_every_route_for_every_identity_on_every_kind_of_queue(
             elif fields is not None:
                 asking["own"].create(name, **fields)
                 message = asking["own"].add(name)["key"]
-            header = header_of(identity, name, kid)
+            header = header_of(identity, name, kid, operator)
             if header is not None:
                 server.session.headers["Authorization"] = header
             for route in ROUTES:
@@ -246,7 +269,9 @@ def test_every_route_for_every_identity_on_every_kind_of_queue(
     [
         name
         for name, caller in IDENTITIES.items()
-        if caller.principal != OWNER or caller.queues == "another" or caller.verbs == frozenset({"read"})
+        if caller.principal not in {OWNER, OPERATOR}
+        or caller.queues == "another"
+        or caller.verbs == frozenset({"read"})
     ],
 )
 def test_an_absent_queue_looks_to_a_stranger_exactly_as_a_private_one(asking: dict[str, Server], identity: str) -> None:
@@ -255,7 +280,7 @@ def test_an_absent_queue_looks_to_a_stranger_exactly_as_a_private_one(asking: di
     impossible = ["x" * 51, "a:b", "."]
 
     for route in ROUTES:
-        if route.needs in {"application", "proven"} or (IDENTITIES[identity].acts(route.verb) == OWNER):
+        if route.needs in NO_QUEUE or (IDENTITIES[identity].acts(route.verb) == OWNER):
             continue
         seen = {
             _told(send(asking[identity], route, queue, message), queue, message)
@@ -378,7 +403,41 @@ def test_an_idempotency_key_is_each_applications_own(asking: dict[str, Server], 
     assert other.everything(name) == ["theirs"]
 
 
-@pytest.mark.parametrize("identity", ["none", "wrong key", "another"])
+def test_an_operator_lists_the_applications_in_pages(asking: dict[str, Server]) -> None:
+    found: list[str] = []
+    path: str | None = "/v1/?limit=3"
+    while path is not None:
+        answer = asking["operator"].request("GET", path)
+        page = [entry["application"] for entry in answer.json()["applications"]]
+        assert 1 <= len(page) <= 3
+        found += page
+        path = answer.links["next"]["url"] if "next" in answer.links else None
+
+    assert found == sorted(found)
+    assert set(APPLICATIONS) <= set(found)
+    assert not any(":" in name or name == "root" for name in found)
+    assert asking["operator"].request("GET", "/v1?limit=0").status_code == 400
+    assert asking["operator"].request("GET", "/v1/root").status_code == 404
+
+
+def test_what_an_operator_moves_counts_as_the_operators(asking: dict[str, Server]) -> None:
+    operator, name = asking["operator"], asking["own"].queue()
+
+    operator.add(name, "by the operator")
+    assert operator.everything(name) == ["by the operator"]
+
+    text = asking["own"].request("GET", "/metrics").text
+    assert f'queuey_messages_appended_total{{app="{OPERATOR}"}}' in text
+    assert f'queuey_messages_delivered_total{{app="{OPERATOR}"' in text
+
+
+def test_no_queue_can_name_an_operator_and_no_application_mint_one(asking: dict[str, Server]) -> None:
+    refused(asking["own"].create(new_name(), principles=OPERATOR), 400, "principles")
+    for identity in ("own", "operator"):
+        refused(asking[identity].request("POST", "/tokens/queuey", data={"principal": OPERATOR}), 400, "principal")
+
+
+@pytest.mark.parametrize("identity", ["none", "wrong key", "another", "operator"])
 def test_an_unknown_application_is_404_whoever_asks(asking: dict[str, Server], identity: str) -> None:
     for path in ("/v1/nobody", "/v1/nobody/q", f"/v1/nobody/q/{ABSENT_ID}"):
         for method in ("GET", "POST", "PUT", "DELETE"):

@@ -15,11 +15,14 @@ from kazoo.client import KazooClient
 
 from qdo import Arrivals, Client, Context, Message, NewMessage, Worker
 from qdo.groups.assign import Partition
+from qdo.groups.hash_slots import ALL, SLOTS, every_slot, slot_of
 from qdo.groups.local import LocalCoordinator
 from qdo.groups.offsets_in_queuey import OffsetsInQueuey
-from qdo.groups.view import see
+from qdo.groups.view import view_of
 from qdo.worker.job import Job
-from qdo.worker.slots import ALL, RESETS, SLOTS, Slots, every_slot, slot_of
+from qdo.worker.owners import SlotOwner
+from qdo.worker.slots import SlotTable
+from qdo.worker.sweeps import RESETS
 from queuey.errors import ConfigurationError
 from tests.support.client import Server, new_name
 from tests.support.servers import Door, eventually
@@ -66,6 +69,11 @@ def make_queues(make_client: Callable[[], Client], count: int, prefix: str = "u"
     with ThreadPoolExecutor(8) as pool:
         list(pool.map(make, (names[at::8] for at in range(8))))
     return names
+
+
+def owner_of(worker: Worker) -> SlotOwner:
+    assert isinstance(worker._owner, SlotOwner)
+    return worker._owner
 
 
 def nodes_below(zookeeper: KazooClient, path: str) -> int:
@@ -138,8 +146,7 @@ def run(tmp_path: Path, make_client: Callable[[], Client]) -> Iterator[Callable[
             **more,
         )
         if not sweeps:
-            assert worker._slots is not None
-            worker._slots._list_queues = lambda _client: ()
+            owner_of(worker).sweeper._list_queues = lambda client: iter(())
         thread = threading.Thread(target=worker.run)
         thread.start()
         started.append((worker, thread))
@@ -214,7 +221,7 @@ def test_a_moment_that_runs_ahead_is_found(
     run: Run, make_client: Callable[[], Client], outside: OffsetsInQueuey, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """What the test before would find: a slot that counts as finished what is under way."""
-    monkeypatch.setattr(Slots, "_floor_of", lambda _self, _warm: MAX_TICKS)
+    monkeypatch.setattr(SlotTable, "floor_of", lambda _self, _queue: MAX_TICKS)
     (name,) = make_queues(make_client, 1)
     go = threading.Event()
     with make_client() as client:
@@ -226,7 +233,7 @@ def test_a_moment_that_runs_ahead_is_found(
     eventually(lambda: not outside.members(), seconds=WAIT_SECONDS)
     seen = Seen()
     second = run(seen)
-    eventually(lambda: second.group.settled and second._slots is not None and second._slots.at_end())
+    eventually(lambda: second.group.settled and owner_of(second).at_end())
 
     assert seen.texts == []
     go.set()
@@ -239,8 +246,7 @@ def test_a_slot_that_goes_while_it_is_swept_keeps_its_moment(
     names = make_queues(make_client, 3)
     coordinator = LocalCoordinator("g", tmp_path)
     worker = Worker(print, ["u*"], coordinator, make_client, slots=True)
-    slots = worker._slots
-    assert slots is not None
+    slots = owner_of(worker)
     coordinator.join({})
     claims = coordinator.claim(every_slot())
     slots.gained(claims)
@@ -254,7 +260,7 @@ def test_a_slot_that_goes_while_it_is_swept_keeps_its_moment(
     with make_client() as client:
         client.append(names[0], "found too late")
         monkeypatch.setattr(Client, "news", goes_meanwhile)
-        slots._sweep(client, threading.Event())
+        slots.sweeper.sweep(client, threading.Event())
 
     assert set(slots.drained(list(claims))) == set(claims)
     assert coordinator.offsets() == {}
@@ -263,35 +269,34 @@ def test_a_slot_that_goes_while_it_is_swept_keeps_its_moment(
 
 @both_stores
 def test_queues_that_come_grow_go_and_are_made_anew_are_worked_on(run: Run, make_client: Callable[[], Client]) -> None:
-    warm, cold = make_queues(make_client, 2)
+    active, inactive = make_queues(make_client, 2)
     seen = Seen()
     run(seen)
     with make_client() as client:
-        client.append(warm, "warm")
-        seen.until("warm")
-        for name in (warm, cold):
+        client.append(active, "first")
+        seen.until("first")
+        for name in (active, inactive):
             client.create_queue(name, partitions=3)
             client.append(name, NewMessage(f"{name} grown", partition=3))
-        seen.until(f"{warm} grown", f"{cold} grown")
-        client.delete_queue(warm)
-        client.create_queue(warm)
-        client.append(warm, "anew")
+        seen.until(f"{active} grown", f"{inactive} grown")
+        client.delete_queue(active)
+        client.create_queue(active)
+        client.append(active, "anew")
         client.create_queue("u-later", partitions=2)
         client.append("u-later", NewMessage("later", partition=2))
         seen.until("anew", "later")
 
-    assert Counter(seen.texts) == Counter(["warm", f"{warm} grown", f"{cold} grown", "anew", "later"])
+    assert Counter(seen.texts) == Counter(["first", f"{active} grown", f"{inactive} grown", "anew", "later"])
 
 
 def test_news_need_no_sweep(run: Run, make_client: Callable[[], Client], monkeypatch: pytest.MonkeyPatch) -> None:
     """A million queues are swept for minutes; what the server tells is worked on at once."""
-    monkeypatch.setattr("qdo.worker.slots.LEAST_REST_SECONDS", 3600.0)
-    cold, grown, gone = make_queues(make_client, 3)
+    monkeypatch.setattr("qdo.worker.sweeps.LEAST_REST_SECONDS", 3600.0)
+    inactive, grown, gone = make_queues(make_client, 3)
     seen = Seen()
-    slots = run(seen)._slots
-    assert slots is not None
-    eventually(lambda: slots._slots and slots.at_end(), seconds=WAIT_SECONDS)
-    before = [slot.sweeps for slot in slots._slots.values()]
+    slots = owner_of(run(seen))
+    eventually(lambda: slots.table.slots and slots.at_end(), seconds=WAIT_SECONDS)
+    before = [slot.sweeps for slot in slots.table.slots.values()]
     with make_client() as client:
         client.append(gone, "gone")
         client.append(grown, "grows")
@@ -300,16 +305,16 @@ def test_news_need_no_sweep(run: Run, make_client: Callable[[], Client], monkeyp
         client.delete_queue(gone)
         client.create_queue(grown, partitions=4)
         client.append(grown, NewMessage("grown", partition=4))
-        client.append(cold, "cold")
+        client.append(inactive, "inactive")
         client.create_queue("other")
         client.append("other", "not meant")
         client.create_queue("u-new", partitions=2)
         client.append("u-new", NewMessage("new", partition=2))
         client.append("u-new", NewMessage("later", delay_seconds=2))
-        seen.until("grown", "cold", "new", "later")
-        eventually(lambda: not slots._warm, seconds=WAIT_SECONDS)
+        seen.until("grown", "inactive", "new", "later")
+        eventually(lambda: not slots.table.active, seconds=WAIT_SECONDS)
 
-    assert [slot.sweeps for slot in slots._slots.values()] == before
+    assert [slot.sweeps for slot in slots.table.slots.values()] == before
     assert "not meant" not in seen.texts
 
 
@@ -325,7 +330,7 @@ def test_who_takes_over_is_told_what_came_lately_and_waits_for_no_sweep(
             go.wait(120)
 
     first = run(hangs)
-    eventually(lambda: first._slots and first._slots._slots and first._slots.at_end(), seconds=WAIT_SECONDS)
+    eventually(lambda: owner_of(first).table.slots and owner_of(first).at_end(), seconds=WAIT_SECONDS)
     with make_client() as client:
         client.append(done, "done")
         client.append(left, "left")
@@ -349,9 +354,8 @@ def test_a_sweep_finds_what_the_server_did_not_tell(
     monkeypatch.setattr(Client, "arrivals", lambda *_, **__: Arrivals((), "", more=False, complete=False))
     (name,) = make_queues(make_client, 1)
     seen = Seen()
-    slots = run(seen)._slots
-    assert slots is not None
-    eventually(lambda: slots._slots and slots.at_end(), seconds=WAIT_SECONDS)
+    slots = owner_of(run(seen))
+    eventually(lambda: slots.table.slots and slots.at_end(), seconds=WAIT_SECONDS)
 
     with make_client() as client:
         client.append(name, "untold")
@@ -390,7 +394,7 @@ def test_an_offset_that_is_set_back_is_found_by_who_is_at_work_and_by_who_comes(
 def test_a_commit_that_was_overtaken_is_refused_and_the_queue_taken_over_anew(
     run: Run, make_client: Callable[[], Client]
 ) -> None:
-    """G14: somebody set the offset of a warm queue by REST alone, right under its owner."""
+    """G14: somebody set the offset of an active queue by REST alone, right under its owner."""
     (name,) = make_queues(make_client, 1)
     go, begun = threading.Event(), threading.Event()
     texts: list[str] = []
@@ -463,9 +467,8 @@ def test_a_group_that_begins_at_the_end_before_there_is_a_queue_gets_all_that_co
     run: Run, make_client: Callable[[], Client]
 ) -> None:
     seen = Seen()
-    slots = run(seen, from_end=True)._slots
-    assert slots is not None
-    eventually(lambda: slots._slots and slots.at_end(), seconds=WAIT_SECONDS)
+    slots = owner_of(run(seen, from_end=True))
+    eventually(lambda: slots.table.slots and slots.at_end(), seconds=WAIT_SECONDS)
 
     (name,) = make_queues(make_client, 1)
     with make_client() as client:
@@ -549,12 +552,12 @@ def test_what_is_looked_at_is_bounded_and_said_to_be(
     with make_client() as client:
         for name in names:
             client.append(name, "x")
-        eventually(lambda: worker._slots is not None and len(worker._slots._slots) == SLOTS)
-        whole = see(client, outside, "g")
+        eventually(lambda: len(owner_of(worker).table.slots) == SLOTS)
+        whole = view_of(client, outside, "g")
         monkeypatch.setattr("qdo.groups.view.MOST_QUEUES", 4)
         monkeypatch.setattr("qdo.groups.view.MOST_LOOKED_AT", 2)
-        part, few = see(client, outside, "g"), see(client, outside, "g", idle_too=True)
-        named = see(client, outside, "g", names[5:])
+        part, few = view_of(client, outside, "g"), view_of(client, outside, "g", idle_too=True)
+        named = view_of(client, outside, "g", names[5:])
     go.set()
 
     assert [each.partition.queue for each in whole.found] == names

@@ -76,7 +76,7 @@ def test_a_key_is_drawn_anew_each_time() -> None:
     first, second = said("token", "key"), said("token", "key")
 
     assert first != second
-    assert load_settings(None, {"QUEUEY_TOKENS_KEYS": f"{first} {second}"}).tokens_keys == (first, second)
+    assert load_settings(None, {"QUEUEY_TOKENS_KEYS": f"{first} {second}"}).tokens.keys == (first, second)
 
 
 def test_what_is_minted_is_what_is_inspected(config: str) -> None:

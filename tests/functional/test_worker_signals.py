@@ -16,8 +16,8 @@ import pytest
 import qdo.groups.waking
 import qdo.worker
 from qdo import Client, Worker
-from qdo.cli.running import hearing
 from qdo.groups.local import LocalCoordinator
+from qdo.worker.running import hearing
 from tests.support.client import Server
 from tests.support.servers import Door
 

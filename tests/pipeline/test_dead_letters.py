@@ -17,7 +17,7 @@ from pyspark.sql import SparkSession
 from qdo.cli import main
 from qdo.client import Client, Message, NewMessage
 from qdo.pipeline.jobs.dead_letters import COLUMNS, READ, DeadLetterReport, dead_letters, page
-from qdo.worker.dead_letters import DeadLetter, DeadLetters
+from qdo.worker.dead_letters import DeadLetter, write_letters
 from qdo.worker.job import Failed
 from tests.support.pipeline import APPLICATION, KEY
 from tests.support.servers import Door
@@ -114,7 +114,7 @@ def test_the_page_shows_reasons_as_text(found: DeadLetterReport) -> None:
 
 def fail(client: Client, queue: str, message: Message, error: Exception) -> None:
     """As a worker does it after the last attempt."""
-    DeadLetters("{queue}.dead", "mail").write(client, Failed(queue, [message], 3, error))
+    write_letters(client, Failed(queue, [message], 3, error), queue=f"{queue}.dead", group="mail")
 
 
 @pytest.mark.usefixtures("spark")

@@ -24,9 +24,9 @@ from hypothesis import strategies as st
 from pyspark.sql import DataFrame, SparkSession
 
 from qdo.cli import main
+from qdo.cli.pipeline import submit
 from qdo.client import Client, NewMessage
 from qdo.measure import disorder, duplicates, loss, percentiles
-from qdo.pipeline import submit
 from qdo.pipeline.jobs.delivery import NO_CHECKSUM, NO_TIME, RANKS, Lines, judge
 from qdo.pipeline.jobs.report import ALL, COLUMNS, report
 from queuey.errors import ConfigurationError
@@ -328,7 +328,7 @@ def test_spark_submit_runs_the_same_job(tmp_path: Path) -> None:
         "--conf", "spark.ui.enabled=false", submit.__file__,
         "report", "--sent", sent, "--received", received, "-o", "jsonl", "--worst", "1",
     ]  # fmt: skip
-    environment = os.environ | {"PYSPARK_PYTHON": sys.executable, "PYTHONPATH": str(Path(submit.__file__).parents[2])}
+    environment = os.environ | {"PYSPARK_PYTHON": sys.executable, "PYTHONPATH": str(Path(submit.__file__).parents[3])}
 
     done = subprocess.run(
         list(map(str, command)), env=environment, capture_output=True, text=True, timeout=120, check=False

@@ -21,8 +21,9 @@ from pyspark.sql.types import StringType, StructField, StructType
 
 from qdo.client import Client, NewMessage
 from qdo.pipeline.options import STREAM, ReadOptions
-from qdo.pipeline.source import QueueySource, Task, reader_of
+from qdo.pipeline.source import QueueySource, reader_of
 from qdo.pipeline.stream import QueueyStreamReader
+from qdo.pipeline.tasks import Task
 from queuey.errors import ConfigurationError, DataLost
 from queuey.ids import EPOCH_TICKS, MessageId
 from tests.support.client import new_name

@@ -211,6 +211,7 @@ def bad_own_tokens(own: OwnTokens, former: OwnTokens, oidc: Oidc) -> Iterator[Ca
         "sub with a line's end": {"sub": "bid:joe@example.org\n"},
         "sub two principals": {"sub": "bid:joe@example.org,app:queuey"},
         "sub a list": {"sub": ["app:queuey"]},
+        "sub an operator": {"sub": "operator:root"},
         "app left out": {"app": LEFT_OUT},
         "app null": {"app": None},
         "app a list": {"app": ["queuey"]},

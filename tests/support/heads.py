@@ -19,12 +19,13 @@ from typing import NamedTuple
 import pytest
 from httptools import HttpParserError, HttpParserInvalidMethodError, HttpParserUpgrade, HttpRequestParser
 
-from queuey.api.routes import decode_path
 from queuey.future import run
-from queuey.http.pipeline import Pipeline
+from queuey.http.routing import decode_path
 from queuey.server import connection
-from queuey.server.http1 import Head, parse_head
-from queuey.server.loop import LoopDoor
+from queuey.server.connection import Connection
+from queuey.server.faces import open_pipeline
+from queuey.server.http1 import RequestHead, parse_head
+from queuey.server.loop import LoopServer
 from queuey.service import Service
 from queuey.settings import load_settings
 from tests.support.raw import send
@@ -380,7 +381,7 @@ def by_nginx(port: int, behind: Backend, raw: bytes) -> Reading:
 class Reader:
     """The shipped server's connections over a store in memory, in this process; it keeps the heads that they see."""
 
-    def __init__(self, port: int, heads: list[tuple[bytes, Head]]) -> None:
+    def __init__(self, port: int, heads: list[tuple[bytes, RequestHead]]) -> None:
         self._port = port
         self._heads = heads
 
@@ -411,9 +412,9 @@ class Reader:
 @contextmanager
 def queuey(spoil: Callable[[bytes], bytes] = bytes) -> Iterator[Reader]:
     """:param spoil: a fault, planted: heads are read as if they had come like this."""
-    heads: list[tuple[bytes, Head]] = []
+    heads: list[tuple[bytes, RequestHead]] = []
 
-    def kept(raw: bytes) -> Head:
+    def kept(raw: bytes) -> RequestHead:
         head = parse_head(spoil(raw))
         heads.append((raw, head))
         return head
@@ -422,20 +423,20 @@ def queuey(spoil: Callable[[bytes], bytes] = bytes) -> Iterator[Reader]:
     ready, over = threading.Event(), threading.Event()
 
     async def serve() -> None:
-        service = Service.open(load_settings(None, {}, {"storage_backend": "memory"}))
+        service = Service.open(load_settings(None, {}, {"storage": {"backend": "memory"}}))
         run(service.start(None))
-        door = LoopDoor(Pipeline(service))
+        running = LoopServer(open_pipeline(service))
         loop = asyncio.get_running_loop()
-        door.open(loop)
-        server = await loop.create_server(door.connection, "127.0.0.1", 0)
+        running.open(loop)
+        server = await loop.create_server(lambda: Connection(running), "127.0.0.1", 0)
         listening.append(server.sockets[0].getsockname()[1])
         ready.set()
         try:
             await asyncio.to_thread(over.wait)
             server.close()
-            await door.stop()
+            await running.stop()
         finally:
-            door.close()
+            running.close()
             service.close()
 
     with pytest.MonkeyPatch.context() as patch:

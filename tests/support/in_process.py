@@ -15,7 +15,7 @@ from webob import Request
 
 from queuey.clock import ManualClock
 from queuey.future import run
-from queuey.http.pipeline import Pipeline
+from queuey.server.faces import open_pipeline
 from queuey.server.wsgi import wsgi_application
 from queuey.service import Service
 from queuey.settings import load_settings
@@ -72,7 +72,7 @@ def timed_server(folder: Path, backend: str) -> Iterator[Timed]:
     try:
         run(service.start())
         with Server(Door("in process", URL, 0)) as server:
-            server.session.mount(URL, WsgiAdapter(wsgi_application(Pipeline(service))))
+            server.session.mount(URL, WsgiAdapter(wsgi_application(open_pipeline(service))))
             yield Timed(server, clock)
     finally:
         service.close()

@@ -7,10 +7,11 @@ from collections.abc import Callable, Coroutine
 from typing import Any, TypeVar
 
 from queuey.future import run
-from queuey.http.pipeline import Pipeline
 from queuey.model import Queue
+from queuey.monitor.metrics import REQUESTS_IN_PROGRESS
 from queuey.server.connection import Connection
-from queuey.server.loop import LoopDoor
+from queuey.server.faces import open_pipeline
+from queuey.server.loop import LoopServer
 from queuey.service import Service
 from queuey.service.queues import QueueSettings
 from queuey.settings import Settings, load_settings
@@ -83,18 +84,18 @@ class Wire(asyncio.Transport):
 
 
 class House:
-    """A door over a store in memory, in this process."""
+    """A server over a store in memory, in this process."""
 
     def __init__(self, **given: Any) -> None:
-        self.settings: Settings = load_settings(None, {}, {"storage_backend": "memory", **given})
+        self.settings: Settings = load_settings(None, {}, {"storage": {"backend": "memory"}, **given})
         self.service = Service.open(self.settings)
         run(self.service.start(KEY))
         run(self.service.queues.create("demo", "q", QueueSettings()))
-        self.door = LoopDoor(Pipeline(self.service))
-        self.door.open(asyncio.get_running_loop())
+        self.server = LoopServer(open_pipeline(self.service))
+        self.server.open(asyncio.get_running_loop())
 
     def wire(self) -> Wire:
-        return Wire(self.door.connection())
+        return Wire(Connection(self.server))
 
     def find(self, name: str) -> Queue:
         queue = run(self.service.queues.find("demo", name))
@@ -102,17 +103,17 @@ class House:
         return queue
 
     async def pass_time(self, seconds: int) -> None:
-        """So many of the door's seconds pass at once, and what comes of it happens."""
+        """So many of the server's seconds pass at once, and what comes of it happens."""
         for _ in range(seconds + 1):
-            self.door.tick()
+            self.server.tick()
             await asyncio.sleep(0)
 
     @property
     def under_way(self) -> float:
-        return self.service.monitor.under_way()
+        return self.service.monitor.value(REQUESTS_IN_PROGRESS)
 
     def close(self) -> None:
-        self.door.close()
+        self.server.close()
         self.service.close()
 
 

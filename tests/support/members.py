@@ -137,7 +137,7 @@ def partitions_of(claims: Collection[Claim]) -> list[Partition]:
 
 def end_session(hosts: str, coordinator: ZooKeeperCoordinator) -> None:
     """Close it from another connection, as ZooKeeper does when time is up."""
-    thief = KazooClient(hosts, client_id=coordinator._client.client_id, timeout=SESSION_SECONDS)
+    thief = KazooClient(hosts, client_id=coordinator._session.client.client_id, timeout=SESSION_SECONDS)
     thief.start(timeout=60)
     thief.stop()
     thief.close()

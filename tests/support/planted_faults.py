@@ -8,6 +8,7 @@ from collections.abc import Callable, Collection, Mapping
 from qdo.groups.assign import Partition
 from qdo.groups.coordination import Claim, Offset
 from qdo.groups.zookeeper import ZooKeeperCoordinator
+from qdo.groups.zookeeper_nodes import GroupNodes
 from queuey.clock import SystemClock
 
 Claiming = Callable[[ZooKeeperCoordinator, Collection[Partition]], Mapping[Claim, Offset | None]]
@@ -22,10 +23,10 @@ def _claim_and_believe(self: ZooKeeperCoordinator, partitions: Collection[Partit
     return got | {Claim(part, owners.get(part, ("", 0))[1] + 1): offsets.get(part) for part in refused}
 
 
-def _commit_unchecked(self: ZooKeeperCoordinator, offsets: Mapping[Claim, Offset]) -> list[Claim]:
+def _commit_unchecked(self: GroupNodes, offsets: Mapping[Claim, Offset]) -> list[Claim]:
     """The offset is set without a look at the claim: who is late overwrites what its successor did."""
     for claim, offset in offsets.items():
-        self._client.set(self._node("offsets", claim.partition), str(offset).encode())
+        self._session.client.set(self.node("offsets", claim.partition), str(offset).encode())
     return []
 
 
@@ -34,7 +35,7 @@ def _believing() -> None:
 
 
 def _unchecked() -> None:
-    setattr(ZooKeeperCoordinator, "_commit", _commit_unchecked)  # noqa: B010 - mypy knows that this is wrong
+    setattr(GroupNodes, "_commit", _commit_unchecked)  # noqa: B010 - mypy knows that this is wrong
 
 
 def _by_the_wall() -> None:

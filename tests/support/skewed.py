@@ -15,7 +15,7 @@ import queuey.service
 from queuey.cli import main
 from queuey.clock import SystemClock
 from queuey.ids import IdGenerator
-from queuey.storage.sqlite.file import SqliteFile
+from queuey.storage.sqlite.moments import Moments
 from tests.support.wall_clock import Offset
 
 UNLIMITED_SECONDS = 600.0
@@ -45,7 +45,7 @@ def _naive() -> None:
 
 def _forgetful() -> None:
     """A store that does not look how far time had got before its restart."""
-    setattr(SqliteFile, "_raise_floor", lambda _self: None)  # noqa: B010 - mypy knows that this is wrong
+    setattr(Moments, "raise_floor", lambda _self: None)  # noqa: B010 - mypy knows that this is wrong
 
 
 def _unmeasured() -> None:
@@ -53,7 +53,7 @@ def _unmeasured() -> None:
 
     ``write_budget_ms = 0`` alone leaves the driver's own time limit, which ends most of those that take too long.
     """
-    from queuey.storage.cassandra.messages import CassandraMessages
+    from queuey.storage.cassandra.appending import Appender
     from queuey.storage.cassandra.session import CassandraSession
 
     send = CassandraSession._send
@@ -62,7 +62,7 @@ def _unmeasured() -> None:
         return send(session, *what, **how | {"seconds": UNLIMITED_SECONDS})
 
     setattr(CassandraSession, "_send", patient)  # noqa: B010 - mypy knows that this is wrong
-    setattr(CassandraMessages, "_is_late", lambda _self, _stamped: False)  # noqa: B010 - and this
+    setattr(Appender, "_is_late", lambda _self, _stamped: False)  # noqa: B010 - and this
 
 
 FAULTS: Mapping[str, Callable[[], None]] = {

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from queuey.storage.sqlite.file import PAGE_BYTES
+from queuey.storage.sqlite.connections import PAGE_BYTES
 from tests.support.servers import eventually
 
 _SHOWN = str(PAGE_BYTES + 1000)

@@ -156,3 +156,23 @@ def crew_in(folder: Path, server: Server) -> Iterator[Crew]:
         yield crew
     finally:
         crew.close()
+
+
+def fill(crew: Crew, count: int, partitions: int = 4) -> tuple[str, list[str]]:
+    """A queue with numbered messages: its name, and the notes that their jobs will leave."""
+    queue = crew.server.queue(partitions=partitions)
+    notes = []
+    for partition in range(1, partitions + 1):
+        bodies = [f"{partition}-{number}" for number in range(count // partitions)]
+        crew.server.fill(queue, *bodies, partition=partition)
+        notes += [f"{partition} {body}" for body in bodies]
+    return queue, notes
+
+
+def in_order(notes: list[str]) -> bool:
+    """Within each partition."""
+    numbers: dict[str, list[int]] = {}
+    for note in notes:
+        partition, _, body = note.partition(" ")
+        numbers.setdefault(partition, []).append(int(body.partition("-")[2]))
+    return all(found == sorted(found) for found in numbers.values())

@@ -23,11 +23,12 @@ from typing import Any
 from qdo import Client, Worker
 from qdo.client.values import Message
 from qdo.groups.coordination import Claim, Coordinator, Offset, Plan
+from qdo.groups.hash_slots import is_slot, slot_of
 from qdo.groups.local import LocalCoordinator
 from qdo.groups.zookeeper import ZooKeeperCoordinator
 from qdo.worker.buffers import PartitionBuffer
 from qdo.worker.job import Context
-from qdo.worker.slots import Slots, is_slot, slot_of
+from qdo.worker.owners import SlotOwner
 from queuey.clock import SystemClock
 from queuey.errors import CoordinatorUnavailable
 from tests.support.members import end_session
@@ -103,8 +104,9 @@ class Hand:
             at_most_once=settings.at_most_once,
             slots=settings.slots,
         )
-        if self.worker._slots is not None:
-            self._tell_of_queues(self.worker._slots)
+        self._slots = self.worker._owner if isinstance(self.worker._owner, SlotOwner) else None
+        if self._slots is not None:
+            self._tell_of_queues(self._slots)
         self._tried: dict[Claim, Offset] = {}
         """What was last to be committed."""
         self._over: dict[Claim, Offset] = {}
@@ -115,17 +117,17 @@ class Hand:
         self.expiring = threading.Event()
         threading.Thread(target=self._misbehave, daemon=True).start()
 
-    def _tell_of_queues(self, slots: Slots) -> None:
-        """A queue is claimed when it gets warm; again and again under the same claim, if its slot stays where it is."""
-        make_lane, told = slots._make_lane, set[Claim]()
+    def _tell_of_queues(self, slots: SlotOwner) -> None:
+        """A queue is claimed when it becomes active; again and again under the same claim, if its slot stays where it is."""
+        make_buffer, told = slots.sweeper._make_buffer, set[Claim]()
 
-        def making(claim: Claim, offset: Offset) -> PartitionBuffer:
-            if claim not in told:
+        def making(claim: Claim, offset: Offset | None, *, from_end: bool = False) -> PartitionBuffer:
+            if claim not in told and offset is not None:
                 told.add(claim)
                 self.tell("claim", began=elapsed(), at=elapsed(), **_named(claim), id=offset.message_id)
-            return make_lane(claim, offset)
+            return make_buffer(claim, offset, from_end=from_end)
 
-        slots._make_lane = making
+        slots.sweeper._make_buffer = making
         setattr(slots, "record", partial(self._commit, slots.record))  # noqa: B010 - a method is replaced
 
     def tell(self, what: str, **said: Any) -> None:
@@ -197,12 +199,12 @@ class Hand:
                 end_session(self.settings.zookeeper, self._coordinator)
 
     def _commit_late(self, offsets: Mapping[Claim, Offset]) -> None:
-        queues = {one: at for one, at in offsets.items() if self.worker._slots and not is_slot(one.partition)}
+        queues = {one: at for one, at in offsets.items() if self._slots and not is_slot(one.partition)}
         rest = {one: at for one, at in offsets.items() if one not in queues}
         if rest:
             self._coordinator.commit(rest)
-        if queues and self.worker._slots:
-            self.worker._slots.record(queues)
+        if queues and self._slots:
+            self._slots.record(queues)
 
 
 def _named(claim: Claim) -> dict[str, Any]:

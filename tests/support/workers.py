@@ -16,7 +16,7 @@ from typing import Any, NamedTuple, Self
 from qdo.client import Client
 from qdo.groups.assign import Partition
 from qdo.groups.coordination import Coordinator, Offset
-from qdo.worker.slots import SLOTS
+from qdo.groups.hash_slots import SLOTS
 from queuey.clock import SystemClock
 from queuey.errors import CoordinatorUnavailable
 from queuey.ids import MessageId

@@ -23,12 +23,13 @@ from typing import Any, Self
 import pyarrow as pa
 import requests
 
-from queuey.api.routes import OPERATIONS, ROUTES, Operation
+from queuey.api.routes import ROUTES
+from queuey.http.routing import Route
 from tests.support.client import authorization
 from tests.support.node import busy, wait_for_more
 from tests.support.servers import APPLICATIONS, Door
 
-ASKED = sorted({(operation.route, operation.method) for operation in OPERATIONS})
+ASKED = sorted({(route.name, method) for route, method in ROUTES.methods()})
 AT_ONCE = 32
 ATTACKER, OTHER = "queuey", "other"
 QUEUE, LARGE_QUEUE, ESCAPED_QUEUE = "worst", "large", "escaped"
@@ -212,18 +213,16 @@ def requests_of(ids: Sequence[str], escaped: Sequence[str]) -> list[Request]:
         Request("offsets", "PUT", "JSON, large", offsets, JSON, documents["empty objects"]),
         Request("offsets", "PUT", "JSON", offsets, JSON, _filled(b'{"offsets":[', b"{},", b"{}]}", 64 << 10)),
     ]
-    for operation in OPERATIONS:
-        if not any((request.route, request.method) == (operation.route, operation.method) for request in wanted):
-            body = b"x" * (8 * MIB) if operation.method in ("POST", "PUT", "PATCH") else b""
-            path = _own_page(operation)
-            wanted.append(Request(operation.route, operation.method, "own page", path, "text/plain", body))
+    for route, method in ROUTES.methods():
+        if not any((request.route, request.method) == (route.name, method) for request in wanted):
+            body = b"x" * (8 * MIB) if method in ("POST", "PUT", "PATCH") else b""
+            wanted.append(Request(route.name, method, "own page", _own_page(route, method), "text/plain", body))
     return wanted
 
 
-def _own_page(operation: Operation) -> str:
-    (pattern,) = [route.pattern for route in ROUTES if route.name == operation.route]
-    assert "{" not in pattern, f"nothing is asked of {operation.method} {pattern}"
-    return pattern
+def _own_page(route: Route, method: str) -> str:
+    assert "{" not in route.pattern, f"nothing is asked of {method} {route.pattern}"
+    return route.pattern
 
 
 class Costs:

@@ -1,4 +1,4 @@
-"""``qdo pipeline``: jobs on Spark, on this machine's cores unless a cluster is named."""
+"""``qdo pipeline``: jobs on Spark, on the cores of this machine unless a cluster is named."""
 
 from __future__ import annotations
 
@@ -22,8 +22,8 @@ class _Commands(Commands):
 
 @click.group("pipeline", cls=_Commands)
 def pipeline_command() -> None:
-    """Jobs on Spark: archive queues as Parquet and replay it, tell what a delivery did, and what is in a queue.
+    """Jobs on Spark: archive queues as Parquet and replay it, judge a delivery, and look into queues.
 
-    Each runs on the cores of this machine, or where --master says; a function of the same name in
-    qdo.pipeline.jobs does the same in a program of your own.
+    Each job runs on the cores of this machine, or where --master says. In a program of your own, call the function of the
+    same name in qdo.pipeline.jobs.
     """

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 SHOWN = ("queue", "day", "messages", "first", "last", "name")
 
 MOST_QUEUES = 1_000
-"""Of more, none is asked what it has: that is a request for each."""
+"""With more queues, none is asked how much it has: that takes a request for each."""
 
 
 @click.command("archive")
@@ -37,12 +37,12 @@ MOST_QUEUES = 1_000
     type=click.IntRange(1),
     default=1_000_000,
     show_default=True,
-    help="Messages of one step; what a run that is killed does again is one step at most.",
+    help="Messages of one step. A run that is killed repeats one step, at most.",
 )
 @click.option(
-    "--skip-lost", is_flag=True, help="Go on where messages are gone: expired, or deleted, alone or with their queue."
+    "--skip-lost", is_flag=True, help="Go on if messages are gone: expired, or deleted, alone or with their queue."
 )
-@click.option("--compact/--no-compact", default=True, show_default=True, help="Put the files of days past together.")
+@click.option("--compact/--no-compact", default=True, show_default=True, help="Put the files of earlier days together.")
 @click.option("--list", "listed", is_flag=True, help="Only print what is in the archive.")
 @output_option
 @with_spark
@@ -59,9 +59,9 @@ def archive_command(
 ) -> None:
     """Copy queues into FOLDER as Parquet, by queue and day: what is there now and not in the archive yet.
 
-    FOLDER is on any file system of Spark's. Run it again, or after it was killed, and it goes on where it ended: each
-    message is in the archive once. Ctrl-C ends it at once, and says how much is in the archive by then. 'qdo pipeline
-    replay' brings messages back.
+    FOLDER is on any file system of Spark's. Run the command again, also after it was killed, and it goes on where it
+    ended: each message is in the archive once. Ctrl-C ends it at once, and it says how much is in the archive by then.
+    'qdo pipeline replay' brings messages back.
     """
     from qdo.pipeline.jobs.archive import Archive, archive
     from qdo.pipeline.jobs.failures import plain_errors
@@ -91,8 +91,8 @@ def archive_command(
 
 
 def _tell(place: Place, stack: ExitStack, server: Server, queues: Sequence[str], found: Archive) -> None:
-    """From now on a bar shows how far a run is, and whoever ends it is told."""
-    place.left = lambda: f"{found.stored} messages were archived; begin again, and the run goes on behind them"
+    """From now on a bar shows how far the run is, and a signal makes it say how to go on."""
+    place.left = lambda: f"{found.stored} messages were archived; a new run goes on behind them"
     from qdo.pipeline.jobs.messages import pattern_of
 
     total = partial(waiting, server, pattern_of(queues), found.reached())
@@ -100,7 +100,7 @@ def _tell(place: Place, stack: ExitStack, server: Server, queues: Sequence[str],
 
 
 def waiting(server: Server, pattern: str, reached: Offsets) -> int:
-    """Messages behind these offsets in the queues of a pattern, 0 if the queues are too many to ask."""
+    """Messages behind these offsets in the queues of a pattern; 0 if there are too many queues to ask."""
     with server.client() as client:
         names = [queue.name for queue in client.queues() if re.fullmatch(pattern, queue.name)]
         if len(names) > MOST_QUEUES:
@@ -110,13 +110,12 @@ def waiting(server: Server, pattern: str, reached: Offsets) -> int:
 
 def _behind(client: Client, queue: str, offset: QueueOffset | None) -> int:
     from qdo.pipeline.options import MOST_COUNTED
-    from qdo.pipeline.task_reader import survey
+    from qdo.pipeline.task_reader import Counting, survey
 
-    where = {} if offset is None else {"places": offset.ids, "incarnation": offset.incarnation, "every_partition": True}
     try:
-        # No server counts further: behind a longer partition the bar waits at its end.
-        found = survey(client, queue, count=MOST_COUNTED, **where)  # type: ignore[arg-type]
-    except CursorLost:  # made anew since
+        # No server counts further. With a longer partition the bar waits at its end.
+        found = survey(client, queue, offset, every_partition=True, counting=Counting(MOST_COUNTED))
+    except CursorLost:  # the queue was made anew
         return _behind(client, queue, None)
     except QueueNotFound:
         return 0

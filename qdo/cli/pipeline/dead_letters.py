@@ -9,7 +9,7 @@ import click
 from qdo.cli.options import dead_letters_option, queues_option
 from qdo.cli.pipeline.options import Place, ask, reached, with_spark
 from qdo.cli.pipeline.results import Results, with_results
-from qdo.worker.dead_letters import DeadLetters
+from qdo.groups.dead_letter_names import DeadLetterNames
 from queuey.terminal.options import Server, with_server
 from queuey.terminal.output import say
 
@@ -18,7 +18,9 @@ from queuey.terminal.output import say
 @with_server
 @dead_letters_option
 @queues_option
-@click.option("--samples", type=click.IntRange(0, 100), default=3, show_default=True, help="Letters shown of each.")
+@click.option(
+    "--samples", type=click.IntRange(0, 100), default=3, show_default=True, help="Letters shown of each group."
+)
 @with_results
 @with_spark
 def dead_letters_command(
@@ -31,14 +33,14 @@ def dead_letters_command(
 ) -> None:
     """Why jobs failed for the last time, and how often: by queue, group of workers and exception.
 
-    Reads queues of dead letters, as 'qdo work' writes them, and tells of each group the first and the last
-    time, the attempts, samples, and the command that tries its messages again.
+    It reads queues of dead letters, as 'qdo work' writes them. For each group it shows the first and the last time, the
+    attempts, samples, and the command that tries its messages again.
     """
     from qdo.pipeline.jobs.dead_letters import READ, SHOWN, page
     from qdo.pipeline.jobs.dead_letters import dead_letters as job
     from qdo.pipeline.jobs.messages import pattern_of, read_messages
 
-    where = DeadLetters(dead_letters, "")
+    where = DeadLetterNames(dead_letters)
     pattern = pattern_of([where.name_for(queue) for queue in queues] or [where.name_for("*")])
     ask(server)
     spark = place.session("dead-letters")

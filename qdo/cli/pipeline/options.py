@@ -1,4 +1,4 @@
-"""Options that the jobs on Spark share: where Spark is, which server, and from when to when."""
+"""Options that the jobs on Spark share: where Spark is, which server, and which part of time."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from typing import Any
 
 import click
 
-from qdo.worker.subscription import each_queue, is_pattern
+from qdo.groups.subscription import each_queue, is_pattern
 from queuey.errors import Forbidden
 from queuey.terminal.options import Command, Server
 from queuey.terminal.output import say
@@ -30,12 +30,12 @@ class Place:
     driver_memory: str | None
     conf: Mapping[str, str]
     left: Callable[[], str] = lambda: "the job is not done"
-    """What a job leaves that is ended now, and how to go on; a command that leaves more says so before it begins."""
+    """What an interrupted job leaves, and how to go on. A command whose job leaves more sets it before the job begins."""
 
     def session(self, job: str, *, own_progress: bool = False) -> Any:
-        """A SparkSession, which this layer does not know.
+        """A SparkSession. This layer does not know its class.
 
-        :param own_progress: the job shows its own, so Spark shows none.
+        :param own_progress: the job shows its own progress, so Spark shows none.
         :raises ConfigurationError: PySpark or Java is missing, or Spark refuses a setting.
         """
         from qdo.pipeline.jobs.session import session
@@ -45,20 +45,21 @@ class Place:
 
 
 def with_spark(command: Command) -> Command:
-    """Options that say where Spark is; the command gets ``place``."""
+    """Options that say where Spark is. The command gets ``place``."""
 
     @click.option(
         "--master",
         envvar="QDO_SPARK_MASTER",
         metavar="URL",
-        help="Where Spark runs: local[4], spark://HOST:7077, yarn.  [QDO_SPARK_MASTER; default: what spark-submit "
-        "said, else the cores of this machine]",
+        help="Where Spark runs: local[4], spark://HOST:7077, yarn.  [QDO_SPARK_MASTER; default: as spark-submit says, "
+        "otherwise the cores of this machine]",
     )
     @click.option(
         "--driver-memory",
         envvar="QDO_SPARK_DRIVER_MEMORY",
         metavar="SIZE",
-        help="Of the JVM that drives the job, and on one machine does it: 4g.  [QDO_SPARK_DRIVER_MEMORY; default: 2g]",
+        help="Memory of the JVM that drives the job: 4g. On one machine it also does the work.  "
+        "[QDO_SPARK_DRIVER_MEMORY; default: 2g]",
     )
     @click.option(
         "--conf",
@@ -66,7 +67,7 @@ def with_spark(command: Command) -> Command:
         multiple=True,
         metavar="NAME=VALUE",
         callback=_pairs,
-        help="A setting of Spark's; more than once.",
+        help="A setting of Spark's; may be repeated.",
     )
     @functools.wraps(command)
     def call(master: str | None, driver_memory: str | None, conf: Mapping[str, str], **given: Any) -> None:
@@ -84,11 +85,11 @@ def with_spark(command: Command) -> Command:
 
 
 def ask(server: Server, queues: Sequence[str] = (), *, lists: bool = True) -> None:
-    """See that a server answers and knows who asks, in a moment: Spark takes longer to start and to give up.
+    """Check that a server answers and knows the caller. Spark would take longer to start and to give up.
 
-    :param queues: names that were given, or patterns; of one that no queue has or fits the user is told: there may have been one.
-    :param lists: the job asks what queues there are; else it may be a token that is not for that.
-    :raises QueueyError: it does not.
+    :param queues: names or patterns that were given. The user is told of one that matches no queue: it may have existed.
+    :param lists: the job lists queues. Otherwise a token that may not list them will do.
+    :raises QueueyError: the server does not answer, or refuses.
     """
     with server.client() as client:
         with nullcontext() if lists else suppress(Forbidden):
@@ -96,11 +97,11 @@ def ask(server: Server, queues: Sequence[str] = (), *, lists: bool = True) -> No
         for name in queues:
             if next(each_queue(client, [name]), None) is None:
                 which = f"that fits {name}" if is_pattern(name) else name
-                say(f"{server.application} has no queue {which}: a name that is misspelled, or a queue that is gone?")
+                say(f"{server.application} has no queue {which}: is a name misspelled, or is the queue gone?")
 
 
 def reached(server: Server) -> dict[str, str]:
-    """The options of the format ``queuey`` that say where to, as whom, and how long an answer is waited for."""
+    """The options of the format ``queuey`` for the server, the identity and the time limit."""
     given = {
         "url": server.url,
         "application": server.application,
@@ -111,7 +112,7 @@ def reached(server: Server) -> dict[str, str]:
 
 
 def with_times(command: Command) -> Command:
-    """Options for a part of time; the command gets ``since``, included, and ``until``, not included, or None."""
+    """Options for a part of time. The command gets ``since``, inclusive, and ``until``, exclusive, or None."""
 
     @click.option(
         "--since", type=Moment(ago=True, ids=False), help="From here on: 10m (ago), RFC 3339, seconds since 1970."
@@ -125,7 +126,7 @@ def with_times(command: Command) -> Command:
 
 
 def _when(moment: str | None) -> datetime | None:
-    """To the microsecond, as Spark has it."""
+    """A moment to the microsecond, as Spark has it."""
     return None if moment is None else _UNIX + timedelta(microseconds=int(Decimal(moment) * 1_000_000))
 
 

@@ -14,14 +14,16 @@ from queuey.terminal.output import say
 @click.command("replay")
 @click.argument("folder")
 @with_server
-@click.option("-q", "--queue", "queues", multiple=True, metavar="NAME", help="Only of this queue; more than once.")
+@click.option("-q", "--queue", "queues", multiple=True, metavar="NAME", help="Only of this queue; may be repeated.")
 @with_times
-@click.option("--key", "keys", multiple=True, help="Only messages with this key; more than once.")
-@click.option("--to", metavar="QUEUE", help="The queue they all go to. Default: each to the one of the name it was in.")
-@click.option("--rate", type=click.IntRange(1), help="Messages a second at most.")
+@click.option("--key", "keys", multiple=True, help="Only messages with this key; may be repeated.")
+@click.option("--to", metavar="QUEUE", help="The queue for all messages. Default: the one that each was in.")
+@click.option("--rate", type=click.IntRange(1), help="Messages a second, at most.")
 @click.option("--ttl", type=click.IntRange(1), help="Seconds that the new messages live. Default: the server's.")
-@click.option("--keep-ids", is_flag=True, help="Put messages back under their own ids: only for what was lost.")
-@click.option("--dry-run", is_flag=True, help="Only say how many it would be, and if they have where to go.")
+@click.option(
+    "--keep-ids", is_flag=True, help="Put messages back under their own ids: only for messages that were lost."
+)
+@click.option("--dry-run", is_flag=True, help="Only say how many messages it would be, and whether they have a place.")
 @yes_option
 @with_spark
 def replay_command(
@@ -41,14 +43,14 @@ def replay_command(
 ) -> None:
     """Bring messages of the archive in FOLDER back into queues, in the order of their partitions.
 
-    They are new messages, and one that is replayed again within a day is stored once. With --keep-ids they get the ids
-    and the lives that they had: for an empty queue in place of one that was lost, for readers do not look behind
-    themselves.
+    They are new messages. A message that is replayed again within a day is stored once. With --keep-ids messages get the
+    ids and the remaining lives that they had: that is for an empty queue in place of one that was lost, since readers do
+    not look at places behind them.
     """
     from qdo.pipeline.jobs.replay import Chosen, preview, replay, restore
 
     if keep_ids and (rate or ttl):
-        raise click.UsageError("--keep-ids: give no --rate and no --ttl: messages keep the lives they had")
+        raise click.UsageError("--keep-ids: leave out --rate and --ttl: messages keep the lives they had")
     ask(server, lists=False)
     spark = place.session("replay")
     options = reached(server)
@@ -62,7 +64,7 @@ def replay_command(
         return
     if keep_ids:
         confirm(f"Put {count} messages of {folder} back into {where}?", yes=yes)
-        place.left = lambda: "some messages may be back in their places; put again they are the same, so begin again"
+        place.left = lambda: "some messages may be back in their places; run it again, since they stay the same"
         done, expired = restore(spark, folder, options=options, now=datetime.now(UTC), chosen=chosen, queue=to)
         say(f"restored {done} messages; {expired} had expired")
         return

@@ -13,13 +13,13 @@ from queuey.terminal.output import say
 
 @click.command("report")
 @click.option(
-    "--sent", multiple=True, required=True, metavar="PATH", help="Log of sends, a file or a folder; more than once."
+    "--sent", multiple=True, required=True, metavar="PATH", help="Log of sends, a file or a folder; may be repeated."
 )
 @click.option(
-    "--received", multiple=True, required=True, metavar="PATH", help="Log of receipts, the same; more than once."
+    "--received", multiple=True, required=True, metavar="PATH", help="Log of receipts, likewise; may be repeated."
 )
 @click.option("--queue", metavar="NAME", help="The queue of lines that name none.")
-@click.option("--worst", type=click.IntRange(0), default=20, show_default=True, help="So many queues are printed.")
+@click.option("--worst", type=click.IntRange(0), default=20, show_default=True, help="How many queues to print.")
 @with_results
 @with_spark
 def report_command(
@@ -32,10 +32,9 @@ def report_command(
 ) -> None:
     """What a delivery did: loss, duplicates, disorder and times, by queue and in total.
 
-    From two logs, JSON lines or Parquet: what senders sent, in the columns queue, sequence or message_id,
-    checksum, sent and acknowledged; what receivers got, in queue, sequence or message_id, checksum, asked
-    and received. Times are seconds since 1970 or RFC 3339. Prints all queues as '*', then those with the
-    most trouble.
+    It reads two logs, JSON lines or Parquet. The log of senders has the columns queue, sequence or message_id, checksum,
+    sent and acknowledged. The log of receivers has queue, sequence or message_id, checksum, asked and received. Times are
+    seconds since 1970 or RFC 3339. It prints all queues as '*', then the queues with the most trouble.
     """
     from qdo.pipeline.jobs.logs import read_log
     from qdo.pipeline.jobs.report import report

@@ -1,4 +1,4 @@
-"""Where what a job finds goes: to the terminal, into Parquet, onto a page."""
+"""Where the results of a job go: to the terminal, into Parquet, onto a page."""
 
 from __future__ import annotations
 
@@ -18,35 +18,35 @@ from queuey.terminal.output import form_for, output_option, write_rows
 
 @dataclass(frozen=True)
 class Results:
-    """What a command was told about its results."""
+    """What the user asked for about results."""
 
     out: str | None
     """A new folder for Parquet."""
     html: str | None
     """A file for the page."""
     form: str
-    """Of what is printed."""
+    """The form of what is printed."""
 
     def check(self, spark: Any) -> None:
-        """Before the work, not behind it.
+        """Check places before the work begins, not after it.
 
-        :raises ConfigurationError: the folder is there already, or no file system of Spark's knows its name; or the page has
-            no folder that can be written.
+        :raises ConfigurationError: the folder exists already, or none of Spark's file systems knows it; or the page has no
+            folder that can be written.
         """
         from qdo.pipeline.jobs.results import demand_new
 
         if self.html is not None and not os.access(Path(self.html).parent, os.W_OK):
             raise ConfigurationError(
-                f"the page {self.html} cannot be written: its folder is not there, or may not be changed"
+                f"the page {self.html} cannot be written: its folder does not exist, or may not be changed"
             )
 
         if self.out is not None:
             demand_new(spark, self.out)
 
     def keep(self, tables: Mapping[str, Any], page: Callable[[], Any]) -> None:
-        """As Parquet and as a page, as far as that was asked for.
+        """Write Parquet and a page, as far as the user asked for them.
 
-        :param tables: DataFrames by name, each a folder of it.
+        :param tables: DataFrames by name; each name is a folder.
         :param page: makes the page.
         """
         from qdo.pipeline.jobs.pages import write_page
@@ -58,19 +58,19 @@ class Results:
             write_page(page(), self.html)
 
     def show(self, rows: Iterable[Mapping[str, Any]], columns: tuple[str, ...]) -> None:
-        """Print them."""
+        """Print rows."""
         from qdo.pipeline.jobs.results import printable
 
         write_rows(map(printable, rows), columns, self.form)
 
 
 def with_results(command: Command) -> Command:
-    """Options that say where results go; the command gets ``results``."""
+    """Options that say where results go. The command gets ``results``."""
 
     @click.option(
         "--out",
         metavar="FOLDER",
-        help="Write the results as Parquet into this new folder, of any file system of Spark's.",
+        help="Write the results as Parquet into this new folder, on any file system of Spark's.",
     )
     @click.option("--html", type=click.Path(dir_okay=False), help="Write a page with tables and plots to this file.")
     @output_option

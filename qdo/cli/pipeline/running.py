@@ -1,6 +1,7 @@
-"""A job on Spark as a process: Ctrl-C and SIGTERM end it in order, with a sentence, and nothing of two languages inside of each other.
+"""A job on Spark as a process: Ctrl-C and SIGTERM end it in order, with one sentence and no traceback.
 
-PySpark's own handler would raise in the middle of a call to the virtual machine; here the main thread tells Spark to be quiet and to end.
+The handler of PySpark would raise in the middle of a call to the virtual machine. Here the main thread tells Spark to be
+quiet and to end.
 """
 
 from __future__ import annotations
@@ -12,17 +13,17 @@ import threading
 from collections.abc import Callable
 from typing import NoReturn
 
-from qdo.cli.running import AT_SIGNAL, Apart, Heard, hearing
+from qdo.worker.running import AT_SIGNAL, Apart, Heard, hearing
 from queuey.terminal.output import say
 
 _END_SECONDS = 10.0
-"""Spark has so long to remove what it keeps for itself; a second signal waits for nothing."""
+"""Spark has this long to remove its own files. A second signal does not wait for it."""
 
 
 def run_until_told(job: Callable[[], None], left: Callable[[], str]) -> None:
-    """Run a job to its end; a signal ends the process.
+    """Run a job to its end, or until a signal ends the process.
 
-    :param left: the sentence about what a job that is ended leaves behind, and how to go on.
+    :param left: says what an interrupted job leaves, and how to go on.
     :raises BaseException: whatever the job raised.
     """
     with hearing() as heard:
@@ -33,11 +34,11 @@ def run_until_told(job: Callable[[], None], left: Callable[[], str]) -> None:
 
 
 def _end(code: int, left: Callable[[], str], heard: Heard) -> NoReturn:
-    """End the process, and Spark with it; at another signal, without waiting for Spark."""
+    """End the process, and Spark with it. Another signal ends it without waiting for Spark."""
     threading.Thread(target=_end_at_once, args=(heard,), daemon=True).start()
     from qdo.pipeline.jobs.session import end
 
-    logging.disable()  # what py4j says of calls that have no answer any more
+    logging.disable()  # py4j would log calls that get no answer any more
     end(_END_SECONDS)
     say(_below_the_bar() + left())
     sys.stdout.flush()
@@ -45,12 +46,12 @@ def _end(code: int, left: Callable[[], str], heard: Heard) -> NoReturn:
 
 
 def _end_at_once(heard: Heard) -> None:
-    """The job's own end says None, and is waited for no more."""
+    """Wait for another signal, and end. None only says that the job has ended, and nobody waits for that."""
     while (number := heard.get()) is None:
         continue
     os._exit(AT_SIGNAL + number)
 
 
 def _below_the_bar() -> str:
-    """A bar, or what the terminal shows of Ctrl-C, leaves the cursor in its line."""
+    """Begin a new line: a progress bar, or ^C on the terminal, leaves the cursor in the middle of one."""
     return "\n" if sys.stderr.isatty() else ""

@@ -19,7 +19,9 @@ from queuey.terminal.output import say
 @queues_option
 @with_times
 @click.option("--hours", "by_hour", is_flag=True, help="Print a row for each queue and hour.")
-@click.option("--top-keys", type=click.IntRange(0, 100), default=5, show_default=True, help="Keys named of each.")
+@click.option(
+    "--top-keys", type=click.IntRange(0, 100), default=5, show_default=True, help="Keys to name of each queue."
+)
 @with_results
 @with_spark
 def stats_command(
@@ -34,7 +36,7 @@ def stats_command(
 ) -> None:
     """What is in queues, by queue and hour: messages, bytes, rates, gaps, the largest, ages and keys.
 
-    Reads all messages of the queues, bodies too, and prints a row for each queue.
+    It reads all messages of the queues with their bodies, and prints a row for each queue.
     """
     from qdo.pipeline.jobs.messages import pattern_of, read_messages
     from qdo.pipeline.jobs.stats import READ, SHOWN, page, readable, stats

@@ -1,1 +1,1 @@
-"""Jobs that ship: each a function over a Spark session, and a command below ``qdo pipeline``."""
+"""The jobs: each is a function over a Spark session, and a command of ``qdo pipeline``."""

@@ -1,117 +1,87 @@
 """Queues to Parquet, by queue and day: each message once, however often the job is killed; and the archive read again.
 
-A run goes on where the last one ended, by a checkpoint of Spark's. A micro-batch is written aside, by the tasks that read it
-where they can (:mod:`qdo.pipeline.jobs.staging`) and else by Spark; it is read back, its files are moved to
-``queue=<queue>/day=<day>/`` under names that follow from its number, and then its manifest is written: only what a manifest
-names is in the archive. A batch that is repeated moves the same files to the same names (G5). Days are those of UTC, by the
-time in a message's id.
+A run goes on where the last one ended, by a checkpoint of Spark's. A micro-batch is first written aside: by the tasks
+that read it if they can (:mod:`qdo.pipeline.jobs.staging`), otherwise by Spark. It is read back, and its files are moved to
+``queue=<queue>/day=<day>/`` under names that follow from its number. Then its manifest is written. Only files in a
+manifest belong to the archive. A batch that is repeated moves the same files to the same names (G5). Days are days of
+UTC, by the time in a message's id.
 """
 
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
-from dataclasses import asdict, dataclass
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import asdict
 from datetime import date
 from math import ceil
 from time import time
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 from urllib.parse import unquote
 from uuid import uuid4
 
 from qdo.pipeline import cores_of
 from qdo.pipeline.checkpoint import Offsets, from_json
+from qdo.pipeline.jobs.archive_files import (
+    FILE_COLUMNS,
+    ArchivedFile,
+    Staged,
+    checksum_of,
+    messages_in,
+    tail_of,
+    writing,
+)
 from qdo.pipeline.jobs.folder import Folder
-from qdo.pipeline.rows import COLUMNS, schema_text
+from qdo.pipeline.rows import schema_text
 from queuey.errors import ConfigurationError, CorruptMessage
 
 if TYPE_CHECKING:
-    from pyspark.sql import DataFrame, DataFrameReader, DataFrameWriter, SparkSession
+    from pyspark.sql import DataFrame, DataFrameReader, SparkSession
     from pyspark.sql.streaming.readwriter import DataStreamWriter
 
 __all__ = ["Archive", "ArchivedFile", "Staged", "archive"]
 
-FILE_COLUMNS = tuple(name for name in COLUMNS if name != "queue")
-"""Of a file, whose folder says the queue."""
 FILE_BYTES = 128 << 20
-"""A compacted file's size, about."""
+"""Of a compacted file, approximately."""
 LEFT_SECONDS = 86_400.0
-"""What nobody has written to for so long is no run's that is under way."""
+"""Files that nobody has written to for this long belong to no run under way."""
 _CHOOSING = frozenset({"columns", "bodytype"})
-_PARQUET = {
-    "compression": "snappy",
-    "parquet.column.statistics.enabled#body": "false",
-    **{f"parquet.enable.dictionary#{name}": "false" for name in ("message_id", "timestamp", "body", "expires")},
-}
-"""How Spark writes the files. Of values that hardly repeat no dictionary is tried: a seventh of the time of writing, and the files are no larger (measured). Nobody
-looks for bodies between two others, so a file does not say which are its least and greatest."""
-_TIMES = "spark.sql.parquet.outputTimestampType"
 _MANIFESTS = "_manifest"
 _CHECKPOINT = "_checkpoint"
 _HELD = f"{_CHECKPOINT}/run.lock"
-"""By the run that is under way: two that begin the same micro-batch would each move its files to the same names."""
+"""The run under way holds it. Two runs that begin the same micro-batch would both move its files to the same names."""
 _STAGING = "_staging"
 _DAY = "date_add(date'1970-01-01', cast(floor(unix_micros(timestamp) / 86400000000) as int))"
 _IN_ORDER = ("queue", "day", "partition", "timestamp", "message_id")
-"""Queue and day first, as Spark sorts by folders when it writes, and would lose another order."""
+"""Queue and day come first: Spark sorts by folders when it writes, and would lose another order."""
 _ROW = "xxhash64(partition, message_id, body, content_type, key, expires)"
 
 
-@dataclass(frozen=True)
-class ArchivedFile:
-    """One file of the archive, as its manifest has it."""
-
-    name: str
-    """Below the archive's folder."""
-    queue: str
-    day: str
-    messages: int
-    first: str
-    """The id of its earliest message,"""
-    last: str
-    """and of its latest."""
-    checksum: int
-    """Of all its messages together, in whatever order they are."""
-
-
-class Staged(NamedTuple):
-    """A file that was written aside, as who wrote it tells of it."""
-
-    name: str
-    """Below the folder of what is written aside; ends with the queue, the day and the file."""
-    messages: int
-    first: str
-    """The id of its earliest message,"""
-    last: str
-    """and of its latest."""
-
-
 Looked = list[tuple[Staged, int]]
-"""Files that were written aside, each with the checksum of what is read from it."""
+"""Files that were written aside, each with the checksum of what was read from it."""
 
 
 class Archive:
     """An archive in a folder."""
 
     def __init__(self, spark: SparkSession, path: str) -> None:
-        """:param path: on any file system that Spark knows; it need not be there."""
+        """:param path: on any file system that Spark knows; it need not exist."""
         self._spark = spark
         self.folder = Folder(spark, path.rstrip("/"))
         self.checkpoint = self.folder.at(_CHECKPOINT)
         self.aside = f"{_STAGING}/{uuid4().hex}"
-        """Where this object has files written; another run of the same archive has a folder of its own."""
+        """The folder for files of this object. Another run of the same archive has a folder of its own."""
         self.stored = 0
-        """Messages that were added by way of this object."""
+        """Messages that this object has added."""
 
     def is_there(self) -> bool:
-        """Whether a run was ever begun."""
+        """Whether a run has ever begun here."""
         return self.folder.exists(_CHECKPOINT) or self.folder.exists(_MANIFESTS)
 
     def files(self) -> list[ArchivedFile]:
         """All files of the archive, by name.
 
-        :raises ConfigurationError: there is none.
+        :raises ConfigurationError: there is no archive.
         """
         if not self.is_there():
             raise ConfigurationError(f"{self.folder.url} is no archive: there is no {_MANIFESTS} in it")
@@ -125,9 +95,9 @@ class Archive:
         return [found[name] for name in sorted(found) if name not in replaced]
 
     def read(self, files: Iterable[ArchivedFile] | None = None) -> DataFrame:
-        """The messages, with the columns of the source and ``day``; by the manifests, never by what lies in the folder.
+        """The messages, with the columns of the source and ``day``. Manifests say which files to read.
 
-        :param files: only of these; None is all.
+        :param files: only these; None for all.
         """
         names = [self.folder.at(file.name) for file in (self.files() if files is None else files)]
         schema = f"{schema_text()}, day date"
@@ -136,13 +106,13 @@ class Archive:
         return self._reader(schema).option("basePath", self.folder.url).parquet(*names)
 
     def _reader(self, schema: str) -> DataFrameReader:
-        """One that fails on a page which is not as it was written."""
+        """A reader that fails on a page which is not as it was written."""
         return self._spark.read.schema(schema).option("parquet.page.verify-checksum.enabled", "true")
 
     def store(self, frame: DataFrame, number: int) -> None:
-        """Add a micro-batch; one that is in the archive already changes nothing.
+        """Add a micro-batch. One that is in the archive already changes nothing.
 
-        :param frame: messages, or what :class:`~qdo.pipeline.jobs.staging.StagingSource` tells of files.
+        :param frame: messages, or rows of :class:`~qdo.pipeline.jobs.staging.StagingSource` about files.
         :raises ConfigurationError: the archive has a batch of this number from another checkpoint; or tasks wrote files
             into a folder of their own machine.
         """
@@ -165,23 +135,23 @@ class Archive:
             looked = self._write(frame.withColumn("day", expr(_DAY)), stem)
         made = self._take(looked, stem)
         self._keep(manifest, {"query": query, "files": made})
-        self.stored += _count(made)
+        self.stored += messages_in(made)
 
     def reached(self) -> Offsets:
-        """How far the steps that are done have got, by queue."""
+        """How far the finished steps are, by queue."""
         done = [name.rpartition("/")[2] for name in self.folder.names(f"{_CHECKPOINT}/commits")]
         numbers = [int(name) for name in done if name.isdecimal()]
         if not numbers:
             return {}
-        # Spark's own lines come first, then one for each source, and there is one source.
+        # Spark's own lines come first, then one for each source. This query has one source.
         return from_json(json.loads(self.folder.read(f"{_CHECKPOINT}/offsets/{max(numbers)}").splitlines()[-1]))
 
     def compact(self, before: date) -> int:
-        """Put the files of each queue and day together, in the order of ids; what was there is removed after.
+        """Put the files of each queue and day together, in the order of ids. Then remove the files they replace.
 
-        :param before: only earlier days: a day that still gets messages would be put together again and again.
-        :returns: how many files are fewer.
-        :raises CorruptMessage: the messages read are not those that were written; nothing is changed.
+        :param before: only earlier days. A day that still gets messages would be compacted again and again.
+        :returns: by how many the number of files fell.
+        :raises CorruptMessage: the messages read are not those that were written. Nothing is changed.
         """
         gone = 0
         groups: dict[tuple[str, str], list[ArchivedFile]] = {}
@@ -202,11 +172,11 @@ class Archive:
         last = max(file.name.rpartition("/")[2] for file in files).partition(".")[0]
         stem = f"day-{day}-to-{last}"
         made = self._take(self._write(frame.sortWithinPartitions(*_IN_ORDER), stem), stem)
-        if (_count(made), _checksum(made)) != (_count(files), _checksum(files)):
+        if (messages_in(made), checksum_of(made)) != (messages_in(files), checksum_of(files)):
             for file in made:
                 self.folder.remove(file.name)
             raise CorruptMessage(
-                f"the files of {queue} on {day} have {_count(made)} messages where their manifests tell of {_count(files)}, "
+                f"the files of {queue} on {day} have {messages_in(made)} messages where their manifests tell of {messages_in(files)}, "
                 "or others: they are left as they are"
             )
         manifest = f"{_MANIFESTS}/{queue}-{day}-{last}.json"
@@ -214,9 +184,9 @@ class Archive:
         return len(made)
 
     def _write(self, frame: DataFrame, stem: str) -> Looked:
-        """Write aside, by Spark."""
+        """Have Spark write a frame aside."""
         below = f"{self.aside}/{stem}"
-        with _writing(frame) as writer:
+        with writing(frame) as writer:
             writer.partitionBy("queue", "day").mode("overwrite").parquet(self.folder.at(below))
         written = [name for name in self.folder.names(below) if name.endswith(".parquet")]
         ends = [f"{least}(struct(timestamp, message_id)).message_id" for least in ("min", "max")]
@@ -224,10 +194,10 @@ class Archive:
         return [(Staged(f"{stem}/{tail}", row[0], *row[2:]), row[1]) for tail, row in told.items()]
 
     def _check(self, staged: Sequence[Staged]) -> Looked:
-        """Read what tasks wrote.
+        """Read back what tasks wrote.
 
         :raises CorruptMessage: a file has not what was written to it.
-        :raises ConfigurationError: one is not there.
+        :raises ConfigurationError: a file does not exist.
         """
         names = [f"{self.aside}/{file.name}" for file in staged]
         missing = [name for name in names if not self.folder.exists(name)]
@@ -238,15 +208,15 @@ class Archive:
             )
         told = self._by_file(names)
         for file in staged:
-            messages, _ = told.get(_tail(file.name), (0, 0))
+            messages, _ = told.get(tail_of(file.name), (0, 0))
             if messages != file.messages:
                 raise CorruptMessage(
                     f"{file.messages} messages were written to {file.name}, and {messages} are read from it"
                 )
-        return [(file, told[_tail(file.name)][1]) for file in staged]
+        return [(file, told[tail_of(file.name)][1]) for file in staged]
 
     def _by_file(self, names: Sequence[str], *more: str) -> dict[str, Sequence[Any]]:
-        """What is read from files: how many messages, their checksum, and more that Spark is to add up; by queue, day and file."""
+        """What is read from files, by queue, day and file: messages, checksum, and further sums of Spark's."""
         from pyspark.sql.functions import expr
 
         if not names:
@@ -254,13 +224,13 @@ class Archive:
         rows = self._reader(schema_text(FILE_COLUMNS)).parquet(*map(self.folder.at, names))
         sums = [expr(each) for each in ("count(*)", f"bit_xor({_ROW})", *more)]
         told = rows.groupBy(expr("_metadata.file_path as file")).agg(*sums).collect()
-        return {_tail(unquote(row[0])): row[1:] for row in told}
+        return {tail_of(unquote(row[0])): row[1:] for row in told}
 
     def _take(self, looked: Looked, stem: str) -> list[ArchivedFile]:
-        """Move files to their places. What else lies aside, of tasks that failed, goes."""
+        """Move files to their places, and remove what failed tasks left aside."""
         made = []
-        for number, (file, checksum) in enumerate(sorted(looked, key=lambda each: _tail(each[0].name))):
-            folder = _tail(file.name).rpartition("/")[0]
+        for number, (file, checksum) in enumerate(sorted(looked, key=lambda each: tail_of(each[0].name))):
+            folder = tail_of(file.name).rpartition("/")[0]
             queue, day = (unquote(part.partition("=")[2]) for part in folder.split("/"))
             target = f"{folder}/{stem}-{number:05d}.snappy.parquet"
             self.folder.move(f"{self.aside}/{file.name}", target)
@@ -269,9 +239,9 @@ class Archive:
         return made
 
     def forget_left(self, before: float) -> None:
-        """Remove what runs that were killed had written aside.
+        """Remove what runs wrote aside that were killed.
 
-        :param before: seconds since 1970: what was changed since may be of a run that is under way.
+        :param before: seconds since 1970. Files changed later may belong to a run under way.
         """
         for name, changed in self.folder.children(_STAGING):
             if changed < before:
@@ -282,45 +252,12 @@ class Archive:
         self.folder.write(manifest, json.dumps({**told, "files": files}, indent=1) + "\n")
 
     def _sweep(self) -> None:
-        """Remove what compacting replaced, also what a run that was killed left."""
+        """Remove files that compacting has replaced, also those that a killed run left."""
         live = {file.name for file in self.files()}
         for name in self.folder.names(_MANIFESTS):
             for replaced in json.loads(self.folder.read(name)).get("replaces", ()) if name.endswith(".json") else ():
                 if replaced not in live:
                     self.folder.remove(replaced)
-
-
-@contextmanager
-def _writing(frame: DataFrame) -> Iterator[DataFrameWriter]:
-    """A writer of Parquet files as the archive has them, whatever the session says of times.
-
-    They are microseconds since 1970, in UTC. As Spark writes them by itself, INT96, no file says between which times it lies; and a session
-    may have them cut to milliseconds.
-    """
-    conf = frame.sparkSession.conf
-    before = conf.get(_TIMES)
-    conf.set(_TIMES, "TIMESTAMP_MICROS")
-    try:
-        yield frame.write.options(**_PARQUET)
-    finally:
-        if before is not None:
-            conf.set(_TIMES, before)
-
-
-def _tail(name: str) -> str:
-    """Queue, day and file."""
-    return "/".join(name.split("/")[-3:])
-
-
-def _count(files: Iterable[ArchivedFile]) -> int:
-    return sum(file.messages for file in files)
-
-
-def _checksum(files: Iterable[ArchivedFile]) -> int:
-    found = 0
-    for file in files:
-        found ^= file.checksum
-    return found
 
 
 def archive(
@@ -331,18 +268,18 @@ def archive(
     compact_before: date | None = None,
     begun: Callable[[Archive], None] = lambda found: None,
 ) -> int:
-    """Archive what is in queues now and is not in the archive yet.
+    """Archive messages that are in queues now and not in the archive yet.
 
-    Killed at any moment, the next run goes on: no message is lost or twice in it.
+    A run may be killed at any moment. The next one goes on, and no message is lost or is in the archive twice.
 
-    :param options: of the source: url, application, token, subscribe or subscribePattern, maxOffsetsPerTrigger. The
-        queues are read from their beginning by the first run.
+    :param options: of the source: url, application, token, subscribe or subscribePattern, maxOffsetsPerTrigger. The first
+        run reads the queues from their beginning.
     :param compact_before: put the files of earlier days together afterwards.
-    :param begun: gets the archive before its first message, to see in another thread how far this run is.
-    :returns: how many it was.
-    :raises ConfigurationError: the folder has other things in it; another run is under way in it, on a file system that locks
-        files; or an option chooses what of a message is read.
-    :raises QueueyError: as :meth:`Archive.store` and :meth:`Archive.compact`; Spark's own error if the query fails.
+    :param begun: gets the archive before its first message, so that another thread can see how far the run is.
+    :returns: messages that were added.
+    :raises ConfigurationError: the folder has other things in it; another run is under way in it, on a file system that
+        locks files; or an option chooses parts of messages.
+    :raises QueueyError: as :meth:`Archive.store` and :meth:`Archive.compact`. If the query fails, Spark's own error.
     """
     found = Archive(spark, path)
     if not found.is_there() and not found.folder.is_new():
@@ -365,18 +302,18 @@ def archive(
 
 
 def _run(writer: DataStreamWriter) -> None:
-    """A query, to its end. It does not outlive a wait that is interrupted: the folder is free for another run then."""
+    """Run a query to its end. If the wait is interrupted the query ends, too: then the folder is free for another run."""
     query = writer.start()
     try:
         query.awaitTermination()
     except BaseException:
-        with suppress(Exception):  # what came first is told
+        with suppress(Exception):  # the error that came first is raised
             query.stop()
         raise
 
 
 def _staging(spark: SparkSession, folder: str) -> str:
-    """The format whose tasks write files into a folder."""
+    """The name of the format whose tasks write files into a folder."""
     from qdo.pipeline.jobs.staging import StagingSource
 
     source = StagingSource.knowing(folder=folder, cores=cores_of(spark))

@@ -1,4 +1,4 @@
-"""Failures by their reason over time, from the dead letters of :mod:`qdo.worker.dead_letters`."""
+"""Failures by reason over time, from the dead letters of :mod:`qdo.worker.dead_letters`."""
 
 from __future__ import annotations
 
@@ -7,8 +7,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from qdo.groups.dead_letter_names import DEFAULT_DEAD_LETTERS
 from qdo.pipeline.jobs.pages import Page, legend, plain, plot, shown, utc
-from qdo.worker.dead_letters import DEFAULT_DEAD_LETTERS
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame
@@ -16,25 +16,25 @@ if TYPE_CHECKING:
 __all__ = ["COLUMNS", "DeadLetterReport", "dead_letters", "page"]
 
 READ = ("queue", "message_id", "timestamp", "body")
-"""The columns of a queue of dead letters that the report stands on."""
+"""The columns of a queue of dead letters that the report needs."""
 _STORY = "queue string, partition int, message_id string, group string, attempts int, reason string"
 _GROUP = ("queue", "dead_letters", "group", "error")
 COLUMNS = {
     "queue": "where the messages came from",
-    "dead_letters": "the queue that the letters lie in",
+    "dead_letters": "the queue of the letters",
     "group": "of workers",
     "error": "class of the exception",
     "letters": "how many",
     "fewest_attempts": "least number of attempts",
     "most_attempts": "greatest number of attempts",
     "first_seen": "when the first of them was written",
-    "last_seen": "when the last of them was",
-    "reasons": "how many reasons that differ",
+    "last_seen": "when the last of them was written",
+    "reasons": "how many different reasons",
     "samples": "the newest: letter, message_id, attempts, reason, and the body's beginning if it is text",
     "retry": "the command that appends these messages to their queue again",
-    "retried": "how many letters that command finds: more than there are here if other reasons hold the same words",
+    "retried": "how many letters that command finds: more than here, if other reasons contain the same words",
 }
-"""Of the groups, with their meanings."""
+"""Of the table of groups, with their meanings."""
 SHOWN = ("queue", "group", "error", "letters", "most_attempts", "first_seen", "last_seen", "retry", "retried")
 _BODY_CHARACTERS = 200
 _MOST_LINES = 8
@@ -43,10 +43,10 @@ _MOST_ROWS = 50
 
 @dataclass(frozen=True)
 class DeadLetterReport:
-    """What is in queues of dead letters, kept by Spark until :meth:`close`."""
+    """What is in queues of dead letters. Spark keeps it until :meth:`close`."""
 
     groups: DataFrame
-    """:data:`COLUMNS`, most letters first."""
+    """:data:`COLUMNS`, with the most letters first."""
     hours: DataFrame
     """``queue``, ``error``, ``hour`` and ``letters``."""
     strangers: int
@@ -55,7 +55,7 @@ class DeadLetterReport:
 
     @property
     def tables(self) -> Mapping[str, DataFrame]:
-        """To be written, by name."""
+        """The tables to write, by name."""
         return {"groups": self.groups, "hours": self.hours}
 
     def close(self) -> None:
@@ -66,7 +66,7 @@ def dead_letters(messages: DataFrame, *, samples: int = 3) -> DeadLetterReport:
     """Group dead letters by queue, group of workers and class of exception.
 
     :param messages: of queues of dead letters, with the columns :data:`READ`.
-    :param samples: so many letters of each group are shown.
+    :param samples: letters of each group that are shown.
     """
     from pyspark.sql import functions as F  # noqa: N812 - as everybody calls them
 
@@ -97,7 +97,7 @@ def dead_letters(messages: DataFrame, *, samples: int = 3) -> DeadLetterReport:
 
 
 def _error_of(reason: Column) -> Column:
-    """``ValueError`` of ``ValueError: not a number``; a reason of another form is its own class, as far as its first line goes."""
+    """``ValueError`` of ``ValueError: not a number``. A reason of another form is a class of its own, up to its first line end."""
     from pyspark.sql import functions as F  # noqa: N812
 
     return F.regexp_extract(reason, r"\A([^:\r\n]*)", 1)
@@ -121,7 +121,7 @@ def _groups(letters: DataFrame, samples: int) -> DataFrame:
         F.min("reason").alias("one_reason"),
         F.collect_list(F.when(F.col("place") <= samples, F.col("sample"))).alias("samples"),
     )
-    # What the command is told to look for: the reason itself if there is but one, and the class if there are more.
+    # The command searches for the reason itself if the group has one reason, and for the class if it has more.
     words = F.when(F.col("reasons") == 1, F.col("one_reason")).otherwise(F.col("error"))
     grouped = grouped.withColumn("words", words)
     retry = F.udf(retry_command, "string", useArrow=False)
@@ -129,7 +129,7 @@ def _groups(letters: DataFrame, samples: int) -> DataFrame:
 
 
 def _with_retried(groups: DataFrame, letters: DataFrame) -> DataFrame:
-    """How many letters each command finds."""
+    """Add how many letters each command finds."""
     from pyspark.sql import functions as F  # noqa: N812
 
     same = ("queue", "dead_letters", "group")
@@ -139,7 +139,7 @@ def _with_retried(groups: DataFrame, letters: DataFrame) -> DataFrame:
 
 
 def retry_command(queue: str, dead_letters: str, group: str, words: str) -> str:
-    r"""For a shell.
+    r"""The command in a form for a shell.
 
     >>> retry_command("orders", "orders.dead", "mail", "ValueError: it's no number")
     'qdo dead retry orders --all --group mail --reason \'ValueError: it\'"\'"\'s no number\''
@@ -151,7 +151,7 @@ def retry_command(queue: str, dead_letters: str, group: str, words: str) -> str:
 
 
 def page(report: DeadLetterReport) -> Page:
-    """For people: the groups, when they came, and samples."""
+    """The page for people: the groups, when they came, and samples."""
     groups = [row.asDict(recursive=True) for row in report.groups.limit(_MOST_ROWS).collect()]
     hours = [row.asDict() for row in report.hours.collect()]
     letters = sum(row["letters"] for row in hours)

@@ -1,6 +1,6 @@
-"""What became of messages, from what senders and receivers wrote down: by columns, many queues at once.
+"""What became of messages, from what senders and receivers logged: by columns, for many queues at once.
 
-The definitions are those of :mod:`qdo.measure`, which judges one sequence; tests hold the two against each other.
+The definitions are those of :mod:`qdo.measure`, which judges one sequence. Tests compare the two.
 """
 
 from __future__ import annotations
@@ -20,48 +20,48 @@ Booleans = npt.NDArray[np.bool_]
 Floats = npt.NDArray[np.float64]
 
 NO_TIME = np.iinfo(np.int64).min
-"""For a time or a duration that the log does not tell."""
+"""In place of a time or a duration that the log does not have."""
 NO_CHECKSUM = 0
 RANKS: Mapping[str, float] = {"p50": 50, "p90": 90, "p95": 95, "p99": 99, "p99_9": 99.9, "max": 100}
 """Percentiles by the name of their column."""
 CALLS = ("send", "receive", "delivery")
-"""What takes time: a call that sends, one that receives, and the way from the first to the answer of the second."""
+"""The calls with a duration: sending, receiving, and the delivery from the start of the send to the first answer with it."""
 
 _PIECE = 1 << 20
 _KEPT_BITS = 8
-"""Of a duration that is only counted: it is off by less than one percent."""
+"""Bits of a duration that is only counted: its error is below one percent."""
 
 
 @dataclass(frozen=True)
 class Lines:
-    """Lines of both kinds of log, one element each; all lines of a queue together, in any order.
+    """Lines of both kinds of log, one element for each line. All lines of a queue are together, in any order.
 
-    What a log does not tell is the same number everywhere.
+    What a log does not have is the same number everywhere.
     """
 
     queue: Integers
-    """Numbers from 0 on, ``queues`` in all."""
+    """Numbers from 0 on; ``queues`` is how many there are."""
     queues: int
     partition: Integers
-    """Order is a matter of one partition."""
+    """Messages have an order within one partition."""
     high: Integers
     low: Integers
-    """Both are the identity of a message within its partition; in this order they were sent, unless ``order`` says."""
+    """Both together identify a message within its partition. They are also the order of sending, unless ``order`` is given."""
     order: Integers
-    """Of sending, in lines of senders."""
+    """The order of sending, in lines of senders."""
     received: Booleans
-    """Is this a receipt?"""
+    """True for a receipt."""
     at: Integers
     """Microseconds: when the call to send began, or when the answer with the message came."""
     position: Integers
-    """Breaks ties of ``at`` among receipts."""
+    """The order among receipts with equal ``at``."""
     checksum: Integers
     took: Integers
-    """Microseconds of the call."""
+    """Microseconds that the call took."""
 
 
 class Tally(NamedTuple):
-    """How often each value was seen, values ascending."""
+    """How often each value occurred, with rising values."""
 
     values: Integers
     counts: Integers
@@ -69,19 +69,19 @@ class Tally(NamedTuple):
 
 @dataclass(frozen=True)
 class Figures:
-    """One element for each queue."""
+    """Figures of all queues: each array has one element for each queue."""
 
     counts: Mapping[str, Integers]
     times: Mapping[str, Integers]
-    """The first and the last of each kind, :data:`NO_TIME` without any."""
+    """First and last of each kind; :data:`NO_TIME` if there is none."""
     percentiles: Mapping[str, Integers]
-    """Microseconds, by ``delivery_p99`` and the like; :data:`NO_TIME` without any."""
+    """Microseconds, by ``delivery_p99`` and so on; :data:`NO_TIME` if there are none."""
     tallies: Mapping[str, Tally]
-    """Of all queues together: calls by microseconds, rounded down by less than one percent; ``sent`` and ``received`` by second."""
+    """Of all queues together: calls by microseconds, rounded down by less than one percent; ``sent``, ``received`` by second."""
 
 
 class _Messages:
-    """Lines in order of identity, and what they say of each message."""
+    """Lines in the order of identity, and what they say of each message."""
 
     def __init__(self, lines: Lines) -> None:
         by_id = ascending(lines.queue, lines.partition, lines.high, lines.low, lines.received, lines.at, lines.position)
@@ -93,7 +93,7 @@ class _Messages:
         count = len(self.start)
         self.receipts: Integers = np.bincount(number[received], minlength=count)
         self.first = by_id[np.minimum(self.start + np.bincount(number[~received], minlength=count), len(by_id) - 1)]
-        """The line of the first receipt, where there is one: receipts come behind what was sent."""
+        """The line of the first receipt, if there is one: receipts come behind sends."""
         self.start = by_id[self.start]
         self.sent = ~lines.received[self.start]
         checksum = lines.checksum[by_id]
@@ -106,9 +106,9 @@ class _Messages:
 def judge(lines: Lines) -> Figures:
     """What happened in each queue.
 
-    A message counts as sent once, however often its line is there. A duplicate is a receipt after the first of a
-    message; it is lost if no receipt is there, corrupt if none has the checksum it was sent with; a receipt of
-    what nobody sent is a stranger, and counts nowhere else. Order and times are those of first receipts.
+    A message counts as sent once, however often its line occurs. A duplicate is a receipt after the first of a message.
+    A message is lost if it has no receipt, and corrupt if no receipt has the checksum with which it was sent. A receipt of
+    a message that nobody sent is a stranger, and counts nowhere else. Order and times are those of first receipts.
     """
     messages = _Messages(lines)
 
@@ -134,8 +134,8 @@ def judge(lines: Lines) -> Figures:
 def _order(lines: Lines, messages: _Messages, arrived: Booleans) -> tuple[Integers, Integers]:
     """Lengths of the longest rises, and sums of displacement, by queue.
 
-    Ranks go on from one partition to the next, so all ranks of the next are greater: its rise and its places
-    follow on, and nothing has to be taken apart.
+    Ranks continue from one partition to the next, so all ranks of the next partition are greater. Its rise and its places
+    follow those before, and the partitions need not be taken apart.
     """
     sent, first = messages.start[arrived], messages.first[arrived]
     queue, partition = lines.queue[sent], lines.partition[sent]
@@ -144,7 +144,7 @@ def _order(lines: Lines, messages: _Messages, arrived: Booleans) -> tuple[Intege
     by_receipt = ascending(queue, partition, lines.at[first], lines.position[first], rank)
     ranks = rank[by_receipt]
     distance = np.abs(ranks - np.arange(len(ranks)))
-    # Messages stand by queue in either order, so the queue of a place is the same in both.
+    # In both orders messages are sorted by queue, so a place belongs to the same queue in both.
     moved = np.bincount(queue, distance, lines.queues)
     ends = np.cumsum(np.bincount(queue, minlength=lines.queues))
     starts = np.concatenate([[0], ends[:-1]])
@@ -153,7 +153,7 @@ def _order(lines: Lines, messages: _Messages, arrived: Booleans) -> tuple[Intege
 
 
 def _rise(ranks: Integers) -> int:
-    """Of one queue; in compact memory, for it may be one that is very long."""
+    """The longest rise of one queue. In compact memory, since a queue may be very long."""
     ends = array("q")
     for at in range(0, len(ranks), _PIECE):
         longest_rise(ranks[at : at + _PIECE].tolist(), ends)
@@ -187,15 +187,15 @@ def _times(
 
 
 def _way(lines: Lines, sent: Integers, first: Integers) -> Integers:
-    """From the beginning of the send to the first receipt."""
+    """From the start of the send to the first receipt."""
     known = (lines.at[sent] != NO_TIME) & (lines.at[first] != NO_TIME)
     return np.where(known, lines.at[first] - np.where(known, lines.at[sent], 0), NO_TIME)
 
 
 def ascending(*keys: npt.NDArray[Any]) -> Integers:
-    """The order by the first key, then the second and so on; what is equal in all of them is in any order.
+    """The order by the first key, then the second and so on. Elements that are equal in all keys are in any order.
 
-    Keys become one number as far as 63 bits go: numpy sorts one faster than several.
+    Keys are combined into one number as far as 63 bits go: numpy sorts one key faster than several.
 
     >>> ascending(np.array([1, 0, 1]), np.array([5, 7, 3])).tolist()
     [1, 2, 0]
@@ -226,7 +226,7 @@ def ascending(*keys: npt.NDArray[Any]) -> Integers:
 
 
 def _begins(*keys: npt.NDArray[Any]) -> Booleans:
-    """Where a value of any of these sorted keys differs from the one before; the first does."""
+    """Where one of these sorted keys differs from the element before; True for the first element."""
     begins = np.zeros(len(keys[0]), np.bool_)
     begins[:1] = True
     for key in keys:
@@ -237,9 +237,9 @@ def _begins(*keys: npt.NDArray[Any]) -> Booleans:
 def percentiles_by(
     queue: Integers, values: Integers, queues: int, ranks: Mapping[str, float] = RANKS
 ) -> dict[str, Integers]:
-    """The least value that this share of a queue's values does not exceed, as :func:`qdo.measure.percentiles` has it.
+    """Percentiles by queue, defined as in :func:`qdo.measure.percentiles`.
 
-    :returns: by name of the rank, one element for each queue; :data:`NO_TIME` where there are no values.
+    :returns: by name of the rank, one element for each queue; :data:`NO_TIME` for a queue without values.
 
     >>> percentiles_by(np.zeros(1000, int), np.arange(1, 1001), 2)["p99_9"].tolist()
     [999, -9223372036854775808]
@@ -258,7 +258,7 @@ def percentiles_by(
 
 
 def rounded_down(micros: Integers) -> Integers:
-    """Towards zero, to eight binary digits.
+    """Rounded towards zero, to eight binary digits.
 
     >>> rounded_down(np.array([0, 255, 257, -1001])).tolist()
     [0, 255, 256, -1000]
@@ -276,9 +276,9 @@ def tally(values: Integers) -> Tally:
 
 
 def tally_percentiles(counted: Sequence[tuple[int, int]], ranks: Mapping[str, float] = RANKS) -> dict[str, int]:
-    """As :func:`qdo.measure.percentiles`, of values and how often each was seen.
+    """Percentiles as in :func:`qdo.measure.percentiles`, from values and how often each occurred.
 
-    :returns: by name of the rank; nothing if nothing was seen.
+    :returns: by name of the rank; empty if there are no values.
 
     >>> tally_percentiles([(10, 98), (20, 1), (30, 1)], {"p50": 50, "p99": 99, "max": 100})
     {'p50': 10, 'p99': 20, 'max': 30}

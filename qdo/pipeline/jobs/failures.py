@@ -1,4 +1,4 @@
-"""What went wrong in Spark, said as everywhere else: an error of Queuey's if it was one, else one sentence."""
+"""Errors of Spark in plain words: an error of Queuey's if there was one, otherwise one sentence."""
 
 from __future__ import annotations
 
@@ -12,19 +12,19 @@ __all__ = ["SparkFailed", "plain_errors"]
 
 _OURS = re.compile(r"queuey\.errors\.(\w+): (.*)")
 _CALLED = re.compile(r"\AAn error occurred while calling [\w.]+\n: ")
-"""What py4j puts before an exception of Java's that PySpark has no class for."""
+"""What py4j writes before a Java exception that PySpark has no class for."""
 _SPARK = ("pyspark", "py4j")
 
 
 class SparkFailed(Exception):
-    """Spark gave up; the text says why."""
+    """Spark gave up. The text says why."""
 
 
 @contextmanager
 def plain_errors() -> Iterator[None]:
-    """Around work on Spark, whose errors are tracebacks of two languages inside of each other.
+    """Wrap work on Spark, whose errors are tracebacks of two languages inside each other.
 
-    :raises QueueyError: a task or the plan met one; the last that is named.
+    :raises QueueyError: a task or the plan raised one; the last that the traceback names.
     :raises SparkFailed: for any other reason.
     """
     try:
@@ -42,7 +42,7 @@ def plain_errors() -> Iterator[None]:
 
 
 def reason(text: str) -> str:
-    r"""The line that matters: the last of a Python traceback, or else the first.
+    r"""The line that matters: the last line of a Python traceback, or else the first line.
 
     >>> reason("[X] task failed: Traceback (most recent call last):\n  File \"a.py\", line 1\nValueError: no number\n SQLSTATE: 38000")
     'ValueError: no number'

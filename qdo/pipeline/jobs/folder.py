@@ -1,4 +1,4 @@
-"""A folder on any file system that Spark knows, for the few files that a job's driver writes itself."""
+"""A folder on any file system that Spark knows, for the few files that the driver of a job writes itself."""
 
 from __future__ import annotations
 
@@ -20,33 +20,33 @@ log = logging.getLogger("qdo.pipeline")
 
 
 class Folder:
-    """Names below it are relative, with ``/`` between their parts."""
+    """A folder. Names below it are relative, with ``/`` between their parts."""
 
     def __init__(self, spark: SparkSession, path: str) -> None:
-        """:raises ConfigurationError: no file system of Spark's knows the name."""
+        """:raises ConfigurationError: none of Spark's file systems knows the path."""
         context: Any = spark.sparkContext
         self._jvm = context._jvm  # noqa: SLF001 - the file systems that Spark knows
         try:
             self._root = self._jvm.org.apache.hadoop.fs.Path(path)
             self._fs = self._root.getFileSystem(context._jsc.hadoopConfiguration())  # noqa: SLF001
             self.url = str(self._fs.makeQualified(self._root))
-            """With its scheme, as Spark names files in it."""
+            """The path with its scheme, as Spark names files in it."""
         except Exception as error:
             said = str(getattr(error, "java_exception", error))
             raise ConfigurationError(f"folder {path}: {said.partition(': ')[2] or said}") from error
         self.local: str | None = None
-        """The path by which the machine's own file system knows it, if it does."""
+        """The path on this machine's own file system; None if the folder is elsewhere."""
         if self.url.startswith("file:"):
             self.local = str(self._fs.makeQualified(self._root).toUri().getPath())
 
     @contextmanager
     def held(self, name: str) -> Iterator[None]:
-        """Keep other processes out that hold the same name, until the end, or until this process dies.
+        """Hold a name until the end of the block, or until this process dies. Other processes cannot hold it meanwhile.
 
-        Only where the machine's own file system knows the folder, and locks files: elsewhere nobody is kept out.
+        This works only if the machine's own file system knows the folder and locks files. Elsewhere it keeps nobody out.
 
         :param name: of a file, which is made and stays.
-        :raises ConfigurationError: somebody holds it.
+        :raises ConfigurationError: another process holds it.
         """
         if self.local is None:
             yield
@@ -65,22 +65,22 @@ class Folder:
                     f"another run is under way in {self.local} (it holds {path}): begin this one again when that has ended"
                 ) from error
             except OSError as error:
-                log.warning("%s cannot be locked (%s): see that one run at a time is under way", path, error.strerror)
+                log.warning("%s cannot be locked (%s): make sure that only one run is under way", path, error.strerror)
             yield
 
     def at(self, name: str) -> str:
-        """The whole path of a name."""
+        """The full path of a name."""
         return f"{self.url}/{name}"
 
     def _path(self, name: str) -> Any:
         return self._jvm.org.apache.hadoop.fs.Path(self._root, name)
 
     def is_there(self) -> bool:
-        """The folder itself, or a file of its name."""
+        """Whether the folder exists, or a file of its name."""
         return bool(self._fs.exists(self._root))
 
     def is_new(self) -> bool:
-        """Nothing is there, or a folder with nothing in it."""
+        """Whether nothing exists there, or an empty folder."""
         if not self.is_there():
             return True
         return bool(self._fs.getFileStatus(self._root).isDirectory()) and not self._fs.listStatus(self._root)
@@ -89,7 +89,7 @@ class Folder:
         return bool(self._fs.exists(self._path(name)))
 
     def names(self, below: str) -> Iterator[str]:
-        """Files at any depth below a name that may not be there, each as a name of this folder."""
+        """Files at any depth below a name, as names of this folder. The name need not exist."""
         if not self.exists(below):
             return
         found = self._fs.listFiles(self._path(below), True)
@@ -97,20 +97,20 @@ class Folder:
             yield str(found.next().getPath())[len(self.url) + 1 :]
 
     def children(self, below: str) -> list[tuple[str, float]]:
-        """What lies right below a name that may not be there: names of this folder, and when each was changed, seconds since 1970."""
+        """What lies directly below a name that need not exist: names of this folder, and seconds since 1970 of each change."""
         if not self.exists(below):
             return []
         found = self._fs.listStatus(self._path(below))
         return [(f"{below}/{each.getPath().getName()}", each.getModificationTime() / 1000) for each in found]
 
     def size(self, name: str) -> int:
-        """Of a file, bytes."""
+        """Bytes of a file."""
         return int(self._fs.getFileStatus(self._path(name)).getLen())
 
     def move(self, old: str, new: str) -> None:
-        """Put a file in the place of another, or where there was none.
+        """Move a file to a name, and replace a file of that name.
 
-        :raises OSError: it cannot be; if it is because the file is not there, the other one is as it was.
+        :raises OSError: it cannot be moved. If it does not exist, the other file is unchanged.
         """
         target = self._path(new)
         if not self.exists(old):
@@ -121,7 +121,7 @@ class Folder:
             raise OSError(f"{self.at(old)} cannot be moved to {self.at(new)}")
 
     def remove(self, name: str) -> None:
-        """A file, or a folder with all that is in it, there or not."""
+        """Remove a file, or a folder with everything in it. It need not exist."""
         self._fs.delete(self._path(name), True)
 
     def read(self, name: str) -> str:
@@ -132,7 +132,7 @@ class Folder:
             stream.close()
 
     def write(self, name: str, text: str) -> None:
-        """A file that is there whole or not at all."""
+        """Write a file as a whole: it never exists in part."""
         partial = f"{name}.partial"
         stream = self._fs.create(self._path(partial), True)
         try:

@@ -1,4 +1,4 @@
-"""What senders and receivers wrote down, as Spark reads it: JSON lines or Parquet, brought into one form."""
+"""Logs of senders and receivers as Spark reads them: JSON lines or Parquet, brought into one form."""
 
 from __future__ import annotations
 
@@ -17,10 +17,10 @@ _JSON_LOOKED_AT = 1000
 SENT = {
     "queue": "where it went",
     "partition": "of the queue",
-    "sequence": "a number that rises with each send of a queue",
+    "sequence": "a number that rises with each send to a queue",
     "message_id": "32 hexadecimal digits",
     "checksum": "of the body, text or a number",
-    "body": "in place of a checksum: its CRC-32 is taken",
+    "body": "in place of a checksum: its CRC-32 is used",
     "sent": "when the call began",
     "timestamp": "in place of sent, as 'queuey put' prints it",
     "acknowledged": "when its answer came",
@@ -32,7 +32,7 @@ RECEIVED = {
     "sequence": "as it was sent",
     "message_id": "as it was sent",
     "checksum": "of the body as it came",
-    "body": "in place of a checksum: its CRC-32 is taken",
+    "body": "in place of a checksum: its CRC-32 is used",
     "asked": "when the call began",
     "received": "when its answer came",
     "position": "a number that rises within an answer",
@@ -41,12 +41,12 @@ RECEIVED = {
 
 
 def read_log(spark: SparkSession, paths: Sequence[str]) -> DataFrame:
-    """Files or folders of one kind: Parquet if the first of them is, else JSON lines.
+    """A log: files or folders of one kind. It is Parquet if the first one is, otherwise JSON lines.
 
-    Lines of JSON that are cut short become rows of nothing. Columns of JSON are those of the first thousand lines.
+    Lines of JSON that were cut become empty rows. The first thousand lines determine the columns of JSON.
 
-    :param paths: as Spark takes them, so of any file system that it reaches.
-    :raises ConfigurationError: there is nothing.
+    :param paths: on any file system that Spark reaches.
+    :raises ConfigurationError: there is no file.
     """
     from pyspark.errors import AnalysisException
 
@@ -66,12 +66,12 @@ def read_log(spark: SparkSession, paths: Sequence[str]) -> DataFrame:
 def one_form(sent: DataFrame, received: DataFrame, queue: str | None = None) -> DataFrame:
     """The lines of both logs in the columns of :class:`qdo.pipeline.jobs.delivery.Lines`.
 
-    Columns that neither log tells are left out. A message is known by its ``sequence`` if both logs have it, else
-    by its ``message_id``; order is judged within partitions if both logs name them. A line that cannot be used,
-    for want of a name, a partition or the time of a receipt, is there without its queue.
+    Columns that neither log has are left out. ``sequence`` identifies messages if both logs have it, otherwise
+    ``message_id``. Order is judged within partitions if both logs name them. A line that cannot be used, because its name,
+    its partition or the time of a receipt is missing, has no queue.
 
     :param queue: of lines that name none.
-    :raises ConfigurationError: a log lacks what the report stands on.
+    :raises ConfigurationError: a log lacks a column that the report needs.
     """
     from pyspark.sql import functions as F  # noqa: N812 - as everybody calls them
 
@@ -87,13 +87,13 @@ def one_form(sent: DataFrame, received: DataFrame, queue: str | None = None) -> 
 
 @dataclass(frozen=True)
 class _Form:
-    """Which columns two logs can give together."""
+    """The columns that two logs have in common."""
 
     queue: str | None
     identity: str
     partitions: bool
     ordered: bool
-    """By a sequence that only the log of sends has."""
+    """The order comes from a sequence that only the log of sends has."""
     positions: bool
     checked: bool
 
@@ -112,7 +112,7 @@ class _Form:
         )
 
     def columns(self, log: DataFrame, *, receipts: bool) -> list[Column]:
-        """Of one log."""
+        """The columns of one log."""
         from pyspark.sql import functions as F  # noqa: N812
 
         nothing = F.lit(None).cast("bigint")
@@ -165,7 +165,7 @@ def _identity_of(identity: str) -> Column:
 
 
 def _times_of(log: DataFrame, *, receipts: bool) -> tuple[Column | None, Column | None]:
-    """When the call began, and when it ended."""
+    """The columns for when the call began and when it ended."""
     began, ended = ("asked", "received") if receipts else ("sent", "acknowledged")
     if not receipts and "sent" not in log.columns:
         began = "timestamp"
@@ -173,7 +173,7 @@ def _times_of(log: DataFrame, *, receipts: bool) -> tuple[Column | None, Column 
 
 
 def _micros(log: DataFrame, name: str) -> Column:
-    """Since 1970, from a timestamp, seconds as a number or as text, or RFC 3339."""
+    """Microseconds since 1970, from a timestamp, from seconds as a number or text, or from RFC 3339."""
     from pyspark.sql import functions as F  # noqa: N812
 
     column, kind = F.col(name), log.schema[name].dataType.typeName()
@@ -189,7 +189,7 @@ def _checksum(log: DataFrame) -> str | None:
 
 
 def _digest(log: DataFrame) -> Column:
-    """The checksum as one number, 0 for none: equal numbers are taken for equal checksums."""
+    """The checksum as one number, 0 for none. Equal numbers count as equal checksums."""
     from pyspark.sql import functions as F  # noqa: N812
 
     name = _checksum(log)

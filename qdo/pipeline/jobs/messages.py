@@ -1,4 +1,4 @@
-"""Messages of queues as a DataFrame, for the jobs that look into queues."""
+"""Messages of queues as a DataFrame, for jobs that look into queues."""
 
 from __future__ import annotations
 
@@ -24,13 +24,13 @@ def read_messages(
     since: datetime | None = None,
     until: datetime | None = None,
 ) -> DataFrame:
-    """What is in queues, as the format ``queuey`` reads it; what expires or is deleted meanwhile is not.
+    """What is in queues, as the format ``queuey`` reads it. Messages that expire or are deleted meanwhile are left out.
 
     :param options: of the source: url, application, token, timeout.
     :param pattern: a regular expression that a queue's whole name matches.
-    :param columns: only these are sent.
-    :param since: from here on, with its zone; None is the beginning.
-    :param until: up to here, itself not included; None is the end as it is now.
+    :param columns: the server sends only these.
+    :param since: inclusive, with a time zone; None for the beginning.
+    :param until: exclusive; None for the end as it is now.
     """
     ends = {"startingTimestamp": since, "endingTimestamp": until}
     times = {name: moment.isoformat() for name, moment in ends.items() if moment is not None}
@@ -39,7 +39,7 @@ def read_messages(
 
 
 def pattern_of(names: Sequence[str]) -> str:
-    """A regular expression for names of queues and patterns such as ``mail-*``; for all if there are none.
+    """A regular expression for names of queues and patterns such as ``mail-*``; it matches every name if there are none.
 
     >>> bool(re.fullmatch(pattern_of(["orders", "mail-*"]), "mail-7")), bool(re.fullmatch(pattern_of(["orders"]), "orders2"))
     (True, False)

@@ -1,6 +1,6 @@
-"""One HTML page for what a job found: headings, tables, plots; one file that needs nothing else.
+"""One HTML page for the results of a job: headings, tables and plots, in one file that needs nothing else.
 
-Everything that is given is text, and is escaped: a queue's name, a reason, a body cannot become markup.
+All values are text and are escaped: the name of a queue, a reason or a body cannot become markup.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ figcaption, footer, .lead { color: #555 } code { font-size: .85rem }
 
 @dataclass
 class Page:
-    """A page, from top to bottom."""
+    """A page, built from top to bottom."""
 
     title: str
     lead: str = ""
@@ -49,9 +49,9 @@ class Page:
         self._parts.append(f"<p>{escape(text)}</p>")
 
     def table(self, columns: Sequence[str], rows: Iterable[Mapping[str, Any]], *, code: Sequence[str] = ()) -> None:
-        """Rows by member, in the order of ``columns``; numbers stand to the right.
+        """Rows by member, in the order of ``columns``. Numbers are aligned to the right.
 
-        :param code: columns that are to be copied as they are.
+        :param code: columns that readers copy as they are.
         """
         rows = list(rows)
         right = {name for name in columns if any(_is_number(row.get(name)) for row in rows)}
@@ -65,7 +65,7 @@ class Page:
         )
 
     def figure(self, figure: Figure, caption: str) -> None:
-        """As an image, so that nothing in it is markup of the page."""
+        """Add a figure as an image, so that nothing in it is markup of the page."""
         from matplotlib import rc_context
 
         drawn = io.BytesIO()
@@ -80,7 +80,7 @@ class Page:
     def html(self, now: datetime) -> str:
         """The whole page.
 
-        :param now: when it was made, as its last line says.
+        :param now: when the page was made; its last line says so.
         """
         title = escape(self.title)
         return (
@@ -93,7 +93,7 @@ class Page:
 
 
 def write_page(page: Page, path: str) -> None:
-    """To a file of this machine, made whole or not at all; folders above it are made."""
+    """Write a page to a file of this machine, as a whole. Folders above the file are made."""
     file = Path(path)
     file.parent.mkdir(parents=True, exist_ok=True)
     new = file.with_name(f".{file.name}.new")
@@ -102,7 +102,7 @@ def write_page(page: Page, path: str) -> None:
 
 
 def plot(title: str, x: str = "", y: str = "") -> tuple[Figure, Axes]:
-    """An empty plot in the page's width."""
+    """An empty plot as wide as the page."""
     from matplotlib.figure import Figure
 
     figure = Figure(figsize=_INCHES, layout="constrained")
@@ -116,12 +116,12 @@ def plot(title: str, x: str = "", y: str = "") -> tuple[Figure, Axes]:
 
 
 def legend(axes: Axes) -> None:
-    """Names of lines and bars, beside them."""
+    """Show the names of lines and bars beside them."""
     axes.legend(frameon=False, fontsize=8, loc="upper left", bbox_to_anchor=(1, 1))
 
 
 def plain(text: str) -> str:
-    r"""Text that matplotlib does not take for a formula.
+    r"""The text, escaped so that matplotlib does not take it for a formula.
 
     >>> plain("a $x$")
     'a \\$x\\$'
@@ -130,12 +130,12 @@ def plain(text: str) -> str:
 
 
 def utc(value: datetime) -> datetime:
-    """With its zone: Spark gives times to Python without one, in that of the process."""
+    """The time with its zone: Spark gives Python times without a zone, in the zone of the process."""
     return value.astimezone(UTC)
 
 
 def title_of(column: str) -> str:
-    """As a table's head has it.
+    """A column's name as the head of a table shows it.
 
     >>> title_of("delivery_p99_9_ms")
     'delivery p99.9 ms'
@@ -144,7 +144,7 @@ def title_of(column: str) -> str:
 
 
 def shown(value: Any) -> str:
-    """As people read it.
+    """A value in the form that people read.
 
     >>> shown(1234567), shown(0.0123456), shown(None), shown(datetime(2026, 11, 21, 10, 5, 3, 250000, UTC))
     ('1,234,567', '0.01235', '', '2026-11-21 10:05:03.250')

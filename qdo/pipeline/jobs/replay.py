@@ -1,4 +1,4 @@
-"""From the archive back into queues: as new messages, or restored under their own ids."""
+"""From the archive back into queues: messages are appended anew, or restored under their own ids."""
 
 from __future__ import annotations
 
@@ -25,25 +25,25 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 _ALIVE = "seconds_left >= 1"
 IN_FLIGHT = 8
-"""Requests of a task that are under way at a time; a client keeps ten connections."""
+"""Requests of a task that are under way together. A client keeps ten connections."""
 
 __all__ = ["Chosen", "preview", "replay", "restore"]
 
 
 @dataclass(frozen=True)
 class Chosen:
-    """Which messages of an archive."""
+    """Which messages of an archive to take."""
 
     queues: Sequence[str] = ()
-    """Names; empty is all."""
+    """Names of queues; empty for all."""
     since: datetime | None = None
-    """Included."""
+    """Inclusive."""
     until: datetime | None = None
-    """Not included."""
+    """Exclusive."""
     keys: Sequence[str] = ()
 
     def of(self, archive: Archive) -> DataFrame:
-        """:raises ConfigurationError: the archive has none of a queue that is named."""
+        """:raises ConfigurationError: the archive has nothing of a queue that is named."""
         from pyspark.sql.functions import col
 
         files = archive.files()
@@ -67,10 +67,10 @@ def preview(
     queue: str | None = None,
     now: datetime | None = None,
 ) -> int:
-    """How many messages :func:`replay` would append, or :func:`restore` put back; nothing is.
+    """How many messages :func:`replay` would append, or :func:`restore` would put back. Nothing is sent.
 
-    :param now: of a restore; None is a replay.
-    :raises ConfigurationError: what they would raise for the messages' places.
+    :param now: for a restore; None for a replay.
+    :raises ConfigurationError: as they would for the messages' places.
     """
     frame = chosen.of(Archive(spark, path))
     going = _appended(frame) if now is None else _with_lives(frame, now).where(_ALIVE)
@@ -86,15 +86,15 @@ def replay(
     queue: str | None = None,
     rate: int | None = None,
 ) -> None:
-    """Append messages of an archive anew, in the order they had in their partitions.
+    """Append messages of an archive anew, in the order that they had in their partitions.
 
-    Each has its old id as its idempotency key: a replay that is repeated within a day stores nothing twice.
+    The idempotency key of each is its old id. So a replay that is repeated within a day stores nothing twice.
 
     :param options: of the sink: url, application, token, ttl, batchSize.
-    :param queue: where all of them go; None is each to the queue of the name that it was in. It must be there, with as
-        many partitions. A message with a key goes to the partition of its key.
-    :param rate: messages a second at most; None is as fast as it goes.
-    :raises ConfigurationError: a queue is not there, or has fewer partitions; nothing is appended.
+    :param queue: where all messages go; None for the queue of the name that each was in. It must exist, with as many
+        partitions. A message with a key goes to the partition of its key.
+    :param rate: messages a second, at most; None for no limit.
+    :raises ConfigurationError: a queue does not exist, or has fewer partitions. Nothing is appended.
     """
     from pyspark.sql.functions import col, expr, lit
 
@@ -110,7 +110,7 @@ def replay(
         col("partition").alias("was"),
         "timestamp",
     )
-    # One partition is one task's, so its messages go in order; at a rate there is one task.
+    # One task has the whole of a partition, so its messages go in order. With a rate there is one task.
     rows = rows.repartition("queue", "was") if rate is None else rows.coalesce(1)
     rows = rows.sortWithinPartitions("queue", "was", "timestamp", "idempotency_key").drop("was", "timestamp")
     limited = {} if rate is None else {"maxRate": str(rate)}
@@ -126,21 +126,21 @@ def restore(
     chosen: Chosen = Chosen(),
     queue: str | None = None,
 ) -> tuple[int, int]:
-    """Put messages of an archive back under the ids and in the partitions that they had, to live as long as they had left.
+    """Put messages of an archive back under their ids and into their partitions, to live for the time that they had left.
 
-    A request for each message, :data:`IN_FLIGHT` of each core at a time, so it is for what was lost, not for a pipeline.
-    Readers that are past these places do not see them.
+    Each message is a request, and :data:`IN_FLIGHT` requests of each core are under way together. So this is for messages
+    that were lost, not for a pipeline. Readers that are past these places do not see the messages.
 
-    :param now: decides which have expired.
-    :returns: how many were put, and how many had expired.
-    :raises ConfigurationError: a queue is not there, or has fewer partitions; nothing is put.
+    :param now: decides which messages have expired.
+    :returns: how many messages were put back, and how many had expired.
+    :raises ConfigurationError: a queue does not exist, or has fewer partitions. Nothing is put back.
     """
     reach = _reach(options)
     rows = _with_lives(chosen.of(Archive(spark, path)), now)
     _check_room(rows.where(_ALIVE), reach, queue)
 
     def put(client: Client, row: Any) -> bool:
-        """Whether it had not expired."""
+        """Whether the message had not expired."""
         if row.seconds_left < 1:
             return False
         where = f"{row.partition}:{MessageId.parse(row.message_id).hex}"
@@ -158,14 +158,14 @@ def restore(
 
 
 def _appended(frame: DataFrame) -> DataFrame:
-    """Messages that are replayed, in the partitions that there must be for them: one with a key goes to that of its key."""
+    """Messages to replay, with the partitions that they need. A message with a key needs no certain partition."""
     from pyspark.sql.functions import expr
 
     return frame.withColumn("partition", expr("if(key is null, partition, 1)"))
 
 
 def _with_lives(frame: DataFrame, now: datetime) -> DataFrame:
-    """Messages that are to be put back, with the whole seconds that they have left."""
+    """Messages to restore, with the whole seconds that they have left."""
     left = f"(unix_micros(expires) * 10 - {ticks_of(now) - EPOCH_TICKS}) div {TICKS_PER_SECOND} as seconds_left"
     return frame.selectExpr("queue", "partition", "message_id", "body", "content_type", "key", left)
 
@@ -175,12 +175,13 @@ def _reach(options: Mapping[str, str]) -> Reach:
 
 
 def _check_room(frame: DataFrame, reach: Reach, queue: str | None) -> int:
-    """See that messages have where to go before the first of them is sent.
+    """Check that all messages have a place, before the first of them is sent.
 
-    :param frame: with the partitions that there must be for them.
-    :param queue: where all of them go; None is each to the queue of the name that it was in.
-    :returns: how many they are.
-    :raises ConfigurationError: a queue is not there, or has fewer partitions. Nobody can tell for a token that may not list queues.
+    :param frame: with the partitions that the messages need.
+    :param queue: where all messages go; None for the queue of the name that each was in.
+    :returns: the number of messages.
+    :raises ConfigurationError: a queue does not exist, or has fewer partitions. With a token that may not list queues
+        this cannot be checked.
     """
     from pyspark.sql.functions import expr
 
@@ -194,7 +195,7 @@ def _check_room(frame: DataFrame, reach: Reach, queue: str | None) -> int:
         for name, partitions in sorted(most.items()):
             try:
                 found = client.find_queue(name)
-            except Forbidden:  # a token that is for appending alone: the server refuses what has no place
+            except Forbidden:  # a token for appending alone: the server refuses messages without a place
                 break
             if found is None:
                 raise ConfigurationError(
@@ -210,7 +211,7 @@ def _check_room(frame: DataFrame, reach: Reach, queue: str | None) -> int:
 
 
 def _each(pool: ThreadPoolExecutor, call: Callable[[Any], T], items: Iterable[Any]) -> Iterator[T]:
-    """What each call gives, in order; no more items are taken than are under way."""
+    """The results of all calls, in order. No more items are taken than there are calls under way."""
     under_way: deque[Future[T]] = deque()
     for item in items:
         if len(under_way) == IN_FLIGHT:

@@ -1,7 +1,7 @@
-"""The delivery report: what was lost, came twice, came late or out of order, from the logs of senders and receivers.
+"""The delivery report: what was lost, came twice, late or out of order, from the logs of senders and receivers.
 
-The figures are those of the BDQS paper, by queue and in total. Each queue is judged in one task, whose memory it
-must fit into: about 150 bytes for each line of both logs.
+The figures are those of the BDQS paper, for each queue and in total. One task judges a queue. Its memory must hold the
+lines of the queue: about 150 bytes for each line of both logs.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 __all__ = ["ALL", "COLUMNS", "Report", "report"]
 
 ALL = "*"
-"""Stands for all queues together; no queue has this name."""
+"""The name of the row for all queues together. No queue can have it."""
 _COUNTS = ("sent", "received", "duplicates", "missing", "corrupt", "strangers")
 _RATES = ("duplication", "loss", "out_of_order", "displacement")
 _TIMES = ("first_sent", "last_sent", "first_received", "last_received")
@@ -48,7 +48,7 @@ COLUMNS = {
 """Of the report, with their types."""
 _TALLY = {"tally": "string", "value": "bigint", "count": "bigint"}
 _BUCKETS = 200
-"""Queues fall into so many groups, at least, and those of one group are judged together: it is what memory must hold."""
+"""The least number of groups of queues. A task holds one group in memory and judges its queues together."""
 _TASKS_PER_CORE = 2
 """A task judges one group after the other."""
 _ARROW = {
@@ -58,37 +58,37 @@ _ARROW = {
     "timestamp": pa.timestamp("us", tz="UTC"),
 }
 _NOTHING = {"at": NO_TIME, "took": NO_TIME, "checksum": NO_CHECKSUM}
-"""In place of null; 0 in the other columns."""
+"""In place of null. Other columns have 0 there."""
 _SIGN_BITS = np.uint64(0x0080808080808080)
 
 
 @dataclass(frozen=True)
 class Report:
-    """What a report says, computed once and kept by Spark until :meth:`close`."""
+    """What a report says. It is computed once, and Spark keeps it until :meth:`close`."""
 
     queues: DataFrame
     """:data:`COLUMNS`, a row for each queue. Percentiles are exact."""
     total: Mapping[str, Any]
-    """:data:`COLUMNS` once more, of the queue :data:`ALL`. Disorder and displacement are means over the queues, as in the
-    paper; percentiles but the greatest are rounded down, by less than one percent."""
+    """:data:`COLUMNS` once more, for the queue :data:`ALL`. Disorder and displacement are means over the queues, as in the
+    paper. Percentiles except the greatest are rounded down, by less than one percent."""
     tallies: Mapping[str, Sequence[tuple[int, int]]]
-    """How often each value was seen, ascending: calls by microseconds, ``sent`` and ``received`` by second since 1970,
-    ``unreadable_sent`` and ``unreadable_received`` lines."""
+    """How often each value occurred, with rising values: calls by microseconds, ``sent`` and ``received`` by second since
+    1970, and lines of ``unreadable_sent`` and ``unreadable_received``."""
     measured: DataFrame
 
     @property
     def tables(self) -> Mapping[str, DataFrame]:
-        """To be written, by name."""
+        """The tables to write, by name."""
         schema = ", ".join(f"{name} {kind}" for name, kind in COLUMNS.items())
         total = self.queues.sparkSession.createDataFrame([tuple(self.total.values())], schema)
         return {"queues": self.queues, "total": total}
 
     def unreadable(self, kind: str) -> int:
-        """How many lines of a log, ``sent`` or ``received``, could not be used."""
+        """Lines of a log, ``sent`` or ``received``, that could not be used."""
         return sum(count for _, count in self.tallies.get(f"unreadable_{kind}", ()))
 
     def worst(self, most: int) -> list[dict[str, Any]]:
-        """Queues with the most losses, then duplicates, then disorder."""
+        """The queues with the most losses, then duplicates, then disorder."""
         from pyspark.sql import functions as F  # noqa: N812
 
         trouble = [F.col(name).desc_nulls_last() for name in ("loss", "duplication", "out_of_order", "delivery_max_ms")]
@@ -99,12 +99,12 @@ class Report:
 
 
 def report(sent: DataFrame, received: DataFrame, *, queue: str | None = None) -> Report:
-    """Judge what was received by what was sent.
+    """Compare what was received with what was sent.
 
     :param sent: a log of sends, in the columns of :data:`qdo.pipeline.jobs.logs.SENT`.
     :param received: a log of receipts, in the columns of :data:`qdo.pipeline.jobs.logs.RECEIVED`.
     :param queue: of lines that name none.
-    :raises ConfigurationError: a log lacks what the report stands on.
+    :raises ConfigurationError: a log lacks a column that the report needs.
     """
     from pyspark.sql import functions as F  # noqa: N812 - as everybody calls them
 
@@ -121,9 +121,9 @@ def report(sent: DataFrame, received: DataFrame, *, queue: str | None = None) ->
 
 
 def _judging(names: Sequence[str]) -> Callable[..., Column]:
-    """An aggregate of these columns: the figures of the queues in a group, and what counts over all queues.
+    """An aggregate over these columns: the figures of the queues in a group, and what counts over all queues.
 
-    An aggregate, because ``mapInArrow`` and ``applyInArrow`` want pandas to be installed, though they make no use of it.
+    It is an aggregate because ``mapInArrow`` and ``applyInArrow`` need pandas to be installed, though they do not use it.
     """
     from pyspark.sql.pandas.functions import arrow_udf
 
@@ -171,7 +171,7 @@ def _total(queues: DataFrame, tallies: Mapping[str, Sequence[tuple[int, int]]]) 
 
 
 def _judged(batches: Iterator[pa.RecordBatch]) -> pa.Scalar:
-    """All queues of one group."""
+    """The figures of all queues of one group."""
     names, lines, unreadable = _gather(batches)
     queues = _list([], COLUMNS)
     tallies = {
@@ -190,7 +190,7 @@ def _judged(batches: Iterator[pa.RecordBatch]) -> pa.Scalar:
 
 
 def _gather(batches: Iterator[pa.RecordBatch]) -> tuple[list[str], Lines, dict[str, int]]:
-    """Names of the queues, their lines, and how many lines of each log are not to be used."""
+    """Names of the queues, their lines, and for each log how many lines could not be used."""
     numbers: dict[str, int] = {}
     parts: dict[str, list[Any]] = {}
     unreadable = {"sent": 0, "received": 0}
@@ -207,9 +207,9 @@ def _gather(batches: Iterator[pa.RecordBatch]) -> tuple[list[str], Lines, dict[s
 
 
 def _columns(batch: pa.RecordBatch, numbers: dict[str, int]) -> Iterator[tuple[str, Any]]:
-    """As numpy has them.
+    """The columns as numpy arrays.
 
-    :param numbers: of the queues by name; new ones are added.
+    :param numbers: of the queues, by name. New queues are added.
     """
     named = batch.column("queue").dictionary_encode()
     codes = [numbers.setdefault(name, len(numbers)) for name in named.dictionary.to_pylist()]
@@ -225,7 +225,7 @@ def _columns(batch: pa.RecordBatch, numbers: dict[str, int]) -> Iterator[tuple[s
 
 
 def _sortable(ids: pa.Array) -> tuple[Any, Any]:
-    """TimeUUIDs as two numbers in whose order they are, those of :class:`queuey.ids.MessageId`."""
+    """TimeUUIDs as two numbers that sort as the ids do; those of :class:`queuey.ids.MessageId`."""
     fixed = ids.cast(pa.binary(16))
     halves = np.frombuffer(fixed.buffers()[1], ">u8").reshape(-1, 2)[fixed.offset : fixed.offset + len(fixed)]
     high, low = (half.astype(np.uint64) for half in halves.T)
@@ -283,7 +283,7 @@ def _tally_rows(name: str, tally: Tally) -> dict[str, pa.Array]:
 
 
 def _list(parts: Sequence[Mapping[str, pa.Array]], columns: Mapping[str, str]) -> pa.Array:
-    """One list of rows, all parts behind each other."""
+    """One list of rows: all parts, one behind the other."""
     fields = [pa.field(name, _ARROW[kind]) for name, kind in columns.items()]
     arrays = [
         pa.concat_arrays([pa.array([], field.type), *(part[field.name].cast(field.type) for part in parts)])

@@ -1,4 +1,4 @@
-"""The delivery report for people: what happened, to which queues most, and how long it took."""
+"""The delivery report for people: what happened, which queues it happened to most, and how long it took."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ _STEPS = {f"p{rank:g}": rank for rank in (1, 5, 10, 20, 30, 40, 50, 60, 70, 80, 
 
 
 def page(report: Report) -> Page:
-    """All of it, with the worst queues only."""
+    """The whole report, with the worst queues only."""
     total = report.total
     found = Page(
         "Delivery report",
@@ -42,8 +42,8 @@ def page(report: Report) -> Page:
     found.heading("All queues, then those with the most trouble")
     found.table(SHOWN, [total, *worst])
     found.text(
-        f"{ALL} is all queues. Out of order: the share to be taken out to leave a rising sequence, the longest there is; "
-        "displacement: the mean distance from a message's place in order. Both are means over the queues in the first line."
+        f"{ALL} is all queues. Out of order: the share of messages to take out to leave the longest rising sequence. "
+        "Displacement: the mean distance from a message's place in order. In the first line both are means over queues."
     )
     for kind, line in (("sent", "of senders"), ("received", "of receivers")):
         if report.unreadable(kind):

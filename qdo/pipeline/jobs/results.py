@@ -1,4 +1,4 @@
-"""Where a job's results go: Parquet in a folder that was not there before."""
+"""Where the results of a job go: Parquet in a new folder."""
 
 from __future__ import annotations
 
@@ -17,22 +17,22 @@ __all__ = ["demand_new", "printable", "write_results"]
 
 
 def demand_new(spark: SparkSession, folder: str) -> None:
-    """Before the work, not behind it.
+    """Check the folder before the work begins, not after it.
 
-    :raises ConfigurationError: something is there, or no file system of Spark's knows the name.
+    :raises ConfigurationError: something exists there, or none of Spark's file systems knows the path.
     """
     if Folder(spark, folder).is_there():
         raise ConfigurationError(f"{folder} is there already: name a new folder for the results")
 
 
 def write_results(folder: str, tables: Mapping[str, DataFrame]) -> None:
-    """Each as Parquet, in a folder of its name."""
+    """Write each table as Parquet, in a folder of its name."""
     for name, table in tables.items():
         table.write.parquet(f"{folder.rstrip('/')}/{name}")
 
 
 def printable(row: Mapping[str, Any]) -> dict[str, Any]:
-    """As commands print it: times as RFC 3339, shares with six digits."""
+    """A row as commands print it: times as RFC 3339, shares with six digits."""
     return {name: _printable(value) for name, value in row.items()}
 
 

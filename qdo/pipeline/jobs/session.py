@@ -1,4 +1,4 @@
-"""The Spark session of a job: this machine's cores, unless somebody named a cluster."""
+"""The Spark session of a job: on the cores of this machine, unless a cluster is named."""
 
 from __future__ import annotations
 
@@ -25,11 +25,11 @@ __all__ = ["DRIVER_MEMORY", "end", "lean_home", "session"]
 
 LOCAL = "local[*]"
 DRIVER_MEMORY = "2g"
-"""On one machine the driver does all the work of the JVM; Python has its own memory beside it."""
+"""On one machine the driver does all the work of the JVM. Python has its own memory beside it."""
 
 _LAST_WORDS_SECONDS = 5.0
 _ending = threading.Event()
-"""Set when Spark is ended in the middle of something."""
+"""Set when Spark is ended in the middle of its work."""
 
 _ALWAYS = {
     "spark.python.unix.domain.socket.enabled": "true",
@@ -39,12 +39,12 @@ _ON_ONE_MACHINE = {
     "spark.ui.enabled": "false",
     "spark.driver.bindAddress": "127.0.0.1",
     "spark.driver.host": "127.0.0.1",
-    # A core has little to do in a small job, and 200 tasks of nothing take longer than the job.
+    # A core has little to do in a small job, and 200 empty tasks would take longer than the job.
     "spark.sql.adaptive.coalescePartitions.parallelismFirst": "false",
     "spark.driver.extraJavaOptions": " ".join(
         [
             f"-Dlog4j2.configurationFile={Path(__file__).with_name('log4j2.properties').as_uri()}",
-            # Arrow asks before each value whether it is null, and Spark has asked already.
+            # Arrow checks before each value whether it is null, and Spark has checked already.
             "-Darrow.enable_null_check_for_get=false",
         ]
     ),
@@ -58,13 +58,13 @@ def session(
     driver_memory: str | None = None,
     conf: Mapping[str, str] | None = None,
 ) -> SparkSession:
-    """The session that there is, or a new one, which knows the format ``queuey``.
+    """The session that exists, or a new one. It knows the format ``queuey``.
 
     :param name: of the application, as a cluster shows it.
-    :param master: where it runs; None leaves it to ``spark-submit``, and without that to this machine's cores.
-    :param driver_memory: as Spark writes it, ``4g``; None is :data:`DRIVER_MEMORY` on this machine. Under
-        ``spark-submit`` the driver runs already: say it there.
-    :param conf: more settings of Spark; they win over those of here.
+    :param master: where it runs; None leaves it to ``spark-submit``, and without that to the cores of this machine.
+    :param driver_memory: in Spark's syntax, ``4g``; None for :data:`DRIVER_MEMORY` on this machine. With ``spark-submit``
+        the driver runs already: give it there.
+    :param conf: more settings of Spark. They replace those of this module.
     :raises ConfigurationError: PySpark or Java is missing, or Spark refuses a setting.
     """
     submitted = "PYSPARK_GATEWAY_PORT" in os.environ
@@ -78,7 +78,7 @@ def session(
         spark: SparkSession = builder.getOrCreate()
     except Exception as error:
         raise ConfigurationError(f"Spark does not start: {_reason(error)}") from error
-    # Spark looks up a format in the session of the thread that asks, and one that was made in another thread is not that yet.
+    # Spark looks up a format in the session of the thread that asks. A session made in another thread is not that yet.
     jvm: Any = spark._jvm  # noqa: SLF001 - nothing public says so
     jvm.SparkSession.setActiveSession(spark._jsparkSession)  # noqa: SLF001
     if is_one_process(spark.sparkContext.master or ""):
@@ -89,14 +89,14 @@ def session(
 _CHECKPOINTS = "spark.sql.streaming.checkpointFileManagerClass"
 _LIGHT = "org.apache.spark.sql.execution.streaming.checkpointing.FileSystemBasedCheckpointFileManager"
 _LIGHT_SINCE = (4, 3)
-"""The version of Spark from which on it has this name."""
+"""The first version of Spark with this class."""
 
 
 def _light_checkpoints(spark: SparkSession) -> None:
     """Have checkpoints written without programs of the system, unless the user chose how.
 
-    What Spark takes by itself starts 20 for each micro-batch, most of them ``readlink``, which takes 70 ms of 150 (measured). Both write
-    the same files, each aside and renamed, and refuse to write one twice.
+    Spark's default starts 20 programs for each micro-batch, most of them ``readlink``. That takes 70 of its 150 ms
+    (measured). Both ways write the same files, each aside and then renamed, and refuse to write a file twice.
     """
     version = tuple(int(number) for number in spark.version.split(".")[:2])
     if version >= _LIGHT_SINCE and spark.conf.get(_CHECKPOINTS, None) is None:
@@ -104,10 +104,11 @@ def _light_checkpoints(spark: SparkSession) -> None:
 
 
 def _start_apart(settings: Mapping[str, str]) -> None:
-    """Start the virtual machine, if there is none yet, where Ctrl-C does not reach it.
+    """Start the virtual machine, if none runs yet, so that Ctrl-C does not reach it.
 
-    It passes over that signal, but the Python processes that it starts do not: they would die, and their tasks with them, before
-    anybody could end the job in order. It still ends with the process that started it, however that does.
+    It ignores that signal itself, but the Python processes that it starts do not. They would die, and their tasks with
+    them, before anybody could end the job in order. The virtual machine still ends with the process that started it, in
+    whatever way that ends.
     """
     from pyspark import SparkConf, SparkContext
     from pyspark.java_gateway import launch_gateway
@@ -134,10 +135,10 @@ _HOME = ("bin", "conf", "jars", "sbin")
 
 @contextmanager
 def lean_home(master: str) -> Iterator[None]:
-    """A virtual machine that is started inside, for work on this machine, has a home of Spark's without PySpark in it.
+    """Inside this block, a virtual machine for work on this machine starts with a home of Spark's without PySpark.
 
-    It is installed anyway. In Spark's home it is a zip, which comes first on the path of every Python process; and what Python
-    takes from a zip it compiles each time: most of the second that such a process needs to begin (measured).
+    PySpark is installed anyway. In Spark's home it is a zip, which comes first on the path of every Python process. Python
+    compiles modules from a zip each time: that is most of the second that such a process needs to start (measured).
     """
     import pyspark
 
@@ -159,17 +160,18 @@ def lean_home(master: str) -> Iterator[None]:
 
 
 _homes: list[TemporaryDirectory[str]] = []
-"""Gone with this process."""
+"""Removed when this process ends."""
 
 
 class _NoGateway(Exception):
-    """There is no virtual machine; with what it said instead."""
+    """There is no virtual machine. The text is what it wrote instead."""
 
 
 class _Words:
-    """What the virtual machine and its Python processes say.
+    """What the virtual machine and its Python processes write.
 
-    It is kept back until Spark stands, for a start that fails is told in one sentence; and what they say of the end is for nobody.
+    Their words are held back until Spark runs, because a failed start is reported in one sentence. Their words about the
+    end interest nobody.
     """
 
     def __init__(self, reading: int) -> None:
@@ -179,13 +181,13 @@ class _Words:
         self._thread.start()
 
     def release(self) -> None:
-        """Say what was kept back; from here on all is said at once."""
+        """Pass on what was held back. From here on everything is passed on at once."""
         with self._lock:
             held, self._held = self._held or [], None
             _say(b"".join(held))
 
     def to_the_end(self) -> str:
-        """What was kept back, once the virtual machine has ended."""
+        """What was held back, once the virtual machine has ended."""
         self._thread.join(_LAST_WORDS_SECONDS)
         return b"".join(self._held or []).decode(errors="replace")
 
@@ -208,14 +210,14 @@ class _Words:
 _TRACEBACK = rb"Traceback \(most recent call last\):\n"
 _FRAME = rb'(?:  File ".*pyspark/(?:daemon|serializers)\.py".*\n(?:    .*\n)*)'
 _NOISE = re.compile(rb"WARNING: Using incubator modules: .*\n|" + _TRACEBACK + _FRAME + rb"+BrokenPipeError: .*\n")
-"""What nothing can be told to keep: Java's word about a module of Spark's, and that of a Python process which Spark ends when it had
-no work for a minute, or with all else (SPARK-54344 has it say so; only over sockets of the Unix domain does it notice)."""
+"""Lines that no setting suppresses: Java's line about a module of Spark's, and the traceback of a Python process that Spark
+ends, because it had no work for a minute or because everything ends (since SPARK-54344, except over Unix sockets)."""
 _BEGUN = re.compile(_TRACEBACK + _FRAME + rb"*[^\n]{0,1000}\Z")
-"""What may become such a traceback."""
+"""The beginning of text that may become such a traceback."""
 
 
 def _worth_saying(said: bytes) -> tuple[bytes, bytes]:
-    r"""What of these words is worth it, and a traceback at their end that may turn out not to be.
+    r"""The part of these words that matters, and an unfinished traceback at their end, which may turn out not to matter.
 
     >>> _worth_saying(b"WARNING: Using incubator modules: jdk.incubator.vector\nText\nTraceback (most recent call last):\n  File")
     (b'Text\n', b'Traceback (most recent call last):\n  File')
@@ -227,12 +229,12 @@ def _worth_saying(said: bytes) -> tuple[bytes, bytes]:
 
 
 def _say(said: bytes) -> None:
-    with suppress(OSError):  # nobody listens
+    with suppress(OSError):  # nobody reads it
         os.write(2, said)
 
 
 def _reason(error: Exception) -> str:
-    """In a line, without the names of Java's classes."""
+    """The reason in one line, without the names of Java's classes."""
     found = getattr(error, "java_exception", None)
     text = str(error if found is None else found.getMessage())
     thrown = _THROWN.search(text)
@@ -244,13 +246,13 @@ def _reason(error: Exception) -> str:
 
 _THROWN = re.compile(r'Exception in thread "[^"]*" \S+: (.+)')
 _BESIDE = re.compile(r"WARNING: |Using |[0-9/]+ [0-9:]+ WARN ")
-"""What Java and Spark say whenever they start."""
+"""What Java and Spark write at every start."""
 
 
 def end(seconds: float) -> None:
-    """End Spark from any thread, whatever it is doing, and without a word; come back when it is gone, or the time is over.
+    """End Spark from any thread, in the middle of any work, silently. Return once it is gone or the time is over.
 
-    Its virtual machine ends with it, so this process can have no other session.
+    Its virtual machine ends with it, so this process cannot have another session.
     """
     from pyspark import SparkContext
 
@@ -263,7 +265,7 @@ def end(seconds: float) -> None:
     stopping.start()
     stopping.join(seconds)
     if process is not None:
-        process.stdin.close()  # the virtual machine's sign to end
+        process.stdin.close()  # tells the virtual machine to end
         with suppress(subprocess.TimeoutExpired):
             process.wait(seconds)
 
@@ -271,7 +273,7 @@ def end(seconds: float) -> None:
 def _stop(context: SparkContext | None) -> None:
     with suppress(Exception):  # it may have ended by itself
         if context is not None:
-            context.setLogLevel("OFF")  # of one that was submitted, whose words are not passed on by us
+            context.setLogLevel("OFF")  # with spark-submit we do not filter what it writes
             context.stop()
 
 
@@ -294,7 +296,7 @@ def _has_java() -> bool:
 
 
 def _settings(master: str | None, driver_memory: str | None, *, submitted: bool) -> dict[str, str]:
-    """What ``spark-submit`` was told stands, but for a master that was named here."""
+    """Settings for a new session. Those of ``spark-submit`` stand, except for a master that was named here."""
     if submitted:
         return {**_ALWAYS, "spark.log.level": "WARN", **({"spark.master": master} if master else {})}
     master = master or LOCAL

@@ -1,7 +1,8 @@
-"""Files of an archive written by the tasks that read: Parquet is made of what the server sends, and Spark sees no message of it.
+"""Files of an archive, written by the tasks that read: they make Parquet of what the server sends.
 
-Through Spark each message is a row of its own on the way from Python to Parquet, which took four times as long (measured,
-docs/decisions/016). It is for folders that the machine's own file system reaches; to others only Spark knows the way.
+Spark sees no message. Through Spark each message would be a row of its own on its way from Python to Parquet, which took
+four times as long (measured, docs/decisions/016). This works for folders that the machine's own file system reaches. Only
+Spark knows the way to others.
 """
 
 from __future__ import annotations
@@ -12,7 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self
 from uuid import uuid4
 
-from qdo.pipeline.jobs.archive import FILE_COLUMNS, Staged
+from qdo.pipeline.jobs.archive_files import FILE_COLUMNS, Staged
 from qdo.pipeline.rows import Rows
 from qdo.pipeline.source import QueueySource
 from qdo.pipeline.task_reader import Reader
@@ -26,17 +27,18 @@ if TYPE_CHECKING:
 __all__ = ["StagingSource"]
 
 GROUP_BYTES = 64 << 20
-"""A task holds so much before it writes; so a row group has as much, where a queue's day does."""
+"""A task holds this much before it writes. So a row group has this much, if the queue's day does."""
 MOST_OPEN = 32
 """Files that a task has open: days of one queue."""
 _DAY_MICROS = 86_400 * 1_000_000
 
 
 class StagingSource(QueueySource):
-    """The stream of the source ``queuey``, with the same options and offsets, of which Spark gets rows about files."""
+    """The stream of the source ``queuey``, with the same options and offsets. Spark gets rows about files from it."""
 
     folder = ""
-    """Where tasks write: a path on each machine that has tasks. Its last part is in the name of the format, of which a session may have several."""
+    """Where tasks write: a path on each machine with tasks. Its last part is in the name of the format: a session may have
+    several."""
 
     @classmethod
     def name(cls) -> str:
@@ -57,7 +59,7 @@ class Stager:
         self._folder = folder
 
     def batches(self, parts: Sequence[Part]) -> Iterator[Any]:
-        """One batch, of :class:`Staged`. No file is left if the task fails.
+        """One batch of :class:`Staged`. If the task fails, no file is left.
 
         :raises OSError: a file cannot be written.
         :raises QueueyError: as :meth:`qdo.pipeline.task_reader.Reader.batches`.
@@ -75,9 +77,10 @@ class Stager:
 
 
 class _Files:
-    """The files of one task: one of each queue and day, unless there are very many days.
+    """The files of one task: one for each queue and day, or more if there are very many days.
 
-    Their names are in the order of tasks, so a batch that is repeated has the same files in the same places; and of one attempt alone.
+    Names sort in the order of tasks, so a batch that is repeated has the same files in the same places. Each name belongs
+    to one attempt alone.
     """
 
     def __init__(self, folder: Path, task: int) -> None:
@@ -86,7 +89,7 @@ class _Files:
         self._queue = ""
         self._made: list[_File] = []
         self._open: dict[str, _File] = {}
-        """Of the queue, by day."""
+        """Of the present queue, by day."""
 
     @property
     def staged(self) -> list[Staged]:
@@ -105,7 +108,7 @@ class _Files:
             self._remove()
 
     def add(self, queue: str, batch: Any) -> None:
-        """Rows of one partition, in the order of time."""
+        """Add rows of one partition, in the order of time."""
         if queue != self._queue:
             self._close()
             self._queue = queue
@@ -138,7 +141,7 @@ class _Files:
 
 
 class _File:
-    """A Parquet file: times in microseconds of UTC with their statistics, as those that Spark writes for an archive."""
+    """A Parquet file with times in microseconds of UTC and their statistics, like the files that Spark writes."""
 
     def __init__(self, folder: Path, name: str, schema: Any) -> None:
         from pyarrow.parquet import ParquetWriter
@@ -148,7 +151,7 @@ class _File:
         self._name = name
         self._messages = 0
         self._ends: list[tuple[Any, str]] = []
-        """Time and id of the least and the greatest message of each piece."""
+        """Time and id of the first and the last message of each piece."""
         self._held: list[Any] = []
         self.held_bytes = 0
         self._writer = ParquetWriter(
@@ -166,14 +169,14 @@ class _File:
         return Staged(self._name, self._messages, min(self._ends)[1], max(self._ends)[1])
 
     def hold(self, rows: Any) -> None:
-        """Rows in the order of time."""
+        """Keep rows, in the order of time, until :meth:`write`."""
         self._held.append(rows)
         self.held_bytes += rows.nbytes
         self._messages += rows.num_rows
         self._ends += [(rows["timestamp"][at].value, rows["message_id"][at].as_py()) for at in (0, -1)]
 
     def write(self) -> None:
-        """A row group of all that is held."""
+        """Write everything that is held as one row group."""
         import pyarrow as pa
 
         if self._held:
@@ -189,7 +192,7 @@ class _File:
 
 
 def _by_day(batch: Any) -> Iterator[tuple[str, Any]]:
-    """The rows of each day; they are in the order of time."""
+    """The rows of each day. They come in the order of time."""
     import numpy as np
     import pyarrow as pa
 

@@ -1,4 +1,4 @@
-"""What is in queues, by queue and hour: how much, how fast, how large, how old, and of which keys."""
+"""What is in queues, by queue and hour: how much, how fast, how large, how old, and with which keys."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 __all__ = ["COLUMNS", "Stats", "page", "stats"]
 
 READ = ("queue", "message_id", "timestamp", "body", "key")
-"""The columns of messages that the figures stand on."""
+"""The columns of messages that the figures need."""
 COLUMNS = {
     "queue": "the queue",
     "hour": "its beginning, UTC; only in the table by hour",
@@ -56,18 +56,18 @@ _HOUR_SECONDS = 3600
 
 @dataclass(frozen=True)
 class Stats:
-    """Figures of queues, kept by Spark until :meth:`close`."""
+    """Figures of queues. Spark keeps them until :meth:`close`."""
 
     queues: DataFrame
-    """:data:`COLUMNS` without the hour; queues with the most messages first."""
+    """:data:`COLUMNS` without the hour. Queues with the most messages come first."""
     hours: DataFrame
-    """:data:`COLUMNS`, an hour without a message has no row."""
+    """:data:`COLUMNS`. An hour without messages has no row."""
     now: datetime
     kept: Sequence[DataFrame]
 
     @property
     def tables(self) -> Mapping[str, DataFrame]:
-        """To be written, by name."""
+        """The tables to write, by name."""
         return {"queues": self.queues, "hours": self.hours}
 
     def close(self) -> None:
@@ -79,8 +79,8 @@ def stats(messages: DataFrame, *, now: datetime, top_keys: int = 5) -> Stats:
     """Count and measure messages.
 
     :param messages: with the columns :data:`READ`; ``key`` may be missing.
-    :param now: what ages are told by; with a time zone.
-    :param top_keys: how many keys of each queue, and of each hour, are named.
+    :param now: ages count up to this moment; with a time zone.
+    :param top_keys: keys that are named of each queue, and of each hour.
     """
     from pyspark.sql import functions as F  # noqa: N812 - as everybody calls them
 
@@ -108,7 +108,7 @@ def stats(messages: DataFrame, *, now: datetime, top_keys: int = 5) -> Stats:
 
 
 def _figures(sized: DataFrame, by: list[str], now_micros: int, seconds: Column) -> DataFrame:
-    """:param seconds: what rates are told over."""
+    """:param seconds: the time over which rates are computed."""
     from pyspark.sql import functions as F  # noqa: N812
 
     age = (F.lit(now_micros) - F.col("at")) / 1e6
@@ -129,7 +129,7 @@ def _figures(sized: DataFrame, by: list[str], now_micros: int, seconds: Column) 
 
 
 def _gaps(sized: DataFrame) -> DataFrame:
-    """Within each hour, then between hours: so no queue has to be sorted as a whole."""
+    """Gaps within each hour, then between hours. So no queue has to be sorted as a whole."""
     from pyspark.sql import Window
     from pyspark.sql import functions as F  # noqa: N812
 
@@ -162,9 +162,9 @@ def readable(row: dict[str, Any]) -> dict[str, Any]:
 
 
 def page(found: Stats) -> Page:
-    """For people: the largest queues, and what came when."""
+    """The page for people: the largest queues, and what came when."""
     queues = [row.asDict(recursive=True) for row in found.queues.limit(_MOST_ROWS).collect()]
-    made = Page("Queues by hour", f"As of {shown(found.now)} UTC; ages are told from then.")
+    made = Page("Queues by hour", f"As of {shown(found.now)} UTC; ages count up to then.")
     made.heading(f"Queues, those with the most messages first, {_MOST_ROWS} at most")
     made.table(SHOWN, [readable(row) for row in queues])
     if not queues:
@@ -197,4 +197,4 @@ def _ages(made: Page, queues: Sequence[dict[str, Any]]) -> None:
         axes.bar([place + (at - 1) * 0.27 for place in range(len(queues))], heights, 0.27, label=name)
     axes.set_xticks(range(len(queues)), [plain(row["queue"]) for row in queues], rotation=30, ha="right", fontsize=8)
     legend(axes)
-    made.figure(figure, "Half, nine in ten, and 99 of a hundred messages of a queue are no older.")
+    made.figure(figure, "Half, 90 percent and 99 percent of the messages of a queue are no older.")

@@ -41,7 +41,7 @@ def arrow_drafts(call: Call, queue: Queue, settings: Settings, now_ticks: int) -
     :raises NotAcceptable: this server has no Arrow.
     :raises InvalidParameter: no Arrow stream, unknown columns or types, or values that are refused, by row.
     """
-    columns = _columns(call, settings.limits_max_batch_messages)
+    columns = _columns(call, settings.limits.max_batch_messages)
     problems = _RowProblems(MAX_BATCH_PROBLEMS)
     bodies = columns["body"]
     sizes = bodies.sizes()

@@ -3,26 +3,25 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from types import TracebackType
-from typing import Any, NamedTuple, Self
+from typing import Any, NamedTuple
 
 from queuey.api.cursors import Cursor, format_several, highest_named, parse_cursor, parse_several
 from queuey.api.forms import COLUMNS, Presenter, entries_of
 from queuey.api.json_pages import JsonPage
 from queuey.api.live.forms import EventForm, LineForm, LiveForm
-from queuey.api.live.stream import LiveStream, identify_again, queue_again
+from queuey.api.live.stream import Following, LiveStream, identify_again, queue_again
 from queuey.api.params import Problems, boolean, integer, moment, queue_name, words
-from queuey.api.reading import DEFAULT_LIMIT, MAX_LIMIT, ReadParams, answer_page, low, page, wants_bodies
+from queuey.api.reading import DEFAULT_LIMIT, MAX_LIMIT, PageEnd, ReadParams, answer_page, low, page, wants_bodies
 from queuey.errors import CursorLost, Forbidden, InvalidParameter, NotAcceptable, QueueNotFound, TooManyWaiters
 from queuey.http.access import allowed
-from queuey.http.admission import STRANGERS
 from queuey.http.exchange import ARROW, EVENTS, NDJSON, Answer, Call, Headers, Target
 from queuey.ids import ZERO_ID, MessageId
 from queuey.model import PartitionId, Queue, Span
 from queuey.security.permissions import Permission
+from queuey.security.principals import STRANGERS
 from queuey.service import Service
 from queuey.service.follow import Follower, Progress
-from queuey.service.log import ReadRequest
+from queuey.service.log import QueueRead
 from queuey.service.turns import LOOK_ROWS, Turns
 from queuey.service.waiting.watch import Watch
 
@@ -39,7 +38,7 @@ def is_live(call: Call) -> bool:
     return "wait" in query or boolean(query.get("follow")) or "queues" in query or call.accepts(EVENTS)
 
 
-async def read_live(service: Service, call: Call, queue: Queue) -> Answer:
+async def read_one(service: Service, call: Call, queue: Queue) -> Answer:
     """One queue."""
     asked = Asked.parse(call)
     if asked.form is None:
@@ -67,7 +66,7 @@ async def read_live(service: Service, call: Call, queue: Queue) -> Answer:
     if numbers is not None and not numbers:
         raise InvalidParameter(problems={"partitions": "names none that the queue has: there is nothing to wait for"})
     follower.add(queue, range(1, queue.partitions + 1) if numbers is None else numbers)
-    return _stream(service, call, follower, asked, numbers=numbers, several=False, notes=notes)
+    return _stream(service, call, Following(follower, asked.form, numbers, False, asked.until(service), notes))
 
 
 async def read_several(service: Service, call: Call, target: Target) -> Answer:
@@ -97,7 +96,7 @@ async def read_several(service: Service, call: Call, target: Target) -> Answer:
     for queue in found:
         follower.add(queue, range(1, queue.partitions + 1))
     notes = _refused(asked.form, refused)
-    return _stream(service, call, follower, asked, numbers=None, several=True, notes=notes)
+    return _stream(service, call, Following(follower, asked.form, None, True, asked.until(service), notes))
 
 
 def _refused(form: LiveForm, refused: Sequence[dict[str, Any]]) -> bytes:
@@ -130,6 +129,10 @@ class Asked(NamedTuple):
     columns: Sequence[str] | None
     limit: int
     skip_corrupt: bool
+
+    def until(self, service: Service) -> float | None:
+        """The elapsed time at which the lines end; None if they go on."""
+        return service.clock.elapsed() + self.wait_seconds if self.ends else None
 
     @classmethod
     def parse(cls, call: Call, *, several: bool = False) -> Asked:
@@ -190,24 +193,10 @@ def _progress(queue: Queue, cursor: Cursor) -> Progress:
     return Progress(base, {queue.partition(number): at for number, at in cursor.places.items() if at > base})
 
 
-def _stream(
-    service: Service,
-    call: Call,
-    follower: Follower,
-    asked: Asked,
-    *,
-    numbers: Sequence[int] | None,
-    several: bool,
-    notes: bytes,
-) -> Answer:
-    if asked.form is None:
-        raise AssertionError("a page is no stream")
-    watch = _watch(service, call, [(queue, number) for (_, number), queue in follower.partitions.items()])
-    until = service.clock.elapsed() + asked.wait_seconds if asked.ends else None
-    stream = LiveStream(
-        service, call, follower, watch, asked.form, numbers=numbers, several=several, until=until, notes=notes
-    )
-    return Answer(200, b"", _headers(asked.form), stream=stream)
+def _stream(service: Service, call: Call, following: Following) -> Answer:
+    places = [(queue, number) for (_, number), queue in following.follower.partitions.items()]
+    stream = LiveStream(service, call, _watch(service, call, places), following)
+    return Answer(200, b"", _headers(following.form), stream=stream)
 
 
 # Long polls
@@ -218,29 +207,6 @@ def _watch(service: Service, call: Call, places: Sequence[tuple[Queue, int]]) ->
     proven = call.identity.acting(Permission.VIEW, queue.application, queue.name)
     readers = tuple(sorted(proven)) or (STRANGERS,)
     return service.live.watch(places, readers, in_thread=call.in_thread)
-
-
-class _Waiting:
-    """A call that waits takes no place among those under way."""
-
-    def __init__(self, service: Service, call: Call) -> None:
-        self._service = service
-        self._call = call
-        self._began = service.clock.elapsed()
-
-    def __enter__(self) -> Self:
-        if self._call.ticket is not None:
-            self._call.ticket.close()
-        self._call.waits = True
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        if self._call.ticket is not None:
-            self._call.ticket.come_back()
-        self._call.waits = False
-        self._call.waited_seconds += self._service.clock.elapsed() - self._began
 
 
 def _not_waited(answer: Answer) -> Answer:
@@ -273,7 +239,7 @@ async def _poll(service: Service, call: Call, queue: Queue, seconds: int) -> Ans
             answer, rows = await page(service, call, queue, params)
             if rows or service.live.ended or service.clock.elapsed() >= until:
                 return answer
-            with _Waiting(service, call):
+            with call.ticket.waiting():
                 await watch.wait(until)
 
 
@@ -301,7 +267,7 @@ async def _poll_several(
             answer, rows = await _page_of_several(service, call, asked, queues, refused, progress)
             if rows or invalidated or service.live.ended or service.clock.elapsed() >= until:
                 return answer  # one that changed is told of when it is asked for again
-            with _Waiting(service, call):
+            with call.ticket.waiting():
                 await watch.wait(until)
 
 
@@ -317,13 +283,13 @@ async def _page_of_several(
     progress = Progress(since.base, since.apart)
     more, watermark = False, 0
     columns = None if asked.columns is None else (*asked.columns, "queue")
-    with JsonPage(service, call, service.settings.limits_max_answer_bytes) as made:
+    with JsonPage(call, service.settings.limits.max_answer_bytes) as made:
         for queue in queues:
             if made.room <= 0:
                 more = True
                 break
             spans = [(number, Span(progress.at(queue.partition(number)))) for number in range(1, queue.partitions + 1)]
-            request = ReadRequest(
+            request = QueueRead(
                 spans,
                 asked.limit,
                 max_bytes=made.room,
@@ -337,11 +303,11 @@ async def _page_of_several(
                 if found.messages:
                     progress.set(PartitionId(queue.uuid, number), found.messages[-1].id)
             rows = sum([len(found.messages) for _, found in answer.pages])
-            service.monitor.delivered(queue.application, "json", rows, answer.size)
+            service.monitor.delivered(call.identity.counted_as(queue.application), "json", rows, answer.size)
         body = made.body(refused=list(refused))
     if queues and not more:
         progress.complete(MessageId.last_of(watermark))
-    return answer_page(call, body, made.rows, format_several(queues, progress), watermark, more=more)
+    return answer_page(call, body, made.rows, PageEnd(format_several(queues, progress), watermark, more))
 
 
 def _named(queue: Queue, columns: Sequence[str] | None) -> Presenter:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 from functools import partial
 from math import inf
 from random import random
@@ -12,7 +13,6 @@ from queuey.api.cursors import format_progress, format_several
 from queuey.api.live.forms import LiveForm
 from queuey.errors import Forbidden, QueueNotFound, QueueyError, ServerStopping, Throttled, Unauthenticated
 from queuey.http.access import allowed, identify, refresh_keys
-from queuey.http.admission import PatientTicket, payers
 from queuey.http.exchange import Call
 from queuey.ids import TICKS_PER_SECOND, MessageId, format_timestamp
 from queuey.model import Columns, PartitionId, Queue
@@ -37,8 +37,24 @@ _PAGE_ROOM = _WORTH * PAGE_BYTES + PAGE_ROWS * (_ROW_BYTES + 128)
 """For a page, unless it is one large message."""
 
 
+@dataclass(frozen=True, slots=True)
+class Following:
+    """What a live answer reads, and how it shows it."""
+
+    follower: Follower
+    form: LiveForm
+    numbers: Sequence[int] | None
+    """Partitions that are read; None for all, those to come included."""
+    several: bool
+    """Of several queues: the cursor has the form for those."""
+    until: float | None
+    """The elapsed time at which the stream ends, or earlier with the first messages; None for one without end."""
+    notes: bytes
+    """Sent first, after the opening."""
+
+
 class LiveStream:
-    """The body of a live answer (:class:`queuey.http.exchange.Stream`)."""
+    """The body of a live answer (:class:`queuey.http.exchange.BodyStream`)."""
 
     __slots__ = (
         "_call",
@@ -61,50 +77,34 @@ class LiveStream:
         "_watch",
     )
 
-    def __init__(
-        self,
-        service: Service,
-        call: Call,
-        follower: Follower,
-        watch: Watch,
-        form: LiveForm,
-        *,
-        numbers: Sequence[int] | None,
-        several: bool,
-        until: float | None,
-        notes: bytes,
-    ) -> None:
-        """:param numbers: partitions that are read; None for all, those to come included.
-        :param until: the elapsed time at which the stream ends, or earlier with the first messages; None for one without end.
-        :param notes: sent first, after the opening.
-        """
+    def __init__(self, service: Service, call: Call, watch: Watch, following: Following) -> None:
         self._service = service
         self._call = call
-        self._follower = follower
+        self._follower = following.follower
         self._watch = watch
-        self._form = form
-        self._numbers = numbers
-        self._several = several
-        self._until = until
-        self._notes = notes
+        self._form = following.form
+        self._numbers = following.numbers
+        self._several = following.several
+        self._until = following.until
+        self._notes = following.notes
         self._opened = self._over = self._missed = self._last_look = False
         self._rows = 0
         live = service.live
-        self._ticket = PatientTicket(service.gate, payers(call.identity.principals), partial(live.wake, watch))
+        self._ticket = call.ticket.patient(partial(live.wake, watch))
         # A store that reads elsewhere may have brought a page for every reader before the first one is looked at.
-        largest = service.settings.limits_max_body_bytes if service.log.reads_elsewhere else 0
+        largest = service.settings.limits.max_body_bytes if service.log.reads_elsewhere else 0
         self._least_room = max(_PAGE_ROOM, largest)
         self._check_at = self._next_check((1 + random()) / 2)  # noqa: S311 - who came together does not stay together
 
     async def more(self) -> bytes | None:
-        """See :class:`queuey.http.exchange.Stream`."""
+        """See :class:`queuey.http.exchange.BodyStream`."""
         self._ticket.taken()
         piece = await self._next()
         self._ticket.made(len(piece or b""))
         return piece
 
     def close(self) -> None:
-        """See :class:`queuey.http.exchange.Stream`."""
+        """See :class:`queuey.http.exchange.BodyStream`."""
         self._over = True
         self._ticket.close()
         self._watch.close()
@@ -213,7 +213,9 @@ class LiveStream:
     def _present(self, found: Found) -> bytes:
         queue, number, messages, size = found
         self._rows += len(messages)
-        self._service.monitor.delivered(queue.application, self._form.media_type, len(messages), size)
+        self._service.monitor.delivered(
+            self._call.identity.counted_as(queue.application), self._form.media_type, len(messages), size
+        )
         return self._form.rows(
             queue.name, messages, number, self._cursors(queue.partition(number), Columns.of(messages))
         )
@@ -306,7 +308,7 @@ async def identify_again(service: Service, call: Call) -> None:
     if expires is not None and expires <= service.clock.now_ticks():
         raise Unauthenticated("The credential has come to its end: connect again with a new one.")
     with contextlib.suppress(Throttled):  # then it cannot be looked at now
-        call.identity = identify(service, call.headers.get("authorization", ""))
+        call.known_as(identify(service, call.headers.get("authorization", "")))
 
 
 async def queue_again(service: Service, call: Call, queue: Queue) -> Queue:

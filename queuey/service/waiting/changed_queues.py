@@ -19,7 +19,7 @@ from queuey.clock import Clock
 from queuey.errors import InvalidParameter
 from queuey.ids import TICKS_PER_SECOND
 from queuey.locks import new_lock
-from queuey.model import Placed, Queue
+from queuey.model import Location, Queue
 
 FORGET_SECONDS = 60.0
 """An application that nobody asks about for so long is not noted any more."""
@@ -58,11 +58,11 @@ class ChangedQueues:
         """By application; the one that was asked about last comes last."""
         self._lock = new_lock()
 
-    def note(self, queue: Queue, placed: Iterable[Placed]) -> None:
+    def note(self, queue: Queue, placed: Iterable[Location]) -> None:
         """Messages are stored, and will be acknowledged."""
         if queue.application not in self._journals:
             return
-        moments = {-(-id_.ticks // _STEP_TICKS) * _STEP_TICKS for id_, _ in placed}
+        moments = {-(-id_.ticks // _STEP_TICKS) * _STEP_TICKS for _, id_ in placed}
         with self._lock:
             journal = self._journals.get(queue.application)
             if journal is None:

@@ -14,7 +14,7 @@ from uuid import UUID
 from queuey.clock import Clock
 from queuey.future import Future
 from queuey.locks import new_lock
-from queuey.model import PartitionId, Placed
+from queuey.model import Location, PartitionId
 from queuey.storage import AppendNotice, Peers
 
 log = logging.getLogger(__name__)
@@ -32,8 +32,8 @@ Hear = Callable[[Sequence[PartitionId] | None, int], None]
 class Activities:
     """What this server has to tell, and what it hears. Driven by the one thread of :class:`~queuey.service.waiting.registry.Waiters`."""
 
-    def __init__(self, activity: Peers, clock: Clock) -> None:
-        self._activity = activity
+    def __init__(self, peers: Peers, clock: Clock) -> None:
+        self._peers = peers
         self._clock = clock
         self._lock = new_lock()
         self._partitions: set[PartitionId] = set()
@@ -42,7 +42,7 @@ class Activities:
         self._told = self._listened = -inf
         self._telling = self._listening = False
 
-    def note(self, queue: UUID, placed: Sequence[Placed]) -> bool:
+    def note(self, queue: UUID, placed: Sequence[Location]) -> bool:
         """Messages were acknowledged by this server.
 
         :returns: whether nothing was to be told before, so that :meth:`work` has to be called.
@@ -51,7 +51,7 @@ class Activities:
         with self._lock:
             first = not self._partitions and not self._too_many
             self._newest = max(self._newest, now)
-            for _, number in placed:
+            for number, _ in placed:
                 self._partitions.add(PartitionId(queue, number))
             self._bound()
         return first
@@ -103,7 +103,7 @@ class Activities:
                     self._too_many = self._too_many or too_many
                     self._bound()
 
-        self._activity.tell(AppendNotice(None if too_many else tuple(partitions), newest)).add_done_callback(told)
+        self._peers.publish(AppendNotice(None if too_many else tuple(partitions), newest)).add_done_callback(told)
 
     def _listen(self, hear: Hear) -> None:
         self._listening = True
@@ -116,4 +116,4 @@ class Activities:
             except Exception as error:  # noqa: BLE001 - who called has more to do
                 log.warning("what other servers tell could not be read, and will be: %s", error)
 
-        self._activity.listen().add_done_callback(listened)
+        self._peers.poll().add_done_callback(listened)

@@ -22,11 +22,11 @@ from uuid import UUID
 from queuey.clock import Clock
 from queuey.errors import ClockUnsafe, QueueyError, TooManyWaiters
 from queuey.future import Future
-from queuey.http.admission import STRANGERS
 from queuey.ids import TICKS_PER_SECOND, MessageId
 from queuey.locks import new_lock
-from queuey.model import Consistency, PartitionId, Placed, Queue, Span
-from queuey.monitor.metrics import Monitor
+from queuey.model import Consistency, Location, PartitionId, Queue, ReadRequest, Span
+from queuey.monitor.metrics import WAITERS, WAITERS_REFUSED, Monitor
+from queuey.security.principals import STRANGERS
 from queuey.service.turns import LOOK_ROWS, Turns
 from queuey.service.waiting.changed_queues import ChangedQueues
 from queuey.service.waiting.peers import TELL_SECONDS, Activities
@@ -59,12 +59,12 @@ class Waiters:
         self._monitor = monitor
         self._delay_ticks = round(messages.read_delay_seconds * TICKS_PER_SECOND)
         self._places: dict[PartitionId, WatchedPartition] = {}
-        self._most: int = settings.limits_max_waiters
-        self._most_in_threads: int = max(settings.threads - 1, 1)
+        self._most: int = settings.limits.max_waiters
+        self._most_in_threads: int = max(settings.server.threads - 1, 1)
         self._most_by_kind: Mapping[str, int] = {
-            "user": settings.limits_max_waiters_per_user,
-            "application": settings.limits_max_waiters_per_application,
-            STRANGERS: self._most * settings.limits_max_waiters_strangers_percent // 100,
+            "user": settings.limits.max_waiters_per_user,
+            "application": settings.limits.max_waiters_per_application,
+            STRANGERS: self._most * settings.limits.max_waiters_strangers_percent // 100,
         }
         self._waiters = 0
         self._in_threads = 0
@@ -76,10 +76,10 @@ class Waiters:
         self._sooner = threading.Event()
         self._next = inf
         self._thread: threading.Thread | None = None
-        self._activities = Activities(messages.activity, clock) if messages.activity is not None else None
+        self._activities = Activities(messages.peers, clock) if messages.peers is not None else None
         self.arrivals = ChangedQueues(clock, self._readable_ticks, alone=self._activities is None)
         """Which queues got something, for who cannot watch them all."""
-        monitor.waiters = lambda: self._waiters
+        monitor.ask(WAITERS, lambda: self._waiters)
 
     @property
     def looks_again(self) -> bool:
@@ -123,7 +123,7 @@ class Waiters:
         self._by_reader.update(readers)
 
     def _refuse(self, whose: str, text: str) -> None:
-        self._monitor.count("queuey_waiters_refused", 1, whose)
+        self._monitor.count(WAITERS_REFUSED, 1, whose)
         raise TooManyWaiters(f"{text}: end one, or try again after Retry-After seconds", whose=whose)
 
     def _enter(self, watch: Watch, queue: Queue, number: int) -> None:
@@ -174,7 +174,7 @@ class Waiters:
 
     # What wakes
 
-    def arrived(self, to: Queue, placed: Sequence[Placed]) -> None:
+    def arrived(self, to: Queue, placed: Sequence[Location]) -> None:
         """Messages were acknowledged by this server."""
         queue = to.uuid
         self.arrivals.note(to, placed)
@@ -184,7 +184,7 @@ class Waiters:
                 self._not_later_than(self.clock.elapsed() + TELL_SECONDS)
         if not self._places:
             return
-        watched = {number for _, number in placed if (queue, number) in self._places}
+        watched = {number for number, _ in placed if (queue, number) in self._places}
         if not watched:
             return
         readable = self._readable_ticks()
@@ -193,7 +193,7 @@ class Waiters:
                 watch
                 for number in watched
                 for watch in self._note(
-                    PartitionId(queue, number), [ticks for (ticks, _), at in placed if at == number], readable
+                    PartitionId(queue, number), [ticks for at, (ticks, _) in placed if at == number], readable
                 )
             ]
         _keep_all(woken)
@@ -341,14 +341,8 @@ class Waiters:
 
     async def _next_in(self, partition: PartitionId, consistency: Consistency) -> float:
         after = MessageId.last_of(self._messages.watermark(consistency))
-        page = await self._messages.read(
-            partition,
-            Span(after),
-            limit=1,
-            now_ticks=self.clock.now_ticks(),
-            with_bodies=False,
-            consistency=consistency,
-        )
+        request = ReadRequest(partition, Span(after), 1, with_bodies=False)
+        page = await self._messages.read(request, now_ticks=self.clock.now_ticks(), consistency=consistency)
         return page.messages[0].ticks if page.messages else inf
 
     def tick(self) -> float:

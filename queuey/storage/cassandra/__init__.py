@@ -1,7 +1,7 @@
 """The production store: any number of servers over one Cassandra cluster.
 
 The parts: :mod:`~queuey.storage.cassandra.session` speaks to the driver,
-:mod:`~queuey.storage.cassandra.messages` appends, :mod:`~queuey.storage.cassandra.pages` reads,
+:mod:`~queuey.storage.cassandra.appending` appends, :mod:`~queuey.storage.cassandra.pages` reads,
 :mod:`~queuey.storage.cassandra.buckets` says where, :mod:`~queuey.storage.cassandra.idempotency` keeps
 idempotency keys, :mod:`~queuey.storage.cassandra.metadata` queues and application keys,
 :mod:`~queuey.storage.cassandra.clock` watches the time. docs/decisions/009.
@@ -21,13 +21,24 @@ from queuey.future import Future
 from queuey.ids import IdGenerator, MessageId
 from queuey.storage import Observer
 from queuey.storage.cassandra.clock import SAMPLE_SECONDS, ClockGuard
-from queuey.storage.cassandra.messages import CassandraMessages, Timing
+from queuey.storage.cassandra.messages import CassandraMessages
 from queuey.storage.cassandra.metadata import CassandraMetadata
-from queuey.storage.cassandra.peers import CassandraActivity
+from queuey.storage.cassandra.offsets import CassandraOffsets
+from queuey.storage.cassandra.peers import CassandraPeers
 from queuey.storage.cassandra.schema import check_tables, durability_problems
+from queuey.storage.cassandra.server import CassandraServer, Timing
 from queuey.storage.cassandra.session import CassandraSession, Options, Rows
 
-__all__ = ["CassandraMessages", "CassandraMetadata", "Options", "Timing", "open_messages", "open_metadata"]
+__all__ = [
+    "CassandraMessages",
+    "CassandraMetadata",
+    "CassandraOffsets",
+    "CassandraServer",
+    "Options",
+    "Timing",
+    "open_messages",
+    "open_metadata",
+]
 
 log = logging.getLogger(__name__)
 
@@ -43,7 +54,7 @@ def open_messages(
     *,
     strict_durability: bool = False,
     observer: Observer | None = None,
-) -> CassandraMessages:
+) -> tuple[CassandraMessages, CassandraOffsets]:
     """Connect, check, and begin to watch the clock.
 
     :raises ConfigurationError: nobody answers, the tables are not there or of another version, or, with
@@ -66,18 +77,10 @@ def open_messages(
         watch.stop()
         session.close()
 
-    activity = CassandraActivity(session, clock, timing.clock_error_seconds)
-    return CassandraMessages(
-        session,
-        clock,
-        ids,
-        timing=timing,
-        guard=guard,
-        activity=activity,
-        weaknesses=weak,
-        observer=observer,
-        on_close=close,
-    )
+    peers = CassandraPeers(session, clock, timing.clock_error_seconds)
+    server = CassandraServer(session, clock, ids, timing, guard, observer)
+    offsets = CassandraOffsets(server)
+    return CassandraMessages(server, offsets, peers=peers, weaknesses=weak, on_close=close), offsets
 
 
 def open_metadata(

@@ -1,4 +1,4 @@
-"""What this server put where: it fills a partition's widest bucket first, then finer ones."""
+"""What this server put where: it uses a partition's widest bucket first, then finer ones."""
 
 from __future__ import annotations
 
@@ -8,13 +8,13 @@ from collections.abc import Callable
 from queuey.locks import new_lock
 from queuey.model import PartitionId
 from queuey.storage.cassandra.buckets import WIDTHS, Bucket, Mark
-from queuey.storage.cassandra.rows import Place
+from queuey.storage.cassandra.rows import PartitionKey
 
 FULL_ROWS = 20_000
 """Rows that one server puts into a bucket before it takes a finer one: with five servers 100,000."""
 FULL_BYTES = 20 << 20
 KNOWN_PARTITIONS = 20_000
-"""Partitions whose fill is remembered, the least used forgotten first: about 40 MB when all are in use."""
+"""Partitions whose use is remembered, the least used forgotten first: about 40 MB when all are in use."""
 _KNOWN_BUCKETS = 12
 """Of one partition: those of now, and of some due times."""
 
@@ -22,12 +22,12 @@ _KNOWN_BUCKETS = 12
 class BucketUse:
     """What this server put into one bucket. Two threads that add at once may lose a count: that costs a little room."""
 
-    __slots__ = ("bucket", "end", "marks", "place", "rows", "size", "start")
+    __slots__ = ("bucket", "end", "marks", "partition_key", "rows", "size", "start")
 
-    def __init__(self, bucket: Bucket, place: Place) -> None:
+    def __init__(self, bucket: Bucket, partition_key: PartitionKey) -> None:
         self.bucket = bucket
         self.start, self.end = bucket.start, bucket.end
-        self.place = place
+        self.partition_key = partition_key
         self.rows = 0
         self.size = 0
         self.marks: frozenset[Mark] = frozenset()
@@ -50,10 +50,10 @@ class BucketUse:
 class _Known:
     """Buckets of one partition."""
 
-    __slots__ = ("fills", "latest")
+    __slots__ = ("latest", "uses")
 
     def __init__(self) -> None:
-        self.fills: OrderedDict[Bucket, BucketUse] = OrderedDict()
+        self.uses: OrderedDict[Bucket, BucketUse] = OrderedDict()
         self.latest: BucketUse | None = None
         """What was chosen last."""
 
@@ -61,8 +61,10 @@ class _Known:
 class BucketAllocator:
     """What this server knows of the buckets it writes to; thread-safe. Forgetting any of it costs a write, never a message."""
 
-    def __init__(self, place_of: Callable[[PartitionId, Bucket], Place], most: int = KNOWN_PARTITIONS) -> None:
-        self._place_of = place_of
+    def __init__(
+        self, partition_key_of: Callable[[PartitionId, Bucket], PartitionKey], most: int = KNOWN_PARTITIONS
+    ) -> None:
+        self._partition_key_of = partition_key_of
         self._most = most
         self._lock = new_lock()
         self._partitions: OrderedDict[tuple[int, int], _Known] = OrderedDict()
@@ -82,22 +84,22 @@ class BucketAllocator:
                 # Where a bucket begins, no wider one begins in its midst: as long as it lasts, the choice stays.
                 if latest is not None and latest.start <= ticks <= latest.end and latest.has_room:
                     return latest
-            fill = known.latest = self._widest(partition, known.fills, ticks)
-            return fill
+            use = known.latest = self._widest(partition, known.uses, ticks)
+            return use
 
-    def _widest(self, partition: PartitionId, fills: OrderedDict[Bucket, BucketUse], ticks: int) -> BucketUse:
+    def _widest(self, partition: PartitionId, uses: OrderedDict[Bucket, BucketUse], ticks: int) -> BucketUse:
         for level, width in enumerate(WIDTHS):
-            fill = self._fill(partition, fills, Bucket(level, ticks // width))
-            if fill.has_room:
+            use = self._use(partition, uses, Bucket(level, ticks // width))
+            if use.has_room:
                 break
-        return fill
+        return use
 
-    def _fill(self, partition: PartitionId, fills: OrderedDict[Bucket, BucketUse], bucket: Bucket) -> BucketUse:
-        fill = fills.get(bucket)
-        if fill is not None:
-            fills.move_to_end(bucket)
-            return fill
-        fill = fills[bucket] = BucketUse(bucket, self._place_of(partition, bucket))
-        if len(fills) > _KNOWN_BUCKETS:
-            fills.popitem(last=False)
-        return fill
+    def _use(self, partition: PartitionId, uses: OrderedDict[Bucket, BucketUse], bucket: Bucket) -> BucketUse:
+        use = uses.get(bucket)
+        if use is not None:
+            uses.move_to_end(bucket)
+            return use
+        use = uses[bucket] = BucketUse(bucket, self._partition_key_of(partition, bucket))
+        if len(uses) > _KNOWN_BUCKETS:
+            uses.popitem(last=False)
+        return use

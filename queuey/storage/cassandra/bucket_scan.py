@@ -67,7 +67,7 @@ class Walk:
         level: int,
         *,
         newest_first: bool,
-        lately: BucketHints | None = None,
+        hints: BucketHints | None = None,
     ) -> None:
         """:param level: consistency of each query."""
         self.session = session
@@ -77,7 +77,7 @@ class Walk:
         self.after, self.upto = span
         """What is left of the span: nothing lives before ``after``."""
         self._head_ticks = 0
-        self._lately = lately or BucketHints()
+        self._hints = hints or BucketHints()
         self._near: tuple[set[int], Rows] | None = None
         """Buckets of which all marks are known: by their numbers, and the marks."""
         self._begun = False
@@ -117,7 +117,7 @@ class Walk:
     async def _open_finer(self, wide: Bucket, levels: Sequence[int]) -> None:
         opened = self._between(levels, max(wide.start, self.after.ticks), min(wide.end, self.upto.ticks))
         few = _are_few(opened)
-        self._lately.learn(self.partition, levels if few else (), self._head_ticks)
+        self._hints.learn(self.partition, levels if few else (), self._head_ticks)
         if few:
             await self._learn_all(opened)
         asked = [future.start(level.next()) for level in opened]
@@ -140,7 +140,7 @@ class Walk:
 
     async def _begin_near(self) -> None:
         """Begin at the head that the last reader found, if it still stands, with wide and finer buckets by one query."""
-        guess = self._lately.guess(self.partition)
+        guess = self._hints.guess(self.partition)
         if guess is None:
             return
         low_ticks = max(guess.head_ticks, self.after.ticks)

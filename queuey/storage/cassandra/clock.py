@@ -100,7 +100,7 @@ class ClockGuard:
     def describe(self, error: float) -> str:
         """What is wrong, for an operator."""
         if error == inf:
-            return "no Cassandra node has told its time lately: nothing was stored, try again"
+            return "no Cassandra node has told its time hints: nothing was stored, try again"
         return (
             f"this server's clock may be {error:.3f} s off those of the Cassandra nodes, "
             f"more than the {self._bound:.3f} s allowed: nothing was stored; set the clock right"
@@ -111,7 +111,7 @@ class ClockGuard:
         reference = self._reference
         silence = inf if reference is None else self._clock.elapsed() - reference.at
         if silence > _SILENT_SECONDS:
-            return "no Cassandra node has answered lately"
+            return "no Cassandra node has answered hints"
         error = self.error_seconds()
         return self.describe(error) if error > self._bound else None
 

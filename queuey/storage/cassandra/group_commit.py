@@ -20,7 +20,7 @@ from queuey.clock import Clock
 from queuey.errors import StorageUnavailable
 from queuey.future import Future, at_turns_end, start
 from queuey.locks import new_lock
-from queuey.model import Consistency, Draft, Placed, Queue
+from queuey.model import Consistency, Draft, Location, Queue
 from queuey.storage import Observer
 
 UNDER_WAY = 4
@@ -29,7 +29,7 @@ GROUP_ROWS = 1000
 GROUP_BYTES = 512 << 10
 """A group ends with the request that passes one of these: Cassandra takes no write of more than 8 MiB or so."""
 
-Store = Callable[[Queue, Sequence[Draft]], Awaitable[Sequence[Placed]]]
+Store = Callable[[Queue, Sequence[Draft]], Awaitable[Sequence[Location]]]
 """Stores messages, and says where."""
 _Partition = tuple[int, int, Consistency]
 
@@ -42,7 +42,7 @@ class _Waiting(NamedTuple):
     since: float
     until: float
     """Elapsed seconds after which its time is up."""
-    placed: Future[Sequence[Placed]]
+    placed: Future[Sequence[Location]]
 
 
 class PartitionLine:
@@ -79,7 +79,7 @@ class GroupCommit:
         self._lines: dict[_Partition, PartitionLine] = {}
         self._starting: list[_Partition] = []
 
-    def append(self, queue: Queue, drafts: Sequence[Draft]) -> Future[Sequence[Placed]]:
+    def append(self, queue: Queue, drafts: Sequence[Draft]) -> Future[Sequence[Location]]:
         """Store drafts that :func:`may_share`.
 
         :raises StorageUnavailable: nothing is stored.

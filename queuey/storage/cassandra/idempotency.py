@@ -11,20 +11,18 @@ from __future__ import annotations
 import random
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 from uuid import UUID, uuid4
 
 from queuey.errors import InProgress, KeyReused, OutcomeUnknown, QueueyError, StorageUnavailable
 from queuey.future import Waiting, start
 from queuey.ids import TICKS_PER_SECOND, MessageId
-from queuey.model import Appended, Consistency, Draft, IdempotencyKey, Placed, Queue
-from queuey.storage import ONCE_SECONDS
+from queuey.model import Appended, Consistency, Draft, IdempotencyKey, Location, Queue
+from queuey.storage import IDEMPOTENCY_SECONDS
+from queuey.storage.cassandra.appending import Appender
 
-if TYPE_CHECKING:
-    from queuey.storage.cassandra.messages import CassandraMessages
-
-_ROW_TTL_SECONDS = ONCE_SECONDS + 3600
-_PLACE_BYTES = 17
+_ROW_TTL_SECONDS = IDEMPOTENCY_SECONDS + 3600
+_LOCATION_BYTES = 17
 _LEAST_WAIT_SECONDS, _MOST_WAIT_SECONDS = 0.02, 0.25
 _GRACE_SECONDS = 5.0
 """An attempt that is older than a request can be, and this, is taken for dead."""
@@ -43,36 +41,36 @@ class StoredKey:
     since: int
     expires: int
     done: bool
-    places: Sequence[Placed]
+    places: Sequence[Location]
 
 
-async def append_once(
-    store: CassandraMessages, queue: Queue, drafts: Sequence[Draft], once: IdempotencyKey | None
+async def append_keyed(
+    appender: Appender, queue: Queue, drafts: Sequence[Draft], idempotency: IdempotencyKey | None
 ) -> Appended:
     """Append what is not stored yet under the keys of a request and of its drafts.
 
     :raises KeyReused: a key stands for something else; nothing is stored.
     :raises InProgress: another attempt holds a key, and went on holding it; nothing is stored.
     """
-    keys = _keys(drafts, once)
-    clock, patience = store.clock, store.timing.request_seconds
+    keys = _keys(drafts, idempotency)
+    clock, patience = appender.clock, appender.timing.request_seconds
     began, wait = clock.elapsed(), _LEAST_WAIT_SECONDS
     waited = 0.0
     while True:
         try:
-            return await _Attempt(store, queue, drafts, once, keys).run()
+            return await _Attempt(appender, queue, drafts, idempotency, keys).run()
         except _Busy:
             if waited > patience or clock.elapsed() - began > patience:
                 raise InProgress from None
             waited += wait
-            await store.session.pause(wait * random.uniform(0.5, 1.0))  # noqa: S311 - spreads, hides nothing
+            await appender.session.pause(wait * random.uniform(0.5, 1.0))  # noqa: S311 - spreads, hides nothing
             wait = min(2 * wait, _MOST_WAIT_SECONDS)
 
 
-def _keys(drafts: Sequence[Draft], once: IdempotencyKey | None) -> dict[str, IdempotencyKey]:
+def _keys(drafts: Sequence[Draft], idempotency: IdempotencyKey | None) -> dict[str, IdempotencyKey]:
     """:raises KeyReused: one key for two things within the request."""
     keys: dict[str, IdempotencyKey] = {}
-    for one in (once, *(draft.once for draft in drafts)):
+    for one in (idempotency, *(draft.idempotency for draft in drafts)):
         if one is not None and keys.setdefault(one.key, one) != one:
             raise KeyReused
     return keys
@@ -83,32 +81,32 @@ class _Attempt:
 
     def __init__(
         self,
-        store: CassandraMessages,
+        appender: Appender,
         queue: Queue,
         drafts: Sequence[Draft],
-        once: IdempotencyKey | None,
+        idempotency: IdempotencyKey | None,
         keys: dict[str, IdempotencyKey],
     ) -> None:
-        self._store = store
+        self._appender = appender
         self._queue = queue
         self._drafts = drafts
-        self._once = once
+        self._idempotency = idempotency
         self._keys = keys
         self._id = uuid4()
         self._found: dict[str, StoredKey | None] = {}
         self._claimed: set[str] = set()
-        self._now = store.clock.now_ticks()
+        self._now = appender.clock.now_ticks()
         """One moment decides which keys are past their day."""
 
     async def run(self) -> Appended:
         """:raises _Busy: another attempt holds one of the keys; nothing is held and nothing stored."""
         await self._look()
-        whole = self._known(self._once)
+        whole = self._known(self._idempotency)
         if whole is not None:
             return Appended(whole, repeated=True)
         fresh = self._fresh()
         try:
-            placed = await self._store.store(self._queue, [self._drafts[at] for at in fresh], self._plan)
+            placed = await self._appender.store(self._queue, [self._drafts[at] for at in fresh], self._plan)
         except OutcomeUnknown:
             raise  # the claims stay, with the ids that may be stored: whoever repeats will look
         except (QueueyError, _Busy):
@@ -120,17 +118,19 @@ class _Attempt:
 
     async def _look(self) -> None:
         """Read all keys; refuse before anything is claimed."""
-        level = self._store.session.to_read(Consistency.STRONG)
-        asked = {key: self._store.session.ask("once_find", (self._queue.uuid, key), level) for key in self._keys}
+        level = self._appender.session.to_read(Consistency.STRONG)
+        asked = {
+            key: self._appender.session.ask("idempotency_find", (self._queue.uuid, key), level) for key in self._keys
+        }
         for key, promise in asked.items():
             kept = _kept(await promise)
             self._found[key] = kept
             if kept is not None and kept.expires > self._now and kept.digest != self._keys[key].digest:
                 raise KeyReused
 
-    def _known(self, once: IdempotencyKey | None) -> Sequence[Placed] | None:
+    def _known(self, idempotency: IdempotencyKey | None) -> Sequence[Location] | None:
         """Where an earlier request with this key stored."""
-        kept = self._found[once.key] if once is not None else None
+        kept = self._found[idempotency.key] if idempotency is not None else None
         live = kept is not None and kept.done and kept.expires > self._now
         return kept.places if kept is not None and live else None
 
@@ -138,46 +138,48 @@ class _Attempt:
         """Which drafts are to be stored: those without a key, and the first of each key that is not known."""
         fresh, seen = [], set()
         for at, draft in enumerate(self._drafts):
-            if draft.once is None or (self._known(draft.once) is None and draft.once.key not in seen):
+            if draft.idempotency is None or (
+                self._known(draft.idempotency) is None and draft.idempotency.key not in seen
+            ):
                 fresh.append(at)
-            if draft.once is not None:
-                seen.add(draft.once.key)
+            if draft.idempotency is not None:
+                seen.add(draft.idempotency.key)
         return fresh
 
-    def _answer(self, stored: Sequence[Placed]) -> list[Placed]:
+    def _answer(self, stored: Sequence[Location]) -> list[Location]:
         """One place per draft: of those just stored, and of those known before."""
         new = dict(zip(self._fresh(), stored, strict=True))
-        first: dict[str, Placed] = {}
+        first: dict[str, Location] = {}
         answer = []
         for at, draft in enumerate(self._drafts):
-            known = self._known(draft.once)
+            known = self._known(draft.idempotency)
             if at in new:
                 place = new[at]
             elif known is not None:
                 place = known[0]
-            elif draft.once is not None:
-                place = first[draft.once.key]
+            elif draft.idempotency is not None:
+                place = first[draft.idempotency.key]
             else:
                 raise AssertionError("a draft without a key is always new")
-            if draft.once is not None:
-                first.setdefault(draft.once.key, place)
+            if draft.idempotency is not None:
+                first.setdefault(draft.idempotency.key, place)
             answer.append(place)
         return answer
 
-    def _wanted(self, stored: Sequence[Placed], whole: Sequence[Placed]) -> dict[str, Sequence[Placed]]:
+    def _wanted(self, stored: Sequence[Location], whole: Sequence[Location]) -> dict[str, Sequence[Location]]:
         """What each key that is not known is to stand for.
 
         :param whole: that of the request.
         """
-        wanted: dict[str, Sequence[Placed]] = {}
+        wanted: dict[str, Sequence[Location]] = {}
         for place, draft in zip(self._answer(stored), self._drafts, strict=True):
-            if draft.once is not None and self._known(draft.once) is None:
-                wanted.setdefault(draft.once.key, [place])
-        if self._once is not None:
-            wanted[self._once.key] = whole
+            if draft.idempotency is not None and self._known(draft.idempotency) is None:
+                wanted.setdefault(draft.idempotency.key, [place])
+        if self._idempotency is not None:
+            wanted[self._idempotency.key] = whole
         return wanted
 
-    async def _plan(self, placed: Sequence[Placed]) -> None:
+    async def _plan(self, placed: Sequence[Location]) -> None:
         """Claim the keys with the ids about to be written, or renew the claims with the fresh ones.
 
         The keys of a dead attempt come first, with its ids: once it has lost them, an attempt that comes to life
@@ -186,12 +188,12 @@ class _Attempt:
 
         :raises _Busy: another attempt was first.
         """
-        wanted, taken = self._wanted(placed, placed), dict[str, Sequence[Placed]]()
+        wanted, taken = self._wanted(placed, placed), dict[str, Sequence[Location]]()
         await self._get({key: self._claim(key, places, taken) for key, places in wanted.items()}, but_for=taken)
         if taken:
-            known = {place for draft in self._drafts for place in self._known(draft.once) or ()}
+            known = {place for draft in self._drafts for place in self._known(draft.idempotency) or ()}
             left = {place for places in taken.values() for place in places}
-            await self._store.withdraw(self._queue, sorted(left - known))
+            await self._appender.withdraw(self._queue, sorted(left - known))
             await self._get({key: self._move(key, wanted[key], done=False) for key in taken})
 
     async def _get(self, steps: Mapping[str, Waiting[bool]], but_for: Collection[str] = ()) -> None:
@@ -212,7 +214,7 @@ class _Attempt:
         if failure is not None:
             raise failure
 
-    async def _claim(self, key: str, places: Sequence[Placed], taken: dict[str, Sequence[Placed]]) -> bool:
+    async def _claim(self, key: str, places: Sequence[Location], taken: dict[str, Sequence[Location]]) -> bool:
         """Claim a key that is free or past its day; take over one that is held by an attempt that is dead.
 
         :param taken: gets the ids that the dead one may have written.
@@ -220,36 +222,38 @@ class _Attempt:
         kept = self._found[key]
         if kept is None or kept.attempt == self._id or kept.expires <= self._now:
             return await self._move(key, places, done=False)
-        patience = self._store.timing.request_seconds + _GRACE_SECONDS
+        patience = self._appender.timing.request_seconds + _GRACE_SECONDS
         if kept.since > self._now - round(patience * TICKS_PER_SECOND):
             return False
         taken[key] = kept.places
         return await self._move(key, kept.places, done=False)
 
-    async def _move(self, key: str, places: Sequence[Placed], *, done: bool) -> bool:
+    async def _move(self, key: str, places: Sequence[Location], *, done: bool) -> bool:
         """Change a key's row, if it still is as this attempt knows it: so one change follows the other.
 
         :returns: False if the key is another attempt's.
         :raises OutcomeUnknown: nobody can say.
         """
-        session, where, before = self._store.session, (self._queue.uuid, key), self._found[key]
+        session, where, before = self._appender.session, (self._queue.uuid, key), self._found[key]
         said = self._said(key, places, done=done)
-        name, values = "once_claim", (*where, *said, _ROW_TTL_SECONDS)
+        name, values = "idempotency_claim", (*where, *said, _ROW_TTL_SECONDS)
         if before is not None:
-            name, values = "once_change", (_ROW_TTL_SECONDS, *said, *where, before.attempt, before.since)
-        if not await session.decide(name, values, "once_find", where, lambda rows: [*map(tuple, rows)] == [said]):
+            name, values = "idempotency_change", (_ROW_TTL_SECONDS, *said, *where, before.attempt, before.since)
+        if not await session.decide(
+            name, values, "idempotency_find", where, lambda rows: [*map(tuple, rows)] == [said]
+        ):
             return False
         self._found[key] = _kept([said])
         return True
 
-    def _said(self, key: str, places: Sequence[Placed], *, done: bool) -> tuple[Any, ...]:
+    def _said(self, key: str, places: Sequence[Location], *, done: bool) -> tuple[Any, ...]:
         """What the row of a key is to say, ``digest`` to ``answer``."""
-        now = self._store.clock.now_ticks()
+        now = self._appender.clock.now_ticks()
         answer = b"".join(place.partition.to_bytes(1, "big") + place.id.bytes for place in places)
-        expires = now + ONCE_SECONDS * TICKS_PER_SECOND
+        expires = now + IDEMPOTENCY_SECONDS * TICKS_PER_SECOND
         return self._keys[key].digest, self._id, now, expires, done, answer
 
-    async def _record(self, answer: Sequence[Placed]) -> None:
+    async def _record(self, answer: Sequence[Location]) -> None:
         """Note that the append is done, under each key.
 
         :raises OutcomeUnknown: somebody took over, or nobody can say.
@@ -268,7 +272,7 @@ class _Attempt:
     async def _release(self) -> None:
         """Give back the keys, as nothing was stored under them; a key that cannot be given back goes with its age."""
         asked = [
-            self._store.session.compare_and_set("once_release", (self._queue.uuid, key, self._id))
+            self._appender.session.compare_and_set("idempotency_release", (self._queue.uuid, key, self._id))
             for key in self._claimed
         ]
         for promise in asked:
@@ -283,7 +287,7 @@ def _kept(rows: Sequence[tuple[Any, ...]]) -> StoredKey | None:
         return None
     digest, attempt, since, expires, done, answer = rows[0]
     places = [
-        Placed(MessageId.from_bytes(answer[at + 1 : at + _PLACE_BYTES]), answer[at])
-        for at in range(0, len(answer or b""), _PLACE_BYTES)
+        Location(answer[at], MessageId.from_bytes(answer[at + 1 : at + _LOCATION_BYTES]))
+        for at in range(0, len(answer or b""), _LOCATION_BYTES)
     ]
     return StoredKey(digest, attempt, since, expires, bool(done), places)

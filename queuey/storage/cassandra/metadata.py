@@ -286,7 +286,7 @@ class CassandraMetadata(MetadataStore):
         return self._underway.start(self._add_key(key))
 
     async def _add_key(self, key: ApplicationKey) -> None:
-        await self.session.compare_and_set("key_insert", (key.digest, key.application, key.label, key.created_ticks))
+        await self.session.compare_and_set("key_insert", (key.digest, key.principal, key.label, key.created_ticks))
 
     def keys(self) -> Future[Sequence[ApplicationKey]]:
         return self._underway.start(self._keys())
@@ -295,11 +295,11 @@ class CassandraMetadata(MetadataStore):
         found = [ApplicationKey(*row) for row in await self.session.ask("key_list", (), ALL_CENTRES)]
         return sorted(found, key=lambda key: (key.created_ticks, key.digest))
 
-    def remove_key(self, application: str, label: str) -> Future[int]:
-        return self._underway.start(self._remove_key(application, label))
+    def remove_key(self, principal: str, label: str) -> Future[int]:
+        return self._underway.start(self._remove_key(principal, label))
 
-    async def _remove_key(self, application: str, label: str) -> int:
-        found = [key for key in await self._keys() if (key.application, key.label) == (application, label)]
+    async def _remove_key(self, principal: str, label: str) -> int:
+        found = [key for key in await self._keys() if (key.principal, key.label) == (principal, label)]
         gone = 0
         for key in found:
             gone += bool((await self.session.compare_and_set("key_delete", (key.digest,)))[0][0])

@@ -16,18 +16,18 @@ from typing import Any, NamedTuple
 from uuid import UUID, uuid4
 
 from queuey import future
-from queuey.clock import Clock
 from queuey.errors import BadRequest, Conflict, OutcomeUnknown, QueueNotFound, QueueyError, StorageUnavailable
 from queuey.future import Future
 from queuey.ids import MessageId
 from queuey.model import Offset, OffsetChange, OffsetMove
 from queuey.storage import OffsetStore
-from queuey.storage.cassandra.session import ALL_CENTRES, CassandraSession, Change, Rows, Underway
+from queuey.storage.cassandra.server import CassandraServer
+from queuey.storage.cassandra.session import ALL_CENTRES, Change, Rows
 
 _TRIES = 50
 """Of one change, while others change the same partitions of the same group."""
 _PAGE = 100
-"""GroupCommit that are read, or looked up, together."""
+"""Groups that are read, or looked up, together."""
 
 
 class _Group(NamedTuple):
@@ -40,18 +40,13 @@ class _Group(NamedTuple):
 
 
 class CassandraOffsets(OffsetStore):
-    """The offset half of :class:`~queuey.storage.cassandra.messages.CassandraMessages`."""
+    """The offsets of groups in one keyspace."""
 
-    def __init__(self, session: CassandraSession, clock: Clock) -> None:
-        self.session = session
-        self.clock = clock
-        self._underway = Underway(session.options.most_calls)
-        self._dropped: dict[UUID, None] = {}
-        """The incarnations that this server dropped last."""
-
-    def is_dropped(self, queue: UUID) -> bool:
-        """Whether this server dropped it, not long ago."""
-        return queue in self._dropped
+    def __init__(self, server: CassandraServer) -> None:
+        self._server = server
+        self._underway = server.underway
+        self._dropped = server.dropped
+        self.session = server.session
 
     # Of one group
 
@@ -67,7 +62,7 @@ class CassandraOffsets(OffsetStore):
         return self._underway.start(self._change_offsets(queue, group, change))
 
     async def _change_offsets(self, queue: UUID, group: str, change: OffsetChange) -> Mapping[int, OffsetMove]:
-        attempt = _Attempt(self, (queue, group), change)
+        attempt = _Attempt(self._server, (queue, group), change)
         try:
             return await attempt.repeat()
         except (BadRequest, Conflict, QueueNotFound, StorageUnavailable) as refused:
@@ -114,7 +109,7 @@ class CassandraOffsets(OffsetStore):
             start = names[-1] + "\0"
         return found[:limit]
 
-    async def _purge_offsets(self, queue: UUID) -> None:
+    async def purge(self, queue: UUID) -> None:
         """End all groups of a dropped queue. What a server adds that has not heard of it is never read."""
         while rows := await self.session.ask("group_list", (queue, "", _PAGE), ALL_CENTRES):
             for ended in [future.start(self._end(queue, name, life)) for name, life in rows]:
@@ -124,12 +119,12 @@ class CassandraOffsets(OffsetStore):
 class _Attempt:
     """One request's change, tried until it finds the rows as they were read."""
 
-    def __init__(self, store: CassandraOffsets, where: tuple[UUID, str], change: OffsetChange) -> None:
-        self._session = store.session
-        self._clock = store.clock
+    def __init__(self, server: CassandraServer, where: tuple[UUID, str], change: OffsetChange) -> None:
+        self._session = server.session
+        self._clock = server.clock
         self._where = where
         self._change = change
-        self._is_dropped = store.is_dropped
+        self._dropped = server.dropped
         self.uncertain = False
         """A transaction was sent of which nobody said whether it was carried out."""
 
@@ -141,7 +136,7 @@ class _Attempt:
         # What is not decided yet may be missing here: then the transaction wants rows that are no more.
         rows = await self._session.ask("offsets_find", self._where, ALL_CENTRES)
         for _ in range(_TRIES):
-            if self._is_dropped(self._where[0]):
+            if self._where[0] in self._dropped:
                 raise QueueNotFound
             moves = await self._carry_out(_group(rows))
             if moves is not None:

@@ -6,10 +6,10 @@ from bisect import bisect_right
 from collections.abc import Sequence
 from itertools import accumulate
 from operator import itemgetter
-from typing import Any, NamedTuple
+from typing import Any
 
 from queuey.ids import MessageId
-from queuey.model import Columns, Page, PartitionId, Span
+from queuey.model import Columns, Page, ReadRequest
 from queuey.storage.cassandra.bucket_scan import BucketHints, Walk
 from queuey.storage.cassandra.buckets import Bucket
 from queuey.storage.cassandra.rows import NO_ROWS, Block, block_of, block_of_ids, blocks_of, texts_of
@@ -24,31 +24,21 @@ _ROWS_TOGETHER = 4096
 """Of several buckets by one query; the driver divides an answer of more than 5,000."""
 
 
-class Wanted(NamedTuple):
-    """What a page is to have, see :meth:`queuey.storage.MessageStore.read`."""
-
-    limit: int
-    now_ticks: int
-    level: int
-    """Consistency of each query."""
-    newest_first: bool = False
-    max_bytes: int = 4 << 20
-    with_bodies: bool = True
-    skip_corrupt: bool = False
-
-
 async def read_page(
-    session: CassandraSession, partition: PartitionId, span: Span, wanted: Wanted, lately: BucketHints | None = None
+    session: CassandraSession, request: ReadRequest, now_ticks: int, level: int, hints: BucketHints | None = None
 ) -> Page:
     """One page of a span.
+
+    :param level: consistency of each query.
 
     The buckets come in the order of their beginnings (newest first: of their ends). Rows are final up to
     the point where each open bucket is known, and up to where the next bucket begins. So no bucket is
     fetched further than the page needs, and none is left before it was seen to its end (G3, rule 6).
     Those that the span begins in are opened together: nothing is final before all of them are.
     """
-    walk = Walk(session, partition, span, wanted.level, newest_first=wanted.newest_first, lately=lately)
-    page = PageBuilder(wanted)
+    newest_first = request.newest_first
+    walk = Walk(session, request.partition, request.span, level, newest_first=newest_first, hints=hints)
+    page = PageBuilder(request, now_ticks)
     streams: list[_Stream] = []
     at_once, must_open = 1, True
     upcoming = await walk.next()
@@ -56,14 +46,14 @@ async def read_page(
         if must_open or not streams:
             room = at_once
             while upcoming is not None and (room > 0 or walk.begins_in(upcoming[0])):
-                streams.append(_Stream(walk, wanted, *upcoming))
+                streams.append(_Stream(walk, request, *upcoming))
                 upcoming = await walk.next()
                 room -= 1
             at_once = min(2 * at_once, _MOST_AT_ONCE)
         if not streams:
             break
         await _fetch([stream for stream in streams if not stream.block.length and not stream.ended])
-        final = _final(streams, upcoming[0] if upcoming else None, newest_first=wanted.newest_first)
+        final = _final(streams, upcoming[0] if upcoming else None, newest_first=newest_first)
         page.take(final)
         must_open = not final.length
         streams = [stream for stream in streams if stream.block.length or not stream.ended]
@@ -73,15 +63,15 @@ async def read_page(
 class _Stream:
     """The messages of one bucket inside the span, fetched as they are needed."""
 
-    def __init__(self, walk: Walk, wanted: Wanted, bucket: Bucket, size_class: int) -> None:
+    def __init__(self, walk: Walk, request: ReadRequest, bucket: Bucket, size_class: int) -> None:
         self.walk = walk
-        self.wanted = wanted
-        self.place = (*walk.partition, bucket.number)
+        self.request = request
+        self.bucket_key = (*walk.partition, bucket.number)
         self.after, self.upto = walk.after, walk.upto
         self.block = NO_ROWS
         self.ended = False
-        fitting = _HELD * wanted.max_bytes >> size_class if wanted.with_bodies else wanted.limit
-        self.step = max(1, min(wanted.limit + 1, fitting))
+        fitting = _HELD * request.max_bytes >> size_class if request.with_bodies else request.limit
+        self.step = max(1, min(request.limit + 1, fitting))
         """Rows of one query."""
 
     def take(self, found: Block) -> None:
@@ -90,14 +80,14 @@ class _Stream:
         self.ended = found.length < self.step
         if found.length:
             last = found.id_at(-1)
-            if self.wanted.newest_first:
+            if self.request.newest_first:
                 self.upto = last.before()
             else:
                 self.after = last
 
     def cut(self, bound: MessageId | None) -> Block:
         """Take out the rows that come no later than a bound; None is no bound."""
-        block, newest_first, end = self.block, self.wanted.newest_first, self.block.length
+        block, newest_first, end = self.block, self.request.newest_first, self.block.length
         if bound is not None and newest_first:
             end = bisect_right(
                 range(end), (-bound.ticks, -bound.tail), key=lambda at: (-block.ticks[at], -block.tails[at])
@@ -115,27 +105,27 @@ async def _fetch(streams: Sequence[_Stream]) -> None:
         return
     asked = []
     for stream in streams:
-        wanted = stream.wanted
-        name = f"{'read' if wanted.with_bodies else 'ids'}_{'descending' if wanted.newest_first else 'ascending'}"
-        bindings = (*stream.place, stream.after.uuid, stream.upto.uuid, stream.step)
-        asked.append(stream.walk.session.ask(name, bindings, wanted.level))
+        request = stream.request
+        name = f"{'read' if request.with_bodies else 'ids'}_{'descending' if request.newest_first else 'ascending'}"
+        bindings = (*stream.bucket_key, stream.after.uuid, stream.upto.uuid, stream.step)
+        asked.append(stream.walk.session.ask(name, bindings, stream.walk.level))
     for stream, rows in zip(streams, asked, strict=True):
         found = await rows
-        stream.take(block_of(found) if stream.wanted.with_bodies else block_of_ids(found))
+        stream.take(block_of(found) if stream.request.with_bodies else block_of_ids(found))
 
 
 def _alike(streams: Sequence[_Stream]) -> bool:
     """Whether several are asked the same, and their rows are not too many for one answer."""
     if len(streams) < 2 or len({(stream.after, stream.upto) for stream in streams}) > 1:
         return False
-    wanted = streams[0].wanted
+    request = streams[0].request
     together = sum(stream.step for stream in streams)
-    return wanted.with_bodies and not wanted.newest_first and together <= _ROWS_TOGETHER
+    return request.with_bodies and not request.newest_first and together <= _ROWS_TOGETHER
 
 
 async def _fetch_together(streams: Sequence[_Stream]) -> None:
     walk, after, upto = streams[0].walk, streams[0].after, streams[0].upto
-    step, numbers = min(stream.step for stream in streams), [stream.place[-1] for stream in streams]
+    step, numbers = min(stream.step for stream in streams), [stream.bucket_key[-1] for stream in streams]
     bindings = (*walk.partition, numbers, after.uuid, upto.uuid, step)
     blocks = blocks_of(await walk.session.ask("read_together", bindings, walk.level))
     for stream, number in zip(streams, numbers, strict=True):
@@ -160,10 +150,11 @@ def _final(streams: Sequence[_Stream], upcoming: Bucket | None, *, newest_first:
 class PageBuilder:
     """Takes rows in order until the page is full."""
 
-    def __init__(self, wanted: Wanted) -> None:
+    def __init__(self, request: ReadRequest, now_ticks: int) -> None:
         self.full = False
-        self._wanted = wanted
-        self._room = wanted.max_bytes
+        self._request = request
+        self._now = now_ticks
+        self._room = request.max_bytes
         self._columns: tuple[list[Any], ...] = ([], [], [], [], [], [], [])
         self._passed = self._counted = 0
 
@@ -172,10 +163,10 @@ class PageBuilder:
         return len(self._columns[0])
 
     def take(self, block: Block) -> None:
-        """Waiters rows, each checked, up to the limit of count or bytes."""
-        live = block.live(self._wanted.now_ticks)
+        """Take the live rows, each checked, up to the limit of count or bytes."""
+        live = block.live(self._now)
         fitting = live.between(0, self._fitting(live))
-        if self._wanted.with_bodies and not fitting.is_sound():
+        if self._request.with_bodies and not fitting.is_sound():
             self._take_one_by_one(live)
             return
         self._add(fitting)
@@ -183,7 +174,7 @@ class PageBuilder:
 
     def _fitting(self, block: Block) -> int:
         """How many rows the page has room for."""
-        sizes = list(accumulate(map(len, block.bodies[: self._wanted.limit - self._count])))
+        sizes = list(accumulate(map(len, block.bodies[: self._request.limit - self._count])))
         first = 1 if sizes and not self._count else 0
         return max(first, bisect_right(sizes, self._room))
 
@@ -198,8 +189,8 @@ class PageBuilder:
     def _take_one_by_one(self, block: Block) -> None:
         for at in range(block.length):
             row = block.between(at, at + 1)
-            sound = not self._wanted.with_bodies or row.is_sound()
-            if not sound and self._wanted.skip_corrupt:
+            sound = not self._request.with_bodies or row.is_sound()
+            if not sound and self._request.skip_corrupt:
                 self._passed += 1
             elif not self._fitting(row):
                 self.full = True

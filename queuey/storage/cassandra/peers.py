@@ -30,10 +30,10 @@ _MOST_BACK_TICKS = 30 * TICKS_PER_SECOND
 """Who has not listened for longer looks at all of its queues anyway."""
 _SEEN = 10_000
 """Rows that are known to be heard already."""
-_PLACE = Struct(">16sB")
+_PARTITION = Struct(">16sB")
 
 
-class CassandraActivity(Peers):
+class CassandraPeers(Peers):
     """One server's part in it."""
 
     def __init__(self, session: CassandraSession, clock: Clock, clock_error_seconds: float) -> None:
@@ -44,31 +44,35 @@ class CassandraActivity(Peers):
         self._heard_ticks = clock.now_ticks()
         self._seen: OrderedDict[tuple[UUID, int], None] = OrderedDict()
 
-    def tell(self, told: AppendNotice) -> Future[None]:
-        return start(self._tell(told))
+    def publish(self, notice: AppendNotice) -> Future[None]:
+        return start(self._publish(notice))
 
-    async def _tell(self, told: AppendNotice) -> None:
+    async def _publish(self, notice: AppendNotice) -> None:
         at, sent = self._clock.now_ticks(), self._clock.elapsed()
-        places = None if told.partitions is None else b"".join([_PLACE.pack(q.bytes, n) for q, n in told.partitions])
-        row = (at // _SLICE_TICKS, at, self._server, told.newest_ticks, places, LIVES_SECONDS)
-        await self._session.tell("activity_tell", row, self._session.to_write(Consistency.STRONG))
+        partitions = (
+            None if notice.partitions is None else b"".join([_PARTITION.pack(q.bytes, n) for q, n in notice.partitions])
+        )
+        row = (at // _SLICE_TICKS, at, self._server, notice.newest_ticks, partitions, LIVES_SECONDS)
+        await self._session.tell("notice_publish", row, self._session.to_write(Consistency.STRONG))
         if self._clock.elapsed() - sent > LATE_SECONDS:
-            raise StorageUnavailable("a row of the activity took too long to be heard by all")
+            raise StorageUnavailable("a notice of new messages took too long to reach all servers")
 
-    def listen(self) -> Future[Sequence[AppendNotice]]:
-        return start(self._listen())
+    def poll(self) -> Future[Sequence[AppendNotice]]:
+        return start(self._poll())
 
-    async def _listen(self) -> Sequence[AppendNotice]:
+    async def _poll(self) -> Sequence[AppendNotice]:
         now = self._clock.now_ticks()
         heard = max(self._heard_ticks, now - _MOST_BACK_TICKS)
         after, upto = heard - self._back_ticks, now + self._back_ticks
         level = self._session.to_read(Consistency.STRONG)
         slices = range(after // _SLICE_TICKS, upto // _SLICE_TICKS + 1)
-        asked = [self._session.ask("activity_listen", (number, after), level) for number in slices]
+        asked = [self._session.ask("notice_poll", (number, after), level) for number in slices]
         rows = [row for promise in asked for row in await promise]
         self._heard_ticks = now
         return [
-            AppendNotice(_places(places), newest) for at, server, newest, places in rows if self._is_new(server, at)
+            AppendNotice(_partitions(partitions), newest)
+            for at, server, newest, partitions in rows
+            if self._is_new(server, at)
         ]
 
     def _is_new(self, server: UUID, at: int) -> bool:
@@ -80,7 +84,7 @@ class CassandraActivity(Peers):
         return True
 
 
-def _places(packed: bytes | None) -> tuple[PartitionId, ...] | None:
+def _partitions(packed: bytes | None) -> tuple[PartitionId, ...] | None:
     if packed is None:
         return None
-    return tuple(PartitionId(UUID(bytes=queue), number) for queue, number in _PLACE.iter_unpack(packed))
+    return tuple(PartitionId(UUID(bytes=queue), number) for queue, number in _PARTITION.iter_unpack(packed))

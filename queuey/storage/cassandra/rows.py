@@ -15,14 +15,14 @@ from queuey.ids import TICKS_PER_SECOND, MessageId, tail_from_low
 from queuey.model import Message, PartitionId
 from queuey.storage.cassandra.buckets import Bucket
 from queuey.storage.cassandra.session import Rows
-from queuey.storage.checksums import all_match, corrupt, seal_of
+from queuey.storage.checksums import all_match, checksum_of, corrupt
 
 _SPARE_SECONDS = 60
 """How much longer than its message a row lives: expiry is decided by its column, to the tick; the rest is room."""
 # A batch's row is the prepared statement's id, the number of values, and the values, each after its length.
 _PREPARED = struct.Struct(">BH")
-_PLACE = struct.Struct(">Hi16siiiqi")
-_ID_EXPIRES_SEAL = struct.Struct(">16siqiq")
+_PARTITION_VALUES = struct.Struct(">Hi16siiiqi")
+_ID_EXPIRES_CHECKSUM = struct.Struct(">16siqiq")
 _TTL_TIME = struct.Struct(">iiiq")
 _LENGTH = struct.Struct(">i").pack
 _NULL, _UNSET = _LENGTH(-1), _LENGTH(-2)
@@ -31,7 +31,7 @@ _VALUES = 11
 _ROUTING_KEY = struct.Struct(">H16sxHixHqx")
 
 
-class Place(NamedTuple):
+class PartitionKey(NamedTuple):
     """A Cassandra partition."""
 
     routing_key: bytes
@@ -39,49 +39,53 @@ class Place(NamedTuple):
     """What a row begins with."""
 
 
-def place_of(query_id: bytes, partition: PartitionId, bucket: Bucket) -> Place:
+def partition_key_of(query_id: bytes, partition: PartitionId, bucket: Bucket) -> PartitionKey:
     """:param query_id: of ``message_insert``, as prepared."""
     queue, number, at = partition.queue.bytes, partition.number, bucket.number
     prepared = _PREPARED.pack(1, len(query_id)) + query_id
-    return Place(
+    return PartitionKey(
         _ROUTING_KEY.pack(16, queue, 4, number, 8, at),
-        prepared + _PLACE.pack(_VALUES, 16, queue, 4, number, 8, at, 16),
+        prepared + _PARTITION_VALUES.pack(_VALUES, 16, queue, 4, number, 8, at, 16),
     )
 
 
-def encoded(
-    place: Place,
-    message_id: MessageId,
-    expires_ticks: int,
-    content_type: str | None,
-    key: str | None,
-    body: bytes,
-    now_ticks: int,
-    write_time: int,
-    *,
-    over: bool = False,
-) -> bytes:
-    """A row of a batch of ``message_insert``.
+class RowEncoder:
+    """Makes rows of a batch of ``message_insert`` that are written at one moment."""
 
-    :param now_ticks: the moment Cassandra counts the row's own TTL from.
-    :param over: there may be a row already, whose content type and key are to go.
-    """
-    nothing = _NULL if over else _UNSET
-    kind_bytes = None if content_type is None else content_type.encode()
-    key_bytes = None if key is None else key.encode()
-    seal = seal_of(*message_id, kind_bytes, key_bytes, body)
-    ttl_seconds = (expires_ticks - now_ticks) // TICKS_PER_SECOND + _SPARE_SECONDS
-    return b"".join(
-        (
-            place.head,
-            _ID_EXPIRES_SEAL.pack(message_id.bytes, 8, expires_ticks, 8, seal),
-            nothing if kind_bytes is None else _LENGTH(len(kind_bytes)) + kind_bytes,
-            nothing if key_bytes is None else _LENGTH(len(key_bytes)) + key_bytes,
-            _LENGTH(len(body)),
-            body,
-            _TTL_TIME.pack(4, ttl_seconds, 8, write_time),
+    __slots__ = ("_nothing", "_now_ticks", "_write_time")
+
+    def __init__(self, now_ticks: int, write_time: int, *, over: bool = False) -> None:
+        """:param now_ticks: the moment Cassandra counts the rows' own TTL from.
+        :param over: there may be a row already, whose content type and key are to go.
+        """
+        self._now_ticks = now_ticks
+        self._write_time = write_time
+        self._nothing = _NULL if over else _UNSET
+
+    def row(
+        self,
+        partition_key: PartitionKey,
+        message_id: MessageId,
+        expires_ticks: int,
+        content_type: str | None,
+        key: str | None,
+        body: bytes,
+    ) -> bytes:
+        kind_bytes = None if content_type is None else content_type.encode()
+        key_bytes = None if key is None else key.encode()
+        checksum = checksum_of(*message_id, kind_bytes, key_bytes, body)
+        ttl_seconds = (expires_ticks - self._now_ticks) // TICKS_PER_SECOND + _SPARE_SECONDS
+        return b"".join(
+            (
+                partition_key.head,
+                _ID_EXPIRES_CHECKSUM.pack(message_id.bytes, 8, expires_ticks, 8, checksum),
+                self._nothing if kind_bytes is None else _LENGTH(len(kind_bytes)) + kind_bytes,
+                self._nothing if key_bytes is None else _LENGTH(len(key_bytes)) + key_bytes,
+                _LENGTH(len(body)),
+                body,
+                _TTL_TIME.pack(4, ttl_seconds, 8, self._write_time),
+            )
         )
-    )
 
 
 class Block(NamedTuple):
@@ -90,7 +94,7 @@ class Block(NamedTuple):
     ticks: tuple[int, ...]
     tails: tuple[int, ...]
     expires: tuple[int, ...]
-    seals: tuple[int, ...]
+    checksums: tuple[int, ...]
     content_types: tuple[bytes | None, ...]
     keys: tuple[bytes | None, ...]
     bodies: tuple[bytes, ...]
@@ -124,8 +128,8 @@ class Block(NamedTuple):
         return Block._make(tuple(compress(column, lives)) for column in self)
 
     def is_sound(self) -> bool:
-        """Whether all match their seals."""
-        return all_match(self.seals, self.ticks, self.tails, self.content_types, self.keys, self.bodies)
+        """Whether all match their checksums."""
+        return all_match(self.checksums, self.ticks, self.tails, self.content_types, self.keys, self.bodies)
 
 
 NO_ROWS = Block((), (), (), (), (), (), ())
@@ -187,7 +191,7 @@ def texts_of(values: Sequence[bytes | None]) -> Sequence[str | None]:
 def message_of(found: Rows) -> Message | None:
     """What ``message_find`` found, if anything.
 
-    :raises CorruptMessage: it does not match its seal.
+    :raises CorruptMessage: it does not match its checksum.
     """
     block = block_of(found)
     if not block.length:

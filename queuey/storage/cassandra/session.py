@@ -112,7 +112,15 @@ _FORKED = (
 )
 CQL = load_statements("queuey.storage.cassandra", "schema.cql", "statements.cql")
 _ADMINISTRATIVE = ("keyspace", "table_")
-_NEVER_TWICE = ("once_claim", "once_change", "once_release", "offset_", "queue_", "key_insert", "key_delete")
+_NEVER_TWICE = (
+    "idempotency_claim",
+    "idempotency_change",
+    "idempotency_release",
+    "offset_",
+    "queue_",
+    "key_insert",
+    "key_delete",
+)
 """Lightweight transactions: carried out twice, the second answers otherwise than the first."""
 
 

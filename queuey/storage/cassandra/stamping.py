@@ -7,21 +7,21 @@ from typing import NamedTuple
 
 from queuey.clock import Clock
 from queuey.ids import TICKS_PER_SECOND, IdGenerator, MessageId
-from queuey.model import Draft, PartitionId, Placed, Queue
+from queuey.model import Draft, Location, PartitionId, Queue
 from queuey.storage.cassandra.allocation import BucketAllocator, BucketUse
 from queuey.storage.cassandra.buckets import Mark, tail_for
 from queuey.storage.cassandra.clock import ClockGuard, WriteTimes
-from queuey.storage.cassandra.rows import encoded
+from queuey.storage.cassandra.rows import RowEncoder
 
 
 class BucketWrite:
     """What an append puts into one bucket."""
 
-    __slots__ = ("fill", "largest", "partition", "rows", "size", "ttl_seconds")
+    __slots__ = ("largest", "partition", "rows", "size", "ttl_seconds", "use")
 
-    def __init__(self, partition: PartitionId, fill: BucketUse) -> None:
+    def __init__(self, partition: PartitionId, use: BucketUse) -> None:
         self.partition = partition
-        self.fill = fill
+        self.use = use
         self.rows: list[bytes] = []
         self.size = self.largest = self.ttl_seconds = 0
 
@@ -34,14 +34,14 @@ class BucketWrite:
     @property
     def mark(self) -> Mark:
         """What speaks for all of its messages."""
-        return Mark.of(self.fill.bucket.level, self.ttl_seconds, self.largest)
+        return Mark.of(self.use.bucket.level, self.ttl_seconds, self.largest)
 
 
 class StampedAppend(NamedTuple):
     """An append that has its ids."""
 
-    placed: Sequence[Placed]
-    lots: Sequence[BucketWrite]
+    placed: Sequence[Location]
+    writes: Sequence[BucketWrite]
     first_ticks: int
     """The earliest id."""
     at: float
@@ -52,13 +52,13 @@ class Stamper:
     """Draws ids of one process. Thread-safe."""
 
     def __init__(
-        self, clock: Clock, ids: IdGenerator, times: WriteTimes, guard: ClockGuard | None, fills: BucketAllocator
+        self, clock: Clock, ids: IdGenerator, times: WriteTimes, guard: ClockGuard | None, allocator: BucketAllocator
     ) -> None:
         self._clock = clock
         self._ids = ids
         self._times = times
         self._guard = guard
-        self._fills = fills
+        self._allocator = allocator
 
     def stamp(self, queue: Queue, drafts: Sequence[Draft]) -> StampedAppend:
         """Draw ids for drafts, in their order.
@@ -69,31 +69,32 @@ class Stamper:
             self._guard.check()
         at, tick, write_time = self._clock.elapsed(), self._ids.stamp(len(drafts) or 1), self._times.append()
         first, tail = tick, self._ids.tail
-        lots: dict[BucketUse, BucketWrite] = {}
+        encode = RowEncoder(first, write_time).row
+        writes: dict[BucketUse, BucketWrite] = {}
         due_now: dict[int, BucketWrite] = {}
         placed = []
         for number, body, ttl, content_type, key, due, _ in drafts:
             if due is None or due <= tick:
-                lot = due_now.get(number)
-                if lot is None or tick > lot.fill.end:
-                    lot = due_now[number] = self._lot(queue, number, tick, lots)
-                message_id = MessageId(tick, tail_for(lot.fill.bucket.level, tail))
+                write = due_now.get(number)
+                if write is None or tick > write.use.end:
+                    write = due_now[number] = self._write(queue, number, tick, writes)
+                message_id = MessageId(tick, tail_for(write.use.bucket.level, tail))
                 tick += 1
             else:
-                lot = self._lot(queue, number, due, lots)
-                message_id = MessageId(due, tail_for(lot.fill.bucket.level, self._ids.scheduled_tail()))
+                write = self._write(queue, number, due, writes)
+                message_id = MessageId(due, tail_for(write.use.bucket.level, self._ids.scheduled_tail()))
             expires = message_id.ticks + ttl * TICKS_PER_SECOND
-            row = encoded(lot.fill.place, message_id, expires, content_type, key, body, first, write_time)
-            lot.add(row, len(body), ttl)
-            placed.append(Placed(message_id, number))
-        for lot in lots.values():
-            lot.fill.add(len(lot.rows), lot.size)
-        return StampedAppend(placed, list(lots.values()), first, at)
+            row = encode(write.use.partition_key, message_id, expires, content_type, key, body)
+            write.add(row, len(body), ttl)
+            placed.append(Location(number, message_id))
+        for write in writes.values():
+            write.use.add(len(write.rows), write.size)
+        return StampedAppend(placed, list(writes.values()), first, at)
 
-    def _lot(self, queue: Queue, number: int, ticks: int, lots: dict[BucketUse, BucketWrite]) -> BucketWrite:
+    def _write(self, queue: Queue, number: int, ticks: int, writes: dict[BucketUse, BucketWrite]) -> BucketWrite:
         partition = queue.partition(number)
-        fill = self._fills.choose(partition, ticks)
-        lot = lots.get(fill)
-        if lot is None:
-            lot = lots[fill] = BucketWrite(partition, fill)
-        return lot
+        use = self._allocator.choose(partition, ticks)
+        write = writes.get(use)
+        if write is None:
+            write = writes[use] = BucketWrite(partition, use)
+        return write

@@ -12,7 +12,7 @@ import pytest
 from queuey.clock import ManualClock
 from queuey.errors import QueueNotFound
 from queuey.ids import ZERO_ID, MessageId
-from queuey.model import AppendRequest, Placed
+from queuey.model import AppendRequest, Location
 from queuey.storage import MessageStore
 from queuey.storage.contract.common import SECOND, STRONG, Log, StoreContract, done, draft
 
@@ -247,4 +247,4 @@ class Appending(StoreContract):
         store.close()
         store.close()
 
-        assert all(isinstance(done(promise).placed[0], Placed) for promise in accepted)
+        assert all(isinstance(done(promise).placed[0], Location) for promise in accepted)

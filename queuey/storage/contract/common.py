@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any, ClassVar, TypeVar
 from uuid import uuid4
 
@@ -20,14 +20,16 @@ from queuey.model import (
     Consistency,
     Draft,
     IdempotencyKey,
+    Location,
     Message,
     Page,
     PartitionState,
     Queue,
+    ReadRequest,
     Span,
-    Survey,
+    SpanCount,
 )
-from queuey.storage import MessageStore
+from queuey.storage import MessageStore, MetadataStore, OffsetStore, Stores
 
 T = TypeVar("T")
 
@@ -63,6 +65,11 @@ def draft(body: bytes = b"body", partition: int = 1, ttl_seconds: int = 3600, **
     return Draft(partition, body, ttl_seconds, **more)
 
 
+def located(wanted: Iterable[tuple[int, MessageId]]) -> list[Location]:
+    """Pairs of a partition number and an id, as tests write them."""
+    return [Location(number, id_) for number, id_ in wanted]
+
+
 class Log:
     """One queue of a message store, and what tests do with it again and again."""
 
@@ -83,8 +90,8 @@ class Log:
             assert time.monotonic() < deadline, "the watermark does not catch up with the clock"
         return watermark
 
-    def append(self, *drafts: Draft, once: IdempotencyKey | None = None) -> Appended:
-        return done(self.store.append(AppendRequest(self.queue, drafts, once)))
+    def append(self, *drafts: Draft, idempotency: IdempotencyKey | None = None) -> Appended:
+        return done(self.store.append(AppendRequest(self.queue, drafts, idempotency)))
 
     def add(self, *bodies: bytes, partition: int = 1) -> list[MessageId]:
         """Append each body by itself."""
@@ -95,21 +102,22 @@ class Log:
         watermark = self.watermark() if upto is None else self.store.watermark(STRONG) + self._delay
         end = MessageId.last_of(watermark)
         span = Span(after, end if upto is None else min(upto, end))
-        how = {"limit": 1000, "now_ticks": watermark} | how
-        return done(self.store.read(self.queue.partition(partition), span, **how))
+        now_ticks, consistency = how.pop("now_ticks", watermark), how.pop("consistency", STRONG)
+        request = ReadRequest(self.queue.partition(partition), span, **{"limit": 1000} | how)
+        return done(self.store.read(request, now_ticks=now_ticks, consistency=consistency))
 
-    def survey(self, after: MessageId = ZERO_ID, upto: MessageId | None = None, **how: Any) -> Survey:
-        """What lies in a span of partition 1, at most up to :meth:`watermark`; its marks in a list."""
+    def count_span(self, after: MessageId = ZERO_ID, upto: MessageId | None = None, **how: Any) -> SpanCount:
+        """What lies in a span of partition 1, at most up to :meth:`watermark`; its split points in a list."""
         end = MessageId.last_of(self.watermark())
         span = Span(after, end if upto is None else min(upto, end))
-        found = done(self.store.survey(self.queue.partition(1), span, now_ticks=end.ticks, **how))
-        return found._replace(marks=list(found.marks))
+        found = done(self.store.count_span(self.queue.partition(1), span, now_ticks=end.ticks, **how))
+        return found._replace(split_points=list(found.split_points))
 
     def bodies(self, partition: int = 1, **how: Any) -> list[bytes]:
         return [message.body for message in self.read(partition, **how).messages]
 
     def fetch(self, *wanted: tuple[int, MessageId]) -> Sequence[Message | None]:
-        return done(self.store.fetch(self.queue, wanted, now_ticks=self.watermark()))
+        return done(self.store.fetch(self.queue, located(wanted), now_ticks=self.watermark()))
 
     def put(
         self,
@@ -121,12 +129,12 @@ class Log:
     ) -> bool:
         """Put; True if the answer says that it came late."""
         stored = self.store.put(
-            self.queue, wanted, body=body, content_type=content_type, key=key, ttl_seconds=ttl_seconds
+            self.queue, located(wanted), body=body, content_type=content_type, key=key, ttl_seconds=ttl_seconds
         )
         return done(stored)
 
     def delete(self, *wanted: tuple[int, MessageId]) -> None:
-        done(self.store.delete(self.queue, wanted))
+        done(self.store.delete(self.queue, located(wanted)))
 
     def inspect(self, *partitions: int) -> Sequence[PartitionState]:
         asked = [self.queue.partition(number) for number in partitions]
@@ -134,7 +142,7 @@ class Log:
 
 
 class StoreContract:
-    """The fixtures of the suite."""
+    """The fixtures of the suite. A backend provides ``stores``."""
 
     histories: ClassVar[int] = 80
     """How many any-history tests try: fewer for a store that takes long for each step."""
@@ -146,6 +154,18 @@ class StoreContract:
     @pytest.fixture
     def ids(self, clock: ManualClock) -> IdGenerator:
         return IdGenerator(clock)
+
+    @pytest.fixture
+    def store(self, stores: Stores) -> MessageStore:
+        return stores.messages
+
+    @pytest.fixture
+    def offsets(self, stores: Stores) -> OffsetStore:
+        return stores.offsets
+
+    @pytest.fixture
+    def metadata(self, stores: Stores) -> MetadataStore:
+        return stores.metadata
 
     @pytest.fixture
     def log(self, store: MessageStore, clock: ManualClock) -> Log:

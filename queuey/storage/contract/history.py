@@ -15,7 +15,7 @@ from queuey.clock import ManualClock
 from queuey.errors import KeyReused, QueueNotFound
 from queuey.ids import MAX_ID, ZERO_ID, MessageId
 from queuey.model import Appended, AppendRequest, ApplicationKey, Draft, IdempotencyKey, Message, PartitionState, Queue
-from queuey.storage import ONCE_SECONDS, MessageStore, MetadataStore
+from queuey.storage import IDEMPOTENCY_SECONDS, MessageStore, MetadataStore
 from queuey.storage.contract.common import SECOND, STRONG, Log, client_id, done
 
 Place = tuple[int, MessageId]
@@ -99,20 +99,20 @@ class PartitionHistory(RuleBasedStateMachine):
 
     @rule(wanted=_DRAFTS, key=st.sampled_from("ab"), digest=st.sampled_from([b"1", b"2"]))
     def append_once(self, wanted: list[tuple[int, int, int, int | None]], key: str, digest: bytes) -> None:
-        once, drafts, now = IdempotencyKey(key, digest), self._drafts(wanted), self.clock.now_ticks()
+        key_given, drafts, now = IdempotencyKey(key, digest), self._drafts(wanted), self.clock.now_ticks()
         known, answer, expires = self.kept.get(key, (None, None, 0))
         assume(abs(expires - now) > 60 * SECOND)  # a day is not measured to the second when clocks step
         if known is None or expires < now:
-            appended = self.log.append(*drafts, once=once)
+            appended = self.log.append(*drafts, idempotency=key_given)
             self._stored(drafts, appended)
-            self.kept[key] = (once, appended, now + ONCE_SECONDS * SECOND)
-        elif known == once:
+            self.kept[key] = (key_given, appended, now + IDEMPOTENCY_SECONDS * SECOND)
+        elif known == key_given:
             assert answer is not None
-            repeated = self.log.append(*drafts, once=once)
+            repeated = self.log.append(*drafts, idempotency=key_given)
             assert (list(repeated.placed), repeated.repeated) == (list(answer.placed), True)
         else:
             with pytest.raises(KeyReused):
-                self.log.append(*drafts, once=once)
+                self.log.append(*drafts, idempotency=key_given)
 
     @rule(
         partition=_PARTITIONS,
@@ -155,18 +155,18 @@ class PartitionHistory(RuleBasedStateMachine):
         after=st.one_of(st.just(0), _ANY),
         upto=st.one_of(st.just(1), _ANY),
         limit=st.integers(0, 9),
-        every=st.integers(0, 4),
+        step=st.integers(0, 4),
     )
-    def survey(self, after: int, upto: int, limit: int, every: int) -> None:
+    def count_span(self, after: int, upto: int, limit: int, step: int) -> None:
         watermark = self.log.watermark()
         low, high = sorted((self._bound(after), self._bound(upto)))
         high = min(high, MessageId.last_of(watermark))
         ids = [message.id for message in self._expect(1, watermark) if low < message.id <= high]
-        marks = ids[:limit][every - 1 :: every] if every else []
+        split_points = ids[:limit][step - 1 :: step] if step else []
 
-        found = self.log.survey(low, high, limit=limit, every=every)
+        found = self.log.count_span(low, high, limit=limit, step=step)
 
-        assert found == (ids[-1] if ids else None, min(len(ids), limit), len(ids) > limit, marks)
+        assert found == (ids[-1] if ids else None, min(len(ids), limit), len(ids) > limit, split_points)
 
     @rule(wanted=st.lists(_ANY, min_size=1, max_size=4))
     def fetch(self, wanted: list[int]) -> None:
@@ -346,7 +346,7 @@ class MetadataHistory(RuleBasedStateMachine):
     @rule(application=_APPLICATIONS, label=st.sampled_from("xy"))
     def remove_key(self, application: str, label: str) -> None:
         application = self.prefix + application
-        gone = [key for key in self.keys.values() if (key.application, key.label) == (application, label)]
+        gone = [key for key in self.keys.values() if (key.principal, key.label) == (application, label)]
 
         assert done(self.store.remove_key(application, label)) == len(gone)
 
@@ -357,5 +357,5 @@ class MetadataHistory(RuleBasedStateMachine):
     def nothing_is_forgotten(self) -> None:
         ours = {queue.uuid for queue in self.former}
         assert {queue for queue in done(self.store.removed(10_000)) if queue in ours} == self.removed
-        mine = [key for key in done(self.store.keys()) if key.application.startswith(self.prefix)]
+        mine = [key for key in done(self.store.keys()) if key.principal.startswith(self.prefix)]
         assert mine == sorted(self.keys.values(), key=lambda key: key.created_ticks)

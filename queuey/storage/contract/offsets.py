@@ -63,8 +63,8 @@ class Offsets(StoreContract):
     """Every sentence of :class:`~queuey.storage.OffsetStore`."""
 
     @pytest.fixture
-    def group(self, store: OffsetStore) -> Group:
-        return Group(store)
+    def group(self, offsets: OffsetStore) -> Group:
+        return Group(offsets)
 
     # Committing
 
@@ -168,9 +168,9 @@ class Offsets(StoreContract):
 
     # Groups
 
-    def test_groups_and_queues_have_offsets_of_their_own(self, store: OffsetStore, group: Group) -> None:
-        others = [Group(store, name, group.queue) for name in ("Workers", "workers-", "worker", "workers.1")]
-        elsewhere = Group(store, group.name)
+    def test_groups_and_queues_have_offsets_of_their_own(self, offsets: OffsetStore, group: Group) -> None:
+        others = [Group(offsets, name, group.queue) for name in ("Workers", "workers-", "worker", "workers.1")]
+        elsewhere = Group(offsets, group.name)
         group.commit({1: at(9)}, 9)
 
         for number, other in enumerate([*others, elsewhere]):
@@ -179,52 +179,54 @@ class Offsets(StoreContract):
 
         assert group.ids() == {1: at(9)}
         assert [other.ids() for other in others] == [{1: at(number)} for number in range(4)]
-        assert done(store.list_groups(elsewhere.queue)) == [elsewhere.name]
+        assert done(offsets.list_groups(elsewhere.queue)) == [elsewhere.name]
 
-    def test_groups_are_listed_page_by_page(self, store: OffsetStore) -> None:
+    def test_groups_are_listed_page_by_page(self, offsets: OffsetStore) -> None:
         queue = uuid4()
         names = sorted(f"{letter}{number}" for letter in "Zaz_" for number in range(60))
         for name in names:
-            Group(store, name, queue).take_over(1, 2, generation=1)
+            Group(offsets, name, queue).take_over(1, 2, generation=1)
 
-        assert done(store.list_groups(queue)) == names
-        assert done(store.list_groups(queue, limit=7)) == names[:7]
-        assert done(store.list_groups(queue, start=names[7], limit=150)) == names[7:157]
-        assert done(store.list_groups(queue, start="zz")) == []
-        assert done(store.list_groups(uuid4())) == []
+        assert done(offsets.list_groups(queue)) == names
+        assert done(offsets.list_groups(queue, limit=7)) == names[:7]
+        assert done(offsets.list_groups(queue, start=names[7], limit=150)) == names[7:157]
+        assert done(offsets.list_groups(queue, start="zz")) == []
+        assert done(offsets.list_groups(uuid4())) == []
 
-    def test_a_group_that_is_forgotten_is_no_more(self, store: OffsetStore, group: Group) -> None:
-        kept = Group(store, "kept", group.queue)
+    def test_a_group_that_is_forgotten_is_no_more(self, offsets: OffsetStore, group: Group) -> None:
+        kept = Group(offsets, "kept", group.queue)
         kept.commit({1: at(1)}, 1)
         for _ in range(2):
             group.commit({1: at(5), 2: at(5)}, 3)
             group.forget()
 
             assert group.offsets() == {}
-            assert done(store.list_groups(group.queue)) == ["kept"]
+            assert done(offsets.list_groups(group.queue)) == ["kept"]
 
         group.forget()
         group.commit({2: at(1)})
         assert group.ids() == {2: at(1)}
-        assert done(store.list_groups(group.queue)) == ["kept", group.name]
+        assert done(offsets.list_groups(group.queue)) == ["kept", group.name]
         assert kept.ids() == {1: at(1)}
 
-    def test_a_dropped_queue_takes_its_offsets_with_it(self, store: MessageStore, group: Group) -> None:
-        other = Group(store, "workers")
+    def test_a_dropped_queue_takes_its_offsets_with_it(
+        self, store: MessageStore, offsets: OffsetStore, group: Group
+    ) -> None:
+        other = Group(offsets, "workers")
         other.commit({1: at(1)})
         group.commit({1: at(1)})
 
         done(store.drop(group.queue))
 
         assert group.offsets() == {}
-        assert done(store.list_groups(group.queue)) == []
+        assert done(offsets.list_groups(group.queue)) == []
         with pytest.raises(QueueNotFound):
             group.commit({1: at(2)})
         assert other.ids() == {1: at(1)}
 
     # Many at once
 
-    def test_owners_of_different_partitions_do_not_undo_each_other(self, store: OffsetStore, group: Group) -> None:
+    def test_owners_of_different_partitions_do_not_undo_each_other(self, offsets: OffsetStore, group: Group) -> None:
         def work(partition: int) -> None:
             for number in range(5):
                 group.commit({partition: at(number)}, partition)
@@ -234,7 +236,7 @@ class Offsets(StoreContract):
         assert group.offsets().keys() == set(range(1, 7))
         assert set(group.ids().values()) == {at(4)}
         assert [offset.generation for _, offset in sorted(group.offsets().items())] == [*range(1, 7)]
-        assert done(store.list_groups(group.queue)) == [group.name]
+        assert done(offsets.list_groups(group.queue)) == [group.name]
 
     def test_of_those_who_claim_at_once_the_greatest_generation_stays(self, group: Group) -> None:
         group.commit({1: at(0), 2: at(0)}, 0)
@@ -254,8 +256,8 @@ class Offsets(StoreContract):
         assert {offset.generation for offset in group.offsets().values()} == {6}
         assert group.ids() == {1: at(6), 2: at(6)}
 
-    def test_any_history_of_offsets_is_as_the_model_says(self, store: OffsetStore, clock: ManualClock) -> None:
-        drive_histories(lambda: OffsetHistory(store, clock), self.histories)
+    def test_any_history_of_offsets_is_as_the_model_says(self, offsets: OffsetStore, clock: ManualClock) -> None:
+        drive_histories(lambda: OffsetHistory(offsets, clock), self.histories)
 
 
 def _at_once(*work: Callable[[], None]) -> None:

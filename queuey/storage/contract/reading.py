@@ -8,7 +8,7 @@ import pytest
 
 from queuey.clock import ManualClock
 from queuey.ids import MAX_ID, ZERO_ID, MessageId
-from queuey.model import Page, Span, Survey
+from queuey.model import Page, ReadRequest, Span, SpanCount
 from queuey.storage import MessageStore
 from queuey.storage.contract.common import SECOND, Log, StoreContract, client_id, done, draft
 
@@ -168,7 +168,7 @@ class Reading(StoreContract):
         log.append(draft(b"later", due_ticks=clock.now_ticks() + 60 * SECOND))
         upto = MessageId.last_of(log.watermark())
 
-        page = done(store.read(log.queue.partition(1), Span(ZERO_ID, upto), limit=1, now_ticks=log.watermark()))
+        page = done(store.read(ReadRequest(log.queue.partition(1), Span(ZERO_ID, upto), 1), now_ticks=log.watermark()))
 
         assert [message.body for message in page.messages] == [b"now"]
         assert not page.more
@@ -225,7 +225,7 @@ class Reading(StoreContract):
         assert first == (7, 1, ids[1], later.id)
 
     @pytest.mark.parametrize("expired", [False, True])
-    def test_a_survey_tells_of_a_span_what_reading_it_would(self, log: Log, clock: ManualClock, expired: bool) -> None:
+    def test_a_count_tells_of_a_span_what_reading_it_would(self, log: Log, clock: ManualClock, expired: bool) -> None:
         if expired:
             log.append(*(draft(b"gone", ttl_seconds=60) for _ in range(5)))
         ids = log.add(*LETTERS)
@@ -234,15 +234,20 @@ class Reading(StoreContract):
         for after, upto in ((ZERO_ID, None), (ids[1], None), (ids[0], ids[6]), (ids[7], None), (ids[4], ids[2])):
             inside = [id_ for id_ in ids if after < id_ <= (upto or MAX_ID)]
             newest = inside[-1] if inside else None
-            assert log.survey(after, upto) == Survey(newest, 0, bool(inside), [])
-            for limit, every in ((2, 0), (3, 1), (8, 2), (8, 3), (6, 3), (100, 100), (7, 8)):
+            assert log.count_span(after, upto) == SpanCount(newest, 0, bool(inside), [])
+            for limit, step in ((2, 0), (3, 1), (8, 2), (8, 3), (6, 3), (100, 100), (7, 8)):
                 counted = inside[:limit]
-                marks = counted[every - 1 :: every] if every else []
-                told = log.survey(after, upto, limit=limit, every=every)
-                assert told == Survey(newest, len(counted), len(inside) > limit, marks), (after, upto, limit, every)
+                split_points = counted[step - 1 :: step] if step else []
+                told = log.count_span(after, upto, limit=limit, step=step)
+                assert told == SpanCount(newest, len(counted), len(inside) > limit, split_points), (
+                    after,
+                    upto,
+                    limit,
+                    step,
+                )
 
-    def test_a_survey_of_a_dropped_queue_finds_nothing(self, log: Log) -> None:
+    def test_a_count_of_a_dropped_queue_finds_nothing(self, log: Log) -> None:
         log.add(*LETTERS)
         done(log.store.drop(log.queue.uuid))
 
-        assert log.survey(limit=10, every=2) == Survey(None, 0, False, [])
+        assert log.count_span(limit=10, step=2) == SpanCount(None, 0, False, [])

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from queuey.clock import ManualClock
 from queuey.ids import MessageId
-from queuey.model import Span
+from queuey.model import Location, ReadRequest, Span
 from queuey.storage import MessageStore
 from queuey.storage.contract.common import SECOND, STRONG, Log, StoreContract, done, draft
 
@@ -154,8 +154,8 @@ class Timing(StoreContract):
         partition, span = log.queue.partition(1), Span(upto=message.id)
 
         def read_at(now_ticks: int) -> int:
-            page = done(log.store.read(partition, span, limit=1, now_ticks=now_ticks))
-            (found,) = done(log.store.fetch(log.queue, [(1, message.id)], now_ticks=now_ticks))
+            page = done(log.store.read(ReadRequest(partition, span, 1), now_ticks=now_ticks))
+            (found,) = done(log.store.fetch(log.queue, [Location(1, message.id)], now_ticks=now_ticks))
             (state,) = done(log.store.inspect([partition], now_ticks=now_ticks))
             assert len(page.messages) == state.depth == (found is not None)
             return state.depth

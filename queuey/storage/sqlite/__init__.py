@@ -2,12 +2,39 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
+from queuey.clock import Clock
+from queuey.ids import IdGenerator
+from queuey.storage import Observer, Stores
+from queuey.storage.sqlite.file import File
 from queuey.storage.sqlite.messages import SqliteMessages
 from queuey.storage.sqlite.metadata import SqliteMetadata
 from queuey.storage.sqlite.offsets import SqliteOffsets
+from queuey.storage.sqlite.options import SqliteOptions
 
-__all__ = ["SqliteStore"]
+__all__ = ["SqliteMessages", "SqliteMetadata", "SqliteOffsets", "SqliteOptions", "SqliteStores"]
+
+_USUAL = SqliteOptions()
 
 
-class SqliteStore(SqliteOffsets, SqliteMessages, SqliteMetadata):
+class SqliteStores(Stores):
     """Messages, offsets and metadata in one file; how it opens is told in :mod:`queuey.storage.sqlite.file`."""
+
+    messages: SqliteMessages
+    offsets: SqliteOffsets
+    metadata: SqliteMetadata
+
+    def __init__(
+        self,
+        path: Path,
+        clock: Clock,
+        ids: IdGenerator,
+        options: SqliteOptions = _USUAL,
+        *,
+        serve: bool = True,
+        observer: Observer | None = None,
+    ) -> None:
+        """:param serve: see :class:`~queuey.storage.sqlite.file.File`, as for what is raised."""
+        self.file = File(path, clock, ids, options, serve=serve, observer=observer)
+        super().__init__(SqliteMessages(self.file), SqliteOffsets(self.file), SqliteMetadata(self.file))

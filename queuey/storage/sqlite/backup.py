@@ -11,6 +11,7 @@ import apsw
 from queuey.errors import ConfigurationError
 from queuey.storage.sqlite.health import PRIVATE
 from queuey.storage.sqlite.mark import new_mark, refuse_foreign_log
+from queuey.storage.sqlite.statements import SQL
 
 _PAGES_A_STEP = 2000
 
@@ -60,8 +61,7 @@ def _copy(source: Path, partial: Path, progress: Callable[[int, int], None] | No
         reading.execute("commit")
         writing.execute("pragma journal_mode = delete")
         writing.execute(f"pragma application_id = {new_mark()}")
-        if writing.execute("select 1 from sqlite_schema where name = 'segments'").fetchall():
-            writing.execute("delete from segments")  # their files stay where they are
+        writing.execute(SQL["cached_runs_delete_all"])  # their files stay where they are
     finally:
         writing.close()
         reading.close()

@@ -39,6 +39,8 @@ from queuey.storage.sqlite.health import LOCKED, DiskHealth
 log = logging.getLogger(__name__)
 
 Row = tuple[Any, ...]
+Bindings = tuple[Any, ...] | dict[str, Any]
+"""Values of a statement in the order of its parameters, or by name."""
 _COLUMNS = 8
 _ROWS_AT_ONCE = 256
 """Rows of one statement at most. A prepared statement takes 1.2 KiB a row."""
@@ -72,12 +74,12 @@ class Transaction:
             self._ids.open_group()
         return self._ids
 
-    def execute(self, sql: str, bindings: tuple[Any, ...] = ()) -> list[Row]:
+    def execute(self, sql: str, bindings: Bindings = ()) -> list[Row]:
         """Run one statement, after the inserts that came before it."""
         rows: list[Row] = self.cursor(sql, bindings).fetchall()
         return rows
 
-    def cursor(self, sql: str, bindings: tuple[Any, ...]) -> Any:
+    def cursor(self, sql: str, bindings: Bindings) -> Any:
         """The rows of a statement, one by one, after the inserts that came before it."""
         self._begin()
         self._flush()
@@ -150,7 +152,7 @@ def _insert_statement(size: int) -> str:
 
 
 _INSERT = """
-insert into messages (place, ticks, tail, expires, seal, content_type, key, body) select * from (values """
+insert into messages (partition_key, ticks, tail, expires, checksum, content_type, key, body) select * from (values """
 
 
 class CommitFailed(Exception):

@@ -5,51 +5,54 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from queuey.ids import MAX_ID, ZERO_ID, MessageId
-from queuey.model import PartitionState, Span, Survey
+from queuey.model import PartitionState, ReadRequest, Span, SpanCount
 from queuey.storage.checksums import corrupt
-from queuey.storage.sqlite.pages import Ask, PackEntry, PageBuilder, Wanted, head_of
+from queuey.storage.sqlite.pages import Ask, PackEntry, PageBuilder, head_of
+from queuey.storage.sqlite.rows import partition_of
 from queuey.storage.sqlite.statements import SQL
 
-__all__ = ["inspect", "survey"]
+__all__ = ["count_span", "inspect"]
 
 
-def inspect(ask: Ask, place: bytes, now_ticks: int) -> PartitionState:
+def inspect(ask: Ask, partition_key: bytes, now_ticks: int) -> PartitionState:
     """See :meth:`queuey.storage.MessageStore.inspect`."""
-    ((loose, scheduled),) = ask(SQL["depth"], (place, now_ticks, now_ticks))
-    ((together,),) = ask(SQL["packs_depth"], (place, now_ticks))
+    ((loose, scheduled),) = ask(SQL["depth"], (partition_key, now_ticks, now_ticks))
+    ((together,),) = ask(SQL["packs_depth"], (partition_key, now_ticks))
     depth = loose + int(together)
-    for (seq,) in ask(SQL["packs_expiring"], (place, now_ticks)):
+    for (seq,) in ask(SQL["packs_expiring"], (partition_key, now_ticks)):
         head = head_of(ask, seq)
         depth += 0 if head is None else sum([expires > now_ticks for expires in head.expires_ticks])
-    oldest, newest = (_end(ask, place, Span(ZERO_ID, MAX_ID), now_ticks, newest=newest) for newest in (False, True))
+    oldest, newest = (
+        _end(ask, partition_key, Span(ZERO_ID, MAX_ID), now_ticks, newest=newest) for newest in (False, True)
+    )
     return PartitionState(depth, int(scheduled), oldest, newest)
 
 
-def survey(ask: Ask, place: bytes, span: Span, now_ticks: int, limit: int, every: int) -> Survey:
-    """See :meth:`queuey.storage.MessageStore.survey`.
+def count_span(ask: Ask, partition_key: bytes, span: Span, now_ticks: int, limit: int, step: int) -> SpanCount:
+    """See :meth:`queuey.storage.MessageStore.count_span`.
 
     :raises CorruptMessage: a pack's ids are not as they were written.
     """
-    count = _Count(ask, place, now_ticks, limit, every)
-    for part in _parts(ask, place, span, now_ticks):
+    count = _Count(ask, partition_key, now_ticks, limit, step)
+    for part in _parts(ask, partition_key, span, now_ticks):
         if count.more:
             break
         if isinstance(part, PackEntry):
             count.take_pack(part, span)
         else:
             count.take_loose(part)
-    newest = _end(ask, place, span, now_ticks, newest=True)
-    return Survey(newest, min(count.counted, limit), count.more, count.marks)
+    newest = _end(ask, partition_key, span, now_ticks, newest=True)
+    return SpanCount(newest, min(count.counted, limit), count.more, count.split_points)
 
 
 class _Count:
-    """Counts messages in order, up to one more than a limit, and marks each so many-th."""
+    """Counts messages in order, up to one more than a limit, and notes every n-th as a split point."""
 
-    def __init__(self, ask: Ask, place: bytes, now_ticks: int, limit: int, every: int) -> None:
-        self._ask, self._place, self._now = ask, place, now_ticks
-        self._limit, self._every = limit, every
+    def __init__(self, ask: Ask, partition_key: bytes, now_ticks: int, limit: int, step: int) -> None:
+        self._ask, self._partition_key, self._now = ask, partition_key, now_ticks
+        self._limit, self._step = limit, step
         self.counted = 0
-        self.marks: list[MessageId] = []
+        self.split_points: list[MessageId] = []
 
     @property
     def more(self) -> bool:
@@ -57,13 +60,13 @@ class _Count:
 
     def take_loose(self, span: Span) -> None:
         """Messages in no pack."""
-        bound = (self._place, *span.after, *span.upto, self._now)
+        bound = (self._partition_key, *span.after, *span.upto, self._now)
         ((found,),) = self._ask(SQL["count"], (*bound, self._limit + 1 - self.counted))
         after = span.after
-        for _, step in self._due(found):
-            ((ticks, tail),) = self._ask(SQL["id_after"], (self._place, *after, *bound[3:], step - 1))
+        for _, apart in self._due(found):
+            ((ticks, tail),) = self._ask(SQL["id_after"], (self._partition_key, *after, *bound[3:], apart - 1))
             after = MessageId(ticks, tail)
-            self.marks.append(after)
+            self.split_points.append(after)
         self.counted += found
 
     def take_pack(self, entry: PackEntry, span: Span) -> None:
@@ -74,28 +77,28 @@ class _Count:
         if head is None:
             raise corrupt(entry.first)
         chosen = entry.chosen(head, span, self._now)
-        self.marks += [head.id_at(chosen[at - 1]) for at, _ in self._due(len(chosen))]
+        self.split_points += [head.id_at(chosen[at - 1]) for at, _ in self._due(len(chosen))]
         self.counted += len(chosen)
 
     def _is_due(self, found: int) -> bool:
-        """Whether any of the next messages is to be marked."""
-        every = self._every
-        return bool(every) and self.counted // every < min(self.counted + found, self._limit) // every
+        """Whether any of the next messages is a split point."""
+        step = self._step
+        return bool(step) and self.counted // step < min(self.counted + found, self._limit) // step
 
     def _due(self, found: int) -> Iterator[tuple[int, int]]:
-        """Which of the next messages are to be marked: how many after those counted, and after the mark before."""
-        if not self._every:
+        """Which of the next messages are split points: how far behind those counted, and behind the split point before."""
+        if not self._step:
             return
         before = 0
-        for number in range(self.counted // self._every + 1, min(self.counted + found, self._limit) // self._every + 1):
-            at = number * self._every - self.counted
+        for number in range(self.counted // self._step + 1, min(self.counted + found, self._limit) // self._step + 1):
+            at = number * self._step - self.counted
             yield at, at - before
             before = at
 
 
-def _parts(ask: Ask, place: bytes, span: Span, now_ticks: int) -> Iterator[PackEntry | Span]:
+def _parts(ask: Ask, partition_key: bytes, span: Span, now_ticks: int) -> Iterator[PackEntry | Span]:
     """The packs of a span, and the spans between them if any message is in no pack, in order."""
-    bound = (place, *span.after, *span.upto, now_ticks)
+    bound = (partition_key, *span.after, *span.upto, now_ticks)
     ((has_loose,),) = ask(SQL["count"], (*bound, 1))
     after = span.after
     for row in ask(SQL["packs_in"], bound):
@@ -108,12 +111,14 @@ def _parts(ask: Ask, place: bytes, span: Span, now_ticks: int) -> Iterator[PackE
         yield Span(after, span.upto)
 
 
-def _end(ask: Ask, place: bytes, span: Span, now_ticks: int, *, newest: bool) -> MessageId | None:
+def _end(ask: Ask, partition_key: bytes, span: Span, now_ticks: int, *, newest: bool) -> MessageId | None:
     """The first or the last live id of a span, stepping over packs whose ids are damaged."""
     sql = SQL["ids_descending" if newest else "ids_ascending"]
-    wanted = Wanted(span, 1, now_ticks, newest_first=newest, with_bodies=False, skip_corrupt=True)
-    builder = PageBuilder(wanted, ask)
-    rows = ask(sql, (place, *span.after, *span.upto, now_ticks))
+    request = ReadRequest(
+        partition_of(partition_key), span, 1, newest_first=newest, with_bodies=False, skip_corrupt=True
+    )
+    builder = PageBuilder(request, now_ticks, ask)
+    rows = ask(sql, (partition_key, *span.after, *span.upto, now_ticks))
     try:
         page = builder.page(rows)
     finally:

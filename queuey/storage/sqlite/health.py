@@ -146,10 +146,10 @@ class DiskHealth:
     """Asks before a commit whether writing is still right."""
 
     def __init__(self, database: Path, *, reserve_bytes: int, read_only: bool) -> None:
-        log = database.with_name(database.name + "-wal")
+        wal = database.with_name(database.name + "-wal")
         self._name = database.name
         self._folder = database.parent
-        self._files = [file for file in (database, log) if file.exists()]
+        self._files = [file for file in (database, wal) if file.exists()]
         self._identity = self._look_at_files()
         self._reserve = reserve_bytes
         self._free = self._log_then = 0
@@ -186,6 +186,11 @@ class DiskHealth:
         error = StorageUnavailable(f"the store is damaged and takes no more writes; nothing was stored: {text}")
         self.refuse(error)
         return error
+
+    def report_damage(self, text: str) -> None:
+        """Stop writing; readiness and the log say why (G18)."""
+        log.error("the store is damaged", extra={"error": text})
+        self.found_damage(text)
 
     def refuse(self, error: QueueyError) -> None:
         """From here on nothing is written, for this reason."""
@@ -275,6 +280,11 @@ class DiskHealth:
             f"less than {self._reserve >> 20} MiB of disk are free; nothing was stored: "
             "delete messages or free disk space"
         )
+
+    def is_short_of_room(self) -> bool:
+        """Whether appends are refused for want of room."""
+        self.look()
+        return self.refusal is None and self.refusal_to_grow(lambda: 0) is not None
 
     def _spare(self) -> int:
         """Room above the reserve: what was free at the last look, less what the log grew by since, and what is to be copied from it."""

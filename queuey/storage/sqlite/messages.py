@@ -2,52 +2,46 @@
 
 from __future__ import annotations
 
-import logging
-import threading
 import uuid
 from collections.abc import Sequence
 from contextlib import AbstractContextManager, nullcontext
-from functools import partial
-from pathlib import Path
 from time import perf_counter
 from typing import Any
 
 import apsw
 
-from queuey.clock import Clock
-from queuey.errors import KeyReused, QueueNotFound, QueueyError
+from queuey.errors import QueueNotFound, QueueyError
 from queuey.future import Future
-from queuey.ids import TICKS_PER_SECOND, IdGenerator, MessageId
+from queuey.ids import TICKS_PER_SECOND, MessageId
 from queuey.model import (
     Appended,
     AppendRequest,
     Consistency,
-    Draft,
-    Drafts,
-    IdempotencyKey,
+    Location,
     Message,
     Page,
     PartitionId,
     PartitionState,
-    Placed,
-    PlacedInOrder,
     Queue,
+    ReadRequest,
     Span,
-    Survey,
+    SpanCount,
     bytes_of,
 )
-from queuey.storage import ONCE_SECONDS, MessageStore
-from queuey.storage.checksums import NONSENSE, making_sense, seal_of
-from queuey.storage.sqlite import packs
-from queuey.storage.sqlite.committer import Row, Transaction
-from queuey.storage.sqlite.counts import inspect, survey
-from queuey.storage.sqlite.file import SqliteFile
-from queuey.storage.sqlite.packing import Ready, insert, remove, seal
-from queuey.storage.sqlite.pages import Ask, PageBuilder, Wanted, message_in, one_row
-from queuey.storage.sqlite.read_cache import ReadCache, find_copy, keep, read_copy
+from queuey.storage import MessageStore
+from queuey.storage.checksums import NONSENSE
+from queuey.storage.sqlite.appending import Appender, ready_apart
+from queuey.storage.sqlite.committer import Transaction
+from queuey.storage.sqlite.counts import count_span, inspect
+from queuey.storage.sqlite.file import File
+from queuey.storage.sqlite.packing import remove
+from queuey.storage.sqlite.pages import Ask, PageBuilder, is_bulk, message_in, one_row
+from queuey.storage.sqlite.purging import Purge
+from queuey.storage.sqlite.rows import key_of, message_row
 from queuey.storage.sqlite.statements import SQL
+from queuey.storage.sqlite.tidying import Tidying
 
-log = logging.getLogger(__name__)
+__all__ = ["SqliteMessages"]
 
 _READS = {
     (newest_first, with_bodies): SQL[
@@ -57,239 +51,105 @@ _READS = {
     for with_bodies in (False, True)
 }
 _FETCH = SQL["fetch"]
-_MANY_LOOSE = 10_000
-"""Partitions that wait for their messages to be packed."""
-_IN_ORDER = b"\xff"
-"""In place of a partition's number: an answer kept for an idempotency key has one id, and the partitions of what was stamped from it on."""
+_ROW_BYTES = 256
+"""What a message costs beside its body, in bytes that take as long to write."""
+_PURGE = Purge(
+    expired=("purge_expired", "purge_idempotency", "purge_expired_packs"),
+    dropped=("purge_dropped", "purge_dropped_idempotency", "purge_dropped_packs"),
+)
 
 
-_PARTITION_BYTES = [number.to_bytes(1, "big") for number in range(256)]
+class SqliteMessages(MessageStore):
+    """The messages of one file."""
 
-
-def _place(partition: PartitionId) -> bytes:
-    return partition.queue.bytes + _PARTITION_BYTES[partition.number]
-
-
-class SqliteMessages(SqliteFile, MessageStore):
-    """The message half of :class:`~queuey.storage.sqlite.SqliteStore`."""
-
-    def __init__(
-        self, path: Path, clock: Clock, ids: IdGenerator, *, segments_mb: int = 1024, serve: bool = True, **how: Any
-    ) -> None:
-        """:param segments_mb: of all segments together; 0 is none.
-        :param how: see :class:`~queuey.storage.sqlite.file.SqliteFile`, as for the other parameters.
-        """
-        self._segments: ReadCache | None = None
-        super().__init__(path, clock, ids, serve=serve, **how)
-        if serve and not self._read_only:
-            segments = ReadCache(self._path.with_name(self._path.name + "-segments"), segments_mb << 20)
-            if segments_mb:
-                self._segments = segments
-            elif segments.folder.sizes:
-                self._tell(SQL["segments_delete_all"], ()).wait()
-                segments.folder.remove([*segments.folder.sizes])
+    def __init__(self, file: File) -> None:
+        self._file = file
+        self._dropped = file.dropped
+        self._unsound = file.unsound
+        self._readers = file.readers
+        self._committer = file.committer
+        self._appender = Appender(file.clock, file.dropped)
+        self.tidying = Tidying(file)
+        file.purger.add(_PURGE)
+        if file.upkeep is not None:
+            file.upkeep.add(self.tidying.run)
 
     def append(self, request: AppendRequest) -> Future[Appended]:
-        drafts, ready = request.drafts, None
-        # Packs are made ready here, but not by the main thread: that one is the event loop's.
-        if len(drafts) >= packs.LEAST and threading.current_thread() is not threading.main_thread():
-            ready = None if _have_keys(drafts) else _ready(drafts)
-        return self._committer.submit(
-            lambda transaction: self._append(transaction, request, ready), grows=True, size=_size(drafts)
-        )
-
-    def _append(self, transaction: Transaction, request: AppendRequest, ready: Ready | None) -> Appended:
-        queue, drafts, once = request
-        key = queue.uuid.bytes
-        if key in self._dropped:
-            raise QueueNotFound
-        if once is not None:
-            earlier = self._earlier(transaction, key, once)
-            if earlier is not None:
-                return Appended(earlier, repeated=True)
-        if _have_keys(drafts):
-            return self._append_once(transaction, key, drafts, once)
-        placed = self._insert(transaction, key, drafts, ready)
-        if once is not None:
-            self._remember(transaction, key, once, placed)
-        return Appended(placed)
-
-    def _append_once(
-        self, transaction: Transaction, queue: bytes, drafts: Sequence[Draft], once: IdempotencyKey | None
-    ) -> Appended:
-        """Insert the drafts that are new, and remember the keys of all."""
-        first: dict[str, int] = {}
-        known: list[Placed | int | None] = []
-        for index, draft in enumerate(drafts):
-            if once is not None and draft.once not in (None, once) and draft.once.key == once.key:
-                raise KeyReused
-            known.append(self._known(transaction, queue, draft.once, drafts, first))
-            if draft.once is not None:
-                first.setdefault(draft.once.key, index)
-        inserted = iter(
-            self._insert(transaction, queue, [draft for draft, k in zip(drafts, known, strict=True) if k is None])
-        )
-        placed: list[Placed] = []
-        for draft, earlier in zip(drafts, known, strict=True):
-            place = next(inserted) if earlier is None else placed[earlier] if isinstance(earlier, int) else earlier
-            placed.append(place)
-            if draft.once is not None and earlier is None:
-                self._remember(transaction, queue, draft.once, [place])
-        if once is not None:
-            self._remember(transaction, queue, once, placed)
-        return Appended(placed, repeated=bool(drafts) and None not in known)
-
-    def _known(
-        self,
-        transaction: Transaction,
-        queue: bytes,
-        once: IdempotencyKey | None,
-        drafts: Sequence[Draft],
-        first: dict[str, int],
-    ) -> Placed | int | None:
-        """Where a draft with this key is already: in the store, or earlier in its own batch (an index)."""
-        if once is None:
-            return None
-        index = first.get(once.key)
-        if index is not None:
-            if drafts[index].once != once:
-                raise KeyReused
-            return index
-        earlier = self._earlier(transaction, queue, once)
-        return None if earlier is None else earlier[0]
-
-    def _insert(
-        self, transaction: Transaction, queue: bytes, drafts: Sequence[Draft], ready: Ready | None = None
-    ) -> Sequence[Placed]:
-        ready = ready or _ready(drafts)
-        return self._insert_each(transaction, queue, drafts) if ready is None else insert(transaction, queue, ready)
-
-    def _insert_each(self, transaction: Transaction, queue: bytes, drafts: Sequence[Draft]) -> list[Placed]:
-        ids, insert = transaction.ids, transaction.insert
-        tick, now_tail = ids.stamp(len(drafts)) if drafts else 0, ids.tail
-        placed = []
-        for partition, body, ttl, content_type, key, due, _ in drafts:
-            if due is None or due <= tick:
-                message_id = MessageId(tick, now_tail)
-                tick += 1
-            else:
-                message_id = MessageId(due, ids.scheduled_tail())
-            ticks, tail = message_id
-            expires = ticks + ttl * TICKS_PER_SECOND
-            insert(_row(queue + _PARTITION_BYTES[partition], ticks, tail, expires, content_type, key, body))
-            placed.append(Placed(message_id, partition))
-        return placed
-
-    def _earlier(self, transaction: Transaction, queue: bytes, once: IdempotencyKey) -> Sequence[Placed] | None:
-        rows = transaction.look(SQL["once_find"], (queue, once.key, self._clock.now_ticks()))
-        if not rows:
-            return None
-        digest, answer = rows[0]
-        if digest != once.digest:
-            raise KeyReused
-        with making_sense():
-            if answer[:1] == _IN_ORDER:
-                return PlacedInOrder(MessageId.from_bytes(answer[1:17]), answer[17:])
-            starts = range(0, len(answer), 17)
-            return [Placed(MessageId.from_bytes(answer[at + 1 : at + 17]), answer[at]) for at in starts]
-
-    def _remember(self, transaction: Transaction, queue: bytes, once: IdempotencyKey, placed: Sequence[Placed]) -> None:
-        if isinstance(placed, PlacedInOrder):
-            answer = _IN_ORDER + placed.first.bytes + placed.partitions
-        else:
-            answer = b"".join(place.partition.to_bytes(1, "big") + place.id.bytes for place in placed)
-        expires = self._clock.now_ticks() + ONCE_SECONDS * TICKS_PER_SECOND
-        transaction.look(SQL["once_keep"], (queue, once.key, once.digest, answer, expires))
+        drafts, append = request.drafts, self._appender.append
+        made = ready_apart(drafts)
+        size = bytes_of(drafts) + len(drafts) * _ROW_BYTES
+        return self._committer.submit(lambda transaction: append(transaction, request, made), grows=True, size=size)
 
     def watermark(self, consistency: Consistency) -> int:
-        return self._ids.watermark()
+        return self._file.ids.watermark()
 
     def read(
-        self,
-        partition: PartitionId,
-        span: Span,
-        *,
-        limit: int,
-        now_ticks: int,
-        newest_first: bool = False,
-        max_bytes: int = 4 << 20,
-        with_bodies: bool = True,
-        skip_corrupt: bool = False,
-        consistency: Consistency = Consistency.STRONG,
+        self, request: ReadRequest, *, now_ticks: int, consistency: Consistency = Consistency.STRONG
     ) -> Future[Page]:
-        if partition.queue.bytes in self._dropped:
+        if request.partition.queue.bytes in self._dropped:
             return Future.of(Page([], False))
-        reader, place = self._reader(), _place(partition)
-        if self._unsound and place in self._unsound:
-            return self._refuses(place)
-        wanted = Wanted(span, limit, now_ticks, newest_first, max_bytes, with_bodies, skip_corrupt)
-        builder = PageBuilder(wanted, reader.beside)
-        segments = self._segments if wanted.is_bulk else None
+        reader, partition_key = self._readers.mine(), key_of(request.partition)
+        if self._unsound and partition_key in self._unsound:
+            return Future.failed(self._file.refusal_of(partition_key))
+        builder = PageBuilder(request, now_ticks, reader.beside)
+        cache = self.tidying.cache if is_bulk(request) else None
 
         def paged(rows: Any) -> Page:
-            return builder.page(rows, segments.ahead(reader.beside, place, wanted) if segments is not None else None)
+            return builder.page(
+                rows, cache.ahead(reader.beside, partition_key, request, now_ticks) if cache is not None else None
+            )
 
-        ask = reader.ask if segments is None else reader.ask_lasting
+        ask = reader.ask if cache is None else reader.ask_lasting
+        after, upto = request.span
         began = perf_counter()
         try:
-            page = ask(_READS[newest_first, with_bodies], (place, *span.after, *span.upto, now_ticks), paged)
-            self._observer.took("read", perf_counter() - began)
-            self._note_read(place, wanted, page, builder)
+            sql = _READS[request.newest_first, request.with_bodies]
+            page = ask(sql, (partition_key, *after, *upto, now_ticks), paged)
+            self._file.observer.took("read", perf_counter() - began)
+            self.tidying.note_read(partition_key, request, page, builder)
             return Future.of(page)
         except (QueueyError, apsw.Error, *NONSENSE) as error:
-            return Future.failed(self._read_failed(error))
+            return Future.failed(self._file.read_failed(error))
 
-    def _note_read(self, place: bytes, wanted: Wanted, page: Page, builder: PageBuilder) -> None:
-        """What readers of many meet is for the keeper to put together."""
-        if wanted.limit < packs.MOST or wanted.newest_first or not page.messages:
-            return
-        if builder.is_loose:
-            if page.more and wanted.with_bodies and len(self._loose) < _MANY_LOOSE:
-                self._loose.setdefault(place, wanted.span.after)  # its next pages come with the first one's
-        elif self._segments is not None and not builder.is_copy:
-            self._segments.was_read(place, wanted, page.messages[-1].id)
-
-    def survey(
+    def count_span(
         self,
         partition: PartitionId,
         span: Span,
         *,
         now_ticks: int,
         limit: int = 0,
-        every: int = 0,
+        step: int = 0,
         consistency: Consistency = Consistency.STRONG,
-    ) -> Future[Survey]:
+    ) -> Future[SpanCount]:
         if partition.queue.bytes in self._dropped:
-            return Future.of(Survey(None, 0, False, ()))
-        if self._unsound and _place(partition) in self._unsound:
-            return self._refuses(_place(partition))
+            return Future.of(SpanCount(None, 0, False, ()))
+        if self._unsound and key_of(partition) in self._unsound:
+            return Future.failed(self._file.refusal_of(key_of(partition)))
         try:
-            reader = self._reader()
+            reader = self._readers.mine()
             with reader.snapshot():
-                return Future.of(survey(reader.beside, _place(partition), span, now_ticks, limit, every))
+                return Future.of(count_span(reader.beside, key_of(partition), span, now_ticks, limit, step))
         except (QueueyError, apsw.Error, *NONSENSE) as error:
-            return Future.failed(self._read_failed(error))
+            return Future.failed(self._file.read_failed(error))
 
-    def fetch(
-        self, queue: Queue, wanted: Sequence[tuple[int, MessageId]], *, now_ticks: int
-    ) -> Future[Sequence[Message | None]]:
+    def fetch(self, queue: Queue, wanted: Sequence[Location], *, now_ticks: int) -> Future[Sequence[Message | None]]:
         if queue.uuid.bytes in self._dropped:
             return Future.of([None] * len(wanted))
-        for number, _ in wanted if self._unsound else ():
-            if (place := _place(queue.partition(number))) in self._unsound:
-                return self._refuses(place)
+        keyed = [(key_of(queue.partition(number)), message_id) for number, message_id in wanted]
+        for partition_key, _ in keyed if self._unsound else ():
+            if partition_key in self._unsound:
+                return Future.failed(self._file.refusal_of(partition_key))
         try:
-            reader = self._reader()
+            reader = self._readers.mine()
             with reader.snapshot():
-                places = [(_place(queue.partition(number)), message_id) for number, message_id in wanted]
-                return Future.of([_fetched(reader.beside, *place, now_ticks) for place in places])
+                return Future.of([_fetched(reader.beside, *place, now_ticks) for place in keyed])
         except (QueueyError, apsw.Error, *NONSENSE) as error:
-            return Future.failed(self._read_failed(error))
+            return Future.failed(self._file.read_failed(error))
 
     def put(
         self,
         queue: Queue,
-        wanted: Sequence[tuple[int, MessageId]],
+        wanted: Sequence[Location],
         *,
         body: bytes,
         content_type: str | None,
@@ -301,23 +161,23 @@ class SqliteMessages(SqliteFile, MessageStore):
                 raise QueueNotFound
             now = transaction.ids.stamp()
             with _whole(transaction, wanted):
-                for number, (ticks, tail) in wanted:
-                    place = _place(queue.partition(number))
-                    remove(transaction, place, [MessageId(ticks, tail)])
-                    expires = max(now, ticks) + ttl_seconds * TICKS_PER_SECOND
-                    transaction.insert(_row(place, ticks, tail, expires, content_type, key, body))
+                for number, message_id in wanted:
+                    partition_key = key_of(queue.partition(number))
+                    remove(transaction, partition_key, [message_id])
+                    expires = max(now, message_id.ticks) + ttl_seconds * TICKS_PER_SECOND
+                    transaction.insert(message_row(partition_key, message_id, expires, content_type, key, body))
             return any(message_id.ticks < now for _, message_id in wanted)
 
         return self._committer.submit(job, grows=True, size=len(body) * len(wanted))
 
-    def delete(self, queue: Queue, wanted: Sequence[tuple[int, MessageId]]) -> Future[None]:
+    def delete(self, queue: Queue, wanted: Sequence[Location]) -> Future[None]:
         def job(transaction: Transaction) -> None:
             ids: dict[int, set[MessageId]] = {}
             for number, message_id in wanted:
                 ids.setdefault(number, set()).add(message_id)
             with _whole(transaction, wanted):
                 for number, doomed in ids.items():
-                    remove(transaction, _place(queue.partition(number)), doomed)
+                    remove(transaction, key_of(queue.partition(number)), doomed)
 
         return self._committer.submit(job, grows=False)
 
@@ -325,127 +185,37 @@ class SqliteMessages(SqliteFile, MessageStore):
         try:
             return Future.of([self._inspect_one(partition, now_ticks) for partition in partitions])
         except (QueueyError, apsw.Error, *NONSENSE) as error:
-            return Future.failed(self._read_failed(error))
+            return Future.failed(self._file.read_failed(error))
 
     def _inspect_one(self, partition: PartitionId, now_ticks: int) -> PartitionState:
         if partition.queue.bytes in self._dropped:
             return PartitionState(0, 0, None, None)
-        reader = self._reader()
+        reader = self._readers.mine()
         with reader.snapshot():
-            return inspect(reader.beside, _place(partition), now_ticks)
-
-    def tidy_some(self) -> bool:
-        is_short = self.is_short_of_room()
-        has_room = self._segments is not None and self._made_room(self._segments, is_short=is_short)
-        return not is_short and (self.seal_some() or (has_room and self.copy_some()))
-
-    def seal_some(self) -> bool:
-        """Make a pack of messages that a reader of many met one by one.
-
-        :returns: False if there is nothing more to do.
-        """
-        try:
-            place, after = self._loose.popitem()
-        except KeyError:
-            return False
-        span, now = Span(after, MessageId.last_of(self._ids.watermark())), self._clock.now_ticks()
-
-        def job(transaction: Transaction) -> MessageId | None:
-            return None if place[:-1] in self._dropped else seal(transaction, place, span, now)
-
-        goes_on = self._committer.submit(job, grows=True).wait()
-        if goes_on is not None:
-            self._loose[place] = goes_on
-        return True
-
-    def copy_some(self) -> bool:
-        """Make a segment of packs that readers of many meet again and again.
-
-        :returns: False if there is nothing more to do.
-        """
-        segments, now = self._segments, self._clock.now_ticks()
-        if segments is None or (found := segments.take()) is None:
-            return False
-        (place, span), reader = found, self._reader()
-        with reader.snapshot():
-            copy = find_copy(reader.beside, place, span, now)
-            columns = read_copy(reader.beside, copy.packs) if copy.packs else None
-        segments.went_on(place, span, copy)
-        if columns is not None:
-            try:
-                written = segments.folder.append(columns)
-            except OSError as error:
-                log.warning("no segment could be written: %s", error)
-                return False
-            self._committer.submit(
-                partial(keep, place=place, copy=copy, written=written, now_ticks=now), grows=True
-            ).wait()
-        return True
-
-    def _made_room(self, segments: ReadCache, *, is_short: bool) -> bool:
-        """Forget segments that cannot be used, and those that there is no room for; whether there is some for new ones.
-
-        :param is_short: the disk is: then none stays.
-        """
-        while segments.spoilt:
-            self._tell(SQL["segment_delete"], (segments.spoilt.pop(),)).wait()
-        if segments.is_due(self._clock.elapsed()):
-            used = {number for (number,) in self._reader().ask(SQL["segment_files"], (), list)}
-            segments.folder.remove([number for number in segments.folder.sizes if number not in used])
-        for number in [*segments.folder.sizes] if is_short else segments.unused(self._clock.now_ticks()):
-            self._tell(SQL["segments_delete"], (number,)).wait()
-            segments.folder.remove([number])
-        return segments.has_room
+            return inspect(reader.beside, key_of(partition), now_ticks)
 
     def drop(self, queue: uuid.UUID) -> Future[None]:
         def job(transaction: Transaction) -> None:
             transaction.execute(SQL["drop_queue"], (queue.bytes,))
-            self._dropped[queue.bytes] = self._clock.elapsed()
+            self._dropped[queue.bytes] = self._file.clock.elapsed()
 
         return self._committer.submit(job, grows=False)
 
+    def problems(self) -> Sequence[str]:
+        return self._file.problems()
 
-_ROW_BYTES = 256
-"""What a message costs beside its body, in bytes that take as long to write."""
-
-
-def _size(drafts: Sequence[Draft]) -> int:
-    return bytes_of(drafts) + len(drafts) * _ROW_BYTES
+    def close(self) -> None:
+        self._file.close()
 
 
-def _ready(drafts: Sequence[Draft]) -> Ready | None:
-    """Drafts made ready to be stored together; None of those that are not."""
-    if len(drafts) < packs.LEAST:
-        return None
-    columns = Drafts.of(drafts)
-    return Ready.of(columns) if columns.dues.count(None) == len(columns) else None
-
-
-def _have_keys(drafts: Sequence[Draft]) -> bool:
-    """Whether some have an idempotency key of their own."""
-    if len(drafts) == 1:
-        return drafts[0].once is not None
-    onces = drafts.onces if isinstance(drafts, Drafts) else [draft[6] for draft in drafts]
-    return onces.count(None) < len(onces)
-
-
-def _row(
-    place: bytes, ticks: int, tail: int, expires: int, content_type: str | None, key: str | None, body: bytes
-) -> Row:
-    """A message as :meth:`Transaction.insert` takes it."""
-    kind = None if content_type is None else content_type.encode()
-    key_bytes = None if key is None else key.encode()
-    return place, ticks, tail, expires, seal_of(ticks, tail, kind, key_bytes, body), kind, key_bytes, body
-
-
-def _whole(transaction: Transaction, wanted: Sequence[tuple[int, MessageId]]) -> AbstractContextManager[None]:
+def _whole(transaction: Transaction, wanted: Sequence[Location]) -> AbstractContextManager[None]:
     """A change of several messages is made whole or not at all: a pack among them may be damaged (G10)."""
     return transaction.whole() if len(wanted) > 1 else nullcontext()
 
 
-def _fetched(ask: Ask, place: bytes, message_id: MessageId, now_ticks: int) -> Message | None:
-    found = one_row(ask(_FETCH, (place, *message_id, now_ticks)))
+def _fetched(ask: Ask, partition_key: bytes, message_id: MessageId, now_ticks: int) -> Message | None:
+    found = one_row(ask(_FETCH, (partition_key, *message_id, now_ticks)))
     if found is None:
-        for seq, *_ in list(ask(SQL["pack_over"], (place, *message_id))):
+        for seq, *_ in list(ask(SQL["pack_over"], (partition_key, *message_id))):
             return message_in(ask, seq, message_id, now_ticks)
     return found

@@ -11,12 +11,19 @@ from queuey.model import ApplicationKey, Consistency, Queue, QueueKind
 from queuey.storage import MetadataStore
 from queuey.storage.checksums import NONSENSE, making_sense
 from queuey.storage.sqlite.committer import Row, Transaction
-from queuey.storage.sqlite.file import SqliteFile
+from queuey.storage.sqlite.file import File
+from queuey.storage.sqlite.readers import LookupThread
 from queuey.storage.sqlite.statements import SQL
 
 
-class SqliteMetadata(SqliteFile, MetadataStore):
-    """The metadata half of :class:`~queuey.storage.sqlite.SqliteStore`."""
+class SqliteMetadata(MetadataStore):
+    """The queues and application keys of one file."""
+
+    def __init__(self, file: File) -> None:
+        self._file = file
+        self._lookups = LookupThread(self._find_all)
+        file.add_running(self._lookups)
+        self._lookups.ask(("", "")).wait()  # its connection is open while the file is there (G18)
 
     def create_queue(self, queue: Queue) -> Future[tuple[Queue, bool]]:
         def job(transaction: Transaction) -> tuple[Queue, bool]:
@@ -28,22 +35,25 @@ class SqliteMetadata(SqliteFile, MetadataStore):
             transaction.look(SQL["queue_insert"], _queue_row(queue))
             return queue, True
 
-        return self._committer.submit(job, grows=True)
+        return self._file.committer.submit(job, grows=True)
 
     def find_queue(self, application: str, name: str) -> Future[Queue | None]:
         return self._lookups.ask((application, name))
 
     def _find_all(self, names: Sequence[tuple[str, str]]) -> Sequence[Queue | None]:
+        """The queues of these applications and names, in order."""
         if len(names) == 1:
-            return [self._ask(SQL["queue_find"], names[0], lambda rows: _queue(rows[0]) if rows else None).result()]
-        rows = self._ask(SQL["queues_find"], (json.dumps(names),), lambda rows: json.loads(rows[0][0])).result()
+            return [
+                self._file.query(SQL["queue_find"], names[0], lambda rows: _queue(rows[0]) if rows else None).result()
+            ]
+        rows = self._file.query(SQL["queues_find"], (json.dumps(names),), lambda rows: json.loads(rows[0][0])).result()
         try:
             found = {
                 (application, name): _queue((application, name, bytes.fromhex(key), *settings))
                 for application, name, key, *settings in rows
             }
         except NONSENSE as error:
-            raise self._read_failed(error) from error
+            raise self._file.read_failed(error) from error
         return [found.get(name) for name in names]
 
     def replace_queue(self, old: Queue, new: Queue) -> Future[bool]:
@@ -56,7 +66,7 @@ class SqliteMetadata(SqliteFile, MetadataStore):
             transaction.look(SQL["queue_update"], (application, name, key, *settings))
             return True
 
-        return self._committer.submit(job, grows=True)
+        return self._file.committer.submit(job, grows=True)
 
     def remove_queue(self, queue: Queue) -> Future[bool]:
         def job(transaction: Transaction) -> bool:
@@ -66,35 +76,43 @@ class SqliteMetadata(SqliteFile, MetadataStore):
             transaction.look(SQL["removed_keep"], (queue.uuid.bytes,))
             return True
 
-        return self._committer.submit(job, grows=False)
+        return self._file.committer.submit(job, grows=False)
 
     def removed(self, limit: int = 100) -> Future[Sequence[uuid.UUID]]:
-        return self._ask(SQL["removed_list"], (limit,), lambda rows: [uuid.UUID(bytes=row[0]) for row in rows])
+        return self._file.query(SQL["removed_list"], (limit,), lambda rows: [uuid.UUID(bytes=row[0]) for row in rows])
 
     def forget_removed(self, queue: uuid.UUID) -> Future[None]:
-        return self._tell(SQL["removed_forget"], (queue.bytes,))
+        return self._file.change(SQL["removed_forget"], (queue.bytes,))
 
     def list_queues(self, application: str, *, start: str = "", limit: int = 1000) -> Future[Sequence[Queue]]:
-        return self._ask(SQL["queue_list"], (application, start, limit), lambda rows: [_queue(row) for row in rows])
+        return self._file.query(
+            SQL["queue_list"], (application, start, limit), lambda rows: [_queue(row) for row in rows]
+        )
 
     def list_named(
         self, application: str, principal: str, *, start: str = "", limit: int = 1000
     ) -> Future[Sequence[Queue]]:
         bindings = (application, principal, start, limit)
-        return self._ask(SQL["queue_list_named"], bindings, lambda rows: [_queue(row) for row in rows])
+        return self._file.query(SQL["queue_list_named"], bindings, lambda rows: [_queue(row) for row in rows])
 
     def add_key(self, key: ApplicationKey) -> Future[None]:
-        return self._tell(SQL["key_insert"], (key.digest, key.application, key.label, key.created_ticks))
+        return self._file.change(SQL["key_insert"], (key.digest, key.principal, key.label, key.created_ticks))
 
     def keys(self) -> Future[Sequence[ApplicationKey]]:
-        return self._ask(SQL["key_list"], (), lambda rows: [ApplicationKey(*row) for row in rows])
+        return self._file.query(SQL["key_list"], (), lambda rows: [ApplicationKey(*row) for row in rows])
 
-    def remove_key(self, application: str, label: str) -> Future[int]:
+    def remove_key(self, principal: str, label: str) -> Future[int]:
         def job(transaction: Transaction) -> int:
-            transaction.look(SQL["key_delete"], (application, label))
+            transaction.look(SQL["key_delete"], (principal, label))
             return transaction.connection.changes()
 
-        return self._committer.submit(job, grows=False)
+        return self._file.committer.submit(job, grows=False)
+
+    def problems(self) -> Sequence[str]:
+        return self._file.problems()
+
+    def close(self) -> None:
+        self._file.close()
 
 
 def _queue(row: Row) -> Queue:

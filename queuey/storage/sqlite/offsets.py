@@ -14,45 +14,52 @@ from queuey.model import Offset, OffsetChange, OffsetMove
 from queuey.storage import OffsetStore
 from queuey.storage.checksums import NONSENSE, making_sense
 from queuey.storage.sqlite.committer import Row, Transaction
-from queuey.storage.sqlite.file import SqliteFile
+from queuey.storage.sqlite.file import File
+from queuey.storage.sqlite.purging import Purge
 from queuey.storage.sqlite.statements import SQL
 
 
-class SqliteOffsets(SqliteFile, OffsetStore):
-    """The offset half of :class:`~queuey.storage.sqlite.SqliteStore`."""
+class SqliteOffsets(OffsetStore):
+    """The offsets of groups in one file."""
+
+    def __init__(self, file: File) -> None:
+        self._file = file
+        file.purger.add(Purge(dropped=("purge_dropped_offsets",)))
 
     def read_offsets(self, queue: uuid.UUID, group: str) -> Future[Mapping[int, Offset]]:
-        if queue.bytes in self._dropped:
+        if queue.bytes in self._file.dropped:
             return Future.of({})
-        return self._ask(SQL["offset_find"], (queue.bytes, group), _offsets)
+        return self._file.query(SQL["offset_find"], (queue.bytes, group), _offsets)
 
     def change_offsets(self, queue: uuid.UUID, group: str, change: OffsetChange) -> Future[Mapping[int, OffsetMove]]:
-        place = (queue.bytes, group)
+        group_key = (queue.bytes, group)
 
         def job(transaction: Transaction) -> Mapping[int, OffsetMove]:
-            if queue.bytes in self._dropped:
+            if queue.bytes in self._file.dropped:
                 raise QueueNotFound
             with making_sense():
-                stored = _offsets(transaction.look(SQL["offset_find"], place))
-            moves = change.moves(stored, self._clock.now_ticks())
+                stored = _offsets(transaction.look(SQL["offset_find"], group_key))
+            moves = change.moves(stored, self._file.clock.now_ticks())
             for number, (_, after) in moves.items():
-                transaction.look(SQL["offset_keep"], (*place, number, *_offset_row(after)))
+                transaction.look(SQL["offset_keep"], (*group_key, number, *_offset_row(after)))
             return moves
 
         try:
-            known = _offsets(self._reader().ask(SQL["offset_find"], place, list))
+            known = _offsets(self._file.readers.mine().ask(SQL["offset_find"], group_key, list))
         except (apsw.Error, *NONSENSE) as error:
-            return Future.failed(self._read_failed(error))
+            return Future.failed(self._file.read_failed(error))
         # Who goes on where it was takes no room: on a full disk commits go on (G18), and only new rows are refused.
-        return self._committer.submit(job, grows=not change.ids.keys() <= known.keys())
+        return self._file.committer.submit(job, grows=not change.ids.keys() <= known.keys())
 
     def list_groups(self, queue: uuid.UUID, *, start: str = "", limit: int = 1000) -> Future[Sequence[str]]:
-        if queue.bytes in self._dropped:
+        if queue.bytes in self._file.dropped:
             return Future.of([])
-        return self._ask(SQL["offset_groups"], (queue.bytes, start, limit), lambda rows: [name for (name,) in rows])
+        return self._file.query(
+            SQL["offset_groups"], (queue.bytes, start, limit), lambda rows: [name for (name,) in rows]
+        )
 
     def forget_group(self, queue: uuid.UUID, group: str) -> Future[None]:
-        return self._tell(SQL["offset_forget"], (queue.bytes, group))
+        return self._file.change(SQL["offset_forget"], (queue.bytes, group))
 
 
 def _offsets(rows: Iterable[Row]) -> dict[int, Offset]:

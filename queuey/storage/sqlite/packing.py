@@ -12,15 +12,16 @@ from typing import NamedTuple
 
 from queuey.errors import CorruptMessage
 from queuey.ids import TICKS_PER_SECOND, MessageId
-from queuey.model import Alike, Columns, Drafts, PlacedInOrder, Span, shifted
-from queuey.storage.checksums import corrupt, seals_of
+from queuey.model import Alike, Columns, Drafts, LocationsInOrder, ReadRequest, Span, shifted
+from queuey.storage.checksums import checksums_of, corrupt
 from queuey.storage.sqlite import packs
 from queuey.storage.sqlite.committer import Transaction
 from queuey.storage.sqlite.packs import Rest, cut, encoded, packed, read_whole
-from queuey.storage.sqlite.pages import PageBuilder, Wanted, pack_of
+from queuey.storage.sqlite.pages import PageBuilder, pack_of
+from queuey.storage.sqlite.rows import partition_of
 from queuey.storage.sqlite.statements import SQL
 
-__all__ = ["Ready", "insert", "remove", "seal"]
+__all__ = ["Ready", "insert", "pack", "remove"]
 
 
 class Run(NamedTuple):
@@ -97,7 +98,7 @@ def _every(partitions: bytes, number: int) -> range:
     return places[: len(places) - len(others)]
 
 
-def insert(transaction: Transaction, queue: bytes, ready: Ready) -> PlacedInOrder:
+def insert(transaction: Transaction, queue: bytes, ready: Ready) -> LocationsInOrder:
     """Give messages their ids, one after the other, and insert them, in packs where they are many.
 
     May be repeated when its transaction was not committed: they get other ids then.
@@ -106,35 +107,35 @@ def insert(transaction: Transaction, queue: bytes, ready: Ready) -> PlacedInOrde
     first = MessageId(ids.stamp(count), ids.tail)
     for number, runs in ready.runs.items():
         _insert_runs(transaction, queue + number.to_bytes(1, "big"), runs, first)
-    return PlacedInOrder(first, ready.partitions)
+    return LocationsInOrder(first, ready.partitions)
 
 
-def _insert_runs(transaction: Transaction, place: bytes, runs: Sequence[Run], first: MessageId) -> None:
+def _insert_runs(transaction: Transaction, partition_key: bytes, runs: Sequence[Run], first: MessageId) -> None:
     """Insert messages of one partition."""
     every = [run.moved(first) for run in runs]
-    is_crossed = _any_between(transaction, place, every[0], every[-1])
+    is_crossed = _any_between(transaction, partition_key, every[0], every[-1])
     for (_, rest), columns in zip(runs, every, strict=True):
-        if rest is None or (is_crossed and _any_between(transaction, place, columns, columns)):
-            _insert_rows(transaction, place, columns, _seals(columns))
+        if rest is None or (is_crossed and _any_between(transaction, partition_key, columns, columns)):
+            _insert_rows(transaction, partition_key, columns, _checksums(columns))
         else:
-            _insert_pack(transaction, place, columns, rest)
+            _insert_pack(transaction, partition_key, columns, rest)
             transaction.inserted += len(columns)
 
 
-def remove(transaction: Transaction, place: bytes, ids: Collection[MessageId]) -> None:
+def remove(transaction: Transaction, partition_key: bytes, ids: Collection[MessageId]) -> None:
     """Remove messages by id, there or not. Afterwards no pack has one of these ids between its ends.
 
     :raises CorruptMessage: of a pack's messages that cannot be told from each other; those before it are removed, see
         :meth:`Transaction.whole`.
     """
     for message_id in ids:
-        transaction.execute(SQL["delete_message"], (place, *message_id))
+        transaction.execute(SQL["delete_message"], (partition_key, *message_id))
         if not transaction.connection.changes():
-            for seq, *_ in transaction.look(SQL["pack_over"], (place, *message_id)):
-                _unpack(transaction, place, seq, ids)
+            for seq, *_ in transaction.look(SQL["pack_over"], (partition_key, *message_id)):
+                _unpack(transaction, partition_key, seq, ids)
 
 
-def seal(transaction: Transaction, place: bytes, span: Span, now_ticks: int) -> MessageId | None:
+def pack(transaction: Transaction, partition_key: bytes, span: Span, now_ticks: int) -> MessageId | None:
     """Make one pack of what lies loose, or in small packs, at the beginning of a span.
 
     What is left at the end of the span and fills no pack stays as it is: it may grow.
@@ -142,10 +143,13 @@ def seal(transaction: Transaction, place: bytes, span: Span, now_ticks: int) -> 
     :param span: not past the watermark.
     :returns: where to go on; None at the end of the span, or where a message is damaged.
     """
-    span = Span(_behind_pack(transaction, place, span.after), span.upto)
-    builder = PageBuilder(Wanted(span, packs.MOST, now_ticks, max_bytes=packs.MOST_BYTES), transaction.look)
+    span = Span(_behind_pack(transaction, partition_key, span.after), span.upto)
+    request = ReadRequest(partition_of(partition_key), span, packs.MOST, max_bytes=packs.MOST_BYTES)
+    builder = PageBuilder(request, now_ticks, transaction.look)
     try:
-        page = builder.page(transaction.cursor(SQL["read_ascending"], (place, *span.after, *span.upto, now_ticks)))
+        page = builder.page(
+            transaction.cursor(SQL["read_ascending"], (partition_key, *span.after, *span.upto, now_ticks))
+        )
     except CorruptMessage:
         return None
     parts, taken = builder.whole()
@@ -156,21 +160,21 @@ def seal(transaction: Transaction, place: bytes, span: Span, now_ticks: int) -> 
         for seq in taken:
             transaction.look(SQL["pack_delete"], (seq,))
         for leftovers in ("delete_between", "packs_delete_between"):  # expired, so not found
-            transaction.execute(SQL[leftovers], (place, *found[0].id, *found[-1].id))
-        _insert_pack(transaction, place, found)
+            transaction.execute(SQL[leftovers], (partition_key, *found[0].id, *found[-1].id))
+        _insert_pack(transaction, partition_key, found)
     return found[-1].id
 
 
-def _behind_pack(transaction: Transaction, place: bytes, after: MessageId) -> MessageId:
+def _behind_pack(transaction: Transaction, partition_key: bytes, after: MessageId) -> MessageId:
     """The end of the pack that an id lies in, or the id."""
-    for _, *last in transaction.look(SQL["pack_over"], (place, *after)):
+    for _, *last in transaction.look(SQL["pack_over"], (partition_key, *after)):
         return MessageId(*last)
     return after
 
 
-def _insert_pack(transaction: Transaction, place: bytes, columns: Columns, made: Rest | None = None) -> None:
+def _insert_pack(transaction: Transaction, partition_key: bytes, columns: Columns, made: Rest | None = None) -> None:
     head, rest = packed(columns, made)
-    known = (place, *_first_and_last(columns), len(columns), *_bounds(columns.expires_ticks))
+    known = (partition_key, *_first_and_last(columns), len(columns), *_bounds(columns.expires_ticks))
     transaction.look(SQL["pack_insert"], (*known, head.crc, rest.crc, head.data, rest.data))
 
 
@@ -179,10 +183,10 @@ def _bounds(values: Sequence[int]) -> tuple[int, int]:
     return (values[0], values[-1]) if isinstance(values, range) else (min(values), max(values))
 
 
-def _any_between(transaction: Transaction, place: bytes, begin: Columns, end: Columns) -> bool:
+def _any_between(transaction: Transaction, partition_key: bytes, begin: Columns, end: Columns) -> bool:
     """Whether a message lies between the first of some and the last of others."""
     ends = (*_first_and_last(begin)[:2], *_first_and_last(end)[2:])
-    return bool(transaction.execute(SQL["any_between"], (place, *ends)))
+    return bool(transaction.execute(SQL["any_between"], (partition_key, *ends)))
 
 
 def _first_and_last(columns: Columns) -> tuple[int, int, int, int]:
@@ -190,13 +194,15 @@ def _first_and_last(columns: Columns) -> tuple[int, int, int, int]:
     return columns.ticks[0], columns.tails[0], columns.ticks[-1], columns.tails[-1]
 
 
-def _insert_rows(transaction: Transaction, place: bytes, columns: Columns, seals: Sequence[int]) -> None:
+def _insert_rows(transaction: Transaction, partition_key: bytes, columns: Columns, checksums: Sequence[int]) -> None:
     kinds, keys = encoded(columns.content_types), encoded(columns.keys)
-    for message, kind, key, seal_ in zip(columns, kinds, keys, seals, strict=True):
-        transaction.insert((place, message.ticks, message.tail, message.expires_ticks, seal_, kind, key, message.body))
+    for message, kind, key, checksum in zip(columns, kinds, keys, checksums, strict=True):
+        transaction.insert(
+            (partition_key, message.ticks, message.tail, message.expires_ticks, checksum, kind, key, message.body)
+        )
 
 
-def _unpack(transaction: Transaction, place: bytes, seq: int, without: Collection[MessageId]) -> None:
+def _unpack(transaction: Transaction, partition_key: bytes, seq: int, without: Collection[MessageId]) -> None:
     """Make rows of a pack's messages: what was damaged stays so.
 
     :raises CorruptMessage: its messages cannot be told from each other; nothing changed.
@@ -213,10 +219,10 @@ def _unpack(transaction: Transaction, place: bytes, seq: int, without: Collectio
     transaction.inserted -= len(kept)  # counted when they came
     if kept:
         rows = packs.taken_from(columns, kept)
-        seals = [seal if sound[at] else ~seal for at, seal in zip(kept, _seals(rows), strict=True)]
-        _insert_rows(transaction, place, rows, seals)
+        checksums = [checksum if sound[at] else ~checksum for at, checksum in zip(kept, _checksums(rows), strict=True)]
+        _insert_rows(transaction, partition_key, rows, checksums)
 
 
-def _seals(columns: Columns) -> list[int]:
+def _checksums(columns: Columns) -> list[int]:
     kinds, keys = encoded(columns.content_types), encoded(columns.keys)
-    return seals_of(columns.ticks, columns.tails, kinds, keys, columns.bodies)
+    return checksums_of(columns.ticks, columns.tails, kinds, keys, columns.bodies)

@@ -7,7 +7,6 @@ to end. A reader takes the columns as they are, without a step of the interprete
 A pack is two pieces of bytes. The *head* decides about messages: ids and expiry. The *rest* has bodies, content types and
 keys, and is not looked at by who wants ids alone. Each has a CRC32C of the whole piece. Messages have a CRC32C of their own as well,
 so that damage is told by message (G6), with the pack's first id added to it, so that the rest of another pack is none of this one.
-Packs of earlier versions have CRCs that begin with that id's bits in place of having them added.
 """
 
 from __future__ import annotations
@@ -19,7 +18,7 @@ from bisect import bisect_right
 from collections.abc import Iterable, Iterator, Sequence
 from functools import lru_cache
 from itertools import accumulate, pairwise
-from operator import eq, itemgetter
+from operator import itemgetter
 from typing import NamedTuple, TypeVar, cast
 
 from google_crc32c import extend as crc32c_extend
@@ -185,11 +184,8 @@ def taken_from(columns: Columns, chosen: Sequence[int]) -> Columns:
 
 
 def _crcs(kinds: Sequence[bytes | None], keys: Sequence[bytes | None], bodies: Sequence[bytes]) -> Iterable[int]:
-    """Of messages, each with what stands beside its body."""
-    return _named(map(crc32c, bodies), kinds, keys)
-
-
-def _named(crcs: Iterable[int], kinds: Sequence[bytes | None], keys: Sequence[bytes | None]) -> Iterable[int]:
+    """The CRC of each message, content type and key included."""
+    crcs: Iterable[int] = map(crc32c, bodies)
     if kinds.count(None) + keys.count(None) < len(kinds) + len(keys):
         return map(_with_names, crcs, kinds, keys)
     return crcs
@@ -210,15 +206,9 @@ def _with_names(crc: int, kind: bytes | None, key: bytes | None) -> int:
 
 
 def _which_match(columns: Columns, crcs: Sequence[int]) -> Sequence[bool]:
-    """Whether each message is as it was written.
-
-    All CRCs of a pack are of one kind, the one that most of them are of, of :data:`LEAST` at least: were either taken for each
-    message, two flipped bits could make one of the other.
-    """
+    """Whether each message is as it was written."""
     bits, kinds, keys = _bits_of(columns[0].id), encoded(columns.content_types), encoded(columns.keys)
-    added = [crc ^ bits for crc in _crcs(kinds, keys, columns.bodies)]
-    begun = _named([crc32c_extend(bits, body) for body in columns.bodies], kinds, keys)
-    return max(([*map(eq, crcs, made)] for made in (added, begun)), key=sum)
+    return [crc ^ bits == made for crc, made in zip(crcs, _crcs(kinds, keys, columns.bodies), strict=True)]
 
 
 def read_whole(head: Head, piece: Piece) -> tuple[Columns, Sequence[bool]]:

@@ -13,42 +13,40 @@ from typing import Any, NamedTuple
 
 from queuey.errors import CorruptMessage, StorageUnavailable
 from queuey.ids import MessageId
-from queuey.model import Alike, Bodies, Columns, Message, Page, Span
+from queuey.model import Alike, Bodies, Columns, Message, Page, ReadRequest, Span
 from queuey.storage.checksums import all_match, corrupt
 from queuey.storage.sqlite import packs
 from queuey.storage.sqlite.committer import Row
 from queuey.storage.sqlite.packs import Head, Piece, cut, picked, read_head, read_rest
 from queuey.storage.sqlite.statements import SQL
 
-__all__ = ["PackEntry", "PageBuilder", "Segment", "Wanted", "columns_of", "head_of", "message_in", "one_row", "pack_of"]
+__all__ = [
+    "CachedPage",
+    "PackEntry",
+    "PageBuilder",
+    "columns_of",
+    "head_of",
+    "is_bulk",
+    "message_in",
+    "one_row",
+    "pack_of",
+]
 
 Ask = Callable[[str, tuple[Any, ...]], Any]
 """Asks a further question of the same state of the file, and has its rows, see :meth:`queuey.storage.sqlite.readers.Reader.beside`."""
 
 
-Ahead = tuple["Segment", Callable[["Segment", Sequence[Row]], Columns | None]]
+Ahead = tuple["CachedPage", Callable[["CachedPage", Sequence[Row]], Columns | None]]
 """A segment, and what reads it, given the rows of ``read_ascending`` that lie in it: None if it cannot stand for these."""
 
 
-class Wanted(NamedTuple):
-    """What a page is to have, see :meth:`queuey.storage.MessageStore.read`."""
-
-    span: Span
-    limit: int
-    now_ticks: int
-    newest_first: bool = False
-    max_bytes: int = 4 << 20
-    with_bodies: bool = True
-    skip_corrupt: bool = False
-
-    @property
-    def is_bulk(self) -> bool:
-        """Whether it may come from a segment."""
-        return self.limit >= SEGMENT_MESSAGES and not self.newest_first
-
-
-SEGMENT_MESSAGES = 4000
+RUN_MESSAGES = 4000
 """Of a segment at most: as many as a page of a stream has."""
+
+
+def is_bulk(request: ReadRequest) -> bool:
+    """Whether its page may come from a cached."""
+    return request.limit >= RUN_MESSAGES and not request.newest_first
 
 
 class PackEntry(NamedTuple):
@@ -91,7 +89,7 @@ class Written(NamedTuple):
     body_bytes: int
 
 
-class Segment(NamedTuple):
+class CachedPage(NamedTuple):
     """What the index says of a copy of packs that follow each other, see :mod:`queuey.storage.sqlite.read_cache`."""
 
     first_pack: int
@@ -102,7 +100,7 @@ class Segment(NamedTuple):
     written: Written
 
     @classmethod
-    def of_index(cls, row: Row) -> Segment:
+    def of_index(cls, row: Row) -> CachedPage:
         return cls(row[0], MessageId(*row[1:3]), MessageId(*row[3:5]), row[5], row[6], Written(*row[7:]))
 
     def is_of(self, rows: Sequence[Row]) -> bool:
@@ -118,15 +116,16 @@ class Segment(NamedTuple):
 class PageBuilder:
     """Takes what a span has, in the order of reading, until the page is full."""
 
-    def __init__(self, wanted: Wanted, ask: Ask) -> None:
-        self._wanted = wanted
+    def __init__(self, request: ReadRequest, now_ticks: int, ask: Ask) -> None:
+        self._request = request
+        self._now = now_ticks
         self._ask = ask
-        self.is_copy = False
-        """Whether the page came from the segment."""
+        self.is_cached = False
+        """Whether the page came from the cached."""
         self._rows: list[Row] = []
         self._parts: list[Columns] = []
         self._count = 0
-        self._room = wanted.max_bytes
+        self._room = request.max_bytes
         self._is_cut = False
         self._loose: list[Columns] = []
         """Of the parts, those that came as rows."""
@@ -144,24 +143,24 @@ class PageBuilder:
 
     def _page_before(self, ahead: Ahead, rows: Iterator[Row]) -> Page:
         """A segment is a page by itself, and so is what lies before it."""
-        segment, opened = ahead
+        cached, opened = ahead
         met: list[Row] = []
-        page = self._page(_before(segment.first, rows, met))
+        page = self._page(_before(cached.first, rows, met))
         if page.more or not met:
             return page
         if page.messages:
             more = self._any(chain(met, rows))
             return page._replace(more=True, corrupt=self._counted) if more else page
-        inside, beyond = _parted(chain(met, rows), segment.last)
-        found = opened(segment, inside)
+        inside, beyond = _parted(chain(met, rows), cached.last)
+        found = opened(cached, inside)
         if found is None:
             return self._page(chain(inside, beyond, rows))
-        self.is_copy = True
+        self.is_cached = True
         return Page(found, self._any(chain(beyond, rows)), self._passed)
 
     def _any(self, rows: Iterable[Row]) -> bool:
         """Whether any message that is wanted lies in them, sound or not."""
-        span, now = self._wanted.span, self._wanted.now_ticks
+        span, now = self._request.span, self._now
         for row in rows:
             if row[7] is None or (entry := _entry(row)).is_whole(span, now):
                 return True
@@ -171,7 +170,7 @@ class PageBuilder:
         return False
 
     def _page(self, rows: Iterable[Row]) -> Page:
-        _, limit, _, _, _, with_bodies, skip_corrupt = self._wanted
+        _, _, limit, _, _, with_bodies, skip_corrupt = self._request
         step_over = skip_corrupt and with_bodies
         more = False
         for row in rows:
@@ -192,17 +191,17 @@ class PageBuilder:
 
     def _takes_pack(self, row: Row) -> bool:
         """Whether it has room for all of a pack that is wanted; else it takes as much as it can."""
-        wanted = self._wanted
+        request = self._request
         entry = _entry(row)
-        if self._count == wanted.limit and entry.is_whole(wanted.span, wanted.now_ticks):
+        if self._count == request.limit and entry.is_whole(request.span, self._now):
             return False
         head, rest = self._opened(entry.seq)
         if head is None:
             return self._steps_over([entry.first] * entry.messages)
-        chosen = entry.chosen(head, wanted.span, wanted.now_ticks)
+        chosen = entry.chosen(head, request.span, self._now)
         if not chosen:
             return True
-        found, damaged = columns_of(head, rest, self._next(chosen) if not wanted.skip_corrupt else chosen)
+        found, damaged = columns_of(head, rest, self._next(chosen) if not request.skip_corrupt else chosen)
         self._steps_over(damaged)
         taken = self._fitting(found)
         if taken and rest is not None:
@@ -222,33 +221,33 @@ class PageBuilder:
 
     def _next(self, chosen: Sequence[int]) -> Sequence[int]:
         """As many as there may be in the page."""
-        left = self._wanted.limit - self._count
-        if not self._wanted.newest_first:
+        left = self._request.limit - self._count
+        if not self._request.newest_first:
             return chosen[:left]
         return chosen[-left:] if left else chosen[:0]
 
     def _opened(self, seq: int) -> tuple[Head | None, Piece | None]:
-        return pack_of(self._ask, seq) if self._wanted.with_bodies else (head_of(self._ask, seq), None)
+        return pack_of(self._ask, seq) if self._request.with_bodies else (head_of(self._ask, seq), None)
 
     def _steps_over(self, damaged: Sequence[MessageId]) -> bool:
-        if damaged and not self._wanted.skip_corrupt:
-            raise corrupt(damaged[-1 if self._wanted.newest_first else 0])
+        if damaged and not self._request.skip_corrupt:
+            raise corrupt(damaged[-1 if self._request.newest_first else 0])
         self._passed += len(damaged)
         return True
 
     def _fitting(self, found: Columns) -> int:
         """How many of the next messages the page has room for."""
-        most = min(len(found), self._wanted.limit - self._count)
+        most = min(len(found), self._request.limit - self._count)
         if found.size <= self._room:
             return most
-        lengths = map(len, reversed(found.bodies) if self._wanted.newest_first else found.bodies)
+        lengths = map(len, reversed(found.bodies) if self._request.newest_first else found.bodies)
         return min(most, max(bisect_right(list(accumulate(lengths)), self._room), 0 if self._count else 1))
 
     def _add(self, found: Columns, count: int, damaged: Sequence[MessageId]) -> None:
         if not count:
             return
         self._close_rows()
-        if self._wanted.newest_first:
+        if self._request.newest_first:
             part = Columns(*[list(reversed(column[len(found) - count :])) for column in found.all()])
             behind = [id_ for id_ in damaged if id_ < part[-1].id]
         else:
@@ -275,7 +274,7 @@ class PageBuilder:
     def _close_rows(self) -> None:
         """What came as rows becomes a part of the page."""
         if self._rows:
-            self._loose.append(_messages(self._rows, check=self._wanted.with_bodies))
+            self._loose.append(_messages(self._rows, check=self._request.with_bodies))
             self._parts.append(self._loose[-1])
             self._rows = []
 
@@ -363,20 +362,20 @@ def one_row(rows: Iterable[Row]) -> Message | None:
 
 
 def _messages(rows: Sequence[Row], *, check: bool) -> Columns:
-    """Rows side by side, after a look at their seals.
+    """Rows side by side, after a look at their checksums.
 
     :raises CorruptMessage: one does not match.
     """
-    ticks, tails, expires, kinds, keys, bodies, seals, _ = zip(*rows, strict=True)
-    if check and not all_match(seals, ticks, tails, kinds, keys, bodies):
+    ticks, tails, expires, kinds, keys, bodies, checksums, _ = zip(*rows, strict=True)
+    if check and not all_match(checksums, ticks, tails, kinds, keys, bodies):
         raise _corrupt_row(next(row for row in rows if not _is_sound(row)))
     return Columns(ticks, tails, expires, _decoded(kinds), _decoded(keys), bodies)
 
 
 def _is_sound(row: Row) -> bool:
     """Whether one row is as it was written."""
-    ticks, tail, _, kind, key, body, seal, _ = row
-    return all_match((seal,), (ticks,), (tail,), (kind,), (key,), (body,))
+    ticks, tail, _, kind, key, body, checksum, _ = row
+    return all_match((checksum,), (ticks,), (tail,), (kind,), (key,), (body,))
 
 
 def _size(row: Row) -> int:

@@ -1,7 +1,7 @@
 """ReadCache: copies of packs that follow each other, each one piece of a file, for readers of many.
 
 SQLite keeps a pack in some seventeen pages, wherever there was room. What is read in bulk again and again is copied end to
-end, up to 4,000 messages in one, which the kernel gives in two calls. The packs stay what is true, and no segment is
+end, up to 4,000 messages in one, which the kernel gives in two calls. The packs stay what is true, and no cached is
 ever needed: one whose packs change is forgotten with them, by a trigger of the database; one that is damaged, cut short by a
 crash or gone is passed over. So nothing is flushed to disk for them, a backup has none, and they go first when room is short.
 """
@@ -18,15 +18,15 @@ from typing import NamedTuple
 
 from queuey.ids import TICKS_PER_SECOND, MessageId
 from queuey.locks import new_lock
-from queuey.model import Columns, Span
+from queuey.model import Columns, ReadRequest, Span
 from queuey.storage.sqlite import pages as sqlite_pages
 from queuey.storage.sqlite.committer import Row, Transaction
 from queuey.storage.sqlite.health import PRIVATE, PRIVATE_FOLDER
 from queuey.storage.sqlite.packs import Piece, packed, read_head
-from queuey.storage.sqlite.pages import Ahead, Ask, Segment, Wanted, Written, columns_of, pack_of
+from queuey.storage.sqlite.pages import Ahead, Ask, CachedPage, Written, columns_of, is_bulk, pack_of
 from queuey.storage.sqlite.statements import SQL
 
-__all__ = ["CachedRun", "ReadCache", "find_copy", "keep", "read_copy"]
+__all__ = ["CachedRun", "ReadCache", "find_run", "keep", "read_run"]
 
 MOST_BYTES = 1 << 20
 """Of the packs of one at most, besides ids and expiries: so its bodies fit into a page of a stream."""
@@ -39,7 +39,7 @@ _RANGES = 8
 _PLACES = 10_000
 """and partitions."""
 _WORTH, _FULL = 0.25, 0.9
-"""Of what a segment may have: less between other messages is not worth one, and less at the end of what was read waits for more."""
+"""Of what a cached may have: less between other messages is not worth one, and less at the end of what was read waits for more."""
 _LOOKED_AT = 1000
 """Packs and messages in none that the keeper looks at before it does something else."""
 
@@ -74,15 +74,15 @@ class _Folder:
         """Bytes of each file, by its number; the oldest first."""
         self._newest = max(self.sizes, default=0)
 
-    def columns(self, segment: Segment, *, with_bodies: bool) -> Columns | None:
+    def columns(self, cached: CachedPage, *, with_bodies: bool) -> Columns | None:
         """Its messages, without bodies if nobody wants them; None if it is not as it was written."""
-        number, at, head_bytes, head_crc, rest_bytes, rest_crc, _ = segment.written
+        number, at, head_bytes, head_crc, rest_bytes, rest_crc, _ = cached.written
         head = read_head(Piece(self._read(number, at, head_bytes), head_crc))
         rest = Piece(self._read(number, at + head_bytes, rest_bytes), rest_crc) if with_bodies else None
         if head is None or (rest is not None and not rest.is_sound):
             self._let_go(number)  # another file may have its name by now
             return None
-        return columns_of(head, rest, range(segment.messages))[0]
+        return columns_of(head, rest, range(cached.messages))[0]
 
     def _read(self, number: int, at: int, size: int) -> bytes:
         """As many bytes as there are."""
@@ -99,7 +99,7 @@ class _Folder:
             return file
 
     def append(self, columns: Columns) -> Written:
-        """Write a segment; it is not on disk yet.
+        """Write a cached; it is not on disk yet.
 
         :raises OSError: there is no room, or no folder can be made.
         """
@@ -141,14 +141,14 @@ class _Ranges:
         self._spans: dict[bytes, list[Span]] = {}
         self._lock = new_lock()
 
-    def add(self, place: bytes, span: Span) -> bool:
+    def add(self, partition_key: bytes, span: Span) -> bool:
         """:returns: whether all of it was there before."""
         with self._lock:
-            spans = self._spans.pop(place, [])
+            spans = self._spans.pop(partition_key, [])
             apart = [known for known in spans if known.upto < span.after or span.upto < known.after]
             whole = [span, *(known for known in spans if known not in apart)]
             merged = Span(min(known.after for known in whole), max(known.upto for known in whole))
-            self._spans[place] = [*apart, merged][-_RANGES:]
+            self._spans[partition_key] = [*apart, merged][-_RANGES:]
             if len(self._spans) > _PLACES:
                 del self._spans[next(iter(self._spans))]
             return merged in spans
@@ -158,15 +158,15 @@ class _Ranges:
         with self._lock:
             if not self._spans:
                 return None
-            place, spans = self._spans.popitem()
+            partition_key, spans = self._spans.popitem()
             span = spans.pop()
             if spans:
-                self._spans[place] = spans
-            return place, span
+                self._spans[partition_key] = spans
+            return partition_key, span
 
 
 class CachedRun(NamedTuple):
-    """What is fit to be a segment at the beginning of a span."""
+    """What is fit to be a cached at the beginning of a span."""
 
     packs: Sequence[Row]
     """As ``ids_ascending`` tells them; none if nothing is."""
@@ -190,7 +190,7 @@ class _Run:
 
     def takes(self, row: Row, size: int) -> bool:
         """Whether there was room for one more."""
-        if self._messages + row[5] > sqlite_pages.SEGMENT_MESSAGES or self._bytes + size > MOST_BYTES:
+        if self._messages + row[5] > sqlite_pages.RUN_MESSAGES or self._bytes + size > MOST_BYTES:
             return False
         self.packs.append(row)
         self._messages, self._bytes = self._messages + row[5], self._bytes + size
@@ -199,19 +199,19 @@ class _Run:
     @property
     def share(self) -> float:
         """How much it has of what it may have."""
-        return max(self._messages / sqlite_pages.SEGMENT_MESSAGES, self._bytes / MOST_BYTES)
+        return max(self._messages / sqlite_pages.RUN_MESSAGES, self._bytes / MOST_BYTES)
 
 
-def find_copy(ask: Ask, place: bytes, span: Span, now_ticks: int) -> CachedRun:
-    """Look for packs that follow each other, of which all messages are alive, and which no segment has.
+def find_run(ask: Ask, partition_key: bytes, span: Span, now_ticks: int) -> CachedRun:
+    """Look for packs that follow each other, of which all messages are alive, and which no cached has.
 
     :param span: not past the watermark.
     """
     run, begin, last = _Run(), span.after, span.after
-    rows = ask(SQL["ids_ascending"], (place, *span.after, *span.upto, now_ticks))
+    rows = ask(SQL["ids_ascending"], (partition_key, *span.after, *span.upto, now_ticks))
     try:
         for row in islice(rows, _LOOKED_AT):
-            size = _size_of(ask, place, row, now_ticks) if MessageId(*row[:2]) <= span.upto else None
+            size = _size_of(ask, partition_key, row, now_ticks) if MessageId(*row[:2]) <= span.upto else None
             if size is None or not run.takes(row, size):
                 if run.share >= _WORTH:
                     return CachedRun(run.packs, last, is_over=False)
@@ -225,15 +225,15 @@ def find_copy(ask: Ask, place: bytes, span: Span, now_ticks: int) -> CachedRun:
     return CachedRun([], begin if is_over else last, is_over)
 
 
-def _size_of(ask: Ask, place: bytes, row: Row, now_ticks: int) -> int | None:
-    """Bytes of a pack's rest, if it may become part of a segment."""
-    if row[7] is None or row[6] <= now_ticks or ask(SQL["segment_over"], (place, *row[:2])).fetchall():
+def _size_of(ask: Ask, partition_key: bytes, row: Row, now_ticks: int) -> int | None:
+    """Bytes of a pack's rest, if it may become part of a cached."""
+    if row[7] is None or row[6] <= now_ticks or ask(SQL["cached_run_over"], (partition_key, *row[:2])).fetchall():
         return None
     ((size,),) = ask(SQL["pack_size"], (row[7],)).fetchall()
     return None if size is None else int(size)  # damage may make anything of it
 
 
-def read_copy(ask: Ask, packs: Sequence[Row]) -> Columns | None:
+def read_run(ask: Ask, packs: Sequence[Row]) -> Columns | None:
     """Their messages; None if a pack is damaged."""
     parts = []
     for row in packs:
@@ -244,14 +244,14 @@ def read_copy(ask: Ask, packs: Sequence[Row]) -> Columns | None:
     return Columns.joined(parts)
 
 
-def keep(transaction: Transaction, place: bytes, copy: CachedRun, written: Written, now_ticks: int) -> None:
-    """Note a segment, unless something changed since its packs were read."""
-    span = copy.span
-    if transaction.execute(SQL["ids_ascending"], (place, *span.after, *span.upto, now_ticks)) != copy.packs:
+def keep(transaction: Transaction, partition_key: bytes, run: CachedRun, written: Written, now_ticks: int) -> None:
+    """Note a cached, unless something changed since its packs were read."""
+    span = run.span
+    if transaction.execute(SQL["ids_ascending"], (partition_key, *span.after, *span.upto, now_ticks)) != run.packs:
         return
-    messages, earliest = sum([row[5] for row in copy.packs]), min([row[6] for row in copy.packs])
-    ends = (*copy.packs[0][3:5], *span.upto)
-    transaction.look(SQL["segment_insert"], (copy.packs[0][7], place, *ends, messages, earliest, *written))
+    messages, earliest = sum([row[5] for row in run.packs]), min([row[6] for row in run.packs])
+    ends = (*run.packs[0][3:5], *span.upto)
+    transaction.look(SQL["cached_run_insert"], (run.packs[0][7], partition_key, *ends, messages, earliest, *written))
 
 
 class ReadCache:
@@ -265,52 +265,54 @@ class ReadCache:
         self._most_bytes = most_bytes
         self._met, self._wanted = _Ranges(), _Ranges()
         self._tails: dict[bytes, Span] = {}
-        """What was wanted of a partition and is not enough for a segment."""
+        """What was wanted of a partition and is not enough for a cached."""
         self.spoilt: set[int] = set()
         """First packs of segments that could not be used."""
         self._due = float("-inf")
         self._used: dict[int, int] = {}
         """When each file was read last, in ticks."""
 
-    def ahead(self, ask: Ask, place: bytes, wanted: Wanted) -> Ahead | None:
-        """The first segment that begins in a span, if it may be a page."""
-        for row in ask(SQL["segments_ahead"], (place, *wanted.span.after)).fetchall():
-            found = Segment.of_index(row)
-            if found.first > wanted.span.after:
-                is_fit = found.last <= wanted.span.upto and found.earliest_ticks > wanted.now_ticks
-                has_room = not wanted.with_bodies or found.written.body_bytes <= wanted.max_bytes
-                return (found, partial(self._opened, wanted)) if is_fit and has_room else None
+    def ahead(self, ask: Ask, partition_key: bytes, request: ReadRequest, now_ticks: int) -> Ahead | None:
+        """The first cached that begins in a span, if it may be a page."""
+        after, upto = request.span
+        for row in ask(SQL["cached_runs_ahead"], (partition_key, *after)).fetchall():
+            found = CachedPage.of_index(row)
+            if found.first > after:
+                is_fit = found.last <= upto and found.earliest_ticks > now_ticks
+                has_room = not request.with_bodies or found.written.body_bytes <= request.max_bytes
+                opened = partial(self._opened, now_ticks, with_bodies=request.with_bodies)
+                return (found, opened) if is_fit and has_room else None
         return None
 
-    def _opened(self, wanted: Wanted, segment: Segment, rows: Sequence[Row]) -> Columns | None:
-        self._used[segment.written.file] = wanted.now_ticks
-        found = self.folder.columns(segment, with_bodies=wanted.with_bodies) if segment.is_of(rows) else None
+    def _opened(self, now_ticks: int, cached: CachedPage, rows: Sequence[Row], *, with_bodies: bool) -> Columns | None:
+        self._used[cached.written.file] = now_ticks
+        found = self.folder.columns(cached, with_bodies=with_bodies) if cached.is_of(rows) else None
         if found is None:
-            self.spoilt.add(segment.first_pack)
+            self.spoilt.add(cached.first_pack)
         return found
 
-    def was_read(self, place: bytes, wanted: Wanted, last: MessageId) -> None:
+    def was_read(self, partition_key: bytes, request: ReadRequest, last: MessageId) -> None:
         """A page came from packs, up to this message: what readers of many meet so for the second time is wanted."""
-        span = Span(wanted.span.after, last)
-        if wanted.is_bulk and self._met.add(place, span):
-            self._wanted.add(place, span)
+        span = Span(request.span.after, last)
+        if is_bulk(request) and self._met.add(partition_key, span):
+            self._wanted.add(partition_key, span)
 
     def take(self) -> tuple[bytes, Span] | None:
         """What is wanted; there no more."""
         found = self._wanted.take()
         if found is None:
             return None
-        place, span = found
-        tail = self._tails.pop(place, span)
-        return place, Span(min(tail.after, span.after), span.upto) if tail.upto >= span.after else span
+        partition_key, span = found
+        tail = self._tails.pop(partition_key, span)
+        return partition_key, Span(min(tail.after, span.after), span.upto) if tail.upto >= span.after else span
 
-    def went_on(self, place: bytes, span: Span, copy: CachedRun) -> None:
+    def went_on(self, partition_key: bytes, span: Span, run: CachedRun) -> None:
         """Note what is left of what was taken."""
-        left = Span(copy.goes_on, span.upto)
-        if not copy.is_over:
-            self._wanted.add(place, left)
+        left = Span(run.goes_on, span.upto)
+        if not run.is_over:
+            self._wanted.add(partition_key, left)
         elif left.after < left.upto:
-            self._tails[place] = left
+            self._tails[partition_key] = left
             if len(self._tails) > _PLACES:
                 del self._tails[next(iter(self._tails))]
 

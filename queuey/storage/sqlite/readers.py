@@ -1,7 +1,7 @@
 """Reading an embedded store's file: a connection for each thread that reads, none of which waits for the writer.
 
-Pages are read by the thread that asks for them: handing a page over costs more than it saves. LookupThread, which are short
-and stand before an append, are left to a thread of their own.
+Pages are read by the thread that asks for them: handing a page over costs more than it saves. Lookups are short and stand
+before an append; they are left to a thread of their own.
 """
 
 from __future__ import annotations
@@ -78,9 +78,12 @@ class Reader:
 
 
 class Readers:
-    """The readers of one file."""
+    """The readers of one file, one a thread."""
 
-    def __init__(self, connect: Callable[[], apsw.Connection]) -> None:
+    def __init__(self, connect: Callable[..., apsw.Connection]) -> None:
+        """:param connect: see :meth:`queuey.storage.sqlite.connections.Connections.reader`. The thread that opens the store asks
+        first: it has the event loop, and reads most pages.
+        """
         self._connect = connect
         self._local = threading.local()
         self._all: list[Reader] = []
@@ -99,7 +102,7 @@ class Readers:
             with self._lock:
                 if self._closed:
                     raise StorageUnavailable(self._why_closed) from None
-                reader = self._local.reader = Reader(self._connect())
+                reader = self._local.reader = Reader(self._connect(often=not self._all))
                 self._all.append(reader)
         return reader
 

@@ -3,20 +3,20 @@
 -- schema: tables are clustered by arrival, never by queue: writes spread over a million queues then touch one small index page each, not one page of bodies (docs/decisions/004)
 create table if not exists messages (
     seq          integer primary key,
-    place        blob    not null,  -- uuid of the queue's incarnation, then one byte of partition number
+    partition_key        blob    not null,  -- uuid of the queue's incarnation, then one byte of partition number
     ticks        integer not null,  -- the id, see queuey/ids.py
     tail         integer not null,
     expires      integer not null,  -- ticks
-    seal         integer not null,  -- length and CRC32C, see seal_of
+    checksum         integer not null,  -- length and CRC32C, see checksum_of
     content_type blob,              -- UTF-8, as blobs: a damaged text would fail the whole page
     key          blob,
     body         blob    not null
 );
-create index if not exists messages_in_order on messages (place, ticks, tail, expires);
+create index if not exists messages_in_order on messages (partition_key, ticks, tail, expires);
 create index if not exists messages_by_expiry on messages (expires);
 create table if not exists packs (   -- messages of one partition in one piece, see queuey/storage/sqlite/packs.py; no other message's id lies between its ends
     seq         integer primary key,
-    place       blob    not null,
+    partition_key       blob    not null,
     first_ticks integer not null,   -- ids of its ends
     first_tail  integer not null,
     last_ticks  integer not null,
@@ -30,11 +30,11 @@ create table if not exists packs (   -- messages of one partition in one piece, 
     rest        blob    not null
 );
 create index if not exists packs_in_order
-    on packs (place, last_ticks, last_tail, first_ticks, first_tail, messages, earliest, latest);
+    on packs (partition_key, last_ticks, last_tail, first_ticks, first_tail, messages, earliest, latest);
 create index if not exists packs_by_expiry on packs (latest);
-create table if not exists segments (    -- copies of packs that follow each other, in a file beside this one, see queuey/storage/sqlite/read_cache.py
+create table if not exists cached_runs (    -- copies of runs of packs, in a folder beside this file, see queuey/storage/sqlite/read_cache.py
     first_pack  integer primary key,
-    place       blob    not null,
+    partition_key       blob    not null,
     first_ticks integer not null,
     first_tail  integer not null,
     last_ticks  integer not null,
@@ -49,14 +49,14 @@ create table if not exists segments (    -- copies of packs that follow each oth
     rest_crc    integer not null,
     body_bytes  integer not null
 );
-create index if not exists segments_in_order on segments (place, last_ticks, last_tail);
-create trigger if not exists pack_gone after delete on packs begin  -- also where an older version opens the file
-    delete from segments where first_pack = (
-        select first_pack from segments where place = old.place and (last_ticks, last_tail) >= (old.last_ticks, old.last_tail)
+create index if not exists cached_runs_in_order on cached_runs (partition_key, last_ticks, last_tail);
+create trigger if not exists pack_gone after delete on packs begin  -- a run whose packs change is forgotten with them
+    delete from cached_runs where first_pack = (
+        select first_pack from cached_runs where partition_key = old.partition_key and (last_ticks, last_tail) >= (old.last_ticks, old.last_tail)
         order by last_ticks, last_tail limit 1
     ) and (first_ticks, first_tail) <= (old.first_ticks, old.first_tail);
 end;
-create table if not exists once (
+create table if not exists idempotency (
     queue   blob    not null,
     key     text    not null,
     digest  blob    not null,
@@ -64,7 +64,7 @@ create table if not exists once (
     expires integer not null,
     primary key (queue, key)
 ) without rowid;
-create index if not exists once_by_expiry on once (expires);
+create index if not exists idempotency_by_expiry on idempotency (expires);
 create table if not exists offsets (  -- how far groups have got
     queue      blob    not null,
     name       text    not null,        -- of the group
@@ -80,8 +80,7 @@ create table if not exists moment (
     only    integer primary key check (only = 1),
     boot    text    not null,
     elapsed real    not null,
-    last    integer not null,       -- newest tick stamped or served as watermark
-    knows_packs integer             -- 1 of a version that does; see refuse_older
+    last    integer not null        -- newest tick stamped or served as watermark
 );
 create table if not exists queues (
     application text    not null,
@@ -94,7 +93,7 @@ create table if not exists queues (
     principals  text    not null,   -- JSON list
     primary key (application, name)
 ) without rowid;
-create table if not exists named (  -- which queues name a principal: the triggers keep it, also where an older version opens the file
+create table if not exists named (  -- which queues name a principal: the triggers keep it
     application text    not null,
     principal   text    not null,
     name        text    not null,
@@ -114,8 +113,8 @@ create trigger if not exists queue_gone after delete on queues when old.principa
 end;
 create table if not exists removed (queue blob primary key) without rowid;
 create table if not exists app_keys (
-    digest      blob    primary key,
-    application text    not null,
-    label       text    not null,
-    created     integer not null
+    digest    blob    primary key,
+    principal text    not null,
+    label     text    not null,
+    created   integer not null
 ) without rowid;

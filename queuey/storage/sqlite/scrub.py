@@ -29,7 +29,7 @@ ROWS = 256
 _HEADS = 32
 _MOST_FINDINGS = 1000
 """Kinds of findings by partition; more are counted together."""
-_TABLES = ("queues", "named", "offsets", "once", "dropped", "removed", "app_keys")
+_TABLES = ("queues", "named", "offsets", "idempotency", "dropped", "removed", "app_keys")
 """Tables that are an index themselves: SQLite's own check sees whether they are in order."""
 
 _WALKS: tuple[tuple[str, str, tuple[Any, ...]], ...] = (
@@ -61,7 +61,7 @@ def own_check(connection: apsw.Connection, name: str) -> list[str]:
 class Finding(NamedTuple):
     """What is wrong, and where."""
 
-    place: bytes
+    partition_key: bytes
     """A queue's incarnation and one byte of partition number; empty if the damage lies in no one partition."""
     what: str
 
@@ -112,8 +112,8 @@ class Scrub:
         """:returns: where to go on; None at the end."""
         with self._snapshot():
             ends = self.connection.execute(SQL[f"{name}_next"], (*after, ROWS)).fetchall()
-            for place, _ in self.connection.execute(SQL[name], (*after, ROWS)):
-                self.finds(place, what)
+            for partition_key, _ in self.connection.execute(SQL[name], (*after, ROWS)):
+                self.finds(partition_key, what)
         if not ends:
             return None
         (end,) = ends
@@ -128,8 +128,8 @@ class Scrub:
             try:
                 with self._snapshot():
                     rows = self.connection.execute(SQL["scrub_heads"], (after, _HEADS)).fetchall()
-                    for _, place, *told in rows:
-                        self._compare_head(place, *told)
+                    for _, partition_key, *told in rows:
+                        self._compare_head(partition_key, *told)
             except self.unreadable as error:
                 self.finds(b"", f"pages that cannot be read ({error})")
                 return
@@ -138,15 +138,15 @@ class Scrub:
             after = rows[-1][0]
             yield
 
-    def _compare_head(self, place: Any, *told: Any) -> None:
+    def _compare_head(self, partition_key: Any, *told: Any) -> None:
         *ends, messages, earliest, latest, crc, data = told
         head = read_head(Piece(data, crc))
         if head is None:
             return  # it hides nothing: readers get CorruptMessage
         if (*ends, messages, earliest, latest) != _told_by(head):
-            self.finds(place, "packs whose ends are not those of their messages")
-        elif self.connection.execute(SQL["scrub_inside"], (place, *ends)).fetchall() != [(0,)]:
-            self.finds(place, "packs with other messages between their ends")
+            self.finds(partition_key, "packs whose ends are not those of their messages")
+        elif self.connection.execute(SQL["scrub_inside"], (partition_key, *ends)).fetchall() != [(0,)]:
+            self.finds(partition_key, "packs with other messages between their ends")
 
     def _check(self, table: str) -> None:
         try:
@@ -157,8 +157,8 @@ class Scrub:
             if text != "ok":
                 self.finds(b"", f"damage of the table {table} ({text})")
 
-    def finds(self, place: Any, what: str) -> None:
-        finding = Finding(place if isinstance(place, bytes) and len(place) == 17 else b"", what)
+    def finds(self, partition_key: Any, what: str) -> None:
+        finding = Finding(partition_key if isinstance(partition_key, bytes) and len(partition_key) == 17 else b"", what)
         if finding not in self.found and len(self.found) >= _MOST_FINDINGS:
             finding = Finding(b"", "findings beyond the first")
         self.found[finding] += 1
@@ -182,14 +182,14 @@ def described(connection: apsw.Connection, finding: Finding, count: int) -> str:
 
     :param connection: to the file that has the queues; queues of another file are named by their ids.
     """
-    if not finding.place:
+    if not finding.partition_key:
         return f"{count} {finding.what}"
-    return f"{count} {finding.what} in {queue_at(connection, finding.place)}, partition {finding.place[16]}"
+    return f"{count} {finding.what} in {queue_at(connection, finding.partition_key)}, partition {finding.partition_key[16]}"
 
 
-def queue_at(connection: apsw.Connection, place: bytes) -> str:
+def queue_at(connection: apsw.Connection, partition_key: bytes) -> str:
     """The name of a queue, if its metadata is in this file and sound."""
-    key = place[:16]
+    key = partition_key[:16]
     with suppress(apsw.Error, *NONSENSE):
         for application, name in connection.execute(SQL["queue_of"], (key,)):
             return f"queue {application}/{name}"

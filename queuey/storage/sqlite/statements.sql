@@ -1,76 +1,76 @@
 -- Statements of the embedded store. "-- name: purpose" opens each; queuey/storage/sqlite/__init__.py calls them by name.
 
 -- read_ascending: a span: messages, from the covering index to the rows, and packs, by their last ids; the last column tells which
-select ticks, tail, expires, content_type, key, body, seal, null from messages
-where place = ?1 and (ticks, tail) > (?2, ?3) and (ticks, tail) <= (?4, ?5) and expires > ?6
+select ticks, tail, expires, content_type, key, body, checksum, null from messages
+where partition_key = ?1 and (ticks, tail) > (?2, ?3) and (ticks, tail) <= (?4, ?5) and expires > ?6
 union all
 select last_ticks, last_tail, latest, first_ticks, first_tail, messages, earliest, seq from packs
-where place = ?1 and (last_ticks, last_tail) > (?2, ?3) and (first_ticks, first_tail) <= (?4, ?5) and latest > ?6
+where partition_key = ?1 and (last_ticks, last_tail) > (?2, ?3) and (first_ticks, first_tail) <= (?4, ?5) and latest > ?6
     and last_ticks <= ifnull((
-        select last_ticks from packs where place = ?1 and (last_ticks, last_tail) >= (?4, ?5) order by last_ticks, last_tail limit 1
+        select last_ticks from packs where partition_key = ?1 and (last_ticks, last_tail) >= (?4, ?5) order by last_ticks, last_tail limit 1
     ), 9223372036854775807)
 order by ticks, tail
 
 -- read_descending: the same, newest first
-select ticks, tail, expires, content_type, key, body, seal, null from messages
-where place = ?1 and (ticks, tail) > (?2, ?3) and (ticks, tail) <= (?4, ?5) and expires > ?6
+select ticks, tail, expires, content_type, key, body, checksum, null from messages
+where partition_key = ?1 and (ticks, tail) > (?2, ?3) and (ticks, tail) <= (?4, ?5) and expires > ?6
 union all
 select last_ticks, last_tail, latest, first_ticks, first_tail, messages, earliest, seq from packs
-where place = ?1 and (last_ticks, last_tail) > (?2, ?3) and (first_ticks, first_tail) <= (?4, ?5) and latest > ?6
+where partition_key = ?1 and (last_ticks, last_tail) > (?2, ?3) and (first_ticks, first_tail) <= (?4, ?5) and latest > ?6
     and last_ticks <= ifnull((
-        select last_ticks from packs where place = ?1 and (last_ticks, last_tail) >= (?4, ?5) order by last_ticks, last_tail limit 1
+        select last_ticks from packs where partition_key = ?1 and (last_ticks, last_tail) >= (?4, ?5) order by last_ticks, last_tail limit 1
     ), 9223372036854775807)
 order by ticks desc, tail desc
 
 -- ids_ascending: ids alone, from the indexes alone
 select ticks, tail, expires, null, null, x'', 0, null from messages
-where place = ?1 and (ticks, tail) > (?2, ?3) and (ticks, tail) <= (?4, ?5) and expires > ?6
+where partition_key = ?1 and (ticks, tail) > (?2, ?3) and (ticks, tail) <= (?4, ?5) and expires > ?6
 union all
 select last_ticks, last_tail, latest, first_ticks, first_tail, messages, earliest, seq from packs
-where place = ?1 and (last_ticks, last_tail) > (?2, ?3) and (first_ticks, first_tail) <= (?4, ?5) and latest > ?6
+where partition_key = ?1 and (last_ticks, last_tail) > (?2, ?3) and (first_ticks, first_tail) <= (?4, ?5) and latest > ?6
     and last_ticks <= ifnull((
-        select last_ticks from packs where place = ?1 and (last_ticks, last_tail) >= (?4, ?5) order by last_ticks, last_tail limit 1
+        select last_ticks from packs where partition_key = ?1 and (last_ticks, last_tail) >= (?4, ?5) order by last_ticks, last_tail limit 1
     ), 9223372036854775807)
 order by ticks, tail
 
 -- ids_descending: the same, newest first
 select ticks, tail, expires, null, null, x'', 0, null from messages
-where place = ?1 and (ticks, tail) > (?2, ?3) and (ticks, tail) <= (?4, ?5) and expires > ?6
+where partition_key = ?1 and (ticks, tail) > (?2, ?3) and (ticks, tail) <= (?4, ?5) and expires > ?6
 union all
 select last_ticks, last_tail, latest, first_ticks, first_tail, messages, earliest, seq from packs
-where place = ?1 and (last_ticks, last_tail) > (?2, ?3) and (first_ticks, first_tail) <= (?4, ?5) and latest > ?6
+where partition_key = ?1 and (last_ticks, last_tail) > (?2, ?3) and (first_ticks, first_tail) <= (?4, ?5) and latest > ?6
     and last_ticks <= ifnull((
-        select last_ticks from packs where place = ?1 and (last_ticks, last_tail) >= (?4, ?5) order by last_ticks, last_tail limit 1
+        select last_ticks from packs where partition_key = ?1 and (last_ticks, last_tail) >= (?4, ?5) order by last_ticks, last_tail limit 1
     ), 9223372036854775807)
 order by ticks desc, tail desc
 
 -- id_after: the id of a message in no pack that comes so many after another
 select ticks, tail from messages
-where place = ?1 and (ticks, tail) > (?2, ?3) and (ticks, tail) <= (?4, ?5) and expires > ?6
+where partition_key = ?1 and (ticks, tail) > (?2, ?3) and (ticks, tail) <= (?4, ?5) and expires > ?6
 order by ticks, tail limit 1 offset ?7
 
 -- count: how many messages in no pack lie in a span, counted up to a limit
 select count(*) from (
     select 1 from messages
-    where place = ?1 and (ticks, tail) > (?2, ?3) and (ticks, tail) <= (?4, ?5) and expires > ?6 limit ?7
+    where partition_key = ?1 and (ticks, tail) > (?2, ?3) and (ticks, tail) <= (?4, ?5) and expires > ?6 limit ?7
 )
 
 -- fetch: one message by id, if it is in no pack
-select ticks, tail, expires, content_type, key, body, seal, null from messages
-where place = ?1 and ticks = ?2 and tail = ?3 and expires > ?4
+select ticks, tail, expires, content_type, key, body, checksum, null from messages
+where partition_key = ?1 and ticks = ?2 and tail = ?3 and expires > ?4
 
 -- packs_in: the packs of a span, in order
 select first_ticks, first_tail, last_ticks, last_tail, messages, earliest, seq from packs
-where place = ?1 and (last_ticks, last_tail) > (?2, ?3) and (first_ticks, first_tail) <= (?4, ?5) and latest > ?6
+where partition_key = ?1 and (last_ticks, last_tail) > (?2, ?3) and (first_ticks, first_tail) <= (?4, ?5) and latest > ?6
     and last_ticks <= ifnull((
-        select last_ticks from packs where place = ?1 and (last_ticks, last_tail) >= (?4, ?5) order by last_ticks, last_tail limit 1
+        select last_ticks from packs where partition_key = ?1 and (last_ticks, last_tail) >= (?4, ?5) order by last_ticks, last_tail limit 1
     ), 9223372036854775807)
 order by last_ticks, last_tail
 
 -- pack_over: the pack with an id between its ends, both included
 select seq, last_ticks, last_tail from (
     select seq, first_ticks, first_tail, last_ticks, last_tail from packs
-    where place = ?1 and (last_ticks, last_tail) >= (?2, ?3) order by last_ticks, last_tail limit 1
+    where partition_key = ?1 and (last_ticks, last_tail) >= (?2, ?3) order by last_ticks, last_tail limit 1
 ) where (first_ticks, first_tail) <= (?2, ?3)
 
 -- pack_head: what decides about its messages
@@ -81,7 +81,7 @@ select head, head_crc, rest, rest_crc from packs where seq = ?1
 
 -- pack_insert: messages as a pack
 insert into packs (
-    place, first_ticks, first_tail, last_ticks, last_tail, messages, earliest, latest, head_crc, rest_crc, head, rest
+    partition_key, first_ticks, first_tail, last_ticks, last_tail, messages, earliest, latest, head_crc, rest_crc, head, rest
 ) values (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12)
 
 -- pack_delete: a pack
@@ -90,77 +90,71 @@ delete from packs where seq = ?1
 -- pack_size: of a pack's rest
 select length(rest) from packs where seq = ?1
 
--- segments_ahead: the two that end first behind an id: it may lie in the first of them
+-- cached_runs_ahead: the two that end first behind an id: it may lie in the first of them
 select first_pack, first_ticks, first_tail, last_ticks, last_tail, messages, earliest, file, at, head_bytes, head_crc, rest_bytes, rest_crc, body_bytes
-from segments where place = ?1 and (last_ticks, last_tail) > (?2, ?3) order by last_ticks, last_tail limit 2
+from cached_runs where partition_key = ?1 and (last_ticks, last_tail) > (?2, ?3) order by last_ticks, last_tail limit 2
 
--- segment_over: whether one has the pack that ends with this id
+-- cached_run_over: whether a run has the pack that ends with this id
 select 1 from (
-    select first_ticks, first_tail from segments
-    where place = ?1 and (last_ticks, last_tail) >= (?2, ?3) order by last_ticks, last_tail limit 1
+    select first_ticks, first_tail from cached_runs
+    where partition_key = ?1 and (last_ticks, last_tail) >= (?2, ?3) order by last_ticks, last_tail limit 1
 ) where (first_ticks, first_tail) <= (?2, ?3)
 
--- segment_insert: a new one
-insert into segments values (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12, ?13, ?14, ?15)
+-- cached_run_insert: a new one
+insert into cached_runs values (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12, ?13, ?14, ?15)
 
--- segment_delete: one that cannot be used
-delete from segments where first_pack = ?1
+-- cached_run_delete: one that cannot be used
+delete from cached_runs where first_pack = ?1
 
--- segments_delete: those of a file
-delete from segments where file = ?1
+-- cached_runs_delete: those of a file
+delete from cached_runs where file = ?1
 
--- segments_delete_all: where none are kept any more
-delete from segments
+-- cached_runs_delete_all: where none are kept any more
+delete from cached_runs
 
--- segments_known: whether the table has all that is noted of a segment
-select 1 from pragma_table_info('segments') where name = 'body_bytes'
-
--- segments_forget: in a file of a version that noted less. They are copies, and are made anew
-drop table if exists segments
-
--- segment_files: those that any segment is in
-select distinct file from segments
+-- cached_run_files: files that have any run
+select distinct file from cached_runs
 
 -- any_between: whether a message in no pack lies between two ids, both included
-select 1 from messages where place = ?1 and (ticks, tail) >= (?2, ?3) and (ticks, tail) <= (?4, ?5) limit 1
+select 1 from messages where partition_key = ?1 and (ticks, tail) >= (?2, ?3) and (ticks, tail) <= (?4, ?5) limit 1
 
 -- delete_between: messages in no pack between two ids, both included
-delete from messages where place = ?1 and (ticks, tail) >= (?2, ?3) and (ticks, tail) <= (?4, ?5)
+delete from messages where partition_key = ?1 and (ticks, tail) >= (?2, ?3) and (ticks, tail) <= (?4, ?5)
 
 -- packs_delete_between: the packs between two ids
-delete from packs where place = ?1 and (last_ticks, last_tail) >= (?2, ?3) and (last_ticks, last_tail) <= (?4, ?5)
+delete from packs where partition_key = ?1 and (last_ticks, last_tail) >= (?2, ?3) and (last_ticks, last_tail) <= (?4, ?5)
 
 -- delete_message: by id
-delete from messages where place = ?1 and ticks = ?2 and tail = ?3
+delete from messages where partition_key = ?1 and ticks = ?2 and tail = ?3
 
 -- depth: live messages of a partition in no pack, and those not yet due
-select count(*), total(ticks > ?3) from messages where place = ?1 and expires > ?2
+select count(*), total(ticks > ?3) from messages where partition_key = ?1 and expires > ?2
 
 -- packs_depth: messages of a partition in packs of which none has expired
-select total(messages) from packs where place = ?1 and earliest > ?2
+select total(messages) from packs where partition_key = ?1 and earliest > ?2
 
 -- packs_expiring: packs of a partition of which some messages have expired
-select seq from packs where place = ?1 and earliest <= ?2 and latest > ?2
+select seq from packs where partition_key = ?1 and earliest <= ?2 and latest > ?2
 
--- once_find: what an idempotency key stands for
-select digest, answer from once where queue = ?1 and key = ?2 and expires > ?3
+-- idempotency_find: what an idempotency key stands for
+select digest, answer from idempotency where queue = ?1 and key = ?2 and expires > ?3
 
--- once_keep: remember an idempotency key
-insert or replace into once (queue, key, digest, answer, expires) values (?1, ?2, ?3, ?4, ?5)
+-- idempotency_keep: remember an idempotency key
+insert or replace into idempotency (queue, key, digest, answer, expires) values (?1, ?2, ?3, ?4, ?5)
 
 -- refuse: whether there is anything to purge
 select exists (select 1 from messages where expires <= ?1) or exists (select 1 from packs where latest <= ?1)
-    or exists (select 1 from once where expires <= ?1)
+    or exists (select 1 from idempotency where expires <= ?1)
     or exists (select 1 from dropped)
 
 -- purge_expired: give back the room of expired messages, some at a time. The row decides, not the index, which may be damaged
-delete from messages where seq in (select seq from messages where expires <= ?1 limit ?2) and expires <= ?1
+delete from messages where seq in (select seq from messages where expires <= :now limit :rows) and expires <= :now
 
 -- purge_expired_packs: and of packs whose messages have all expired
-delete from packs where seq in (select seq from packs where latest <= ?1 limit ?2) and latest <= ?1
+delete from packs where seq in (select seq from packs where latest <= :now limit :packs) and latest <= :now
 
--- purge_once: forget idempotency keys past their day
-delete from once where (queue, key) in (select queue, key from once where expires <= ?1 limit ?2)
+-- purge_idempotency: forget idempotency keys past their day
+delete from idempotency where (queue, key) in (select queue, key from idempotency where expires <= :now limit :rows)
 
 -- drop_queue: from here on the incarnation's messages are never read again
 insert or ignore into dropped (queue) values (?1)
@@ -175,16 +169,16 @@ select 1 from dropped where queue = ?1
 select queue from dropped limit 1
 
 -- purge_dropped: give back the room of a dropped incarnation, some at a time
-delete from messages where seq in (select seq from messages where place > ?1 and place < ?2 limit ?3) and place > ?1 and place < ?2
+delete from messages where seq in (select seq from messages where partition_key > :queue and partition_key < :end limit :rows) and partition_key > :queue and partition_key < :end
 
 -- purge_dropped_packs: and of its packs
-delete from packs where seq in (select seq from packs where place > ?1 and place < ?2 limit ?3) and place > ?1 and place < ?2
+delete from packs where seq in (select seq from packs where partition_key > :queue and partition_key < :end limit :packs) and partition_key > :queue and partition_key < :end
 
--- purge_dropped_once: and its idempotency keys
-delete from once where (queue, key) in (select queue, key from once where queue = ?1 limit ?2)
+-- purge_dropped_idempotency: and its idempotency keys
+delete from idempotency where (queue, key) in (select queue, key from idempotency where queue = :queue limit :rows)
 
 -- purge_dropped_offsets: and its groups' offsets
-delete from offsets where (queue, name, partition) in (select queue, name, partition from offsets where queue = ?1 limit ?2)
+delete from offsets where (queue, name, partition) in (select queue, name, partition from offsets where queue = :queue limit :rows)
 
 -- drop_done: nothing of the incarnation is left
 delete from dropped where queue = ?1
@@ -205,55 +199,39 @@ delete from offsets where queue = ?1 and name = ?2
 select boot, elapsed, last from moment
 
 -- moment_keep: remember the newest moment
-insert or replace into moment (only, boot, elapsed, last, knows_packs) values (1, ?1, ?2, ?3, 1)
-
--- moment_known: whether the moment tells who noted it
-select 1 from pragma_table_info('moment') where name = 'knows_packs'
-
--- moment_widen: in a file of a version that knew no packs
-alter table moment add column knows_packs integer
-
--- refuse_older: a version that knows no packs looks at no format; it would serve what is left without them, and store among them. It notes its moment before it serves
-create trigger if not exists refuse_older before insert on moment when new.knows_packs is null begin
-    select raise(abort, 'a later version of queuey wrote it, and keeps messages where this one does not look: install that version, or a later one');
-end
-
--- no_packs: of a file from before there were any, where nothing can be written
-create temp table packs (
-    seq, place, first_ticks, first_tail, last_ticks, last_tail, messages, earliest, latest, head_crc, rest_crc, head, rest
-)
+insert or replace into moment (only, boot, elapsed, last) values (1, ?1, ?2, ?3)
 
 -- scrub_rows: messages after a row that the index does not lead to, among the next few. Each search casts: a flipped bit makes text of a number or a blob, and apsw raises where text is no UTF-8
-select cast(place as blob), seq from (
-    select seq, place, ticks, tail, expires from messages not indexed where seq > ?1 order by seq limit ?2
+select cast(partition_key as blob), seq from (
+    select seq, partition_key, ticks, tail, expires from messages not indexed where seq > ?1 order by seq limit ?2
 ) as it where not exists (
     select 1 from messages as other indexed by messages_in_order
-    where other.place = it.place and other.ticks = it.ticks and other.tail = it.tail and other.expires = it.expires and other.seq = it.seq
+    where other.partition_key = it.partition_key and other.ticks = it.ticks and other.tail = it.tail and other.expires = it.expires and other.seq = it.seq
 )
 
 -- scrub_rows_next: where that ends
 select seq from messages not indexed where seq > ?1 order by seq limit 1 offset ?2 - 1
 
 -- scrub_entries: entries of the index after an id that lead to no such message, among the next few
-select cast(place as blob), seq from (
-    select place, ticks, tail, expires, seq from messages indexed by messages_in_order
-    where (place, ticks, tail) > (?1, ?2, ?3) order by place, ticks, tail limit ?4
+select cast(partition_key as blob), seq from (
+    select partition_key, ticks, tail, expires, seq from messages indexed by messages_in_order
+    where (partition_key, ticks, tail) > (?1, ?2, ?3) order by partition_key, ticks, tail limit ?4
 ) as it where not exists (
     select 1 from messages as other not indexed
-    where other.seq = it.seq and other.place = it.place and other.ticks = it.ticks and other.tail = it.tail and other.expires = it.expires
+    where other.seq = it.seq and other.partition_key = it.partition_key and other.ticks = it.ticks and other.tail = it.tail and other.expires = it.expires
 )
 
 -- scrub_entries_next: where that ends
-select cast(place as blob), cast(ticks as integer), cast(tail as integer) from messages indexed by messages_in_order
-where (place, ticks, tail) > (?1, ?2, ?3) order by place, ticks, tail limit 1 offset ?4 - 1
+select cast(partition_key as blob), cast(ticks as integer), cast(tail as integer) from messages indexed by messages_in_order
+where (partition_key, ticks, tail) > (?1, ?2, ?3) order by partition_key, ticks, tail limit 1 offset ?4 - 1
 
 -- scrub_packs: packs after a row that the index does not lead to, among the next few
-select cast(place as blob), seq from (
-    select seq, place, last_ticks, last_tail, first_ticks, first_tail, messages, earliest, latest
+select cast(partition_key as blob), seq from (
+    select seq, partition_key, last_ticks, last_tail, first_ticks, first_tail, messages, earliest, latest
     from packs not indexed where seq > ?1 order by seq limit ?2
 ) as it where not exists (
     select 1 from packs as other indexed by packs_in_order
-    where other.place = it.place and other.last_ticks = it.last_ticks and other.last_tail = it.last_tail
+    where other.partition_key = it.partition_key and other.last_ticks = it.last_ticks and other.last_tail = it.last_tail
         and other.first_ticks = it.first_ticks and other.first_tail = it.first_tail and other.messages = it.messages
         and other.earliest = it.earliest and other.latest = it.latest and other.seq = it.seq
 )
@@ -262,40 +240,40 @@ select cast(place as blob), seq from (
 select seq from packs not indexed where seq > ?1 order by seq limit 1 offset ?2 - 1
 
 -- scrub_pack_entries: entries of the packs' index after an id that lead to no such pack, among the next few
-select cast(place as blob), seq from (
-    select place, last_ticks, last_tail, first_ticks, first_tail, messages, earliest, latest, seq from packs indexed by packs_in_order
-    where (place, last_ticks, last_tail) > (?1, ?2, ?3) order by place, last_ticks, last_tail limit ?4
+select cast(partition_key as blob), seq from (
+    select partition_key, last_ticks, last_tail, first_ticks, first_tail, messages, earliest, latest, seq from packs indexed by packs_in_order
+    where (partition_key, last_ticks, last_tail) > (?1, ?2, ?3) order by partition_key, last_ticks, last_tail limit ?4
 ) as it where not exists (
     select 1 from packs as other not indexed
-    where other.seq = it.seq and other.place = it.place and other.last_ticks = it.last_ticks and other.last_tail = it.last_tail
+    where other.seq = it.seq and other.partition_key = it.partition_key and other.last_ticks = it.last_ticks and other.last_tail = it.last_tail
         and other.first_ticks = it.first_ticks and other.first_tail = it.first_tail and other.messages = it.messages
         and other.earliest = it.earliest and other.latest = it.latest
 )
 
 -- scrub_pack_entries_next: where that ends
-select cast(place as blob), cast(last_ticks as integer), cast(last_tail as integer) from packs indexed by packs_in_order
-where (place, last_ticks, last_tail) > (?1, ?2, ?3) order by place, last_ticks, last_tail limit 1 offset ?4 - 1
+select cast(partition_key as blob), cast(last_ticks as integer), cast(last_tail as integer) from packs indexed by packs_in_order
+where (partition_key, last_ticks, last_tail) > (?1, ?2, ?3) order by partition_key, last_ticks, last_tail limit 1 offset ?4 - 1
 
 -- scrub_heads: what the packs after a row say about themselves, and their heads. max() makes an empty blob of what is no blob
-select seq, cast(place as blob), cast(first_ticks as integer), cast(first_tail as integer), cast(last_ticks as integer),
+select seq, cast(partition_key as blob), cast(first_ticks as integer), cast(first_tail as integer), cast(last_ticks as integer),
     cast(last_tail as integer), cast(messages as integer), cast(earliest as integer), cast(latest as integer), cast(head_crc as integer),
     max(head, x'')
 from packs not indexed where seq > ?1 order by seq limit ?2
 
 -- scrub_inside: whether a message in no pack, or the end of another pack, lies between the ends of a pack
 select exists (
-    select 1 from messages where place = ?1 and (ticks, tail) >= (?2, ?3) and (ticks, tail) <= (?4, ?5)
+    select 1 from messages where partition_key = ?1 and (ticks, tail) >= (?2, ?3) and (ticks, tail) <= (?4, ?5)
 ) or exists (
-    select 1 from packs where place = ?1 and (last_ticks, last_tail) >= (?2, ?3) and (last_ticks, last_tail) < (?4, ?5)
+    select 1 from packs where partition_key = ?1 and (last_ticks, last_tail) >= (?2, ?3) and (last_ticks, last_tail) < (?4, ?5)
 )
 
 -- verify_rows: messages in no pack after a row, with what their checksum covers
-select seq, cast(place as blob), cast(ticks as integer), cast(tail as integer), max(content_type, x''), max(key, x''), max(body, x''),
-    cast(seal as integer)
+select seq, cast(partition_key as blob), cast(ticks as integer), cast(tail as integer), max(content_type, x''), max(key, x''), max(body, x''),
+    cast(checksum as integer)
 from messages not indexed where seq > ?1 order by seq limit ?2
 
 -- verify_packs: packs after a row
-select seq, cast(place as blob), max(head, x''), cast(head_crc as integer), max(rest, x''), cast(rest_crc as integer) from packs not indexed where seq > ?1 order by seq limit ?2
+select seq, cast(partition_key as blob), max(head, x''), cast(head_crc as integer), max(rest, x''), cast(rest_crc as integer) from packs not indexed where seq > ?1 order by seq limit ?2
 
 -- verify_size: about how many rows there are
 select ifnull((select max(seq) from messages), 0), ifnull((select max(seq) from packs), 0)
@@ -334,12 +312,6 @@ select queues.application, queues.name, uuid, created, partitions, kind, consist
 from named cross join queues on queues.application = named.application and queues.name = named.name
 where named.application = ?1 and named.principal = ?2 and named.name >= ?3 order by named.name limit ?4
 
--- named_known: whether the file has this index
-select 1 from sqlite_schema where name = 'named'
-
--- named_fill: queues of a file from before there was this index
-insert or ignore into named select application, value, name from queues, json_each(queues.principals)
-
 -- removed_keep: an incarnation whose messages are to be dropped
 insert or ignore into removed (queue) values (?1)
 
@@ -349,11 +321,11 @@ select queue from removed limit ?1
 -- removed_forget: dropped now
 delete from removed where queue = ?1
 
--- key_insert: an application key's digest
-insert or ignore into app_keys (digest, application, label, created) values (?1, ?2, ?3, ?4)
+-- key_insert: the digest of a key
+insert or ignore into app_keys (digest, principal, label, created) values (?1, ?2, ?3, ?4)
 
 -- key_list: all keys, oldest first
-select application, digest, label, created from app_keys order by created, digest
+select principal, digest, label, created from app_keys order by created, digest
 
 -- key_delete: by label
-delete from app_keys where application = ?1 and label = ?2
+delete from app_keys where principal = ?1 and label = ?2

@@ -71,24 +71,24 @@ class _Whole(Scrub):
             after = found[-1][0]
             yield
 
-    def _look_at_row(self, place: Any, *row: Any) -> None:
-        ticks, tail, kind, key, body, seal = row
-        if not all_match((seal,), (ticks,), (tail,), (kind,), (key,), (body,)):
-            self.finds(place, "messages that do not match their checksum")
+    def _look_at_row(self, partition_key: Any, *row: Any) -> None:
+        ticks, tail, kind, key, body, checksum = row
+        if not all_match((checksum,), (ticks,), (tail,), (kind,), (key,), (body,)):
+            self.finds(partition_key, "messages that do not match their checksum")
 
-    def _look_at_pack(self, place: Any, *row: Any) -> None:
+    def _look_at_pack(self, partition_key: Any, *row: Any) -> None:
         head_data, head_crc, rest_data, rest_crc = row
         head, rest = read_head(Piece(head_data, head_crc)), Piece(rest_data, rest_crc)
         if head is None:
-            self.finds(place, "packs whose list of messages is damaged")
+            self.finds(partition_key, "packs whose list of messages is damaged")
         elif not rest.is_sound:
             try:
                 sound = read_whole(head, rest)[1]
             except ValueError:
-                self.finds(place, "packs whose messages cannot be told from each other")
+                self.finds(partition_key, "packs whose messages cannot be told from each other")
                 return
             for _ in range(sound.count(False)):
-                self.finds(place, "messages that do not match their checksum")
+                self.finds(partition_key, "messages that do not match their checksum")
 
 
 def verify(path: Path, names: Path | None = None, progress: Progress | None = None) -> Sequence[Damage]:
@@ -144,10 +144,10 @@ def _follow(whole: _Whole, progress: Progress | None) -> None:
 
 
 def _damage(known: apsw.Connection, finding: Any, count: int) -> Damage:
-    place, what = finding
-    if not place:
+    partition_key, what = finding
+    if not partition_key:
         return Damage("", None, count, what)
-    return Damage(queue_at(known, place).removeprefix("queue "), place[16], count, what)
+    return Damage(queue_at(known, partition_key).removeprefix("queue "), partition_key[16], count, what)
 
 
 def repair(path: Path) -> Path:
@@ -166,9 +166,9 @@ def repair(path: Path) -> Path:
         kept = _kept(path)  # while no connection is open: it would lose its locks
         with closing(_connected(path)) as connection:
             connection.execute("begin immediate")
-            for table in ("messages", "packs", "once"):
+            for table in ("messages", "packs", "idempotency"):
                 connection.execute(f"reindex {table}")
-            connection.execute("delete from segments")
+            connection.execute(SQL["cached_runs_delete_all"])
             connection.execute("commit")
             connection.wal_checkpoint(mode=apsw.SQLITE_CHECKPOINT_TRUNCATE)
     except (apsw.Error, OSError) as error:

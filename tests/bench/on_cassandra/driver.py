@@ -24,7 +24,7 @@ from queuey.clock import SystemClock
 from queuey.ids import EPOCH_TICKS, TICKS_PER_SECOND, IdGenerator, MessageId
 from queuey.storage.cassandra.buckets import Bucket
 from queuey.storage.cassandra.session import CQL
-from queuey.storage.checksums import seal_of
+from queuey.storage.checksums import checksum_of
 from tests.bench.measure import BenchFailed
 from tests.bench.on_cassandra.nodes import Nodes
 from tests.bench.plan import BATCH, BODY, PARTITIONS, TTL_SECONDS
@@ -52,7 +52,7 @@ def measured(nodes: Nodes, what: str, keyspace: str, queue: UUID, seconds: float
 
 
 class _Rows:
-    """Makes rows like the store's: a fresh id each, an expiry, a seal."""
+    """Makes rows like the store's: a fresh id each, an expiry, a checksum."""
 
     def __init__(self, queue: UUID) -> None:
         self._queue = queue
@@ -66,9 +66,9 @@ class _Rows:
         now = at.ticks
         expires = now + TTL_SECONDS * TICKS_PER_SECOND
         bucket = Bucket.at(0, now).number
-        seal = seal_of(*at, None, None, self._body)
+        checksum = checksum_of(*at, None, None, self._body)
         rest = (UNSET_VALUE, UNSET_VALUE, self._body, TTL_SECONDS + 60, (now - EPOCH_TICKS) // 10)
-        return (self._queue, partition, bucket, at.uuid, expires, seal, *rest)
+        return (self._queue, partition, bucket, at.uuid, expires, checksum, *rest)
 
 
 class _Flight:

@@ -27,7 +27,7 @@ from tests.support.services.spark import kafka_jars
 QUEUE = "events"
 """Filled as the pipeline's writer fills it: ten thousand messages a request, so they lie in packs from the start."""
 SEALED = "sealed"
-"""The same messages, appended ten at a time: rows, which are packed, and copied into segments, when they are read."""
+"""The same messages, appended ten at a time: rows, which are packed, and copied into cached_runs, when they are read."""
 ALONE, ALONE_FEW = "alone", "alone-few"
 """The queues of one partition."""
 _AT_ONCE, _FEW_AT_ONCE = 10_000, 10
@@ -127,7 +127,7 @@ class Stage:
     def _copied(self) -> int:
         """Messages in segments."""
         with closing(apsw.Connection(str(self.folder / "queuey.db"), flags=apsw.SQLITE_OPEN_READONLY)) as file:
-            rows: list[tuple[Any, ...]] = file.execute("select total(messages) from segments").fetchall()
+            rows: list[tuple[Any, ...]] = file.execute("select total(messages) from cached_runs").fetchall()
         return int(rows[0][0])
 
     def rate(self, frame: DataFrame) -> float:

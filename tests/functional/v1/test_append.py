@@ -302,3 +302,50 @@ def test_a_key_in_the_address_of_an_append_is_refused(server: Server, sent: dict
 
     refused(server.call("POST", name, params={"key": "k"}, **sent), 400, "key")
     assert server.everything(name) == []
+
+
+BATCH = "application/vnd.queuey.batch+json"
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        '{"kind": "order", "lines": [1, 2]}',
+        "[1, 2]",
+        "7",
+        '{"messages": "none"}',
+        '{"messages": [{"body": "x"}], "n": 1}',
+    ],
+)
+def test_json_that_is_no_batch_is_one_message_byte_for_byte(server: Server, body: str) -> None:
+    name = server.queue()
+
+    answer = server.post(name, body, content_type="application/json")
+
+    assert (answer.status_code, len(answer.json()["messages"])) == (201, 1)
+    (message,) = server.read(name)
+    assert (message["body"], message["content_type"]) == (body, "application/json")
+
+
+def test_json_that_is_one_message_takes_the_headers_of_one(server: Server) -> None:
+    name = server.queue(partitions=4)
+
+    answer = server.call("POST", name, data=b"{}", headers={"Content-Type": "application/json", "X-Partition": "3"})
+
+    assert answer.json()["messages"][0]["partition"] == 3
+
+
+def test_the_batch_type_takes_batches_alone(server: Server) -> None:
+    name = server.queue()
+
+    assert (
+        len(server.post(name, '{"messages":[{"body":"a"},{"body":"b"}]}', content_type=BATCH).json()["messages"]) == 2
+    )
+    refused(server.post(name, '{"kind": "order"}', content_type=BATCH), 400, "InvalidParameter")
+
+
+def test_a_damaged_batch_is_no_message(server: Server) -> None:
+    name = server.queue()
+
+    refused(server.post(name, '{"messages":[{"body":"a"},', content_type="application/json"), 400, "InvalidParameter")
+    assert server.read(name) == []

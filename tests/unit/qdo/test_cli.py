@@ -20,11 +20,11 @@ from qdo.compat.positions import parse_old_partition
 from qdo.compat.qdo_worker import FixedCoordinator, as_dict, read_settings
 from qdo.groups.assign import Partition
 from qdo.groups.coordination import Member, Offset
+from qdo.groups.hash_slots import every_slot
 from qdo.groups.lag import Lag, PartitionStatus, total
+from qdo.groups.subscription import is_meant
 from qdo.groups.view import GroupView
 from qdo.worker.metrics import Figures, WorkerMetrics, serve_metrics
-from qdo.worker.slots import every_slot
-from qdo.worker.subscription import is_meant
 from queuey.errors import ConfigurationError
 from queuey.ids import MAX_TICKS, ZERO_ID, MessageId, format_timestamp
 from queuey.terminal.options import Server
@@ -40,7 +40,7 @@ def run(*arguments: str, **variables: str) -> Result:
     return CliRunner().invoke(main, arguments, env=dict(variables), prog_name="qdo")
 
 
-def standing(lag: Lag | None = None, *, owner: str | None = None, partition: Partition = ONE) -> PartitionStatus:
+def status(lag: Lag | None = None, *, owner: str | None = None, partition: Partition = ONE) -> PartitionStatus:
     return PartitionStatus(partition, owner, 1, Offset(UUID, ID), lag)
 
 
@@ -74,13 +74,13 @@ def test_help_of_work_tells_how_it_ends() -> None:
         (("work", "builtins:print", "--queue", "q", "--group", "a/b"), "group 'a/b': expected 1 to 100 letters"),
         (("work", "builtins:print", "--queue", "q", "--dead-letters", "{a}"), "only {queue} may stand in braces"),
         (("work", "builtins:print", "--queue", "q", "--metrics", "here"), "metrics at 'here': expected HOST:PORT"),
-        (("check",), "say how much may be left"),
+        (("check",), "say how much lag is allowed"),
         (("top",), "a live view needs a terminal"),
         (("offsets", "set", "q"), "Missing option '--to'"),
         (("offsets", "set", "q", "--to", "soon"), "'soon' is not a message id"),
         (("dead", "retry", "q"), "say which"),
-        (("status", "--state", "x", "--zookeeper", "h:1"), "--state is of groups on this machine"),
-        (("status", "--zookeeper-auth", "a:b"), "of a ZooKeeper: name it with --zookeeper"),
+        (("status", "--state", "x", "--zookeeper", "h:1"), "--state is for groups on this machine"),
+        (("status", "--zookeeper-auth", "a:b"), "need a ZooKeeper: name it with --zookeeper"),
         (("status", "--zookeeper", "h:1", "--zookeeper-auth", "a"), "is not USER:PASSWORD"),
         (("status", "--zookeeper", "h:1", "--zookeeper-ca", "/none"), "the ca for ZooKeeper, /none, is no file"),
         (("status", "--zookeeper", "h:1", "--zookeeper-key", __file__), "a certificate for ZooKeeper needs its key"),
@@ -130,7 +130,7 @@ def test_names_and_patterns_choose_queues() -> None:
 
 
 def test_a_group_in_a_line() -> None:
-    found = [standing(Lag(10_000, 5.0, exact=False), owner="m"), standing(Lag(2, 60.25)), standing()]
+    found = [status(Lag(10_000, 5.0, exact=False), owner="m"), status(Lag(2, 60.25)), status()]
 
     told = headline(Workplace(SERVER, "g", None, None), GroupView([Member("m", {})], found, found))
 
@@ -138,8 +138,8 @@ def test_a_group_in_a_line() -> None:
 
 
 def test_a_group_by_slots_in_a_line() -> None:
-    slots = [standing(owner="m", partition=slot) for slot in every_slot()]
-    found = [standing(Lag(3, 5.0)), standing(Lag(), partition=Partition("done", 1))]
+    slots = [status(owner="m", partition=slot) for slot in every_slot()]
+    found = [status(Lag(3, 5.0)), status(Lag(), partition=Partition("done", 1))]
 
     told = headline(Workplace(SERVER, "g", None, None), GroupView([Member("m", {})], slots, found, 20_000))
 
@@ -147,8 +147,8 @@ def test_a_group_by_slots_in_a_line() -> None:
 
 
 def test_a_partition_of_a_queue_that_is_gone_has_no_lag() -> None:
-    assert [row(standing())[name] for name in ("message_id", "lag_messages", "lag_seconds")] == [HEX, None, None]
-    assert total([standing()]) == Lag(0, 0.0, exact=True)
+    assert [row(status())[name] for name in ("message_id", "lag_messages", "lag_seconds")] == [HEX, None, None]
+    assert total([status()]) == Lag(0, 0.0, exact=True)
 
 
 def test_the_beginning_has_no_id() -> None:
@@ -172,7 +172,7 @@ def test_a_lag_is_over_if_one_measure_is(lag: Lag | None, most: int | None, seco
 
 
 def test_the_live_view_shows_the_worst_first_and_only_what_fits() -> None:
-    found = [standing(Lag(1, seconds), partition=Partition("q", int(seconds))) for seconds in (1.0, 3.0, 2.0)]
+    found = [status(Lag(1, seconds), partition=Partition("q", int(seconds))) for seconds in (1.0, 3.0, 2.0)]
 
     lines = worst(found)
     told = screen(["title \x1b[31m", *lines], 12, 4)

@@ -404,6 +404,25 @@ def test_keys_are_made_listed_and_removed_without_a_server(tmp_path: Path) -> No
     assert [json.loads(line)["application"] for line in run("key", "ls", *data).stdout.splitlines()] == ["other"]
 
 
+def test_keys_of_operators_are_kept_apart_from_those_of_applications(tmp_path: Path) -> None:
+    data = ("--data", str(tmp_path / "data"))
+
+    run("key", "new", "root", *data)
+    made = json.loads(run("key", "new", "--operator", "root", "-o", "json", *data).stdout)
+
+    def listed(*more: str) -> list[tuple[str | None, str | None]]:
+        rows = map(json.loads, run("key", "ls", *more, *data).stdout.splitlines())
+        return [(row["application"], row["operator"]) for row in rows]
+
+    assert (made["operator"], "application" in made) == ("root", False)
+    assert set(listed()) == {("root", None), (None, "root")}
+    assert listed("root") == [("root", None)]
+    assert listed("--operator") == listed("--operator", "root") == [(None, "root")]
+    assert run("key", "rm", "root", made["label"], "--yes", *data).exit_code == 3
+    assert run("key", "rm", "--operator", "root", made["label"], "--yes", *data).exit_code == 0
+    assert listed() == [("root", None)]
+
+
 def test_a_key_can_be_had_as_json_and_a_name_is_checked(tmp_path: Path) -> None:
     data = ("--data", str(tmp_path / "data"))
 

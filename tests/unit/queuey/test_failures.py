@@ -12,7 +12,7 @@ import pytest
 
 from qdo.groups import local
 from qdo.groups.local import LocalCoordinator
-from qdo.groups.zookeeper import ZooKeeperCoordinator
+from qdo.groups.zookeeper import Membership
 from queuey.clock import ManualClock
 from queuey.storage import cassandra
 from queuey.storage.cassandra import NodeClocks
@@ -91,16 +91,14 @@ def test_a_member_of_a_group_in_zookeeper_asks_again(caplog: pytest.LogCaptureFi
     client = SimpleNamespace(connected=True, sync_async=lambda _: SimpleNamespace(get=get))
     member: Any = SimpleNamespace(
         _over=SimpleNamespace(wait=lambda _: next(turns)),
-        _timeout=lambda: 6.0,
+        _session=SimpleNamespace(timeout_seconds=6.0, client=client, number=lambda: 1),
+        _nodes=SimpleNamespace(root="/"),
         _clock=ManualClock(),
-        _name="me",
-        _client=client,
-        _root="/",
-        _session=1,
-        _session_now=lambda: 1,
+        name="me",
+        session_number=1,
         _heard=-1.0,
     )
-    ZooKeeperCoordinator._beat(member)
+    Membership._beat(member)
 
     assert member._heard == member._clock.elapsed()
     assert "planted" in caplog.text

@@ -5,15 +5,18 @@ from __future__ import annotations
 import contextlib
 import re
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import Any, get_origin, get_type_hints
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from queuey.errors import ConfigurationError
-from queuey.settings import SETTINGS, Setting, Settings, describe, load_settings, sample_ini
+from queuey.settings import SECTIONS, SETTINGS, Setting, Settings, describe, load_settings, sample_ini
+from queuey.settings.issuers import Issuer
+from queuey.settings.setting import rows_of
 
 KEY = "f25bfb8fe200475c8a0532a9cbe7651e"
 OTHER_KEY = "a_second_key_of_some_length"
@@ -35,7 +38,7 @@ def ini(tmp_path: Path) -> Write:
     return write
 
 
-def refusal(path: str | None, environ: dict[str, str] | None = None, **overrides: Any) -> str:
+def refusal(path: str | None, environ: dict[str, str] | None = None, **overrides: dict[str, Any]) -> str:
     with pytest.raises(ConfigurationError) as caught:
         load_settings(path, environ or {}, overrides)
     return str(caught.value)
@@ -44,29 +47,47 @@ def refusal(path: str | None, environ: dict[str, str] | None = None, **overrides
 def test_without_any_source_every_setting_has_its_default() -> None:
     settings = load_settings(None, {}, None)
 
-    assert {s.attribute: s.default for s in SETTINGS} == dict(settings.values)
-    assert (settings.port, settings.storage_backend, settings.limits_max_body_bytes) == (5000, "sqlite", 1 << 20)
+    assert settings == Settings()
+    assert [setting.name for setting in SETTINGS if settings.value(setting) != setting.default] == []
+    assert (settings.server.port, settings.storage.backend, settings.limits.max_body_bytes) == (5000, "sqlite", 1 << 20)
     assert (settings.origins, settings.notices, settings.application_keys) == ({}, (), {})
 
 
-def test_an_attribute_that_is_no_setting_is_an_attribute_error() -> None:
-    with pytest.raises(AttributeError, match="prot"):
-        _ = Settings().prot
+@pytest.mark.parametrize("section", [*SECTIONS.values(), Issuer])
+def test_a_setting_has_the_type_that_its_dataclass_states(section: type) -> None:
+    """mypy takes ``True`` for an int, so a row's kind and the type at use could differ there."""
+    stated = get_type_hints(section)
+
+    kinds = {row.key: row.kind for row in rows_of("section", section)}
+
+    assert {key: get_origin(stated[key]) or stated[key] for key in kinds} == kinds
+    assert kinds.keys() == stated.keys() - {"name"}
+
+
+def test_a_secret_is_not_in_the_text_of_the_settings() -> None:
+    settings = load_settings(None, {"QUEUEY_CASSANDRA_PASSWORD": "swordfish", "QUEUEY_TOKENS_KEYS": KEY * 2})
+
+    assert settings.cassandra.password == "swordfish"
+    assert not any(text in repr(settings) for text in ("swordfish", KEY))
 
 
 def test_the_command_line_beats_the_environment_beats_the_file(ini: Write) -> None:
     path = ini("[server]\nport = 1\nthreads = 2\nhost = ::1\n")
 
-    settings = load_settings(path, {"QUEUEY_PORT": "3", "QUEUEY_THREADS": "4"}, {"port": 5, "host": None})
+    settings = load_settings(path, {"QUEUEY_PORT": "3", "QUEUEY_THREADS": "4"}, {"server": {"port": 5, "host": None}})
 
-    assert (settings.port, settings.threads, settings.host) == (5, 4, "::1")
-    assert dict(settings.origins) == {"port": "command line", "threads": "QUEUEY_THREADS", "host": path}
+    assert (settings.server.port, settings.server.threads, settings.server.host) == (5, 4, "::1")
+    assert dict(settings.origins) == {
+        "server.port": "command line",
+        "server.threads": "QUEUEY_THREADS",
+        "server.host": path,
+    }
 
 
 def test_variables_of_other_sections_carry_the_section() -> None:
     settings = load_settings(None, {"QUEUEY_LOG_REQUESTS": "yes", "QUEUEY_STORAGE_BACKEND": "memory"}, None)
 
-    assert (settings.log_requests, settings.storage_backend) == (True, "memory")
+    assert (settings.log.requests, settings.storage.backend) == (True, "memory")
 
 
 def test_variables_of_the_client_commands_are_no_settings() -> None:
@@ -139,7 +160,7 @@ def test_a_variable_out_of_range_names_the_variable() -> None:
 
 
 def test_an_option_out_of_range_is_refused_as_the_others() -> None:
-    assert "command line: [server] threads = '0'" in refusal(None, threads=0)
+    assert "command line: [server] threads = '0'" in refusal(None, server={"threads": 0})
 
 
 # The value rules (queuey-api-v1 section 9).
@@ -150,17 +171,17 @@ def test_here_names_and_quotes_are_replaced(ini: Write, tmp_path: Path) -> None:
 
     settings = load_settings(path, {"HOST": '"::1"'}, None)
 
-    assert settings.data == f"{tmp_path}/data"
-    assert settings.host == '"::1"', "what the environment says is taken as it is"
-    assert settings.storage_path == "a 'b' ${"
+    assert settings.server.data == f"{tmp_path}/data"
+    assert settings.server.host == '"::1"', "what the environment says is taken as it is"
+    assert settings.storage.path == "a 'b' ${"
 
 
 def test_a_percent_sign_means_nothing_else(ini: Write) -> None:
-    assert load_settings(ini("[storage]\npath = 100%/%(x)s\n"), {}, None).storage_path == "100%/%(x)s"
+    assert load_settings(ini("[storage]\npath = 100%/%(x)s\n"), {}, None).storage.path == "100%/%(x)s"
 
 
 def test_a_value_on_the_following_line_is_a_value(ini: Write) -> None:
-    assert load_settings(ini("[server]\nport =\n   80\n"), {}, None).port == 80
+    assert load_settings(ini("[server]\nport =\n   80\n"), {}, None).server.port == 80
 
 
 def test_extended_files_fill_in_what_is_missing(ini: Write, tmp_path: Path) -> None:
@@ -171,9 +192,9 @@ def test_extended_files_fill_in_what_is_missing(ini: Write, tmp_path: Path) -> N
 
     settings = load_settings(path, {}, None)
 
-    assert (settings.port, settings.threads, settings.host) == (3, 2, "third")
-    assert (settings.log_level, settings.storage_path) == ("debug", f"{tmp_path}/x.db")
-    assert settings.origins["host"] == str(tmp_path / "third.ini")
+    assert (settings.server.port, settings.server.threads, settings.server.host) == (3, 2, "third")
+    assert (settings.log.level, settings.storage.path) == ("debug", f"{tmp_path}/x.db")
+    assert settings.origins["server.host"] == str(tmp_path / "third.ini")
 
 
 def test_both_forms_of_application_keys_load(ini: Write) -> None:
@@ -267,7 +288,7 @@ def test_an_old_file_loads_and_says_what_has_no_meaning(ini: Write) -> None:
 
     settings = load_settings(ini(text), {}, None)
 
-    assert (settings.storage_backend, settings.metadata_backend) == ("memory", "memory")
+    assert (settings.storage.backend, settings.metadata.backend) == ("memory", "memory")
     assert settings.application_keys == {"queuey": (KEY,)}
     assert settings.notices == (
         "[storage] backend = queuey.storage.memory.MemoryQueueBackend means memory now",
@@ -303,11 +324,11 @@ database = MetadataStore
 def test_an_old_file_for_cassandra_means_the_same_in_the_words_of_today(ini: Write) -> None:
     settings = load_settings(ini(OLD_CASSANDRA), {}, None)
 
-    assert (settings.storage_backend, settings.metadata_backend) == ("cassandra", "cassandra")
-    assert settings.cassandra_hosts == "10.0.0.1, 10.0.0.2:9042, 10.0.0.3"
-    assert (settings.cassandra_username, settings.cassandra_password) == ("joe", "swordfish")
-    assert (settings.cassandra_keyspace, settings.cassandra_metadata_keyspace) == ("messagestore", "metadatastore")
-    assert settings.cassandra_multi_dc is True
+    assert (settings.storage.backend, settings.metadata.backend) == ("cassandra", "cassandra")
+    assert settings.cassandra.hosts == "10.0.0.1, 10.0.0.2:9042, 10.0.0.3"
+    assert (settings.cassandra.username, settings.cassandra.password) == ("joe", "swordfish")
+    assert (settings.cassandra.keyspace, settings.cassandra.metadata_keyspace) == ("messagestore", "metadatastore")
+    assert settings.cassandra.multi_dc is True
     assert settings.notices == (
         "[metadata] host means [cassandra] hosts = 10.0.0.9 now",
         "[metadata] database means [cassandra] metadata_keyspace = metadatastore now",
@@ -332,7 +353,7 @@ def test_the_delay_that_the_notice_offers_is_taken_and_ends_it(ini: Write) -> No
 
     settings = load_settings(path, {}, None)
 
-    assert settings.cassandra_read_delay_ms == 400
+    assert settings.cassandra.read_delay_ms == 400
     assert not any("read_delay_ms;" in notice for notice in settings.notices)
 
 
@@ -341,12 +362,12 @@ def test_what_cassandra_says_counts_more_than_what_an_old_section_says(ini: Writ
 
     settings = load_settings(path, {"QUEUEY_CASSANDRA_USERNAME": "ann"}, None)
 
-    assert (settings.cassandra_hosts, settings.cassandra_keyspace, settings.cassandra_username) == (
+    assert (settings.cassandra.hosts, settings.cassandra.keyspace, settings.cassandra.username) == (
         "there",
         "own",
         "ann",
     )
-    assert settings.origins["cassandra_password"] == f"{path} [storage] password"
+    assert settings.origins["cassandra.password"] == f"{path} [storage] password"
 
 
 def test_old_metadata_in_cassandra_beside_messages_in_memory_are_found_where_they_are(ini: Write) -> None:
@@ -354,8 +375,8 @@ def test_old_metadata_in_cassandra_beside_messages_in_memory_are_found_where_the
 
     settings = load_settings(ini(text.replace("[global]", "host = 10.0.0.9\n[global]")), {}, None)
 
-    assert (settings.storage_backend, settings.metadata_backend) == ("memory", "cassandra")
-    assert settings.cassandra_hosts == "10.0.0.9"
+    assert (settings.storage.backend, settings.metadata.backend) == ("memory", "cassandra")
+    assert settings.cassandra.hosts == "10.0.0.9"
     assert "[storage] host has no meaning any more: [cassandra] hosts takes its place" in settings.notices
 
 
@@ -363,7 +384,7 @@ def test_a_read_delay_is_free_where_nothing_needs_it(ini: Write) -> None:
     """The check of appends is off, as in a store that has no other server."""
     settings = load_settings(ini("[cassandra]\nwrite_budget_ms = 0\nread_delay_ms = 0\n"), {}, None)
 
-    assert (settings.cassandra_write_budget_ms, settings.cassandra_read_delay_ms) == (0, 0)
+    assert (settings.cassandra.write_budget_ms, settings.cassandra.read_delay_ms) == (0, 0)
 
 
 @given(budget=st.integers(1, 60_000), error=st.integers(1, 60_000), delay=st.integers(0, 600_000))
@@ -372,7 +393,7 @@ def test_a_read_delay_holds_the_write_budget_and_twice_the_clock_error(budget: i
     environ = {f"QUEUEY_CASSANDRA_{key.upper()}_MS": str(value) for key, value in given_ms.items()}
 
     if delay >= budget + 2 * error:
-        assert load_settings(None, environ, None).cassandra_read_delay_ms == delay
+        assert load_settings(None, environ, None).cassandra.read_delay_ms == delay
     else:
         assert "QUEUEY_CASSANDRA_READ_DELAY_MS: [cassandra] read_delay_ms" in refusal(None, environ)
 
@@ -382,7 +403,7 @@ def test_the_paste_servers_address_is_taken_only_where_server_gives_none(ini: Wr
 
     settings = load_settings(path, {}, None)
 
-    assert (settings.port, settings.host) == (2, "a")
+    assert (settings.server.port, settings.server.host) == (2, "a")
     assert settings.notices == ("[server:main] gives host: better say so in [server]",)
 
 
@@ -411,8 +432,8 @@ def test_the_sample_changes_nothing_and_with_its_marks_removed_states_every_defa
         for line in sample.splitlines()
     )
 
-    assert load_settings(ini(sample), {}, None).values == Settings().values
-    assert load_settings(ini(stated), {}, None).values == Settings().values
+    assert load_settings(ini(sample), {}, None) == Settings()
+    assert replace(load_settings(ini(stated), {}, None), origins={}) == Settings()
     assert len(load_settings(ini(stated), {}, None).origins) == len(SETTINGS)
 
 
@@ -421,7 +442,7 @@ def test_every_setting_has_a_help_a_default_it_accepts_and_names_of_its_own() ->
         assert setting.help.endswith(".")
         assert setting.parse(setting.to_text(setting.default), "test") == setting.default
     assert len({setting.variable for setting in SETTINGS}) == len(SETTINGS)
-    assert len({setting.attribute for setting in SETTINGS}) == len(SETTINGS)
+    assert len({setting.name for setting in SETTINGS}) == len(SETTINGS)
 
 
 @pytest.mark.parametrize("name", ["queuey.ini", "queuey-dev.ini"])
@@ -432,7 +453,7 @@ def test_the_files_that_ship_load_without_a_notice(name: str) -> None:
 def test_the_proxy_that_ships_takes_no_more_than_the_server() -> None:
     (size,) = re.findall(r"client_max_body_size ([0-9]+)m;", (ETC / "nginx.conf").read_text())
 
-    assert int(size) << 20 == Settings().limits_max_request_bytes
+    assert int(size) << 20 == Settings().limits.max_request_bytes
 
 
 BOUND_TO_OTHERS = {
@@ -453,7 +474,7 @@ def values_of(setting: Setting) -> st.SearchStrategy[Any]:
         return st.lists(st.from_regex(r"https?://[a-z.]{1,20}(:[0-9]{1,5})?", fullmatch=True), unique=True).map(tuple)
     if setting.kind is tuple:
         return st.lists(st.text("abc0-=/", min_size=32, max_size=40), max_size=3, unique=True).map(tuple)
-    if setting.attribute == "metrics_token":
+    if setting.name == "metrics.token":
         return st.text("abc0-=/", min_size=16, max_size=40)
     if setting.key.endswith("keyspace"):
         return st.from_regex(r"[a-z][a-z0-9_]{0,47}", fullmatch=True)
@@ -481,10 +502,10 @@ def test_any_value_survives_a_file_and_a_variable(
 
     from_file = load_settings(str(path), {}, None)
     from_variable = load_settings(None, {setting.variable: text}, None)
-    from_option = load_settings(None, {}, {setting.attribute: value})
+    from_option = load_settings(None, {}, {setting.section: {setting.key: value}})
 
-    assert from_file.values[setting.attribute] == value
-    assert from_file.values == from_variable.values == from_option.values
+    assert from_file.value(setting) == value
+    assert replace(from_file, origins={}) == replace(from_variable, origins={}) == replace(from_option, origins={})
 
 
 @given(st.text(max_size=60))

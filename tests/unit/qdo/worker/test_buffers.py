@@ -24,7 +24,7 @@ def clock() -> ManualClock:
 
 
 @pytest.fixture
-def lanes() -> Prefetched:
+def prefetched() -> Prefetched:
     return Prefetched(prefetch_messages=3, prefetch_bytes=100)
 
 
@@ -43,163 +43,170 @@ def make(clock: ManualClock) -> Maker:
     return Maker(clock)
 
 
-def lane_of(
-    lanes: Prefetched, clock: ManualClock, number: int = 1, offset: Offset | None = None, *, strands: int = 1
+def buffer_of(
+    prefetched: Prefetched, clock: ManualClock, number: int = 1, offset: Offset | None = None, *, key_queues: int = 1
 ) -> PartitionBuffer:
-    contexts = [Context("q", number, 1, member="m", group="g", clock=clock, value=None) for _ in range(strands)]
-    lane = PartitionBuffer(Claim(Partition("q", number), 1), offset, contexts)
-    lanes.add(lane)
+    contexts = [
+        Context(Claim(Partition("q", number), 1), member="m", group="g", clock=clock, value=None)
+        for _ in range(key_queues)
+    ]
+    buffer = PartitionBuffer(Claim(Partition("q", number), 1), offset, contexts)
+    prefetched.add(buffer)
     if offset is None:
-        lanes.start_over("q", INCARNATION, ZERO_ID)
-    return lane
+        prefetched.start_over("q", INCARNATION, ZERO_ID)
+    return buffer
 
 
-def begun(lanes: Prefetched, clock: ManualClock) -> KeyQueue:
-    strand = lanes.next_ready(clock.elapsed(), clock.elapsed)
-    assert strand is not None
-    return strand
+def begun(prefetched: Prefetched, clock: ManualClock) -> KeyQueue:
+    key_queue = prefetched.next_ready(clock.elapsed(), clock.elapsed)
+    assert key_queue is not None
+    return key_queue
 
 
-def test_a_lane_with_messages_is_run_by_one_thread_at_a_time(
-    lanes: Prefetched, clock: ManualClock, make: Maker
+def test_a_buffer_with_messages_is_run_by_one_thread_at_a_time(
+    prefetched: Prefetched, clock: ManualClock, make: Maker
 ) -> None:
-    lane = lane_of(lanes, clock)
-    lanes.fill({1: lane}, make.messages(2), more=True)
+    buffer = buffer_of(prefetched, clock)
+    prefetched.fill({1: buffer}, make.messages(2), more=True)
 
-    assert begun(lanes, clock).lane is lane
-    lanes.fill({1: lane}, make.messages(1), more=True)
-    lanes.close()
-    assert lanes.next_ready(clock.elapsed(), clock.elapsed) is None
+    assert begun(prefetched, clock).buffer is buffer
+    prefetched.fill({1: buffer}, make.messages(1), more=True)
+    prefetched.close()
+    assert prefetched.next_ready(clock.elapsed(), clock.elapsed) is None
 
 
-def test_what_is_finished_is_committed_up_to_the_last(lanes: Prefetched, clock: ManualClock, make: Maker) -> None:
-    lane = lane_of(lanes, clock)
+def test_what_is_finished_is_committed_up_to_the_last(prefetched: Prefetched, clock: ManualClock, make: Maker) -> None:
+    buffer = buffer_of(prefetched, clock)
     first, second, third = make.messages(3)
-    lanes.fill({1: lane}, [first, second, third], more=False)
-    begun(lanes, clock)
+    prefetched.fill({1: buffer}, [first, second, third], more=False)
+    begun(prefetched, clock)
 
-    assert lanes.finished(lane.strands[0], 1)
-    assert lanes.to_commit() == {lane.claim: Offset(INCARNATION, first.id)}
-    assert not lanes.finished(lane.strands[0], 2)
-    offsets = lanes.to_commit()
-    assert offsets == {lane.claim: Offset(INCARNATION, third.id)}
-    assert not lane.idle
-    lanes.rest(lane.strands[0])
-    lanes.committed(offsets)
-    assert lanes.to_commit() == {}
-    assert lane.idle
+    assert prefetched.finished(buffer.key_queues[0], 1)
+    assert prefetched.to_commit() == {buffer.claim: Offset(INCARNATION, first.id)}
+    assert not prefetched.finished(buffer.key_queues[0], 2)
+    offsets = prefetched.to_commit()
+    assert offsets == {buffer.claim: Offset(INCARNATION, third.id)}
+    assert not buffer.idle
+    prefetched.end_turn(buffer.key_queues[0])
+    prefetched.committed(offsets)
+    assert prefetched.to_commit() == {}
+    assert buffer.idle
 
 
 def test_a_commit_that_was_overtaken_leaves_the_rest_to_commit(
-    lanes: Prefetched, clock: ManualClock, make: Maker
+    prefetched: Prefetched, clock: ManualClock, make: Maker
 ) -> None:
-    lane = lane_of(lanes, clock)
+    buffer = buffer_of(prefetched, clock)
     first, second = make.messages(2)
-    lanes.fill({1: lane}, [first, second], more=False)
-    begun(lanes, clock)
-    lanes.finished(lane.strands[0], 1)
-    sent = lanes.to_commit()
-    lanes.finished(lane.strands[0], 1)
-    lanes.committed(sent)
+    prefetched.fill({1: buffer}, [first, second], more=False)
+    begun(prefetched, clock)
+    prefetched.finished(buffer.key_queues[0], 1)
+    sent = prefetched.to_commit()
+    prefetched.finished(buffer.key_queues[0], 1)
+    prefetched.committed(sent)
 
-    assert lanes.to_commit() == {lane.claim: Offset(INCARNATION, second.id)}
+    assert prefetched.to_commit() == {buffer.claim: Offset(INCARNATION, second.id)}
 
 
-def test_a_lane_that_waits_for_another_attempt_holds_up_no_other(
-    lanes: Prefetched, clock: ManualClock, make: Maker
+def test_a_buffer_that_waits_for_another_attempt_holds_up_no_other(
+    prefetched: Prefetched, clock: ManualClock, make: Maker
 ) -> None:
-    failing, other = lane_of(lanes, clock, 1), lane_of(lanes, clock, 2)
-    lanes.fill({1: failing}, make.messages(2, 1), more=False)
-    assert begun(lanes, clock).lane is failing
-    lanes.rest(failing.strands[0], clock.elapsed() + 5)
-    lanes.fill({2: other}, make.messages(1, 2), more=False)
+    failing, other = buffer_of(prefetched, clock, 1), buffer_of(prefetched, clock, 2)
+    prefetched.fill({1: failing}, make.messages(2, 1), more=False)
+    assert begun(prefetched, clock).buffer is failing
+    prefetched.end_turn(failing.key_queues[0], clock.elapsed() + 5)
+    prefetched.fill({2: other}, make.messages(1, 2), more=False)
 
-    assert begun(lanes, clock).lane is other
+    assert begun(prefetched, clock).buffer is other
     clock.advance(5)
-    assert begun(lanes, clock).lane is failing
+    assert begun(prefetched, clock).buffer is failing
 
 
-def test_a_full_lane_asks_for_no_more(lanes: Prefetched, clock: ManualClock, make: Maker) -> None:
-    full, hungry = lane_of(lanes, clock, 1), lane_of(lanes, clock, 2)
+def test_a_full_buffer_asks_for_no_more(prefetched: Prefetched, clock: ManualClock, make: Maker) -> None:
+    full, roomy = buffer_of(prefetched, clock, 1), buffer_of(prefetched, clock, 2)
 
-    assert lanes.hungry("q") == ([full, hungry], True)
-    lanes.fill({1: full}, make.messages(3), more=True)
-    assert lanes.hungry("q") == ([hungry], False)
-
-
-def test_bytes_fetched_ahead_are_bounded_over_all_lanes(lanes: Prefetched, clock: ManualClock, make: Maker) -> None:
-    lane, _ = lane_of(lanes, clock, 1), lane_of(lanes, clock, 2)
-    lanes.fill({1: lane}, make.messages(2, body=b"x" * 50), more=True)
-
-    assert lanes.hungry("q") == ([], False)
-    begun(lanes, clock)
-    lanes.finished(lane.strands[0], 1)
-    lanes.rest(lane.strands[0])
-    assert lanes.bytes == 50
-    assert lanes.hungry("q")[0]
+    assert prefetched.wanting("q") == ([full, roomy], True)
+    prefetched.fill({1: full}, make.messages(3), more=True)
+    assert prefetched.wanting("q") == ([roomy], False)
 
 
-def test_a_shut_lane_begins_nothing_and_is_drained_when_all_is_committed(
-    lanes: Prefetched, clock: ManualClock, make: Maker
+def test_bytes_fetched_ahead_are_bounded_over_all_buffers(
+    prefetched: Prefetched, clock: ManualClock, make: Maker
 ) -> None:
-    lane = lane_of(lanes, clock)
-    lanes.fill({1: lane}, make.messages(3), more=True)
-    begun(lanes, clock)
-    lanes.shut([lane.claim])
+    buffer, _ = buffer_of(prefetched, clock, 1), buffer_of(prefetched, clock, 2)
+    prefetched.fill({1: buffer}, make.messages(2, body=b"x" * 50), more=True)
 
-    assert lanes.drained([lane.claim]) == []
-    assert not lanes.finished(lane.strands[0], 1)
-    lanes.rest(lane.strands[0])
-    assert lanes.bytes == 0
-    assert lanes.drained([lane.claim]) == []
-    lanes.committed(lanes.to_commit())
-    assert lanes.drained([lane.claim]) == [lane.claim]
-    lanes.remove([lane.claim])
-    assert len(lanes) == 0
-    assert lanes.queues() == []
+    assert prefetched.wanting("q") == ([], False)
+    begun(prefetched, clock)
+    prefetched.finished(buffer.key_queues[0], 1)
+    prefetched.end_turn(buffer.key_queues[0])
+    assert prefetched.bytes == 50
+    assert prefetched.wanting("q")[0]
 
 
-def test_messages_for_a_lane_that_was_lost_meanwhile_are_dropped(
-    lanes: Prefetched, clock: ManualClock, make: Maker
+def test_a_shut_buffer_begins_nothing_and_is_drained_when_all_is_committed(
+    prefetched: Prefetched, clock: ManualClock, make: Maker
 ) -> None:
-    lane = lane_of(lanes, clock)
-    lanes.remove([lane.claim])
-    lanes.fill({1: lane}, make.messages(2), more=False)
+    buffer = buffer_of(prefetched, clock)
+    prefetched.fill({1: buffer}, make.messages(3), more=True)
+    begun(prefetched, clock)
+    prefetched.shut([buffer.claim])
 
-    assert lanes.bytes == 0
-    assert not lane.strands[0].buffer
+    assert prefetched.drained([buffer.claim]) == []
+    assert not prefetched.finished(buffer.key_queues[0], 1)
+    prefetched.end_turn(buffer.key_queues[0])
+    assert prefetched.bytes == 0
+    assert prefetched.drained([buffer.claim]) == []
+    prefetched.committed(prefetched.to_commit())
+    assert prefetched.drained([buffer.claim]) == [buffer.claim]
+    prefetched.remove([buffer.claim])
+    assert prefetched.all() == []
+    assert prefetched.of_queue("q") == []
 
 
-def test_a_queue_made_anew_is_read_from_its_beginning(lanes: Prefetched, clock: ManualClock, make: Maker) -> None:
+def test_messages_for_a_buffer_that_was_lost_meanwhile_are_dropped(
+    prefetched: Prefetched, clock: ManualClock, make: Maker
+) -> None:
+    buffer = buffer_of(prefetched, clock)
+    prefetched.remove([buffer.claim])
+    prefetched.fill({1: buffer}, make.messages(2), more=False)
+
+    assert prefetched.bytes == 0
+    assert not buffer.key_queues[0].messages
+
+
+def test_a_queue_made_anew_is_read_from_its_beginning(prefetched: Prefetched, clock: ManualClock, make: Maker) -> None:
     (done,) = make.messages(1)
-    lane = lane_of(lanes, clock, offset=Offset(INCARNATION, done.id))
-    lanes.start_over("q", INCARNATION, ZERO_ID)
-    assert lane.fetched == done.id
+    buffer = buffer_of(prefetched, clock, offset=Offset(INCARNATION, done.id))
+    prefetched.start_over("q", INCARNATION, ZERO_ID)
+    assert buffer.fetched == done.id
 
-    lanes.start_over("q", OTHER, ZERO_ID)
-    assert lane.fetched == ZERO_ID
-    assert lane.incarnation == OTHER
-    assert lanes.to_commit() == {}
-
-
-def test_a_lane_at_work_starts_over_when_its_turn_is_over(lanes: Prefetched, clock: ManualClock, make: Maker) -> None:
-    lane = lane_of(lanes, clock)
-    lanes.fill({1: lane}, make.messages(1), more=False)
-    begun(lanes, clock)
-    lanes.start_over("q", OTHER, ZERO_ID)
-
-    assert lane.incarnation == INCARNATION
-    lanes.finished(lane.strands[0], 1)
-    lanes.rest(lane.strands[0])
-    lanes.start_over("q", OTHER, ZERO_ID)
-    assert lane.incarnation == OTHER
-    assert not lane.dirty
+    prefetched.start_over("q", OTHER, ZERO_ID)
+    assert buffer.fetched == ZERO_ID
+    assert buffer.incarnation == OTHER
+    assert prefetched.to_commit() == {}
 
 
-def test_a_cursor_names_each_lane_s_own_place(lanes: Prefetched, clock: ManualClock, make: Maker) -> None:
-    first, second = lane_of(lanes, clock, 1), lane_of(lanes, clock, 12)
+def test_a_buffer_at_work_starts_over_when_its_turn_is_over(
+    prefetched: Prefetched, clock: ManualClock, make: Maker
+) -> None:
+    buffer = buffer_of(prefetched, clock)
+    prefetched.fill({1: buffer}, make.messages(1), more=False)
+    begun(prefetched, clock)
+    prefetched.start_over("q", OTHER, ZERO_ID)
+
+    assert buffer.incarnation == INCARNATION
+    prefetched.finished(buffer.key_queues[0], 1)
+    prefetched.end_turn(buffer.key_queues[0])
+    prefetched.start_over("q", OTHER, ZERO_ID)
+    assert buffer.incarnation == OTHER
+    assert not buffer.dirty
+
+
+def test_a_cursor_names_each_buffer_s_own_place(prefetched: Prefetched, clock: ManualClock, make: Maker) -> None:
+    first, second = buffer_of(prefetched, clock, 1), buffer_of(prefetched, clock, 12)
     (message,) = make.messages(1, 12)
-    lanes.fill({12: second}, [message], more=False)
+    prefetched.fill({12: second}, [message], more=False)
 
     assert cursor_of({12: second, 1: first}, INCARNATION) == "~".join(
         [INCARNATION, f"1.{_place(ZERO_ID)}", f"12.{_place(message.id)}"]
@@ -210,41 +217,43 @@ def _place(message_id: MessageId) -> str:
     return f"{message_id.ticks:015x}{message_id.tail % (1 << 64):016x}"
 
 
-def test_strands_keep_the_order_of_a_key_and_pass_each_other(
-    lanes: Prefetched, clock: ManualClock, make: Maker
+def test_key_queues_keep_the_order_of_a_key_and_pass_each_other(
+    prefetched: Prefetched, clock: ManualClock, make: Maker
 ) -> None:
-    lane = lane_of(lanes, clock, strands=8)
+    buffer = buffer_of(prefetched, clock, key_queues=8)
     keys = ["a", "b", "a"]
     messages = [replace(message, key=key) for message, key in zip(make.messages(3), keys, strict=True)]
-    lanes.fill({1: lane}, messages, more=False)
-    first, second = sorted((begun(lanes, clock), begun(lanes, clock)), key=lambda strand: -len(strand.buffer))
+    prefetched.fill({1: buffer}, messages, more=False)
+    first, second = sorted(
+        (begun(prefetched, clock), begun(prefetched, clock)), key=lambda key_queue: -len(key_queue.messages)
+    )
 
-    assert [message.key for message in first.buffer] == ["a", "a"]
-    assert [message.key for message in second.buffer] == ["b"]
-    lanes.finished(second, 1)
-    lanes.rest(second)
-    assert lanes.to_commit() == {}
-    lanes.finished(first, 1)
-    assert lanes.to_commit() == {lane.claim: Offset(INCARNATION, messages[1].id)}
-    lanes.finished(first, 1)
-    lanes.rest(first)
-    assert lanes.to_commit() == {lane.claim: Offset(INCARNATION, messages[2].id)}
-    lanes.committed(lanes.to_commit())
-    assert lane.idle
+    assert [message.key for message in first.messages] == ["a", "a"]
+    assert [message.key for message in second.messages] == ["b"]
+    prefetched.finished(second, 1)
+    prefetched.end_turn(second)
+    assert prefetched.to_commit() == {}
+    prefetched.finished(first, 1)
+    assert prefetched.to_commit() == {buffer.claim: Offset(INCARNATION, messages[1].id)}
+    prefetched.finished(first, 1)
+    prefetched.end_turn(first)
+    assert prefetched.to_commit() == {buffer.claim: Offset(INCARNATION, messages[2].id)}
+    prefetched.committed(prefetched.to_commit())
+    assert buffer.idle
 
 
 def test_a_message_that_holds_up_the_offset_holds_up_the_fetching_too(
-    lanes: Prefetched, clock: ManualClock, make: Maker
+    prefetched: Prefetched, clock: ManualClock, make: Maker
 ) -> None:
-    lane = lane_of(lanes, clock, strands=2)
+    buffer = buffer_of(prefetched, clock, key_queues=2)
     slow, *quick = [replace(message, key=key) for message, key in zip(make.messages(3), "add", strict=True)]
-    assert lane.strand_of(slow) is not lane.strand_of(quick[0])
-    lanes.fill({1: lane}, [slow, *quick], more=True)
-    lanes.finished(lane.strand_of(quick[0]), 2)
+    assert buffer.key_queue_of(slow) is not buffer.key_queue_of(quick[0])
+    prefetched.fill({1: buffer}, [slow, *quick], more=True)
+    prefetched.finished(buffer.key_queue_of(quick[0]), 2)
 
-    assert lanes.hungry("q") == ([], False)
-    lanes.finished(lane.strand_of(slow), 1)
-    assert lanes.hungry("q") == ([lane], True)
+    assert prefetched.wanting("q") == ([], False)
+    prefetched.finished(buffer.key_queue_of(slow), 1)
+    assert prefetched.wanting("q") == ([buffer], True)
 
 
 def test_a_policy_that_never_gives_up_pauses_no_longer_than_it_says() -> None:

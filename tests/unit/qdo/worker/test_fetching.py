@@ -30,12 +30,12 @@ def client(script: Script) -> Iterator[Client]:
 
 @pytest.fixture
 def fetcher() -> Fetcher:
-    """Of one lane, asked by hand."""
+    """Of one buffer, asked by hand."""
     clock, claim = ManualClock(), Claim(Partition("q", 1), 1)
-    lanes = Prefetched(prefetch_messages=3, prefetch_bytes=100)
-    context = Context("q", 1, 1, member="m", group="g", clock=clock, value=None)
-    lanes.add(PartitionBuffer(claim, None, [context]))
-    return Fetcher(lambda: pytest.fail("it needs no thread"), lanes, clock)
+    prefetched = Prefetched(prefetch_messages=3, prefetch_bytes=100)
+    context = Context(claim, member="m", group="g", clock=clock, value=None)
+    prefetched.add(PartitionBuffer(claim, None, [context]))
+    return Fetcher(lambda: pytest.fail("it needs no thread"), prefetched, clock)
 
 
 def test_a_queue_that_cannot_be_read_for_days_is_asked_for_again(

@@ -11,6 +11,8 @@ from typing import Any
 import pytest
 
 from qdo import Context, StopWorker
+from qdo.groups.assign import Partition
+from qdo.groups.coordination import Claim
 from qdo.worker.runners import Awaited, Direct, InProcesses, JobEnded
 from queuey.clock import ManualClock
 from tests.support.servers import eventually
@@ -34,7 +36,7 @@ async def raises_in_a_loop(error: type[BaseException], context: Context) -> None
 
 @pytest.fixture
 def context() -> Context:
-    return Context("q", 1, 1, member="m", group="g", clock=ManualClock(), value=None)
+    return Context(Claim(Partition("q", 1), 1), member="m", group="g", clock=ManualClock(), value=None)
 
 
 @pytest.mark.parametrize("killed", [False, True])

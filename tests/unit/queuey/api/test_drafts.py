@@ -4,15 +4,16 @@ from __future__ import annotations
 
 import json
 import uuid
+from typing import Any
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from queuey.api.drafts import batch_drafts
+from queuey.api.drafts import batch_drafts, batch_entries, is_batch
 from queuey.errors import InvalidParameter
 from queuey.future import run
-from queuey.http.exchange import Call
+from queuey.http.exchange import BATCH_JSON, JSON, Call
 from queuey.model import Queue
 from queuey.settings import load_settings
 
@@ -32,9 +33,16 @@ _ENTRIES = st.lists(st.tuples(_TEXT, _MEMBERS), max_size=4)
 
 def drafted(document: str) -> list[bytes]:
     """Bodies of the drafts made of a request's body."""
-    call = Call("POST", "/v1/app/q", "", {"content-type": "application/json"})
-    call.body = document.encode()
-    return [draft.body for draft in run(batch_drafts(call, QUEUE, SETTINGS, 8))]
+    entries = parsed(document.encode())
+    assert entries is not None
+    return [draft.body for draft in run(batch_drafts(entries, QUEUE, SETTINGS, 8))]
+
+
+def parsed(body: bytes, media_type: str = BATCH_JSON) -> list[Any] | None:
+    """The entries of a batch, None where the body is one message."""
+    call = Call("POST", "/v1/app/q", "", {"content-type": media_type})
+    call.body = body
+    return run(batch_entries(call, SETTINGS))
 
 
 @given(_ENTRIES, st.booleans())
@@ -62,11 +70,8 @@ def test_no_member_is_lost_to_one_of_the_same_name(
 @pytest.mark.parametrize("end", [b"", b"\\"])
 def test_a_text_without_an_end_is_looked_at_once(end: bytes) -> None:
     """Looked at anew from each of its quotes, 64 KB took seconds, and 8 MiB hours."""
-    call = Call("POST", "/v1/app/q", "", {"content-type": "application/json"})
-    call.body = b'{"messages":[{"body":"' + b'\\"' * (1 << 20) + end
-
     with pytest.raises(InvalidParameter, match="is not JSON"):
-        run(batch_drafts(call, QUEUE, SETTINGS, 8))
+        parsed(b'{"messages":[{"body":"' + b'\\"' * (1 << 20) + end)
 
 
 @pytest.mark.parametrize("text", ["x", "},{", '"},{\\"body\\":\\"', "é\n}, {"])
@@ -99,3 +104,35 @@ def test_what_is_wrong_in_a_large_batch_is_found_wherever_it_is(place: int, plan
         byte = int(str(refused.value).split("at byte ")[1].split()[0])
         wrong = len(document[:joint].encode())
         assert wrong <= byte <= wrong + len(planted) + 2
+
+
+@pytest.mark.parametrize(
+    "body",
+    [b'{"messages":[]}', b' {\r\n"messages"\t: [{"body":"x"}]}\n', b'{"messages":[1]}', b'{"messages":['],
+)
+def test_the_form_of_2012_is_a_batch(body: bytes) -> None:
+    assert is_batch(body)
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        b"7",
+        b"[]",
+        b"{}",
+        b'"messages"',
+        b'{"message":[]}',
+        b'{"messages":{}}',
+        b'{"messages":"x"}',
+        b'[{"messages":[]}]',
+    ],
+)
+def test_other_json_is_no_batch(body: bytes) -> None:
+    assert not is_batch(body)
+
+
+def test_an_object_with_other_members_is_one_message_unless_it_is_sent_as_a_batch() -> None:
+    body = b'{"messages":[{"body":"x"}],"total":1}'
+
+    assert parsed(body, JSON) is None
+    assert parsed(body) == [{"body": "x"}]

@@ -29,7 +29,7 @@ from queuey.api.forms import (
 )
 from queuey.http.exchange import joined
 from queuey.ids import EPOCH_TICKS, MAX_TICKS, TICKS_PER_SECOND, MessageId, format_timestamp, tail_from_low
-from queuey.model import Bodies, Columns, Message, Placed
+from queuey.model import Bodies, Columns, Location, Message
 
 _NOW = EPOCH_TICKS + 17952366500128320
 _TICKS = st.one_of(
@@ -101,12 +101,12 @@ def test_a_page_shows_each_message_as_if_it_were_alone(messages: list[Message]) 
     assert entries(Columns.of(messages), 3) == expected
 
 
-@given(st.lists(st.tuples(_IDS, st.integers(1, 200)), max_size=9))
-def test_an_answer_to_an_append_names_each_place(places: list[tuple[MessageId, int]]) -> None:
-    answer = orjson.loads(append_answer([Placed(*place) for place in places]))
+@given(st.lists(st.tuples(st.integers(1, 200), _IDS), max_size=9))
+def test_an_answer_to_an_append_names_each_place(places: list[tuple[int, MessageId]]) -> None:
+    answer = orjson.loads(append_answer([Location(*place) for place in places]))
 
     assert answer["messages"] == [
-        {"key": id_.hex, "timestamp": id_.timestamp, "partition": partition} for id_, partition in places
+        {"key": id_.hex, "timestamp": id_.timestamp, "partition": partition} for partition, id_ in places
     ]
 
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import base64
 from collections.abc import Sequence
 from typing import Any
-from unittest.mock import Mock
 
 import orjson
 import pytest
@@ -39,7 +38,7 @@ class Made:
     async def _make(self, answer: ReadAnswer, room: int) -> tuple[ReadAnswer, bytes]:
         call = Call("GET", "/", "", {})
         call.ticket = Ticket(self.gate)
-        with JsonPage(Mock(), call, room) as made:
+        with JsonPage(call, room) as made:
             made.count(0, answer.size)
             return await made.add(answer, entries), made.body()
 

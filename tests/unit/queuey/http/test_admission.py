@@ -6,7 +6,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from queuey.http.admission import STRANGERS, Admission, PatientTicket, Ticket
+from queuey.http.admission import Admission, PatientTicket, Ticket
+from queuey.security.principals import STRANGERS
 
 A, B, C = ("app:a",), ("app:b",), ("app:c",)
 PAYERS = [A, B, (STRANGERS,), ("bid:joe@example.org", STRANGERS), ("bid:ann@example.org", STRANGERS)]
@@ -25,8 +26,8 @@ class Line:
         return ticket
 
     def holder(self, size: int, by: tuple[str, ...]) -> Ticket:
-        ticket = Ticket(self.gate)
-        assert ticket.hold(size, by)
+        ticket = Ticket(self.gate, by)
+        assert ticket.try_hold(size)
         return ticket
 
 
@@ -93,7 +94,7 @@ def test_a_call_is_not_refused_because_others_wait() -> None:
     line.wait("large", 50, A)
     holder.give_back(10)
 
-    assert Ticket(line.gate).hold(10, A)
+    assert Ticket(line.gate, A).try_hold(10)
 
 
 def test_no_more_is_waited_for_than_there_will_be() -> None:
@@ -160,7 +161,7 @@ WHAT = st.sampled_from(["wait", "wait", "widen", "made", "taken", "close", "hold
 def test_nobody_waits_while_there_is_room_and_nothing_is_left_at_the_end(steps: Steps) -> None:
     gate = Admission(10, 160)
     waiting = [PatientTicket(gate, PAYERS[number % len(PAYERS)], lambda: None) for number in range(12)]
-    calls = [Ticket(gate) for _ in range(12)]
+    calls = [Ticket(gate, PAYERS[number % len(PAYERS)]) for number in range(12)]
     for what, number, size in steps:
         patient, call = waiting[number], calls[number]
         if what == "wait":
@@ -174,7 +175,7 @@ def test_nobody_waits_while_there_is_room_and_nothing_is_left_at_the_end(steps: 
         elif what == "close":
             patient.close()
         elif what == "hold":
-            call.hold(size, PAYERS[number % len(PAYERS)])
+            call.try_hold(size)
         elif what == "give back":
             call.give_back(size)
         assert not gate.serve()  # nobody waits who could go on

@@ -8,10 +8,10 @@ from uuid import UUID
 import pytest
 
 from queuey.api.cursors import highest_named, parse_cursor, parse_several
-from queuey.api.routes import check_path, decode_path
 from queuey.errors import BadPath, InvalidParameter, PathTooLong
 from queuey.http import exchange as calls
 from queuey.http.exchange import ARROW, EVENTS, MAX_ACCEPT, MAX_ESCAPES, NDJSON, PROBLEM, Call, parse_query
+from queuey.http.routing import check_path, decode_path
 from queuey.model import MAX_PARTITIONS, Queue
 from queuey.server.http1 import parse_head
 

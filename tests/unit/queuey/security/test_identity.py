@@ -18,8 +18,8 @@ from queuey.model import ApplicationKey, Queue, QueueKind
 from queuey.security import identity as identity_module
 from queuey.security.app_keys import ApplicationKeys, digest_of, label_of
 from queuey.security.identity import Allowance, Identifier, Remembering
-from queuey.security.permissions import ANONYMOUS, VERBS, Grant, Identity, Permission, may_mint, permits
-from queuey.security.principals import parse_address, parse_principal
+from queuey.security.permissions import ANONYMOUS, VERBS, Grant, Identity, Permission, key_behind, may_mint, permits
+from queuey.security.principals import parse_address, parse_principal, payers
 from queuey.service import Service
 from queuey.settings import load_settings
 
@@ -49,7 +49,7 @@ class Words:
 
 def application_keys(**applications: str) -> ApplicationKeys:
     known = {
-        digest_of(key): ApplicationKey(name, digest_of(key), label_of(digest_of(key)), 0)
+        digest_of(key): ApplicationKey(f"app:{name}", digest_of(key), label_of(digest_of(key)), 0)
         for name, key in applications.items()
     }
     return ApplicationKeys(known.get)
@@ -324,7 +324,7 @@ def carried(grant: Grant, application: str = "a", name: str = "q", queue: Queue 
 
 
 def test_a_whole_credential_carries_all_that_its_principal_may_do() -> None:
-    assert carried(Grant("app:a")) == set(ALL)
+    assert carried(Grant("app:a")) == set(ALL) - {Permission.APPLICATIONS}
     assert carried(Grant("bid:joe@example.org"), queue=NAMING) == {
         Permission.MINE,
         Permission.MINT,
@@ -332,6 +332,42 @@ def test_a_whole_credential_carries_all_that_its_principal_may_do() -> None:
         Permission.DELETE,
         Permission.COMMIT,
     }
+
+
+@pytest.mark.parametrize("queue", [OWN, NAMING, PUBLIC, None])
+def test_an_operator_may_do_everything_in_every_application(queue: Queue | None) -> None:
+    operator = Identity([Grant("operator:root", key=b"digest")])
+
+    assert {each for each in ALL if permits(each, operator, "a", "q", queue)} == set(ALL)
+    assert operator.operator == "operator:root"
+    assert operator.counted_as("a") == "operator:root"
+    assert key_behind(operator, "a", "bid:joe@example.org") == ("a", b"digest")
+
+
+@pytest.mark.parametrize(
+    "principal", ["app:operator", "app:operator:root", "bid:operator@example.org", "oidc:operator:root"]
+)
+def test_nobody_else_is_an_operator(principal: str) -> None:
+    identity = Identity([Grant(principal)])
+
+    assert not permits(Permission.APPLICATIONS, identity, "", "", None)
+    assert not permits(Permission.LIST, identity, "a", "", None)
+    assert identity.operator is None
+    assert identity.counted_as("a") == "a"
+
+
+def test_a_restricted_credential_proves_no_operator() -> None:
+    """None is ever made; if one were, it would not act on the paths of all applications."""
+    part = Identity([Grant("operator:root", None, "a", None, frozenset(VERBS))])
+
+    assert not permits(Permission.APPLICATIONS, part, "", "", None)
+    assert not permits(Permission.LIST, part, "b", "", None)
+    assert part.operator is None
+
+
+def test_whose_share_a_call_counts_against() -> None:
+    assert payers(frozenset({"app:a", "operator:root"})) == ("operator:root",)
+    assert payers(frozenset({"operator:b", "operator:a", "bid:joe@example.org"})) == ("operator:a",)
 
 
 @pytest.mark.parametrize("verbs", [set(), {"read"}, {"append", "list"}, set(VERBS)])
@@ -394,19 +430,20 @@ def test_who_proves_nothing_may_read_what_is_public_and_nothing_else() -> None:
 
 
 def test_every_permission_but_getting_tokens_has_its_verb() -> None:
-    assert set(WORD) == set(ALL) - {Permission.MINT}
+    assert set(WORD) == set(ALL) - {Permission.MINT, Permission.APPLICATIONS}
     assert set(WORD.values()) == set(VERBS)
 
 
 def test_each_gets_tokens_for_itself_and_an_application_for_its_users() -> None:
     def who(*principals: str, application: str = "a") -> Sequence[str]:
         asked = Identity([Grant(principal) for principal in principals])
-        wanted = ("app:a", "app:b", "bid:joe@example.org", "oidc:ann@example.org")
+        wanted = ("app:a", "app:b", "bid:joe@example.org", "oidc:ann@example.org", "operator:root")
         return [one for one in wanted if may_mint(asked, application, one)]
 
     assert who("app:a") == ["app:a", "bid:joe@example.org", "oidc:ann@example.org"]
     assert who("app:b") == ["app:b"]
     assert who("bid:joe@example.org") == ["bid:joe@example.org"]
+    assert who("operator:root") == ["bid:joe@example.org", "oidc:ann@example.org"]
     assert who() == []
     token = Identity([Grant("app:a", None, "a", None, frozenset(VERBS))])
     assert not may_mint(token, "a", "app:a")
@@ -443,6 +480,8 @@ def test_principals_are_kept_as_they_compare(text: str, kept: str) -> None:
         "bid:joe@example.org\n",
         "bid:a,b@example.org",
         "app:",
+        "operator:root",
+        "operator:",
         "app:a b",
         "app:a\n",
         "root:x",

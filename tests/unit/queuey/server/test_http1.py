@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from queuey.errors import HeadersTooLarge, MalformedRequest, PathTooLong, QueueyError
 from queuey.http.exchange import NOT_ASCII
 from queuey.server import http1 as http
-from queuey.server.http1 import MAX_HEADER_BYTES, MAX_HEADERS, Head, answer_head, check_beginning, parse_head
+from queuey.server.http1 import MAX_HEADER_BYTES, MAX_HEADERS, RequestHead, answer_head, check_beginning, parse_head
 
 LINE = b"POST /v1/demo/q HTTP/1.1"
 
@@ -28,7 +28,7 @@ def headers(*lines: bytes) -> Mapping[str, str]:
 def test_a_head_is_taken_apart() -> None:
     head = parse_head(request(b"Content-Length: 5", b"X-TTL: 60", line=b"POST /v1/demo/a%20b?limit=1&x=%20 HTTP/1.1"))
 
-    assert head == Head(
+    assert head == RequestHead(
         "POST",
         "/v1/demo/a b",
         "limit=1&x=%20",
@@ -256,7 +256,7 @@ def test_a_head_with_an_idempotency_key_is_read_as_if_it_were_the_first_one(line
     """Without that line it is looked for among the recent ones."""
     raw = request(*lines, host=b"Host: q" if named else b"")
 
-    def read(parse: Callable[[bytes], Head]) -> object:
+    def read(parse: Callable[[bytes], RequestHead]) -> object:
         try:
             return parse(raw)
         except QueueyError as error:

@@ -8,10 +8,12 @@ from typing import NoReturn
 
 import pytest
 
-from queuey.http.admission import STRANGERS, Ticket
+from queuey.http.admission import Ticket
+from queuey.security.principals import STRANGERS
 from queuey.server.connection import Connection
-from queuey.server.loop import REFUSED_UPLOADS_A_TURN, UPLOADS_A_TURN, LoopDoor
+from queuey.server.loop import LoopServer
 from queuey.server.sending import PIECE
+from queuey.server.turns import REFUSED_UPLOADS_A_TURN, UPLOADS_A_TURN
 from tests.support.loop_server import MIB, PATH, WHOLE, House, Wire, answered, at_home, request
 from tests.support.raw import replies
 
@@ -19,7 +21,7 @@ STRANGER = b"POST /v1/demo/q HTTP/1.1\r\nHost: q\r\nContent-Length: %d\r\n\r\n"
 
 
 class Failing(Connection):
-    """Whatever the door tells it fails, since somebody made a mistake."""
+    """Whatever the server tells it fails, since somebody made a mistake."""
 
     def fail(self) -> NoReturn:
         raise RuntimeError("planted")
@@ -28,7 +30,7 @@ class Failing(Connection):
 
 
 def failing(house: House) -> Wire:
-    return Wire(Failing(house.door))
+    return Wire(Failing(house.server))
 
 
 # Time
@@ -40,11 +42,11 @@ def test_a_connection_whose_end_fails_is_ended_and_the_second_goes_on(caplog: py
     async def test(house: House) -> None:
         wires = [failing(house), *(house.wire() for _ in range(20))]
         for _ in range(11):
-            timer = house.door._timer
-            house.door._watch()
+            timer = house.server._timer
+            house.server._watch()
             timer.cancel()
-            assert house.door._timer is not timer
-            assert not house.door._timer.cancelled()
+            assert house.server._timer is not timer
+            assert not house.server._timer.cancelled()
         assert all(wire.is_over() for wire in wires)
         assert "planted" in caplog.text
 
@@ -53,12 +55,12 @@ def test_a_connection_whose_end_fails_is_ended_and_the_second_goes_on(caplog: py
 
 def test_the_next_second_comes_whatever_becomes_of_this_one(monkeypatch: pytest.MonkeyPatch) -> None:
     async def test(house: House) -> None:
-        timer = house.door._timer
-        monkeypatch.setattr(LoopDoor, "tick", Failing.fail)
+        timer = house.server._timer
+        monkeypatch.setattr(LoopServer, "tick", Failing.fail)
         with pytest.raises(RuntimeError):
-            house.door._watch()
+            house.server._watch()
         timer.cancel()
-        assert house.door._timer is not timer
+        assert house.server._timer is not timer
 
     at_home(test)
 
@@ -67,14 +69,14 @@ def test_one_that_fails_keeps_no_other_from_its_turn(caplog: pytest.LogCaptureFi
     """All uploads stood still for ever, all refused clients, and a stop."""
 
     async def test(house: House) -> None:
-        ticket = Ticket(house.door.gate)
+        ticket = Ticket(house.server.admission)
         assert ticket.enter()
         wires = [failing(house), house.wire()]
         for wire in wires:
             wire.connection.data_received(WHOLE)
         ticket.close()
-        house.door._fill_room()
-        house.door._fill_room()
+        house.server.pauses._fill_room()
+        house.server.pauses._fill_room()
         assert [wire.is_over() for wire in wires] == [True, False]
         assert wires[1].reading
 
@@ -88,12 +90,12 @@ def test_one_that_fails_keeps_no_other_from_its_turn(caplog: pytest.LogCaptureFi
 
         await asyncio.sleep(0)
         wires = [failing(house), house.wire()]
-        house.door._end_resting()
+        house.server._end_resting()
         assert [wire.is_over() for wire in wires] == [True, True]
         assert caplog.text.count("RuntimeError: planted") == 3
 
     with caplog.at_level(logging.ERROR):
-        at_home(test, limits_max_in_flight=1)
+        at_home(test, limits={"max_in_flight": 1})
 
 
 # Bodies that are refused
@@ -113,7 +115,7 @@ def test_an_upload_that_is_refused_takes_turns_behind_those_that_are_not() -> No
             wire.connection.data_received(request(b"POST", PATH, b"Content-Length: %d" % (3 * PIECE)))
             wire.connection.data_received(b"x" * PIECE)
         assert not any(wire.reading for wire in strangers[1:] + uploads)
-        assert len(house.door._refused_uploads) >= 2 * REFUSED_UPLOADS_A_TURN
+        assert len(house.server.uploads._refused) >= 2 * REFUSED_UPLOADS_A_TURN
         await asyncio.sleep(0)
         assert all(wire.reading for wire in uploads)
         assert not strangers[-1].reading
@@ -135,7 +137,7 @@ def test_those_that_have_gone_keep_no_other_from_its_turn() -> None:
             wire.connection.connection_lost(None)
         await asyncio.sleep(0)
         assert wires[-1].reading
-        assert not house.door._refused_uploads
+        assert not house.server.uploads._refused
 
     at_home(test)
 
@@ -169,7 +171,7 @@ MESSAGE = request(b"POST", PATH, b"Content-Type: text/plain", b"Content-Length: 
 
 async def send_all(house: House, wires: list[Wire], size: int) -> None:
     """All send so many bytes, as fast as the server reads them, until they are cut off."""
-    house.door._timer.cancel()
+    house.server._timer.cancel()
     left, turn = dict.fromkeys(wires, size), 0
     while left:
         for wire in [one for one in left if one.reading and not one.is_over()]:
@@ -179,7 +181,7 @@ async def send_all(house: House, wires: list[Wire], size: int) -> None:
         left = {wire: more for wire, more in left.items() if more and not wire.is_over()}
         turn += 1
         if turn % TURNS_A_SECOND == 0:
-            house.door.tick()
+            house.server.tick()
         await asyncio.sleep(0)
 
 
@@ -199,7 +201,7 @@ def test_clients_that_wait_for_their_turn_are_not_late(head: bytes, size: int, s
 
     async def test(house: House) -> None:
         if status == 429:
-            assert Ticket(house.door.gate).hold(500 * MIB, (STRANGERS,))
+            assert Ticket(house.server.admission, (STRANGERS,)).try_hold(500 * MIB)
         wires = [house.wire() for _ in range(200 if status == 201 else 20)]
         for wire in wires:
             wire.connection.data_received(head % size + b"x" * PIECE)
@@ -207,7 +209,7 @@ def test_clients_that_wait_for_their_turn_are_not_late(head: bytes, size: int, s
         assert [await answered(wire) for wire in wires] == [[status]] * len(wires)
         assert not any(wire.is_over() for wire in wires)
 
-    at_home(test, limits_max_in_flight_mb=500)
+    at_home(test, limits={"max_in_flight_mb": 500})
 
 
 @pytest.mark.parametrize(
@@ -231,17 +233,17 @@ def test_a_body_beyond_all_bounds_has_its_time_whether_it_waits_or_not(sent: byt
 
 def test_a_client_that_pauses_gains_nothing_by_its_turns() -> None:
     async def test(house: House) -> None:
-        house.door._timer.cancel()
+        house.server._timer.cancel()
         wire = house.wire()
         wire.connection.data_received(STRANGERS_BATCH % (8 * MIB))
         assert await answered(wire) == [403]
         for _ in range(15):
-            house.door.tick()
+            house.server.tick()
             wire.connection.data_received(b"x" * PIECE)
             await asyncio.sleep(0)
             assert wire.reading
         assert not wire.is_over()
-        house.door.tick()
+        house.server.tick()
         assert wire.is_over()
 
     at_home(test)

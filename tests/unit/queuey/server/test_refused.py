@@ -37,8 +37,8 @@ FORMS = {
 
 
 def full(house: House) -> None:
-    assert Ticket(house.door.gate).enter()
-    house.door.tick()
+    assert Ticket(house.server.admission).enter()
+    house.server.tick()
 
 
 def sent(house: House, raw: bytes) -> Wire:
@@ -57,10 +57,10 @@ def test_a_quick_refusal_has_the_bytes_of_one_that_was_looked_at(
 
     async def test(house: House) -> None:
         full(house)
-        house.door.stopping = stopping
+        house.server.stopping = stopping
         for form, plain in FORMS.items():
             raw = plain.replace(b"\r\nX-Request-Id", said + b"\r\nX-Request-Id")
-            monkeypatch.setattr(house.door.desk, "open", None)
+            monkeypatch.setattr(house.server.pipeline, "open", None)
             quick = sent(house, raw)
             monkeypatch.undo()
             monkeypatch.setattr(Refusals, "fits", lambda *_: False)
@@ -72,9 +72,9 @@ def test_a_quick_refusal_has_the_bytes_of_one_that_was_looked_at(
             assert quick.is_over() == (stopping or "last" in form or "1.0" in form), form
         monitor = house.service.monitor.exposition()
         assert b'queuey_throttled_total{limit="in_flight"} %d.0' % (2 * len(FORMS)) in monitor
-        assert len(house.door.refusals._made) <= 2 * (len(origins) + 1)
+        assert len(house.server.refusals._made) <= 2 * (len(origins) + 1)
 
-    at_home(test, limits_max_in_flight=1, cors_origins=tuple(origins))
+    at_home(test, limits={"max_in_flight": 1}, server={"cors_origins": tuple(origins)})
 
 
 def test_a_full_server_tells_a_browser_that_it_may_ask() -> None:
@@ -86,30 +86,29 @@ def test_a_full_server_tells_a_browser_that_it_may_ask() -> None:
         assert await answered(sent(house, request(b"OPTIONS", PATH, *asks))) == [204]
         assert await answered(sent(house, request(b"OPTIONS", PATH, asks[0]))) == [429]
 
-    at_home(test, limits_max_in_flight=1, cors_origins=(OURS,))
+    at_home(test, limits={"max_in_flight": 1}, server={"cors_origins": (OURS,)})
 
 
 def test_refusals_are_logged_together_however_they_were_made(caplog: pytest.LogCaptureFixture) -> None:
     async def test(house: House) -> None:
         full(house)
-        house.door._timer.cancel()
-        for raw in FORMS.values():
-            sent(house, raw)
+        house.server._timer.cancel()
+        wires = [sent(house, raw) for raw in FORMS.values()]
         wire = sent(house, request(b"POST", PATH, b"Content-Length: 5", b"Expect: 100-continue"))
         assert await answered(wire) == [100]
         wire.connection.data_received(b"hello")
         await until(lambda: b"HTTP/1.1 429 " in wire.received)
         assert not caplog.records
-        house.door.tick()
-        house.door.tick()
+        house.server.tick()
+        house.server.tick()
         assert [record.getMessage() for record in caplog.records] == [
             f"refused {len(FORMS) + 1} calls: the server was full"
         ]
-        for connection in list(house.door._connections):
-            connection.connection_lost(None)
+        for ended in (*wires, wire):
+            ended.connection.connection_lost(None)
 
     with caplog.at_level(logging.INFO, "queuey"):
-        at_home(test, limits_max_in_flight=1, log_requests=True)
+        at_home(test, limits={"max_in_flight": 1}, log={"requests": True})
 
 
 def test_each_quick_refusal_has_an_id_of_its_own() -> None:
@@ -121,4 +120,4 @@ def test_each_quick_refusal_has_an_id_of_its_own() -> None:
         assert one.headers["x-request-id"] != other.headers["x-request-id"]
         assert one.headers["x-request-id"].encode() in one.body
 
-    at_home(test, limits_max_in_flight=1)
+    at_home(test, limits={"max_in_flight": 1})

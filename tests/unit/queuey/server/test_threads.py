@@ -13,14 +13,14 @@ import pytest
 import uvloop
 
 from queuey.future import Future, LoopInbox, LoopRunner, give_way_to, others_turn
-from queuey.server.threads import Line, SharedThreads, Turns
+from queuey.server.threads import Line, PayerTurns, SharedThreads
 from tests.support.servers import eventually
 
 WAIT_SECONDS = 30
 
 
 @contextmanager
-def busy_with(payer: str, turns: Turns, pool: ThreadPoolExecutor, count: int) -> Iterator[None]:
+def busy_with(payer: str, turns: PayerTurns, pool: ThreadPoolExecutor, count: int) -> Iterator[None]:
     """As many threads as may are at work for one payer while the block runs."""
     go_on, begun = threading.Event(), threading.Semaphore(0)
 
@@ -54,7 +54,7 @@ def threads_stopped(threads: SharedThreads) -> Iterator[None]:
 
 
 def test_payers_take_turns_however_much_one_of_them_has() -> None:
-    turns, done = Turns(1), list[str]()
+    turns, done = PayerTurns(1), list[str]()
     for payer in ("greedy", "greedy", "greedy", "modest", "other", "modest"):
         turns.add(payer, partial(done.append, payer))
 
@@ -64,7 +64,7 @@ def test_payers_take_turns_however_much_one_of_them_has() -> None:
 
 
 def test_one_payer_leaves_a_thread_to_the_others() -> None:
-    turns, done = Turns(4), threading.Event()
+    turns, done = PayerTurns(4), threading.Event()
     with ThreadPoolExecutor(4) as pool, busy_with("greedy", turns, pool, 32):
         turns.add("modest", done.set)
         pool.submit(turns.work)
@@ -73,7 +73,7 @@ def test_one_payer_leaves_a_thread_to_the_others() -> None:
 
 
 def test_all_work_is_done_when_its_payer_had_as_many_threads_as_it_may() -> None:
-    turns, done = Turns(3), list[int]()
+    turns, done = PayerTurns(3), list[int]()
     with ThreadPoolExecutor(3) as pool:
         with busy_with("greedy", turns, pool, 2):
             for number in range(100):
@@ -188,7 +188,7 @@ def test_work_that_comes_after_the_end_is_not_begun_and_harms_nobody() -> None:
 
 def test_a_payer_whose_work_fails_keeps_its_threads(caplog: pytest.LogCaptureFixture) -> None:
     """Each failure had taken one of them for ever."""
-    turns, done = Turns(2), list[str]()
+    turns, done = PayerTurns(2), list[str]()
     for work in (lambda: 1 / 0, partial(done.append, "next")):
         turns.add("payer", work)
 

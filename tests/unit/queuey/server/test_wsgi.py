@@ -8,7 +8,7 @@ from wsgiref.util import is_hop_by_hop
 
 from queuey.future import run
 from queuey.http.admission import Ticket
-from queuey.http.pipeline import Pipeline
+from queuey.server.faces import open_pipeline
 from queuey.server.wsgi import wsgi_application
 from queuey.service import Service
 from queuey.service.queues import QueueSettings
@@ -18,12 +18,14 @@ KEY = "b" * 32
 
 
 def test_an_upload_without_room_is_refused_and_the_connection_is_left_to_the_server() -> None:
-    service = Service.open(load_settings(None, {}, {"storage_backend": "memory", "limits_max_in_flight_mb": 1}))
+    service = Service.open(
+        load_settings(None, {}, {"storage": {"backend": "memory"}, "limits": {"max_in_flight_mb": 1}})
+    )
     try:
         run(service.start(KEY))
         run(service.queues.create("demo", "q", QueueSettings()))
-        full = Ticket(service.gate)
-        full.hold(1 << 20, ("app:other",), owed=True)
+        pipeline = open_pipeline(service)
+        Ticket(pipeline.admission, ("app:other",)).hold(1 << 20, owed=True)
         started: list[Any] = []
         environ = {
             "REQUEST_METHOD": "POST",
@@ -37,7 +39,7 @@ def test_an_upload_without_room_is_refused_and_the_connection_is_left_to_the_ser
             "wsgi.input": io.BytesIO(b"hello"),
         }
 
-        wsgi_application(Pipeline(service))(environ, lambda *given: started.append(given))
+        wsgi_application(pipeline)(environ, lambda *given: started.append(given))
     finally:
         service.close()
 

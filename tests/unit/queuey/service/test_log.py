@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from queuey.clock import ManualClock
 from queuey.future import run
 from queuey.ids import MAX_ID, ZERO_ID
-from queuey.model import AppendRequest, Draft, Queue, Span, Survey
+from queuey.model import AppendRequest, Draft, Queue, Span, SpanCount
 from queuey.service import Service
 from queuey.service.queues import QueueSettings
 from queuey.settings import load_settings
@@ -30,7 +30,7 @@ class Ticking(ManualClock):
 
 @pytest.fixture(scope="module")
 def service() -> Iterator[Service]:
-    opened = Service.open(load_settings(None, {}, {"storage_backend": "memory"}), clock=Ticking())
+    opened = Service.open(load_settings(None, {}, {"storage": {"backend": "memory"}}), clock=Ticking())
     yield opened
     opened.close()
 
@@ -43,22 +43,20 @@ def queue(service: Service) -> Queue:
     return made
 
 
-def surveyed(service: Service, queue: Queue, limit: int, every: int, seconds: float, together: int) -> Survey:
+def surveyed(service: Service, queue: Queue, limit: int, step: int, seconds: float, together: int) -> SpanCount:
     spans = [(1, EVERYTHING)]
-    _, found = run(service.log.survey(queue, spans, limit=limit, every=every, seconds=seconds, together=together))
+    _, found = run(service.log.count_spans(queue, spans, limit=limit, step=step, seconds=seconds, together=together))
     return found[0][1]
 
 
-@given(limit=st.integers(0, 50), every=st.integers(0, 50), together=st.integers(1, 50))
-def test_a_survey_in_steps_is_that_in_one(
-    service: Service, queue: Queue, limit: int, every: int, together: int
-) -> None:
-    at_once = surveyed(service, queue, limit, every, 1e9, 1000)
+@given(limit=st.integers(0, 50), step=st.integers(0, 50), together=st.integers(1, 50))
+def test_a_count_in_steps_is_that_in_one(service: Service, queue: Queue, limit: int, step: int, together: int) -> None:
+    at_once = surveyed(service, queue, limit, step, 1e9, 1000)
 
-    assert surveyed(service, queue, limit, every, 1e9, together) == at_once
+    assert surveyed(service, queue, limit, step, 1e9, together) == at_once
 
 
-def test_a_survey_stops_counting_when_its_time_is_up(service: Service, queue: Queue) -> None:
+def test_a_count_stops_counting_when_its_time_is_up(service: Service, queue: Queue) -> None:
     found = surveyed(service, queue, 1000, 0, 3.5, 10)
     whole = surveyed(service, queue, 1000, 0, 1e9, 10)
 
@@ -66,8 +64,8 @@ def test_a_survey_stops_counting_when_its_time_is_up(service: Service, queue: Qu
     assert (whole.messages, whole.more) == (COUNT, False)
 
 
-def test_a_survey_without_time_still_tells_the_end(service: Service, queue: Queue) -> None:
-    _, found = run(service.log.survey(queue, [(1, EVERYTHING), (2, EVERYTHING)], limit=9, every=0, seconds=0))
+def test_a_count_without_time_still_tells_the_end(service: Service, queue: Queue) -> None:
+    _, found = run(service.log.count_spans(queue, [(1, EVERYTHING), (2, EVERYTHING)], limit=9, step=0, seconds=0))
 
     assert [(number, each.messages, each.more) for number, each in found] == [(1, 0, True), (2, 0, False)]
     assert found[0][1].newest is not None

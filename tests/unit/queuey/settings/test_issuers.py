@@ -168,9 +168,9 @@ def test_token_keys_come_from_a_file_or_a_variable_in_their_order(ini: Write) ->
     keys = (KEY, "cd" * 32)
     lines = "\n  ".join(("", *keys))
 
-    assert load_settings(ini(f"[tokens]\nkeys ={lines}\n")).tokens_keys == keys
-    assert load_settings(None, {"QUEUEY_TOKENS_KEYS": " ".join(keys)}).tokens_keys == keys
-    assert load_settings(ini("[tokens]\nkeys = ${SECRET}\n"), {"SECRET": KEY}).tokens_keys == (KEY,)
+    assert load_settings(ini(f"[tokens]\nkeys ={lines}\n")).tokens.keys == keys
+    assert load_settings(None, {"QUEUEY_TOKENS_KEYS": " ".join(keys)}).tokens.keys == keys
+    assert load_settings(ini("[tokens]\nkeys = ${SECRET}\n"), {"SECRET": KEY}).tokens.keys == (KEY,)
 
 
 def test_token_keys_are_counted_and_never_shown(ini: Write) -> None:

@@ -17,11 +17,12 @@ from queuey.clock import ManualClock
 from queuey.errors import StorageUnavailable
 from queuey.future import Future, run, start
 from queuey.http.admission import PatientTicket, Ticket
-from queuey.http.exchange import Answer, Stream
-from queuey.http.pipeline import Pipeline
+from queuey.http.exchange import Answer, BodyStream
 from queuey.ids import TICKS_PER_SECOND
 from queuey.model import AppendRequest, Draft, Page
+from queuey.monitor.metrics import WAITERS
 from queuey.security.app_keys import digest_of, label_of
+from queuey.server.faces import open_pipeline
 from queuey.service import Service
 from queuey.service.queues import QueueSettings
 from queuey.settings import load_settings
@@ -36,17 +37,17 @@ class House:
 
     def __init__(self, **given: Any) -> None:
         self.clock = ManualClock()
-        options = {"storage_backend": "memory", "tokens_keys": ("s" * 40,), **given}
+        options = {"storage": {"backend": "memory"}, "tokens": {"keys": ("s" * 40,)}, **given}
         self.service = Service.open(load_settings(None, {}, options), clock=self.clock, live_by_hand=True)
         run(self.service.start(KEY))
-        self.desk = Pipeline(self.service)
+        self.pipeline = open_pipeline(self.service)
         self.headers = {"authorization": f"Application {KEY}"}
 
     def ask(self, path: str, query: str = "", **headers: str) -> Answer:
         """The answer to a GET."""
-        call, operation = self.desk.open("GET", path, query, {**self.headers, **headers})
-        answer = operation if isinstance(operation, Answer) else run(self.desk.answer(operation, call))
-        self.desk.leave(call)
+        call, operation = self.pipeline.open("GET", path, query, {**self.headers, **headers})
+        answer = operation if isinstance(operation, Answer) else run(self.pipeline.answer(operation, call))
+        self.pipeline.leave(call)
         return answer
 
     def token(self, seconds: int) -> str:
@@ -78,7 +79,7 @@ class House:
 class Reader:
     """Takes what comes, as soon as it comes."""
 
-    def __init__(self, stream: Stream) -> None:
+    def __init__(self, stream: BodyStream) -> None:
         self.stream = stream
         self.lines: list[Json] = []
         self.over = False
@@ -263,7 +264,7 @@ def test_a_token_ends_its_stream_with_its_own_end(house: House) -> None:
 
     assert [message["body"] for message in reader.take().messages] == ["before the end"]
     assert (reader.over, reader.lines[-1]["end"]["code"]) == (True, "Unauthenticated")
-    assert house.service.monitor.waiters() == 0
+    assert house.service.monitor.value(WAITERS) == 0
 
 
 def test_trouble_of_the_store_is_waited_out(house: House, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -283,12 +284,12 @@ def test_trouble_of_the_store_is_waited_out(house: House, monkeypatch: pytest.Mo
 
 
 def test_a_piece_waits_for_room(house: House) -> None:
-    house = House(limits_max_in_flight_mb=1)
+    house = House(limits={"max_in_flight_mb": 1})
     house.queue("q")
-    gate = house.service.gate
+    gate = house.pipeline.admission
     reader = house.reader("follow=true", "/v1/demo/q")
-    other = Ticket(gate)
-    assert other.hold(1 << 20, ("app:other",))
+    other = Ticket(gate, ("app:other",))
+    assert other.try_hold(1 << 20)
     house.append("q", "x")
     assert reader.take().messages == []
 
@@ -320,10 +321,10 @@ class Crowd:
             return piece
 
         monkeypatch.setattr(LineForm, "rows", counted)
-        self.house = House(limits_max_in_flight_mb=4)
+        self.house = House(limits={"max_in_flight_mb": 4})
         self.house.queue("q")
         self.house.service.log.reads_elsewhere = elsewhere
-        self.gate = self.house.service.gate
+        self.admission = self.house.pipeline.admission
         answers = [self.house.ask("/v1/demo/q", query, **LINES) for _ in range(count)]
         self.streams = [answer.stream for answer in answers if answer.stream is not None]
         self.pieces = [start(stream.more()) for stream in self.streams]
@@ -360,14 +361,14 @@ def test_pieces_are_made_when_there_is_room_for_them_in_the_order_their_readers_
     assert len(crowd.made) == first
 
     for reader in range(40):
-        assert sum(crowd.made[reader:]) <= crowd.gate.bytes <= crowd.SHARE
+        assert sum(crowd.made[reader:]) <= crowd.admission.bytes <= crowd.SHARE
         before = crowd.served
         crowd.take(reader)
         order += [one for one in crowd.served if one not in before]
 
     assert order == list(range(40))
     assert len(crowd.made) == 40
-    assert crowd.gate.bytes == 0
+    assert crowd.admission.bytes == 0
 
 
 def test_a_store_that_reads_elsewhere_is_asked_for_as_many_bodies_as_there_is_room_for(
@@ -391,7 +392,7 @@ def test_a_store_that_reads_elsewhere_is_asked_for_as_many_bodies_as_there_is_ro
             promise.set_result(page)
         crowd.streams[reader].close()
 
-    assert crowd.gate.bytes == 0
+    assert crowd.admission.bytes == 0
 
 
 def test_readers_that_wait_for_room_are_not_woken_without_it(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -421,11 +422,11 @@ def test_readers_that_leave_while_they_wait_for_room_give_back_what_they_had(mon
         if reader not in served:
             stream.close()
             stream.close()
-    assert sum(crowd.made) == crowd.gate.bytes
+    assert sum(crowd.made) == crowd.admission.bytes
 
     crowd.leave()
-    assert (crowd.gate.bytes, crowd.gate.by_payer, crowd.gate.lines) == (0, {}, {})
-    assert crowd.house.service.monitor.waiters() == 0
+    assert (crowd.admission.bytes, crowd.admission.by_payer, crowd.admission.lines) == (0, {}, {})
+    assert crowd.house.service.monitor.value(WAITERS) == 0
 
 
 def test_room_goes_to_the_next_reader_when_the_one_whose_turn_it_is_has_gone(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -438,7 +439,7 @@ def test_room_goes_to_the_next_reader_when_the_one_whose_turn_it_is_has_gone(mon
 
     assert waiting[1] in crowd.served
     crowd.leave()
-    assert crowd.gate.bytes == 0
+    assert crowd.admission.bytes == 0
 
 
 def test_a_server_that_stops_ends_readers_that_wait_for_room(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -451,7 +452,7 @@ def test_a_server_that_stops_ends_readers_that_wait_for_room(monkeypatch: pytest
     assert {json.loads(end)["end"]["code"] for end in ends} == {"ServerStopping"}
     assert len(crowd.made) == len(first)
     crowd.leave()
-    assert (crowd.gate.bytes, crowd.gate.lines) == (0, {})
+    assert (crowd.admission.bytes, crowd.admission.lines) == (0, {})
 
 
 def test_readers_that_wait_for_room_hear_that_the_server_is_there_and_keep_their_turn(
@@ -471,15 +472,15 @@ def test_readers_that_wait_for_room_hear_that_the_server_is_there_and_keep_their
 
     assert crowd.served[: 2 * len(first)] == list(range(2 * len(first)))
     crowd.leave()
-    assert crowd.gate.bytes == 0
+    assert crowd.admission.bytes == 0
 
 
 def test_a_reader_with_an_end_is_told_when_its_time_is_over_before_there_is_room(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     crowd = Crowd(1, monkeypatch, "wait=20")
-    other = Ticket(crowd.gate)
-    assert other.hold(crowd.SHARE, ("app:demo",), owed=True)
+    other = Ticket(crowd.admission, ("app:demo",))
+    assert other.try_hold(crowd.SHARE, owed=True)
     crowd.append()
     crowd.house.pass_time(20)
     if b"keepalive" in (crowd.pieces[0].result() or b""):
@@ -488,13 +489,13 @@ def test_a_reader_with_an_end_is_told_when_its_time_is_over_before_there_is_room
     assert json.loads(crowd.pieces[0].result() or b"")["end"]["code"] == "Throttled"
     crowd.leave()
     other.close()
-    assert crowd.gate.bytes == 0
+    assert crowd.admission.bytes == 0
 
 
 def test_a_queue_that_is_deleted_ends_readers_that_wait_for_room(monkeypatch: pytest.MonkeyPatch) -> None:
     crowd = Crowd(1, monkeypatch)
-    other = Ticket(crowd.gate)
-    assert other.hold(crowd.SHARE, ("app:demo",), owed=True)
+    other = Ticket(crowd.admission, ("app:demo",))
+    assert other.try_hold(crowd.SHARE, owed=True)
     crowd.append()
     queue = run(crowd.house.service.queues.find("demo", "q"))
     assert queue is not None
@@ -509,7 +510,7 @@ def test_trouble_of_the_store_takes_no_room(monkeypatch: pytest.MonkeyPatch) -> 
     with monkeypatch.context() as broken:
         broken.setattr(store, "read", lambda *_, **__: Future.failed(StorageUnavailable()))
         crowd.append()
-        assert crowd.gate.bytes == 0
+        assert crowd.admission.bytes == 0
     crowd.house.pass_time(1)
     assert crowd.served == [0]
     crowd.leave()
@@ -517,40 +518,50 @@ def test_trouble_of_the_store_takes_no_room(monkeypatch: pytest.MonkeyPatch) -> 
 
 def test_a_long_poll_takes_no_place_among_requests_under_way(house: House) -> None:
     house.queue("q")
-    call, operation = house.desk.open("GET", "/v1/demo/q", "wait=20", house.headers)
+    call, operation = house.pipeline.open("GET", "/v1/demo/q", "wait=20", house.headers)
     assert not isinstance(operation, Answer)
-    assert call.enters()
-    poll = start(house.desk.answer(operation, call))
+    assert call.ticket.enter()
+    poll = start(house.pipeline.answer(operation, call))
 
-    assert (poll.done, house.service.gate.calls, house.service.monitor.waiters(), call.waits) == (False, 0, 1, True)
+    assert (poll.done, house.pipeline.admission.calls, house.service.monitor.value(WAITERS), call.ticket.waits) == (
+        False,
+        0,
+        1,
+        True,
+    )
     house.append("q", "x")
-    assert (poll.done, house.service.gate.calls, house.service.monitor.waiters(), call.waits) == (True, 1, 0, False)
-    house.desk.leave(call)
-    assert house.service.gate.calls == 0
+    assert (poll.done, house.pipeline.admission.calls, house.service.monitor.value(WAITERS), call.ticket.waits) == (
+        True,
+        1,
+        0,
+        False,
+    )
+    house.pipeline.leave(call)
+    assert house.pipeline.admission.calls == 0
 
 
 def test_a_wait_is_no_part_of_a_requests_duration(house: House) -> None:
     house.queue("q")
-    call, operation = house.desk.open("GET", "/v1/demo/q", "wait=20", house.headers)
+    call, operation = house.pipeline.open("GET", "/v1/demo/q", "wait=20", house.headers)
     assert not isinstance(operation, Answer)
-    assert call.enters()
-    poll = start(house.desk.answer(operation, call))
+    assert call.ticket.enter()
+    poll = start(house.pipeline.answer(operation, call))
     house.pass_time(20)
 
     assert poll.done
-    assert call.waited_seconds == 20
+    assert call.ticket.waited_seconds == 20
 
 
 def test_a_call_that_is_given_up_leaves_nothing_behind(house: House) -> None:
     house.queue("q")
-    call, operation = house.desk.open("GET", "/v1/demo/q", "wait=20", house.headers)
+    call, operation = house.pipeline.open("GET", "/v1/demo/q", "wait=20", house.headers)
     assert not isinstance(operation, Answer)
-    assert call.enters()
-    work = house.desk.answer(operation, call)
+    assert call.ticket.enter()
+    work = house.pipeline.answer(operation, call)
     work.send(None)
-    assert house.service.monitor.waiters() == 1
+    assert house.service.monitor.value(WAITERS) == 1
 
     work.close()
-    house.desk.leave(call)
+    house.pipeline.leave(call)
 
-    assert (house.service.monitor.waiters(), house.service.gate.calls) == (0, 0)
+    assert (house.service.monitor.value(WAITERS), house.pipeline.admission.calls) == (0, 0)

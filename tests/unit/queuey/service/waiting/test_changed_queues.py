@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from queuey.clock import ManualClock
 from queuey.errors import InvalidParameter
 from queuey.ids import TICKS_PER_SECOND, MessageId
-from queuey.model import Placed, Queue
+from queuey.model import Location, Queue
 from queuey.service.waiting import changed_queues as arrivals
 from queuey.service.waiting.changed_queues import FORGET_SECONDS, MOST_APPLICATIONS, ChangedQueues, NewlyReadable
 
@@ -31,7 +31,7 @@ class House:
     def append(self, *names: str, after_seconds: float = 0.0, application: str = "demo") -> None:
         ticks = self.clock.now_ticks() + round(after_seconds * TICKS_PER_SECOND)
         for name in names:
-            self.arrivals.note(Queue(application, name, uuid4(), 0), [Placed(MessageId(ticks, 0), 1)] * 3)
+            self.arrivals.note(Queue(application, name, uuid4(), 0), [Location(1, MessageId(ticks, 0))] * 3)
 
     def ask(self, cursor: str | None = None, limit: int = 1000, application: str = "demo") -> NewlyReadable:
         return self.arrivals.since(application, cursor, limit)

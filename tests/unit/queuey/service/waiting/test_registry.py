@@ -14,10 +14,10 @@ from hypothesis import strategies as st
 from queuey.clock import ManualClock
 from queuey.errors import StorageUnavailable, TooManyWaiters
 from queuey.future import Future, run, start
-from queuey.http.admission import STRANGERS
 from queuey.ids import TICKS_PER_SECOND, IdGenerator, MessageId
-from queuey.model import AppendRequest, Draft, PartitionId, Placed, Queue
-from queuey.monitor.metrics import Monitor
+from queuey.model import AppendRequest, Draft, Location, PartitionId, Queue
+from queuey.monitor.metrics import WAITERS, Monitor
+from queuey.security.principals import STRANGERS
 from queuey.service.log import Log
 from queuey.service.queues import Queues, QueueSettings
 from queuey.service.waiting import registry as live_module
@@ -25,8 +25,8 @@ from queuey.service.waiting.peers import LISTEN_SECONDS, MOST_TOLD, TELL_SECONDS
 from queuey.service.waiting.registry import Waiters
 from queuey.service.waiting.watch import Watch
 from queuey.settings import load_settings
-from queuey.storage import AppendNotice, Peers, Stores
-from queuey.storage.memory import MemoryStore
+from queuey.storage import AppendNotice, Peers
+from queuey.storage.memory import MemoryStores
 
 USER = "bid:joe@example.org"
 APPLICATION = "app:demo"
@@ -37,10 +37,11 @@ class House:
 
     def __init__(self, **given: Any) -> None:
         self.clock = ManualClock()
-        self.store = MemoryStore(self.clock, IdGenerator(self.clock))
+        stores = MemoryStores(self.clock, IdGenerator(self.clock))
+        self.store = stores.messages
         self.monitor = Monitor("memory")
         self.live = Waiters(self.store, self.clock, self.monitor, load_settings(None, {}, given), by_hand=True)
-        self.queues = Queues(Stores(self.store, self.store), self.clock, self.monitor, self.live)
+        self.queues = Queues(stores, self.clock, self.monitor, self.live)
         self.log = Log(self.store, self.queues, self.clock, self.monitor, self.live)
 
     def queue(self, name: str = "q", partitions: int = 2) -> Queue:
@@ -232,11 +233,11 @@ def test_a_closed_watch_leaves_nothing_behind(house: House) -> None:
     house.pass_time(5)
 
     left = [getattr(house.live, name) for name in ("_places", "_timers", "_due", "_by_reader")]
-    assert ([len(kept) for kept in left], house.monitor.waiters()) == ([0, 0, 0, 0], 0)
+    assert ([len(kept) for kept in left], house.monitor.value(WAITERS)) == ([0, 0, 0, 0], 0)
 
 
 def test_each_reader_has_a_limit_and_the_server_has_one() -> None:
-    house = House(limits_max_waiters=5, limits_max_waiters_per_user=2, limits_max_waiters_per_application=4)
+    house = House(limits={"max_waiters": 5, "max_waiters_per_user": 2, "max_waiters_per_application": 4})
     queue = house.queue()
     mine = [house.watch(queue, 1), house.watch(queue, 1)]
 
@@ -251,11 +252,11 @@ def test_each_reader_has_a_limit_and_the_server_has_one() -> None:
     theirs.append(house.watch(queue, 1, readers=[APPLICATION]))
     theirs[0].close()
     house.watch(queue, 1, readers=["bid:ann@example.org"])
-    assert house.monitor.waiters() == 5
+    assert house.monitor.value(WAITERS) == 5
 
 
 def test_readers_without_a_credential_take_a_quarter_together() -> None:
-    house = House(limits_max_waiters=9)
+    house = House(limits={"max_waiters": 9})
     queue, other = house.queue(), house.queue("other")
     watches = [house.watch(queue, 1, readers=[STRANGERS]), house.watch(other, 1, readers=[STRANGERS])]
 
@@ -270,7 +271,7 @@ def test_readers_without_a_credential_take_a_quarter_together() -> None:
 
 
 def test_threads_that_wait_leave_one_for_others() -> None:
-    house = House(threads=3)
+    house = House(server={"threads": 3})
     places = [(house.queue(), 1)]
     for _ in range(2):
         house.live.watch(places, [USER], in_thread=True)
@@ -280,7 +281,7 @@ def test_threads_that_wait_leave_one_for_others() -> None:
 
     assert caught.value.whose == "threads"
     house.live.watch(places, [USER], in_thread=False)
-    assert house.monitor.waiters() == 3
+    assert house.monitor.value(WAITERS) == 3
 
 
 @given(st.lists(st.tuples(st.sampled_from(["append", "schedule", "pass", "reader"]), st.integers(1, 9)), max_size=60))
@@ -332,13 +333,13 @@ class Telephone(Peers):
         self.said: list[AppendNotice] = []
         self.broken: Exception | None = None
 
-    def tell(self, told: AppendNotice) -> Future[None]:
+    def publish(self, notice: AppendNotice) -> Future[None]:
         if self.broken:
             return Future.failed(self.broken)
-        self.said.append(told)
+        self.said.append(notice)
         return Future.of(None)
 
-    def listen(self) -> Future[Sequence[AppendNotice]]:
+    def poll(self) -> Future[Sequence[AppendNotice]]:
         heard, self.said = self.said, []
         return Future.of(heard)
 
@@ -354,7 +355,7 @@ def told(line: Telephone) -> tuple[Activities, ManualClock]:
     return Activities(line, clock), clock
 
 
-PLACED = [Placed(MessageId(5, 5), 3)]
+PLACED = [Location(3, MessageId(5, 5))]
 A = Queue("demo", "a", uuid.UUID(int=1), 0)
 
 
@@ -384,7 +385,7 @@ def test_what_could_not_be_told_is_told_again(told: tuple[Activities, ManualCloc
     line.broken = StorageUnavailable()
     activities.note(A.uuid, PLACED)
     activities.work(nobody, somebody_waits=False)
-    activities.note(A.uuid, [Placed(MessageId(6, 6), 1)])
+    activities.note(A.uuid, [Location(1, MessageId(6, 6))])
     line.broken = None
     clock.advance(TELL_SECONDS)
 

@@ -13,15 +13,15 @@ from queuey.ids import TICKS_PER_SECOND
 from queuey.model import PartitionId
 from queuey.storage.cassandra.allocation import FULL_BYTES, FULL_ROWS, BucketAllocator
 from queuey.storage.cassandra.buckets import FINEST, WIDTHS, Bucket, Mark
-from queuey.storage.cassandra.rows import Place, place_of
+from queuey.storage.cassandra.rows import PartitionKey, partition_key_of
 
 PARTITION = PartitionId(UUID(int=1), 1)
 START = 20_000 * WIDTHS[0]
 """The beginning of a bucket of every level."""
 
 
-def a_place(partition: PartitionId, bucket: Bucket) -> Place:
-    return place_of(b"prepared", partition, bucket)
+def a_place(partition: PartitionId, bucket: Bucket) -> PartitionKey:
+    return partition_key_of(b"prepared", partition, bucket)
 
 
 @pytest.fixture
@@ -113,7 +113,7 @@ def test_a_bucket_has_at_most_one_append_more_than_is_full_but_for_the_finest(
         now += later
         fill = fills.choose(PARTITION, now)
         assert fill.bucket == Bucket.at(fill.bucket.level, now)
-        assert fill.place == a_place(PARTITION, fill.bucket)
+        assert fill.partition_key == a_place(PARTITION, fill.bucket)
         assert fill.has_room or fill.bucket.level == FINEST
         if fill.bucket.level < FINEST:
             assert rows[fill.bucket] < FULL_ROWS

@@ -12,7 +12,7 @@ from queuey.clock import ManualClock
 from queuey.errors import OutcomeUnknown, QueueyError, StorageUnavailable
 from queuey.future import Future
 from queuey.ids import MessageId
-from queuey.model import Consistency, Draft, Placed, Queue
+from queuey.model import Consistency, Draft, Location, Queue
 from queuey.storage import Unobserved
 from queuey.storage.cassandra.group_commit import GROUP_BYTES, GROUP_ROWS, UNDER_WAY, GroupCommit, may_share
 
@@ -28,13 +28,13 @@ class Store:
     """Stores when it is told to, under ids that count up."""
 
     def __init__(self) -> None:
-        self.under_way: list[tuple[list[str], Future[Sequence[Placed]]]] = []
+        self.under_way: list[tuple[list[str], Future[Sequence[Location]]]] = []
         self.levels: list[Consistency] = []
         self._stored = 0
 
-    async def store(self, queue: Queue, wanted: Sequence[Draft]) -> Sequence[Placed]:
+    async def store(self, queue: Queue, wanted: Sequence[Draft]) -> Sequence[Location]:
         self.levels.append(queue.consistency)
-        promise: Future[Sequence[Placed]] = Future()
+        promise: Future[Sequence[Location]] = Future()
         self.under_way.append(([draft.body.decode() for draft in wanted], promise))
         return await promise
 
@@ -47,13 +47,13 @@ class Store:
         bodies, promise = self.under_way.pop(at)
         first = self._stored
         self._stored += len(bodies)
-        promise.set_result([Placed(MessageId(tick, 0), 1) for tick in range(first, self._stored)])
+        promise.set_result([Location(1, MessageId(tick, 0)) for tick in range(first, self._stored)])
 
     def fail(self, error: QueueyError) -> None:
         self.under_way.pop(0)[1].set_error(error)
 
 
-def ticks(placed: Future[Sequence[Placed]]) -> list[int]:
+def ticks(placed: Future[Sequence[Location]]) -> list[int]:
     return [place.id.ticks for place in placed.result()]
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from typing import Any, NamedTuple
+from uuid import UUID
 
 import pytest
 from hypothesis import example, given
@@ -10,11 +11,13 @@ from hypothesis import strategies as st
 
 from queuey.errors import CorruptMessage
 from queuey.ids import MessageId
-from queuey.storage.cassandra.pages import PageBuilder, Wanted
+from queuey.model import PartitionId, ReadRequest, Span
+from queuey.storage.cassandra.pages import PageBuilder
 from queuey.storage.cassandra.rows import Block
-from queuey.storage.checksums import seal_of
+from queuey.storage.checksums import checksum_of
 
 NOW = 100
+PARTITION = PartitionId(UUID(int=0), 1)
 
 
 class Kept(NamedTuple):
@@ -29,27 +32,27 @@ def block(rows: list[Kept], first: int = 0) -> Block:
     made: list[tuple[Any, ...]] = []
     for ticks, row in enumerate(rows, first):
         body = b"x" * row.size
-        seal = seal_of(ticks, 0, None, None, body) + (not row.sound)
-        made.append((ticks, 0, row.expires, seal, None, None, body))
+        checksum = checksum_of(ticks, 0, None, None, body) + (not row.sound)
+        made.append((ticks, 0, row.expires, checksum, None, None, body))
     return Block.of_rows(made)
 
 
 class Expected:
     """The rule, one row after the other."""
 
-    def __init__(self, rows: list[Kept], wanted: Wanted) -> None:
+    def __init__(self, rows: list[Kept], request: ReadRequest) -> None:
         self.ticks: list[int] = []
         self.more = self.fails = False
         self.corrupt = passed = 0
-        room = wanted.max_bytes
+        room = request.max_bytes
         for ticks, row in enumerate(rows):
             if row.expires <= NOW:
                 continue
-            if not row.sound and wanted.skip_corrupt:
+            if not row.sound and request.skip_corrupt:
                 passed += 1
                 continue
             room -= row.size
-            if len(self.ticks) == wanted.limit or (room < 0 and self.ticks):
+            if len(self.ticks) == request.limit or (room < 0 and self.ticks):
                 self.more = True
                 return
             if not row.sound:
@@ -72,8 +75,8 @@ def test_a_page_is_what_its_rows_make_one_after_the_other(
     rows: list[Kept], blocks: list[int], limit: int, max_bytes: int, skip_corrupt: bool
 ) -> None:
     """In whatever blocks they come."""
-    wanted = Wanted(limit, NOW, 0, max_bytes=max_bytes, skip_corrupt=skip_corrupt)
-    expected, page = Expected(rows, wanted), PageBuilder(wanted)
+    request = ReadRequest(PARTITION, Span(), limit, max_bytes=max_bytes, skip_corrupt=skip_corrupt)
+    expected, page = Expected(rows, request), PageBuilder(request, NOW)
 
     def take_all() -> None:
         at = 0
@@ -94,7 +97,7 @@ def test_a_page_is_what_its_rows_make_one_after_the_other(
 
 
 def test_without_bodies_nothing_is_checked() -> None:
-    page = PageBuilder(Wanted(5, NOW, 0, with_bodies=False))
+    page = PageBuilder(ReadRequest(PARTITION, Span(), 5, with_bodies=False), NOW)
 
     page.take(block([Kept(0, sound=False), Kept(0)]))
 

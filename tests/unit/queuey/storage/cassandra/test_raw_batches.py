@@ -15,8 +15,8 @@ from queuey.ids import EPOCH_TICKS, TICKS_PER_SECOND, MessageId, tail_from_low
 from queuey.model import PartitionId
 from queuey.storage.cassandra.buckets import Bucket
 from queuey.storage.cassandra.raw_batches import EncodedBatch, EncodedHandler
-from queuey.storage.cassandra.rows import encoded, place_of
-from queuey.storage.checksums import seal_of
+from queuey.storage.cassandra.rows import RowEncoder, partition_key_of
+from queuey.storage.checksums import checksum_of
 
 KEYSPACE = "k"
 QUERY_ID = b"\x17" * 16
@@ -27,7 +27,7 @@ _COLUMNS = {
     "bucket": LongType,
     "id": TimeUUIDType,
     "expires": LongType,
-    "seal": LongType,
+    "checksum": LongType,
     "content_type": BytesType,
     "key": BytesType,
     "body": BytesType,
@@ -80,11 +80,12 @@ def test_a_batch_of_encoded_rows_is_the_drivers(
 ) -> None:
     now = drafts[0][0].ticks
     bucket = Bucket.at(level, now)
-    place = place_of(QUERY_ID, PartitionId(queue, number), bucket)
+    partition_key = partition_key_of(QUERY_ID, PartitionId(queue, number), bucket)
     rows, theirs = [], BatchStatement(BatchType.UNLOGGED)
     for id_, ttl, content_type, key, body in drafts:
         expires = id_.ticks + ttl * TICKS_PER_SECOND
-        rows.append(encoded(place, id_, expires, content_type, key, body, now, write_time, over=over))
+        encoder = RowEncoder(now, write_time, over=over)
+        rows.append(encoder.row(partition_key, id_, expires, content_type, key, body))
         kind, keyed = (None if text is None else text.encode() for text in (content_type, key))
         nothing = None if over else UNSET_VALUE
         theirs.add(
@@ -95,7 +96,7 @@ def test_a_batch_of_encoded_rows_is_the_drivers(
                 bucket.number,
                 id_.uuid,
                 expires,
-                seal_of(id_.ticks, id_.tail, kind, keyed, body),
+                checksum_of(id_.ticks, id_.tail, kind, keyed, body),
                 nothing if kind is None else kind,
                 nothing if keyed is None else keyed,
                 body,
@@ -104,7 +105,7 @@ def test_a_batch_of_encoded_rows_is_the_drivers(
             ),
         )
 
-    ours = EncodedBatch(rows, place.routing_key, KEYSPACE)
+    ours = EncodedBatch(rows, partition_key.routing_key, KEYSPACE)
 
     assert sent(EncodedHandler, ours) == sent(ProtocolHandler, theirs)
     assert ours.routing_key == theirs.routing_key

@@ -1,4 +1,4 @@
-"""Rows of messages taken apart, column by column: ids all at once, and a seal over each message."""
+"""Rows of messages taken apart, column by column: ids all at once, and a checksum over each message."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from queuey.errors import CorruptMessage
 from queuey.ids import EPOCH_TICKS, MessageId, tail_from_low
 from queuey.model import Message
 from queuey.storage.cassandra.rows import block_of, block_of_ids, message_of
-from queuey.storage.checksums import seal_of
+from queuey.storage.checksums import checksum_of
 
 IDS = st.builds(
     MessageId,
@@ -28,7 +28,7 @@ def stored(draw: st.DrawFn) -> tuple[Message, tuple[Any, ...]]:
     id_, expires = draw(IDS), draw(st.integers(0, 10))
     content_type, key, body = draw(TEXTS), draw(TEXTS), draw(st.binary(max_size=50))
     kind_bytes, key_bytes = (None if text is None else text.encode() for text in (content_type, key))
-    row = (id_.bytes, expires, seal_of(*id_, kind_bytes, key_bytes, body), kind_bytes, key_bytes, body)
+    row = (id_.bytes, expires, checksum_of(*id_, kind_bytes, key_bytes, body), kind_bytes, key_bytes, body)
     return Message(*id_, expires, content_type, key, body), row
 
 
@@ -76,7 +76,7 @@ def test_a_row_is_the_message_that_was_sealed(found: tuple[Message, Any]) -> Non
 )
 def test_a_row_that_is_not_what_was_sealed_is_no_message(column: int, changed: object) -> None:
     id_ = MessageId(4, tail_from_low(1 << 63))
-    row: list[Any] = [id_.bytes, EPOCH_TICKS, seal_of(*id_, b"a/b", b"k", b"hello"), b"a/b", b"k", b"hello"]
+    row: list[Any] = [id_.bytes, EPOCH_TICKS, checksum_of(*id_, b"a/b", b"k", b"hello"), b"a/b", b"k", b"hello"]
     assert message_of([tuple(row)]) == Message(*id_, EPOCH_TICKS, "a/b", "k", b"hello")
 
     row[column] = changed

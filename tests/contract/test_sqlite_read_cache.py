@@ -14,12 +14,11 @@ from queuey.clock import ManualClock
 from queuey.ids import MAX_ID, ZERO_ID, IdGenerator, MessageId
 from queuey.model import Message, Span
 from queuey.storage.contract.common import Log, StoreContract, draft
-from queuey.storage.sqlite import SqliteStore, packs
-from queuey.storage.sqlite import file as sqlite_file
-from queuey.storage.sqlite import messages as sqlite_messages
+from queuey.storage.sqlite import SqliteOptions, SqliteStores, packs, tidying
 from queuey.storage.sqlite import pages as sqlite_pages
 from queuey.storage.sqlite import read_cache as sqlite_segments
 from queuey.storage.sqlite.backup import backup
+from queuey.storage.sqlite.health import DiskHealth
 from queuey.storage.sqlite.pages import PageBuilder
 from tests.support.sqlite_beside import beside
 
@@ -34,23 +33,25 @@ class TestSegments(StoreContract):
     def _small(self, monkeypatch: pytest.MonkeyPatch) -> None:
         for name, value in (("LEAST", 2), ("MOST", 4)):
             monkeypatch.setattr(packs, name, value)
-        monkeypatch.setattr(sqlite_pages, "SEGMENT_MESSAGES", 16)
+        monkeypatch.setattr(sqlite_pages, "RUN_MESSAGES", 16)
 
     @pytest.fixture
-    def reopen(self, tmp_path: Path, clock: ManualClock) -> Iterator[Callable[..., SqliteStore]]:
-        opened: list[SqliteStore] = []
+    def reopen(self, tmp_path: Path, clock: ManualClock) -> Iterator[Callable[..., SqliteStores]]:
+        opened: list[SqliteStores] = []
 
-        def open_again(megabytes: int = 8) -> SqliteStore:
+        def open_again(megabytes: int = 8) -> SqliteStores:
             if opened:
                 opened.pop().close()
-            opened.append(SqliteStore(tmp_path / "queuey.db", clock, IdGenerator(clock), segments_mb=megabytes))
+            opened.append(
+                SqliteStores(tmp_path / "queuey.db", clock, IdGenerator(clock), SqliteOptions(read_cache_mb=megabytes))
+            )
             return opened[0]
 
         yield open_again
         opened[0].close()
 
     @pytest.fixture
-    def store(self, reopen: Callable[..., SqliteStore]) -> SqliteStore:
+    def stores(self, reopen: Callable[..., SqliteStores]) -> SqliteStores:
         return reopen()
 
     @pytest.fixture
@@ -67,13 +68,13 @@ class TestSegments(StoreContract):
         return [place.id for place in log.append(*drafts).placed]
 
     @pytest.fixture
-    def whole(self, ids: list[MessageId], log: Log, store: SqliteStore) -> Read:
+    def whole(self, ids: list[MessageId], log: Log, stores: SqliteStores) -> Read:
         """What is to be read, once most of it is in segments."""
         found = pages(log)
-        assert segments(store) == []
+        assert segments(stores) == []
         pages(log)
-        copy(store)
-        assert segments(store) == [16] * 6
+        copy(stores)
+        assert segments(stores) == [16] * 6
         assert [message.id for message in found] == ids
         return found
 
@@ -90,15 +91,15 @@ class TestSegments(StoreContract):
         assert not any(message.body or message.key or message.content_type for message in bare)
 
     def test_what_is_read_once_or_a_few_at_a_time_is_not(
-        self, ids: list[MessageId], log: Log, store: SqliteStore
+        self, ids: list[MessageId], log: Log, stores: SqliteStores
     ) -> None:
         pages(log)
         for _ in range(3):
             pages(log, limit=15)
             log.read(limit=20, newest_first=True)
-        copy(store)
+        copy(stores)
 
-        assert segments(store) == []
+        assert segments(stores) == []
 
     def test_wherever_a_reader_begins_and_ends_nothing_is_missed(
         self, whole: Read, log: Log, copies: list[bool]
@@ -115,26 +116,26 @@ class TestSegments(StoreContract):
         assert copies == [False] + [True] * 5 + [False]
 
     def test_a_deleted_or_changed_message_takes_its_segment_along(
-        self, whole: Read, log: Log, store: SqliteStore
+        self, whole: Read, log: Log, stores: SqliteStores
     ) -> None:
         log.delete((1, whole[20].id))
         log.put((1, whole[40].id), body=b"changed")
 
-        assert segments(store) == [16] * 4
+        assert segments(stores) == [16] * 4
         found = pages(log)
         assert [message.id for message in found] == [message.id for message in whole if message != whole[20]]
         assert found[39].body == b"changed"
 
-    def test_a_message_put_between_packs_is_seen(self, whole: Read, log: Log, store: SqliteStore) -> None:
+    def test_a_message_put_between_packs_is_seen(self, whole: Read, log: Log, stores: SqliteStores) -> None:
         between = MessageId(whole[23].ticks, whole[23].tail + 1)
         log.put((1, between), body=b"between")
 
         assert [message.id for message in pages(log)][24] == between
-        copy(store)
-        assert segments(store) == [16, 8, 8, 16, 16, 16, 16]
+        copy(stores)
+        assert segments(stores) == [16, 8, 8, 16, 16, 16, 16]
         assert [message.id for message in pages(log)][24] == between
 
-    def test_packs_made_between_others_are_seen(self, whole: Read, log: Log, store: SqliteStore) -> None:
+    def test_packs_made_between_others_are_seen(self, whole: Read, log: Log, stores: SqliteStores) -> None:
         between = [MessageId(whole[23].ticks, whole[23].tail + number) for number in range(1, 30)]
         for message_id in between:
             log.put((1, message_id), body=b"between")
@@ -143,17 +144,19 @@ class TestSegments(StoreContract):
 
         for _ in range(4):
             assert [message.id for message in pages(log)] == expected
-            while store.seal_some():
+            while stores.messages.tidying.pack_some():
                 pass
-            copy(store)
+            copy(stores)
         assert [message.id for message in pages(log)] == expected
 
-    def test_expired_messages_are_not_read_from_a_copy(self, log: Log, store: SqliteStore, clock: ManualClock) -> None:
+    def test_expired_messages_are_not_read_from_a_copy(
+        self, log: Log, stores: SqliteStores, clock: ManualClock
+    ) -> None:
         log.append(*[draft(b"%d" % number, ttl_seconds=50 if number == 18 else 3600) for number in range(40)])
         whole = pages(log)
         pages(log)
-        copy(store)
-        assert segments(store) == [16, 16]
+        copy(stores)
+        assert segments(stores) == [16, 16]
 
         clock.advance(60)
 
@@ -161,7 +164,7 @@ class TestSegments(StoreContract):
 
     @pytest.mark.parametrize("harm", ["flip", "cut", "empty", "shift"])
     def test_a_copy_that_is_damaged_is_passed_over_and_made_anew(
-        self, whole: Read, log: Log, store: SqliteStore, tmp_path: Path, harm: str, copies: list[bool]
+        self, whole: Read, log: Log, stores: SqliteStores, tmp_path: Path, harm: str, copies: list[bool]
     ) -> None:
         (file,) = (tmp_path / "queuey.db-segments").iterdir()
         data = bytearray(file.read_bytes())
@@ -173,19 +176,19 @@ class TestSegments(StoreContract):
         assert pages(log) == whole
         assert not all(copies[:6])
         for _ in range(3):
-            copy(store)
+            copy(stores)
             assert pages(log) == whole
         copies.clear()
         pages(log)
         assert copies == [True] * 6 + [False]
 
     def test_they_are_there_after_a_restart_and_not_in_a_backup(
-        self, whole: Read, reopen: Callable[..., SqliteStore], log: Log, tmp_path: Path, copies: list[bool]
+        self, whole: Read, reopen: Callable[..., SqliteStores], log: Log, tmp_path: Path, copies: list[bool]
     ) -> None:
         backup(tmp_path / "queuey.db", tmp_path / "copy.db")
         with beside(tmp_path / "copy.db") as copied:
-            assert copied.execute("select count(*) from segments").fetchall() == [(0,)]
-        log.store = reopen()
+            assert copied.execute("select count(*) from cached_runs").fetchall() == [(0,)]
+        log.store = reopen().messages
 
         assert pages(log) == whole
         assert copies == [True] * 6 + [False]
@@ -193,35 +196,20 @@ class TestSegments(StoreContract):
     def test_files_that_are_gone_after_a_restart_are_not_missed(
         self,
         whole: Read,
-        store: SqliteStore,
-        reopen: Callable[..., SqliteStore],
+        stores: SqliteStores,
+        reopen: Callable[..., SqliteStores],
         log: Log,
         tmp_path: Path,
         copies: list[bool],
     ) -> None:
-        store.close()
+        stores.close()
         (tmp_path / "queuey.db-segments" / "00000001.segments").unlink()
-        log.store = store = reopen()
+        stores = reopen()
+        log.store = stores.messages
 
         for _ in range(4):
             assert pages(log) == whole
-            copy(store)
-        copies.clear()
-        assert pages(log) == whole
-        assert copies == [True] * 6 + [False]
-
-    def test_those_of_a_version_that_noted_less_of_them_are_made_anew(
-        self, whole: Read, reopen: Callable[..., SqliteStore], log: Log, tmp_path: Path, copies: list[bool]
-    ) -> None:
-        with beside(tmp_path / "queuey.db") as earlier:
-            earlier.execute("alter table segments drop column body_bytes")
-
-        log.store = store = reopen()
-
-        assert segments(store) == []
-        for _ in range(2):
-            assert pages(log) == whole
-        copy(store)
+            copy(stores)
         copies.clear()
         assert pages(log) == whole
         assert copies == [True] * 6 + [False]
@@ -230,17 +218,17 @@ class TestSegments(StoreContract):
         self,
         whole: Read,
         log: Log,
-        store: SqliteStore,
+        stores: SqliteStores,
         tmp_path: Path,
         clock: ManualClock,
         monkeypatch: pytest.MonkeyPatch,
     ) -> None:
         """Those in use stay: who reads more than there is room for would have all of it copied each time."""
         monkeypatch.setattr(sqlite_segments, "FILE_BYTES", 1)
-        folder, made = tmp_path / "queuey.db-segments", store._segments
+        folder, made = tmp_path / "queuey.db-segments", stores.messages.tidying.cache
         log.append(*[draft(b"more %d" % number, 2, ttl_seconds=36000) for number in range(32)])
         pages(log, 2), pages(log, 2)
-        copy(store)
+        copy(stores)
         assert len(list(folder.iterdir())) == 3
         assert made is not None
         monkeypatch.setattr(made, "_most_bytes", made.folder.bytes)
@@ -249,72 +237,73 @@ class TestSegments(StoreContract):
         for _ in range(3):
             clock.advance(1000)
             assert len(pages(log, 2)) == len(pages(log, 3)) == 32
-            copy(store)
-        assert len(segments(store)) == 8
+            copy(stores)
+        assert len(segments(stores)) == 8
         clock.advance(700)
         for _ in range(2):
-            copy(store)
+            copy(stores)
 
         assert len(list(folder.iterdir())) == 4
-        assert len(segments(store)) == 4
+        assert len(segments(stores)) == 4
         assert len(pages(log, 2)) == len(pages(log, 3)) == 32
 
     def test_files_of_which_nothing_is_left_are_removed(
-        self, whole: Read, log: Log, store: SqliteStore, tmp_path: Path, clock: ManualClock
+        self, whole: Read, log: Log, stores: SqliteStores, tmp_path: Path, clock: ManualClock
     ) -> None:
         log.delete(*[(1, message.id) for message in whole[::4]])
-        assert segments(store) == []
+        assert segments(stores) == []
 
         clock.advance(61)
-        copy(store)
+        copy(stores)
 
         assert list((tmp_path / "queuey.db-segments").iterdir()) == []
 
     def test_they_go_first_when_the_disk_is_short(
-        self, whole: Read, log: Log, store: SqliteStore, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+        self, whole: Read, log: Log, stores: SqliteStores, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        monkeypatch.setattr(sqlite_file.SqliteFile, "is_short_of_room", lambda _self: True)
-        copy(store)
+        monkeypatch.setattr(DiskHealth, "is_short_of_room", lambda _self: True)
+        copy(stores)
 
-        assert segments(store) == []
+        assert segments(stores) == []
         assert list((tmp_path / "queuey.db-segments").iterdir()) == []
         for _ in range(3):
             assert pages(log) == whole
-            copy(store)
-        assert segments(store) == []
+            copy(stores)
+        assert segments(stores) == []
 
     def test_none_are_kept_where_the_setting_says_so(
-        self, ids: list[MessageId], log: Log, reopen: Callable[..., SqliteStore], tmp_path: Path
+        self, ids: list[MessageId], log: Log, reopen: Callable[..., SqliteStores], tmp_path: Path
     ) -> None:
-        log.store = store = reopen(0)
+        stores = reopen(0)
+        log.store = stores.messages
         for _ in range(3):
             assert [message.id for message in pages(log)] == ids
-            copy(store)
+            copy(stores)
 
-        assert segments(store) == []
+        assert segments(stores) == []
         assert not (tmp_path / "queuey.db-segments").exists()
 
     def test_what_changes_while_it_is_copied_is_not_kept(
-        self, ids: list[MessageId], log: Log, store: SqliteStore, monkeypatch: pytest.MonkeyPatch
+        self, ids: list[MessageId], log: Log, stores: SqliteStores, monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        read_copy = sqlite_segments.read_copy
+        read_run = sqlite_segments.read_run
 
         def changed_meanwhile(*given: Any) -> Any:
-            made = read_copy(*given)
+            made = read_run(*given)
             log.delete((1, ids[3]))
             log.put((1, ids[20]), body=b"changed")
             return made
 
         pages(log), pages(log)
-        monkeypatch.setattr(sqlite_messages, "read_copy", changed_meanwhile)
-        copy(store)
+        monkeypatch.setattr(tidying, "read_run", changed_meanwhile)
+        copy(stores)
 
-        assert sum(segments(store)) < 96
+        assert sum(segments(stores)) < 96
         found = pages(log)
         assert [message.id for message in found] == [id_ for id_ in ids if id_ != ids[3]]
         assert found[19].body == b"changed"
 
-    def test_readers_miss_nothing_while_segments_come_and_go(self, whole: Read, log: Log, store: SqliteStore) -> None:
+    def test_readers_miss_nothing_while_segments_come_and_go(self, whole: Read, log: Log, stores: SqliteStores) -> None:
         stay = [message.id for number, message in enumerate(whole) if number % 10]
         wrong: list[Any] = []
         over = threading.Event()
@@ -330,7 +319,7 @@ class TestSegments(StoreContract):
             reader.start()
         for message in whole[::10]:
             log.delete((1, message.id))
-            while store.tidy_some():
+            while stores.messages.tidying.run():
                 pass
         over.set()
         for reader in readers:
@@ -339,11 +328,11 @@ class TestSegments(StoreContract):
         assert wrong == []
 
     def test_who_passes_over_a_segment_reads_its_packs_as_they_were(
-        self, whole: Read, log: Log, store: SqliteStore, monkeypatch: pytest.MonkeyPatch
+        self, whole: Read, log: Log, stores: SqliteStores, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         """The page is of one state of the database, also where the segment is the last that the span has."""
 
-        def refused(self: sqlite_segments.ReadCache, *given: Any) -> None:
+        def refused(self: sqlite_segments.ReadCache, *given: Any, **named: Any) -> None:
             log.delete((1, whole[3].id))
             log.append(*[draft(b"of another", 2)] * 4)
 
@@ -353,7 +342,7 @@ class TestSegments(StoreContract):
 
     @pytest.mark.parametrize("by", ["nothing", "a file"])
     def test_the_folder_may_be_taken_away_at_any_time(
-        self, whole: Read, log: Log, store: SqliteStore, tmp_path: Path, copies: list[bool], by: str
+        self, whole: Read, log: Log, stores: SqliteStores, tmp_path: Path, copies: list[bool], by: str
     ) -> None:
         folder = tmp_path / "queuey.db-segments"
         assert pages(log) == whole
@@ -365,14 +354,14 @@ class TestSegments(StoreContract):
         for _ in range(4):
             assert pages(log) == whole
             assert len(pages(log, 2)) == 40
-            copy(store)
+            copy(stores)
 
         copies.clear()
         assert len(pages(log, 2)) == 40
         assert any(copies) == (by == "nothing")
 
     def test_messages_with_many_names_are_copied_as_well(
-        self, log: Log, store: SqliteStore, copies: list[bool], monkeypatch: pytest.MonkeyPatch
+        self, log: Log, stores: SqliteStores, copies: list[bool], monkeypatch: pytest.MonkeyPatch
     ) -> None:
         """A name that a pack has once is in a segment with each of its messages."""
         monkeypatch.setattr(sqlite_segments, "MOST_BYTES", 4000)
@@ -380,14 +369,14 @@ class TestSegments(StoreContract):
             log.append(*[draft(b"x" * 100, key=f"{number}" * 100)] * 4)
         for _ in range(2):
             found = pages(log, max_bytes=4000)
-        copy(store)
+        copy(stores)
         copies.clear()
 
         assert pages(log, max_bytes=4000) == found
         assert any(copies)
 
     def test_there_is_no_more_where_all_that_is_left_has_expired(
-        self, log: Log, store: SqliteStore, clock: ManualClock
+        self, log: Log, stores: SqliteStores, clock: ManualClock
     ) -> None:
         ids = [
             place.id
@@ -396,8 +385,8 @@ class TestSegments(StoreContract):
             ).placed
         ]
         pages(log), pages(log)
-        copy(store)
-        assert segments(store) == [16, 16]
+        copy(stores)
+        assert segments(stores) == [16, 16]
         clock.advance(60)
 
         page = log.read(upto=ids[17], limit=20)
@@ -405,25 +394,27 @@ class TestSegments(StoreContract):
         assert ([message.id for message in page.messages], page.more) == (ids[:16], False)
 
     def test_what_else_lies_in_the_folder_is_left_alone(
-        self, whole: Read, log: Log, reopen: Callable[..., SqliteStore], tmp_path: Path
+        self, whole: Read, log: Log, reopen: Callable[..., SqliteStores], tmp_path: Path
     ) -> None:
         other = tmp_path / "queuey.db-segments" / "copy of 1.segments"
         other.write_text("mine")
-        log.store = store = reopen()
+        stores = reopen()
+        log.store = stores.messages
         assert pages(log) == whole
 
-        log.store = store = reopen(0)
+        stores = reopen(0)
+        log.store = stores.messages
 
         assert pages(log) == whole
-        assert segments(store) == []
+        assert segments(stores) == []
         assert [file.name for file in other.parent.iterdir()] == [other.name]
 
-    def test_a_dropped_queue_leaves_none(self, whole: Read, log: Log, store: SqliteStore) -> None:
-        store.drop(log.queue.uuid).wait()
-        while store.has_refuse() and store.purge(2000).wait():
+    def test_a_dropped_queue_leaves_none(self, whole: Read, log: Log, stores: SqliteStores) -> None:
+        stores.messages.drop(log.queue.uuid).wait()
+        while stores.file.purger.has_refuse() and stores.file.purger.purge(2000).wait():
             pass
 
-        assert segments(store) == []
+        assert segments(stores) == []
 
 
 @pytest.fixture
@@ -434,7 +425,7 @@ def copies(monkeypatch: pytest.MonkeyPatch) -> list[bool]:
 
     def noted(self: PageBuilder, *given: object) -> object:
         made = page(self, *given)  # type: ignore[arg-type]
-        found.append(self.is_copy)
+        found.append(self.is_cached)
         return made
 
     monkeypatch.setattr(PageBuilder, "page", noted)
@@ -469,15 +460,17 @@ def pages(
     return found
 
 
-def copy(store: SqliteStore) -> None:
+def copy(stores: SqliteStores) -> None:
     """What the keeper does, until there is nothing more to do."""
-    while store.tidy_some():
+    while stores.messages.tidying.run():
         pass
 
 
-def segments(store: SqliteStore) -> list[int]:
+def segments(stores: SqliteStores) -> list[int]:
     """Messages of each, in order."""
-    rows = store._reader().ask("select messages from segments order by place, last_ticks, last_tail", (), list)
+    rows = stores.file.readers.mine().ask(
+        "select messages from cached_runs order by partition_key, last_ticks, last_tail", (), list
+    )
     return [messages for (messages,) in rows]
 
 

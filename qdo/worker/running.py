@@ -1,7 +1,7 @@
-"""Work as a process: the main thread waits for signals, and what they end runs in a thread of its own.
+"""Work until a signal: the main thread waits for signals, and the work runs in a thread of its own.
 
-A handler only notes the signal's number: it may interrupt its own thread while that holds any lock, and would wait for it
-for ever. The main thread does what the signal asks for, outside of the handler.
+A signal handler only notes the number of the signal. It may interrupt its own thread while that holds a lock, and would
+then wait for the lock for ever. The main thread does what the signal asks for, outside the handler.
 """
 
 from __future__ import annotations
@@ -16,23 +16,21 @@ from multiprocessing import active_children
 from queue import SimpleQueue
 from typing import TYPE_CHECKING
 
-from queuey.terminal.output import say
-
 if TYPE_CHECKING:
     from qdo.worker import Worker
 
 SIGNALS = (signal.SIGTERM, signal.SIGINT)
 AT_SIGNAL = 128
-"""Exit code of what a signal ended: this and the signal's number, as shells have it."""
+"""Exit code after a signal: this and the number of the signal, as in shells."""
 
 
 Heard = SimpleQueue[int | None]
-"""Numbers of signals as they come, and None when the work is over: what a handler may put somewhere without a lock."""
+"""The numbers of signals, and None when the work is over. A handler can put into it without a lock."""
 
 
 @contextmanager
 def hearing() -> Iterator[Heard]:
-    """Have signals told by their number, in place of what they did before."""
+    """Receive signals by their number, in place of what they did before."""
     heard: Heard = SimpleQueue()
     before = {number: signal.signal(number, lambda told, _: heard.put(told)) for number in SIGNALS}
     try:
@@ -43,10 +41,10 @@ def hearing() -> Iterator[Heard]:
 
 
 class Apart:
-    """Work in a thread of its own, which has begun."""
+    """Work in a thread of its own. Making it starts the thread."""
 
     def __init__(self, work: Callable[[], object], name: str, heard: Heard) -> None:
-        """:param heard: gets None at the end of the work."""
+        """:param heard: gets None when the work is over."""
         self._work = work
         self._heard = heard
         self._raised: BaseException | None = None
@@ -61,18 +59,20 @@ class Apart:
             self._heard.put(None)
 
     def signals(self) -> Iterator[int]:
-        """Signals as they are heard, until the work is over."""
+        """Signals as they come, until the work is over."""
         while (number := self._heard.get()) is not None:
             yield number
 
     def check(self) -> None:
-        """:raises BaseException: whatever it raised."""
+        """:raises BaseException: whatever the work raised."""
         if self._raised is not None:
             raise self._raised
 
 
-def run_until_told(worker: Worker) -> None:
-    """Run a worker to its end: in order at the first signal, and at once at the second, for nothing waits for a job that hangs.
+def run_until_told(worker: Worker, say: Callable[[str], None]) -> None:
+    """Run a worker until it ends or a signal comes.
+
+    The first signal ends it in order. The second one ends the process at once, since nothing waits for a job that hangs.
 
     :raises BaseException: whatever the worker raised.
     """
@@ -83,9 +83,9 @@ def run_until_told(worker: Worker) -> None:
             told.append(number)
             worker.stop(at_once=len(told) > 1)
             if len(told) == 1:
-                say("qdo: ends when the jobs under way are done; once more to end at once")
+                say("qdo: ends when the jobs under way are done; a second signal ends it at once")
     for child in active_children():
-        child.terminate()  # a job in a process that was not waited for
+        child.terminate()  # its job was not waited for
     if len(told) > 1:
         sys.stderr.flush()
         os._exit(AT_SIGNAL + told[-1])

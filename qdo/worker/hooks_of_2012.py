@@ -1,4 +1,4 @@
-"""What a worker of 2012 could be told to call, at the names that its settings used (queuey-api-v1 13.1)."""
+"""The hooks that settings of 2012 name, at the names that they use (queuey-api-v1 13.1)."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def dict_context() -> Iterator[dict[str, Any]]:
 
 
 def log_failure(message: Mapping[str, Any], context: Any, queue: str, exc: BaseException, queuey_conn: Client) -> None:
-    """A ``job_failure``: a line in the log, without the body.
+    """A ``job_failure``: log a line, without the body.
 
     :param queue: ``<queue>-<partition>``.
     """
@@ -37,9 +37,9 @@ def log_failure(message: Mapping[str, Any], context: Any, queue: str, exc: BaseE
 def save_failed_message(
     message: Mapping[str, Any], context: Any, queue: str, exc: BaseException, queuey_conn: Client
 ) -> None:
-    """A ``job_failure``: the message, with the queue it was in, as JSON in :data:`ERROR_QUEUE` for 30 days.
+    """A ``job_failure``: store the message and its queue as JSON in :data:`ERROR_QUEUE` for 30 days.
 
-    Without its body where the server takes no JSON as large; the message stays in its queue until its TTL.
+    Where the server takes no JSON of that size, the body is left out. The message itself stays in its queue until its TTL.
 
     :param queue: ``<queue>-<partition>``.
     """
@@ -52,5 +52,5 @@ def save_failed_message(
 
 
 def _save(client: Client, entry: Mapping[str, Any], once: str) -> None:
-    with suppress(KeyReused):  # then it is there
+    with suppress(KeyReused):  # then it is stored already
         client.append(ERROR_QUEUE, NewMessage(json.dumps(entry), ttl_seconds=TTL_SECONDS, idempotency_key=once))

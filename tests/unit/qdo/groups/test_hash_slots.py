@@ -1,4 +1,4 @@
-"""Slots: which queue is where, and in which portions a server is asked."""
+"""Slots: which queue is where, and in which batches a server is asked."""
 
 from __future__ import annotations
 
@@ -9,7 +9,8 @@ from hypothesis import strategies as st
 
 from qdo.groups.assign import assign_sticky, moved
 from qdo.groups.coordination import Plan, plan_to_text
-from qdo.worker.slots import IN_ONE_QUESTION, PARTITIONS_IN_ONE_QUESTION, SLOTS, Probe, every_slot, questions, slot_of
+from qdo.groups.hash_slots import SLOTS, every_slot, slot_of
+from qdo.groups.probes import PARTITIONS_IN_A_BATCH, QUEUES_IN_A_BATCH, Probe, probe_batches
 
 
 @given(queue=st.from_regex(r"[A-Za-z0-9_.-]{1,50}", fullmatch=True))
@@ -36,14 +37,14 @@ def test_members_divide_them_like_partitions_and_the_plan_stays_small() -> None:
 
 
 @given(sizes=st.lists(st.tuples(st.integers(1, 200), st.integers(0, 3)), max_size=300))
-def test_a_question_is_of_no_more_than_a_server_reads_at_once(sizes: list[tuple[int, int]]) -> None:
-    looks = [Probe(f"q{at}", partitions, since) for at, (partitions, since) in enumerate(sizes)]
+def test_a_batch_has_no_more_than_a_server_reads_at_once(sizes: list[tuple[int, int]]) -> None:
+    probes = [Probe(f"q{at}", partitions, since) for at, (partitions, since) in enumerate(sizes)]
 
-    portions = questions(looks)
+    batches = probe_batches(probes)
 
-    assert sorted(look.queue for portion in portions for look in portion) == sorted(look.queue for look in looks)
-    for portion in portions:
-        assert len(portion) <= IN_ONE_QUESTION
-        assert sum(look.partitions for look in portion) <= PARTITIONS_IN_ONE_QUESTION
-    moments = [look.since for portion in portions for look in portion]
+    assert sorted(probe.queue for batch in batches for probe in batch) == sorted(probe.queue for probe in probes)
+    for batch in batches:
+        assert len(batch) <= QUEUES_IN_A_BATCH
+        assert sum(probe.partitions for probe in batch) <= PARTITIONS_IN_A_BATCH
+    moments = [probe.since for batch in batches for probe in batch]
     assert moments == sorted(moments)

@@ -1,0 +1,127 @@
+"""What a worker can be told: one frozen value, checked when it is made."""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, fields
+from typing import Any
+
+from qdo.groups.assign import STRATEGIES, Partition
+from qdo.groups.dead_letter_names import DEFAULT_DEAD_LETTERS
+from qdo.worker.job import Failed, RetryPolicy, check_job
+from queuey.clock import Clock
+from queuey.errors import ConfigurationError
+
+__all__ = ["WorkerOptions"]
+
+_LEAST: Mapping[str, float] = {
+    "threads": 1,
+    "processes": 0,
+    "batch": 1,
+    "by_key": 1,
+    "commit_seconds": 0,
+    "drain_seconds": 0,
+    "hung_seconds": 0,
+    "prefetch_messages": 1,
+    "prefetch_bytes": 1,
+}
+"""The least value of each option that is a number."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class WorkerOptions:
+    """The options of a :class:`~qdo.worker.Worker`.
+
+    >>> WorkerOptions(threads=0)
+    Traceback (most recent call last):
+    queuey.errors.ConfigurationError: threads is 0: expected 1 or more
+
+    :raises ConfigurationError: a value is out of range, or two options contradict each other.
+    """
+
+    group: str = "default"
+    name: str | None = None
+    """What the member's name begins with; None for the name of the machine."""
+    threads: int = 4
+    """Jobs at once at most. Each partition runs one job at a time."""
+    processes: int = 0
+    """If not 0, jobs run in this many processes, and the threads wait for them. Job and messages must be picklable."""
+    batch: int = 1
+    """If not 1, the job is called with a list of up to ``batch`` messages of one partition."""
+    by_key: int = 1
+    """If not 1, up to ``by_key`` messages of one partition run at once. Messages of one key still follow each other;
+    messages without a key have no order."""
+    retry: RetryPolicy | None = None
+    """How often a failed job is tried again; None for the policy's defaults. At most once, no job is tried again, and
+    the policy only bounds the pauses between attempts to store a dead letter."""
+    dead_letters: str | None = DEFAULT_DEAD_LETTERS
+    """Name of the queue for messages that are given up; ``{queue}`` stands for the queue they came from. With None the
+    worker passes over such a message and logs an error."""
+    at_most_once: bool = False
+    """Commit before the job begins: a crash loses the message under way instead of repeating it."""
+    from_end: bool = False
+    """A new group begins with messages to come. Of queues and partitions that come later it gets every message."""
+    exit_at_end: bool = False
+    """End when everything that is there is done; :attr:`~qdo.worker.Worker.all_done` says whether it is."""
+    strategy: str = "sticky"
+    """How the group divides partitions: a name of :data:`~qdo.groups.assign.STRATEGIES`."""
+    slots: bool = False
+    """Divide queues by hash slots instead of partitions: for very many queues. Their offsets are kept in Queuey."""
+    wants: Callable[[Partition], bool] | None = None
+    """Says of a partition whether the group works on it; None for all partitions of the queues."""
+    commit_seconds: float = 0.25
+    """Between two commits. Each commit records all partitions that moved."""
+    drain_seconds: float = 30.0
+    """For jobs under way when the worker ends, or when their partition goes to another worker."""
+    hung_seconds: float = 300.0
+    """The worker logs a job that takes longer. Other jobs go on."""
+    prefetch_messages: int = 2000
+    """Messages fetched ahead in one partition, at most."""
+    prefetch_bytes: int = 32 << 20
+    """Bytes of the bodies that are fetched ahead, over all partitions."""
+    context_value: Any = None
+    """What jobs find as ``context.value``."""
+    on_failure: Callable[[Failed, Any], None] | None = None
+    """Called with the failure and the context value, in place of writing a dead letter."""
+    clock: Clock | None = None
+    """None for the system's."""
+
+    def __post_init__(self) -> None:
+        for what, least in _LEAST.items():
+            if (value := getattr(self, what)) < least:
+                raise ConfigurationError(f"{what} is {value}: expected {least} or more")
+        if self.strategy not in STRATEGIES:
+            raise ConfigurationError(f"strategy {self.strategy!r}: expected one of {', '.join(STRATEGIES)}")
+        if self.at_most_once and self.by_key > 1:
+            raise ConfigurationError("at_most_once records before the job begins, and so goes one by one: no by_key")
+        if self.slots and self.wants is not None:
+            raise ConfigurationError("wants chooses partitions, and slots divide whole queues: leave one of them out")
+        if self.on_failure is not None:
+            check_job(self.on_failure, "failed", "context_value")
+
+    @classmethod
+    def of(cls, given: Mapping[str, Any]) -> WorkerOptions:
+        """Options by their names.
+
+        >>> WorkerOptions.of({"thread": 8})
+        Traceback (most recent call last):
+        queuey.errors.ConfigurationError: a worker has no option 'thread': is it threads?
+
+        :raises ConfigurationError: there is no such option.
+        """
+        known = [field.name for field in fields(cls)]
+        for name in given:
+            if name not in known:
+                close = difflib.get_close_matches(name, known, 1)
+                hint = f"is it {close[0]}?" if close else f"expected one of {', '.join(known)}"
+                raise ConfigurationError(f"a worker has no option {name!r}: {hint}")
+        return cls(**given)
+
+    @property
+    def partitions_begin_at_end(self) -> bool:
+        """Whether a partition without an offset begins with messages to come.
+
+        By slots the slot itself begins at the end, and its queues begin behind the slot's moment.
+        """
+        return self.from_end and not self.slots

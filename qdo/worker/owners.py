@@ -1,0 +1,237 @@
+"""What a worker owns: how its group divides the queues, where the work is found, and where offsets are recorded.
+
+A worker asks one :class:`Owner`, and never how the group divides. :class:`PartitionOwner` owns partitions of queues;
+their offsets are with the group. :class:`SlotOwner` owns hash slots; offsets of queues are in Queuey, and the group
+keeps a moment for each slot.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+from abc import ABC, abstractmethod
+from collections.abc import Collection, Mapping
+
+from qdo.groups.assign import Partition
+from qdo.groups.coordination import Claim, Offset
+from qdo.groups.hash_slots import every_slot, is_slot
+from qdo.groups.subscription import Subscription
+from qdo.worker.options import WorkerOptions
+from qdo.worker.parts import WorkerParts
+from qdo.worker.slots import QueueOffsets, SlotTable
+from qdo.worker.sweeps import Sweeper
+from queuey.errors import QueueyError
+
+__all__ = ["Owner", "PartitionOwner", "SlotOwner", "owner_of"]
+
+log = logging.getLogger(__name__)
+
+LIST_SECONDS = 5.0
+"""Between two times that the leader lists the queues."""
+LED_SECONDS = 0.5
+"""Between two looks whether this member leads, and has to list the queues."""
+MOST_QUEUES_IN_A_COMMIT = 200
+"""By slots each queue's offsets are a request of their own. Other queues wait for the next commit."""
+
+
+class Owner(ABC):
+    """What a worker owns.
+
+    The group calls :meth:`gained`, :meth:`losing`, :meth:`drained` and :meth:`lost` in its one thread
+    (:class:`~qdo.groups.member.ClaimHandler`).
+    """
+
+    most_in_a_commit: int | None = None
+    """Offsets that one call of :meth:`record` may get; None for any number."""
+
+    @abstractmethod
+    def divided(self) -> Collection[Partition] | None:
+        """Everything that the group divides, as far as it is known; None while it is not known. Costs no request."""
+
+    @abstractmethod
+    def accepts(self, partition: Partition) -> bool:
+        """Whether this worker could own a partition of this kind."""
+
+    @abstractmethod
+    def find_work(self, over: threading.Event) -> None:
+        """Find out what there is to work on, in a thread of its own, until ``over`` is set."""
+
+    @abstractmethod
+    def at_end(self) -> bool:
+        """Whether everything that there was has buffers."""
+
+    @abstractmethod
+    def gained(self, claims: Mapping[Claim, Offset | None]) -> None:
+        """Begin to work behind these offsets."""
+
+    @abstractmethod
+    def losing(self, claims: Collection[Claim]) -> None:
+        """Begin nothing more in these."""
+
+    @abstractmethod
+    def drained(self, claims: Collection[Claim]) -> Collection[Claim]:
+        """Those with nothing under way and everything committed. They are forgotten."""
+
+    @abstractmethod
+    def lost(self, claims: Collection[Claim]) -> None:
+        """Forget these. They belong to somebody else already."""
+
+    @abstractmethod
+    def record(self, offsets: Mapping[Claim, Offset]) -> Collection[Claim]:
+        """Commit offsets of partitions.
+
+        :returns: claims that are gone; nothing of them is recorded.
+        :raises CoordinatorUnavailable: the offsets may be recorded or not.
+        """
+
+    @abstractmethod
+    def fenced(self, claims: Collection[Claim]) -> Collection[Claim]:
+        """Commits of these claims were refused.
+
+        :returns: claims of the group that are gone with them.
+        """
+
+    def record_moments(self) -> Collection[Claim]:
+        """Record what the owner keeps beside the offsets, after these.
+
+        :returns: claims of the group that are gone.
+        :raises CoordinatorUnavailable: it may be recorded or not.
+        """
+        return ()
+
+    @abstractmethod
+    def close(self) -> None:
+        """Let go of connections. The worker has ended."""
+
+
+class PartitionOwner(Owner):
+    """Owns partitions of queues. Their offsets are where the group keeps them."""
+
+    def __init__(self, parts: WorkerParts, subscription: Subscription, *, from_end: bool) -> None:
+        """:param from_end: partitions that exist when the worker begins start with messages to come."""
+        self._parts = parts
+        self._subscription = subscription
+        self._from_end = from_end
+        self._divided: Collection[Partition] | None = None
+        self._at_first: Collection[Partition] | None = None
+        """Partitions that existed when this worker began."""
+
+    def divided(self) -> Collection[Partition] | None:
+        return self._divided
+
+    def accepts(self, partition: Partition) -> bool:
+        return not is_slot(partition)
+
+    def find_work(self, over: threading.Event) -> None:
+        """List the partitions once at the beginning, and again and again while this member leads.
+
+        A member that does not lead forgets its list: a plan made from an old list would leave out newer partitions.
+        """
+        with self._parts.make_client() as client:
+            while not over.is_set():
+                if not self._parts.leads() and self._at_first is not None:
+                    self._divided = None
+                else:
+                    try:
+                        self._divided = self._subscription.partitions(client)
+                    except QueueyError as error:
+                        log.warning("the queues cannot be listed: %s", error)
+                    except Exception:
+                        log.exception("the queues cannot be listed: the answer is none that Queuey gives")
+                    else:
+                        if self._at_first is None:
+                            self._at_first = frozenset(self._divided)
+                        self._parts.wake()
+                is_known = self._parts.leads() and self._divided is not None
+                over.wait(LIST_SECONDS if is_known else LED_SECONDS)
+
+    def at_end(self) -> bool:
+        return self._at_first is not None
+
+    def gained(self, claims: Mapping[Claim, Offset | None]) -> None:
+        for claim, offset in claims.items():
+            from_end = self._from_end and self._was_there(claim.partition)
+            self._parts.prefetched.add(self._parts.make_buffer(claim, offset, from_end=from_end))
+        self._parts.fetcher.follow(sorted({claim.partition.queue for claim in claims}))
+
+    def _was_there(self, partition: Partition) -> bool:
+        """A partition that came while the group was at work is read from its beginning, also by a group from the end."""
+        return self._at_first is None or partition in self._at_first
+
+    def losing(self, claims: Collection[Claim]) -> None:
+        self._parts.prefetched.shut(claims)
+
+    def drained(self, claims: Collection[Claim]) -> Collection[Claim]:
+        done = self._parts.prefetched.drained(claims)
+        self._parts.prefetched.remove(done)
+        return done
+
+    def lost(self, claims: Collection[Claim]) -> None:
+        self._parts.prefetched.remove(claims)
+
+    def record(self, offsets: Mapping[Claim, Offset]) -> Collection[Claim]:
+        return self._parts.coordinator.commit(offsets)
+
+    def fenced(self, claims: Collection[Claim]) -> Collection[Claim]:
+        return claims
+
+    def close(self) -> None:
+        """It has no connections of its own."""
+
+
+class SlotOwner(Owner):
+    """Owns hash slots. It works on the queues of them that got messages."""
+
+    most_in_a_commit = MOST_QUEUES_IN_A_COMMIT
+
+    def __init__(self, parts: WorkerParts, subscription: Subscription, group: str, *, from_end: bool) -> None:
+        """:param from_end: a slot in which nobody ever worked begins with messages to come."""
+        self._every_slot = every_slot()
+        self._offsets = QueueOffsets(parts.make_client, group)
+        self.table = SlotTable(parts.coordinator, parts.prefetched, parts.clock, from_end=from_end)
+        self.sweeper = Sweeper(self.table, parts, subscription, group)
+
+    def divided(self) -> Collection[Partition]:
+        return self._every_slot
+
+    def accepts(self, partition: Partition) -> bool:
+        return is_slot(partition)
+
+    def find_work(self, over: threading.Event) -> None:
+        self.sweeper.run(over)
+
+    def at_end(self) -> bool:
+        return self.table.at_end()
+
+    def gained(self, claims: Mapping[Claim, Offset | None]) -> None:
+        self.table.gained(claims)
+
+    def losing(self, claims: Collection[Claim]) -> None:
+        self.table.losing(claims)
+
+    def drained(self, claims: Collection[Claim]) -> Collection[Claim]:
+        return self.table.drained(claims)
+
+    def lost(self, claims: Collection[Claim]) -> None:
+        self.table.lost(claims)
+
+    def record(self, offsets: Mapping[Claim, Offset]) -> Collection[Claim]:
+        return self._offsets.record(offsets)
+
+    def fenced(self, claims: Collection[Claim]) -> Collection[Claim]:
+        """The queues are taken over anew. The slots still belong to this worker, as far as anybody knows."""
+        self.table.fence({claim.partition.queue for claim in claims})
+        return ()
+
+    def record_moments(self) -> Collection[Claim]:
+        return self.table.record_moments()
+
+    def close(self) -> None:
+        self._offsets.close()
+
+
+def owner_of(options: WorkerOptions, subscription: Subscription, parts: WorkerParts) -> Owner:
+    """The owner that a worker with these options has."""
+    if options.slots:
+        return SlotOwner(parts, subscription, options.group, from_end=options.from_end)
+    return PartitionOwner(parts, subscription, from_end=options.from_end)

@@ -1,0 +1,28 @@
+"""The applications of a server, for its operators."""
+
+from __future__ import annotations
+
+from bisect import bisect_left
+
+from queuey.api.params import Problems, integer
+from queuey.api.queues import next_link
+from queuey.http.exchange import Answer, Call, Target, json_answer
+from queuey.service import Service
+
+_PAGE = 1000
+
+
+async def list_applications(service: Service, call: Call, target: Target) -> Answer:
+    """The applications that have a key, by name.
+
+    An application without a key has no path, so that one that only queues are left of is not here. Keys are at hand:
+    listing costs no look into the store.
+    """
+    query, problems = call.query, Problems()
+    limit = problems.take("limit", integer(1, _PAGE), query.get("limit"), _PAGE)
+    problems.check()
+    names = service.keys.applications
+    first = bisect_left(names, query.get("offset", ""))
+    page, rest = names[first : first + limit], names[first + limit :]
+    listed = [{"application": name} for name in page]
+    return json_answer({"status": "ok", "applications": listed}, headers=next_link(call, rest[0] if rest else None))

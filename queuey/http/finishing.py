@@ -1,0 +1,142 @@
+"""Answers that refuse, and what every answer has: its headers, its metrics, its line in the log."""
+
+from __future__ import annotations
+
+import logging
+import re
+import secrets
+from collections.abc import Hashable, Mapping, Sequence
+from itertools import count
+from time import perf_counter
+
+from queuey.errors import InvalidParameter, QueueyError, Throttled
+from queuey.http.cors import allowed_origin, open_to, preflight
+from queuey.http.exchange import Answer, Call
+from queuey.http.face import Face
+from queuey.monitor.metrics import THROTTLED
+from queuey.service import Service
+
+__all__ = ["ANY_ID", "ANY_PATH", "Finisher"]
+
+log = logging.getLogger(__name__)
+
+_REQUEST_ID = re.compile(r"[A-Za-z0-9._:/+=-]{1,128}")
+_process, _counter = secrets.token_hex(6), count(1)
+_NOSNIFF = ("x-content-type-options", "nosniff")
+ANY_ID = "{id}"
+"""In place of a request's id where one answer is made for many requests."""
+ANY_PATH = "{path}"
+"""As :data:`ANY_ID`."""
+
+
+def request_id(given: str | None) -> str:
+    """The id of a request: the one it brings, if that is fit for a log, or a new one."""
+    return given if given and _REQUEST_ID.fullmatch(given) else f"{_process}{next(_counter):x}"
+
+
+class Finisher:
+    """Ends calls: makes refusals in the form of their face, and completes, counts and logs every answer."""
+
+    def __init__(self, service: Service, faces: Sequence[Face]) -> None:
+        """:param faces: asked in this order; the last one takes every call that no other takes."""
+        self._service = service
+        *self._faces, self._default = faces
+        self._origins: tuple[str, ...] = service.settings.server.cors_origins
+        self._log_requests = service.settings.log.requests
+
+    def face(self, call: Call) -> Face:
+        """The face that a call speaks to."""
+        for face in self._faces:
+            if face.serves(call):
+                return face
+        return self._default
+
+    def preflight(self, call: Call) -> Answer | None:
+        """The answer to a browser that asks whether it may send a call; None for any other call."""
+        if not self._origins or call.method != "OPTIONS":
+            return None
+        answer = preflight(call, self._origins)
+        return answer and self.finish(call, "none", answer, perf_counter())
+
+    def full(self, call: Call, *, logged: bool = True) -> Answer:
+        """The refusal of a call that found no place.
+
+        :param logged: log it as other requests; else the server counts it.
+        """
+        self._service.monitor.count(THROTTLED, 1, "in_flight")
+        return self.finish(call, "none", self.refuse(call, Throttled()), perf_counter(), logged=logged)
+
+    def form(self, path: str, headers: Mapping[str, str]) -> Hashable:
+        """What :meth:`alike` depends on: the face, what it says, and the origin that the answer names."""
+        origin = allowed_origin(headers.get("origin"), self._origins) if self._origins else None
+        face = self.face(Call("", path, "", headers)) if self._faces else self._default
+        return origin, id(face), face.form_of_refusal(headers)
+
+    def alike(self, path: str, headers: Mapping[str, str]) -> Answer:
+        """The refusal of a call that comes while the server is full, made once for all of one :meth:`form`.
+
+        Its request id is :data:`ANY_ID`, its path :data:`ANY_PATH`.
+        """
+        face = self.face(Call("", path, "", headers))
+        call = Call("", ANY_PATH, "", headers)
+        call.request_id = ANY_ID
+        return self._complete(call, self.refuse(call, Throttled(), face))
+
+    def at_once(self, method: str, given_id: str | None) -> str:
+        """A call was refused by :meth:`alike`; its request id."""
+        self._service.monitor.refused(method, Throttled.status)
+        return request_id(given_id)
+
+    def cut_short(self, call: Call, got: int) -> Answer:
+        """The body ended before its announced length: nothing of it is used (G6)."""
+        return self.broken_off(
+            call, InvalidParameter(problems={"body": f"the upload ended after {got} of {call.length} bytes"})
+        )
+
+    def turn_away(self, error: QueueyError) -> Answer:
+        """The answer to what did not become a call: no HTTP, or one connection too many."""
+        call = Call("", "", "", {})
+        call.request_id = request_id(None)
+        if error.retriable:
+            limit = "in_flight" if isinstance(error, Throttled) else "connections"
+            self._service.monitor.count(THROTTLED, 1, limit)
+        return self.broken_off(call, error)
+
+    def broken_off(self, call: Call, error: QueueyError) -> Answer:
+        """A refusal in the midst of an upload, or before it: what comes after it is no request."""
+        answer = self.face(call).refusal(error, call, self._service.identifier.challenge)
+        answer.headers.append(("connection", "close"))
+        return self.finish(call, "none", answer, perf_counter())
+
+    def refuse(self, call: Call, error: QueueyError, face: Face | None = None) -> Answer:
+        if error.status >= 500:
+            log.warning("refused %s %s: %s", call.method, call.request_id, error)
+        return (face or self.face(call)).refusal(error, call, self._service.identifier.challenge)
+
+    def _complete(self, call: Call, answer: Answer) -> Answer:
+        """Add what every answer has, whatever it says."""
+        if self._origins:
+            open_to(answer, call, self._origins)
+        answer.headers += (("x-request-id", call.request_id), _NOSNIFF)
+        return answer
+
+    def finish(self, call: Call, name: str, answer: Answer, began: float, *, logged: bool = True) -> Answer:
+        self._complete(call, answer)
+        took = perf_counter() - began - call.ticket.waited_seconds
+        self._service.monitor.request(name, call.method, answer.status, took)
+        if self._log_requests and logged:
+            log.info(
+                "%s %s %d",
+                call.method,
+                name,
+                answer.status,
+                extra={
+                    "request_id": call.request_id,
+                    "principals": sorted(call.identity.principals),
+                    "app": call.application,
+                    "route": name,
+                    "status": answer.status,
+                    "duration_ms": round(took * 1000, 3),
+                },
+            )
+        return answer

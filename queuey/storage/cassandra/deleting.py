@@ -1,0 +1,82 @@
+"""Deleting messages in Cassandra, and noting where those that are left begin."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Sequence
+from typing import Any
+
+from queuey.errors import OutcomeUnknown, QueueyError
+from queuey.future import Future
+from queuey.ids import MessageId, tail_from_low
+from queuey.model import Location, PartitionId, Queue, ReadRequest, Span
+from queuey.storage.cassandra.buckets import Bucket
+from queuey.storage.cassandra.pages import read_page
+from queuey.storage.cassandra.server import CassandraServer
+
+__all__ = ["Deleter", "failures_of"]
+
+_DELETES_PER_HEAD = 1000
+"""Messages deleted from a partition before its head is looked for: readers step over about as many tombstones at most."""
+_COUNTED = 10_000
+"""Partitions whose deletes are counted; with more of them the count begins anew."""
+_FIRST_TAIL = tail_from_low(0x8080808080808080)
+"""Of the lowest id of a tick that is a UUID of its kind."""
+
+
+class Deleter:
+    """Deletes by id. Thread-safe as far as its callers are: a count that is lost costs readers a few tombstones."""
+
+    def __init__(self, server: CassandraServer) -> None:
+        self._server = server
+        self._session = server.session
+        self._deleted: dict[PartitionId, int] = defaultdict(int)
+
+    async def delete(self, queue: Queue, wanted: Sequence[Location]) -> None:
+        """:raises StorageUnavailable: nothing was deleted. :raises OutcomeUnknown: some may be."""
+        level, time = self._session.to_write(queue.consistency), self._server.times.delete()
+        groups: dict[tuple[PartitionId, Bucket], list[Any]] = defaultdict(list)
+        for number, id_ in dict.fromkeys(wanted):
+            at = queue.partition(number), Bucket.of(id_)
+            groups[at].append((time, *at[0], at[1].number, id_.uuid))
+        failures = await failures_of(
+            [self._session.tell_together("message_delete", rows, level) for rows in groups.values()]
+        )
+        if failures:
+            unknown = len(failures) < len(groups) or any(isinstance(one, OutcomeUnknown) for one in failures)
+            raise OutcomeUnknown if unknown else failures[0]
+        for (partition, _), rows in groups.items():
+            self._count_deleted(queue, partition, len(rows))
+
+    def _count_deleted(self, queue: Queue, partition: PartitionId, count: int) -> None:
+        """Look for the partition's head every so many deletes, so that readers step over few tombstones."""
+        self._deleted[partition] += count
+        if self._deleted[partition] >= _DELETES_PER_HEAD:
+            del self._deleted[partition]
+            self._server.underway.start(self._raise_head(queue, partition))
+        elif len(self._deleted) > _COUNTED:
+            self._deleted.clear()
+
+    async def _raise_head(self, queue: Queue, partition: PartitionId) -> None:
+        """Note where the first live message is.
+
+        The note carries the time at which the search began: a put behind it forgets the head with a later
+        time, in whatever order the two arrive.
+        """
+        time, watermark = self._server.times.append(), self._server.watermark()
+        upto = MessageId(watermark, _FIRST_TAIL)
+        request = ReadRequest(partition, Span(upto=upto), 1, with_bodies=False)
+        page = await read_page(self._session, request, 0, self._session.to_read_all(queue.consistency))
+        head = page.messages[0].id if page.messages else upto
+        await self._session.tell("head_raise", (time, head.uuid, *partition), self._session.to_write(queue.consistency))
+
+
+async def failures_of(sent: Sequence[Future[Any]]) -> list[QueueyError]:
+    """Wait for all, and gather the errors."""
+    failures = []
+    for promise in sent:
+        try:
+            await promise
+        except QueueyError as error:
+            failures.append(error)
+    return failures

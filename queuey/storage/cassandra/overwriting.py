@@ -1,0 +1,84 @@
+"""Storing a body under an id of the caller's in Cassandra, in place of what is there."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+from queuey.errors import OutcomeUnknown, QueueNotFound, StorageUnavailable
+from queuey.ids import TICKS_PER_SECOND, MessageId
+from queuey.model import Location, PartitionId, Queue
+from queuey.storage.cassandra.appending import Appender
+from queuey.storage.cassandra.buckets import Bucket, Mark
+from queuey.storage.cassandra.rows import RowEncoder
+from queuey.storage.cassandra.server import CassandraServer
+
+__all__ = ["Overwrite", "Overwriter"]
+
+_TRIES = 3
+"""Of one overwrite, each dated later."""
+
+
+class Overwrite(NamedTuple):
+    """What a message is to be."""
+
+    body: bytes
+    content_type: str | None
+    key: str | None
+    ttl_seconds: int
+
+
+class Overwriter:
+    """Overwrites messages by id."""
+
+    def __init__(self, server: CassandraServer, appender: Appender) -> None:
+        self._server = server
+        self._session = server.session
+        self._appender = appender
+
+    async def put(self, queue: Queue, wanted: Sequence[Location], new: Overwrite) -> bool:
+        """See :meth:`queuey.storage.MessageStore.put`.
+
+        :raises OutcomeUnknown: some of it may be stored.
+        """
+        if queue.uuid in self._server.dropped:
+            raise QueueNotFound
+        watermark = self._server.watermark()
+        for done, (number, id_) in enumerate(wanted):
+            try:
+                await self._put_one(queue, queue.partition(number), id_, new)
+            except StorageUnavailable as error:
+                if done:
+                    raise OutcomeUnknown from error
+                raise
+        return any(id_.ticks <= watermark for _, id_ in wanted)
+
+    async def _put_one(self, queue: Queue, partition: PartitionId, id_: MessageId, new: Overwrite) -> None:
+        """Write a row and see that it is there: a deletion through a server whose clock is ahead may be dated later.
+
+        :raises StorageUnavailable: nothing is stored.
+        :raises OutcomeUnknown: it may be.
+        """
+        session, times = self._session, self._server.times
+        bucket, now = Bucket.of(id_), self._server.ids.watermark()
+        write, read = session.to_write(queue.consistency), session.to_read(queue.consistency)
+        await self._appender.mark(queue, partition, bucket, Mark.of(bucket.level, new.ttl_seconds, len(new.body)))
+        key = self._server.partition_key_of(partition, bucket)
+        expires = max(now, id_.ticks) + new.ttl_seconds * TICKS_PER_SECOND
+        for attempt in range(_TRIES):
+            encoder = RowEncoder(now, times.put(attempt), over=True)
+            row = encoder.row(key, id_, expires, new.content_type, new.key, new.body)
+            try:
+                await session.tell_encoded("message_insert", [row], key.routing_key, write)
+            except StorageUnavailable as error:
+                if attempt:
+                    raise OutcomeUnknown from error  # an earlier one is written, hidden or not
+                raise
+            try:
+                if id_.ticks <= now:
+                    await session.tell("head_forget", (times.delete(), *partition), write)
+                if await session.ask("message_find", (*partition, bucket.number, id_.uuid), read):
+                    return
+            except StorageUnavailable as error:
+                raise OutcomeUnknown from error
+        raise OutcomeUnknown

@@ -1,0 +1,130 @@
+"""Copying an embedded store's write-ahead log into its file."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+
+import apsw
+
+from queuey.future import Future
+from queuey.storage.sqlite import upkeep
+from queuey.storage.sqlite.committer import Committer
+from queuey.storage.sqlite.health import DiskHealth
+from queuey.storage.sqlite.mark import Mark
+from queuey.storage.sqlite.moments import short_waits
+
+__all__ = ["Checkpoints"]
+
+CHECKPOINT_BYTES = 16 << 20
+"""Of the write-ahead log, from which on it is copied into the file."""
+_LITTLE_BYTES = 1 << 20
+"""Of the log, that may be left for the committer to copy."""
+_PASSES = 8
+"""Most in one turn: the thread has the moment to note as well."""
+
+
+class Checkpoints:
+    """The upkeep copies the log; the committer copies the rest and starts the log over, with a new mark in the file."""
+
+    def __init__(
+        self, writer: apsw.Connection, connection: apsw.Connection, committer: Committer, health: DiskHealth, mark: Mark
+    ) -> None:
+        """:param connection: used by the thread of the upkeep alone."""
+        self._writer = writer
+        self._connection = connection
+        self._committer = committer
+        self._health = health
+        self._mark = mark
+        self._stopping = False
+        self._log_bytes = 0
+        self._cap = self._step = self._due = CHECKPOINT_BYTES
+        self._again = 0.0
+        """From this moment on the log may be copied without having grown by a step."""
+        self._wake: Callable[[], None] = lambda: None
+
+    def begin(self, log_bytes_cap: int, wake: Callable[[], None]) -> None:
+        """Follow the log of the writer.
+
+        :param log_bytes_cap: past it the committer waits for readers, so that the log can start over.
+        :param wake: called when the log has grown by a step.
+        """
+        self._cap, self._wake = log_bytes_cap, wake
+        self._step = self._due = min(CHECKPOINT_BYTES, log_bytes_cap)
+        self._writer.set_wal_hook(self._log_grew)
+
+    def stop(self) -> None:
+        """End after the pass under way."""
+        self._stopping = True
+
+    def close(self) -> None:
+        self._connection.close()
+
+    def _log_grew(self, _connection: apsw.Connection, _name: str, pages: int) -> int:
+        self._health.write_succeeded()
+        self._note_log(pages * self._committer.page_bytes)
+        return apsw.SQLITE_OK
+
+    def _note_log(self, log_bytes: int) -> None:
+        self._health.log_bytes = log_bytes
+        if log_bytes < self._log_bytes:
+            self._due = self._step  # it has started over
+        self._log_bytes = log_bytes
+        if log_bytes >= self._due:
+            self._wake()
+
+    def run(self) -> None:
+        """Copy the log, if it has grown by a step.
+
+        Past the cap the committer waits for readers too, so that the log cannot grow for ever. In between, a mark that is due is
+        tried again, and on a disk that is short the log's own room is given back: once a turn, since the committer may wait in
+        vain.
+        """
+        is_short, now = self._health.is_short_of_room(), time.monotonic()
+        has_grown = self._log_bytes >= self._due
+        if not has_grown and (now < self._again or not (is_short or self._mark.is_due)):
+            return
+        self._again = now + upkeep.TURN_SECONDS
+        self._mark.announce()
+        self._copy(self._connection)
+        mode = apsw.SQLITE_CHECKPOINT_PASSIVE
+        if is_short:
+            mode = apsw.SQLITE_CHECKPOINT_TRUNCATE
+        elif has_grown and self._log_bytes > self._cap:
+            mode = apsw.SQLITE_CHECKPOINT_RESTART
+        self.finish(mode).wait()
+        self._mark.confirm()
+        if has_grown:
+            self._due = self._log_bytes + self._step
+
+    def _copy(self, connection: apsw.Connection) -> None:
+        """Copy the log, and what came meanwhile, until that is little: while the committer copies the rest, all appends wait."""
+        ends = time.monotonic() + upkeep.TURN_SECONDS
+        for _ in range(_PASSES):
+            before = self._log_bytes
+            try:
+                connection.wal_checkpoint(mode=apsw.SQLITE_CHECKPOINT_PASSIVE)
+            except (apsw.IOError, apsw.FullError) as error:
+                self._health.copy_failed(error)
+                raise
+            is_little = self._log_bytes - before < _LITTLE_BYTES
+            if is_little or self._log_bytes > self._cap or self._stopping or time.monotonic() >= ends:
+                return
+
+    def finish(self, mode: int) -> Future[None]:
+        """Let the committer copy what :meth:`_copy` left, and the mark, so that the log can start over with its next commit."""
+
+        def copy() -> None:
+            try:
+                with short_waits(self._writer):
+                    # A part that was copied says nothing: SQLite syncs the file when the last page of the log is in it.
+                    if self._mark.write_last(self._writer, mode, may_write=self._health.refusal is None):
+                        self._health.copy_succeeded()
+                if mode == apsw.SQLITE_CHECKPOINT_TRUNCATE:
+                    self._note_log(0)
+            except apsw.BusyError:
+                return  # somebody reads an old snapshot, or writes: the log goes on for now
+            except apsw.IOError as error:
+                self._health.copy_failed(error)
+
+        return self._committer.run_between(copy)

@@ -1,0 +1,115 @@
+"""How far time has got, noted in the file: ids and watermarks go on above it after a restart (G3, G4)."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import NamedTuple
+
+import apsw
+
+from queuey.clock import Clock
+from queuey.ids import ANCHOR_SLACK_SECONDS, TICKS_PER_SECOND, Anchor, IdGenerator
+from queuey.storage.sqlite import upkeep
+from queuey.storage.sqlite.committer import Committer, Row, Transaction
+from queuey.storage.sqlite.connections import BUSY_MS
+from queuey.storage.sqlite.health import DiskHealth
+from queuey.storage.sqlite.statements import SQL
+
+__all__ = ["Moments", "short_waits"]
+
+_OTHER_BOOT_SECONDS = 5.0
+"""How far a process may have run past its anchor if the machine went down with it; one boot's clocks do not tell the other."""
+_SAME_BOOT_SECONDS = 3600.0
+"""The longest that a process can have lived on without a new anchor."""
+_CLOSED = "closed"
+"""In place of the boot's name: the process closed the store, and was not past the moment noted."""
+_SHORT_MS = 50
+"""How long the committer, and all who wait for it, wait for readers of an old snapshot, such as a backup, and in a probe."""
+
+
+class _Noted(NamedTuple):
+    """What an earlier process noted."""
+
+    boot: str
+    elapsed: float
+    ticks: int
+
+
+class Moments:
+    """Reads the moment of the last process, and notes the moments of this one."""
+
+    def __init__(self, writer: apsw.Connection, clock: Clock, ids: IdGenerator) -> None:
+        self._writer = writer
+        self._clock = clock
+        self._ids = ids
+        self._noted_ticks, self._noted_at = 0, 0.0
+
+    def raise_floor(self) -> None:
+        """Go on above everything an earlier process may have stamped or promised (G3, G4), also if the clock was set back."""
+        rows: list[Row] = self._writer.execute(SQL["moment_read"]).fetchall()
+        for noted in [_Noted(*row) for row in rows]:
+            lived = _OTHER_BOOT_SECONDS
+            if noted.boot == _CLOSED:
+                lived = 0.0
+            elif noted.boot and noted.boot == self._clock.boot():
+                lived = min(self._clock.elapsed() - noted.elapsed, _SAME_BOOT_SECONDS)
+            floor = Anchor(noted.ticks, 0.0).bound(lived)
+            self._ids.raise_floor(floor)
+            ahead = (floor - self._clock.now_ticks()) / TICKS_PER_SECOND
+            if 0 < ahead <= ANCHOR_SLACK_SECONDS:
+                time.sleep(ahead)  # no message is given out before its moment, not even by the slack (G13)
+
+    def begin(self) -> None:
+        """Note where this process begins, before it gives anything out."""
+        anchor = self._ids.anchor()
+        try:
+            self._writer.execute(SQL["moment_keep"], self._values(anchor))
+        except apsw.FullError:
+            return  # the upkeep tries again; a full store still has to open, for reading and deleting
+        self._ids.anchored(anchor)
+
+    def probe(self, committer: Committer, health: DiskHealth) -> None:
+        """Try to write while writes are refused because they failed: if that succeeds, they go on."""
+
+        def write() -> None:
+            try:
+                with short_waits(self._writer):
+                    self._writer.execute(SQL["moment_keep"], self._values(self._ids.anchor()))
+            except apsw.Error as error:
+                health.write_failed(error, self._writer.system_errno)
+
+        if health.failing is not None:
+            committer.run_between(write).wait()
+
+    def note(self, committer: Committer) -> None:
+        """Once a turn, note how far time has got, if it moved or a step of the clock waits to count, and wait for that."""
+        now, moment = time.monotonic(), self._ids.last_ticks
+        if now - self._noted_at < upkeep.TURN_SECONDS / 2 or (moment == self._noted_ticks and not self._ids.held_back):
+            return
+
+        def job(transaction: Transaction) -> Anchor:
+            anchor = self._ids.anchor()
+            transaction.look(SQL["moment_keep"], self._values(anchor))
+            return anchor
+
+        self._ids.anchored(committer.submit(job, grows=False).wait())
+        self._noted_ticks, self._noted_at = moment, now
+
+    def end(self, transaction: Transaction) -> None:
+        """Note that nothing more is given out."""
+        transaction.look(SQL["moment_keep"], (_CLOSED, self._clock.elapsed(), self._ids.last_ticks))
+
+    def _values(self, anchor: Anchor) -> Row:
+        return self._clock.boot(), anchor.elapsed, anchor.ticks
+
+
+@contextmanager
+def short_waits(writer: apsw.Connection) -> Iterator[None]:
+    """Inside, the committer waits for others for a moment only."""
+    writer.set_busy_timeout(_SHORT_MS)
+    try:
+        yield
+    finally:
+        writer.set_busy_timeout(BUSY_MS)

@@ -1,0 +1,88 @@
+"""Giving back the room of what expired or was dropped in an embedded store."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+from queuey.clock import Clock
+from queuey.future import Future
+from queuey.storage.sqlite.committer import Committer, Transaction
+from queuey.storage.sqlite.readers import Readers
+from queuey.storage.sqlite.statements import SQL
+
+__all__ = ["Purge", "Purger"]
+
+PURGE_ROWS = 2000
+"""Rows deleted in one transaction: a few milliseconds of the committer's time."""
+_PACK_ROWS = 100
+"""Rows that are deleted in the time of one pack."""
+_DROPPED_SECONDS = 600.0
+"""How long a dropped incarnation is remembered to refuse appends that were under way; rows go by themselves."""
+
+
+class Purge(NamedTuple):
+    """Statements that give back room, some rows at a time; each binds what it names of ``now``, ``queue``, ``end``, ``rows``
+    and ``packs``.
+    """
+
+    expired: Sequence[str] = ()
+    """What is past its time."""
+    dropped: Sequence[str] = ()
+    """What belongs to a dropped incarnation."""
+
+
+class Purger:
+    """Asks each part of a store to give back room. The parts register their statements."""
+
+    def __init__(self, clock: Clock, committer: Committer, readers: Readers, dropped: dict[bytes, float]) -> None:
+        """:param dropped: incarnations, and when each was dropped; those without rows are forgotten here."""
+        self._clock = clock
+        self._committer = committer
+        self._readers = readers
+        self._dropped = dropped
+        self._expired: list[str] = []
+        self._of_dropped: list[str] = []
+
+    def add(self, purge: Purge) -> None:
+        self._expired += purge.expired
+        self._of_dropped += purge.dropped
+
+    def run(self) -> bool:
+        """Purge some; True if there may be more."""
+        return self.has_refuse() and self.purge(PURGE_ROWS).wait() > 0
+
+    def has_refuse(self) -> bool:
+        """Whether there is something whose room can be given back."""
+        now, reader = self._clock.elapsed(), self._readers.mine()
+        for queue, since in list(self._dropped.items()):
+            if now - since > _DROPPED_SECONDS and not reader.ask(SQL["dropped_find"], (queue,), list):
+                del self._dropped[queue]
+        ((found,),) = reader.ask(SQL["refuse"], (self._clock.now_ticks(),), list)
+        return bool(found)
+
+    def purge(self, rows: int) -> Future[int]:
+        """Delete up to ``rows`` rows of each statement.
+
+        :returns: how many went, more than 0 as long as there may be more.
+        """
+
+        def job(transaction: Transaction) -> int:
+            given: dict[str, Any] = {"now": self._clock.now_ticks(), "rows": rows, "packs": rows // _PACK_ROWS + 1}
+
+            def delete(names: Sequence[str], **more: bytes) -> int:
+                gone = 0
+                for name in names:
+                    transaction.execute(SQL[name], given | more)
+                    gone += transaction.connection.changes()
+                return gone
+
+            gone = delete(self._expired)
+            for (queue,) in transaction.look(SQL["dropped_one"], ()):
+                left = delete(self._of_dropped, queue=queue, end=queue + b"\xff")
+                if not left:
+                    transaction.execute(SQL["drop_done"], (queue,))
+                gone += left + 1
+            return gone
+
+        return self._committer.submit(job, grows=False)

@@ -1,0 +1,35 @@
+"""The key of a partition in an embedded store's file, and a message as a row."""
+
+from __future__ import annotations
+
+from uuid import UUID
+
+from queuey.ids import MessageId
+from queuey.model import PartitionId
+from queuey.storage.checksums import checksum_of
+from queuey.storage.sqlite.committer import Row
+
+__all__ = ["PARTITION_BYTES", "key_of", "message_row", "partition_of"]
+
+PARTITION_BYTES = [number.to_bytes(1, "big") for number in range(256)]
+"""The last byte of a partition's key, by its number."""
+
+
+def key_of(partition: PartitionId) -> bytes:
+    """The column ``partition_key``: the uuid of the queue's incarnation, then the number in one byte."""
+    return partition.queue.bytes + PARTITION_BYTES[partition.number]
+
+
+def partition_of(key: bytes) -> PartitionId:
+    """The inverse."""
+    return PartitionId(UUID(bytes=key[:-1]), key[-1])
+
+
+def message_row(
+    partition_key: bytes, message_id: MessageId, expires: int, content_type: str | None, key: str | None, body: bytes
+) -> Row:
+    """A message as :meth:`Transaction.insert` takes it."""
+    ticks, tail = message_id
+    kind = None if content_type is None else content_type.encode()
+    key_bytes = None if key is None else key.encode()
+    return partition_key, ticks, tail, expires, checksum_of(ticks, tail, kind, key_bytes, body), kind, key_bytes, body

@@ -1,0 +1,109 @@
+"""The search for damage of a served store, in a thread of its own."""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import threading
+import time
+from collections.abc import Callable
+
+import apsw
+
+from queuey.storage.sqlite.health import DiskHealth
+from queuey.storage.sqlite.scrub import DAMAGE, Scrub, described, own_check
+
+__all__ = ["DamageSearch"]
+
+log = logging.getLogger(__name__)
+
+SCRUB_PAUSE_SECONDS = 60.0
+"""Between two searches: of a small store each takes a moment."""
+_LISTED = 5
+"""Kinds of damage that readiness lists."""
+
+
+class DamageSearch:
+    """Looks at the pages when the store opens, as fast as it goes, then again and again at what they say, slowly."""
+
+    def __init__(
+        self, connect: Callable[[], apsw.Connection], health: DiskHealth, unsound: set[bytes], scrub_percent: int
+    ) -> None:
+        """:param unsound: gets the keys of partitions of which an index hides messages.
+        :param scrub_percent: share of one core's time; 0 looks at the pages alone.
+        """
+        self._connect = connect
+        self._health = health
+        self._unsound = unsound
+        self._percent = scrub_percent
+        self._ending = threading.Event()
+        self._connection: apsw.Connection | None = None
+        self._looked_at_pages = False
+        self._thread = threading.Thread(target=self._work, name="store-check", daemon=True)
+
+    def start(self) -> None:
+        self._thread.start()
+
+    def stop(self) -> None:
+        """End after the step under way; a check of the pages is interrupted."""
+        self._ending.set()
+        with contextlib.suppress(apsw.ConnectionClosedError):
+            if self._connection is not None:
+                self._connection.interrupt()
+        self._thread.join()
+
+    def _work(self) -> None:
+        """What fails is tried again a minute later: of errors only those of damage are damage."""
+        while not self._ending.is_set():
+            try:
+                return self._search()
+            except apsw.InterruptError:
+                return None
+            except DAMAGE as error:
+                self._health.report_damage(str(error))
+            except Exception as error:  # also one that nobody foresaw: the search goes on
+                log.warning("the search for damage failed: %s", error, exc_info=True)
+                self._health.search_error = str(error) or type(error).__name__
+            self._ending.wait(SCRUB_PAUSE_SECONDS)
+        return None
+
+    def _search(self) -> None:
+        self._connection = self._connect()
+        try:
+            if not self._looked_at_pages:
+                (verdict,) = own_check(self._connection, "quick_check(1)")
+                self._looked_at_pages = True
+                self._health.search_error = ""
+                if verdict != "ok":
+                    self._health.report_damage(verdict)
+            while self._percent and not self._ending.is_set():
+                self._scrub(Scrub(self._connection))
+        finally:
+            self._connection.close()
+
+    def _scrub(self, scrub: Scrub) -> None:
+        """One pass, and a rest of at least a minute."""
+        began, known = time.monotonic(), 0
+        for _ in scrub.steps():
+            if len(scrub.found) > known:
+                known = len(scrub.found)
+                self._report(scrub)
+            if not self._rests(time.monotonic() - began):
+                return
+            began = time.monotonic()
+        if scrub.found:
+            self._report(scrub)
+        self._health.search_error = ""
+        log.info("searched the store for damage", extra={"findings": scrub.found.total()})
+        self._ending.wait(SCRUB_PAUSE_SECONDS)
+
+    def _rests(self, worked_seconds: float) -> bool:
+        """Keep to the share of time after a step; False when it is time to end."""
+        return not self._ending.wait(worked_seconds * (100 / self._percent - 1))
+
+    def _report(self, scrub: Scrub) -> None:
+        """Indexes and tables do not say the same: stop writing, and refuse to read what may miss messages (G18)."""
+        self._unsound.update(finding.partition_key for finding in scrub.found)
+        told = [described(scrub.connection, finding, count) for finding, count in scrub.found.most_common(_LISTED)]
+        more = f", and {len(scrub.found) - _LISTED} more kinds" if len(scrub.found) > _LISTED else ""
+        self._health.report_damage(f"{'; '.join(told)}{more}: run 'queuey verify' for all of it")

@@ -1,0 +1,38 @@
+"""The stores of one server over a session, without what watches the nodes' clocks."""
+
+from __future__ import annotations
+
+from queuey.clock import Clock
+from queuey.ids import IdGenerator
+from queuey.storage import Stores
+from queuey.storage.cassandra import CassandraMessages, CassandraMetadata, CassandraOffsets, CassandraServer, Timing
+from queuey.storage.cassandra.clock import ClockGuard
+from queuey.storage.cassandra.session import CassandraSession
+
+_USUAL = Timing()
+
+
+class CassandraStores(Stores):
+    messages: CassandraMessages
+    offsets: CassandraOffsets
+    metadata: CassandraMetadata
+
+    def __init__(
+        self,
+        session: CassandraSession,
+        clock: Clock,
+        ids: IdGenerator,
+        timing: Timing = _USUAL,
+        guard: ClockGuard | None = None,
+    ) -> None:
+        server = CassandraServer(session, clock, ids, timing, guard)
+        offsets = CassandraOffsets(server)
+        metadata = CassandraMetadata(session, clock, trusted_seconds=0.0, settle_seconds=0.0)
+        super().__init__(CassandraMessages(server, offsets), offsets, metadata)
+
+
+def messages_of(
+    session: CassandraSession, clock: Clock, ids: IdGenerator, timing: Timing = _USUAL, guard: ClockGuard | None = None
+) -> CassandraMessages:
+    """The messages alone."""
+    return CassandraStores(session, clock, ids, timing, guard).messages

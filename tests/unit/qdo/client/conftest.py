@@ -1,0 +1,28 @@
+"""A client of a scripted server."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+
+from qdo.client import Client
+from tests.support.client_answers import KEY
+from tests.support.scripted_server import Script, scripted_server
+
+
+@pytest.fixture
+def script() -> Iterator[Script]:
+    with scripted_server() as script:
+        yield script
+
+
+@pytest.fixture
+def pauses() -> list[float]:
+    return []
+
+
+@pytest.fixture
+def client(script: Script, pauses: list[float]) -> Iterator[Client]:
+    with Client(script.url, "app", KEY, retries=3, timeout_seconds=5, sleep=pauses.append) as client:
+        yield client

@@ -1,0 +1,78 @@
+"""Metrics as objects: what is declared is what can be counted, and what Prometheus reads."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from prometheus_client.parser import text_string_to_metric_families
+
+from qdo.worker.metrics import WORKER_METRICS
+from queuey.monitor.declared import Counter, Declarations, MetricSet
+from queuey.monitor.metrics import (
+    MESSAGES_APPENDED,
+    REQUESTS_IN_PROGRESS,
+    SERVER_METRICS,
+    STORAGE_DURATION,
+    WATERMARK_AGE,
+    Monitor,
+)
+
+
+@pytest.mark.parametrize("declarations", [SERVER_METRICS, WORKER_METRICS])
+def test_every_declared_metric_is_exposed_under_its_name_before_it_has_a_value(declarations: Declarations) -> None:
+    told = text_string_to_metric_families(MetricSet(declarations).exposition().decode())
+
+    assert [(family.name, family.documentation) for family in told] == [
+        (metric.name, metric.help) for metric in declarations.metrics
+    ]
+
+
+def test_no_name_is_declared_twice() -> None:
+    names = [metric.exposed for metric in (*SERVER_METRICS.metrics, *WORKER_METRICS.metrics)]
+
+    assert len(set(names)) == len(names)
+
+
+def test_a_metric_of_another_program_is_not_counted() -> None:
+    with pytest.raises(KeyError):
+        Monitor("memory").count(Counter("queuey_messages_appended", "Not the one that is declared"), 1)
+
+
+def test_counters_add_up_by_their_labels() -> None:
+    monitor = Monitor("memory")
+
+    monitor.appended("a", 2, 10)
+    monitor.appended("a", 3, 10)
+    monitor.count(MESSAGES_APPENDED, 1, "b")
+
+    assert [monitor.value(MESSAGES_APPENDED, app) for app in "abc"] == [5, 1, 0]
+    assert b'queuey_messages_appended_total{app="a"} 5.0' in monitor.exposition()
+    assert b'queuey_message_bytes_total{app="a",direction="in"} 20.0' in monitor.exposition()
+
+
+def test_a_gauge_is_set_or_asked_for() -> None:
+    monitor = Monitor("memory")
+
+    monitor.set(WATERMARK_AGE, 0.5)
+    monitor.ask(REQUESTS_IN_PROGRESS, lambda: 7)
+
+    assert (monitor.value(WATERMARK_AGE), monitor.value(REQUESTS_IN_PROGRESS)) == (0.5, 7)
+    assert b"queuey_watermark_age_seconds 0.5" in monitor.exposition()
+    assert b"queuey_http_requests_in_progress 7.0" in monitor.exposition()
+
+
+@given(st.lists(st.floats(0, 20)))
+def test_a_histogram_counts_at_each_bound_what_is_not_above_it(seconds: list[float]) -> None:
+    monitor = Monitor("memory")
+    for value in seconds:
+        monitor.took("read", value)
+
+    def sample(name: str, **labels: str) -> float | None:
+        return monitor.registry.get_sample_value(name, {"backend": "memory", "op": "read", **labels})
+
+    for bound in STORAGE_DURATION.buckets:
+        found = sample("queuey_storage_duration_seconds_bucket", le=str(bound))
+        assert (found or 0) == sum(value <= bound for value in seconds)
+    assert (sample("queuey_storage_duration_seconds_count") or 0) == len(seconds)
+    assert (sample("queuey_storage_duration_seconds_sum") or 0) == pytest.approx(sum(seconds))
