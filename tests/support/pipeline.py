@@ -18,7 +18,7 @@ KEY = APPLICATIONS[APPLICATION][0]
 SHOWN_SECONDS = 90
 """A deadline: a message is shown after the read delay, unless the machine is slow."""
 
-on_both_stores = pytest.mark.parametrize("server", ["embedded", "cassandra"], indirect=True)
+on_both_stores = pytest.mark.parametrize("running", ["embedded", "cassandra"], indirect=True)
 """For what may differ with the store: how it counts and cuts spans, what expires, how far readers stay behind the clock."""
 
 

@@ -25,5 +25,5 @@ import pytest
 
 STORES = ("shipped", "cassandra")
 
-while_writing = pytest.mark.parametrize("server", ["shipped", "delayed"], indirect=True)
+while_writing = pytest.mark.parametrize("running", ["shipped", "delayed"], indirect=True)
 """For a test that reads while others append: nothing may be skipped, which on Cassandra takes the read delay (G3)."""
