@@ -44,7 +44,7 @@ def server(request: pytest.FixtureRequest, next_fresh: Callable[[], str]) -> Ite
         yield found
 
 
-both_stores = pytest.mark.parametrize("running", ["shipped", "delayed"], indirect=True)
+both_stores = pytest.mark.parametrize("server", ["shipped", "delayed"], indirect=True)
 
 
 @pytest.fixture
