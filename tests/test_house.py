@@ -131,7 +131,7 @@ def test_what_the_rules_allow_passes(tmp_path: Path) -> None:
         "queuey/storage/memory.py": "",
         "queuey/storage/sqlite/packs.py": "import queuey.storage.checksums",
         "queuey/storage/checksums.py": "",
-        "queuey/server/run.py": "from queuey.api import routes",
+        "queuey/server/faces.py": "from queuey.api import routes",
         "queuey/api/routes.py": "import queuey.http.pipeline",
         "queuey/http/pipeline.py": "class _Begun: ...\nwhole = so = many = 'whose'",
         "queuey/http/access.py": "class _Begun: ...",

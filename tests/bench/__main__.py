@@ -277,7 +277,7 @@ def profile(load: str, seconds: float, calls: bool, backend: str, quick: bool, f
     """Where the time goes under one load.
 
     The shipped server under the real load, looked at by py-spy (pip install py-spy). With --calls the
-    event-loop door alone in this process, without a network, under cProfile.
+    event loop alone in this process, without a network, under cProfile.
     """
     with planned(folder, seconds, 1, quick=quick) as plan:
         try:

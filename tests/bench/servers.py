@@ -1,4 +1,4 @@
-"""Servers as processes: Queuey as shipped, its Pyramid door alone, and a front that does nothing."""
+"""Servers as processes: Queuey as shipped, its WSGI application alone, and a front that does nothing."""
 
 from __future__ import annotations
 
@@ -128,7 +128,7 @@ def front(interface: str = "rsgi") -> Iterator[Server]:
 
 @contextmanager
 def pyramid(folder: Path, threads: int) -> Iterator[Server]:
-    """The Pyramid door alone, on a WSGI server with as many threads as requests wait at once."""
+    """The WSGI application alone, on a WSGI server with as many threads as requests wait at once."""
     folder.mkdir(exist_ok=True)
     ini = folder / "queuey.ini"
     ini.write_text(f"[server]\ndata = {folder}\n\n[application_keys]\n{APPLICATION} = {KEY}\n")

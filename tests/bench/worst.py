@@ -23,8 +23,8 @@ def measure(plan: Plan) -> Iterator[Row]:
     beats: dict[str, list[float]] = {}
     folder = plan.fresh("worst")
     with (
-        shipped(folder, settings=SETTINGS) as door,
-        Stage(door) as stage,
+        shipped(folder, settings=SETTINGS) as running,
+        Stage(running) as stage,
         ProcessPoolExecutor(1, mp_context=get_context("spawn")) as pool,
     ):
         for route, method in ASKED:
@@ -40,7 +40,7 @@ def measure(plan: Plan) -> Iterator[Row]:
 
 def _beside(stage: Stage, pool: Executor, request: Request, caller: str, seconds: float) -> Bystander:
     with stage.bystander() as other:
-        pool.submit(repeat, stage.door.port, request, stage.callers[caller], seconds).result()
+        pool.submit(repeat, stage.running.port, request, stage.callers[caller], seconds).result()
     return other
 
 

@@ -16,7 +16,7 @@ from queuey.errors import InvalidApplicationKey, SessionLost
 from tests.support.group_contract import CoordinatorContract
 from tests.support.local_members import LocalParty
 from tests.support.members import Member, Party, parts
-from tests.support.servers import APPLICATIONS, Door, shipped
+from tests.support.servers import APPLICATIONS, RunningServer, shipped
 
 MOST_PARTITIONS = 200
 (ONE,) = parts(1)
@@ -24,15 +24,15 @@ NUMBERS = count()
 
 
 @pytest.fixture(scope="module")
-def served(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Door]:
-    with shipped(tmp_path_factory.mktemp("offsets")) as door:
-        yield door
+def served(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningServer]:
+    with shipped(tmp_path_factory.mktemp("offsets")) as running:
+        yield running
 
 
 class QueueyParty(Party):
     """Who owns what is in a file; how far they are, in queues of the application."""
 
-    def __init__(self, served: Door, application: str, folder: Path) -> None:
+    def __init__(self, served: RunningServer, application: str, folder: Path) -> None:
         super().__init__()
         self.owners = LocalParty(folder)
         self.group = self.owners.group
@@ -80,13 +80,13 @@ def application() -> str:
 
 
 @pytest.fixture
-def party(served: Door, application: str, tmp_path: Path) -> Iterator[QueueyParty]:
+def party(served: RunningServer, application: str, tmp_path: Path) -> Iterator[QueueyParty]:
     with QueueyParty(served, application, tmp_path) as made:
         yield made
 
 
 @pytest.fixture
-def other_party(served: Door, application: str, tmp_path: Path) -> Iterator[QueueyParty]:
+def other_party(served: RunningServer, application: str, tmp_path: Path) -> Iterator[QueueyParty]:
     with QueueyParty(served, application, tmp_path) as made:
         yield made
 

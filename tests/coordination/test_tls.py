@@ -127,7 +127,7 @@ def test_who_cannot_prove_itself_does_not_get_in_and_is_told_why(closed: Closed,
 
 def test_workers_meet_by_tls(closed: Closed, tmp_path: Path) -> None:
     """The command, by variables."""
-    with shipped(tmp_path) as door, Server(door) as server, crew_in(tmp_path, server) as crew:
+    with shipped(tmp_path) as running, Server(running) as server, crew_in(tmp_path, server) as crew:
         queue = server.queue(partitions=2)
         server.fill(queue, "a", "b", partition=1)
         crew.environment |= {

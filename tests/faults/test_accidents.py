@@ -108,11 +108,11 @@ def test_sigterm_finishes_the_requests_under_way(
         for number in rounds(2):
             body = b"late %d" % number
             steps = [partial(append_one, one) for one in effects]
-            with socket.create_connection(("127.0.0.1", node.door.port), timeout=90) as upload, node.busy(*steps):
+            with socket.create_connection(("127.0.0.1", node.running.port), timeout=90) as upload, node.busy(*steps):
                 upload.sendall(head(b"POST", b"/q", b"Content-Length: %d" % len(body)) + body[:3])
                 wait_for_more(lambda: sum(one.ok for one in effects), 50)
                 node.terminate()
-                eventually(lambda: not accepts_connections(node.door.port))
+                eventually(lambda: not accepts_connections(node.running.port))
                 upload.sendall(body[3:])
                 late += raw.replies(raw.drain(upload))
                 codes.append(node.ended())

@@ -20,8 +20,8 @@ from tests.support.servers import eventually
 from tests.support.slow_clients import connections, head, open_still
 
 MIB = 1 << 20
-SETTINGS = "client_timeout_seconds = 5\n"
-"""In the section [server], which comes first."""
+SETTINGS = "client_timeout_seconds = 5\nidle_timeout_seconds = 5\n"
+"""In the section [server], which comes first. Connections that were refused an answer rest: nobody waits 75 s for their end."""
 SLOW_HEADS = SLOW_BODIES = 500
 NORMAL = 100
 """Requests of each client that behaves, while the others do not."""
@@ -64,7 +64,7 @@ class Measured:
     normal: list[Normal] = field(default_factory=lambda: [Normal("one"), Normal("two")])
 
     def __post_init__(self) -> None:
-        self.costs = Costs(self.node.door.pid)
+        self.costs = Costs(self.node.running.pid)
         for one in self.normal:
             self.node.client().create_queue(one.queue)
             one.step(self.node.client())
@@ -105,7 +105,7 @@ def test_a_thousand_slow_clients_hold_nobody_up(
     """One byte now and then, of a head that does not end, or of a body that was announced as large."""
     with Node(tmp_path, settings=SETTINGS) as node:
         measured = Measured(node)
-        port = node.door.port
+        port = node.running.port
         with connections(port, SLOW_HEADS) as heads, connections(port, SLOW_BODIES) as bodies:
             for connection in heads:
                 connection.send(head(b"POST", b"/one", b"X-Slow: ")[:-4])
@@ -134,7 +134,7 @@ def test_clients_that_ask_for_much_and_read_nothing_hold_nobody_up(
             node.client().append("large", b"x" * MIB)
     with Node(tmp_path, settings=SETTINGS) as node:
         measured = Measured(node)
-        with connections(node.door.port, DEAF, buffer=4096) as deaf:
+        with connections(node.running.port, DEAF, buffer=4096) as deaf:
             for number, connection in enumerate(deaf):
                 accept = b"application/x-ndjson" if number % 2 else b"application/json"
                 connection.send(head(b"GET", b"/large?limit=1000", b"Accept: " + accept))
@@ -156,7 +156,7 @@ def test_streams_that_were_read_leave_nothing_behind(tmp_path: Path, figures: Fi
         client.create_queue("large")
         for _ in range(16):
             client.append_batch("large", [b"x" * 2000] * 1000)
-        costs = Costs(node.door.pid)
+        costs = Costs(node.running.pid)
         before = costs.rss_mb
         for _ in range(16):
             if form == "arrow":

@@ -115,14 +115,14 @@ def test_whatever_becomes_of_a_connection_it_ends_and_leaves_nothing(
     with Node(tmp_path) as node:
         client = node.client()
         client.create_queue("q")
-        costs = Costs(node.door.pid)
+        costs = Costs(node.running.pid)
         before = costs.sockets
-        with closing(Clients(node.door.port, chance)) as clients:
+        with closing(Clients(node.running.port, chance)) as clients:
             for _ in rounds(USUAL):
                 clients.come_and_go()
         eventually(lambda: costs.sockets <= before)
         depth = client.queue_info("q").depth
-        beats = node.door.beats()
+        beats = node.running.beats()
 
     figures("G17", connections=len(rounds(USUAL)), answers=clients.answers, wrong=len(clients.wrong), stored=depth)
     assert clients.wrong[:1] == []
@@ -153,7 +153,7 @@ def planted(fault: str) -> Sequence[str]:
 def test_a_server_that_keeps_a_client_waiting_is_noticed(tmp_path: Path, chance: random.Random, fault: str) -> None:
     with (
         Node(tmp_path, program=planted(fault)) as node,
-        closing(Clients(node.door.port, chance, SHORT_SECONDS)) as clients,
+        closing(Clients(node.running.port, chance, SHORT_SECONDS)) as clients,
     ):
         for _ in range(USUAL):
             clients.come_and_go()

@@ -55,7 +55,7 @@ def test_a_log_that_cannot_be_written_is_told_and_writing_goes_on_by_itself(
         client = node.client()
         client.create_queue("q")
         placed = [client.append("q", b"before")]
-        with failing(node.door.pid, node.database.with_name("queuey.db-wal"), calls, error):
+        with failing(node.running.pid, node.database.with_name("queuey.db-wal"), calls, error):
             assert append_until(client, refusal, told) == []
             for _ in range(20):
                 with pytest.raises(refusal):
@@ -86,7 +86,7 @@ def test_a_log_that_cannot_be_copied_into_the_file_is_told(tmp_path: Path) -> No
             answer = node.get("/__heartbeat__")
             return answer.status_code == 503 and "write-ahead log" in answer.text
 
-        with failing(node.door.pid, node.database, SYNCS, "EIO"):
+        with failing(node.running.pid, node.database, SYNCS, "EIO"):
             eventually(is_told)
         eventually(lambda: heartbeat(node) == 200)
 

@@ -163,8 +163,8 @@ def test_an_upload_cut_at_any_byte_stores_nothing(tmp_path: Path, figures: Figur
         for request in requests_to_cut():
             head = request.index(b"\r\n\r\n") + 4
             for length in {*range(1, head, 13), *range(head - 4, len(request))}:
-                cut_off(node.door.port, request[:length])
-                raw.cut(node.door.port, request[:length])
+                cut_off(node.running.port, request[:length])
+                raw.cut(node.running.port, request[:length])
                 cuts += 2
         eventually(lambda: b"queuey_http_requests_in_progress 0.0" in node.get("/metrics").content)
         stored = everything(client, "q")

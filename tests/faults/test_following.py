@@ -90,7 +90,7 @@ def new_last(partition: int) -> NewMessage:
 
 def to(node: Node, chance: random.Random | None = None) -> Proxy:
     """A network whose far end is the server that runs now."""
-    return Proxy(lambda: ("127.0.0.1", node.door.port), chance=chance)
+    return Proxy(lambda: ("127.0.0.1", node.running.port), chance=chance)
 
 
 def test_followers_outlive_kills_stops_and_broken_networks(

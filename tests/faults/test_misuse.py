@@ -85,17 +85,17 @@ class Pair:
 def pair(folder: Path, program: Sequence[str] = QUEUEY) -> Iterator[Pair]:
     with ExitStack() as stack:
         site = stack.enter_context(serving(Site(body=published())))
-        doors = []
+        several = []
         for name in ("shipped", "wsgi"):
             (folder / name).mkdir()
             own = settings(folder / name, site)
-            door = (
+            running = (
                 servers.shipped(folder / name, settings=own, program=program)
                 if name == "shipped"
                 else servers.wsgi(folder / name, settings=own)
             )
-            doors.append(stack.enter_context(door))
-        yield Pair([stack.enter_context(Server(door)) for door in doors])
+            several.append(stack.enter_context(running))
+        yield Pair([stack.enter_context(Server(running)) for running in several])
 
 
 def met(chance: random.Random, both: Pair, count: int) -> Iterator[tuple[str, Drawn]]:
@@ -112,7 +112,7 @@ def test_whatever_comes_is_taken_or_refused_alike(
 ) -> None:
     with pair(tmp_path) as both:
         found = list(met(chance, both, len(rounds(USUAL))))
-        beats = all(server.door.beats() for server in both.both)
+        beats = all(server.running.beats() for server in both.both)
 
     refused = sum(count for status, count in both.statuses.items() if status >= 400)
     figures("G10", drawn=both.statuses.total(), refused=refused, failed_or_differed_or_changed=len(found))

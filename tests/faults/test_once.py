@@ -22,7 +22,7 @@ from tests.support.services.proxy import Proxy
 @contextmanager
 def lossy(node: Node, chance: random.Random) -> Iterator[Proxy]:
     """Some requests and answers break their connection on the way."""
-    with Proxy(lambda: ("127.0.0.1", node.door.port), chance=chance) as proxy:
+    with Proxy(lambda: ("127.0.0.1", node.running.port), chance=chance) as proxy:
         proxy.lose(LOSES)
         yield proxy
 

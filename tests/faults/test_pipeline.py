@@ -72,7 +72,7 @@ def query(node: Node, folder: Path, mode: str = "") -> Iterator[subprocess.Popen
             sys.executable,
             "-m",
             "tests.support.spark_query",
-            node.door.url,
+            node.running.url,
             str(folder),
             *([mode] if mode else []),
         ]

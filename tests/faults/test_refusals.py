@@ -239,7 +239,7 @@ def test_requests_over_a_limit_in_flight_are_refused_and_store_nothing(
         with ExitStack() as slow:
             if held:
                 kind = "Content-Type: application/json"
-                slow.enter_context(begin_upload(node.door.port, path, FIRST_KEY, b" " * held, kind))
+                slow.enter_context(begin_upload(node.running.port, path, FIRST_KEY, b" " * held, kind))
             assert eventually(lambda: 429 in list(threads.map(send, itertools.islice(probes, 1 if held else 24))))
             list(threads.map(send, names[::2]))
         list(threads.map(send, names[1::2]))

@@ -41,7 +41,7 @@ def come_and_go(node: Node, client: Client) -> None:
     """Readers connect, wait, get a message, and leave: some in order, some by a reset, some without a word."""
     queue = f"q{uuid.uuid4().hex[:8]}"
     client.create_queue(queue)
-    with connections(int(node.door.url.rpartition(":")[2]), AT_ONCE) as readers:
+    with connections(int(node.running.url.rpartition(":")[2]), AT_ONCE) as readers:
         for turn, reader in enumerate(readers):
             reader.setblocking(True)
             reader.sendall(asking(queue, turn))
@@ -63,7 +63,7 @@ def test_readers_that_come_and_go_leave_nothing_behind(
     tmp_path: Path, rounds: Callable[[int], range], figures: Figures
 ) -> None:
     with Node(tmp_path, settings="threads = 2\n") as node:  # which are soon all made
-        costs, client = Costs(node.door.pid), node.client()
+        costs, client = Costs(node.running.pid), node.client()
         for _ in range(3):
             come_and_go(node, client)  # what is made once, is made by now
         before = (costs.rss_mb, costs.threads, costs.sockets)

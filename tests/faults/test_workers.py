@@ -22,7 +22,7 @@ STEPS = (3600.0, -7200.0, 1e8, -2e8)
 def test_workers_of_one_machine_lose_nothing(
     tmp_path: Path, rounds: Callable[[int], range], chance: random.Random, figures: Figures
 ) -> None:
-    with Node(tmp_path) as node, Crew(node.door, tmp_path, chance) as crew:
+    with Node(tmp_path) as node, Crew(node.running, tmp_path, chance) as crew:
         with crew.at_work(figures, "local"):
             for _ in rounds(1):
                 crew.lose_one()
@@ -37,7 +37,7 @@ def test_queuey_is_killed_and_workers_go_on_when_it_is_back(
     tmp_path: Path, rounds: Callable[[int], range], chance: random.Random, figures: Figures, kind: type[Crew]
 ) -> None:
     """Nothing is begun twice for it, and nobody ends; who divides slots has to look by itself for what came: the server has forgotten it."""
-    with Node(tmp_path, port=free_ports(1, ["127.0.0.1"])[0]) as node, kind(node.door, tmp_path, chance) as crew:
+    with Node(tmp_path, port=free_ports(1, ["127.0.0.1"])[0]) as node, kind(node.running, tmp_path, chance) as crew:
         crew.forgiven = (OutcomeUnknown, StorageUnavailable, ServerUnreachable)
         with crew.at_work(figures, f"server-killed-{kind.__name__}"):
             for _ in rounds(1):
@@ -55,7 +55,7 @@ def test_wall_clocks_are_set_and_nobody_dies_of_it(
 ) -> None:
     """Forth and back, some by an hour and some by years: who lives, who owns and how far all are depends on elapsed time alone."""
     # Sessions that outlast a disk's stall: it would bury them all, and they would come back under other names.
-    with Node(tmp_path) as node, Crew(node.door, tmp_path, chance, session_seconds=10.0) as crew:
+    with Node(tmp_path) as node, Crew(node.running, tmp_path, chance, session_seconds=10.0) as crew:
         with crew.at_work(figures, "clock-steps"):
             before = crew.outside.owners()
             for _ in rounds(1):
@@ -69,7 +69,7 @@ def test_wall_clocks_are_set_and_nobody_dies_of_it(
 
 def test_who_counts_the_dead_by_the_wall_clock_is_found(tmp_path: Path, chance: random.Random) -> None:
     """It takes partitions away from those who live."""
-    with Node(tmp_path) as node, Crew(node.door, tmp_path, chance, fault="by-the-wall") as crew:
+    with Node(tmp_path) as node, Crew(node.running, tmp_path, chance, fault="by-the-wall") as crew:
         crew.start(3)
         with crew.under_load():
             crew.wait_until_owned()
@@ -82,7 +82,7 @@ def test_at_most_once_nothing_is_begun_again(
     tmp_path: Path, rounds: Callable[[int], range], chance: random.Random, figures: Figures
 ) -> None:
     """What was under way in who was killed is given up, and nothing else."""
-    with Node(tmp_path) as node, Crew(node.door, tmp_path, chance, at_most_once=True) as crew:
+    with Node(tmp_path) as node, Crew(node.running, tmp_path, chance, at_most_once=True) as crew:
         crew.start(2)
         with crew.under_load():
             crew.wait_until_owned()

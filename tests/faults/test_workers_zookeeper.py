@@ -31,7 +31,7 @@ def test_workers_are_killed_stopped_and_expired(
     with (
         ZooKeeper(tmp_path / "zookeeper") as zookeeper,
         Node(tmp_path) as node,
-        Crew(node.door, tmp_path, chance, zookeeper=zookeeper.hosts) as crew,
+        Crew(node.running, tmp_path, chance, zookeeper=zookeeper.hosts) as crew,
     ):
         with crew.at_work(figures, "zookeeper"):
             for _ in rounds(1):
@@ -51,7 +51,7 @@ def test_workers_of_many_small_queues_are_killed_and_stopped(
     with (
         ZooKeeper(tmp_path / "zookeeper") as zookeeper,
         Node(tmp_path) as node,
-        SlotCrew(node.door, tmp_path, chance, zookeeper=zookeeper.hosts) as crew,
+        SlotCrew(node.running, tmp_path, chance, zookeeper=zookeeper.hosts) as crew,
     ):
         with crew.at_work(figures, "slots"):
             for _ in rounds(1):
@@ -71,7 +71,7 @@ def test_zookeeper_is_stopped_and_killed(
     with (
         ZooKeeper(tmp_path / "zookeeper") as zookeeper,
         Node(tmp_path) as node,
-        kind(node.door, tmp_path, chance, zookeeper=zookeeper.hosts) as crew,
+        kind(node.running, tmp_path, chance, zookeeper=zookeeper.hosts) as crew,
     ):
         (server,) = zookeeper.nodes
         with crew.at_work(figures, f"zookeeper-away-{kind.__name__}"):
@@ -95,7 +95,7 @@ def test_zookeeper_answers_late_or_never(
     with (
         ZooKeeper(tmp_path / "zookeeper", proxied=True) as zookeeper,
         Node(tmp_path) as node,
-        Crew(node.door, tmp_path, chance, zookeeper=zookeeper.hosts) as crew,
+        Crew(node.running, tmp_path, chance, zookeeper=zookeeper.hosts) as crew,
     ):
         (proxy,) = zookeeper.proxies
         with crew.at_work(figures, "zookeeper-slow"):
@@ -124,7 +124,7 @@ def test_a_no_that_is_taken_for_a_yes_is_found(tmp_path: Path, chance: random.Ra
     with (
         ZooKeeper(tmp_path / "zookeeper") as zookeeper,
         Node(tmp_path) as node,
-        Crew(node.door, tmp_path, chance, zookeeper=zookeeper.hosts, job_seconds=0.5, fault="believing") as crew,
+        Crew(node.running, tmp_path, chance, zookeeper=zookeeper.hosts, job_seconds=0.5, fault="believing") as crew,
     ):
         crew.start(2)
         with crew.under_load():
@@ -143,7 +143,7 @@ def test_a_late_write_that_nobody_checks_is_found(tmp_path: Path, chance: random
     with (
         ZooKeeper(tmp_path / "zookeeper") as zookeeper,
         Node(tmp_path) as node,
-        Crew(node.door, tmp_path, chance, zookeeper=zookeeper.hosts, fault="unchecked") as crew,
+        Crew(node.running, tmp_path, chance, zookeeper=zookeeper.hosts, fault="unchecked") as crew,
     ):
         crew.start(2)
         with crew.under_load():
@@ -160,7 +160,7 @@ def test_an_ensemble_loses_its_leader_and_all_of_it(
     with (
         ZooKeeper(tmp_path / "zookeeper", nodes=3) as zookeeper,
         Node(tmp_path) as node,
-        Crew(node.door, tmp_path, chance, zookeeper=zookeeper.hosts) as crew,
+        Crew(node.running, tmp_path, chance, zookeeper=zookeeper.hosts) as crew,
     ):
         with crew.at_work(figures, "ensemble"):
             for _ in rounds(1):

@@ -23,7 +23,10 @@ store's caches, three times the largest batch in each thread; and what an alloca
 
 @pytest.fixture(scope="module")
 def stage(tmp_path_factory: pytest.TempPathFactory) -> Iterator[worst.Stage]:
-    with servers.shipped(tmp_path_factory.mktemp("worst"), settings=worst.SETTINGS) as door, worst.Stage(door) as stage:
+    with (
+        servers.shipped(tmp_path_factory.mktemp("worst"), settings=worst.SETTINGS) as running,
+        worst.Stage(running) as stage,
+    ):
         yield stage
 
 

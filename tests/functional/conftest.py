@@ -1,4 +1,4 @@
-"""The doors, started once per run, and what a test sees of them."""
+"""The servers, started once per run, and what a test sees of them."""
 
 from __future__ import annotations
 
@@ -13,31 +13,31 @@ from tests.support.client import Server
 from tests.support.commands import done, run_in
 from tests.support.key_site import Site, serving
 from tests.support.on_cassandra import Delayed
-from tests.support.servers import APPLICATIONS, Door, eventually
+from tests.support.servers import APPLICATIONS, RunningServer, eventually
 from tests.support.services.fixtures import Keyspaces, Reached
 from tests.support.stores import STORES
-from tests.support.trusting import TrustingDoor, asking, published, settings, watched
+from tests.support.trusting import TrustingServer, asking, published, settings, watched
 
 
 @pytest.fixture(scope="session")
-def shipped_door(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Door]:
-    with servers.shipped(tmp_path_factory.mktemp("shipped")) as door:
-        yield door
+def shipped_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningServer]:
+    with servers.shipped(tmp_path_factory.mktemp("shipped")) as running:
+        yield running
 
 
 @pytest.fixture(scope="session")
-def wsgi_door(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Door]:
-    with servers.wsgi(tmp_path_factory.mktemp("wsgi")) as door:
-        yield door
+def wsgi_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningServer]:
+    with servers.wsgi(tmp_path_factory.mktemp("wsgi")) as running:
+        yield running
 
 
 @pytest.fixture(scope="session")
-def cassandra_door(
+def cassandra_server(
     tmp_path_factory: pytest.TempPathFactory, cassandra_node: Reached, keyspaces: Keyspaces
-) -> Iterator[Door]:
+) -> Iterator[RunningServer]:
     folder = tmp_path_factory.mktemp("cassandra")
-    with keyspaces() as name, on_cassandra.served(folder, cassandra_node, name) as door:
-        yield door
+    with keyspaces() as name, on_cassandra.served(folder, cassandra_node, name) as running:
+        yield running
 
 
 @pytest.fixture(scope="session")
@@ -48,15 +48,15 @@ def delayed(
     with keyspaces() as name, ExitStack() as stack:
         on_cassandra.init(cassandra_node, name)
         text = on_cassandra.settings(cassandra_node, name)
-        doors = [
+        several = [
             stack.enter_context(servers.shipped(tmp_path_factory.mktemp(each), settings=text, name=each))
             for each in ("delayed", "second-delayed")
         ]
-        yield Delayed(doors[0], doors[1], on_cassandra.variables(cassandra_node, name))
+        yield Delayed(several[0], several[1], on_cassandra.variables(cassandra_node, name))
 
 
 @pytest.fixture
-def delayed_door(delayed: Delayed) -> Door:
+def delayed_server(delayed: Delayed) -> RunningServer:
     return delayed.first
 
 
@@ -82,28 +82,28 @@ def key_site() -> Iterator[Site]:
 
 
 @pytest.fixture(scope="session")
-def trusting_shipped_door(tmp_path_factory: pytest.TempPathFactory, key_site: Site) -> Iterator[TrustingDoor]:
+def trusting_shipped_server(tmp_path_factory: pytest.TempPathFactory, key_site: Site) -> Iterator[TrustingServer]:
     folder = tmp_path_factory.mktemp("trusting-shipped")
-    with watched(folder, lambda: servers.shipped(folder, settings=settings(folder, key_site))) as door:
-        yield door
+    with watched(folder, lambda: servers.shipped(folder, settings=settings(folder, key_site))) as running:
+        yield running
 
 
 @pytest.fixture(scope="session")
-def trusting_cassandra_door(
+def trusting_cassandra_server(
     tmp_path_factory: pytest.TempPathFactory, key_site: Site, cassandra_node: Reached, keyspaces: Keyspaces
-) -> Iterator[TrustingDoor]:
+) -> Iterator[TrustingServer]:
     folder = tmp_path_factory.mktemp("trusting-cassandra")
     with keyspaces() as name:
         trusting = settings(folder, key_site)
-        with watched(folder, lambda: on_cassandra.served(folder, cassandra_node, name, rest=trusting)) as door:
-            yield door
+        with watched(folder, lambda: on_cassandra.served(folder, cassandra_node, name, rest=trusting)) as running:
+            yield running
 
 
 @pytest.fixture(params=STORES)
-def trusting_door(request: pytest.FixtureRequest) -> TrustingDoor:
-    """As ``door``, of servers that trust issuers and their own tokens."""
-    found = request.getfixturevalue(f"trusting_{request.param}_door")
-    assert isinstance(found, TrustingDoor)
+def trusting_server(request: pytest.FixtureRequest) -> TrustingServer:
+    """As ``running``, of servers that trust issuers and their own tokens."""
+    found = request.getfixturevalue(f"trusting_{request.param}_server")
+    assert isinstance(found, TrustingServer)
     return found
 
 
@@ -114,44 +114,44 @@ def operators() -> dict[str, str]:
 
 
 @pytest.fixture
-def operator(trusting_door: TrustingDoor, operators: dict[str, str]) -> str:
+def operator(trusting_server: TrustingServer, operators: dict[str, str]) -> str:
     """An operator's key, made beside the server and in force there."""
-    door = trusting_door
-    if door.url not in operators:
-        environment = {"QUEUEY_CONFIG": str(door.watched.parent / "queuey.ini")}
+    running = trusting_server
+    if running.url not in operators:
+        environment = {"QUEUEY_CONFIG": str(running.watched.parent / "queuey.ini")}
         key = done(run_in(environment, None, "key", "new", "--operator", "root")).text.strip()
-        with asking(door, f"Application {key}") as server:
+        with asking(running, f"Application {key}") as server:
             eventually(lambda: server.request("GET", "/v1").status_code == 200)
-        operators[door.url] = key
-    return operators[door.url]
+        operators[running.url] = key
+    return operators[running.url]
 
 
 @pytest.fixture(params=STORES)
-def door(request: pytest.FixtureRequest) -> Door:
+def running(request: pytest.FixtureRequest) -> RunningServer:
     """The shipped server: each test that asks for it runs once per store."""
-    found = request.getfixturevalue(f"{request.param}_door")
-    assert isinstance(found, Door)
+    found = request.getfixturevalue(f"{request.param}_server")
+    assert isinstance(found, RunningServer)
     return found
 
 
 @pytest.fixture
-def server(door: Door) -> Iterator[Server]:
-    """A door as the application ``queuey`` sees it."""
-    with Server(door) as seen:
+def server(running: RunningServer) -> Iterator[Server]:
+    """A server as the application ``queuey`` sees it."""
+    with Server(running) as seen:
         yield seen
 
 
 @pytest.fixture
-def other(door: Door) -> Iterator[Server]:
-    """The same door as another application sees it, on its own path."""
-    with Server(door, "other") as seen:
+def other(running: RunningServer) -> Iterator[Server]:
+    """The same server as another application sees it, on its own path."""
+    with Server(running, "other") as seen:
         yield seen
 
 
 @pytest.fixture
-def anonymous(door: Door) -> Iterator[Server]:
-    """The same door, the path of ``queuey``, no credentials."""
-    with Server(door, key=None) as seen:
+def anonymous(running: RunningServer) -> Iterator[Server]:
+    """The same server, the path of ``queuey``, no credentials."""
+    with Server(running, key=None) as seen:
         yield seen
 
 
@@ -163,27 +163,29 @@ def next_fresh() -> Callable[[], str]:
 
 
 @pytest.fixture
-def fresh(door: Door, next_fresh: Callable[[], str]) -> Iterator[Server]:
-    """A door as an application without any queue sees it."""
-    with Server(door, next_fresh()) as seen:
+def fresh(running: RunningServer, next_fresh: Callable[[], str]) -> Iterator[Server]:
+    """A server as an application without any queue sees it."""
+    with Server(running, next_fresh()) as seen:
         yield seen
 
 
 @pytest.fixture(scope="session")
-def all_doors(shipped_door: Door, wsgi_door: Door, cassandra_door: Door) -> list[Door]:
-    return [shipped_door, wsgi_door, cassandra_door]
+def all_servers(
+    shipped_server: RunningServer, wsgi_server: RunningServer, cassandra_server: RunningServer
+) -> list[RunningServer]:
+    return [shipped_server, wsgi_server, cassandra_server]
 
 
 @pytest.fixture
-def everywhere(all_doors: list[Door]) -> Iterator[Everywhere]:
-    """All doors at once: what is sent to one is sent to the others, and the answers must be one."""
+def everywhere(all_servers: list[RunningServer]) -> Iterator[Everywhere]:
+    """All servers at once: what is sent to one is sent to the others, and the answers must be one."""
     with ExitStack() as stack:
-        yield Everywhere([stack.enter_context(Server(door, "mirror")) for door in all_doors])
+        yield Everywhere([stack.enter_context(Server(running, "mirror")) for running in all_servers])
 
 
 @pytest.fixture
-def everywhere_fresh(all_doors: list[Door], next_fresh: Callable[[], str]) -> Iterator[Everywhere]:
-    """As ``everywhere``, for an application that has no queue at any door."""
+def everywhere_fresh(all_servers: list[RunningServer], next_fresh: Callable[[], str]) -> Iterator[Everywhere]:
+    """As ``everywhere``, for an application that has no queue at any server."""
     application = next_fresh()
     with ExitStack() as stack:
-        yield Everywhere([stack.enter_context(Server(door, application)) for door in all_doors])
+        yield Everywhere([stack.enter_context(Server(running, application)) for running in all_servers])

@@ -16,16 +16,16 @@ import requests
 
 from tests.support import raw
 from tests.support.client import BATCH, Server, refused
-from tests.support.servers import APPLICATIONS, Door
+from tests.support.servers import APPLICATIONS, RunningServer
 
 ABSENT_ID = "1f9f6640e56711f189bf02fc00000001"
 KEY, OTHER_KEY = APPLICATIONS["queuey"][0], APPLICATIONS["other"][0]
 
 
 @pytest.fixture
-def door(shipped_door: Door) -> Door:
+def running(shipped_server: RunningServer) -> RunningServer:
     """The embedded store alone: what is refused before a store is asked is refused over any."""
-    return shipped_door
+    return shipped_server
 
 
 @dataclass(frozen=True)
@@ -287,26 +287,26 @@ def test_a_queue_created_again_is_told_as_stored(server: Server) -> None:
 
 @pytest.mark.parametrize("segment", [b"%zz", b"%", b"%f", b"a%2", b"%ff", b"%c3%28", b"%ed%a0%80", b"%00", b"a%00b"])
 @pytest.mark.parametrize("method", ["GET", "POST", "DELETE"])
-def test_a_path_that_is_no_text_is_400(door: Door, method: str, segment: bytes) -> None:
+def test_a_path_that_is_no_text_is_400(running: RunningServer, method: str, segment: bytes) -> None:
     for path in (b"/v1/queuey/" + segment, b"/v1/" + segment, b"/v1/queuey/q/" + segment, b"/" + segment):
-        status, told = raw.ask(door.port, method, path, KEY)
+        status, told = raw.ask(running.port, method, path, KEY)
         assert status == 400, path
         assert set(told["error_msg"]) == {"path"}, path
 
 
 @pytest.mark.parametrize("size", [4097, 8000])
-def test_a_path_over_4_kib_is_414(door: Door, size: int) -> None:
-    status, told = raw.ask(door.port, "GET", b"/v1/queuey/" + b"x" * (size - 11), KEY)
+def test_a_path_over_4_kib_is_414(running: RunningServer, size: int) -> None:
+    status, told = raw.ask(running.port, "GET", b"/v1/queuey/" + b"x" * (size - 11), KEY)
 
     assert status == 414
     assert set(told["error_msg"]) == {"path"}
 
 
-def test_a_path_of_4_kib_is_read(door: Door) -> None:
+def test_a_path_of_4_kib_is_read(running: RunningServer) -> None:
     ids = b",".join([b"1:" + ABSENT_ID.encode()] * 100)
     name = b"x" * 40
 
-    status, _ = raw.ask(door.port, "GET", b"/v1/queuey/" + name + b"/" + ids, KEY)
+    status, _ = raw.ask(running.port, "GET", b"/v1/queuey/" + name + b"/" + ids, KEY)
 
     assert status == 404
 
@@ -314,10 +314,10 @@ def test_a_path_of_4_kib_is_read(door: Door) -> None:
 @pytest.mark.parametrize(
     "query", [b"limit=%zz", b"limit=%ff", b"since=%00", b"%ff=1", b"partitions=%c3%28", b"&&==&", b"=", b"limit"]
 )
-def test_an_odd_query_is_never_a_failure_of_ours(door: Door, query: bytes) -> None:
-    with Server(door) as server:
+def test_an_odd_query_is_never_a_failure_of_ours(running: RunningServer, query: bytes) -> None:
+    with Server(running) as server:
         name = server.queue()
 
-    status, _ = raw.ask(door.port, "GET", b"/v1/queuey/" + name.encode() + b"?" + query, KEY)
+    status, _ = raw.ask(running.port, "GET", b"/v1/queuey/" + name.encode() + b"?" + query, KEY)
 
     assert status in {200, 400}

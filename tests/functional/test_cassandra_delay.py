@@ -12,7 +12,7 @@ from decimal import Decimal
 import pytest
 
 from tests.support.client import Json, Server, refused
-from tests.support.servers import Door, eventually
+from tests.support.servers import RunningServer, eventually
 
 DELAY = Decimal(2)
 SHOWN_SECONDS = 90
@@ -170,8 +170,8 @@ def test_the_heartbeat_warns_of_a_cluster_that_is_weaker_than_promised(first: Se
     assert "write_budget_ms" not in answer.headers["Queuey-Warnings"]
 
 
-def test_the_heartbeat_warns_of_a_server_that_does_not_check_its_appends(cassandra_door: Door) -> None:
-    with Server(cassandra_door) as at_once:
+def test_the_heartbeat_warns_of_a_server_that_does_not_check_its_appends(cassandra_server: RunningServer) -> None:
+    with Server(cassandra_server) as at_once:
         answer = at_once.request("GET", "/__heartbeat__")
 
     assert answer.status_code == 200

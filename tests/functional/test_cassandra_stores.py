@@ -24,7 +24,7 @@ from tests.support.services.proxy import Proxy
 @contextmanager
 def serving(folder: Path, settings: str) -> Iterator[Server]:
     """A server of one's own, started anew on what a former one in the folder left."""
-    with servers.shipped(folder, settings=settings) as door, Server(door) as server:
+    with servers.shipped(folder, settings=settings) as running, Server(running) as server:
         yield server
 
 
@@ -97,7 +97,7 @@ def test_more_at_once_than_the_store_may_take_is_refused_and_nothing_of_it_store
         name = server.queue()
 
         def append(_: int) -> list[int]:
-            with Server(server.door) as writer:
+            with Server(server.running) as writer:
                 return [writer.post(name).status_code for _ in range(20)]
 
         with ThreadPoolExecutor(8) as threads:

@@ -17,14 +17,14 @@ import pytest
 
 from tests.support.client import Server, new_name
 from tests.support.commands import Ended, command, done, run_in
-from tests.support.servers import Door, eventually
+from tests.support.servers import RunningServer, eventually
 
 Run = Callable[..., "Ended"]
 
 
 @pytest.fixture
-def seen(shipped_door: Door) -> Iterator[Server]:
-    with Server(shipped_door) as server:
+def seen(shipped_server: RunningServer) -> Iterator[Server]:
+    with Server(shipped_server) as server:
         yield server
 
 
@@ -394,8 +394,8 @@ def test_a_queue_is_made_listed_changed_and_removed(queuey: Run, fresh_environme
 
 
 @pytest.fixture
-def fresh_environment(shipped_door: Door, next_fresh: Callable[[], str]) -> dict[str, str]:
-    with Server(shipped_door, next_fresh()) as server:
+def fresh_environment(shipped_server: RunningServer, next_fresh: Callable[[], str]) -> dict[str, str]:
+    with Server(shipped_server, next_fresh()) as server:
         assert server.key is not None
         return {"QUEUEY_URL": server.url, "QUEUEY_APPLICATION": server.application, "QUEUEY_KEY": server.key}
 

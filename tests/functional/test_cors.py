@@ -20,7 +20,7 @@ ASKS = {"Access-Control-Request-Method": "GET", "Access-Control-Request-Headers"
 def open_to_pages(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
     """A server that pages of one origin may ask."""
     folder = tmp_path_factory.mktemp("cors")
-    with servers.shipped(folder, settings=f"cors_origins = {PAGE}\n") as door, Server(door) as server:
+    with servers.shipped(folder, settings=f"cors_origins = {PAGE}\n") as running, Server(running) as server:
         yield server
 
 
@@ -75,7 +75,7 @@ def test_without_the_setting_there_is_nothing_of_it(server: Server) -> None:
 
 
 def test_all_origins_can_be_named_at_once(tmp_path: Path) -> None:
-    with servers.shipped(tmp_path, settings="cors_origins = *\n") as door, Server(door) as server:
+    with servers.shipped(tmp_path, settings="cors_origins = *\n") as running, Server(running) as server:
         answer = server.call("GET", server.queue(), headers={"Origin": OTHER})
 
     assert answer.headers["Access-Control-Allow-Origin"] == "*"

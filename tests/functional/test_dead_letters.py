@@ -22,7 +22,7 @@ from qdo.worker.hooks_of_2012 import ERROR_QUEUE, save_failed_message
 from qdo.worker.job import FailedMessages
 from queuey.errors import ConfigurationError, Forbidden, MessageNotFound
 from tests.support.client import Server, new_name
-from tests.support.servers import Door, eventually
+from tests.support.servers import RunningServer, eventually
 
 ONCE = RetryPolicy(attempts=1, most_seconds=0.1)
 MOST = 1 << 20
@@ -30,8 +30,8 @@ MOST = 1 << 20
 
 
 @pytest.fixture
-def make_client(shipped_door: Door) -> Callable[[], Client]:
-    server = Server(shipped_door)
+def make_client(shipped_server: RunningServer) -> Callable[[], Client]:
+    server = Server(shipped_server)
     return lambda: Client(server.url, server.application, server.key)
 
 

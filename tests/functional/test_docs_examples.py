@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.support.servers import FIRST_KEY, Door
+from tests.support.servers import FIRST_KEY, RunningServer
 
 ROOT = Path(__file__).parent.parent.parent
 _FENCE = re.compile(r"^```(\w+)\n(.*?)^```", re.MULTILINE | re.DOTALL)
@@ -21,12 +21,12 @@ def blocks(path: Path, language: str) -> str:
 
 
 @pytest.fixture
-def surroundings(shipped_door: Door) -> dict[str, str]:
+def surroundings(shipped_server: RunningServer) -> dict[str, str]:
     """The environment that the examples ask for."""
     programs = Path(sys.executable).parent
     return {
         "PATH": f"{programs}{os.pathsep}{os.environ['PATH']}",
-        "QUEUEY_URL": shipped_door.url,
+        "QUEUEY_URL": shipped_server.url,
         "QUEUEY_KEY": FIRST_KEY,
         "HOME": os.environ.get("HOME", "/"),
         "LANG": "C.UTF-8",

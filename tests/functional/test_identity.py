@@ -16,7 +16,7 @@ from tests.support.signers import OwnTokens
 from tests.support.trusting import (
     FORMER_KEY,
     TOKEN_AUDIENCE,
-    TrustingDoor,
+    TrustingServer,
     asking,
     login,
     own,
@@ -31,8 +31,8 @@ JOE = "joe@example.org"
 
 
 @pytest.fixture
-def door(trusting_door: TrustingDoor) -> TrustingDoor:
-    return trusting_door
+def running(trusting_server: TrustingServer) -> TrustingServer:
+    return trusting_server
 
 
 @pytest.fixture
@@ -64,9 +64,9 @@ def credentials() -> dict[str, str]:
 
 @pytest.mark.parametrize("way", list(credentials()))
 def test_who_proves_to_be_somebody_reads_and_deletes_what_is_theirs(
-    door: TrustingDoor, server: Server, queue: str, way: str
+    running: TrustingServer, server: Server, queue: str, way: str
 ) -> None:
-    with asking(door, credentials()[way]) as joe:
+    with asking(running, credentials()[way]) as joe:
         assert joe.bodies(queue) == ["for joe"]
         (message,) = joe.read(queue)
         assert joe.call("DELETE", queue, message["message_id"]).status_code == 200
@@ -83,7 +83,7 @@ def test_who_proves_to_be_somebody_reads_and_deletes_what_is_theirs(
 
 
 def test_an_address_is_compared_with_its_domain_in_lower_case_and_its_name_as_it_is(
-    door: TrustingDoor, server: Server
+    running: TrustingServer, server: Server
 ) -> None:
     name = server.queue(principles="bid:Ann+news@Example.ORG,oidc:Ann+news@EXAMPLE.org")
     assert server.settings(name)["principles"] == "bid:Ann+news@example.org,oidc:Ann+news@example.org"
@@ -94,7 +94,7 @@ def test_an_address_is_compared_with_its_domain_in_lower_case_and_its_name_as_it
             f"BrowserID {people().whole(principal={'email': address})}",
             f"Bearer {login().token(email=address)}",
         ):
-            with asking(door, credential) as ann:
+            with asking(running, credential) as ann:
                 found.append(ann.get(name).status_code)
         return found[0], found[1]
 
@@ -103,40 +103,40 @@ def test_an_address_is_compared_with_its_domain_in_lower_case_and_its_name_as_it
     assert status("Ann@example.org") == (403, 403)
 
 
-def test_several_credentials_add_up_and_one_bad_one_refuses_all(door: TrustingDoor, queue: str) -> None:
+def test_several_credentials_add_up_and_one_bad_one_refuses_all(running: TrustingServer, queue: str) -> None:
     good = credentials()
     joined = f"{good['browserid']}; Application {OWN_KEY};{good['oidc by subject']}"
-    with asking(door, joined) as both:
+    with asking(running, joined) as both:
         assert both.bodies(queue) == ["for joe"]
         assert both.post(queue, "more").status_code == 201
 
     for bad, code in ((f"{joined};Bearer x", "InvalidToken"), (f"BrowserID x~y;{joined}", "InvalidBrowserID")):
-        with asking(door, bad) as caller:
+        with asking(running, bad) as caller:
             refused(caller.get(queue), 401, code)
 
 
-def test_the_challenge_names_every_scheme(door: TrustingDoor, queue: str) -> None:
+def test_the_challenge_names_every_scheme(running: TrustingServer, queue: str) -> None:
     expected = 'Application realm="queuey", BrowserID realm="queuey", Bearer realm="queuey"'
     for credential in (None, "Bearer x"):
-        with asking(door, credential) as caller:
+        with asking(running, credential) as caller:
             assert caller.get(queue).headers["WWW-Authenticate"] == expected
 
 
-def test_a_refusal_says_what_is_wrong_and_repeats_nothing(door: TrustingDoor, queue: str) -> None:
+def test_a_refusal_says_what_is_wrong_and_repeats_nothing(running: TrustingServer, queue: str) -> None:
     said = {
         "Bearer": (login().token(aud="somebody"), "for another audience"),
         "BrowserID": (f"{people().certificate()}~{people().assertion(aud='http://x')}", "for another audience"),
     }
     for scheme, (credential, text) in said.items():
-        with asking(door, f"{scheme} {credential}") as caller:
+        with asking(running, f"{scheme} {credential}") as caller:
             answer = caller.get(queue)
         assert text in answer.json()["detail"]
         assert credential[:20] not in answer.text
 
 
-@pytest.mark.parametrize("trusting_door", ["shipped"], indirect=True)
+@pytest.mark.parametrize("trusting_server", ["shipped"], indirect=True)
 def test_credentials_of_many_kinds_of_wrong_prove_nothing(
-    door: TrustingDoor, server: Server, key_site: Site, queue: str, public: str, kid: str, figures: Figures
+    running: TrustingServer, server: Server, key_site: Site, queue: str, public: str, kid: str, figures: Figures
 ) -> None:
     """Every case of the corpus, on a queue of the one they pretend to be and on a public one; no store is asked for them."""
     listener = key_site.url.rpartition("/")[0]
@@ -146,9 +146,9 @@ def test_credentials_of_many_kinds_of_wrong_prove_nothing(
         *((f"Bearer {token}", "InvalidToken", what) for what, token in bad_own_tokens(own(kid), former, login())),
         *((f"BrowserID {text}", "InvalidBrowserID", what) for what, text in bad_assertions(people(), listener)),
     ]
-    asked, connections = len(key_site.asked), door.connections()
+    asked, connections = len(key_site.asked), running.connections()
     accepted, other, failed = [], [], []
-    with asking(door, None) as caller:
+    with asking(running, None) as caller:
         for credential, code, what in cases:
             for name in (queue, public):
                 answer = caller.call("GET", name, headers={"Authorization": credential})
@@ -158,10 +158,10 @@ def test_credentials_of_many_kinds_of_wrong_prove_nothing(
                     failed.append(f"{what}: {answer.status_code}")
                 elif (answer.status_code, [*answer.json()["error_msg"]]) != (401, [code]):
                     other.append(f"{what}: {answer.status_code} {answer.text[:100]}")
-    outgoing = len(key_site.asked) - asked + len(door.connections()) - len(connections)
+    outgoing = len(key_site.asked) - asked + len(running.connections()) - len(connections)
     figures(
         "G20",
-        door=door.name,
+        server=running.name,
         cases=len(cases),
         accepted_wrongly=len(accepted),
         outgoing=outgoing,
@@ -171,21 +171,21 @@ def test_credentials_of_many_kinds_of_wrong_prove_nothing(
     assert (accepted, failed, other, outgoing) == ([], [], [], 0)
     assert len(cases) > 450
     for credential in credentials().values():
-        with asking(door, credential) as joe:
+        with asking(running, credential) as joe:
             assert joe.bodies(queue) == ["for joe"]
 
 
-def test_the_watch_on_connections_sees_them(door: TrustingDoor, key_site: Site) -> None:
+def test_the_watch_on_connections_sees_them(running: TrustingServer, key_site: Site) -> None:
     """The keys that are fetched at start are seen: a watch that sees nothing would prove nothing."""
     port = key_site.url.rpartition("/")[0].rpartition(":")[2]
 
-    assert any(port in line for line in door.connections())
+    assert any(port in line for line in running.connections())
     assert key_site.asked
 
 
-def test_looks_at_credentials_are_counted_by_scheme_and_outcome(door: TrustingDoor, queue: str) -> None:
+def test_looks_at_credentials_are_counted_by_scheme_and_outcome(running: TrustingServer, queue: str) -> None:
     for credential in (*credentials().values(), "Bearer x"):
-        with asking(door, credential) as caller:
+        with asking(running, credential) as caller:
             caller.get(queue)
             text = caller.request("GET", "/metrics").text
 
@@ -194,10 +194,10 @@ def test_looks_at_credentials_are_counted_by_scheme_and_outcome(door: TrustingDo
     assert 'queuey_auth_total{kind="bearer",result="refused"}' in text
 
 
-def test_a_token_ends_while_it_is_remembered(door: TrustingDoor, queue: str) -> None:
+def test_a_token_ends_while_it_is_remembered(running: TrustingServer, queue: str) -> None:
     """Waits for the moment that the token itself states."""
     ends = int(time.time()) + 6
-    with asking(door, f"Bearer {login().token(exp=ends)}") as joe:
+    with asking(running, f"Bearer {login().token(exp=ends)}") as joe:
         assert joe.get(queue).status_code == 200
         while joe.get(queue).status_code == 200:
             assert time.time() < ends + 30
@@ -208,14 +208,14 @@ def test_a_token_ends_while_it_is_remembered(door: TrustingDoor, queue: str) -> 
 # The queues that name who asks.
 
 
-def test_a_user_lists_the_queues_that_name_them(door: TrustingDoor, fresh: Server) -> None:
+def test_a_user_lists_the_queues_that_name_them(running: TrustingServer, fresh: Server) -> None:
     for number in range(5):
         fresh.create(f"joe-{number}", principles=f"{('oidc', 'bid')[number % 2]}:{JOE},app:other")
     fresh.create("ann", principles="oidc:ann@example.org")
     fresh.create("nobody")
 
     def names(credential: str | None, **params: str) -> list[str]:
-        with asking(door, credential, fresh.application) as caller:
+        with asking(running, credential, fresh.application) as caller:
             answer = caller.call("GET", params={"mine": "true", **params})
             assert answer.status_code == 200, answer.text
             return [found["queue_name"] for found in answer.json()["queues"]]
@@ -228,14 +228,14 @@ def test_a_user_lists_the_queues_that_name_them(door: TrustingDoor, fresh: Serve
     assert names(f"Application {APPLICATIONS['other'][0]}") == [f"joe-{number}" for number in range(5)]
     assert names(f"Application {fresh.key}") == []
     assert names(good["oidc by address"], offset="joe-1") == ["joe-2", "joe-4"]
-    with asking(door, None, fresh.application) as anybody:
+    with asking(running, None, fresh.application) as anybody:
         refused(anybody.call("GET", params={"mine": "true"}), 403, "Forbidden")
 
 
-def test_the_list_of_ones_queues_comes_in_pages_and_follows_changes(door: TrustingDoor, fresh: Server) -> None:
+def test_the_list_of_ones_queues_comes_in_pages_and_follows_changes(running: TrustingServer, fresh: Server) -> None:
     for number in range(5):
         fresh.create(f"q{number}", principles=f"oidc:{JOE}")
-    with asking(door, credentials()["oidc by address"], fresh.application) as joe:
+    with asking(running, credentials()["oidc by address"], fresh.application) as joe:
         listed, path = list[str](), f"/v1/{fresh.application}?mine=true&limit=2"
         sizes = []
         while path:
@@ -254,9 +254,9 @@ def test_the_list_of_ones_queues_comes_in_pages_and_follows_changes(door: Trusti
         refused(joe.call("GET", params={"mine": "true", "limit": "1001"}), 400, "limit")
 
 
-def test_whom_else_a_queue_names_is_not_told_to_a_user(door: TrustingDoor, fresh: Server) -> None:
+def test_whom_else_a_queue_names_is_not_told_to_a_user(running: TrustingServer, fresh: Server) -> None:
     fresh.create("q", principles=f"oidc:{JOE},oidc:ann@example.org", partitions="3")
-    with asking(door, credentials()["oidc by address"], fresh.application) as joe:
+    with asking(running, credentials()["oidc by address"], fresh.application) as joe:
         answer = joe.call("GET", params={"mine": "true", "details": "true", "include_count": "true"})
 
     (found,) = answer.json()["queues"]
@@ -269,9 +269,9 @@ def test_a_flood_of_bad_credentials_is_turned_away(tmp_path_factory: pytest.Temp
     """G17: a server that looks at a few bad ones a second goes on for those it knows."""
     folder = tmp_path_factory.mktemp("flooded")
     text = settings(folder, key_site).replace("bad_credentials_per_second = 1000000", "bad_credentials_per_second = 3")
-    with servers.shipped(folder, settings=text) as door, Server(door) as server:
+    with servers.shipped(folder, settings=text) as running, Server(running) as server:
         name = server.queue(principles=f"oidc:{JOE}")
-        with asking(door, f"Bearer {login().token()}") as joe, asking(door, "Bearer x") as flood:
+        with asking(running, f"Bearer {login().token()}") as joe, asking(running, "Bearer x") as flood:
             assert joe.get(name).status_code == 200
             found = [flood.get(name) for _ in range(60)]
             statuses = {answer.status_code for answer in found}

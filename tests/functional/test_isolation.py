@@ -13,9 +13,9 @@ import requests
 
 from tests.support.client import Server, authorization, new_name, refused
 from tests.support.figures import Figures
-from tests.support.servers import APPLICATIONS, Door
+from tests.support.servers import APPLICATIONS, RunningServer
 from tests.support.signers import rsa_key
-from tests.support.trusting import TrustingDoor, login, own, people, token_key_name
+from tests.support.trusting import TrustingServer, login, own, people, token_key_name
 from tests.support.trusting import asking as asking_with
 
 ABSENT_ID = "1f9f6640e56711f189bf02fc00000001"
@@ -211,8 +211,8 @@ def header_of(identity: str, queue: str, kid: str, operator: str) -> str | None:
 
 
 @pytest.fixture
-def door(trusting_door: TrustingDoor) -> TrustingDoor:
-    return trusting_door
+def running(trusting_server: TrustingServer) -> TrustingServer:
+    return trusting_server
 
 
 @pytest.fixture
@@ -221,9 +221,9 @@ def kid(server: Server) -> str:
 
 
 @pytest.fixture
-def asking(door: Door, kid: str, operator: str) -> Iterator[dict[str, Server]]:
+def asking(running: RunningServer, kid: str, operator: str) -> Iterator[dict[str, Server]]:
     """The path of ``queuey``, as each identity sees it."""
-    servers = {identity: asking_with(door, header_of(identity, "none", kid, operator)) for identity in IDENTITIES}
+    servers = {identity: asking_with(running, header_of(identity, "none", kid, operator)) for identity in IDENTITIES}
     yield servers
     for server in servers.values():
         server.close()
@@ -259,7 +259,7 @@ def test_every_route_for_every_identity_on_every_kind_of_queue(
                 if status != right:
                     wrong.append(f"{kind} / {identity} / {route.name}: {status}, not {right}")
 
-    figures("G19", door=other.door.name, cells=cells, wrong=len(wrong))
+    figures("G19", server=other.running.name, cells=cells, wrong=len(wrong))
     assert not wrong, "\n".join(wrong)
     assert cells == len(QUEUES) * len(IDENTITIES) * len(ROUTES)
 
@@ -320,10 +320,10 @@ def test_names_differ_by_exact_match_only(asking: dict[str, Server]) -> None:
         assert own.everything(name) == [name]
 
 
-def test_joined_names_do_not_meet(door: Door) -> None:
+def test_joined_names_do_not_meet(running: RunningServer) -> None:
     """Application ``with-dash`` and queue ``q`` must not be another's ``with`` and ``dash-q``, however they are kept."""
     tail = uuid.uuid4().hex[:8]
-    with Server(door, "with-dash") as one, Server(door, "queuey") as two:
+    with Server(running, "with-dash") as one, Server(running, "queuey") as two:
         for server in (one, two):
             for name in (f"q-{tail}", f"dash-q-{tail}", f"queuey-{tail}", f"with-dash-{tail}", f"1-{tail}"):
                 server.create(name, partitions=11)

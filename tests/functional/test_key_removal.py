@@ -13,7 +13,7 @@ from queuey.security.app_keys import digest_of, label_of
 from tests.support import on_cassandra, servers
 from tests.support.client import Server, new_name
 from tests.support.commands import done, run_in
-from tests.support.servers import Door, eventually
+from tests.support.servers import RunningServer, eventually
 from tests.support.services.fixtures import Keyspaces, Reached
 from tests.support.trusting import TOKEN_KEY, asking
 
@@ -25,15 +25,15 @@ TOKENS = f"[tokens]\nkeys = {TOKEN_KEY}\n"
 class Rotating:
     """Servers on one store, and what commands need to find it."""
 
-    doors: tuple[Door, ...]
+    several: tuple[RunningServer, ...]
     variables: dict[str, str]
 
 
 @pytest.fixture
 def embedded(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Rotating]:
     folder = tmp_path_factory.mktemp("rotating")
-    with servers.shipped(folder, settings=TOKENS) as door:
-        yield Rotating((door,), {"QUEUEY_DATA": str(folder / "data")})
+    with servers.shipped(folder, settings=TOKENS) as running:
+        yield Rotating((running,), {"QUEUEY_DATA": str(folder / "data")})
 
 
 @pytest.fixture
@@ -43,11 +43,11 @@ def shared(
     with keyspaces() as name, ExitStack() as stack:
         on_cassandra.init(cassandra_node, name)
         text = on_cassandra.settings(cassandra_node, name, rest=TOKENS)
-        doors = tuple(
+        several = tuple(
             stack.enter_context(servers.shipped(tmp_path_factory.mktemp(each), settings=text, name=each))
             for each in ("rotating", "second-rotating")
         )
-        yield Rotating(doors, on_cassandra.variables(cassandra_node, name))
+        yield Rotating(several, on_cassandra.variables(cassandra_node, name))
 
 
 def key_of(rotating: Rotating) -> str:
@@ -65,16 +65,16 @@ def statuses(rotating: Rotating, texts: list[str], queue: str) -> list[set[int]]
     found = []
     for text in texts:
         seen = set()
-        for door in rotating.doors:
-            with asking(door, f"Bearer {text}", "app") as caller:
+        for running in rotating.several:
+            with asking(running, f"Bearer {text}", "app") as caller:
                 seen.add(caller.get(queue).status_code)
         found.append(seen)
     return found
 
 
-def make_queue(door: Door, key: str, queue: str) -> bool:
+def make_queue(running: RunningServer, key: str, queue: str) -> bool:
     """Whether a key is in force by now, and the queue is there."""
-    with Server(door, "app", key) as server:
+    with Server(running, "app", key) as server:
         return server.create(queue, principles=f"{JOE},app:app").status_code == 201
 
 
@@ -85,8 +85,8 @@ def test_tokens_end_with_the_key_that_they_were_got_with(request: pytest.Fixture
     former, new = key_of(rotating), key_of(rotating)
     texts, queue = list[str](), new_name()
     for key in (former, new):
-        eventually(partial(make_queue, rotating.doors[0], key, queue))
-        with Server(rotating.doors[0], "app", key) as server:
+        eventually(partial(make_queue, rotating.several[0], key, queue))
+        with Server(rotating.several[0], "app", key) as server:
             texts += [token(server), token(server, principal=JOE, verbs="read")]
     eventually(lambda: statuses(rotating, texts, queue) == [{200}] * 4)
 

@@ -10,7 +10,7 @@ import requests
 
 from tests.support.client import Server, authorization, refused
 from tests.support.live import until_waiting, waiters
-from tests.support.servers import Door
+from tests.support.servers import RunningServer
 
 
 @pytest.fixture
@@ -23,7 +23,7 @@ def aside() -> Iterator[ThreadPoolExecutor]:
 def polling(aside: ThreadPoolExecutor, server: Server, queue: str, **params: object) -> Future[requests.Response]:
     """A poll that waits now."""
     before = waiters(server)
-    with_own_connection = Server(server.door, server.application, server.key)
+    with_own_connection = Server(server.running, server.application, server.key)
     poll = aside.submit(with_own_connection.get, queue, **{"wait": 20, **params})
     until_waiting(server, before + 1)
     return poll
@@ -122,8 +122,8 @@ def test_a_reader_who_may_no_longer_read_is_told(server: Server, aside: ThreadPo
     refused(poll.result(), 403, "Forbidden")
 
 
-def test_a_reader_who_leaves_waits_no_longer(shipped_door: Door) -> None:
-    with Server(shipped_door) as server:
+def test_a_reader_who_leaves_waits_no_longer(shipped_server: RunningServer) -> None:
+    with Server(shipped_server) as server:
         path = f"{server.url}/v1/queuey/{server.queue()}?wait=20"
         with pytest.raises(requests.Timeout):
             requests.get(path, headers=authorization(server.key), timeout=0.5)
@@ -200,7 +200,7 @@ def test_a_poll_waits_for_something_else_than_the_reader_has(server: Server, asi
     tag = server.get(name, wait=0).headers["ETag"]
 
     def poll() -> requests.Response:
-        with Server(server.door, server.application, server.key) as own:
+        with Server(server.running, server.application, server.key) as own:
             return own.call("GET", name, params={"wait": 20}, headers={"If-None-Match": tag})
 
     waiting = aside.submit(poll)
@@ -247,7 +247,7 @@ def test_any_of_several_queues_wakes_who_waits(server: Server, aside: ThreadPool
     first = server.call("GET", params={"queues": ",".join(names)})
 
     def poll() -> requests.Response:
-        with Server(server.door, server.application, server.key) as own:
+        with Server(server.running, server.application, server.key) as own:
             params = {"queues": ",".join(names), "wait": 20, "cursor": first.headers["Queuey-Cursor"]}
             return own.call("GET", params=params)
 

@@ -316,11 +316,11 @@ def test_a_stream_of_nothing_that_can_be_read_ends(server: Server) -> None:
 
 @FORMS
 def test_a_stop_ends_streams_in_order(tmp_path: Path, accept: str) -> None:
-    with servers.shipped(tmp_path) as door, Server(door) as server:
+    with servers.shipped(tmp_path) as running, Server(running) as server:
         name = server.queue()
         with live(server, name, accept=accept) as stream:
             stream.next("open")
-            kill(door.pid, signal.SIGTERM)
+            kill(running.pid, signal.SIGTERM)
             end = stream.next("end")
             assert stream.rest() == []
 
@@ -328,15 +328,15 @@ def test_a_stop_ends_streams_in_order(tmp_path: Path, accept: str) -> None:
 
 
 def test_a_stop_answers_long_polls(tmp_path: Path) -> None:
-    with servers.shipped(tmp_path) as door, Server(door) as server:
+    with servers.shipped(tmp_path) as running, Server(running) as server:
         name = server.queue()
-        with socket.create_connection(("127.0.0.1", door.port), timeout=90) as client:
+        with socket.create_connection(("127.0.0.1", running.port), timeout=90) as client:
             key = APPLICATIONS["queuey"][0]
             client.sendall(
                 f"GET /v1/queuey/{name}?wait=20 HTTP/1.1\r\nHost: q\r\nAuthorization: Application {key}\r\n\r\n".encode()
             )
             until_waiting(server, 1)
-            kill(door.pid, signal.SIGTERM)
+            kill(running.pid, signal.SIGTERM)
             answer = client.makefile("rb").read()
 
     head, _, body = answer.partition(b"\r\n\r\n")
@@ -345,15 +345,15 @@ def test_a_stop_answers_long_polls(tmp_path: Path) -> None:
 
 
 def test_a_restarted_server_goes_on_where_it_was(tmp_path: Path) -> None:
-    with servers.shipped(tmp_path) as door, Server(door) as server:
+    with servers.shipped(tmp_path) as running, Server(running) as server:
         name = server.queue(partitions=5)
         with live(server, name, partitions="all") as stream:
             stream.next("open")
             server.fill(name, "a", partition=5)
             cursor = stream.next().cursor
             server.fill(name, "b", partition=4)
-            kill(door.pid, signal.SIGKILL)
-    with servers.shipped(tmp_path) as door, Server(door) as server:
+            kill(running.pid, signal.SIGKILL)
+    with servers.shipped(tmp_path) as running, Server(running) as server:
         with live(server, name, headers={"Last-Event-ID": str(cursor)}) as stream:
             stream.next("open")
             server.fill(name, "c", partition=5)
@@ -378,7 +378,11 @@ def opened(stream: Live) -> Live:
 
 
 def test_beyond_the_limit_readers_are_refused_and_the_rest_goes_on(tmp_path: Path) -> None:
-    with servers.shipped(tmp_path, settings=LIMITS) as door, Server(door) as server, Server(door, "other") as other:
+    with (
+        servers.shipped(tmp_path, settings=LIMITS) as running,
+        Server(running) as server,
+        Server(running, "other") as other,
+    ):
         mine, theirs = server.queue(), other.queue()
         with live(server, mine) as a, live(server, mine) as b, live(server, mine) as c:
             streams = [opened(stream) for stream in (a, b, c)]
@@ -402,12 +406,12 @@ def test_beyond_the_limit_readers_are_refused_and_the_rest_goes_on(tmp_path: Pat
 
 
 def test_a_reader_that_takes_nothing_is_ended_and_holds_little(tmp_path: Path) -> None:
-    with servers.shipped(tmp_path, settings=LIMITS) as door, Server(door) as server:
+    with servers.shipped(tmp_path, settings=LIMITS) as running, Server(running) as server:
         name = server.queue()
         body = "x" * 1_000_000
         with socket.socket() as client:
             client.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
-            client.connect(("127.0.0.1", door.port))
+            client.connect(("127.0.0.1", running.port))
             key = APPLICATIONS["queuey"][0]
             client.sendall(
                 f"GET /v1/queuey/{name} HTTP/1.1\r\nHost: q\r\nAccept: {EVENTS}\r\n"

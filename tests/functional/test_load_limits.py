@@ -11,7 +11,7 @@ import pytest
 
 from tests.support import raw, servers
 from tests.support.client import Server
-from tests.support.servers import APPLICATIONS, Door, eventually
+from tests.support.servers import APPLICATIONS, RunningServer, eventually
 
 KEY = APPLICATIONS["queuey"][0].encode()
 PLACES = 4
@@ -19,15 +19,15 @@ SETTINGS = f"client_timeout_seconds = 1\n\n[limits]\nmax_in_flight = {PLACES}\n"
 
 
 @pytest.fixture(scope="module")
-def narrow_door(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Door]:
+def narrow_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningServer]:
     """A server for four requests at once, that waits a second for a client."""
-    with servers.shipped(tmp_path_factory.mktemp("narrow"), settings=SETTINGS) as door:
-        yield door
+    with servers.shipped(tmp_path_factory.mktemp("narrow"), settings=SETTINGS) as running:
+        yield running
 
 
 @pytest.fixture
-def narrow(narrow_door: Door) -> Iterator[Server]:
-    with Server(narrow_door) as server:
+def narrow(narrow_server: RunningServer) -> Iterator[Server]:
+    with Server(narrow_server) as server:
         assert eventually(lambda: is_idle(server))  # of what the test before has left behind
         yield server
 
@@ -39,7 +39,7 @@ def is_idle(server: Server) -> bool:
 
 def begin_upload(server: Server, queue: str) -> socket.socket:
     """A request whose body does not come."""
-    return raw.begin_upload(server.door.port, f"/v1/{server.application}/{queue}", KEY.decode(), b"hello")
+    return raw.begin_upload(server.running.port, f"/v1/{server.application}/{queue}", KEY.decode(), b"hello")
 
 
 def test_a_full_server_refuses_at_once_and_serves_when_there_is_room(narrow: Server) -> None:
@@ -68,7 +68,7 @@ def test_a_full_server_refuses_at_once_and_serves_when_there_is_room(narrow: Ser
 
 
 def connected(server: Server) -> socket.socket:
-    return socket.create_connection(("127.0.0.1", server.door.port), timeout=raw.TIMEOUT_SECONDS)
+    return socket.create_connection(("127.0.0.1", server.running.port), timeout=raw.TIMEOUT_SECONDS)
 
 
 def raw_append(server: Server, queue: str) -> bytes:
@@ -86,7 +86,7 @@ def test_a_body_that_does_not_come_is_given_up_and_nothing_of_it_stored(narrow: 
     assert reply.status == 400
     assert set(json.loads(reply.body)["error_msg"]) == {"body"}
     assert narrow.everything(name) == []
-    assert narrow.door.beats()
+    assert narrow.running.beats()
 
 
 def test_readers_that_do_not_read_are_given_up(narrow: Server) -> None:
@@ -100,12 +100,12 @@ def test_readers_that_do_not_read_are_given_up(narrow: Server) -> None:
     )
     with ExitStack() as stack:
         for _ in range(PLACES + 1):
-            lazy = stack.enter_context(socket.create_connection(("127.0.0.1", narrow.door.port)))
+            lazy = stack.enter_context(socket.create_connection(("127.0.0.1", narrow.running.port)))
             lazy.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
             lazy.sendall(request + b"\r\n\r\n")
 
         assert eventually(lambda: narrow.get(name, limit=1).status_code == 200)
-        assert eventually(narrow.door.beats)
+        assert eventually(narrow.running.beats)
 
 
 def test_a_stream_that_was_given_up_is_seen_to_be_broken(narrow: Server) -> None:
@@ -117,7 +117,7 @@ def test_a_stream_that_was_given_up_is_seen_to_be_broken(narrow: Server) -> None
     request = (
         b"GET " + path + b" HTTP/1.1\r\nHost: q\r\nAccept: application/x-ndjson\r\nAuthorization: Application " + KEY
     )
-    with socket.create_connection(("127.0.0.1", narrow.door.port), timeout=raw.TIMEOUT_SECONDS) as lazy:
+    with socket.create_connection(("127.0.0.1", narrow.running.port), timeout=raw.TIMEOUT_SECONDS) as lazy:
         lazy.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 1 << 18)
         lazy.sendall(request + b"\r\n\r\n")
         begun = lazy.recv(4096)

@@ -10,16 +10,16 @@ from queuey.api.site import _is_from_here
 from queuey.http.exchange import Call
 from tests.support import servers
 from tests.support.client import Server, refused
-from tests.support.servers import APPLICATIONS, Door
+from tests.support.servers import APPLICATIONS, RunningServer
 
 TOKEN = "0123456789abcdef" * 2
 
 
 @pytest.fixture(scope="module")
-def door_with_a_token(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Door]:
+def server_with_a_token(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningServer]:
     text = f"[metrics]\ntoken = {TOKEN}\n"
-    with servers.shipped(tmp_path_factory.mktemp("metrics"), settings=text) as door:
-        yield door
+    with servers.shipped(tmp_path_factory.mktemp("metrics"), settings=text) as running:
+        yield running
 
 
 def test_this_machine_is_told_without_a_token(anonymous: Server) -> None:
@@ -28,9 +28,9 @@ def test_this_machine_is_told_without_a_token(anonymous: Server) -> None:
 
 
 @pytest.mark.parametrize("header", ["X-Forwarded-For", "Forwarded", "X-Real-IP", "Via"])
-def test_what_a_proxy_passes_on_is_not_this_machine(shipped_door: Door, header: str) -> None:
+def test_what_a_proxy_passes_on_is_not_this_machine(shipped_server: RunningServer, header: str) -> None:
     """Of the shipped server: waitress takes such headers away before Queuey sees them."""
-    with Server(shipped_door, key=None) as anonymous:
+    with Server(shipped_server, key=None) as anonymous:
         for method in ("GET", "HEAD"):
             assert anonymous.request(method, "/metrics", headers={header: "127.0.0.1"}).status_code == 403
 
@@ -56,12 +56,12 @@ def test_which_addresses_are_of_this_machine(peer: str, here: bool) -> None:
     assert _is_from_here(call) is here
 
 
-def test_with_a_token_it_is_told_from_anywhere_and_nobody_else(door_with_a_token: Door) -> None:
+def test_with_a_token_it_is_told_from_anywhere_and_nobody_else(server_with_a_token: RunningServer) -> None:
     def answer(authorization: str | None) -> int:
         headers = {"X-Forwarded-For": "10.0.0.7"} | ({"Authorization": authorization} if authorization else {})
         return server.request("GET", "/metrics", headers=headers).status_code
 
-    with Server(door_with_a_token, key=None) as server:
+    with Server(server_with_a_token, key=None) as server:
         assert answer(f"Bearer {TOKEN}") == answer(f"bearer  {TOKEN}") == 200
         for wrong in (None, TOKEN, f"Bearer {TOKEN[1:]}", "Bearer", f"Application {APPLICATIONS['queuey'][0]}"):
             assert answer(wrong) == 403

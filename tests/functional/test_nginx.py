@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.support.servers import Door, eventually
+from tests.support.servers import RunningServer, eventually
 from tests.support.source import ROOT
 
 SHIPPED = ROOT / "etc" / "nginx.conf"
@@ -46,7 +46,7 @@ def nginx() -> str:
 
 
 @pytest.fixture
-def ports(nginx: str, shipped_door: Door, tmp_path: Path) -> Iterator[tuple[int, int]]:
+def ports(nginx: str, shipped_server: RunningServer, tmp_path: Path) -> Iterator[tuple[int, int]]:
     """Where nginx listens for those who may see metrics, and for those who may not."""
     text = SHIPPED.read_text()
     free = []
@@ -55,7 +55,7 @@ def ports(nginx: str, shipped_door: Door, tmp_path: Path) -> Iterator[tuple[int,
             probe.bind(("127.0.0.1", 0))
             free.append(probe.getsockname()[1])
     for there, here in (
-        ("server 127.0.0.1:5000;", f"server 127.0.0.1:{shipped_door.port};"),
+        ("server 127.0.0.1:5000;", f"server 127.0.0.1:{shipped_server.port};"),
         ("listen 8080;", f"listen 127.0.0.1:{free[0]};"),
         ("/var/log/nginx/queuey.log", str(tmp_path / "access.log")),
     ):
@@ -115,9 +115,9 @@ def test_metrics_are_told_to_allowed_addresses_only_whatever_the_form_of_the_pat
     assert {_ask(others, target)[0] for target in METRICS} <= {400, 403, 404}
 
 
-def test_the_server_does_not_take_nginx_for_this_machine(ports: tuple[int, int], shipped_door: Door) -> None:
+def test_the_server_does_not_take_nginx_for_this_machine(ports: tuple[int, int], shipped_server: RunningServer) -> None:
     """Were the location for metrics missing, the general one says for whom it asks."""
     text = SHIPPED.read_text()
 
     assert "proxy_set_header X-Forwarded-For $remote_addr;" in text
-    assert _ask(shipped_door.port, "/metrics")[0] == 200
+    assert _ask(shipped_server.port, "/metrics")[0] == 200

@@ -13,18 +13,18 @@ import pytest
 
 from tests.support.client import new_name
 from tests.support.old_client import HTTPError, OldClient, PushClient
-from tests.support.servers import APPLICATIONS, Door
+from tests.support.servers import APPLICATIONS, RunningServer
 
 KEY = APPLICATIONS["queuey"][0]
 
 
-def base(door: Door) -> str:
-    return f"{door.url}/v1/queuey/"
+def base(running: RunningServer) -> str:
+    return f"{running.url}/v1/queuey/"
 
 
 @pytest.fixture
-def client(door: Door) -> Iterator[OldClient]:
-    old = OldClient(KEY, base(door))
+def client(running: RunningServer) -> Iterator[OldClient]:
+    old = OldClient(KEY, base(running))
     old.connect()
     yield old
     old.close()
@@ -146,14 +146,14 @@ def silent_port() -> Iterator[int]:
 
 
 @contextmanager
-def forgetful(door: Door) -> Iterator[str]:
+def forgetful(running: RunningServer) -> Iterator[str]:
     """A relay that hands on all that is asked, and swallows the answers of its first connection: a timeout."""
     ends: list[socket.socket] = []
     with socket.create_server(("127.0.0.1", 0)) as listening, ThreadPoolExecutor(8) as threads:
 
         def relay() -> None:
             for swallow in (True, False):
-                near, far = listening.accept()[0], socket.create_connection(("127.0.0.1", door.port))
+                near, far = listening.accept()[0], socket.create_connection(("127.0.0.1", running.port))
                 ends.extend((near, far))
                 threads.submit(hand_on, near, far, swallow=False)
                 threads.submit(hand_on, far, near, swallow=swallow)
@@ -181,9 +181,11 @@ def hang_up(end: socket.socket) -> None:
         end.shutdown(socket.SHUT_RDWR)
 
 
-def test_a_post_is_repeated_after_a_timeout_and_stores_again(door: Door, client: OldClient, queue: str) -> None:
+def test_a_post_is_repeated_after_a_timeout_and_stores_again(
+    running: RunningServer, client: OldClient, queue: str
+) -> None:
     """The old client has no idempotency key: the server can't know, and must not guess."""
-    with forgetful(door) as url:
+    with forgetful(running) as url:
         careless = OldClient(KEY, url, timeout=3.0)
         careless.post(queue, data="twice", headers={"X-Partition": "1"})
         careless.close()
@@ -199,10 +201,10 @@ def test_a_post_is_given_up_after_the_last_timeout(queue: str) -> None:
         hopeless.close()
 
 
-def test_a_server_that_is_down_is_left_for_another_once_and_for_all(door: Door, queue: str) -> None:
+def test_a_server_that_is_down_is_left_for_another_once_and_for_all(running: RunningServer, queue: str) -> None:
     with socket.create_server(("127.0.0.1", 0)) as taken:
         nobody = taken.getsockname()[1]
-    down, up = f"http://127.0.0.1:{nobody}/v1/queuey/", base(door)
+    down, up = f"http://127.0.0.1:{nobody}/v1/queuey/", base(running)
     client = OldClient(KEY, f"{down},{up}")
     client.app_url, client._urls = down, [down, up]
 
@@ -215,8 +217,8 @@ def test_a_server_that_is_down_is_left_for_another_once_and_for_all(door: Door, 
 
 
 @pytest.fixture
-def push(door: Door) -> Iterator[PushClient]:
-    client = PushClient(KEY, base(door).rstrip("/"))
+def push(running: RunningServer) -> Iterator[PushClient]:
+    client = PushClient(KEY, base(running).rstrip("/"))
     yield client
     client.close()
 

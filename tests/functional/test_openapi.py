@@ -14,7 +14,7 @@ from schemathesis.core.result import Ok
 
 from queuey.api import routes
 from tests.support.client import Server, authorization
-from tests.support.trusting import TrustingDoor
+from tests.support.trusting import TrustingServer
 
 DESCRIPTION: dict[str, Any] = json.loads((Path(routes.__file__).parent / "openapi.json").read_text())
 OPERATIONS = {
@@ -32,9 +32,9 @@ AS_DESCRIBED = [
 
 
 @pytest.fixture
-def door(trusting_shipped_door: TrustingDoor) -> TrustingDoor:
+def running(trusting_shipped_server: TrustingServer) -> TrustingServer:
     """One that can do all that is described. Over Cassandra the answers are the same, as ``test_alike`` says."""
-    return trusting_shipped_door
+    return trusting_shipped_server
 
 
 @pytest.mark.parametrize("label", OPERATIONS)

@@ -20,13 +20,13 @@ from qdo.groups.lag import Lag, lags
 from queuey.ids import MessageId
 from tests.support.client import Server
 from tests.support.commands import command
-from tests.support.servers import Door, eventually
+from tests.support.servers import RunningServer, eventually
 from tests.support.work_processes import WAIT_SECONDS, Crew, crew_in, fill
 
 
 @pytest.fixture
-def crew(tmp_path: Path, shipped_door: Door, next_fresh: Callable[[], str]) -> Iterator[Crew]:
-    with Server(shipped_door, next_fresh()) as server, crew_in(tmp_path, server) as found:
+def crew(tmp_path: Path, shipped_server: RunningServer, next_fresh: Callable[[], str]) -> Iterator[Crew]:
+    with Server(shipped_server, next_fresh()) as server, crew_in(tmp_path, server) as found:
         yield found
 
 

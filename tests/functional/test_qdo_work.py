@@ -15,14 +15,14 @@ import pytest
 import requests
 
 from tests.support.client import Server
-from tests.support.servers import Door, eventually
+from tests.support.servers import RunningServer, eventually
 from tests.support.services.fixtures import Reached
 from tests.support.work_processes import WAIT_SECONDS, Crew, crew_in, fill, in_order
 
 
 @pytest.fixture
-def crew(tmp_path: Path, shipped_door: Door, next_fresh: Callable[[], str]) -> Iterator[Crew]:
-    with Server(shipped_door, next_fresh()) as server, crew_in(tmp_path, server) as found:
+def crew(tmp_path: Path, shipped_server: RunningServer, next_fresh: Callable[[], str]) -> Iterator[Crew]:
+    with Server(shipped_server, next_fresh()) as server, crew_in(tmp_path, server) as found:
         yield found
 
 

@@ -10,14 +10,14 @@ from pathlib import Path
 import pytest
 
 from tests.support.client import Server
-from tests.support.servers import Door
+from tests.support.servers import RunningServer
 from tests.support.services.fixtures import Reached
 from tests.support.work_processes import Crew, crew_in
 
 
 @pytest.fixture
-def crew(tmp_path: Path, shipped_door: Door, next_fresh: Callable[[], str]) -> Iterator[Crew]:
-    with Server(shipped_door, next_fresh()) as server, crew_in(tmp_path, server) as found:
+def crew(tmp_path: Path, shipped_server: RunningServer, next_fresh: Callable[[], str]) -> Iterator[Crew]:
+    with Server(shipped_server, next_fresh()) as server, crew_in(tmp_path, server) as found:
         yield found
 
 

@@ -13,7 +13,7 @@ import pytest
 
 from tests.support import raw
 from tests.support.client import Server
-from tests.support.servers import APPLICATIONS, Door, eventually
+from tests.support.servers import APPLICATIONS, RunningServer, eventually
 
 KEY = APPLICATIONS["queuey"][0].encode()
 END = b"\r\n\r\n"
@@ -21,12 +21,12 @@ LAST = b"Connection: close"
 
 
 @pytest.fixture
-def queue(shipped_door: Door) -> Iterator[str]:
+def queue(shipped_server: RunningServer) -> Iterator[str]:
     """A queue that must be as empty after the test as before, on a server that still answers."""
-    with Server(shipped_door) as server:
+    with Server(shipped_server) as server:
         name = server.queue()
         yield name
-        assert shipped_door.beats()
+        assert shipped_server.beats()
         assert server.info(name)["depth"] == 0
 
 
@@ -75,8 +75,8 @@ def refused_or_closed(received: bytes) -> None:
         b"5_0",
     ],
 )
-def test_a_bad_content_length(shipped_door: Door, queue: str, length: bytes) -> None:
-    refused(raw.send(shipped_door.port, head(queue, b"Content-Length: " + length), END, b"hello"))
+def test_a_bad_content_length(shipped_server: RunningServer, queue: str, length: bytes) -> None:
+    refused(raw.send(shipped_server.port, head(queue, b"Content-Length: " + length), END, b"hello"))
 
 
 @pytest.mark.parametrize(
@@ -97,10 +97,10 @@ def test_a_bad_content_length(shipped_door: Door, queue: str, length: bytes) -> 
     ],
     ids=lambda headers: b" | ".join(headers).decode("latin-1"),
 )
-def test_two_lengths_or_a_length_and_chunks(shipped_door: Door, queue: str, headers: list[bytes]) -> None:
+def test_two_lengths_or_a_length_and_chunks(shipped_server: RunningServer, queue: str, headers: list[bytes]) -> None:
     smuggled = b"5\r\nhello\r\n0\r\n\r\n" + head(queue, b"Content-Length: 8") + END + b"smuggled"
 
-    refused(raw.send(shipped_door.port, head(queue, *headers), END, smuggled), 400, 411)
+    refused(raw.send(shipped_server.port, head(queue, *headers), END, smuggled), 400, 411)
 
 
 @pytest.mark.parametrize(
@@ -115,24 +115,26 @@ def test_two_lengths_or_a_length_and_chunks(shipped_door: Door, queue: str, head
     ],
     ids=["two hosts", "one host twice", "one length twice", "a line feed alone", "another", "chunked twice"],
 )
-def test_what_a_program_before_it_may_read_differently(shipped_door: Door, queue: str, headers: list[bytes]) -> None:
-    refused(raw.send(shipped_door.port, head(queue, *headers), END, b"hello"))
+def test_what_a_program_before_it_may_read_differently(
+    shipped_server: RunningServer, queue: str, headers: list[bytes]
+) -> None:
+    refused(raw.send(shipped_server.port, head(queue, *headers), END, b"hello"))
 
 
-def test_a_request_of_today_names_its_host(shipped_door: Door, queue: str) -> None:
-    refused(raw.send(shipped_door.port, head(queue, b"Content-Length: 5", host=b""), END, b"hello"))
+def test_a_request_of_today_names_its_host(shipped_server: RunningServer, queue: str) -> None:
+    refused(raw.send(shipped_server.port, head(queue, b"Content-Length: 5", host=b""), END, b"hello"))
 
 
 @pytest.mark.parametrize("end", [b"\n\n", b"\r\n\n", b"\n\r\n", b"\r\r"])
-def test_lines_that_end_otherwise_are_refused_at_once(shipped_door: Door, queue: str, end: bytes) -> None:
+def test_lines_that_end_otherwise_are_refused_at_once(shipped_server: RunningServer, queue: str, end: bytes) -> None:
     """Not when the time for a head is over: what follows them must not be read as its rest."""
-    with socket.create_connection(("127.0.0.1", shipped_door.port), timeout=raw.TIMEOUT_SECONDS) as connection:
+    with socket.create_connection(("127.0.0.1", shipped_server.port), timeout=raw.TIMEOUT_SECONDS) as connection:
         connection.sendall(head(queue, b"Content-Length: 5") + end + b"hello")
         refused(raw.drain(connection))
 
 
-def test_a_refusal_of_what_is_no_request_has_the_shape_of_all_others(shipped_door: Door, queue: str) -> None:
-    (reply,) = raw.replies(raw.send(shipped_door.port, head(queue, b"Content-Length: +5"), END, b"hello"))
+def test_a_refusal_of_what_is_no_request_has_the_shape_of_all_others(shipped_server: RunningServer, queue: str) -> None:
+    (reply,) = raw.replies(raw.send(shipped_server.port, head(queue, b"Content-Length: +5"), END, b"hello"))
 
     assert reply.headers["content-type"] == "application/json"
     assert reply.headers["connection"] == "close"
@@ -140,12 +142,12 @@ def test_a_refusal_of_what_is_no_request_has_the_shape_of_all_others(shipped_doo
     assert json.loads(reply.body)["request_id"] == reply.headers["x-request-id"]
 
 
-def test_a_name_with_underscores_is_another_name(shipped_door: Door) -> None:
-    with Server(shipped_door) as server:
+def test_a_name_with_underscores_is_another_name(shipped_server: RunningServer) -> None:
+    with Server(shipped_server) as server:
         name = server.queue(partitions=2)
         sent = head(name, b"Content-Length: 5", b"X-Partition: 1", b"X_Partition: 2", b"X_TTL: nonsense", LAST)
 
-        (reply,) = raw.replies(raw.exchange(shipped_door.port, sent, END, b"hello"))
+        (reply,) = raw.replies(raw.exchange(shipped_server.port, sent, END, b"hello"))
 
         assert reply.status == 201
         assert server.bodies(name) == ["hello"]
@@ -165,10 +167,10 @@ def test_a_name_with_underscores_is_another_name(shipped_door: Door) -> None:
         b"X-Key: a\r\n folded",
     ],
 )
-def test_control_characters_in_headers(shipped_door: Door, queue: str, header: bytes) -> None:
+def test_control_characters_in_headers(shipped_server: RunningServer, queue: str, header: bytes) -> None:
     sent = head(queue, header, b"Content-Length: 5")
 
-    refused(raw.send(shipped_door.port, sent, END, b"hello"))
+    refused(raw.send(shipped_server.port, sent, END, b"hello"))
 
 
 @pytest.mark.parametrize(
@@ -182,26 +184,26 @@ def test_control_characters_in_headers(shipped_door: Door, queue: str, header: b
     ],
     ids=["33 KiB in one", "1 MiB in one", "33 KiB in 48", "101 of them", "5000 of them"],
 )
-def test_too_many_or_too_large_headers(shipped_door: Door, queue: str, headers: list[bytes]) -> None:
-    received = raw.send(shipped_door.port, head(queue, b"Content-Length: 5", *headers), END, b"hello")
+def test_too_many_or_too_large_headers(shipped_server: RunningServer, queue: str, headers: list[bytes]) -> None:
+    received = raw.send(shipped_server.port, head(queue, b"Content-Length: 5", *headers), END, b"hello")
 
     refused(received, 431)
 
 
-def test_a_head_that_never_ends(shipped_door: Door, queue: str) -> None:
-    refused_or_closed(raw.send(shipped_door.port, head(queue, b"X-Begun: "), half_close=True))
+def test_a_head_that_never_ends(shipped_server: RunningServer, queue: str) -> None:
+    refused_or_closed(raw.send(shipped_server.port, head(queue, b"X-Begun: "), half_close=True))
 
 
 @pytest.mark.parametrize("sent", [0, 1, 4999, 9999])
 @pytest.mark.parametrize("content_type", [b"text/plain", b"application/json"])
 def test_an_upload_cut_short_of_its_content_length(
-    shipped_door: Door, queue: str, sent: int, content_type: bytes
+    shipped_server: RunningServer, queue: str, sent: int, content_type: bytes
 ) -> None:
     body = b'{"messages":[{"body":"x"}]}'.ljust(10_000)[:sent]
     request = head(queue, b"Content-Type: " + content_type, b"Content-Length: 10000") + END
 
-    refused_or_closed(raw.send(shipped_door.port, request, body, half_close=True))
-    raw.cut(shipped_door.port, request, body)
+    refused_or_closed(raw.send(shipped_server.port, request, body, half_close=True))
+    raw.cut(shipped_server.port, request, body)
 
 
 @pytest.mark.parametrize(
@@ -223,81 +225,85 @@ def test_an_upload_cut_short_of_its_content_length(
 )
 @pytest.mark.parametrize("content_type", [b"text/plain", b"application/json"])
 def test_a_chunked_upload_that_is_cut_or_broken(
-    shipped_door: Door, queue: str, chunks: bytes, content_type: bytes
+    shipped_server: RunningServer, queue: str, chunks: bytes, content_type: bytes
 ) -> None:
     request = head(queue, b"Content-Type: " + content_type, b"Transfer-Encoding: chunked") + END
 
-    refused_or_closed(raw.send(shipped_door.port, request, chunks, half_close=True))
-    raw.cut(shipped_door.port, request, chunks)
+    refused_or_closed(raw.send(shipped_server.port, request, chunks, half_close=True))
+    raw.cut(shipped_server.port, request, chunks)
 
 
-def test_a_whole_chunked_upload_is_asked_for_its_length(shipped_door: Door, queue: str) -> None:
+def test_a_whole_chunked_upload_is_asked_for_its_length(shipped_server: RunningServer, queue: str) -> None:
     request = head(queue, b"Transfer-Encoding: chunked", b"Connection: close") + END
 
-    (reply,) = raw.replies(raw.send(shipped_door.port, request, b"5\r\nhello\r\n0\r\n\r\n"))
+    (reply,) = raw.replies(raw.send(shipped_server.port, request, b"5\r\nhello\r\n0\r\n\r\n"))
 
     assert reply.status == 411
     assert set(json.loads(reply.body)["error_msg"]) == {"LengthRequired"}
 
 
-def test_a_post_without_any_length_has_no_body(shipped_door: Door, queue: str) -> None:
-    (reply,) = raw.replies(raw.send(shipped_door.port, head(queue, b"Connection: close"), END))
+def test_a_post_without_any_length_has_no_body(shipped_server: RunningServer, queue: str) -> None:
+    (reply,) = raw.replies(raw.send(shipped_server.port, head(queue, b"Connection: close"), END))
 
     assert reply.status in {400, 411}
 
 
-def test_a_body_too_large_is_refused_before_it_is_read(shipped_door: Door, queue: str) -> None:
+def test_a_body_too_large_is_refused_before_it_is_read(shipped_server: RunningServer, queue: str) -> None:
     for length, content_type in (
         (b"9000000", b"application/json"),
         (b"1048577", b"text/plain"),
         (b"9" * 15, b"text/plain"),
     ):
         request = head(queue, b"Content-Type: " + content_type, b"Content-Length: " + length) + END
-        with socket.create_connection(("127.0.0.1", shipped_door.port), timeout=raw.TIMEOUT_SECONDS) as connection:
+        with socket.create_connection(("127.0.0.1", shipped_server.port), timeout=raw.TIMEOUT_SECONDS) as connection:
             connection.sendall(request)
             begun = connection.recv(65536)
         assert begun.split(b" ")[1] == b"413"
 
 
-def test_a_body_that_comes_byte_by_byte_holds_nobody_up(shipped_door: Door, queue: str) -> None:
+def test_a_body_that_comes_byte_by_byte_holds_nobody_up(shipped_server: RunningServer, queue: str) -> None:
     """More slow bodies at once than there are threads; others are served meanwhile; then the slow ones give up."""
     request = head(queue, b"Content-Type: text/plain", b"Content-Length: 100000") + END
-    slow = [socket.create_connection(("127.0.0.1", shipped_door.port), timeout=raw.TIMEOUT_SECONDS) for _ in range(40)]
+    slow = [
+        socket.create_connection(("127.0.0.1", shipped_server.port), timeout=raw.TIMEOUT_SECONDS) for _ in range(40)
+    ]
     try:
         for connection in slow:
             connection.sendall(request)
         for _ in range(3):
             for connection in slow:
                 connection.sendall(b"x")
-            with Server(shipped_door) as server:
+            with Server(shipped_server) as server:
                 busy = server.queue()
                 server.add(busy)
                 assert server.bodies(busy) == ["hello"]
                 assert server.call("PUT", busy, data={"partitions": 2}).status_code == 200
-            assert shipped_door.beats()
+            assert shipped_server.beats()
     finally:
         for connection in slow:
             connection.close()
 
 
-def test_a_slow_head_holds_nobody_up(shipped_door: Door, queue: str) -> None:
-    slow = [socket.create_connection(("127.0.0.1", shipped_door.port), timeout=raw.TIMEOUT_SECONDS) for _ in range(100)]
+def test_a_slow_head_holds_nobody_up(shipped_server: RunningServer, queue: str) -> None:
+    slow = [
+        socket.create_connection(("127.0.0.1", shipped_server.port), timeout=raw.TIMEOUT_SECONDS) for _ in range(100)
+    ]
     try:
         for connection in slow:
             connection.sendall(head(queue)[:-3])
-        assert shipped_door.beats()
+        assert shipped_server.beats()
     finally:
         for connection in slow:
             connection.close()
 
 
-def test_pipelined_requests_are_answered_in_order(shipped_door: Door) -> None:
-    with Server(shipped_door) as server:
+def test_pipelined_requests_are_answered_in_order(shipped_server: RunningServer) -> None:
+    with Server(shipped_server) as server:
         name = server.queue()
         posts = [head(name, b"Content-Length: 1") + END + b"%d" % number for number in range(8)]
         last = head(name, b"Connection: close", method=b"GET") + END
 
-        *added, read = raw.replies(raw.exchange(shipped_door.port, *posts, last))
+        *added, read = raw.replies(raw.exchange(shipped_server.port, *posts, last))
 
         assert [reply.status for reply in added] == [201] * 8
         ids = [json.loads(reply.body)["messages"][0]["key"] for reply in added]
@@ -306,7 +312,7 @@ def test_pipelined_requests_are_answered_in_order(shipped_door: Door) -> None:
         assert [message["body"] for message in seen] == [str(number) for number in range(8)]
 
 
-def test_a_refused_request_leaves_no_body_behind_for_the_next(shipped_door: Door, queue: str) -> None:
+def test_a_refused_request_leaves_no_body_behind_for_the_next(shipped_server: RunningServer, queue: str) -> None:
     """A body that was not read must not be taken for a request."""
     inner = head(queue, b"Content-Length: 8") + END + b"smuggled"
     outer = (
@@ -317,18 +323,18 @@ def test_a_refused_request_leaves_no_body_behind_for_the_next(shipped_door: Door
     )
     last = b"GET /__heartbeat__ HTTP/1.1\r\nHost: q\r\nConnection: close" + END
 
-    found = raw.replies(raw.exchange(shipped_door.port, outer, inner, last))
+    found = raw.replies(raw.exchange(shipped_server.port, outer, inner, last))
 
     assert found[0].status == 404
     assert [reply.status for reply in found[1:]] in ([], [200])
 
 
-def test_http_1_0_is_answered_and_closed(shipped_door: Door) -> None:
-    with Server(shipped_door) as server:
+def test_http_1_0_is_answered_and_closed(shipped_server: RunningServer) -> None:
+    with Server(shipped_server) as server:
         name = server.queue()
         request = head(name, b"Content-Length: 5", host=b"", version=b"1.0") + END
 
-        (reply,) = raw.replies(raw.send(shipped_door.port, request, b"hello"))
+        (reply,) = raw.replies(raw.send(shipped_server.port, request, b"hello"))
 
         assert reply.status == 201
         assert server.bodies(name) == ["hello"]
@@ -360,15 +366,15 @@ def test_http_1_0_is_answered_and_closed(shipped_door: Door) -> None:
         b"GET http://[::1 HTTP/1.1",
     ],
 )
-def test_an_odd_request_line_is_refused_and_never_a_failure_of_ours(shipped_door: Door, line: bytes) -> None:
-    received = raw.send(shipped_door.port, line + b"\r\nHost: q\r\nConnection: close", END)
+def test_an_odd_request_line_is_refused_and_never_a_failure_of_ours(shipped_server: RunningServer, line: bytes) -> None:
+    received = raw.send(shipped_server.port, line + b"\r\nHost: q\r\nConnection: close", END)
 
     for reply in raw.replies(received) if received.startswith(b"HTTP/1.") else []:
         assert 400 <= reply.status < 500, received[:200]
 
 
 @pytest.mark.parametrize("target", [b"http://example.org/v1/queuey/", b"http://q/v1/queuey/"])
-def test_a_target_in_absolute_form_is_its_path(shipped_door: Door, queue: str, target: bytes) -> None:
+def test_a_target_in_absolute_form_is_its_path(shipped_server: RunningServer, queue: str, target: bytes) -> None:
     request = b"\r\n".join(
         (
             b"GET " + target + queue.encode() + b"?limit=1 HTTP/1.1",
@@ -378,13 +384,13 @@ def test_a_target_in_absolute_form_is_its_path(shipped_door: Door, queue: str, t
         )
     )
 
-    (reply,) = raw.replies(raw.send(shipped_door.port, request, END))
+    (reply,) = raw.replies(raw.send(shipped_server.port, request, END))
 
     assert reply.status == 200
     assert json.loads(reply.body)["messages"] == []
 
 
-def test_an_upgrade_is_not_taken(shipped_door: Door, queue: str) -> None:
+def test_an_upgrade_is_not_taken(shipped_server: RunningServer, queue: str) -> None:
     request = head(
         queue,
         b"Connection: Upgrade",
@@ -394,15 +400,15 @@ def test_an_upgrade_is_not_taken(shipped_door: Door, queue: str) -> None:
         method=b"GET",
     )
 
-    received = raw.send(shipped_door.port, request, END)
+    received = raw.send(shipped_server.port, request, END)
 
     assert raw.replies(received)[0].status != 101
 
 
-def test_expect_100_continue_is_honoured(shipped_door: Door) -> None:
-    with Server(shipped_door) as server:
+def test_expect_100_continue_is_honoured(shipped_server: RunningServer) -> None:
+    with Server(shipped_server) as server:
         name = server.queue()
-        with socket.create_connection(("127.0.0.1", shipped_door.port), timeout=raw.TIMEOUT_SECONDS) as connection:
+        with socket.create_connection(("127.0.0.1", shipped_server.port), timeout=raw.TIMEOUT_SECONDS) as connection:
             connection.sendall(head(name, b"Expect: 100-continue", b"Content-Length: 5", b"Connection: close") + END)
             assert connection.recv(65536).startswith(b"HTTP/1.1 100 ")
             connection.sendall(b"hello")
@@ -413,11 +419,13 @@ def test_expect_100_continue_is_honoured(shipped_door: Door) -> None:
 
 
 @pytest.mark.parametrize("header", [b"X-TTL: 60", b"X-Partition: 1", b"X-Delay: 1", b"Idempotency-Key: \xc3\xbc"])
-def test_a_header_that_came_twice_is_not_taken_for_one(shipped_door: Door, queue: str, header: bytes) -> None:
+def test_a_header_that_came_twice_is_not_taken_for_one(
+    shipped_server: RunningServer, queue: str, header: bytes
+) -> None:
     sent = head(queue, header, header, b"Content-Length: 5", b"Connection: close")
 
-    refused(raw.exchange(shipped_door.port, sent, END, b"hello"))
+    refused(raw.exchange(shipped_server.port, sent, END, b"hello"))
 
 
-def test_a_server_that_was_sent_all_this_answers_at_once(shipped_door: Door) -> None:
-    assert eventually(shipped_door.beats)
+def test_a_server_that_was_sent_all_this_answers_at_once(shipped_server: RunningServer) -> None:
+    assert eventually(shipped_server.beats)

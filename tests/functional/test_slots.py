@@ -25,7 +25,7 @@ from qdo.worker.slots import SlotTable
 from qdo.worker.sweeps import RESETS
 from queuey.errors import ConfigurationError
 from tests.support.client import Server, new_name
-from tests.support.servers import Door, eventually
+from tests.support.servers import RunningServer, eventually
 from tests.support.services.fixtures import Reached
 from tests.support.work_processes import WAIT_SECONDS, Crew, crew_in
 
@@ -38,9 +38,9 @@ Run = Callable[..., Worker]
 @pytest.fixture
 def server(request: pytest.FixtureRequest, next_fresh: Callable[[], str]) -> Iterator[Server]:
     """An application without any queue, embedded; a test of :data:`both_stores` also runs over Cassandra, with its read delay."""
-    door = request.getfixturevalue(f"{getattr(request, 'param', 'shipped')}_door")
-    assert isinstance(door, Door)
-    with Server(door, next_fresh()) as found:
+    running = request.getfixturevalue(f"{getattr(request, 'param', 'shipped')}_server")
+    assert isinstance(running, RunningServer)
+    with Server(running, next_fresh()) as found:
         yield found
 
 

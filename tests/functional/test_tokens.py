@@ -13,7 +13,7 @@ from queuey.errors import Forbidden, InvalidToken
 from tests.support import servers
 from tests.support.client import Json, Server, refused
 from tests.support.servers import APPLICATIONS
-from tests.support.trusting import FORMER_KEY, TOKEN_KEY, TrustingDoor, asking, login, people
+from tests.support.trusting import FORMER_KEY, TOKEN_KEY, TrustingServer, asking, login, people
 
 JOE, ANN = "bid:joe@example.org", "oidc:ann@example.org"
 OWN_KEY, OTHER_KEY = APPLICATIONS["queuey"][0], APPLICATIONS["other"][0]
@@ -21,8 +21,8 @@ VERBS = ["list", "create", "configure", "append", "read", "delete", "commit"]
 
 
 @pytest.fixture
-def door(trusting_door: TrustingDoor) -> TrustingDoor:
-    return trusting_door
+def running(trusting_server: TrustingServer) -> TrustingServer:
+    return trusting_server
 
 
 def get(server: Server, application: str = "queuey", **fields: str) -> requests.Response:
@@ -36,14 +36,14 @@ def token(server: Server, application: str = "queuey", **fields: str) -> str:
 
 
 @pytest.fixture
-def joe(door: TrustingDoor) -> Iterator[Server]:
+def joe(running: TrustingServer) -> Iterator[Server]:
     """Who proves to be joe, by an assertion."""
-    with asking(door, f"BrowserID {people().whole()}") as seen:
+    with asking(running, f"BrowserID {people().whole()}") as seen:
         yield seen
 
 
 def test_an_assertion_is_exchanged_for_a_token_of_the_same_principal(
-    door: TrustingDoor, server: Server, joe: Server
+    running: TrustingServer, server: Server, joe: Server
 ) -> None:
     name = server.queue(principles=JOE)
     server.fill(name, "for joe")
@@ -62,21 +62,21 @@ def test_an_assertion_is_exchanged_for_a_token_of_the_same_principal(
         "queues": None,
         "verbs": VERBS,
     }
-    with asking(door, f"Bearer {told['token']}") as later:
+    with asking(running, f"Bearer {told['token']}") as later:
         assert later.bodies(name) == ["for joe"]
         refused(later.post(name), 403, "Forbidden")
 
 
-def test_a_providers_token_is_exchanged_too(door: TrustingDoor, server: Server) -> None:
+def test_a_providers_token_is_exchanged_too(running: TrustingServer, server: Server) -> None:
     name = server.queue(principles="oidc:joe@example.org")
-    with asking(door, f"Bearer {login().token()}") as joe:
+    with asking(running, f"Bearer {login().token()}") as joe:
         own = token(joe, verbs="read", life="60")
 
-    with asking(door, f"Bearer {own}") as later:
+    with asking(running, f"Bearer {own}") as later:
         assert later.get(name).status_code == 200
 
 
-def test_an_application_mints_for_its_users(door: TrustingDoor, server: Server) -> None:
+def test_an_application_mints_for_its_users(running: TrustingServer, server: Server) -> None:
     """The way notification services work: the user needs no issuer, the application knows who they are."""
     name, other = server.queue(principles=ANN), server.queue(principles=ANN)
     server.fill(name, "for ann")
@@ -85,7 +85,7 @@ def test_an_application_mints_for_its_users(door: TrustingDoor, server: Server) 
 
     assert (minted["principal"], minted["queues"], minted["verbs"]) == (ANN, [name], ["read"])
     assert minted["expires_in"] == 90
-    with asking(door, f"Bearer {minted['token']}") as ann:
+    with asking(running, f"Bearer {minted['token']}") as ann:
         assert ann.bodies(name) == ["for ann"]
         (message,) = ann.read(name)
         refused(ann.call("DELETE", name, message["message_id"]), 403, "Forbidden")
@@ -93,11 +93,11 @@ def test_an_application_mints_for_its_users(door: TrustingDoor, server: Server) 
         refused(ann.call("GET", params={"mine": "true"}), 403, "Forbidden")
 
 
-def test_an_application_mints_parts_of_its_own_rights(door: TrustingDoor, server: Server) -> None:
+def test_an_application_mints_parts_of_its_own_rights(running: TrustingServer, server: Server) -> None:
     """A token to append to one queue, for a device that is not trusted with the key."""
     name, other = server.queue(), server.queue()
 
-    with asking(door, f"Bearer {token(server, queues=name, verbs='append')}") as device:
+    with asking(running, f"Bearer {token(server, queues=name, verbs='append')}") as device:
         assert device.post(name, "measured").status_code == 201
         for answer in (device.post(other), device.get(name), device.call("DELETE", name), device.create()):
             refused(answer, 403, "Forbidden")
@@ -105,24 +105,24 @@ def test_an_application_mints_parts_of_its_own_rights(door: TrustingDoor, server
 
 
 def test_a_token_counts_on_the_paths_of_its_application_only(
-    door: TrustingDoor, server: Server, other: Server, joe: Server
+    running: TrustingServer, server: Server, other: Server, joe: Server
 ) -> None:
     mine, theirs = server.queue(principles=JOE), other.queue(principles=JOE)
     assert joe.get(mine).status_code == 200
 
     for text in (token(joe), token(server, principal=JOE), token(server)):
-        with asking(door, f"Bearer {text}", "other") as elsewhere:
+        with asking(running, f"Bearer {text}", "other") as elsewhere:
             refused(elsewhere.get(theirs), 403, "Forbidden")
             refused(elsewhere.call("GET"), 403, "Forbidden")
             refused(elsewhere.call("GET", params={"mine": "true"}), 403, "Forbidden")
             refused(get(elsewhere, "other"), 403, "Forbidden")
-    with asking(door, f"Bearer {token(joe, 'other')}", "other") as there:
+    with asking(running, f"Bearer {token(joe, 'other')}", "other") as there:
         assert there.get(theirs).status_code == 200
 
 
-def test_no_token_begets_a_token(door: TrustingDoor, server: Server, joe: Server) -> None:
+def test_no_token_begets_a_token(running: TrustingServer, server: Server, joe: Server) -> None:
     for text in (token(joe), token(server), token(server, principal=JOE)):
-        with asking(door, f"Bearer {text}") as later:
+        with asking(running, f"Bearer {text}") as later:
             refused(get(later), 403, "Forbidden")
             refused(get(later, principal=JOE), 403, "Forbidden")
 
@@ -141,7 +141,7 @@ def test_no_token_begets_a_token(door: TrustingDoor, server: Server, joe: Server
     ],
 )
 def test_nobody_gets_a_token_of_somebody_else(
-    door: TrustingDoor, credential: str | None, principal: str | None
+    running: TrustingServer, credential: str | None, principal: str | None
 ) -> None:
     headers = {
         None: None,
@@ -149,21 +149,21 @@ def test_nobody_gets_a_token_of_somebody_else(
         "other": f"Application {OTHER_KEY}",
         "own": f"Application {OWN_KEY}",
     }
-    with asking(door, headers[credential]) as caller:
+    with asking(running, headers[credential]) as caller:
         refused(get(caller, **({"principal": principal} if principal else {})), 403, "Forbidden")
 
 
-def test_a_listed_application_gets_a_token_of_itself(door: TrustingDoor, server: Server) -> None:
+def test_a_listed_application_gets_a_token_of_itself(running: TrustingServer, server: Server) -> None:
     name = server.queue(principles="app:other")
-    with asking(door, f"Application {OTHER_KEY}") as other:
+    with asking(running, f"Application {OTHER_KEY}") as other:
         text = token(other, verbs="read")
 
-    with asking(door, f"Bearer {text}") as later:
+    with asking(running, f"Bearer {text}") as later:
         assert later.get(name).status_code == 200
 
 
-def test_who_proves_several_principals_names_one(door: TrustingDoor) -> None:
-    with asking(door, f"BrowserID {people().whole()}; Bearer {login().token()}") as both:
+def test_who_proves_several_principals_names_one(running: TrustingServer) -> None:
+    with asking(running, f"BrowserID {people().whole()}; Bearer {login().token()}") as both:
         refused(get(both), 400, "principal")
         assert get(both, principal="oidc:joe@example.org").json()["principal"] == "oidc:joe@example.org"
 
@@ -242,8 +242,8 @@ def test_an_application_may_be_called_tokens_and_a_queue_too(server: Server) -> 
     assert server.post("tokens", "x").status_code == 201
 
 
-def test_a_server_without_token_keys_makes_none(shipped_door: Any) -> None:
-    with Server(shipped_door) as server:
+def test_a_server_without_token_keys_makes_none(shipped_server: Any) -> None:
+    with Server(shipped_server) as server:
         assert "tokens" in refused(get(server), 404, "NotFound")["NotFound"]
 
 
@@ -253,43 +253,43 @@ def test_a_former_key_still_verifies_until_it_is_taken_out(tmp_path_factory: pyt
     keys = (f"keys = {FORMER_KEY}", f"keys =\n  {TOKEN_KEY}\n  {FORMER_KEY}", f"keys = {TOKEN_KEY}")
     tokens, taken = list[str](), list[list[int]]()
     for text in keys:
-        with servers.shipped(folder, settings=f"[tokens]\n{text}\n") as door, Server(door) as server:
+        with servers.shipped(folder, settings=f"[tokens]\n{text}\n") as running, Server(running) as server:
             server.create("q", principles=ANN)
             tokens.append(token(server, principal=ANN))
             seen = []
             for text_of_one in tokens:
-                with asking(door, f"Bearer {text_of_one}") as ann:
+                with asking(running, f"Bearer {text_of_one}") as ann:
                     seen.append(ann.get("q").status_code)
             taken.append(seen)
 
     assert taken == [[200], [200, 200], [401, 200, 200]]
 
 
-def test_the_client_gets_and_shows_tokens(door: TrustingDoor, server: Server) -> None:
+def test_the_client_gets_and_shows_tokens(running: TrustingServer, server: Server) -> None:
     name = server.queue(principles=ANN)
     server.fill(name, "for ann")
 
-    with Client(door.url, "queuey", OWN_KEY) as application:
+    with Client(running.url, "queuey", OWN_KEY) as application:
         minted = application.new_token(ANN, queues=[name], verbs=["read"], life_seconds=60)
 
     assert (minted.principal, minted.application, minted.queues, minted.verbs) == (ANN, "queuey", (name,), ("read",))
     assert minted.text not in repr(minted)
-    with Client(door.url, "queuey", OWN_KEY, token=minted.text) as ann:
+    with Client(running.url, "queuey", OWN_KEY, token=minted.text) as ann:
         assert [message.text for message in ann.iterate(name)] == ["for ann"]
         with pytest.raises(Forbidden):
             ann.append(name, "x")
-    with Client(door.url, "queuey", token="x") as nobody, pytest.raises(InvalidToken):
+    with Client(running.url, "queuey", token="x") as nobody, pytest.raises(InvalidToken):
         nobody.read(name)
     with pytest.raises(InvalidToken, match="characters"):
-        Client(door.url, "queuey", token="a\nb")
+        Client(running.url, "queuey", token="a\nb")
 
 
-def test_the_client_lists_the_queues_that_name_it(door: TrustingDoor, fresh: Server) -> None:
+def test_the_client_lists_the_queues_that_name_it(running: TrustingServer, fresh: Server) -> None:
     for number in range(5):
         fresh.create(f"q{number}", principles=ANN)
     fresh.create("other")
-    with Client(door.url, fresh.application, fresh.key) as application:
+    with Client(running.url, fresh.application, fresh.key) as application:
         minted = application.new_token(ANN, verbs=["list"])
 
-    with Client(door.url, fresh.application, token=minted.text) as ann:
+    with Client(running.url, fresh.application, token=minted.text) as ann:
         assert [queue.name for queue in ann.queues(mine=True, page_size=2)] == [f"q{number}" for number in range(5)]

@@ -14,7 +14,7 @@ from queuey.cli import main
 from queuey.settings import load_settings
 from tests.support.client import Server
 from tests.support.servers import APPLICATIONS
-from tests.support.trusting import TrustingDoor, login, people
+from tests.support.trusting import TrustingServer, login, people
 
 JOE = "joe@example.org"
 
@@ -176,42 +176,44 @@ def test_without_keys_no_token_of_the_servers_own_is_minted() -> None:
 
 
 class TestOverHttp:
-    def variables(self, door: TrustingDoor, **more: str) -> dict[str, str | None]:
-        return {"QUEUEY_URL": door.url, "QUEUEY_APPLICATION": "queuey", "QUEUEY_KEY": None, **more}
+    def variables(self, running: TrustingServer, **more: str) -> dict[str, str | None]:
+        return {"QUEUEY_URL": running.url, "QUEUEY_APPLICATION": "queuey", "QUEUEY_KEY": None, **more}
 
-    def test_an_application_gets_a_token_for_a_user(self, trusting_shipped_door: TrustingDoor) -> None:
-        with Server(trusting_shipped_door) as server:
+    def test_an_application_gets_a_token_for_a_user(self, trusting_shipped_server: TrustingServer) -> None:
+        with Server(trusting_shipped_server) as server:
             name = server.queue(principles=f"oidc:{JOE}")
             server.add(name, "for joe")
-        key = self.variables(trusting_shipped_door, QUEUEY_KEY=APPLICATIONS["queuey"][0])
+        key = self.variables(trusting_shipped_server, QUEUEY_KEY=APPLICATIONS["queuey"][0])
 
         text = said("token", "get", f"oidc:{JOE}", "--queue", name, "--verb", "read", "--life", "60", **key)
         told = json.loads(said("token", "get", f"oidc:{JOE}", "-o", "json", **key))
 
         assert told["principal"] == f"oidc:{JOE}"
-        joe = self.variables(trusting_shipped_door, QUEUEY_TOKEN=text)
+        joe = self.variables(trusting_shipped_server, QUEUEY_TOKEN=text)
         assert "for joe" in said("get", name, **joe)
         refused = run("put", name, "x", **joe)
         assert refused.exit_code == 4
         assert "QUEUEY_KEY" not in refused.stderr
 
-    def test_a_token_goes_before_a_key(self, trusting_shipped_door: TrustingDoor) -> None:
-        both = self.variables(trusting_shipped_door, QUEUEY_KEY=APPLICATIONS["queuey"][0], QUEUEY_TOKEN=login().token())
+    def test_a_token_goes_before_a_key(self, trusting_shipped_server: TrustingServer) -> None:
+        both = self.variables(
+            trusting_shipped_server, QUEUEY_KEY=APPLICATIONS["queuey"][0], QUEUEY_TOKEN=login().token()
+        )
 
         assert run("queue", "ls", **both).exit_code == 4
 
-    def test_a_user_lists_the_queues_that_name_them(self, trusting_shipped_door: TrustingDoor) -> None:
-        with Server(trusting_shipped_door) as server:
+    def test_a_user_lists_the_queues_that_name_them(self, trusting_shipped_server: TrustingServer) -> None:
+        with Server(trusting_shipped_server) as server:
             name = server.queue(principles="oidc:lister@example.org")
             server.queue()
         lister = login().token(email="lister@example.org")
 
-        found = said("queue", "ls", "--mine", **self.variables(trusting_shipped_door, QUEUEY_TOKEN=lister))
+        found = said("queue", "ls", "--mine", **self.variables(trusting_shipped_server, QUEUEY_TOKEN=lister))
 
         assert [json.loads(line)["queue_name"] for line in found.splitlines()] == [name]
 
-    def test_an_assertion_is_no_token(self, trusting_shipped_door: TrustingDoor) -> None:
-        result = run("queue", "ls", **self.variables(trusting_shipped_door, QUEUEY_TOKEN=people().whole()))
+    def test_an_assertion_is_no_token(self, trusting_shipped_server: TrustingServer) -> None:
+        result = run("queue", "ls", **self.variables(trusting_shipped_server, QUEUEY_TOKEN=people().whole()))
 
         assert result.exit_code == 4
         assert "InvalidToken" in result.stderr

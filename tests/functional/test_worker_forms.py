@@ -20,15 +20,15 @@ from qdo.worker.dead_letters import letters
 from qdo.worker.job import FailedMessages
 from queuey.errors import ConfigurationError, StorageUnavailable
 from tests.support.client import Server, new_name
-from tests.support.servers import Door, eventually
+from tests.support.servers import RunningServer, eventually
 
 Run = Callable[..., Worker]
 
 
 @pytest.fixture
-def server(shipped_door: Door) -> Server:
+def server(shipped_server: RunningServer) -> Server:
     """One is enough: workers see nothing of what is behind it."""
-    return Server(shipped_door)
+    return Server(shipped_server)
 
 
 @pytest.fixture

@@ -19,7 +19,7 @@ from qdo import Client, Worker
 from qdo.groups.local import LocalCoordinator
 from qdo.worker.running import hearing
 from tests.support.client import Server
-from tests.support.servers import Door
+from tests.support.servers import RunningServer
 
 Place = tuple[str, int]
 ROUNDS = 3
@@ -54,9 +54,11 @@ def goes_round_again(places: list[Place]) -> bool:
 
 
 @pytest.mark.timeout(300)
-def test_a_signal_ends_a_worker_whichever_of_its_lines_it_interrupts(tmp_path: Path, shipped_door: Door) -> None:
+def test_a_signal_ends_a_worker_whichever_of_its_lines_it_interrupts(
+    tmp_path: Path, shipped_server: RunningServer
+) -> None:
     """The handler calls ``stop`` in the thread that runs the worker, which may hold any lock there is."""
-    server = Server(shipped_door)
+    server = Server(shipped_server)
     queue = server.queue()
     places: list[Place] = []
 

@@ -17,15 +17,15 @@ from tests.support import raw, servers
 from tests.support.client import Server, new_name, refused
 from tests.support.key_site import Site
 from tests.support.live import EVENTS, LINES, live, until_waiting
-from tests.support.servers import APPLICATIONS, Door, eventually
-from tests.support.trusting import TrustingDoor, asking, login, people, settings, subjects, token_key_name, watched
+from tests.support.servers import APPLICATIONS, RunningServer, eventually
+from tests.support.trusting import TrustingServer, asking, login, people, settings, subjects, token_key_name, watched
 
 PAGE = "https://app.example.org"
 FORMS = pytest.mark.parametrize("accept", [EVENTS, LINES])
 
 
 @pytest.fixture(scope="module")
-def door(tmp_path_factory: pytest.TempPathFactory, key_site: Site) -> Iterator[TrustingDoor]:
+def running(tmp_path_factory: pytest.TempPathFactory, key_site: Site) -> Iterator[TrustingServer]:
     """``pserve`` with an ini file of PasteDeploy; it trusts issuers and pages of one origin."""
     folder = tmp_path_factory.mktemp("pserve")
     text = f"cors_origins = {PAGE}\n{settings(folder, key_site)}"
@@ -34,12 +34,12 @@ def door(tmp_path_factory: pytest.TempPathFactory, key_site: Site) -> Iterator[T
 
 
 @pytest.fixture(scope="module")
-def gunicorn(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Door]:
+def gunicorn(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningServer]:
     with servers.gunicorn(tmp_path_factory.mktemp("gunicorn")) as found:
         yield found
 
 
-@pytest.mark.parametrize("served", ["wsgi_door", "gunicorn"])
+@pytest.mark.parametrize("served", ["wsgi_server", "gunicorn"])
 def test_a_server_needs_the_name_of_the_application_only(request: pytest.FixtureRequest, served: str) -> None:
     with Server(request.getfixturevalue(served)) as server:
         name = server.queue()
@@ -82,7 +82,7 @@ def test_bodies_of_any_size_come_back_as_they_were(server: Server, size: int) ->
 
 
 @pytest.mark.parametrize("segment", [b"%zz", b"%", b"a%2", b"%ff", b"%c3%28", b"%ed%a0%80", b"%00", b"a%00b"])
-def test_a_path_that_is_no_text_is_400(gunicorn: Door, segment: bytes) -> None:
+def test_a_path_that_is_no_text_is_400(gunicorn: RunningServer, segment: bytes) -> None:
     """A server that hands on the path as it stood: one that has decoded it hides broken escapes."""
     for path in (b"/v1/queuey/" + segment, b"/v1/" + segment, b"/v1/queuey/q/" + segment, b"/" + segment):
         status, said = raw.ask(gunicorn.port, "GET", path, APPLICATIONS["queuey"][0])
@@ -90,9 +90,9 @@ def test_a_path_that_is_no_text_is_400(gunicorn: Door, segment: bytes) -> None:
 
 
 @pytest.mark.parametrize("segment", [b"%ff", b"%c3%28", b"%ed%a0%80", b"%00", b"a%00b", b"x" * 8000])
-def test_a_decoded_path_that_is_no_text_is_refused(door: Door, segment: bytes) -> None:
+def test_a_decoded_path_that_is_no_text_is_refused(running: RunningServer, segment: bytes) -> None:
     for path in (b"/v1/queuey/" + segment, b"/v1/" + segment, b"/v1/queuey/q/" + segment, b"/" + segment):
-        status, said = raw.ask(door.port, "GET", path, APPLICATIONS["queuey"][0])
+        status, said = raw.ask(running.port, "GET", path, APPLICATIONS["queuey"][0])
         assert (status, set(said["error_msg"])) == (414 if len(segment) > 4096 else 400, {"path"}), path
 
 
@@ -106,22 +106,22 @@ def test_an_upload_in_chunks_is_taken(server: Server) -> None:
     assert server.bodies(name) == ["in chunks"]
 
 
-def test_an_upload_that_is_cut_short_stores_nothing(server: Server, door: Door) -> None:
+def test_an_upload_that_is_cut_short_stores_nothing(server: Server, running: RunningServer) -> None:
     name = server.queue()
     head = f"POST /v1/queuey/{name} HTTP/1.1\r\nHost: q\r\nAuthorization: Application {server.key}\r\n"
 
-    raw.send(door.port, f"{head}Content-Length: 10\r\n\r\nhell".encode(), half_close=True)
-    raw.cut(door.port, f"{head}Content-Length: 10\r\n\r\nhell".encode())
+    raw.send(running.port, f"{head}Content-Length: 10\r\n\r\nhell".encode(), half_close=True)
+    raw.cut(running.port, f"{head}Content-Length: 10\r\n\r\nhell".encode())
 
     assert server.info(name)["depth"] == 0
-    assert door.beats()
+    assert running.beats()
 
 
-def test_many_writers_at_once_lose_nothing(server: Server, door: Door) -> None:
+def test_many_writers_at_once_lose_nothing(server: Server, running: RunningServer) -> None:
     name = server.queue()
 
     def write(number: int) -> None:
-        with Server(door) as writer:
+        with Server(running) as writer:
             for each in range(20):
                 writer.add(name, f"{number}-{each}")
 
@@ -179,11 +179,11 @@ def test_a_head_of_a_stream_has_no_end_to_wait_for(server: Server) -> None:
     until_waiting(server, 0)
 
 
-def test_an_append_wakes_a_poll(server: Server, door: Door) -> None:
+def test_an_append_wakes_a_poll(server: Server, running: RunningServer) -> None:
     name, found = server.queue(), list[str]()
 
     def poll() -> None:
-        with Server(door) as reader:
+        with Server(running) as reader:
             found.extend(reader.bodies(name, wait=20))
 
     reader = Thread(target=poll)
@@ -195,8 +195,8 @@ def test_an_append_wakes_a_poll(server: Server, door: Door) -> None:
     assert found == ["a"]
 
 
-def test_threads_that_wait_leave_one_for_others(wsgi_door: Door) -> None:
-    with Server(wsgi_door) as server:
+def test_threads_that_wait_leave_one_for_others(wsgi_server: RunningServer) -> None:
+    with Server(wsgi_server) as server:
         name = server.queue()
         with live(server, name) as a, live(server, name) as b, live(server, name) as c:
             for stream in (a, b, c):
@@ -212,7 +212,7 @@ def test_threads_that_wait_leave_one_for_others(wsgi_door: Door) -> None:
 # Callers
 
 
-def test_every_kind_of_credential_counts(door: TrustingDoor, server: Server) -> None:
+def test_every_kind_of_credential_counts(running: TrustingServer, server: Server) -> None:
     principals = "bid:joe@example.org,oidc:joe@example.org,oidc:subjects:248289761001,app:other"
     name = server.queue(principles=principals)
     server.fill(name, "for joe")
@@ -222,17 +222,17 @@ def test_every_kind_of_credential_counts(door: TrustingDoor, server: Server) -> 
         "oidc by subject": f"Bearer {subjects().token()}",
         "browserid": f"BrowserID {people().whole()}",
     }
-    with asking(door, good["browserid"]) as joe:
+    with asking(running, good["browserid"]) as joe:
         good["token"] = f"Bearer {joe.request('POST', '/tokens/queuey').json()['token']}"
 
     for what, credential in good.items():
-        with asking(door, credential) as joe:
+        with asking(running, credential) as joe:
             assert joe.bodies(name) == ["for joe"], what
             refused(joe.post(name, "x"), 403, "Forbidden")
     for bad, code in (("Bearer x", "InvalidToken"), (f"{good['key']};BrowserID x~y", "InvalidBrowserID")):
-        with asking(door, bad) as caller:
+        with asking(running, bad) as caller:
             refused(caller.get(name), 401, code)
-    with asking(door, None) as anybody:
+    with asking(running, None) as anybody:
         refused(anybody.get(name), 403, "Forbidden")
     assert token_key_name(server)
 

@@ -1,6 +1,6 @@
 """A real Spark, one for the tests of a process, and real servers for it to read from.
 
-A test that asks for a ``door`` meets the embedded store; one that is marked ``on_both_stores`` meets Cassandra as well,
+A test that asks for a ``running`` meets the embedded store; one that is marked ``on_both_stores`` meets Cassandra as well,
 behind the read delay: there ``settle`` of :mod:`tests.support.pipeline` waits for what was stored, also in ``append`` and ``fill``.
 """
 
@@ -20,7 +20,7 @@ from qdo.client import Client
 from qdo.pipeline.jobs.session import lean_home
 from tests.support import on_cassandra, servers
 from tests.support.pipeline import APPLICATION, KEY
-from tests.support.servers import Door
+from tests.support.servers import RunningServer
 from tests.support.services.fixtures import Keyspaces, Reached
 
 MASTER = "local[2,4]"
@@ -62,34 +62,34 @@ def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
 
 
 @pytest.fixture(scope="session")
-def embedded_door(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Door]:
+def embedded_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningServer]:
     """The shipped server over the embedded store; it makes tokens."""
     settings = f"[tokens]\nkeys = {secrets.token_hex(32)}\n"
-    with servers.shipped(tmp_path_factory.mktemp("shipped"), settings=settings, name="pipeline") as door:
-        yield door
+    with servers.shipped(tmp_path_factory.mktemp("shipped"), settings=settings, name="pipeline") as running:
+        yield running
 
 
 @pytest.fixture(scope="session")
-def cassandra_door(
+def cassandra_server(
     tmp_path_factory: pytest.TempPathFactory, cassandra_node: Reached, keyspaces: Keyspaces
-) -> Iterator[Door]:
+) -> Iterator[RunningServer]:
     """The shipped server over Cassandra, whose readers stay behind the clock."""
     with keyspaces() as name:
         on_cassandra.init(cassandra_node, name)
         settings = on_cassandra.settings(cassandra_node, name, BEHIND)
-        with servers.shipped(tmp_path_factory.mktemp("cassandra"), settings=settings, name="pipeline") as door:
-            yield door
+        with servers.shipped(tmp_path_factory.mktemp("cassandra"), settings=settings, name="pipeline") as running:
+            yield running
 
 
 @pytest.fixture
-def door(request: pytest.FixtureRequest) -> Door:
+def running(request: pytest.FixtureRequest) -> RunningServer:
     """A server over the store that the test names, else the embedded one."""
-    found = request.getfixturevalue(f"{getattr(request, 'param', 'embedded')}_door")
-    assert isinstance(found, Door)
+    found = request.getfixturevalue(f"{getattr(request, 'param', 'embedded')}_server")
+    assert isinstance(found, RunningServer)
     return found
 
 
 @pytest.fixture
-def client(door: Door) -> Iterator[Client]:
-    with Client(door.url, APPLICATION, KEY) as client:
+def client(running: RunningServer) -> Iterator[Client]:
+    with Client(running.url, APPLICATION, KEY) as client:
         yield client

@@ -29,7 +29,7 @@ from queuey.terminal.options import Server
 from tests.support.archives import archived, filled, options, there
 from tests.support.client import new_name
 from tests.support.pipeline import APPLICATION, KEY, append, fill, on_both_stores, settle
-from tests.support.servers import Door, eventually
+from tests.support.servers import RunningServer, eventually
 
 LATER = (datetime.now(UTC) + timedelta(days=2)).date()
 """A day after all those of messages, also where midnight passes meanwhile."""
@@ -40,11 +40,11 @@ def contents(client: Client, name: str) -> list[tuple[int, bytes, str | None, st
 
 
 def test_an_archive_grows_by_what_is_new_and_its_manifest_tells_of_each_file(
-    spark: SparkSession, door: Door, client: Client, tmp_path: Path
+    spark: SparkSession, running: RunningServer, client: Client, tmp_path: Path
 ) -> None:
     stem = new_name()
     names = [filled(client, f"{stem}.{each}") for each in "ab"]
-    given = options(door, subscribePattern=rf"{stem}\..*")
+    given = options(running, subscribePattern=rf"{stem}\..*")
     found = Archive(spark, str(tmp_path))
 
     assert archive(spark, str(tmp_path), options=given) == 120
@@ -64,13 +64,13 @@ def test_an_archive_grows_by_what_is_new_and_its_manifest_tells_of_each_file(
 
 
 def test_files_say_between_which_times_they_lie_whatever_the_session_does_to_times(
-    spark: SparkSession, door: Door, client: Client, tmp_path: Path
+    spark: SparkSession, running: RunningServer, client: Client, tmp_path: Path
 ) -> None:
     """Else a reader of one hour reads them all; and a session may have times cut to milliseconds."""
     name = filled(client, new_name())
     spark.conf.set("spark.sql.parquet.outputTimestampType", "TIMESTAMP_MILLIS")
     try:
-        archive(spark, str(tmp_path), options=options(door, subscribe=name))
+        archive(spark, str(tmp_path), options=options(running, subscribe=name))
         assert spark.conf.get("spark.sql.parquet.outputTimestampType") == "TIMESTAMP_MILLIS"
     finally:
         spark.conf.unset("spark.sql.parquet.outputTimestampType")
@@ -90,10 +90,10 @@ def test_files_say_between_which_times_they_lie_whatever_the_session_does_to_tim
 
 @pytest.mark.drawn
 def test_days_past_are_put_together_in_the_order_of_ids(
-    spark: SparkSession, door: Door, client: Client, tmp_path: Path
+    spark: SparkSession, running: RunningServer, client: Client, tmp_path: Path
 ) -> None:
     name = filled(client, new_name())
-    given = options(door, subscribe=name)
+    given = options(running, subscribe=name)
     for _ in range(3):
         archive(spark, str(tmp_path), options=given)
         client.append_batch(name, ["more"] * 10)
@@ -113,10 +113,10 @@ def test_days_past_are_put_together_in_the_order_of_ids(
 
 
 def test_a_run_that_was_killed_before_its_manifest_is_repeated_without_repeats(
-    spark: SparkSession, door: Door, client: Client, tmp_path: Path
+    spark: SparkSession, running: RunningServer, client: Client, tmp_path: Path
 ) -> None:
     name = filled(client, new_name())
-    given = options(door, subscribe=name)
+    given = options(running, subscribe=name)
     archive(spark, str(tmp_path), options=given)
     forget_the_end(tmp_path)
     client.append(name, "meanwhile")
@@ -137,43 +137,43 @@ def forget_the_end(folder: Path) -> None:
 @pytest.mark.long
 @pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGINT], ids=["killed", "stopped by hand"])
 def test_runs_that_are_ended_at_any_moment_leave_nothing_out_and_nothing_twice(
-    spark: SparkSession, door: Door, client: Client, tmp_path: Path, number: signal.Signals
+    spark: SparkSession, running: RunningServer, client: Client, tmp_path: Path, number: signal.Signals
 ) -> None:
     name = fill(client, partitions=3, messages=4_000)
     folder = tmp_path / "archive"
     for _ in range(3):
-        code, _ = ended(number, door, folder, "-q", name, "--max-per-batch", "500")
+        code, _ = ended(number, running, folder, "-q", name, "--max-per-batch", "500")
         assert code == (130 if number == signal.SIGINT else -signal.SIGKILL)
 
     assert 0 < commits(folder) < 24
-    archive(spark, str(folder), options=options(door, subscribePattern=name))
+    archive(spark, str(folder), options=options(running, subscribePattern=name))
     assert archived(Archive(spark, str(folder))) == there(client, name)
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
 @pytest.mark.drawn
 def test_a_run_that_is_stopped_says_what_is_stored_and_how_to_go_on(
-    spark: SparkSession, door: Door, client: Client, tmp_path: Path, number: signal.Signals
+    spark: SparkSession, running: RunningServer, client: Client, tmp_path: Path, number: signal.Signals
 ) -> None:
     name = fill(client, partitions=2, messages=3_000)
     folder = tmp_path / "archive"
 
-    code, told = ended(number, door, folder, "-q", name, "--max-per-batch", "200")
+    code, told = ended(number, running, folder, "-q", name, "--max-per-batch", "200")
 
     stored = sum(file.messages for file in Archive(spark, str(folder)).files())
     assert told.splitlines() == [f"stopped: {stored} messages were archived; a new run goes on behind them"]
     assert (code, 0 < stored < 6_000) == (128 + number, True)
-    archive(spark, str(folder), options=options(door, subscribePattern=name))
+    archive(spark, str(folder), options=options(running, subscribePattern=name))
     assert archived(Archive(spark, str(folder))) == there(client, name)
 
 
 def test_how_much_a_run_has_before_it_is_told_before_it_begins(
-    spark: SparkSession, door: Door, client: Client, tmp_path: Path
+    spark: SparkSession, running: RunningServer, client: Client, tmp_path: Path
 ) -> None:
     name = fill(client, partitions=2, messages=10)
-    server = Server(door.url, APPLICATION, KEY, None, 10)
+    server = Server(running.url, APPLICATION, KEY, None, 10)
     found: list[Archive] = []
-    given = options(door, subscribePattern=name)
+    given = options(running, subscribePattern=name)
 
     archive(spark, str(tmp_path), options=given, begun=found.append)
     append(client, name, "one more")
@@ -187,12 +187,12 @@ def test_how_much_a_run_has_before_it_is_told_before_it_begins(
     assert waiting(server, name, found[0].reached()) == 2
 
 
-def ended(number: signal.Signals, door: Door, folder: Path, *words: str) -> tuple[int, str]:
+def ended(number: signal.Signals, running: RunningServer, folder: Path, *words: str) -> tuple[int, str]:
     """The exit code and the words of a run that gets a signal, as from a terminal, when it has done some of its work."""
     done = commits(folder)
     run = subprocess.Popen(
         [sys.executable, "-m", "qdo.cli", "pipeline", "archive", str(folder), *words],
-        env={**os.environ, "QUEUEY_URL": door.url, "QUEUEY_APPLICATION": APPLICATION, "QUEUEY_KEY": KEY},
+        env={**os.environ, "QUEUEY_URL": running.url, "QUEUEY_APPLICATION": APPLICATION, "QUEUEY_KEY": KEY},
         stderr=subprocess.PIPE,
         text=True,
         start_new_session=True,
@@ -212,7 +212,7 @@ def commits(folder: Path) -> int:
     return len(list((folder / "_checkpoint" / "commits").glob("[0-9]*")))
 
 
-def test_a_folder_that_is_no_archive_is_refused(spark: SparkSession, door: Door, tmp_path: Path) -> None:
+def test_a_folder_that_is_no_archive_is_refused(spark: SparkSession, running: RunningServer, tmp_path: Path) -> None:
     (tmp_path / "mine.parquet").touch()
 
     for folder in (tmp_path, tmp_path / "nothing"):
@@ -220,18 +220,30 @@ def test_a_folder_that_is_no_archive_is_refused(spark: SparkSession, door: Door,
             Chosen().of(Archive(spark, str(folder)))
     for folder in (tmp_path, tmp_path / "mine.parquet"):
         with pytest.raises(ConfigurationError, match="there is something in it: name a new folder"):
-            archive(spark, str(folder), options=options(door, subscribe="x"))
+            archive(spark, str(folder), options=options(running, subscribe="x"))
     with pytest.raises(ConfigurationError, match='folder gibberish://x/y: No FileSystem for scheme "gibberish"'):
         Archive(spark, "gibberish://x/y")
 
 
 @pytest.mark.drawn
 def test_what_is_gone_before_it_was_read_ends_each_run_until_it_is_told_to_go_on(
-    spark: SparkSession, door: Door, client: Client, tmp_path: Path
+    spark: SparkSession, running: RunningServer, client: Client, tmp_path: Path
 ) -> None:
     name = filled(client, new_name())
-    command = ["pipeline", "archive", str(tmp_path), "--url", door.url, "-a", APPLICATION, "--app-key", KEY, "-q", name]
-    archive(spark, str(tmp_path), options=options(door, subscribePattern=name))
+    command = [
+        "pipeline",
+        "archive",
+        str(tmp_path),
+        "--url",
+        running.url,
+        "-a",
+        APPLICATION,
+        "--app-key",
+        KEY,
+        "-q",
+        name,
+    ]
+    archive(spark, str(tmp_path), options=options(running, subscribePattern=name))
     forget_the_end(tmp_path)
     client.delete(name, list(client.iterate(name))[-3:])
 
@@ -245,27 +257,29 @@ def test_what_is_gone_before_it_was_read_ends_each_run_until_it_is_told_to_go_on
     assert archived(Archive(spark, str(tmp_path))) == there(client, name)
 
 
-def test_a_run_beside_another_is_refused(spark: SparkSession, door: Door, client: Client, tmp_path: Path) -> None:
+def test_a_run_beside_another_is_refused(
+    spark: SparkSession, running: RunningServer, client: Client, tmp_path: Path
+) -> None:
     """As where a run takes longer than the time until the next is begun."""
     queue, folder = filled(client, new_name()), str(tmp_path / "archive")
     refusals: list[str] = []
 
     def beside(_: Archive) -> None:
         with pytest.raises(ConfigurationError) as refused:
-            archive(spark, folder, options=options(door, subscribe=queue))
+            archive(spark, folder, options=options(running, subscribe=queue))
         refusals.append(str(refused.value))
 
-    assert archive(spark, folder, options=options(door, subscribe=queue), begun=beside) == 60
+    assert archive(spark, folder, options=options(running, subscribe=queue), begun=beside) == 60
     assert "another run is under way" in refusals[0]
-    assert archive(spark, folder, options=options(door, subscribe=queue)) == 0
+    assert archive(spark, folder, options=options(running, subscribe=queue)) == 0
 
 
 def test_an_archive_without_its_checkpoint_is_refused(
-    spark: SparkSession, door: Door, client: Client, tmp_path: Path
+    spark: SparkSession, running: RunningServer, client: Client, tmp_path: Path
 ) -> None:
     import shutil
 
-    given = options(door, subscribe=filled(client, new_name()))
+    given = options(running, subscribe=filled(client, new_name()))
     archive(spark, str(tmp_path), options=given)
     shutil.rmtree(tmp_path / "_checkpoint")
 
@@ -274,10 +288,10 @@ def test_an_archive_without_its_checkpoint_is_refused(
 
 
 def test_files_that_are_not_as_they_were_are_never_put_together(
-    spark: SparkSession, door: Door, client: Client, tmp_path: Path
+    spark: SparkSession, running: RunningServer, client: Client, tmp_path: Path
 ) -> None:
     name = filled(client, new_name())
-    given = options(door, subscribe=name)
+    given = options(running, subscribe=name)
     archive(spark, str(tmp_path), options=given)
     client.append(name, "second file")
     archive(spark, str(tmp_path), options=given)
@@ -294,33 +308,35 @@ def test_files_that_are_not_as_they_were_are_never_put_together(
 
 
 @on_both_stores
-def test_the_round_trip_is_equal(spark: SparkSession, door: Door, client: Client, tmp_path: Path) -> None:
+def test_the_round_trip_is_equal(spark: SparkSession, running: RunningServer, client: Client, tmp_path: Path) -> None:
     name, new, same = filled(client, new_name()), new_name(), new_name()
-    archive(spark, str(tmp_path), options=options(door, subscribe=name))
+    archive(spark, str(tmp_path), options=options(running, subscribe=name))
     for each in (new, same):
         client.create_queue(each, partitions=3)
 
-    replay(spark, str(tmp_path), options=options(door), queue=new)
-    replay(spark, str(tmp_path), options=options(door), queue=new, rate=1000)
+    replay(spark, str(tmp_path), options=options(running), queue=new)
+    replay(spark, str(tmp_path), options=options(running), queue=new, rate=1000)
     settle(client, new)
-    done = restore(spark, str(tmp_path), options=options(door), queue=same, now=datetime.now(UTC))
+    done = restore(spark, str(tmp_path), options=options(running), queue=same, now=datetime.now(UTC))
 
     assert contents(client, new) == contents(client, name)
     assert done == (60, 0)
     assert [(m.id, m.partition, m.body, m.content_type, m.key) for m in client.iterate(same)] == [
         (m.id, m.partition, m.body, m.content_type, m.key) for m in client.iterate(name)
     ]
-    assert restore(spark, str(tmp_path), options=options(door), queue=same, now=datetime(2100, 1, 1, tzinfo=UTC)) == (
+    assert restore(
+        spark, str(tmp_path), options=options(running), queue=same, now=datetime(2100, 1, 1, tzinfo=UTC)
+    ) == (
         0,
         60,
     )
 
 
 def test_a_part_is_chosen_by_queue_time_and_key(
-    spark: SparkSession, door: Door, client: Client, tmp_path: Path
+    spark: SparkSession, running: RunningServer, client: Client, tmp_path: Path
 ) -> None:
     name = filled(client, new_name())
-    archive(spark, str(tmp_path), options=options(door, subscribe=name))
+    archive(spark, str(tmp_path), options=options(running, subscribe=name))
     found = Archive(spark, str(tmp_path))
 
     assert Chosen(keys=["k1"]).of(found).count() == 6
@@ -332,16 +348,16 @@ def test_a_part_is_chosen_by_queue_time_and_key(
 
 @pytest.mark.parametrize("partitions", [0, 2])
 def test_messages_without_a_place_to_go_are_refused_before_the_first_is_sent(
-    spark: SparkSession, door: Door, client: Client, tmp_path: Path, partitions: int
+    spark: SparkSession, running: RunningServer, client: Client, tmp_path: Path, partitions: int
 ) -> None:
-    archive(spark, str(tmp_path), options=options(door, subscribe=filled(client, new_name())))
+    archive(spark, str(tmp_path), options=options(running, subscribe=filled(client, new_name())))
     target, why = new_name(), "there is no queue"
     if partitions:
         client.create_queue(target, partitions=partitions)
         why = "has 2 partitions, and there are messages of partition 3"
 
     soon, later = datetime.now(UTC), datetime(2100, 1, 1, tzinfo=UTC)
-    where: Any = {"options": options(door), "queue": target}
+    where: Any = {"options": options(running), "queue": target}
     for attempt in (
         lambda: replay(spark, str(tmp_path), **where),
         lambda: restore(spark, str(tmp_path), **where, now=soon),
@@ -358,27 +374,27 @@ def test_messages_without_a_place_to_go_are_refused_before_the_first_is_sent(
 
 
 def test_a_token_that_is_for_appending_alone_replays(
-    spark: SparkSession, door: Door, client: Client, tmp_path: Path
+    spark: SparkSession, running: RunningServer, client: Client, tmp_path: Path
 ) -> None:
     """It may not ask what queues there are."""
     name, target = filled(client, new_name()), new_name()
     client.create_queue(target, partitions=3)
-    archive(spark, str(tmp_path), options=options(door, subscribe=name))
+    archive(spark, str(tmp_path), options=options(running, subscribe=name))
     token = client.new_token(queues=[target], verbs=["append"]).text
 
-    replay(spark, str(tmp_path), options=options(door, token=token), queue=target)
+    replay(spark, str(tmp_path), options=options(running, token=token), queue=target)
 
-    words = ["--url", door.url, "--application", APPLICATION, "--token", token, "--to", target, "--yes"]
+    words = ["--url", running.url, "--application", APPLICATION, "--token", token, "--to", target, "--yes"]
     again = CliRunner().invoke(main, ["pipeline", "replay", str(tmp_path), *words])
 
     assert again.exit_code == 0, again.output
     assert contents(client, target) == contents(client, name)  # once
 
 
-def test_the_commands(spark: SparkSession, door: Door, client: Client, tmp_path: Path) -> None:
+def test_the_commands(spark: SparkSession, running: RunningServer, client: Client, tmp_path: Path) -> None:
     name, target = filled(client, new_name()), new_name()
     client.create_queue(target, partitions=3)
-    server = ["--url", door.url, "--application", APPLICATION, "--app-key", KEY]
+    server = ["--url", running.url, "--application", APPLICATION, "--app-key", KEY]
 
     def run(*arguments: str) -> Result:
         found = CliRunner().invoke(main, ["pipeline", *arguments])

@@ -22,13 +22,13 @@ from qdo.client.streams import ARROW
 from queuey.ids import EPOCH_TICKS, MessageId
 from tests.support.client import new_name
 from tests.support.pipeline import APPLICATION, KEY, append, counted, fill, on_both_stores
-from tests.support.servers import Door, eventually
+from tests.support.servers import RunningServer, eventually
 from tests.support.services.proxy import Proxy
 
 
-def read(spark: SparkSession, door: Door, schema: str = "", **options: Any) -> DataFrame:
+def read(spark: SparkSession, running: RunningServer, schema: str = "", **options: Any) -> DataFrame:
     reader = spark.read.format("queuey")
-    given = {"url": door.url, "application": APPLICATION, "token": KEY} | options
+    given = {"url": running.url, "application": APPLICATION, "token": KEY} | options
     return (reader.schema(schema) if schema else reader).options(**given).load()
 
 
@@ -39,12 +39,12 @@ def by_rest(client: Client, queue: str) -> list[tuple[int, str, bytes]]:
 @on_both_stores
 @pytest.mark.parametrize("transport", ["arrow", "json"])
 def test_every_column_of_every_message_is_as_by_rest(
-    spark: SparkSession, door: Door, client: Client, transport: str
+    spark: SparkSession, running: RunningServer, client: Client, transport: str
 ) -> None:
     queue = fill(client, partitions=3, messages=50)
     append(client, queue, NewMessage(b"\xff\x00", key="k", content_type="image/png", ttl_seconds=60))
 
-    rows = read(spark, door, subscribe=queue, transport=transport).collect()
+    rows = read(spark, running, subscribe=queue, transport=transport).collect()
 
     assert sorted((row.partition, row.message_id, bytes(row.body)) for row in rows) == by_rest(client, queue)
     assert {row.queue for row in rows} == {queue}
@@ -57,11 +57,11 @@ def test_every_column_of_every_message_is_as_by_rest(
     assert [(row.key, row.content_type) for row in rows if row.key] == [("k", "image/png")]
 
 
-def test_a_schema_of_the_user_is_all_that_is_sent(spark: SparkSession, door: Door, client: Client) -> None:
+def test_a_schema_of_the_user_is_all_that_is_sent(spark: SparkSession, running: RunningServer, client: Client) -> None:
     queue = fill(client)
 
-    some = read(spark, door, "partition int, message_id string", subscribe=queue)
-    chosen = read(spark, door, subscribe=queue, columns="body,queue", bodyType="string")
+    some = read(spark, running, "partition int, message_id string", subscribe=queue)
+    chosen = read(spark, running, subscribe=queue, columns="body,queue", bodyType="string")
 
     assert sorted(map(tuple, some.collect())) == [(number, id_) for number, id_, _ in by_rest(client, queue)]
     assert sorted(map(tuple, chosen.collect())) == sorted(
@@ -70,10 +70,12 @@ def test_a_schema_of_the_user_is_all_that_is_sent(spark: SparkSession, door: Doo
 
 
 @on_both_stores
-def test_filters_give_what_spark_by_itself_would_give(spark: SparkSession, door: Door, client: Client) -> None:
+def test_filters_give_what_spark_by_itself_would_give(
+    spark: SparkSession, running: RunningServer, client: Client
+) -> None:
     queues = [fill(client, partitions=3, messages=20) for _ in range(2)]
-    pushing = read(spark, door, subscribe=",".join(queues))
-    plain = read(spark, door, subscribe=",".join(queues), filterPushdown="false")
+    pushing = read(spark, running, subscribe=",".join(queues))
+    plain = read(spark, running, subscribe=",".join(queues), filterPushdown="false")
     spark.conf.set("spark.sql.python.filterPushdown.enabled", "false")
     rows = plain.orderBy("message_id").collect()
     spark.conf.set("spark.sql.python.filterPushdown.enabled", "true")
@@ -100,14 +102,14 @@ def test_filters_give_what_spark_by_itself_would_give(spark: SparkSession, door:
 
 
 @on_both_stores
-def test_spans_begin_and_end_where_the_options_say(spark: SparkSession, door: Door, client: Client) -> None:
+def test_spans_begin_and_end_where_the_options_say(spark: SparkSession, running: RunningServer, client: Client) -> None:
     queue = fill(client, partitions=2, messages=10)
     ids = {number: [id_ for n, id_, _ in by_time(client, queue) if n == number] for number in (1, 2)}
     middle = MessageId.parse(ids[2][4])
 
     def found(**options: Any) -> list[tuple[int, str]]:
         return sorted(
-            (row.partition, row.message_id) for row in read(spark, door, subscribe=queue, **options).collect()
+            (row.partition, row.message_id) for row in read(spark, running, subscribe=queue, **options).collect()
         )
 
     start = json.dumps({queue: {"1": ids[1][6], "2": "latest"}})
@@ -133,13 +135,13 @@ def by_time(client: Client, queue: str) -> list[tuple[int, str, bytes]]:
 
 
 @on_both_stores
-def test_large_spans_are_cut_and_small_ones_packed(spark: SparkSession, door: Door, client: Client) -> None:
+def test_large_spans_are_cut_and_small_ones_packed(spark: SparkSession, running: RunningServer, client: Client) -> None:
     queue = fill(client, partitions=2, messages=3000)
     small = [fill(client, partitions=20, messages=2) for _ in range(3)]
 
-    cut = read(spark, door, subscribe=queue, minPartitions="5")
-    limited = read(spark, door, subscribe=queue, maxRecordsPerPartition="2000")
-    packed = read(spark, door, subscribe=",".join(small))
+    cut = read(spark, running, subscribe=queue, minPartitions="5")
+    limited = read(spark, running, subscribe=queue, maxRecordsPerPartition="2000")
+    packed = read(spark, running, subscribe=",".join(small))
 
     assert (cut.rdd.getNumPartitions(), cut.select("message_id").distinct().count()) == (6, 6000)
     assert (limited.rdd.getNumPartitions(), limited.count()) == (4, 6000)
@@ -147,23 +149,23 @@ def test_large_spans_are_cut_and_small_ones_packed(spark: SparkSession, door: Do
 
 
 def test_on_one_machine_a_read_has_hardly_more_tasks_than_cores(
-    spark: SparkSession, door: Door, client: Client
+    spark: SparkSession, running: RunningServer, client: Client
 ) -> None:
     queue = fill(client, partitions=8, messages=3)
 
     assert spark.sparkContext.defaultParallelism == 2
-    found = read(spark, door, subscribe=queue)
+    found = read(spark, running, subscribe=queue)
     assert (found.rdd.getNumPartitions(), found.select("message_id").distinct().count()) == (4, 24)
 
 
-def test_queues_are_found_by_pattern_or_assigned(spark: SparkSession, door: Door, client: Client) -> None:
+def test_queues_are_found_by_pattern_or_assigned(spark: SparkSession, running: RunningServer, client: Client) -> None:
     stem = new_name()
     for name in (f"{stem}.a", f"{stem}.b", f"{stem}-c"):
         client.create_queue(name, partitions=2)
         client.append_batch(name, [NewMessage(name, partition=number) for number in (1, 2)])
 
-    by_pattern = read(spark, door, subscribePattern=rf"{stem}\..*")
-    assigned = read(spark, door, assign=json.dumps({f"{stem}-c": [2]}))
+    by_pattern = read(spark, running, subscribePattern=rf"{stem}\..*")
+    assigned = read(spark, running, assign=json.dumps({f"{stem}-c": [2]}))
 
     assert sorted(row.queue for row in by_pattern.collect()) == [f"{stem}.a"] * 2 + [f"{stem}.b"] * 2
     assert [(row.queue, row.partition) for row in assigned.collect()] == [(f"{stem}-c", 2)]
@@ -171,7 +173,7 @@ def test_queues_are_found_by_pattern_or_assigned(spark: SparkSession, door: Door
 
 @on_both_stores
 def test_an_empty_queue_has_no_rows_and_a_million_bytes_come_whole(
-    spark: SparkSession, door: Door, client: Client
+    spark: SparkSession, running: RunningServer, client: Client
 ) -> None:
     empty, large = new_name(), new_name()
     for name in (empty, large):
@@ -179,8 +181,8 @@ def test_an_empty_queue_has_no_rows_and_a_million_bytes_come_whole(
     bodies = {bytes([letter]) * (1 << 20) for letter in b"abc"}
     append(client, large, *bodies)
 
-    assert read(spark, door, subscribe=empty).collect() == []
-    assert {bytes(row.body) for row in read(spark, door, subscribe=large).collect()} == bodies
+    assert read(spark, running, subscribe=empty).collect() == []
+    assert {bytes(row.body) for row in read(spark, running, subscribe=large).collect()} == bodies
 
 
 @pytest.mark.parametrize(
@@ -194,24 +196,26 @@ def test_an_empty_queue_has_no_rows_and_a_million_bytes_come_whole(
     ],
 )
 def test_what_cannot_be_read_is_refused_with_a_sentence(
-    spark: SparkSession, door: Door, options: dict[str, str], said: str
+    spark: SparkSession, running: RunningServer, options: dict[str, str], said: str
 ) -> None:
     with pytest.raises(PySparkException, match=said):
-        read(spark, door, **options).collect()
+        read(spark, running, **options).collect()
 
 
-def test_what_is_gone_can_be_passed_over(spark: SparkSession, door: Door, client: Client) -> None:
+def test_what_is_gone_can_be_passed_over(spark: SparkSession, running: RunningServer, client: Client) -> None:
     queue = fill(client)
 
-    rows = read(spark, door, subscribe=f"{queue},nobody-made-this", failOnDataLoss="false").collect()
+    rows = read(spark, running, subscribe=f"{queue},nobody-made-this", failOnDataLoss="false").collect()
 
     assert len(rows) == 20
 
 
-def test_workers_that_are_killed_while_they_read_are_replaced(spark: SparkSession, door: Door, client: Client) -> None:
+def test_workers_that_are_killed_while_they_read_are_replaced(
+    spark: SparkSession, running: RunningServer, client: Client
+) -> None:
     queue = fill(client, partitions=2, messages=1_000, size=2_000)
     killed: list[int] = []
-    sent = partial(counted, door, "queuey_messages_delivered_total", way=ARROW)
+    sent = partial(counted, running, "queuey_messages_delivered_total", way=ARROW)
     before = sent()
 
     def kill() -> None:
@@ -221,11 +225,11 @@ def test_workers_that_are_killed_while_they_read_are_replaced(spark: SparkSessio
                 os.kill(pid, signal.SIGKILL)
                 killed.append(pid)
 
-    with Proxy(lambda: ("127.0.0.1", door.port)) as proxy:
+    with Proxy(lambda: ("127.0.0.1", running.port)) as proxy:
         proxy.throttle(1 << 20)
         killing = threading.Thread(target=kill)
         killing.start()
-        rows = read(spark, door, subscribe=queue, url=proxy.url).collect()
+        rows = read(spark, running, subscribe=queue, url=proxy.url).collect()
         killing.join()
 
     assert killed
@@ -248,11 +252,11 @@ def python_workers() -> list[int]:
     return [pid for pid in daemons if parents[pid] in daemons and is_ours(pid)]
 
 
-def test_the_secret_is_in_no_plan_and_in_no_event(spark: SparkSession, door: Door, client: Client) -> None:
+def test_the_secret_is_in_no_plan_and_in_no_event(spark: SparkSession, running: RunningServer, client: Client) -> None:
     """All that Spark's pages show is made of its events: of all tests that ran before, too."""
     queue = fill(client)
-    frame = read(spark, door, subscribe=queue)
-    given = {"url": door.url, "application": APPLICATION, "token": KEY}
+    frame = read(spark, running, subscribe=queue)
+    given = {"url": running.url, "application": APPLICATION, "token": KEY}
     frame.select("body").write.format("queuey").options(queue=queue, **given).mode("append").save()
     streamed = spark.readStream.format("queuey").options(subscribe=queue, startingOffsets="earliest", **given).load()
     query = streamed.select("body").writeStream.format("memory").queryName("seen").trigger(availableNow=True).start()
@@ -267,14 +271,16 @@ def test_the_secret_is_in_no_plan_and_in_no_event(spark: SparkSession, door: Doo
     assert not any(KEY.encode() in each for each in events)
 
 
-def test_without_install_spark_finds_the_format_by_itself(spark: SparkSession, door: Door, client: Client) -> None:
+def test_without_install_spark_finds_the_format_by_itself(
+    spark: SparkSession, running: RunningServer, client: Client
+) -> None:
     import pyspark_queuey
 
     queue = fill(client)
     spark.dataSource.register(pyspark_queuey.DefaultSource)
     try:
         spark.conf.set("spark.sql.python.filterPushdown.enabled", "false")
-        assert read(spark, door, subscribe=queue).filter("partition = 1").count() == 10
+        assert read(spark, running, subscribe=queue).filter("partition = 1").count() == 10
     finally:
         import qdo.pipeline
 

@@ -18,7 +18,7 @@ from qdo.client import Client
 from tests.support.client import new_name
 from tests.support.packaging import build_wheel
 from tests.support.pipeline import APPLICATION, KEY, fill
-from tests.support.servers import Door
+from tests.support.servers import RunningServer
 from tests.support.services.spark import SparkCluster
 
 pytestmark = pytest.mark.long
@@ -93,8 +93,8 @@ def packages_of(environment: Path) -> Path:
 class Job:
     """One run of the program above: it reads a queue, copies it to another, says where, and archives it."""
 
-    def __init__(self, cluster: SparkCluster, door: Door, client: Client, folder: Path) -> None:
-        self._cluster, self._door, self._client = cluster, door, client
+    def __init__(self, cluster: SparkCluster, running: RunningServer, client: Client, folder: Path) -> None:
+        self._cluster, self._server, self._client = cluster, running, client
         self.folder = folder
         self.queue = fill(client, partitions=PARTITIONS, messages=MESSAGES)
         self.copies = new_name()
@@ -106,7 +106,7 @@ class Job:
         (token_file := self.folder / "token").write_text(f"{KEY}\n")
         said = self._cluster.submit(
             program,
-            *(self._door.url, APPLICATION, str(token_file), self.queue, self.copies),
+            *(self._server.url, APPLICATION, str(token_file), self.queue, self.copies),
             options=options,
             folder=self.folder,
             variables=variables,
@@ -118,10 +118,10 @@ class Job:
 
 
 @pytest.fixture
-def job(cluster: SparkCluster, door: Door, client: Client, tmp_path: Path) -> Job:
+def job(cluster: SparkCluster, running: RunningServer, client: Client, tmp_path: Path) -> Job:
     """From a folder with nothing in it but itself."""
     (folder := tmp_path / "job").mkdir()
-    return Job(cluster, door, client, folder)
+    return Job(cluster, running, client, folder)
 
 
 def check(job: Job, found: Any) -> None:

@@ -20,7 +20,7 @@ from qdo.pipeline.jobs.dead_letters import COLUMNS, READ, DeadLetterReport, dead
 from qdo.worker.dead_letters import DeadLetter, write_letters
 from qdo.worker.job import FailedMessages
 from tests.support.pipeline import APPLICATION, KEY
-from tests.support.servers import Door
+from tests.support.servers import RunningServer
 
 T0 = datetime(2026, 11, 21, 10, 0)  # noqa: DTZ001 - Spark gives UTC without saying so
 
@@ -119,13 +119,13 @@ def fail(client: Client, queue: str, message: Message, error: Exception) -> None
 
 @pytest.mark.usefixtures("spark")
 def test_the_command_reads_what_workers_gave_up_and_its_command_brings_it_back(
-    door: Door, client: Client, tmp_path: Path
+    running: RunningServer, client: Client, tmp_path: Path
 ) -> None:
     client.create_queue("parcels")
     client.append_batch("parcels", [NewMessage(f"parcel {n}") for n in range(6)])
     for at, message in enumerate(client.iterate("parcels")):
         fail(client, "parcels", message, ValueError("too heavy") if at % 2 else LookupError(f"no street {at}"))
-    environment = {"QUEUEY_URL": door.url, "QUEUEY_APPLICATION": APPLICATION, "QUEUEY_KEY": KEY}
+    environment = {"QUEUEY_URL": running.url, "QUEUEY_APPLICATION": APPLICATION, "QUEUEY_KEY": KEY}
 
     def run(*words: object) -> Any:
         return CliRunner().invoke(main, list(map(str, words)), env=environment)

@@ -11,15 +11,15 @@ from pyspark.sql import SparkSession
 from qdo.client import Client, NewMessage
 from qdo.pipeline.progress import LagListener, QueryLag
 from tests.support.pipeline import APPLICATION, KEY, fill
-from tests.support.servers import Door, eventually
+from tests.support.servers import RunningServer, eventually
 
 
 def test_a_listener_tells_how_far_behind_a_query_is(
-    spark: SparkSession, door: Door, client: Client, tmp_path: Path
+    spark: SparkSession, running: RunningServer, client: Client, tmp_path: Path
 ) -> None:
     queue = fill(client, partitions=2, messages=40)
     told: list[QueryLag] = []
-    given: dict[str, Any] = {"url": door.url, "application": APPLICATION, "token": KEY}
+    given: dict[str, Any] = {"url": running.url, "application": APPLICATION, "token": KEY}
     listener = LagListener(say=told.append, every_seconds=0, **given)
     spark.streams.addListener(listener)
     try:

@@ -16,15 +16,15 @@ from qdo.pipeline.rows import Rows
 from qdo.pipeline.task_reader import SpanReader, connect
 from queuey.errors import ServerUnreachable
 from tests.support.pipeline import APPLICATION, KEY, fill
-from tests.support.servers import Door
+from tests.support.servers import RunningServer
 from tests.support.services.proxy import Proxy
 
 MESSAGES = 3_000
 
 
 @pytest.fixture
-def proxy(door: Door) -> Iterator[Proxy]:
-    address = urlsplit(door.url)
+def proxy(running: RunningServer) -> Iterator[Proxy]:
+    address = urlsplit(running.url)
     with Proxy(lambda: (str(address.hostname), int(address.port or 0))) as proxy:
         yield proxy
 
@@ -62,7 +62,7 @@ def every(seconds: float, act: Callable[[], None]) -> Iterator[None]:
 
 @pytest.mark.parametrize("by_json", [False, True])
 def test_answers_that_break_again_and_again_are_taken_up_where_they_broke(
-    door: Door, client: Client, proxy: Proxy, by_json: bool
+    running: RunningServer, client: Client, proxy: Proxy, by_json: bool
 ) -> None:
     queue = fill(client, partitions=2, messages=MESSAGES, size=2_000)
     wanted = [message.id.hex for message in client.iterate(queue)]
@@ -79,7 +79,7 @@ def test_answers_that_break_again_and_again_are_taken_up_where_they_broke(
     assert sorted(found) == sorted(wanted)
 
 
-def test_a_server_that_is_away_for_a_while_is_waited_for(door: Door, client: Client, proxy: Proxy) -> None:
+def test_a_server_that_is_away_for_a_while_is_waited_for(running: RunningServer, client: Client, proxy: Proxy) -> None:
     queue = fill(client, partitions=1, messages=100)
     proxy.cut()
     healing = threading.Timer(2.0, proxy.heal)
@@ -98,23 +98,25 @@ def test_no_server_is_an_error_after_the_retries(client: Client, proxy: Proxy) -
         read(options(proxy.url, queue, retries="1"))
 
 
-def test_of_several_servers_the_first_that_answers_is_asked(door: Door, client: Client, proxy: Proxy) -> None:
+def test_of_several_servers_the_first_that_answers_is_asked(
+    running: RunningServer, client: Client, proxy: Proxy
+) -> None:
     queue = fill(client, partitions=2, messages=20)
     proxy.cut()
 
-    found = read(options(f"http://127.0.0.1:9,{proxy.url},{door.url}", queue, retries="1"))
+    found = read(options(f"http://127.0.0.1:9,{proxy.url},{running.url}", queue, retries="1"))
 
     assert len(found) == 40
     with pytest.raises(ServerUnreachable, match="no server answers at http://127"):
         connect(options(f"http://127.0.0.1:9,{proxy.url}", queue).reach)
 
 
-def test_memory_does_not_grow_with_the_span(door: Door, client: Client) -> None:
+def test_memory_does_not_grow_with_the_span(running: RunningServer, client: Client) -> None:
     """A reader holds a few batches, however many there are: the bytes of Arrow's pool, which bodies are in."""
     import pyarrow as pa
 
     queue = fill(client, partitions=1, messages=MESSAGES, size=10_000)
-    wanted = options(door.url, queue)
+    wanted = options(running.url, queue)
     reader = SpanReader(wanted.reach, Rows(["body"], text_bodies=False), fail_on_data_loss=True, by_json=False)
     ((part,),) = Planner(wanted).tasks()
     held = [pa.total_allocated_bytes() for _ in reader.batches([part])]

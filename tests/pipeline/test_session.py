@@ -22,7 +22,7 @@ from qdo.pipeline.jobs.failures import SparkFailed, plain_errors
 from qdo.pipeline.jobs.session import _worth_saying, session
 from queuey.errors import ConfigurationError, QueueNotFound
 from tests.support.pipeline import APPLICATION, KEY, fill
-from tests.support.servers import Door
+from tests.support.servers import RunningServer
 
 SAID = """
 from qdo.pipeline.jobs.session import session
@@ -128,9 +128,11 @@ def test_without_java_the_sentence_says_what_to_install(monkeypatch: pytest.Monk
         (["--driver-memory", "lots"], "Invalid maximum heap size: -Xmxlots"),
     ],
 )
-def test_a_start_that_fails_is_told_in_one_line(door: Door, client: Client, given: list[str], reason: str) -> None:
+def test_a_start_that_fails_is_told_in_one_line(
+    running: RunningServer, client: Client, given: list[str], reason: str
+) -> None:
     """Java's words are many, and its reason somewhere among them. A process of its own, as above."""
-    reached = {"QUEUEY_URL": door.url, "QUEUEY_APPLICATION": APPLICATION, "QUEUEY_KEY": KEY}
+    reached = {"QUEUEY_URL": running.url, "QUEUEY_APPLICATION": APPLICATION, "QUEUEY_KEY": KEY}
     command = [sys.executable, "-m", "qdo.cli", "pipeline", "stats", "-q", fill(client), *given]
 
     done = subprocess.run(command, env=os.environ | reached, capture_output=True, text=True, timeout=120, check=False)
@@ -155,13 +157,15 @@ def test_a_setting_that_is_none_of_sparks_is_refused(given: str) -> None:
 
 @pytest.mark.parametrize("job", ["stats", "dead-letters"])
 def test_no_server_and_a_wrong_key_are_told_before_spark_starts(
-    job: str, door: Door, monkeypatch: pytest.MonkeyPatch
+    job: str, running: RunningServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("qdo.pipeline.jobs.session.session", None)
 
     unreachable = CliRunner().invoke(main, ["pipeline", job, "--url", "http://127.0.0.1:9"])
     stranger = CliRunner().invoke(
-        main, ["pipeline", job], env={"QUEUEY_URL": door.url, "QUEUEY_APPLICATION": APPLICATION, "QUEUEY_KEY": "0" * 42}
+        main,
+        ["pipeline", job],
+        env={"QUEUEY_URL": running.url, "QUEUEY_APPLICATION": APPLICATION, "QUEUEY_KEY": "0" * 42},
     )
 
     assert (unreachable.exit_code, "no server answers" in unreachable.stderr) == (5, True)
@@ -193,9 +197,11 @@ def test_an_error_of_neither_stays_what_it_is() -> None:
         raise QueueNotFound
 
 
-def test_a_page_that_cannot_be_written_is_told_before_the_work(spark: SparkSession, door: Door, tmp_path: Path) -> None:
+def test_a_page_that_cannot_be_written_is_told_before_the_work(
+    spark: SparkSession, running: RunningServer, tmp_path: Path
+) -> None:
     page = tmp_path / "nowhere" / "page.html"
-    environment = {"QUEUEY_URL": door.url, "QUEUEY_APPLICATION": APPLICATION, "QUEUEY_KEY": KEY}
+    environment = {"QUEUEY_URL": running.url, "QUEUEY_APPLICATION": APPLICATION, "QUEUEY_KEY": KEY}
 
     result = CliRunner().invoke(main, ["pipeline", "stats", "-q", "none", "--html", str(page)], env=environment)
 

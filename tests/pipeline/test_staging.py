@@ -27,7 +27,7 @@ from queuey.ids import ZERO_ID
 from tests.support.archives import archived, filled, options, there
 from tests.support.client import new_name
 from tests.support.pipeline import append
-from tests.support.servers import Door
+from tests.support.servers import RunningServer
 
 BEGIN = datetime(2026, 2, 27, 22, tzinfo=UTC)
 Row = tuple[str, int, datetime]
@@ -130,11 +130,11 @@ def test_nothing_is_told_of_nothing(tmp_path: Path) -> None:
 
 
 def test_what_tasks_left_that_failed_is_in_no_archive(
-    spark: SparkSession, door: Door, client: Client, tmp_path: Path
+    spark: SparkSession, running: RunningServer, client: Client, tmp_path: Path
 ) -> None:
     """And goes: at once if it is of this run, and in a day if it is of one that was killed, or is under way."""
     name = filled(client, new_name())
-    given = options(door, subscribe=name)
+    given = options(running, subscribe=name)
 
     def leave(folder: str, *, seconds_ago: float = 0.0) -> Path:
         file = tmp_path / folder / f"queue={name}" / "day=2026-01-01" / "left.parquet"
@@ -155,10 +155,10 @@ def test_what_tasks_left_that_failed_is_in_no_archive(
 
 
 def test_a_byte_that_changed_is_told_by_who_reads_it(
-    spark: SparkSession, door: Door, client: Client, tmp_path: Path
+    spark: SparkSession, running: RunningServer, client: Client, tmp_path: Path
 ) -> None:
     name = filled(client, new_name())
-    archive(spark, str(tmp_path), options=options(door, subscribe=name))
+    archive(spark, str(tmp_path), options=options(running, subscribe=name))
     (file, *_) = tmp_path.glob("queue=*/day=*/*.parquet")
     found = pq.ParquetFile(file).metadata.row_group(0).column(3)
     assert found.path_in_schema == "body"
@@ -171,9 +171,11 @@ def test_a_byte_that_changed_is_told_by_who_reads_it(
 
 
 @pytest.mark.parametrize("chosen", [{"columns": "queue,partition"}, {"bodyType": "string"}])
-def test_an_archive_has_messages_whole(spark: SparkSession, door: Door, tmp_path: Path, chosen: dict[str, str]) -> None:
+def test_an_archive_has_messages_whole(
+    spark: SparkSession, running: RunningServer, tmp_path: Path, chosen: dict[str, str]
+) -> None:
     with pytest.raises(ConfigurationError, match=f"option {next(iter(chosen))}: an archive has messages whole"):
-        archive(spark, str(tmp_path / "new"), options=options(door, subscribe="q", **chosen))
+        archive(spark, str(tmp_path / "new"), options=options(running, subscribe="q", **chosen))
 
 
 def test_archives_of_one_session_have_tasks_of_their_own() -> None:
@@ -200,10 +202,10 @@ def elsewhere(spark: SparkSession, tmp_path: Path) -> Iterator[str]:
 
 
 def test_an_archive_that_only_spark_reaches_is_the_same_and_goes_on_on_the_machine_s_own(
-    spark: SparkSession, door: Door, client: Client, tmp_path: Path, elsewhere: str
+    spark: SparkSession, running: RunningServer, client: Client, tmp_path: Path, elsewhere: str
 ) -> None:
     name = filled(client, new_name())
-    given = options(door, subscribe=name)
+    given = options(running, subscribe=name)
     tomorrow = datetime.now(UTC).date() + timedelta(days=1)
 
     assert archive(spark, elsewhere, options=given) == 60

@@ -19,7 +19,7 @@ from qdo.cli import main
 from qdo.client import Client, NewMessage
 from qdo.pipeline.jobs.stats import COLUMNS, READ, Stats, page, stats
 from tests.support.pipeline import APPLICATION, KEY
-from tests.support.servers import Door
+from tests.support.servers import RunningServer
 
 START = datetime(2026, 11, 21, 8, 50, tzinfo=UTC)
 NOW = datetime(2026, 11, 21, 13, tzinfo=UTC)
@@ -141,9 +141,9 @@ def test_nothing_is_no_error(spark: SparkSession) -> None:
         (["dead-letters", "-q", "empty"], "there are no dead letters"),
     ],
 )
-def test_of_nothing_the_commands_say_so(door: Door, client: Client, words: list[str], said: str) -> None:
+def test_of_nothing_the_commands_say_so(running: RunningServer, client: Client, words: list[str], said: str) -> None:
     client.create_queue("empty")
-    environment = {"QUEUEY_URL": door.url, "QUEUEY_APPLICATION": APPLICATION, "QUEUEY_KEY": KEY}
+    environment = {"QUEUEY_URL": running.url, "QUEUEY_APPLICATION": APPLICATION, "QUEUEY_KEY": KEY}
 
     result = CliRunner().invoke(main, ["pipeline", *words, "-o", "jsonl"], env=environment)
 
@@ -152,11 +152,11 @@ def test_of_nothing_the_commands_say_so(door: Door, client: Client, words: list[
 
 
 @pytest.mark.usefixtures("spark")
-def test_the_command_reads_the_queues_that_are_named(door: Door, client: Client, tmp_path: Path) -> None:
+def test_the_command_reads_the_queues_that_are_named(running: RunningServer, client: Client, tmp_path: Path) -> None:
     for queue in ("web-1", "web-2", "batch"):
         client.create_queue(queue, partitions=2)
         client.append_batch(queue, [NewMessage(b"x" * size, key=f"key-{size % 2}") for size in range(1, 31)])
-    environment = {"QUEUEY_URL": door.url, "QUEUEY_APPLICATION": APPLICATION, "QUEUEY_KEY": KEY}
+    environment = {"QUEUEY_URL": running.url, "QUEUEY_APPLICATION": APPLICATION, "QUEUEY_KEY": KEY}
     out, html = tmp_path / "out", tmp_path / "stats.html"
     words = ["pipeline", "stats", "-q", "web-*", "--since", "1h", "--out", str(out), "--html", str(html), "-o", "jsonl"]
 

@@ -28,7 +28,7 @@ from queuey.errors import ConfigurationError, DataLost
 from queuey.ids import EPOCH_TICKS, MessageId
 from tests.support.client import new_name
 from tests.support.pipeline import APPLICATION, KEY, append, counted, fill, on_both_stores, settle
-from tests.support.servers import Door, eventually
+from tests.support.servers import RunningServer, eventually
 
 SCHEMA = StructType([StructField("message_id", StringType())])
 
@@ -36,11 +36,11 @@ SCHEMA = StructType([StructField("message_id", StringType())])
 class Drain:
     """A query into Parquet that is started again and again over one checkpoint."""
 
-    def __init__(self, spark: SparkSession, door: Door, folder: Path, **options: Any) -> None:
+    def __init__(self, spark: SparkSession, running: RunningServer, folder: Path, **options: Any) -> None:
         self._spark = spark
         self._folder = folder
         self._options = {
-            "url": door.url,
+            "url": running.url,
             "application": APPLICATION,
             "token": KEY,
             "startingOffsets": "earliest",
@@ -76,10 +76,10 @@ def there(client: Client, *queues: str) -> Counter[tuple[str, int, str]]:
 
 @on_both_stores
 def test_what_is_available_is_read_once_whatever_comes_meanwhile(
-    spark: SparkSession, door: Door, client: Client, tmp_path: Path
+    spark: SparkSession, running: RunningServer, client: Client, tmp_path: Path
 ) -> None:
     queue = fill(client, partitions=3, messages=400)
-    drain = Drain(spark, door, tmp_path, subscribe=queue, maxOffsetsPerTrigger="500")
+    drain = Drain(spark, running, tmp_path, subscribe=queue, maxOffsetsPerTrigger="500")
 
     query = drain.run()
     assert drain.counts() == there(client, queue)
@@ -91,10 +91,10 @@ def test_what_is_available_is_read_once_whatever_comes_meanwhile(
 
 
 def test_the_most_of_a_trigger_holds_for_a_queue_of_one_partition(
-    spark: SparkSession, door: Door, client: Client, tmp_path: Path
+    spark: SparkSession, running: RunningServer, client: Client, tmp_path: Path
 ) -> None:
     queue = fill(client, partitions=1, messages=120)
-    drain = Drain(spark, door, tmp_path, subscribe=queue, maxOffsetsPerTrigger="50")
+    drain = Drain(spark, running, tmp_path, subscribe=queue, maxOffsetsPerTrigger="50")
 
     query = drain.run()
 
@@ -104,12 +104,12 @@ def test_the_most_of_a_trigger_holds_for_a_queue_of_one_partition(
 
 @on_both_stores
 def test_a_queue_that_grows_and_one_that_comes_are_read_from_their_beginning(
-    spark: SparkSession, door: Door, client: Client, tmp_path: Path
+    spark: SparkSession, running: RunningServer, client: Client, tmp_path: Path
 ) -> None:
     stem = new_name()
     client.create_queue(f"{stem}.a", partitions=1)
     client.append(f"{stem}.a", "first")
-    drain = Drain(spark, door, tmp_path, subscribePattern=rf"{stem}\..*")
+    drain = Drain(spark, running, tmp_path, subscribePattern=rf"{stem}\..*")
     query = drain.start(processingTime="200 milliseconds")
     try:
         eventually(lambda: sum(p["numInputRows"] for p in query.recentProgress) == 1, seconds=90)
@@ -128,8 +128,10 @@ def progress(query: StreamingQuery) -> Any:
     return eventually(lambda: query.lastProgress, seconds=90)
 
 
-def test_nothing_new_makes_no_batch(spark: SparkSession, door: Door, client: Client, tmp_path: Path) -> None:
-    drain = Drain(spark, door, tmp_path, subscribe=fill(client))
+def test_nothing_new_makes_no_batch(
+    spark: SparkSession, running: RunningServer, client: Client, tmp_path: Path
+) -> None:
+    drain = Drain(spark, running, tmp_path, subscribe=fill(client))
     drain.run()
     query = drain.start(processingTime="100 milliseconds")
     try:
@@ -143,10 +145,10 @@ def test_nothing_new_makes_no_batch(spark: SparkSession, door: Door, client: Cli
 
 
 def test_a_batch_that_was_planned_and_not_committed_is_repeated_alike(
-    spark: SparkSession, door: Door, client: Client, tmp_path: Path
+    spark: SparkSession, running: RunningServer, client: Client, tmp_path: Path
 ) -> None:
     queue = fill(client, partitions=2, messages=100)
-    drain = Drain(spark, door, tmp_path, subscribe=queue, maxOffsetsPerTrigger="50")
+    drain = Drain(spark, running, tmp_path, subscribe=queue, maxOffsetsPerTrigger="50")
     drain.run()
     wanted = drain.counts()
     # As if the process had been killed between plan and commit of the last batches, their files written or not.
@@ -165,10 +167,10 @@ def test_a_batch_that_was_planned_and_not_committed_is_repeated_alike(
 
 @pytest.mark.parametrize("anew", [False, True])
 def test_a_queue_that_was_deleted_is_lost_unless_that_is_to_be_passed_over(
-    spark: SparkSession, door: Door, client: Client, tmp_path: Path, anew: bool
+    spark: SparkSession, running: RunningServer, client: Client, tmp_path: Path, anew: bool
 ) -> None:
     queue, other = fill(client), fill(client)
-    Drain(spark, door, tmp_path, subscribe=f"{queue},{other}").run()
+    Drain(spark, running, tmp_path, subscribe=f"{queue},{other}").run()
     client.delete_queue(queue)
     client.append(other, "goes on")
     if anew:
@@ -176,22 +178,22 @@ def test_a_queue_that_was_deleted_is_lost_unless_that_is_to_be_passed_over(
         client.append(queue, "of the new one")
 
     with pytest.raises(PySparkException, match=f"queue {queue} was deleted"):
-        Drain(spark, door, tmp_path, subscribe=f"{queue},{other}").run()
-    tolerant = Drain(spark, door, tmp_path, subscribe=f"{queue},{other}", failOnDataLoss="false")
+        Drain(spark, running, tmp_path, subscribe=f"{queue},{other}").run()
+    tolerant = Drain(spark, running, tmp_path, subscribe=f"{queue},{other}", failOnDataLoss="false")
     tolerant.run()
 
     assert tolerant.rows.count() == 41 + anew
 
 
 @on_both_stores
-def test_queues_of_a_pattern_are_read_whenever_something_comes_to_them(door: Door, client: Client) -> None:
+def test_queues_of_a_pattern_are_read_whenever_something_comes_to_them(running: RunningServer, client: Client) -> None:
     stem = new_name()
     names = [f"{stem}.{number}" for number in range(8)]
     for name in names[:-1]:
         client.create_queue(name, partitions=1)
         client.append_batch(name, [f"{name} {number}" for number in range(5)])
     settle(client, names[-2])
-    stream = Stream(door, subscribePattern=rf"{stem}\..*", startingOffsets="earliest")
+    stream = Stream(running, subscribePattern=rf"{stem}\..*", startingOffsets="earliest")
     offset, read = stream.reader.initialOffset(), Counter[str]()
 
     def drain(most: int) -> int:
@@ -217,18 +219,18 @@ def test_queues_of_a_pattern_are_read_whenever_something_comes_to_them(door: Doo
     assert len(read) == 37
 
 
-def test_a_trigger_asks_about_no_queue_in_which_nothing_came(door: Door, client: Client) -> None:
+def test_a_trigger_asks_about_no_queue_in_which_nothing_came(running: RunningServer, client: Client) -> None:
     stem = new_name()
     for number in range(12):
         client.create_queue(f"{stem}.{number}", partitions=1)
-    stream = Stream(door, subscribePattern=rf"{stem}\..*")
+    stream = Stream(running, subscribePattern=rf"{stem}\..*")
     start = stream.latest(stream.reader.initialOffset())
 
     def requests_of_a_look() -> int:
-        before = counted(door, "queuey_http_request_duration_seconds_count")
+        before = counted(running, "queuey_http_request_duration_seconds_count")
         stream.latest(start)
         return (
-            int(counted(door, "queuey_http_request_duration_seconds_count") - before) - 1
+            int(counted(running, "queuey_http_request_duration_seconds_count") - before) - 1
         )  # which asked for the count
 
     assert requests_of_a_look() == 1
@@ -246,10 +248,10 @@ def test_a_trigger_asks_about_no_queue_in_which_nothing_came(door: Door, client:
     ],
 )
 def test_what_cannot_be_streamed_ends_the_query_with_a_sentence(
-    spark: SparkSession, door: Door, client: Client, tmp_path: Path, options: dict[str, str], said: str
+    spark: SparkSession, running: RunningServer, client: Client, tmp_path: Path, options: dict[str, str], said: str
 ) -> None:
     with pytest.raises(PySparkException, match=said):
-        Drain(spark, door, tmp_path, **({"subscribe": fill(client)} | options)).run()
+        Drain(spark, running, tmp_path, **({"subscribe": fill(client)} | options)).run()
 
 
 def test_an_older_spark_is_told_which_one_can(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -264,9 +266,9 @@ class Stream:
     """A stream reader as Spark's driver uses it, without Spark around it."""
 
     def __init__(
-        self, door: Door, clock: Callable[[], float] = lambda: 0.0, cores: int | None = None, **options: str
+        self, running: RunningServer, clock: Callable[[], float] = lambda: 0.0, cores: int | None = None, **options: str
     ) -> None:
-        given = {"url": door.url, "application": APPLICATION, "token": KEY} | options
+        given = {"url": running.url, "application": APPLICATION, "token": KEY} | options
         asked = ReadOptions.of(given, STREAM)
         self.reader = QueueyStreamReader(asked, reader_of(asked, SCHEMA), cores, clock)
 
@@ -279,16 +281,16 @@ class Stream:
 
 
 @on_both_stores
-def test_a_span_is_read_the_same_again_though_more_has_come(door: Door, client: Client) -> None:
+def test_a_span_is_read_the_same_again_though_more_has_come(running: RunningServer, client: Client) -> None:
     queue = fill(client, partitions=2, messages=30)
-    stream = Stream(door, subscribe=queue, startingOffsets="earliest")
+    stream = Stream(running, subscribe=queue, startingOffsets="earliest")
     start = stream.reader.initialOffset()
     end = stream.latest(start, 20)
     first = stream.read(start, end)
     append(client, queue, *["late"] * 20)
 
     assert len(first) == 20
-    assert Stream(door, subscribe=queue).read(json.loads(json.dumps(start)), json.loads(json.dumps(end))) == first
+    assert Stream(running, subscribe=queue).read(json.loads(json.dumps(start)), json.loads(json.dumps(end))) == first
     assert stream.latest(end, 20) != end
     assert stream.latest(end)["queues"] == (stream.reader.reportLatestOffset() or {})["queues"]
 
@@ -296,7 +298,7 @@ def test_a_span_is_read_the_same_again_though_more_has_come(door: Door, client: 
 @on_both_stores
 @pytest.mark.parametrize("spread", [(40, 40, 40, 40), (130, 3, 3, 3), (60, 1, 50, 0), (90,), (7, 7, 90, 90)])
 def test_micro_batches_keep_their_limit_however_messages_are_spread(
-    door: Door, client: Client, spread: tuple[int, ...]
+    running: RunningServer, client: Client, spread: tuple[int, ...]
 ) -> None:
     queue = new_name()
     client.create_queue(queue, partitions=len(spread))
@@ -304,7 +306,7 @@ def test_micro_batches_keep_their_limit_however_messages_are_spread(
         queue, [NewMessage("x", partition=at) for at, number in enumerate(spread, 1) for _ in range(number)]
     )
     settle(client, queue)
-    stream = Stream(door, subscribe=queue, startingOffsets="earliest")
+    stream = Stream(running, subscribe=queue, startingOffsets="earliest")
     offset, read, sizes = stream.reader.initialOffset(), list[str](), list[int]()
     while (end := stream.latest(offset, 24)) != offset:
         found = stream.read(offset, end)
@@ -316,29 +318,31 @@ def test_micro_batches_keep_their_limit_however_messages_are_spread(
     assert sorted(read) == sorted(message.id.hex for message in client.iterate(queue))
 
 
-def test_a_look_is_one_request_while_partitions_have_about_as_much_to_read(door: Door, client: Client) -> None:
-    stream = Stream(door, subscribe=fill(client, partitions=4, messages=40), startingOffsets="earliest")
+def test_a_look_is_one_request_while_partitions_have_about_as_much_to_read(
+    running: RunningServer, client: Client
+) -> None:
+    stream = Stream(running, subscribe=fill(client, partitions=4, messages=40), startingOffsets="earliest")
     offset = stream.latest(stream.reader.initialOffset(), 40)
-    before = counted(door, "queuey_http_request_duration_seconds_count")
+    before = counted(running, "queuey_http_request_duration_seconds_count")
 
     assert len(stream.read(offset, stream.latest(offset, 40))) == 40
 
-    asked = counted(door, "queuey_http_request_duration_seconds_count") - before
+    asked = counted(running, "queuey_http_request_duration_seconds_count") - before
     assert asked == 1 + 1 + 4  # for the count before, to look, and to read
 
 
-def test_small_micro_batches_are_one_task_and_large_ones_more(door: Door, client: Client) -> None:
+def test_small_micro_batches_are_one_task_and_large_ones_more(running: RunningServer, client: Client) -> None:
     queue = fill(client, partitions=4, messages=5)
-    stream = Stream(door, subscribe=queue, startingOffsets="earliest")
+    stream = Stream(running, subscribe=queue, startingOffsets="earliest")
     start = stream.reader.initialOffset()
 
     end = stream.latest(start)
     (small,) = stream.reader.partitions(start, end)
-    replayed = Stream(door, subscribe=queue).reader.partitions(start, end)
+    replayed = Stream(running, subscribe=queue).reader.partitions(start, end)
     client.append_batch(queue, [NewMessage("x", partition=number) for number in (1, 2) for _ in range(10_000)][:10_000])
     client.append_batch(queue, [NewMessage("x", partition=2)] * 10_000)
-    capped = Stream(door, subscribe=queue, tasksPerTrigger="1")
-    on_one_core = Stream(door, subscribe=queue, cores=1)
+    capped = Stream(running, subscribe=queue, tasksPerTrigger="1")
+    on_one_core = Stream(running, subscribe=queue, cores=1)
     limited, alone, folded = (
         each.reader.partitions(start, each.latest(start)) for each in (stream, capped, on_one_core)
     )
@@ -352,9 +356,9 @@ def test_small_micro_batches_are_one_task_and_large_ones_more(door: Door, client
 
 
 @on_both_stores
-def test_latest_begins_with_what_comes_next(door: Door, client: Client) -> None:
+def test_latest_begins_with_what_comes_next(running: RunningServer, client: Client) -> None:
     queue = fill(client)
-    stream = Stream(door, subscribe=queue)
+    stream = Stream(running, subscribe=queue)
     start = stream.reader.initialOffset()
     assert stream.latest(start) is start
 
@@ -364,23 +368,23 @@ def test_latest_begins_with_what_comes_next(door: Door, client: Client) -> None:
 
 
 @on_both_stores
-def test_a_stream_begins_at_a_moment(door: Door, client: Client) -> None:
+def test_a_stream_begins_at_a_moment(running: RunningServer, client: Client) -> None:
     queue = fill(client, partitions=1)
     ids = [message.id for message in client.iterate(queue)]
     micros = (ids[6].ticks - EPOCH_TICKS) // 10
     moment = (datetime(1970, 1, 1, tzinfo=UTC) + timedelta(microseconds=micros)).isoformat()
-    stream = Stream(door, subscribe=queue, startingTimestamp=moment)
+    stream = Stream(running, subscribe=queue, startingTimestamp=moment)
     start = stream.reader.initialOffset()
 
     wanted = [id_.hex for id_ in ids if (id_.ticks - EPOCH_TICKS) // 10 >= micros]
     assert stream.read(start, stream.latest(start)) == wanted
 
 
-def test_few_messages_wait_for_more_but_not_for_ever(door: Door, client: Client) -> None:
+def test_few_messages_wait_for_more_but_not_for_ever(running: RunningServer, client: Client) -> None:
     queue = fill(client, partitions=2, messages=5)
     now = [0.0]
     stream = Stream(
-        door,
+        running,
         lambda: now[0],
         subscribe=queue,
         startingOffsets="earliest",
@@ -400,9 +404,9 @@ def test_few_messages_wait_for_more_but_not_for_ever(door: Door, client: Client)
 
 
 @on_both_stores
-def test_available_now_ends_though_a_producer_goes_on(door: Door, client: Client) -> None:
+def test_available_now_ends_though_a_producer_goes_on(running: RunningServer, client: Client) -> None:
     queue = fill(client, partitions=2, messages=20)
-    stream = Stream(door, subscribe=queue, startingOffsets="earliest")
+    stream = Stream(running, subscribe=queue, startingOffsets="earliest")
     offset = stream.reader.initialOffset()
     stream.reader.prepareForTriggerAvailableNow()
     read: list[str] = []
@@ -418,9 +422,11 @@ def test_available_now_ends_though_a_producer_goes_on(door: Door, client: Client
 
 
 @on_both_stores
-def test_what_was_deleted_before_it_was_read_is_told_with_its_number_and_place(door: Door, client: Client) -> None:
+def test_what_was_deleted_before_it_was_read_is_told_with_its_number_and_place(
+    running: RunningServer, client: Client
+) -> None:
     queue = fill(client, partitions=1, messages=10)
-    stream = Stream(door, subscribe=queue, startingOffsets="earliest")
+    stream = Stream(running, subscribe=queue, startingOffsets="earliest")
     start = stream.reader.initialOffset()
     end = stream.latest(start)
     gone = list(client.iterate(queue))[3:6]
@@ -428,14 +434,16 @@ def test_what_was_deleted_before_it_was_read_is_told_with_its_number_and_place(d
 
     with pytest.raises(DataLost, match=f"3 of 10 messages of queue {queue}, partition 1"):
         stream.read(start, end)
-    tolerant = Stream(door, subscribe=queue, failOnDataLoss="false")
+    tolerant = Stream(running, subscribe=queue, failOnDataLoss="false")
     assert len(tolerant.read(start, end)) == 7
 
 
 @on_both_stores
-def test_a_queue_that_was_deleted_is_told_where_it_is_planned_and_where_it_is_read(door: Door, client: Client) -> None:
+def test_a_queue_that_was_deleted_is_told_where_it_is_planned_and_where_it_is_read(
+    running: RunningServer, client: Client
+) -> None:
     queue = fill(client, messages=5)
-    stream = Stream(door, subscribe=queue, startingOffsets="earliest")
+    stream = Stream(running, subscribe=queue, startingOffsets="earliest")
     start = stream.reader.initialOffset()
     end = stream.latest(start)
     client.delete_queue(queue)
@@ -446,14 +454,14 @@ def test_a_queue_that_was_deleted_is_told_where_it_is_planned_and_where_it_is_re
         with pytest.raises(DataLost, match=f"queue {queue} was deleted"):
             stream.read(start, end)
         client.create_queue(queue)  # another one of its name
-    assert Stream(door, subscribe=queue, failOnDataLoss="false").read(start, end) == []
+    assert Stream(running, subscribe=queue, failOnDataLoss="false").read(start, end) == []
 
 
 @on_both_stores
-def test_a_span_whose_end_has_expired_is_told(door: Door, client: Client) -> None:
+def test_a_span_whose_end_has_expired_is_told(running: RunningServer, client: Client) -> None:
     queue = new_name()
     client.create_queue(queue)
-    stream = Stream(door, subscribe=queue, startingOffsets="earliest")
+    stream = Stream(running, subscribe=queue, startingOffsets="earliest")
     start = stream.reader.initialOffset()
 
     def ended() -> dict[str, Any] | None:
@@ -467,12 +475,12 @@ def test_a_span_whose_end_has_expired_is_told(door: Door, client: Client) -> Non
     eventually(lambda: not list(client.iterate(queue)), seconds=90)
 
     with pytest.raises(DataLost, match="expired or were deleted"):
-        Stream(door, subscribe=queue).read(start, end)
+        Stream(running, subscribe=queue).read(start, end)
 
 
-def test_the_group_follows_for_people_to_see(door: Door, client: Client) -> None:
+def test_the_group_follows_for_people_to_see(running: RunningServer, client: Client) -> None:
     queue = fill(client, partitions=2, messages=5)
-    stream = Stream(door, subscribe=queue, startingOffsets="earliest", groupId="spark")
+    stream = Stream(running, subscribe=queue, startingOffsets="earliest", groupId="spark")
     start = stream.reader.initialOffset()
     end = stream.latest(start)
 
@@ -484,13 +492,15 @@ def test_the_group_follows_for_people_to_see(door: Door, client: Client) -> None
     ]
 
 
-def test_a_checkpoint_survives_being_copied(spark: SparkSession, door: Door, client: Client, tmp_path: Path) -> None:
+def test_a_checkpoint_survives_being_copied(
+    spark: SparkSession, running: RunningServer, client: Client, tmp_path: Path
+) -> None:
     queue = fill(client)
-    Drain(spark, door, tmp_path / "a", subscribe=queue).run()
+    Drain(spark, running, tmp_path / "a", subscribe=queue).run()
     shutil.copytree(tmp_path / "a", tmp_path / "b")
     client.append(queue, "one more")
 
-    drain = Drain(spark, door, tmp_path / "b", subscribe=queue)
+    drain = Drain(spark, running, tmp_path / "b", subscribe=queue)
     query = drain.run()
 
     assert sum(each["numInputRows"] for each in query.recentProgress) == 1

@@ -26,11 +26,11 @@ from tests.support import servers
 from tests.support.client import new_name
 from tests.support.pipeline import APPLICATION, KEY, counted, fill, on_both_stores, settle
 from tests.support.raw import begin_upload
-from tests.support.servers import Door
+from tests.support.servers import RunningServer
 
 
-def write(frame: DataFrame, door: Door, **options: Any) -> None:
-    given = {"url": door.url, "application": APPLICATION, "token": KEY} | options
+def write(frame: DataFrame, running: RunningServer, **options: Any) -> None:
+    given = {"url": running.url, "application": APPLICATION, "token": KEY} | options
     frame.write.format("queuey").options(**given).mode("append").save()
 
 
@@ -40,20 +40,20 @@ def made(client: Client, partitions: int = 4) -> str:
     return queue
 
 
-def test_every_row_becomes_a_message(spark: SparkSession, door: Door, client: Client) -> None:
+def test_every_row_becomes_a_message(spark: SparkSession, running: RunningServer, client: Client) -> None:
     queue = made(client)
     rows = spark.range(0, 25_000, 1, 3).select(
         col("id").cast("string").alias("body"), (col("id") % 4 + 1).cast("int").alias("partition")
     )
 
-    write(rows, door, queue=queue, batchSize="3000")
+    write(rows, running, queue=queue, batchSize="3000")
 
     found = [(message.partition, int(message.body)) for message in client.iterate(queue)]
     assert Counter(number for _, number in found) == Counter(range(25_000))
     assert all(number % 4 + 1 == partition for partition, number in found)
 
 
-def test_a_row_says_where_how_long_and_what(spark: SparkSession, door: Door, client: Client) -> None:
+def test_a_row_says_where_how_long_and_what(spark: SparkSession, running: RunningServer, client: Client) -> None:
     first, second = made(client), made(client)
     due = datetime.now(UTC) + timedelta(hours=1)
     rows = spark.createDataFrame(
@@ -65,7 +65,7 @@ def test_a_row_says_where_how_long_and_what(spark: SparkSession, door: Door, cli
         "queue string, body binary, key string, ttl int, content_type string, deliver_at timestamp",
     ).coalesce(1)
 
-    write(rows, door)
+    write(rows, running)
 
     (image,) = client.iterate(first)
     (plain,) = client.iterate(second)
@@ -74,10 +74,10 @@ def test_a_row_says_where_how_long_and_what(spark: SparkSession, door: Door, cli
     assert sum(partition.scheduled for partition in client.queue_info(first).partitions) == 1
 
 
-def test_the_option_ttl_is_of_rows_that_name_none(spark: SparkSession, door: Door, client: Client) -> None:
+def test_the_option_ttl_is_of_rows_that_name_none(spark: SparkSession, running: RunningServer, client: Client) -> None:
     queue = made(client, 1)
 
-    write(spark.createDataFrame([("x",)], "body string"), door, queue=queue, ttl="60")
+    write(spark.createDataFrame([("x",)], "body string"), running, queue=queue, ttl="60")
 
     (message,) = client.stream_ndjson(queue, columns=["expires"])
     assert 59 < float(message.expires or 0) - float(message.timestamp) < 61
@@ -85,7 +85,7 @@ def test_the_option_ttl_is_of_rows_that_name_none(spark: SparkSession, door: Doo
 
 @on_both_stores
 def test_a_task_that_fails_after_some_requests_stores_once(
-    spark: SparkSession, door: Door, client: Client, tmp_path: Path
+    spark: SparkSession, running: RunningServer, client: Client, tmp_path: Path
 ) -> None:
     queue, marks = made(client), str(tmp_path)
 
@@ -98,31 +98,31 @@ def test_a_task_that_fails_after_some_requests_stores_once(
             yield (str(row.id),)
 
     rows = spark.range(0, 8_000, 1, 2).rdd.mapPartitions(failing).toDF("body string")
-    write(rows, door, queue=queue, batchSize="500")
+    write(rows, running, queue=queue, batchSize="500")
     settle(client, queue)
 
     assert len(list(tmp_path.iterdir())) == 2
     assert Counter(int(message.body) for message in client.iterate(queue)) == Counter(range(8_000))
 
 
-def test_a_job_of_the_same_name_is_repeated_safely(spark: SparkSession, door: Door, client: Client) -> None:
+def test_a_job_of_the_same_name_is_repeated_safely(spark: SparkSession, running: RunningServer, client: Client) -> None:
     queue = made(client)
     rows = spark.range(0, 1_000, 1, 2).select(col("id").cast("string").alias("body"))
 
-    write(rows, door, queue=queue, jobId="nightly-7")
-    write(rows, door, queue=queue, jobId="nightly-7")
+    write(rows, running, queue=queue, jobId="nightly-7")
+    write(rows, running, queue=queue, jobId="nightly-7")
     with pytest.raises(PySparkException, match="tried again with other rows"):
-        write(rows.select(lit("x").alias("body")), door, queue=queue, jobId="nightly-7")
+        write(rows.select(lit("x").alias("body")), running, queue=queue, jobId="nightly-7")
 
     assert len(list(client.iterate(queue))) == 1_000
 
 
 @on_both_stores
 def test_a_stream_of_one_queue_into_another_stores_each_message_once(
-    spark: SparkSession, door: Door, client: Client, tmp_path: Path
+    spark: SparkSession, running: RunningServer, client: Client, tmp_path: Path
 ) -> None:
     source, target = fill(client, partitions=2, messages=300), made(client)
-    given = {"url": door.url, "application": APPLICATION, "token": KEY}
+    given = {"url": running.url, "application": APPLICATION, "token": KEY}
 
     def run() -> None:
         frame = (
@@ -155,36 +155,36 @@ HELD_SECONDS = 6.0
 
 
 @pytest.fixture(scope="module")
-def narrow_door(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Door]:
+def narrow_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningServer]:
     """A server for one large request at a time, on sixteen connections."""
     settings = "connections = 16\n\n[limits]\nmax_in_flight_mb = 1\n"
-    with servers.shipped(tmp_path_factory.mktemp("narrow"), settings=settings, name="narrow") as door:
-        yield door
+    with servers.shipped(tmp_path_factory.mktemp("narrow"), settings=settings, name="narrow") as running:
+        yield running
 
 
 @pytest.mark.parametrize("limit", ["in_flight", "connections"])
-def test_a_server_without_room_is_waited_for(spark: SparkSession, narrow_door: Door, limit: str) -> None:
+def test_a_server_without_room_is_waited_for(spark: SparkSession, narrow_server: RunningServer, limit: str) -> None:
     """It answers 429 where an upload holds all the bytes there are, 503 where all connections are taken."""
-    with Client(narrow_door.url, APPLICATION, KEY) as client:
+    with Client(narrow_server.url, APPLICATION, KEY) as client:
         queue = made(client)
-    before = counted(narrow_door, "queuey_throttled_total", limit=limit)
+    before = counted(narrow_server, "queuey_throttled_total", limit=limit)
     if limit == "in_flight":
-        held = [begin_upload(narrow_door.port, f"/v1/{APPLICATION}/{queue}", KEY, b"x" * ((1 << 20) - 1))]
+        held = [begin_upload(narrow_server.port, f"/v1/{APPLICATION}/{queue}", KEY, b"x" * ((1 << 20) - 1))]
     else:
-        held = [socket.create_connection(("127.0.0.1", narrow_door.port)) for _ in range(16)]
+        held = [socket.create_connection(("127.0.0.1", narrow_server.port)) for _ in range(16)]
     ending = threading.Timer(HELD_SECONDS, close_all, [held])
     ending.start()
     try:
         write(
             spark.range(0, 4_000, 1, 2).select(lpad(col("id").cast("string"), 100, "0").alias("body")),
-            narrow_door,
+            narrow_server,
             queue=queue,
         )
     finally:
         ending.join()
 
-    assert counted(narrow_door, "queuey_throttled_total", limit=limit) > before
-    with Client(narrow_door.url, APPLICATION, KEY) as client:
+    assert counted(narrow_server, "queuey_throttled_total", limit=limit) > before
+    with Client(narrow_server.url, APPLICATION, KEY) as client:
         assert Counter(int(message.body) for message in client.iterate(queue)) == Counter(range(4_000))
 
 
@@ -193,10 +193,10 @@ def close_all(connections: Iterable[socket.socket]) -> None:
         each.close()
 
 
-def test_a_rate_is_kept(spark: SparkSession, door: Door, client: Client) -> None:
+def test_a_rate_is_kept(spark: SparkSession, running: RunningServer, client: Client) -> None:
     queue = made(client, 1)
 
-    write(spark.range(0, 50, 1, 1).select(col("id").cast("string").alias("body")), door, queue=queue, maxRate="20")
+    write(spark.range(0, 50, 1, 1).select(col("id").cast("string").alias("body")), running, queue=queue, maxRate="20")
 
     ids = [message.id for message in client.iterate(queue)]
     assert len(ids) == 50
@@ -219,17 +219,17 @@ def test_a_rate_is_kept(spark: SparkSession, door: Door, client: Client) -> None
     ],
 )
 def test_what_cannot_be_written_is_refused_with_a_sentence(
-    spark: SparkSession, door: Door, client: Client, columns: str, options: dict[str, str], said: str
+    spark: SparkSession, running: RunningServer, client: Client, columns: str, options: dict[str, str], said: str
 ) -> None:
     known = {"queue": made(client)} if options.get("queue") == "known" else {}
 
     with pytest.raises(PySparkException, match=said):
-        write(spark.range(1).selectExpr(*columns.split(", ")), door, **(options | known))
+        write(spark.range(1).selectExpr(*columns.split(", ")), running, **(options | known))
 
 
-def test_a_log_is_not_overwritten(spark: SparkSession, door: Door, client: Client) -> None:
+def test_a_log_is_not_overwritten(spark: SparkSession, running: RunningServer, client: Client) -> None:
     frame = spark.range(1).selectExpr("'x' as body")
-    options = {"url": door.url, "application": APPLICATION, "token": KEY, "queue": made(client)}
+    options = {"url": running.url, "application": APPLICATION, "token": KEY, "queue": made(client)}
 
     with pytest.raises(PySparkException, match="a log is not overwritten"):
         frame.write.format("queuey").options(**options).mode("overwrite").save()

@@ -125,7 +125,7 @@ def test_a_queuey_server_needs_one_contact_point_and_keeps_to_the_proxies(three:
     known = Reached(three.contact_points[0], three.port)
     settings = on_cassandra.settings(known, "queuey")
     on_cassandra.init(known, "queuey", replication="3")
-    with servers.shipped(tmp_path, settings=settings) as door, Client(door.url, "demo", FIRST_KEY) as queuey:
+    with servers.shipped(tmp_path, settings=settings) as running, Client(running.url, "demo", FIRST_KEY) as queuey:
         queuey.create_queue("q")
         three.proxies[0].cut()
         queuey.append("q", "through the others")
@@ -133,9 +133,9 @@ def test_a_queuey_server_needs_one_contact_point_and_keeps_to_the_proxies(three:
         for proxy in three.proxies:
             proxy.cut()
 
-        eventually(lambda: not door.beats(), seconds=90)
+        eventually(lambda: not running.beats(), seconds=90)
         assert all(node.answers() for node in three.nodes)
         for proxy in three.proxies:
             proxy.heal()
-        eventually(door.beats, seconds=90)
+        eventually(running.beats, seconds=90)
         eventually(lambda: [message.text for message in queuey.read("q").messages] == ["through the others"])

@@ -11,7 +11,7 @@ import requests
 from tests.support.client import Server, new_name
 
 _NOT_COMPARED = {"date", "server", "connection", "keep-alive", "queuey-warnings"}
-"""Headers that the HTTP server below the door writes; and what a store warns of, which is its own."""
+"""Headers that the HTTP server below the server writes; and what a store warns of, which is its own."""
 _OF_A_STORE = {"etag", "queuey-cursor", "content-length"}
 """Headers that all have where one has, each a value of its own."""
 _UNLIKE = (
@@ -31,7 +31,7 @@ class Each(tuple[Any, ...]):
 
 
 class Everywhere:
-    """The same identity at every door, each over its own store."""
+    """The same identity at every server, each over its own store."""
 
     def __init__(self, servers: Sequence[Server]) -> None:
         self.servers = servers
@@ -55,14 +55,14 @@ class Everywhere:
         )
 
     def queue(self, **fields: Any) -> str:
-        """A queue of one name at every door."""
+        """A queue of one name at every server."""
         name = new_name()
         for server in self.servers:
             assert server.create(name, **fields).status_code == 201
         return name
 
     def fill(self, queue: str, *bodies: str, partition: int = 1) -> list[Each]:
-        """As ``Server.fill``: for each body, the id at each door."""
+        """As ``Server.fill``: for each body, the id at each server."""
         return [
             Each(ids)
             for ids in zip(*(server.fill(queue, *bodies, partition=partition) for server in self.servers), strict=True)
@@ -71,12 +71,12 @@ class Everywhere:
     def _compare(self, answers: list[requests.Response]) -> Each:
         first, *others = (comparable(answer) for answer in answers)
         for server, other in zip(self.servers[1:], others, strict=True):
-            assert other == first, f"{server.door.name}: {other}, not {first}"
+            assert other == first, f"{server.running.name}: {other}, not {first}"
         return Each(answers)
 
 
 def _at(value: Any, index: int) -> Any:
-    """``value`` as one door is to get it."""
+    """``value`` as one server is to get it."""
     if isinstance(value, Each):
         return value[index]
     if isinstance(value, dict):

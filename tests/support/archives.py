@@ -8,11 +8,11 @@ from typing import Any
 from qdo.client import Client, NewMessage
 from qdo.pipeline.jobs.archive import Archive
 from tests.support.pipeline import APPLICATION, KEY, settle
-from tests.support.servers import Door
+from tests.support.servers import RunningServer
 
 
-def options(door: Door, **more: str) -> dict[str, str]:
-    return {"url": door.url, "application": APPLICATION, "token": KEY} | more
+def options(running: RunningServer, **more: str) -> dict[str, str]:
+    return {"url": running.url, "application": APPLICATION, "token": KEY} | more
 
 
 def filled(client: Client, name: str, count: int = 60) -> str:

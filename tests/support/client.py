@@ -10,7 +10,7 @@ from urllib.parse import quote
 
 import requests
 
-from tests.support.servers import APPLICATIONS, Door
+from tests.support.servers import APPLICATIONS, RunningServer
 
 TIMEOUT_SECONDS = 90
 Json = dict[str, Any]
@@ -30,12 +30,12 @@ BATCH = "application/vnd.queuey.batch+json"
 
 
 class Server:
-    """One door, seen by one identity that works on one application's path."""
+    """One server, seen by one identity that works on one application's path."""
 
-    def __init__(self, door: Door, application: str = "queuey", key: str | None = "own") -> None:
+    def __init__(self, running: RunningServer, application: str = "queuey", key: str | None = "own") -> None:
         """:param key: ``own`` for the application's first key, None for no credentials."""
-        self.door = door
-        self.url = door.url
+        self.running = running
+        self.url = running.url
         self.application = application
         self.key = APPLICATIONS[application][0] if key == "own" else key
         self.session = requests.Session()
@@ -54,7 +54,7 @@ class Server:
     @contextmanager
     def seen_by(self, key: str | None) -> Iterator[Server]:
         """The same path, asked with another key or none."""
-        with Server(self.door, self.application, key) as other:
+        with Server(self.running, self.application, key) as other:
             yield other
 
     def request(self, method: str, path: str, **given: Any) -> requests.Response:

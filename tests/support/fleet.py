@@ -79,7 +79,7 @@ class Fleet:
 
     def client(self, index: int, *, retries: int = 0) -> Client:
         """A client of one server, over its deaths; without repeats, so that each outcome shows. Of one thread."""
-        client = Client(self.nodes[index].door.url, APPLICATION, FIRST_KEY, retries=retries)
+        client = Client(self.nodes[index].running.url, APPLICATION, FIRST_KEY, retries=retries)
         self._running.callback(client.close)
         return client
 

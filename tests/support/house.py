@@ -68,7 +68,7 @@ def _package(module: str) -> str:
 
 
 FACES = ("queuey.api", "queuey.sqs", "queuey.console")
-PUTS_TOGETHER = {"queuey.server.run": "makes the server from its parts, so it names the faces"}
+PUTS_TOGETHER = {"queuey.server.faces": "names the faces that a server has"}
 
 
 def protocols(root: Path) -> Iterator[str]:

@@ -1,4 +1,4 @@
-"""The Pyramid door without a socket, on a clock that the test moves."""
+"""The WSGI application without a socket, on a clock that the test moves."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from queuey.server.wsgi import wsgi_application
 from queuey.service import Service
 from queuey.settings import load_settings
 from tests.support.client import Server
-from tests.support.servers import Door, write_ini
+from tests.support.servers import RunningServer, write_ini
 
 URL = "http://in-process.invalid"
 
@@ -71,7 +71,7 @@ def timed_server(folder: Path, backend: str) -> Iterator[Timed]:
     service = Service.open(load_settings(str(ini), {}, {}), clock=clock)
     try:
         run(service.start())
-        with Server(Door("in process", URL, 0)) as server:
+        with Server(RunningServer("in process", URL, 0)) as server:
             server.session.mount(URL, WsgiAdapter(wsgi_application(open_pipeline(service))))
             yield Timed(server, clock)
     finally:

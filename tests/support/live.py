@@ -105,7 +105,7 @@ def live(
     before = waiters(server)
     with requests.Session() as session:
         session.trust_env = False
-        if server.door.name == "wsgi":
+        if server.running.name == "wsgi":
             session.mount("http://", LeavesAbruptly())
         path = "/".join([server.url, "v1", server.application, *below])
         allowed = {name: value for name, value in server.session.headers.items() if name == "Authorization"}
@@ -113,7 +113,7 @@ def live(
             path, params=params, headers={**allowed, **given}, stream=True, timeout=SILENCE_SECONDS
         ) as answer:
             yield Live(answer)
-    if server.door.name == "wsgi":  # a thread learns that its reader has gone when it sends something
+    if server.running.name == "wsgi":  # a thread learns that its reader has gone when it sends something
         until_waiting(server, before)
 
 

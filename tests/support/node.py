@@ -17,7 +17,7 @@ import requests
 from qdo.client import Client
 from tests.support import servers
 from tests.support.client import TIMEOUT_SECONDS, authorization
-from tests.support.servers import FIRST_KEY, QUEUEY, Door, eventually
+from tests.support.servers import FIRST_KEY, QUEUEY, RunningServer, eventually
 
 APPLICATION = "demo"
 PAUSE_SECONDS = 0.01
@@ -34,7 +34,7 @@ class Node:
         self._program = program
         self.port = port
         self._running = ExitStack()
-        self.door: Door
+        self.running: RunningServer
         self.starts = 0
 
     @property
@@ -47,7 +47,7 @@ class Node:
         :returns: seconds until it answered.
         """
         began = time.monotonic()
-        self.door = self._running.enter_context(
+        self.running = self._running.enter_context(
             servers.shipped(self._folder, settings=self._settings, program=self._program, port=self.port)
         )
         self.starts += 1
@@ -66,7 +66,7 @@ class Node:
 
     def kill(self) -> None:
         """kill -9: what was not on its way to disk is gone."""
-        os.kill(self.door.pid, signal.SIGKILL)
+        os.kill(self.running.pid, signal.SIGKILL)
         self._running.close()
 
     def kill_in_commit(self) -> None:
@@ -79,11 +79,11 @@ class Node:
 
     def terminate(self) -> None:
         """SIGTERM, as an operator ends it; it may take its time."""
-        os.kill(self.door.pid, signal.SIGTERM)
+        os.kill(self.running.pid, signal.SIGTERM)
 
     def ended(self) -> int:
         """Wait for the process to end; its exit code."""
-        found = os.waitid(os.P_PID, self.door.pid, os.WEXITED | os.WNOWAIT)
+        found = os.waitid(os.P_PID, self.running.pid, os.WEXITED | os.WNOWAIT)
         assert found is not None
         self._running.close()
         return found.si_status if found.si_code == os.CLD_EXITED else -found.si_status
@@ -91,15 +91,15 @@ class Node:
     @contextmanager
     def stopped(self) -> Iterator[None]:
         """SIGSTOP: neither dead nor alive while the block runs."""
-        os.kill(self.door.pid, signal.SIGSTOP)
+        os.kill(self.running.pid, signal.SIGSTOP)
         try:
             yield
         finally:
-            os.kill(self.door.pid, signal.SIGCONT)
+            os.kill(self.running.pid, signal.SIGCONT)
 
     def client(self) -> Client:
         """A client of the process that runs now; without repeats, so that each outcome shows."""
-        client = Client(self.door.url, APPLICATION, FIRST_KEY, retries=0)
+        client = Client(self.running.url, APPLICATION, FIRST_KEY, retries=0)
         self._running.callback(client.close)
         return client
 
@@ -112,12 +112,12 @@ class Node:
     def call(self, method: str, *below: str, **given: Any) -> requests.Response:
         """A request below the application's path, for what the client does not offer."""
         given["headers"] = authorization(FIRST_KEY) | given.get("headers", {})
-        url = "/".join((self.door.url, "v1", APPLICATION, *below))
+        url = "/".join((self.running.url, "v1", APPLICATION, *below))
         return requests.request(method, url, timeout=TIMEOUT_SECONDS, **given)
 
     def get(self, path: str) -> requests.Response:
         """One of the server's own pages."""
-        return requests.get(self.door.url + path, timeout=TIMEOUT_SECONDS)
+        return requests.get(self.running.url + path, timeout=TIMEOUT_SECONDS)
 
 
 class Loop:

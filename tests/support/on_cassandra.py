@@ -14,7 +14,7 @@ from pathlib import Path
 
 from tests.support import servers
 from tests.support.commands import Ended, done, run_in
-from tests.support.servers import Door
+from tests.support.servers import RunningServer
 from tests.support.services.fixtures import Reached
 
 AT_ONCE = "write_budget_ms = 0\nread_delay_ms = 0\nclock_error_ms = 10000\ncache_ms = 20\n"
@@ -25,8 +25,8 @@ AT_ONCE = "write_budget_ms = 0\nread_delay_ms = 0\nclock_error_ms = 10000\ncache
 class Delayed:
     """Two servers over one keyspace, with the read delay that they have without any setting."""
 
-    first: Door
-    second: Door
+    first: RunningServer
+    second: RunningServer
     variables: dict[str, str]
     """For commands on the same keyspace."""
 
@@ -59,8 +59,8 @@ def init(node: Reached, keyspace: str, *, replication: str = "1", **more: str) -
 
 
 @contextmanager
-def served(folder: Path, node: Reached, keyspace: str, *, rest: str = "") -> Iterator[Door]:
+def served(folder: Path, node: Reached, keyspace: str, *, rest: str = "") -> Iterator[RunningServer]:
     """A keyspace made by ``queuey init``, and a server over it that shows at once what was appended."""
     init(node, keyspace)
-    with servers.shipped(folder, settings=settings(node, keyspace, AT_ONCE, rest=rest), name="cassandra") as door:
-        yield door
+    with servers.shipped(folder, settings=settings(node, keyspace, AT_ONCE, rest=rest), name="cassandra") as running:
+        yield running

@@ -11,14 +11,14 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from qdo.client import Appended, Client, NewMessage
 from tests.support.client import new_name
-from tests.support.servers import APPLICATIONS, Door, eventually
+from tests.support.servers import APPLICATIONS, RunningServer, eventually
 
 APPLICATION = "queuey"
 KEY = APPLICATIONS[APPLICATION][0]
 SHOWN_SECONDS = 90
 """A deadline: a message is shown after the read delay, unless the machine is slow."""
 
-on_both_stores = pytest.mark.parametrize("door", ["embedded", "cassandra"], indirect=True)
+on_both_stores = pytest.mark.parametrize("running", ["embedded", "cassandra"], indirect=True)
 """For what may differ with the store: how it counts and cuts spans, what expires, how far readers stay behind the clock."""
 
 
@@ -48,8 +48,8 @@ def fill(client: Client, *, partitions: int = 2, messages: int = 10, size: int =
     return queue
 
 
-def counted(door: Door, name: str, **labels: str) -> float:
+def counted(running: RunningServer, name: str, **labels: str) -> float:
     """A server's metric, summed over all labels but these."""
-    text = requests.get(f"{door.url}/metrics", timeout=60).text
+    text = requests.get(f"{running.url}/metrics", timeout=60).text
     samples = [sample for family in text_string_to_metric_families(text) for sample in family.samples]
     return sum(each.value for each in samples if each.name == name and labels.items() <= each.labels.items())

@@ -52,7 +52,7 @@ class EndedEarly(AssertionError):
 
 
 @dataclass(frozen=True)
-class Door:
+class RunningServer:
     """A listening server: one way to serve, with all applications of :data:`APPLICATIONS`."""
 
     name: str
@@ -91,7 +91,7 @@ def write_ini(path: Path, data: Path, *, settings: str = "") -> Path:
 @contextmanager
 def shipped(
     folder: Path, *, settings: str = "", program: Sequence[str] = QUEUEY, name: str = "shipped", port: int = 0
-) -> Iterator[Door]:
+) -> Iterator[RunningServer]:
     """``queuey serve``: the server as shipped.
 
     :param program: what runs the command line, if it is to be watched or changed.
@@ -100,35 +100,35 @@ def shipped(
     """
     ini = write_ini(folder / "queuey.ini", folder / "data", settings=settings)
     command = [*program, "serve", "--port", str(port), "--data", str(folder / "data")]
-    with _running(name, command, folder, {"QUEUEY_CONFIG": str(ini), "QUEUEY_KEY": FIRST_KEY}) as door:
-        yield door
+    with _running(name, command, folder, {"QUEUEY_CONFIG": str(ini), "QUEUEY_KEY": FIRST_KEY}) as running:
+        yield running
 
 
 @contextmanager
-def wsgi(folder: Path, *, settings: str = "") -> Iterator[Door]:
+def wsgi(folder: Path, *, settings: str = "") -> Iterator[RunningServer]:
     """The WSGI application on waitress, over a store of its own."""
     ini = write_ini(folder / "queuey.ini", folder / "data", settings=settings)
     command = [sys.executable, "-m", "waitress", "--listen=127.0.0.1:0", "--threads=8", "queuey.wsgi:app"]
-    with _running("wsgi", command, folder, {"QUEUEY_CONFIG": str(ini)}) as door:
-        yield door
+    with _running("wsgi", command, folder, {"QUEUEY_CONFIG": str(ini)}) as running:
+        yield running
 
 
 @contextmanager
-def gunicorn(folder: Path, *, settings: str = "") -> Iterator[Door]:
+def gunicorn(folder: Path, *, settings: str = "") -> Iterator[RunningServer]:
     """The WSGI application on gunicorn, which hands on the path as it stood in the request line."""
     ini = write_ini(folder / "queuey.ini", folder / "data", settings=settings)
     command = [sys.executable, "-m", "gunicorn", "-b", "127.0.0.1:0", "-k", "gthread", "--threads", "8"]
-    with _running("wsgi", [*command, "queuey.wsgi:app"], folder, {"QUEUEY_CONFIG": str(ini)}) as door:
-        yield door
+    with _running("wsgi", [*command, "queuey.wsgi:app"], folder, {"QUEUEY_CONFIG": str(ini)}) as running:
+        yield running
 
 
 @contextmanager
-def pserve(folder: Path, *, settings: str = "") -> Iterator[Door]:
+def pserve(folder: Path, *, settings: str = "") -> Iterator[RunningServer]:
     """The WSGI application as the ini file of PasteDeploy that is shipped puts it together: pserve and waitress, as in 2011."""
     ini = write_ini(folder / "queuey.ini", folder / "data", settings=f"{settings}\n{_for_pserve()}")
     command = [str(Path(sys.executable).parent / "pserve"), str(ini)]
-    with _running("wsgi", command, folder, {}) as door:
-        yield door
+    with _running("wsgi", command, folder, {}) as running:
+        yield running
 
 
 def _for_pserve() -> str:
@@ -144,7 +144,9 @@ def _for_pserve() -> str:
 
 
 @contextmanager
-def _running(name: str, command: Sequence[str], folder: Path, environment: Mapping[str, str]) -> Iterator[Door]:
+def _running(
+    name: str, command: Sequence[str], folder: Path, environment: Mapping[str, str]
+) -> Iterator[RunningServer]:
     said = folder / "said.txt"
     with said.open("wb") as output:
         process = subprocess.Popen(
@@ -156,9 +158,9 @@ def _running(name: str, command: Sequence[str], folder: Path, environment: Mappi
         )
     try:
         url = eventually(lambda: _announced(process, said), seconds=START_SECONDS) or ""
-        door = Door(name, url, process.pid)
-        eventually(lambda: _answers(door), seconds=START_SECONDS)
-        yield door
+        running = RunningServer(name, url, process.pid)
+        eventually(lambda: _answers(running), seconds=START_SECONDS)
+        yield running
     finally:
         process.send_signal(signal.SIGTERM)
         try:
@@ -177,9 +179,9 @@ def _announced(process: subprocess.Popen[bytes], said: Path) -> str | None:
     return found.group() if found else None
 
 
-def _answers(door: Door) -> bool:
+def _answers(running: RunningServer) -> bool:
     """Whether the process serves, in whatever state its store is."""
     try:
-        return requests.get(door.url + "/__lbheartbeat__", timeout=ANSWER_SECONDS).ok
+        return requests.get(running.url + "/__lbheartbeat__", timeout=ANSWER_SECONDS).ok
     except requests.RequestException:
         return False

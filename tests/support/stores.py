@@ -1,7 +1,7 @@
 """The stores that a functional test runs over; the server is always the one that is shipped.
 
-``shipped`` is the embedded store, ``cassandra`` a real Cassandra node; each is a fixture ``<name>_door``. A test that asks
-for a ``door`` or a ``server`` runs over both; one that reads while others append is marked ``while_writing`` and meets
+``shipped`` is the embedded store, ``cassandra`` a real Cassandra node; each is a fixture ``<name>_server``. A test that asks
+for a ``running`` or a ``server`` runs over both; one that reads while others append is marked ``while_writing`` and meets
 Cassandra by ``delayed``, a server with the usual read delay.
 
 Over less go, by what they ask for instead:
@@ -25,5 +25,5 @@ import pytest
 
 STORES = ("shipped", "cassandra")
 
-while_writing = pytest.mark.parametrize("door", ["shipped", "delayed"], indirect=True)
+while_writing = pytest.mark.parametrize("running", ["shipped", "delayed"], indirect=True)
 """For a test that reads while others append: nothing may be skipped, which on Cassandra takes the read delay (G3)."""

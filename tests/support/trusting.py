@@ -13,7 +13,7 @@ from pathlib import Path
 
 from tests.support.client import Server
 from tests.support.key_site import Site
-from tests.support.servers import Door
+from tests.support.servers import RunningServer
 from tests.support.signers import Certifier, Oidc, OwnTokens, browserid_key, jwk, rsa_key
 
 LOGIN, LOGIN_AUDIENCE = "https://login.example.org", "queuey-web"
@@ -84,8 +84,8 @@ def settings(folder: Path, site: Site) -> str:
 
 
 @dataclass(frozen=True)
-class TrustingDoor(Door):
-    """A door whose process notes each connection that it begins."""
+class TrustingServer(RunningServer):
+    """A server whose process notes each connection that it begins."""
 
     watched: Path
 
@@ -94,7 +94,7 @@ class TrustingDoor(Door):
 
 
 @contextmanager
-def watched(folder: Path, start: Callable[[], AbstractContextManager[Door]]) -> Iterator[TrustingDoor]:
+def watched(folder: Path, start: Callable[[], AbstractContextManager[RunningServer]]) -> Iterator[TrustingServer]:
     """Start a server that is watched."""
     log = folder / "connections.txt"
     log.touch()
@@ -104,10 +104,10 @@ def watched(folder: Path, start: Callable[[], AbstractContextManager[Door]]) -> 
     os.environ.update(changed)
     try:
         started = start()
-        with started as door:
+        with started as running:
             for name, value in kept.items():
                 os.environ.pop(name) if value is None else os.environ.update({name: value})
-            yield TrustingDoor(door.name, door.url, door.pid, log)
+            yield TrustingServer(running.name, running.url, running.pid, log)
     finally:
         for name, value in kept.items():
             os.environ.pop(name, None) if value is None else os.environ.update({name: value})
@@ -136,9 +136,9 @@ def own(kid: str) -> OwnTokens:
     return OwnTokens(TOKEN_KEY, kid, TOKEN_AUDIENCE, int(time.time()))
 
 
-def asking(door: Door, credential: str | None, application: str = "queuey") -> Server:
-    """A door as who sends this Authorization header sees it."""
-    server = Server(door, application, key=None)
+def asking(running: RunningServer, credential: str | None, application: str = "queuey") -> Server:
+    """A server as who sends this Authorization header sees it."""
+    server = Server(running, application, key=None)
     if credential is not None:
         server.session.headers["Authorization"] = credential
     return server

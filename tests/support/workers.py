@@ -24,7 +24,7 @@ from tests.support.effects import everything
 from tests.support.figures import Figures
 from tests.support.member_log import HandLog, Stop
 from tests.support.node import busy
-from tests.support.servers import FIRST_KEY, Door, eventually
+from tests.support.servers import FIRST_KEY, RunningServer, eventually
 from tests.support.worker_process import HandSettings
 
 elapsed = SystemClock().elapsed
@@ -91,11 +91,13 @@ class Crew:
     queues = "q"
     """The pattern that hands work on."""
 
-    def __init__(self, door: Door, folder: Path, chance: random.Random, *, partitions: int = 8, **given: Any) -> None:
+    def __init__(
+        self, running: RunningServer, folder: Path, chance: random.Random, *, partitions: int = 8, **given: Any
+    ) -> None:
         """:param partitions: what the hands divide.
         :param given: further settings of the hands.
         """
-        self.settings = HandSettings(door.url, FIRST_KEY, self.queues, str(folder), **given)
+        self.settings = HandSettings(running.url, FIRST_KEY, self.queues, str(folder), **given)
         self.chance = chance
         self.hands: list[subprocess.Popen[bytes]] = []
         self.stops: list[Stop] = []
@@ -104,8 +106,8 @@ class Crew:
         self.forgiven: tuple[type[Exception], ...] = ()
         """What may happen to who feeds: what it did then may be stored, or not."""
         self._running = ExitStack()
-        self._client = self._running.enter_context(Client(door.url, "demo", FIRST_KEY))
-        self._feeding = self._running.enter_context(Client(door.url, "demo", FIRST_KEY))
+        self._client = self._running.enter_context(Client(running.url, "demo", FIRST_KEY))
+        self._feeding = self._running.enter_context(Client(running.url, "demo", FIRST_KEY))
         self.partitions = partitions
         self._make_queues()
         self.outside = self.settings.coordinator()
@@ -331,8 +333,8 @@ class SlotCrew(Crew):
 
     queues = "small-*"
 
-    def __init__(self, door: Door, folder: Path, chance: random.Random, **given: Any) -> None:
-        super().__init__(door, folder, chance, partitions=SLOTS, slots=True, **given)
+    def __init__(self, running: RunningServer, folder: Path, chance: random.Random, **given: Any) -> None:
+        super().__init__(running, folder, chance, partitions=SLOTS, slots=True, **given)
 
     def _make_queues(self) -> None:
         self._names = [f"small-{number}" for number in range(SMALL_QUEUES)]

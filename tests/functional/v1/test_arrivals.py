@@ -14,7 +14,7 @@ from tests.support.servers import eventually
 @pytest.fixture
 def knows_all(request: pytest.FixtureRequest) -> bool:
     """Over Cassandra other servers append as well."""
-    way: str = request.node.callspec.params["door"]
+    way: str = request.node.callspec.params["running"]
     return way != "cassandra"
 
 

@@ -12,20 +12,20 @@ import uuid
 import pytest
 
 from tests.support.client import Server, new_name, refused
-from tests.support.servers import APPLICATIONS, Door, eventually
+from tests.support.servers import APPLICATIONS, RunningServer, eventually
 
 
-def test_w2_a_key_on_one_line_is_a_key_and_none_of_its_characters_is(door: Door) -> None:
+def test_w2_a_key_on_one_line_is_a_key_and_none_of_its_characters_is(running: RunningServer) -> None:
     (key,) = APPLICATIONS["other"]
-    with Server(door, "other") as owner:
+    with Server(running, "other") as owner:
         assert owner.call("GET").status_code == 200
         for character in set(key):
             with owner.seen_by(character) as guesser:
                 refused(guesser.call("GET"), 401, "InvalidApplicationKey")
 
 
-def test_w2b_a_key_may_begin_and_end_with_the_letters_of_the_scheme(door: Door) -> None:
-    with Server(door, "letters") as owner:
+def test_w2b_a_key_may_begin_and_end_with_the_letters_of_the_scheme(running: RunningServer) -> None:
+    with Server(running, "letters") as owner:
         assert owner.call("GET").status_code == 200
 
 
@@ -202,12 +202,12 @@ def test_w13_a_post_repeated_after_a_lost_answer_stores_once(server: Server) -> 
     assert len(server.read(name)) == 1
 
 
-def test_w14_ids_rise_in_the_order_of_the_answers_for_several_writers(server: Server, door: Door) -> None:
+def test_w14_ids_rise_in_the_order_of_the_answers_for_several_writers(server: Server, running: RunningServer) -> None:
     name = server.queue()
     seen: list[list[int]] = []
 
     def write() -> None:
-        with Server(door) as writer:
+        with Server(running) as writer:
             seen.append([uuid.UUID(writer.add(name)["key"]).time for _ in range(15)])
 
     writers = [threading.Thread(target=write) for _ in range(4)]
@@ -229,7 +229,7 @@ def test_w16_created_is_exact(server: Server) -> None:
     assert abs(created[0] - time.time()) < 60
 
 
-def test_w16_two_updates_at_once_both_stay(server: Server, door: Door) -> None:
+def test_w16_two_updates_at_once_both_stay(server: Server, running: RunningServer) -> None:
     changes: list[dict[str, object]] = [
         {"partitions": 7},
         {"consistency": "weak"},
@@ -239,7 +239,7 @@ def test_w16_two_updates_at_once_both_stay(server: Server, door: Door) -> None:
     name = server.queue()
 
     def change(fields: dict[str, object]) -> None:
-        with Server(door) as writer:
+        with Server(running) as writer:
             assert writer.call("PUT", name, data=fields).status_code == 200
 
     writers = [threading.Thread(target=change, args=(fields,)) for fields in changes]

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from tests.support.client import Server, new_name, refused
-from tests.support.servers import Door, eventually
+from tests.support.servers import RunningServer, eventually
 
 YEAR_AND_A_DAY = 366 * 86400
 
@@ -33,15 +33,15 @@ def test_keys_are_spread_over_the_partitions(server: Server) -> None:
     assert {message["partition"] for message in added} == {1, 2, 3, 4, 5}
 
 
-def test_a_key_chooses_alike_everywhere(all_doors: list[Door]) -> None:
+def test_a_key_chooses_alike_everywhere(all_servers: list[RunningServer]) -> None:
     name = new_name()
     chosen = []
-    for door in all_doors:
-        with Server(door) as server:
+    for running in all_servers:
+        with Server(running) as server:
             server.create(name, partitions=100)
             chosen.append([server.add(name, x_key=key)["partition"] for key in ("a", "b", "7", "a b")])
 
-    assert chosen == [chosen[0]] * len(all_doors)
+    assert chosen == [chosen[0]] * len(all_servers)
 
 
 def test_a_key_is_given_back(server: Server) -> None:
@@ -272,12 +272,12 @@ def test_a_key_is_kept_after_its_message_was_deleted(server: Server) -> None:
     assert server.read(name) == []
 
 
-def test_one_key_at_once_from_many_stores_once(server: Server, door: Door) -> None:
+def test_one_key_at_once_from_many_stores_once(server: Server, running: RunningServer) -> None:
     name = server.queue(partitions=10)
     answers: list[tuple[int, Any]] = []
 
     def append() -> None:
-        with Server(door) as writer:
+        with Server(running) as writer:
             answer = writer.post(name, "once", idempotency_key="k-1")
             answers.append((answer.status_code, answer.json().get("messages")))
 

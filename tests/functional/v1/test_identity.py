@@ -8,7 +8,7 @@ import pytest
 import requests
 
 from tests.support.client import Server, refused
-from tests.support.servers import APPLICATIONS, Door
+from tests.support.servers import APPLICATIONS, RunningServer
 
 OWN_KEY, OWN_SECOND_KEY = APPLICATIONS["queuey"]
 OTHER_KEY = APPLICATIONS["other"][0]
@@ -115,8 +115,8 @@ def public(server: Server) -> str:
 class Credentials:
     """Asks with any Authorization header at all."""
 
-    def __init__(self, door: Door) -> None:
-        self._server = Server(door, key=None)
+    def __init__(self, running: RunningServer) -> None:
+        self._server = Server(running, key=None)
 
     def status(self, header: str, queue: str) -> int:
         return self._server.call("GET", queue, headers={"Authorization": header}).status_code
@@ -126,8 +126,8 @@ class Credentials:
 
 
 @pytest.fixture
-def credentials(door: Door) -> Iterator[Credentials]:
-    asking = Credentials(door)
+def credentials(running: RunningServer) -> Iterator[Credentials]:
+    asking = Credentials(running)
     yield asking
     asking.close()
 
@@ -214,9 +214,9 @@ def test_two_credentials_give_two_principals(server: Server, credentials: Creden
     assert credentials.status(f"Application {OWN_KEY}; Application {OTHER_KEY}", name) == 200
 
 
-def test_a_key_of_letters_that_the_scheme_word_has_is_taken_whole(door: Door) -> None:
+def test_a_key_of_letters_that_the_scheme_word_has_is_taken_whole(running: RunningServer) -> None:
     """The first Queuey cut these letters off both ends (queuey-api-v1 W2b)."""
-    with Server(door, "letters") as seen:
+    with Server(running, "letters") as seen:
         assert seen.call("GET").status_code == 200
 
 

@@ -258,7 +258,7 @@ def crowd() -> list[str]:
 
 
 # Pages of a store join in the contract of stores; this is about the pages that the service joins.
-@pytest.mark.parametrize("door", ["shipped"], indirect=True)
+@pytest.mark.parametrize("running", ["shipped"], indirect=True)
 def test_a_list_of_any_length_is_whole(fresh: Server, crowd: list[str]) -> None:
     with ThreadPoolExecutor(8) as threads:
         made = list(threads.map(fresh.create, crowd))

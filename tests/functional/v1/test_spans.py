@@ -10,7 +10,7 @@ from decimal import Decimal
 import pytest
 
 from tests.support.client import Server, authorization, refused
-from tests.support.servers import APPLICATIONS, Door, eventually
+from tests.support.servers import APPLICATIONS, RunningServer, eventually
 from tests.support.stores import while_writing
 
 COLUMNS = ["queue", "partition", "message_id", "timestamp", "content_type", "key", "body"]
@@ -78,13 +78,13 @@ def test_a_watermark_never_falls(server: Server) -> None:
 
 
 @while_writing
-def test_a_span_below_a_served_watermark_gains_nothing(server: Server, door: Door) -> None:
+def test_a_span_below_a_served_watermark_gains_nothing(server: Server, running: RunningServer) -> None:
     """Writers go on while a reader notes what each watermark held, and reads the same spans again (G3, G5)."""
     name = server.queue(partitions=2)
     stop = threading.Event()
 
     def write() -> None:
-        with Server(door) as writer:
+        with Server(running) as writer:
             while not stop.is_set():
                 writer.post(name, "x")
 
@@ -202,11 +202,11 @@ def test_information_is_not_given_for_false(server: Server, word: str) -> None:
     assert "messages" in server.get(server.queue(), info=word).json()
 
 
-def test_a_reader_that_asks_again_and_again_sees_what_another_appends(server: Server, door: Door) -> None:
+def test_a_reader_that_asks_again_and_again_sees_what_another_appends(server: Server, running: RunningServer) -> None:
     name = server.queue()
     cursor = server.get(name).headers["Queuey-Cursor"]
 
-    with Server(door) as writer:
+    with Server(running) as writer:
         writer.add(name, "news")
 
     assert eventually(lambda: server.bodies(name, cursor=cursor)) == ["news"]

@@ -1,4 +1,4 @@
-"""A stream as its door drives it, on a clock that is moved by hand: every message once, and an end when there must be one."""
+"""A stream as its server drives it, on a clock that is moved by hand: every message once, and an end when there must be one."""
 
 from __future__ import annotations
 
