@@ -277,7 +277,7 @@ class MessageStore(ABC):
 
     @abstractmethod
     def drop(self, queue: UUID) -> Future[None]:
-        """Forget all messages of a queue's incarnation, and its offsets. IdempotencyKey kept, they are never read again and appends are refused.
+        """Forget all messages of a queue's incarnation, and its offsets. Once kept, they are never read again and appends are refused.
 
         Room on disk is given back later, by itself, also across restarts (G9). May be repeated.
         """

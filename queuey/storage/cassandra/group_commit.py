@@ -24,7 +24,7 @@ from queuey.model import Consistency, Draft, Location, Queue
 from queuey.storage import Observer
 
 UNDER_WAY = 4
-"""GroupCommit of a partition at once."""
+"""Groups of a partition that are stored at the same time, at most."""
 GROUP_ROWS = 1000
 GROUP_BYTES = 512 << 10
 """A group ends with the request that passes one of these: Cassandra takes no write of more than 8 MiB or so."""

@@ -29,7 +29,7 @@ class EncodedBatch(BatchStatement):  # type: ignore[misc]
 
 
 class _Rows:
-    """AppendNotice by their number; :class:`EncodedHandler` puts them in."""
+    """Known to the driver by their number; :class:`EncodedHandler` puts them in."""
 
     def __init__(self, rows: Sequence[bytes]) -> None:
         self._rows = rows

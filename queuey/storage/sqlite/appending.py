@@ -17,7 +17,7 @@ from queuey.storage.sqlite.packing import Ready, insert
 from queuey.storage.sqlite.rows import PARTITION_BYTES, message_row
 from queuey.storage.sqlite.statements import SQL
 
-__all__ = ["Appender", "ready"]
+__all__ = ["Appender", "ready_apart"]
 
 _IN_ORDER = b"\xff"
 """In place of a partition's number: the answer kept for an idempotency key is one id, and then the partitions of the messages that
@@ -131,12 +131,9 @@ def ready(drafts: Sequence[Draft]) -> Ready | None:
     return Ready.of(columns) if columns.dues.count(None) == len(columns) else None
 
 
-def ready_apart(drafts: Sequence[Draft]) -> Ready | None:
-    """What of :func:`ready` the caller does, rather than the committer, which all appends wait for.
-
-    Columns come in bulk, in a thread of their own. Plain drafts come from the event loop, which has no time for this.
-    """
-    return ready(drafts) if isinstance(drafts, Drafts) and not _have_keys(drafts) else None
+def ready_apart(drafts: Drafts) -> Ready | None:
+    """What of :func:`ready` the caller can do before the committer: nothing for drafts that have keys, of which some may be known."""
+    return None if _have_keys(drafts) else ready(drafts)
 
 
 def _have_keys(drafts: Sequence[Draft]) -> bool:

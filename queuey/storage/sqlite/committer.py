@@ -85,7 +85,7 @@ class Transaction:
         self._flush()
         return self.connection.execute(sql, bindings)
 
-    def look(self, sql: str, bindings: tuple[Any, ...]) -> list[Row]:
+    def look(self, sql: str, bindings: Bindings) -> list[Row]:
         """Run a statement that does not touch the messages table: gathered inserts may still wait."""
         self._begin()
         return self.connection.execute(sql, bindings).fetchall()

@@ -5,7 +5,7 @@ former would be copied into it. So a server gives its file a new mark (``applica
 file, and refuses to start where there is a log and the file has another mark than the one that was noted. A backup has a mark of its own.
 
 A copy of the file that was made while the server ran has a mark of the server's as well. It fits the log as long as that goes on:
-together they are the whole store. IdempotencyKey the log has started over, what it held before is missing. So the file gets a new mark at
+together they are the whole store. Once the log has started over, what it held before is missing. So the file gets a new mark at
 the start and each time that the log has been copied, before it starts over:
 
 1. The new mark is noted beside the former (:meth:`Mark.announce`).
@@ -125,7 +125,7 @@ class Mark:
             self._next = mark
 
     def write_last(self, connection: apsw.Connection, mode: int, *, may_write: bool = True) -> bool:
-        """CachedRun the whole log into the file, and then the mark by itself. The mark is left out while somebody reads an old snapshot.
+        """Copy the whole log into the file, and then the mark by itself. The mark is left out while somebody reads an old snapshot.
 
         :param connection: the one that writes, outside of any transaction.
         :param mode: of the checkpoint.
