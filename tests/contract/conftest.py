@@ -6,8 +6,9 @@ from collections.abc import Iterator
 
 import pytest
 
+from queuey.storage.cassandra.cluster import Options
 from queuey.storage.cassandra.schema import make_tables
-from queuey.storage.cassandra.session import CassandraSession, Options
+from queuey.storage.cassandra.session import CassandraSession
 from queuey.storage.sqlite.upkeep import Upkeep
 from tests.support.services.fixtures import Reached
 

@@ -21,13 +21,14 @@ from queuey.future import Future
 from queuey.ids import IdGenerator, MessageId
 from queuey.storage import Observer
 from queuey.storage.cassandra.clock import SAMPLE_SECONDS, ClockGuard
+from queuey.storage.cassandra.cluster import Options
 from queuey.storage.cassandra.messages import CassandraMessages
 from queuey.storage.cassandra.metadata import CassandraMetadata
 from queuey.storage.cassandra.offsets import CassandraOffsets
 from queuey.storage.cassandra.peers import CassandraPeers
 from queuey.storage.cassandra.schema import check_tables, durability_problems
 from queuey.storage.cassandra.server import CassandraServer, Timing
-from queuey.storage.cassandra.session import CassandraSession, Options, Rows
+from queuey.storage.cassandra.session import CassandraSession, Rows
 
 __all__ = [
     "CassandraMessages",

@@ -10,7 +10,8 @@ from cassandra import ConsistencyLevel, InvalidRequest, OperationTimedOut, ReadT
 from cassandra.cluster import NoHostAvailable, Session
 
 from queuey.errors import ConfigurationError, StorageUnavailable
-from queuey.storage.cassandra.session import CQL, Options, connect, why_none
+from queuey.storage.cassandra.cluster import Options, connect, why_none
+from queuey.storage.cassandra.session import CQL
 
 VERSION = 1
 """Of the tables. A server refuses a keyspace of another version; ``queuey init`` brings it up."""

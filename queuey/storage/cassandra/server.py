@@ -11,7 +11,8 @@ from queuey.ids import TICKS_PER_SECOND, IdGenerator
 from queuey.storage import Observer, Unobserved
 from queuey.storage.cassandra.clock import ClockGuard, WriteTimes
 from queuey.storage.cassandra.rows import partition_key_of
-from queuey.storage.cassandra.session import CassandraSession, Underway
+from queuey.storage.cassandra.session import CassandraSession
+from queuey.storage.cassandra.underway import Underway
 
 __all__ = ["CassandraServer", "Dropped", "Timing"]
 

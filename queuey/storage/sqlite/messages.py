@@ -79,7 +79,7 @@ class SqliteMessages(MessageStore):
         drafts, append = request.drafts, self._appender.append
         # Columns come in bulk, in a thread of their own: they are made ready here, and not while all appends wait for the
         # committer. Plain drafts come from the event loop, which has no time for this.
-        made = ready_apart(drafts) if isinstance(drafts, Drafts) else None
+        made = ready_apart(drafts) if type(drafts) is Drafts else None  # quicker than isinstance
         size = bytes_of(drafts) + len(drafts) * _ROW_BYTES
         return self._committer.submit(lambda transaction: append(transaction, request, made), grows=True, size=size)
 
