@@ -115,9 +115,6 @@ class CassandraSession:
 
     # Statements
 
-    def bind(self, name: str, values: Sequence[Any]) -> BoundStatement:
-        return self._statements[name].bind(values)
-
     def ask(self, name: str, values: Sequence[Any], level: int, *, host: Host | None = None) -> Future[Rows]:
         """Read.
 
