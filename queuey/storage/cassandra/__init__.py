@@ -144,7 +144,7 @@ class NodeClocks:
 
     def _ask(self, host: Host) -> Future[Rows]:
         asked = self._clock.elapsed()
-        promise = self._session.ask("node_clock", (), ConsistencyLevel.ONE, host=host)
+        future = self._session.ask("node_clock", (), ConsistencyLevel.ONE, host=host)
         told: Future[Rows] = Future()
 
         def answered(answer: Future[Rows]) -> None:
@@ -156,5 +156,5 @@ class NodeClocks:
             else:
                 told.set_result(())
 
-        promise.add_done_callback(answered)
+        future.add_done_callback(answered)
         return told

@@ -121,8 +121,8 @@ class Walk:
         if few:
             await self._learn_all(opened)
         asked = [future.start(level.next()) for level in opened]
-        for level, promise in zip(opened, asked, strict=True):
-            found = await promise
+        for level, step in zip(opened, asked, strict=True):
+            found = await step
             if found is not None:
                 self._finer.append((found, level))
 

@@ -74,9 +74,9 @@ class Deleter:
 async def failures_of(sent: Sequence[Future[Any]]) -> list[QueueyError]:
     """Wait for all, and gather the errors."""
     failures = []
-    for promise in sent:
+    for future in sent:
         try:
-            await promise
+            await future
         except QueueyError as error:
             failures.append(error)
     return failures

@@ -122,8 +122,8 @@ class _Attempt:
         asked = {
             key: self._appender.session.ask("idempotency_find", (self._queue.uuid, key), level) for key in self._keys
         }
-        for key, promise in asked.items():
-            kept = _kept(await promise)
+        for key, future in asked.items():
+            kept = _kept(await future)
             self._found[key] = kept
             if kept is not None and kept.expires > self._now and kept.digest != self._keys[key].digest:
                 raise KeyReused
@@ -275,9 +275,9 @@ class _Attempt:
             self._appender.session.compare_and_set("idempotency_release", (self._queue.uuid, key, self._id))
             for key in self._claimed
         ]
-        for promise in asked:
+        for future in asked:
             try:
-                await promise
+                await future
             except QueueyError:
                 continue
 

@@ -115,8 +115,8 @@ class CassandraMessages(MessageStore):
             for number, id_ in wanted
         ]
         found = []
-        for promise in asked:
-            message = message_of(await promise)
+        for future in asked:
+            message = message_of(await future)
             found.append(message if message is not None and message.expires_ticks > now_ticks else None)
         return found
 

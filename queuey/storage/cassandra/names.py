@@ -40,8 +40,8 @@ class NameLists:
         ]
         names: list[str] = []
         ends = []
-        for promise in asked:
-            rows = await promise
+        for listed in asked:
+            rows = await listed
             names += [name for (name,) in rows]
             if len(rows) == step:
                 ends.append(rows[-1][0])

@@ -102,7 +102,7 @@ class CassandraOffsets(OffsetStore):
             rows = await self.session.ask("group_list", (queue, start, _PAGE), ALL_CENTRES)
             names = list(dict.fromkeys(name for name, _ in rows))
             asked = [self.session.ask("offsets_life", (queue, name), ALL_CENTRES) for name in names]
-            lives = [_life(await promise) for promise in asked]
+            lives = [_life(await look_up) for look_up in asked]
             found += [name for name, life in zip(names, lives, strict=True) if life is not None]
             if len(rows) < _PAGE:
                 break

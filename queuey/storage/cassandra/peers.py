@@ -67,7 +67,7 @@ class CassandraPeers(Peers):
         level = self._session.to_read(Consistency.STRONG)
         slices = range(after // _SLICE_TICKS, upto // _SLICE_TICKS + 1)
         asked = [self._session.ask("notice_poll", (number, after), level) for number in slices]
-        rows = [row for promise in asked for row in await promise]
+        rows = [row for future in asked for row in await future]
         self._heard_ticks = now
         return [
             AppendNotice(_partitions(partitions), newest)

@@ -1,4 +1,4 @@
-"""A connection to a Cassandra cluster: statements in, promises out, and the driver's errors told as ours (G10)."""
+"""A connection to a Cassandra cluster: statements in, futures out, and the driver's errors told as ours (G10)."""
 
 from __future__ import annotations
 
@@ -230,38 +230,38 @@ class CassandraSession:
     ) -> Future[Rows]:
         if self.problems():
             return Future.failed(StorageUnavailable(_FORKED))
-        promise: Future[Rows] = Future()
+        future: Future[Rows] = Future()
         began = perf_counter()
         statement.consistency_level = level
         profile = SPECULATIVE if statement.is_idempotent else EXEC_PROFILE_DEFAULT
 
         def failed(error: BaseException, asked: Sequence[Host] = ()) -> None:
-            if promise.done:
+            if future.done:
                 return  # where two nodes were asked, the second answer changes nothing
             # What one node did not take, the other may have taken that was asked as well.
             told = our_error(error, writes=writes, alone=len(asked) < 2)
             self._observer.failed(name, told.code)
-            promise.set_error(told)
+            future.set_error(told)
 
         def answered(rows: Rows | None) -> None:
-            if not promise.done:
+            if not future.done:
                 self._observer.took(name, perf_counter() - began)
-                promise.set_result(rows or ())
+                future.set_result(rows or ())
 
         try:
             limit = self.options.timeout_seconds if seconds is None else seconds
-            future = self.driver.execute_async(statement, execution_profile=profile, host=host, timeout=limit)
+            sent = self.driver.execute_async(statement, execution_profile=profile, host=host, timeout=limit)
         except Exception as error:  # noqa: BLE001 - whatever the driver could not send is told like what it could
             failed(error)
-            return promise
-        future.add_callbacks(answered, failed, errback_args=(future.attempted_hosts,))
-        return promise
+            return future
+        sent.add_callbacks(answered, failed, errback_args=(sent.attempted_hosts,))
+        return future
 
     def pause(self, seconds: float) -> Future[None]:
-        """A promise that is kept after a while; no thread waits for it."""
-        promise: Future[None] = Future()
-        self.cluster.connection_class.create_timer(seconds, lambda: promise.set_result(None))
-        return promise
+        """Done after a while; no thread waits for it."""
+        future: Future[None] = Future()
+        self.cluster.connection_class.create_timer(seconds, lambda: future.set_result(None))
+        return future
 
     def hosts(self) -> list[Host]:
         """The nodes that are thought to be up."""

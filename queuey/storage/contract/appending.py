@@ -247,4 +247,4 @@ class Ending(StoreContract):
         store.close()
         store.close()
 
-        assert all(isinstance(done(promise).placed[0], Location) for promise in accepted)
+        assert all(isinstance(done(append).placed[0], Location) for append in accepted)

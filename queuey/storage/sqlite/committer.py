@@ -1,6 +1,6 @@
 """Group commit: one thread writes, and all who wait share its commits (G1).
 
-A request hands over a job and gets a promise. The committer takes every job that is waiting, runs
+A request hands over a job and gets a future. The committer takes every job that is waiting, runs
 them one after the other in one ``BEGIN IMMEDIATE`` transaction, commits, and only then keeps their
 promises. While a commit is on its way to disk the next group gathers. A job that refuses raises
 before it writes anything, or writes inside of :meth:`Transaction.whole`; the others of its group are not touched.
@@ -167,7 +167,7 @@ class Write(NamedTuple):
 
     job: Job
     grows: bool
-    promise: Future[Any]
+    future: Future[Any]
     size: int
     """Bytes to store, about."""
 
@@ -176,7 +176,7 @@ class Aside(NamedTuple):
     """Work outside of any transaction, and who waits for it."""
 
     work: Callable[[], None]
-    promise: Future[None]
+    future: Future[None]
 
 
 Group = list[Write]
@@ -186,13 +186,13 @@ class Committer:
     """The one writer of a store file."""
 
     def __init__(
-        self, connection: apsw.Connection, ids: IdGenerator, guard: DiskHealth, observer: Observer | Unobserved
+        self, connection: apsw.Connection, ids: IdGenerator, health: DiskHealth, observer: Observer | Unobserved
     ) -> None:
         self._connection = connection
         self.page_bytes = self._pragma("page_size")
         """Of the file and of its log."""
         self._ids = ids
-        self._guard = guard
+        self._health = health
         self._observer = observer
         self._waiting: SimpleQueue[Write | Aside | None] = SimpleQueue()
         self._large: deque[Write] = deque()
@@ -209,27 +209,27 @@ class Committer:
         :param grows: it takes more room, so it is refused when the disk is full up to the reserve.
         :param size: bytes to store, about.
         :returns: kept with the job's value once the group is on disk.
-        :raises StorageFull, StorageReadOnly, StorageUnavailable: by the promise; nothing was written.
-        :raises OutcomeUnknown: by the promise; the commit itself failed.
+        :raises StorageFull, StorageReadOnly, StorageUnavailable: by the future; nothing was written.
+        :raises OutcomeUnknown: by the future; the commit itself failed.
         """
-        promise: Future[Any] = Future()
+        future: Future[Any] = Future()
         if self._closed:
-            promise.set_error(StorageUnavailable(self._why_closed))
+            future.set_error(StorageUnavailable(self._why_closed))
         else:
-            self._waiting.put(Write(job, grows, promise, size))
-        return promise
+            self._waiting.put(Write(job, grows, future, size))
+        return future
 
     def run_between(self, work: Callable[[], None]) -> Future[None]:
         """Let the committer's thread do ``work`` outside of any transaction.
 
         :returns: kept when it is done; its error is logged and not passed on.
         """
-        promise: Future[None] = Future()
+        future: Future[None] = Future()
         if self._closed:
-            promise.set_result(None)
+            future.set_result(None)
         else:
-            self._waiting.put(Aside(work, promise))
-        return promise
+            self._waiting.put(Aside(work, future))
+        return future
 
     def forsake(self, why: str) -> None:
         """After a fork, in the child: its thread is not there, and nothing may be handed to it."""
@@ -248,7 +248,7 @@ class Committer:
         while not self._waiting.empty():
             left = self._waiting.get_nowait()
             if left is not None:
-                left.promise.set_error(StorageUnavailable("the store is closing; nothing was stored"))
+                left.future.set_error(StorageUnavailable("the store is closing; nothing was stored"))
 
     def _work(self) -> None:
         ending = False
@@ -282,24 +282,24 @@ class Committer:
         return group
 
     def _step_aside(self, asides: list[Aside]) -> None:
-        for work, promise in asides:
+        for work, future in asides:
             try:
                 work()
             except Exception as error:  # the loop must survive faulty work, too
                 log.warning("work between commits failed: %s", error, exc_info=not isinstance(error, apsw.Error))
-            promise.set_result(None)
+            future.set_result(None)
 
     def _commit(self, group: Group) -> None:
-        self._guard.look()
-        if self._guard.refusal is not None:
-            return self._fail(group, self._guard.refusal)
+        self._health.look()
+        if self._health.refusal is not None:
+            return self._fail(group, self._health.refusal)
         try:
-            outcomes = self._transact(group, self._guard.refusal_to_grow(self._free_inside))
+            outcomes = self._transact(group, self._health.refusal_to_grow(self._free_inside))
         except apsw.FullError as error:
-            self._guard.was_full()
+            self._health.was_full()
             return self._fail_alone(group, StorageFull(), error)
         except (apsw.CorruptError, apsw.NotADBError) as error:
-            return self._fail_together(group, self._guard.found_damage(str(error)), error)
+            return self._fail_together(group, self._health.found_damage(str(error)), error)
         except _OF_THE_FILE as error:
             return self._fail_together(group, self._write_failed(error), error)
         except apsw.IOError as error:
@@ -316,9 +316,9 @@ class Committer:
             self._ids.close_group()
         for write, (value, error_of_job) in zip(group, outcomes, strict=True):
             if error_of_job is None:
-                write.promise.set_result(value)
+                write.future.set_result(value)
             else:
-                write.promise.set_error(error_of_job)
+                write.future.set_error(error_of_job)
         return None
 
     def _free_inside(self) -> int:
@@ -346,7 +346,7 @@ class Committer:
         return outcomes
 
     def _write_failed(self, error: Exception) -> QueueyError:
-        return self._guard.write_failed(error, self._connection.system_errno)
+        return self._health.write_failed(error, self._connection.system_errno)
 
     def _fail_together(self, group: Group, refusal: QueueyError, error: Exception) -> None:
         self._roll_back(group, error)
@@ -373,4 +373,4 @@ class Committer:
     def _fail(self, group: Group, error: QueueyError) -> None:
         for write in group:
             self._observer.failed("write", error.code)
-            write.promise.set_error(error)
+            write.future.set_error(error)

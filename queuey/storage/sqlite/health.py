@@ -137,7 +137,7 @@ _ROOM_AGAIN_BYTES = 16 << 20
 LOCKED = (apsw.BusyError, apsw.LockedError, apsw.ProtocolError)
 """What SQLite raises when it waited in vain for another process that writes. Nothing was stored."""
 LOOK_SECONDS = 0.25
-"""How old what the guard knows may be when a group of writes begins."""
+"""How old what is known of the disk may be when a group of writes begins."""
 _PLENTY_BYTES = 256 << 20
 """More above the reserve than is written in that time: with less, every group of writes looks."""
 

@@ -15,7 +15,7 @@ the start and each time that the log has been copied, before it starts over:
 
 A server that is killed between two steps leaves a file with one of the marks noted, so its store is never refused. What this does not catch: a
 copy that was made before the last step 2, and put in the place of a file whose server was killed after the log started over, before step 3. Where nothing was
-written while the keeper copied, the log starts over by itself with the next write, some milliseconds before. If readers of old snapshots or a full disk hold up step 2, it
+written while the upkeep copied, the log starts over by itself with the next write, some milliseconds before. If readers of old snapshots or a full disk hold up step 2, it
 is tried again every second, and until then such a copy is not told from the file.
 """
 

@@ -99,7 +99,7 @@ class SqliteMessages(MessageStore):
 
         def paged(rows: Any) -> Page:
             return builder.page(
-                rows, cache.ahead(reader.beside, partition_key, request, now_ticks) if cache is not None else None
+                rows, cache.next_run(reader.beside, partition_key, request, now_ticks) if cache is not None else None
             )
 
         ask = reader.ask if cache is None else reader.ask_lasting

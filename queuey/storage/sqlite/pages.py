@@ -21,7 +21,7 @@ from queuey.storage.sqlite.packs import Head, Piece, cut, picked, read_head, rea
 from queuey.storage.sqlite.statements import SQL
 
 __all__ = [
-    "CachedPage",
+    "CachedRun",
     "PackEntry",
     "PageBuilder",
     "columns_of",
@@ -36,16 +36,16 @@ Ask = Callable[[str, tuple[Any, ...]], Any]
 """Asks a further question of the same state of the file, and has its rows, see :meth:`queuey.storage.sqlite.readers.Reader.beside`."""
 
 
-Ahead = tuple["CachedPage", Callable[["CachedPage", Sequence[Row]], Columns | None]]
-"""A segment, and what reads it, given the rows of ``read_ascending`` that lie in it: None if it cannot stand for these."""
+NextRun = tuple["CachedRun", Callable[["CachedRun", Sequence[Row]], Columns | None]]
+"""A cached run, and what reads it, given the rows of ``read_ascending`` that lie in it: None if it cannot stand for these."""
 
 
 RUN_MESSAGES = 4000
-"""Of a segment at most: as many as a page of a stream has."""
+"""Of a cached run at most: as many as a page of a stream has."""
 
 
 def is_bulk(request: ReadRequest) -> bool:
-    """Whether its page may come from a cached."""
+    """Whether its page may be a cached run."""
     return request.limit >= RUN_MESSAGES and not request.newest_first
 
 
@@ -78,7 +78,7 @@ class PackEntry(NamedTuple):
 
 
 class Written(NamedTuple):
-    """Where a segment lies in its files, and what tells that it is as it was written; as in the index."""
+    """Where a cached run lies in its files, and what tells that it is as it was written; as in the index."""
 
     file: int
     at: int
@@ -89,8 +89,8 @@ class Written(NamedTuple):
     body_bytes: int
 
 
-class CachedPage(NamedTuple):
-    """What the index says of a copy of packs that follow each other, see :mod:`queuey.storage.sqlite.read_cache`."""
+class CachedRun(NamedTuple):
+    """What the index says of packs that follow each other and have a copy, see :mod:`queuey.storage.sqlite.read_cache`."""
 
     first_pack: int
     first: MessageId
@@ -100,7 +100,7 @@ class CachedPage(NamedTuple):
     written: Written
 
     @classmethod
-    def of_index(cls, row: Row) -> CachedPage:
+    def of_index(cls, row: Row) -> CachedRun:
         return cls(row[0], MessageId(*row[1:3]), MessageId(*row[3:5]), row[5], row[6], Written(*row[7:]))
 
     def is_of(self, rows: Sequence[Row]) -> bool:
@@ -121,7 +121,7 @@ class PageBuilder:
         self._now = now_ticks
         self._ask = ask
         self.is_cached = False
-        """Whether the page came from the cached."""
+        """Whether the page is a cached run."""
         self._rows: list[Row] = []
         self._parts: list[Columns] = []
         self._count = 0
@@ -135,15 +135,15 @@ class PageBuilder:
         self._passed = self._counted = 0
         """Damaged messages stepped over, and those of them before the page's last message: the rest is met again by the next page."""
 
-    def page(self, rows: Iterable[Row], ahead: Ahead | None = None) -> Page:
-        """:param ahead: a segment that the page may come upon, in ascending order.
+    def page(self, rows: Iterable[Row], next_run: NextRun | None = None) -> Page:
+        """:param next_run: a cached run that the page may come upon, in ascending order.
         :raises CorruptMessage: a message does not match its checksum, and is not to be stepped over.
         """
-        return self._page(rows) if ahead is None else self._page_before(ahead, iter(rows))
+        return self._page(rows) if next_run is None else self._page_before(next_run, iter(rows))
 
-    def _page_before(self, ahead: Ahead, rows: Iterator[Row]) -> Page:
-        """A segment is a page by itself, and so is what lies before it."""
-        cached, opened = ahead
+    def _page_before(self, next_run: NextRun, rows: Iterator[Row]) -> Page:
+        """A cached run is a page by itself, and so is what lies before it."""
+        cached, opened = next_run
         met: list[Row] = []
         page = self._page(_before(cached.first, rows, met))
         if page.more or not met:

@@ -135,15 +135,15 @@ class LookupThread(Generic[K, T]):
         self._why_closed = "the store is closed"
 
     def ask(self, question: K) -> Future[T]:
-        promise: Future[T] = Future()
+        future: Future[T] = Future()
         with self._lock:
             if self._closed:
                 return Future.failed(StorageUnavailable(self._why_closed))
             if self._thread is None:
                 self._thread = threading.Thread(target=self._work, name="lookups", daemon=True)
                 self._thread.start()
-            self._asked.put((question, promise))
-        return promise
+            self._asked.put((question, future))
+        return future
 
     def forsake(self, why: str) -> None:
         """After a fork, in the child: the thread is not there."""
@@ -173,9 +173,9 @@ class LookupThread(Generic[K, T]):
     def _answer(self, asked: Sequence[tuple[K, Future[T]]]) -> None:
         try:
             found = self._find_all([question for question, _ in asked])
-            for (_, promise), answer in zip(asked, found, strict=True):
-                promise.set_result(answer)
+            for (_, future), answer in zip(asked, found, strict=True):
+                future.set_result(answer)
         except Exception as error:  # noqa: BLE001 - whoever asked is told, and the next are answered
-            for _, promise in asked:
-                if not promise.done:
-                    promise.set_error(error)
+            for _, future in asked:
+                if not future.done:
+                    future.set_error(error)
