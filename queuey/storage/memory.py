@@ -1,4 +1,6 @@
-"""The store without a disk: for tests, for trying out, and to say in few lines what a store does.
+"""The store without a disk: for tests, and for trying out.
+
+It also says in few lines what a store does.
 
 One lock makes every call a single step, and every promise is kept when it is returned. What is
 written here is lost when the process ends.
@@ -54,7 +56,10 @@ class _Partition:
         self.rows[message.id] = message
 
     def remove(self, wanted: Iterable[MessageId]) -> None:
-        """Remove rows at once, and their ids when they are half of all: so a removal costs the same at any depth."""
+        """Remove rows, and their ids when these are half of all.
+
+        So a removal costs the same at any depth.
+        """
         for id_ in wanted:
             self.rows.pop(id_, None)
         if len(self._ids) > 2 * len(self.rows) + 16:
@@ -122,7 +127,10 @@ class MemoryMessages(MessageStore):
         return Appended(placed, repeated=not stored)
 
     def _refuse_reused_keys(self, request: AppendRequest) -> None:
-        """Before anything is stored: each key stands for one digest, in the store and within the request."""
+        """Refuse a key that stands for two digests, before anything is stored.
+
+        In the store, or within the request.
+        """
         asked: dict[str, bytes] = {}
         for idempotency in (request.idempotency, *(draft.idempotency for draft in request.drafts)):
             if idempotency is None:
@@ -158,7 +166,10 @@ class MemoryMessages(MessageStore):
         self._partitions.setdefault(partition, _Partition()).store(message)
 
     def _sweep_after(self, stored: int) -> None:
-        """Forget what has expired, each time as much was stored as there is: in the mean it costs nothing."""
+        """Forget what has expired, each time as much was stored as there is.
+
+        On average it costs nothing.
+        """
         self._until_sweep -= stored
         if self._until_sweep > 0:
             return

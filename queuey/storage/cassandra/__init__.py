@@ -104,7 +104,10 @@ def open_metadata(
 
 
 class NodeClocks:
-    """Asks every node what time it is, every :data:`SAMPLE_SECONDS`, and tells the guard."""
+    """Asks every node for its time, every :data:`SAMPLE_SECONDS`.
+
+    The answers go to the guard.
+    """
 
     def __init__(self, session: CassandraSession, clock: Clock, guard: ClockGuard) -> None:
         self._session = session

@@ -1,4 +1,4 @@
-"""Appends to Cassandra: stamped, written, and acknowledged only if no reader can have passed them (G3).
+"""Appends to Cassandra, acknowledged only if no reader can have passed them (G3).
 
 Between an id's stamp and its acknowledgement there is a network, a cluster and whatever stops a
 process. So every append is measured. If it took longer than the write budget, or the clock moved,
@@ -102,7 +102,10 @@ class Appender:
         return perhaps_read
 
     async def _announce(self, queue: Queue, stamped: StampedAppend) -> None:
-        """See that the marks of these buckets are acknowledged before their messages are sent (G3, rule 6)."""
+        """Write the marks of these buckets before their messages (G3, rule 6).
+
+        Returns when the marks are acknowledged.
+        """
         for write in stamped.writes:
             use, mark = write.use, write.mark
             if mark not in use.marks:

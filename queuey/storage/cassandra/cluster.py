@@ -1,4 +1,4 @@
-"""How a Cassandra cluster is reached: addresses, credentials, and the driver's policies."""
+"""How to reach a cluster: addresses, credentials, the driver's policies."""
 
 from __future__ import annotations
 

@@ -28,7 +28,9 @@ def _nothing_was_sent(error: BaseException) -> bool:
 
 
 def our_error(error: BaseException, *, writes: bool, alone: bool = True) -> QueueyError:
-    """The driver's error as ours (G10): a refusal only where nothing can have been written.
+    """The driver's error as ours (G10).
+
+    It is a refusal only where nothing can have been written.
 
     Everything that is not known to be harmless is unknown, the server error 0x1700 included, which the
     driver raises as a bare ErrorMessage: a lightweight transaction of which nobody knows how it ended.

@@ -160,7 +160,10 @@ class CassandraMessages(MessageStore):
         return self._server.underway.start(self._purge(queue))
 
     async def _purge(self, queue: UUID) -> None:
-        """Delete what is there now; what comes later, from a write under way, goes with its TTL, and nobody reads it."""
+        """Delete what is there now.
+
+        What comes later, from a write under way, goes with its TTL, and nobody reads it.
+        """
         session = self._session
         level, time = session.to_write(Consistency.STRONG), self._server.times.delete()
         for first in range(1, MAX_PARTITIONS + 1, _AT_ONCE):

@@ -1,4 +1,6 @@
-"""The lists of queues' names in Cassandra: of all of an application, and of those that name a principal.
+"""The lists of queues' names in Cassandra.
+
+One has all queues of an application, the others those that name a principal.
 
 They are plain rows. They may name a queue that is not there or not as told, never miss one, and who lists looks each queue
 up. What is told of a name is dated by the change that told it, so that the end of one incarnation never hides the next.

@@ -1,4 +1,7 @@
-"""Storing a body under an id of the caller's in Cassandra, in place of what is there."""
+"""Storing a body in Cassandra under an id that the caller chose.
+
+It takes the place of what is there.
+"""
 
 from __future__ import annotations
 
@@ -54,7 +57,9 @@ class Overwriter:
         return any(id_.ticks <= watermark for _, id_ in wanted)
 
     async def _put_one(self, queue: Queue, partition: PartitionId, id_: MessageId, new: Overwrite) -> None:
-        """Write a row and see that it is there: a deletion through a server whose clock is ahead may be dated later.
+        """Write a row and see that it is there.
+
+        A deletion through a server whose clock is ahead may be dated later.
 
         :raises StorageUnavailable: nothing is stored.
         :raises OutcomeUnknown: it may be.

@@ -1,4 +1,6 @@
-"""How servers over one Cassandra tell each other where messages came: rows that live for a minute.
+"""How servers over one Cassandra tell each other where messages came.
+
+By rows that live for a minute.
 
 Time is cut into slices, each a Cassandra partition, so that a look reads what is new and nothing else.
 A row counts from the moment that its server sent it. One that was not acknowledged soon after may be

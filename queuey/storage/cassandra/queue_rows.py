@@ -1,4 +1,6 @@
-"""The rows of queues in Cassandra, each changed by lightweight transactions alone.
+"""The rows of queues in Cassandra.
+
+Only lightweight transactions change them.
 
 All of it is read and written by a quorum of all copies, also with several data centres: a server that
 missed a removal decided elsewhere would go on appending to the queue (G9).
@@ -73,7 +75,10 @@ class QueueRows:
             waited += _BEING_REMOVED_SECONDS
 
     async def _applied(self, name: str, values: Sequence[Any], queue: Queue, version: UUID) -> bool:
-        """Whether a change was carried out; if its outcome is unknown, by what is stored now."""
+        """Whether a change was carried out.
+
+        If its outcome is unknown, what is stored now decides.
+        """
         where = (queue.application, queue.name)
 
         def ours(rows: Rows) -> bool:
@@ -153,7 +158,10 @@ class QueueRows:
         return found[:limit]
 
     async def _is_gone(self, uuid: UUID, application: str, name: str, since: int) -> bool:
-        """Whether a removal that was told of was done; one that a server left half-way is finished, or forgotten."""
+        """Whether an announced removal was done.
+
+        A removal that a server left half-way is finished, or forgotten.
+        """
         stored = await self._stored(application, name)
         if stored is None or stored.queue.uuid != uuid:
             return True

@@ -1,4 +1,4 @@
-"""Batches whose rows are encoded already, see :mod:`~queuey.storage.cassandra.rows`.
+"""Batches of rows that :mod:`~queuey.storage.cassandra.rows` has encoded.
 
 The driver encodes a batch value by value, and looks at each value's column first: of an append of a
 hundred messages that was the larger part. Here it encodes an empty batch, and the rows are put in.

@@ -103,7 +103,9 @@ def check_tables(session: Session, keyspace: str, *, keep: bool = False) -> None
 
 
 def _asked(session: Session, statement: Any) -> Sequence[tuple[int]]:
-    """A node that has just died is still asked until the driver has noticed; then another one answers.
+    """Ask, and ask again while the driver still asks a node that has just died.
+
+    Once it has noticed, another node answers.
 
     :source: a server that was started in the moment a node was killed ended with the driver's error.
     """
@@ -116,7 +118,10 @@ def _asked(session: Session, statement: Any) -> Sequence[tuple[int]]:
 
 
 def durability_problems(session: Session, options: Options) -> list[str]:
-    """What makes this cluster weaker than a strong queue promises (G1), each as a sentence."""
+    """What makes this cluster weaker than a strong queue promises (G1).
+
+    Each as a sentence.
+    """
     found = []
     rows = list(
         session.execute("select replication from system_schema.keyspaces where keyspace_name = %s", (options.keyspace,))

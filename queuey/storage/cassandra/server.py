@@ -22,7 +22,7 @@ _DROPPED = 10_000
 
 @dataclass(frozen=True)
 class Timing:
-    """How long a write may take for readers to wait no longer than the read delay (G3)."""
+    """How long a write may take, so that the read delay is enough (G3)."""
 
     write_budget_seconds: float = 1.5
     """W; 0 switches the check off, and with it the promise."""

@@ -1,4 +1,7 @@
-"""A connection to a Cassandra cluster: statements in, futures out, and the driver's errors told as ours (G10)."""
+"""A connection to a Cassandra cluster: statements in, futures out.
+
+The driver's errors become ours (G10).
+"""
 
 from __future__ import annotations
 
@@ -67,7 +70,9 @@ _NEVER_TWICE = (
 
 
 class CassandraSession:
-    """One keyspace of one cluster, with every statement prepared. Thread-safe; connects when made.
+    """One keyspace of one cluster, with every statement prepared. Thread-safe.
+
+    It connects when it is made.
 
     :raises ConfigurationError: no node answers, the credentials are refused, or the tables are not there.
     """
@@ -110,7 +115,10 @@ class CassandraSession:
         return int(self._levels[consistency][1])
 
     def to_read_all(self, consistency: Consistency) -> int:
-        """For a read that must not miss anything that was acknowledged: a weak write may be on one node alone."""
+        """The level of a read that must not miss anything acknowledged.
+
+        A weak write may be on one node alone.
+        """
         return int(ConsistencyLevel.ALL) if consistency is Consistency.WEAK else self.to_read(consistency)
 
     # Statements
@@ -144,7 +152,7 @@ class CassandraSession:
     def tell_encoded(
         self, name: str, rows: Sequence[bytes], routing_key: bytes, level: int, *, seconds: float | None = None
     ) -> Future[Rows]:
-        """Write rows of one Cassandra partition, all or none, that are encoded already as those of a batch.
+        """Write encoded rows of one Cassandra partition, all or none.
 
         :param seconds: the time limit, where it is not that of all statements.
         """
@@ -156,14 +164,16 @@ class CassandraSession:
         return bytes(self._statements[name].query_id)
 
     def compare_and_set(self, name: str, values: Sequence[Any]) -> Future[Rows]:
-        """A lightweight transaction: one row, whose first value tells whether it was applied.
+        """A lightweight transaction of one row.
+
+        The first value of the answer is whether it was applied.
 
         :raises OutcomeUnknown: it may have been applied.
         """
         return self.compare_and_set_together([(name, values)])
 
     def compare_and_set_together(self, changes: Sequence[Change]) -> Future[Rows]:
-        """The same of several rows of one Cassandra partition: all are changed, or none is."""
+        """The same of several rows of one Cassandra partition, all or none."""
         bound = [self._statements[name].bind(values) for name, values in changes]
         statement: BoundStatement | BatchStatement = bound[0]
         if len(bound) > 1:
@@ -268,7 +278,10 @@ class CassandraSession:
         return [host for host in self.cluster.metadata.all_hosts() if host.is_up]
 
     def problems(self) -> Sequence[str]:
-        """As of a store: after a fork, in the child, the driver's threads are not there, and its sockets are the parent's."""
+        """As :meth:`queuey.storage.MessageStore.problems`.
+
+        After a fork, in the child, the driver's threads are not there, and its sockets are the parent's.
+        """
         return () if self._process == os.getpid() else (_FORKED,)
 
     def close(self) -> None:

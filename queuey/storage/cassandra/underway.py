@@ -16,7 +16,10 @@ T = TypeVar("T")
 
 
 class Underway:
-    """The calls of one store that are under way: bounded (G17), and finished before the store closes. Thread-safe."""
+    """The calls of one store that are under way. Thread-safe.
+
+    They are bounded (G17), and finished before the store closes.
+    """
 
     def __init__(self, most: int) -> None:
         self._most = most
@@ -47,7 +50,10 @@ class Underway:
                     self._changed.notify_all()
 
     def finish(self, seconds: float) -> None:
-        """Take no more calls, and wait for those under way, but not for ever. May be repeated."""
+        """Take no more calls, and wait a while for those under way.
+
+        May be repeated.
+        """
         with self._changed:
             self._closed = True
             self._changed.wait_for(lambda: not self._count, seconds)

@@ -1,4 +1,7 @@
-"""Appends inside a transaction of an embedded store, and the idempotency keys beside them."""
+"""Appends inside a transaction of an embedded store.
+
+And the idempotency keys beside them.
+"""
 
 from __future__ import annotations
 
@@ -85,7 +88,10 @@ class Appender:
         drafts: Sequence[Draft],
         first: dict[str, int],
     ) -> Location | int | None:
-        """Where a draft with this key is already: in the store, or earlier in its own batch (an index)."""
+        """Where a draft with this key is already.
+
+        In the store, or earlier in its own batch (an index).
+        """
         if idempotency is None:
             return None
         index = first.get(idempotency.key)
@@ -124,7 +130,10 @@ class Appender:
 
 
 def ready(drafts: Sequence[Draft]) -> Ready | None:
-    """Drafts ready to be stored in packs; None if they are too few, or not all due now."""
+    """Drafts ready to be stored in packs.
+
+    None if they are too few, or not all due now.
+    """
     if len(drafts) < packs.LEAST:
         return None
     columns = Drafts.of(drafts)
@@ -132,7 +141,10 @@ def ready(drafts: Sequence[Draft]) -> Ready | None:
 
 
 def ready_apart(drafts: Drafts) -> Ready | None:
-    """What of :func:`ready` the caller can do before the committer: nothing for drafts that have keys, of which some may be known."""
+    """What of :func:`ready` the caller can do before the committer.
+
+    Nothing for drafts with keys of their own: the store may have some of them.
+    """
     return None if _have_keys(drafts) else ready(drafts)
 
 

@@ -25,7 +25,10 @@ _PASSES = 8
 
 
 class Checkpoints:
-    """The upkeep copies the log; the committer copies the rest and starts the log over, with a new mark in the file."""
+    """Copies the log, and starts it over.
+
+    The upkeep copies; the committer copies the rest, and puts a new mark into the file.
+    """
 
     def __init__(
         self, writer: apsw.Connection, connection: apsw.Connection, committer: Committer, health: DiskHealth, mark: Mark
@@ -98,7 +101,10 @@ class Checkpoints:
             self._due = self._log_bytes + self._step
 
     def _copy(self, connection: apsw.Connection) -> None:
-        """Copy the log, and what came meanwhile, until that is little: while the committer copies the rest, all appends wait."""
+        """Copy the log, and what came meanwhile, until that is little.
+
+        While the committer copies the rest, all appends wait.
+        """
         ends = time.monotonic() + upkeep.TURN_SECONDS
         for _ in range(_PASSES):
             before = self._log_bytes
@@ -112,7 +118,10 @@ class Checkpoints:
                 return
 
     def finish(self, mode: int) -> Future[None]:
-        """Let the committer copy what :meth:`_copy` left, and the mark, so that the log can start over with its next commit."""
+        """Let the committer copy what :meth:`_copy` left, and the mark.
+
+        So the log can start over with the next commit.
+        """
 
         def copy() -> None:
             try:

@@ -68,7 +68,10 @@ class Transaction:
 
     @property
     def ids(self) -> IdGenerator:
-        """Where ids come from. From its first use to the end of the group, no watermark passes the group's ids."""
+        """Where ids come from.
+
+        From its first use to the end of the group, no watermark passes the group's ids.
+        """
         if not self._stamps:
             self._stamps = True
             self._ids.open_group()
@@ -86,12 +89,18 @@ class Transaction:
         return self.connection.execute(sql, bindings)
 
     def look(self, sql: str, bindings: Bindings) -> list[Row]:
-        """Run a statement that does not touch the messages table: gathered inserts may still wait."""
+        """Run a statement that does not touch the messages table.
+
+        Gathered inserts may still wait.
+        """
         self._begin()
         return self.connection.execute(sql, bindings).fetchall()
 
     def insert(self, values: Row) -> None:
-        """Insert one message, at the latest at the end; values in the order of :data:`_INSERT`."""
+        """Insert one message, at the latest at the end.
+
+        Values are in the order of :data:`_INSERT`.
+        """
         self._values += values
 
     @contextmanager
@@ -147,7 +156,10 @@ class Transaction:
 
 @lru_cache
 def _insert_statement(size: int) -> str:
-    """An INSERT of up to ``size`` messages, the rest being nulls: few sizes, so that each stays prepared."""
+    """An INSERT of up to ``size`` messages, the rest being nulls.
+
+    There are few sizes, so each stays prepared.
+    """
     return _INSERT + ",".join(["(?,?,?,?,?,?,?,?)"] * size) + ") where column1 is not null"
 
 
@@ -204,7 +216,9 @@ class Committer:
         self._thread.start()
 
     def submit(self, job: Job, *, grows: bool, size: int = 0) -> Future[Any]:
-        """Run ``job`` in the next group's transaction; a large one may have to wait behind small ones that come later.
+        """Run ``job`` in the next group's transaction.
+
+        A large job may wait behind small ones that come later.
 
         :param grows: it takes more room, so it is refused when the disk is full up to the reserve.
         :param size: bytes to store, about.
@@ -232,7 +246,10 @@ class Committer:
         return future
 
     def forsake(self, why: str) -> None:
-        """After a fork, in the child: its thread is not there, and nothing may be handed to it."""
+        """After a fork, in the child: refuse all jobs.
+
+        The thread is not there.
+        """
         self._closed, self._why_closed = True, why
 
     def close(self, last: Job | None = None) -> None:
@@ -268,12 +285,18 @@ class Committer:
             self._commit([Write(self._last, False, Future(), 0)])
 
     def _gathered(self) -> list[Write | Aside | None]:
-        """What has come since the last group; waits for something if nothing is left to do."""
+        """What has come since the last group.
+
+        Waits for something if nothing is left to do.
+        """
         items = [] if self._large else [self._waiting.get()]
         return items + [self._waiting.get_nowait() for _ in range(min(self._waiting.qsize(), _GROUP - len(items)))]
 
     def _next_large(self) -> Group:
-        """The large jobs whose turn it is: one, and more while they are few bytes together."""
+        """The large jobs whose turn it is.
+
+        One, and more while they are few bytes together.
+        """
         group = [self._large.popleft()]
         left = _LARGE_AT_ONCE - group[0].size
         while self._large and self._large[0].size <= left:
@@ -353,7 +376,10 @@ class Committer:
         self._fail(group, refusal)
 
     def _fail_alone(self, group: Group, refusal: QueueyError, error: Exception) -> None:
-        """Try the jobs one by one, so that one that cannot be stored takes no other with it."""
+        """Try the jobs one by one.
+
+        So a job that cannot be stored takes no other with it.
+        """
         self._roll_back(group, error)
         if len(group) > 1:
             for job in group:

@@ -1,4 +1,4 @@
-"""The file of an embedded store: its connections, its one writer, its health, and its upkeep.
+"""The file of an embedded store: connections, writer, health and upkeep.
 
 WAL with ``synchronous=FULL``: acknowledged means on disk. One committer writes in groups
 (:mod:`queuey.storage.sqlite.committer`), a reader per thread reads without waiting for it, and two threads do what need not
@@ -166,7 +166,9 @@ class File:
         self._release()
 
     def forsake(self) -> None:
-        """After a fork, in the child: the threads are not there, and SQLite must not be entered, not even to close a connection.
+        """After a fork, in the child: refuse everything, and touch nothing.
+
+        The threads are not there, and SQLite must not be entered, not even to close a connection.
 
         The lock of the folder stays the parent's alone.
         """

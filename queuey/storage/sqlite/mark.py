@@ -1,4 +1,4 @@
-"""Whose log is this? A mark in a store's file tells whether the write-ahead log beside it belongs to it.
+"""Marks: whether the write-ahead log beside a store's file belongs to it.
 
 SQLite applies whatever log lies beside a file. If another file was moved over a store that did not end in order, the log of the
 former would be copied into it. So a server gives its file a new mark (``application_id``, in the header), notes it in the lock
@@ -97,7 +97,10 @@ def refuse_log_elsewhere(path: Path) -> None:
 
 
 def _header(path: Path) -> bytes:
-    """The file is closed behind it, which ends all locks that connections of this process have on it: so there may be none."""
+    """The first bytes of a file.
+
+    Closing the file ends all locks that connections of this process have on it, so there may be no connections.
+    """
     with path.open("rb") as file:
         return file.read(_HEADER_BYTES).ljust(_HEADER_BYTES, b"\0")
 
@@ -115,7 +118,10 @@ class Mark:
         return bool(self._next)
 
     def announce(self) -> None:
-        """Note a new mark, before it is written: until it is in the file, the former ones are good as well."""
+        """Note a new mark, before it is written.
+
+        Until it is in the file, the former ones are good as well.
+        """
         if self._next:
             return
         mark = new_mark()
@@ -125,7 +131,9 @@ class Mark:
             self._next = mark
 
     def write_last(self, connection: apsw.Connection, mode: int, *, may_write: bool = True) -> bool:
-        """Copy the whole log into the file, and then the mark by itself. The mark is left out while somebody reads an old snapshot.
+        """Copy the whole log into the file, and then the mark by itself.
+
+        The mark is left out while somebody reads an old snapshot.
 
         :param connection: the one that writes, outside of any transaction.
         :param mode: of the checkpoint.

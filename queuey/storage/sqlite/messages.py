@@ -212,7 +212,10 @@ class SqliteMessages(MessageStore):
 
 
 def _whole(transaction: Transaction, wanted: Sequence[Location]) -> AbstractContextManager[None]:
-    """A change of several messages is made whole or not at all: a pack among them may be damaged (G10)."""
+    """Make a change of several messages whole or not at all (G10).
+
+    A pack among them may be damaged.
+    """
     return transaction.whole() if len(wanted) > 1 else nullcontext()
 
 

@@ -1,4 +1,4 @@
-"""Packs: messages of one partition, next to each other in its order, kept as one piece.
+"""Packs: neighbouring messages of one partition, kept as one piece.
 
 A message by itself costs a row and an entry of the index, and as much again when it is read. What came as a batch is
 mostly read as a batch; so it is kept as one, in the layout that Arrow has in memory: numbers beside numbers, bodies end
@@ -104,7 +104,10 @@ def cut(columns: Columns) -> Iterator[Columns]:
 
 
 class Rest(NamedTuple):
-    """The rest of a pack whose messages need not have ids yet: it is put together while others of its store commit."""
+    """The rest of a pack whose messages need not have ids yet.
+
+    It is put together while others of its store commit.
+    """
 
     messages: int
     sizes: bytes
@@ -150,7 +153,9 @@ def read_head(piece: Piece) -> Head | None:
 
 
 def read_rest(head: Head, piece: Piece, chosen: Sequence[int]) -> tuple[Columns, Sequence[MessageId]]:
-    """Messages of a pack, and the ids of those among them that are not as they were written, which are left out.
+    """Messages of a pack, and the ids of the damaged among them.
+
+    The damaged ones are left out.
 
     :param chosen: which are wanted, rising.
     """
@@ -197,7 +202,10 @@ def _bits_of(first: MessageId) -> int:
 
 
 def _with_names(crc: int, kind: bytes | None, key: bytes | None) -> int:
-    """Gone on with what stands beside a body; none is something else than an empty one."""
+    """A body's CRC, continued with content type and key.
+
+    No name is something else than an empty one.
+    """
     if kind is key is None:
         return crc
     told = [b"-" if name is None else b"%d:%b" % (len(name), name) for name in (kind, key)]
@@ -249,7 +257,10 @@ def _parts(head: Head, data: bytes) -> tuple[Columns, Sequence[int]]:
 
 
 def _laid(bodies: Sequence[bytes]) -> tuple[Sequence[int], Sequence[bytes | memoryview]]:
-    """Where each begins and the one before it ends, and all of them in as few pieces as they come in."""
+    """Where each body begins and ends, and the pieces they come in.
+
+    One number more than there are bodies: each begins where the one before it ends.
+    """
     if isinstance(bodies, Bodies):
         return bodies.places(), [bodies.whole()]
     return [*accumulate(map(len, bodies), initial=0)], bodies
@@ -268,7 +279,10 @@ def _numbers(code: str, values: Iterable[int]) -> bytes:
 
 
 def _rising(values: range, size: int) -> bytes:
-    """Numbers of 0 or more, of so many bytes each: all at once, as digits of one large number."""
+    """Numbers of 0 or more, each of ``size`` bytes.
+
+    All together, as digits of one large number.
+    """
     number = _ones(len(values), size) * values.start + _steps(len(values), values.step, size)
     return number.to_bytes(len(values) * size, "little")
 
@@ -300,7 +314,10 @@ def encoded(names: Sequence[str | None]) -> Sequence[bytes | None]:
 
 
 def _names(names: Sequence[bytes | None]) -> bytes:
-    """Content types or keys: nothing if no message has one; that of all if all have the same; else each after its length."""
+    """Content types or keys as bytes.
+
+    Nothing if no message has one; one if all have the same; else each after its length.
+    """
     first = names[0]
     if names.count(first) == len(names):
         return b"" if first is None else b"=" + first

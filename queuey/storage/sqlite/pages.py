@@ -78,7 +78,7 @@ class PackEntry(NamedTuple):
 
 
 class Written(NamedTuple):
-    """Where a cached run lies in its files, and what tells that it is as it was written; as in the index."""
+    """Where a cached run lies in its file, and its checksums, as in the index."""
 
     file: int
     at: int
@@ -90,7 +90,10 @@ class Written(NamedTuple):
 
 
 class CachedRun(NamedTuple):
-    """What the index says of packs that follow each other and have a copy, see :mod:`queuey.storage.sqlite.read_cache`."""
+    """What the index says of a run of packs that has a copy.
+
+    See :mod:`queuey.storage.sqlite.read_cache`.
+    """
 
     first_pack: int
     first: MessageId
@@ -104,7 +107,9 @@ class CachedRun(NamedTuple):
         return cls(row[0], MessageId(*row[1:3]), MessageId(*row[3:5]), row[5], row[6], Written(*row[7:]))
 
     def is_of(self, rows: Sequence[Row]) -> bool:
-        """Whether what lies between its ends is what it was made of: one of its packs that went would have taken it along.
+        """Whether what lies between its ends is what it was made of.
+
+        A pack that went would have taken it along.
 
         :param rows: of ``read_ascending``; only the last may be no pack.
         """
@@ -190,7 +195,7 @@ class PageBuilder:
         return Page(Columns.joined(self._parts) if self._parts else [], more, self._counted if more else self._passed)
 
     def _takes_pack(self, row: Row) -> bool:
-        """Whether it has room for all of a pack that is wanted; else it takes as much as it can."""
+        """Take a pack, or as much of it as there is room for; whether all of it."""
         request = self._request
         entry = _entry(row)
         if self._count == request.limit and entry.is_whole(request.span, self._now):
@@ -213,7 +218,10 @@ class PageBuilder:
         return taken + len(damaged) == len(chosen)
 
     def _meets(self, entry: PackEntry, rest: Piece) -> None:
-        """Look whether a pack and the one before it, with the rows in between, are fit to be one."""
+        """Note whether a pack and the one before it are fit to be one.
+
+        With the rows in between.
+        """
         small = 2 * entry.messages < packs.MOST and 2 * len(rest.data) < packs.MOST_BYTES
         if small and self._after_small and len(self._rows) < packs.LEAST:
             self._has_neighbours |= 2 * sum(map(_size, self._rows)) < packs.MOST_BYTES
@@ -260,13 +268,19 @@ class PageBuilder:
 
     @property
     def is_loose(self) -> bool:
-        """Whether the messages of the page would lie better in packs: rows enough for one, or packs that fit into one."""
+        """Whether the messages of the page would lie better in packs.
+
+        Rows enough for one, or packs that fit into one.
+        """
         if self._has_neighbours:
             return True
         return any(len(run) >= packs.LEAST for part in self._loose for run in cut(part))
 
     def whole(self) -> tuple[Sequence[Columns], Sequence[int]]:
-        """What the page was put together from, and the packs among it: without what it has of a pack that did not fit."""
+        """What the page was put together from, and the packs among it.
+
+        Without what it has of a pack that did not fit.
+        """
         if self._is_cut:
             return self._parts[:-1], self._packs[:-1]
         return self._parts, self._packs
@@ -294,7 +308,10 @@ def _before(first: MessageId, rows: Iterator[Row], met: list[Row]) -> Iterator[R
 
 
 def _parted(rows: Iterator[Row], last: MessageId) -> tuple[list[Row], list[Row]]:
-    """Packs that end at or before an id, up to the first row that is none, or lies behind; and the one that lies behind."""
+    """Packs that end at or before an id, and the row behind them.
+
+    Up to the first row that is no pack, or lies behind the id; that row comes second if it lies behind.
+    """
     inside: list[Row] = []
     for row in rows:
         if row[:2] > last:
@@ -327,7 +344,10 @@ def _row_of(rows: Iterable[Row]) -> Row:
 
 
 def columns_of(head: Head, rest: Piece | None, chosen: Sequence[int]) -> tuple[Columns, Sequence[MessageId]]:
-    """Messages of a pack and the ids of the damaged among them; without their bodies, if there is no rest."""
+    """Messages of a pack, and the ids of the damaged among them.
+
+    Without bodies, if there is no rest.
+    """
     if rest is not None:
         return read_rest(head, rest, chosen)
     ticks, tails, expires = (picked(column, chosen) for column in head)

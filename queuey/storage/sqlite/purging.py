@@ -33,7 +33,7 @@ class Purge(NamedTuple):
 
 
 class Purger:
-    """Asks each part of a store to give back room. The parts register their statements."""
+    """Gives back room by the statements that parts of the store register."""
 
     def __init__(self, clock: Clock, committer: Committer, readers: Readers, dropped: dict[bytes, float]) -> None:
         """:param dropped: incarnations, and when each was dropped; those without rows are forgotten here."""

@@ -1,4 +1,4 @@
-"""The read cache: copies of packs that follow each other, each one piece of a file, for readers of many.
+"""The read cache: copies of runs of packs, for readers of many.
 
 SQLite keeps a pack in some seventeen pages, wherever there was room. What is read in bulk again and again is copied end to
 end, up to 4,000 messages in one run, which the kernel gives in two calls. The packs stay what is true, and no cached run is ever
@@ -75,7 +75,10 @@ class _Folder:
         self._newest = max(self.sizes, default=0)
 
     def columns(self, cached: CachedRun, *, with_bodies: bool) -> Columns | None:
-        """Its messages, without bodies if nobody wants them; None if it is not as it was written."""
+        """The messages of a run; None if it is not as it was written.
+
+        Without bodies if nobody wants them.
+        """
         number, at, head_bytes, head_crc, rest_bytes, rest_crc, _ = cached.written
         head = read_head(Piece(self._read(number, at, head_bytes), head_crc))
         rest = Piece(self._read(number, at + head_bytes, rest_bytes), rest_crc) if with_bodies else None
@@ -135,7 +138,10 @@ class _Folder:
 
 
 class _Ranges:
-    """Spans of partitions, those that touch as one. Few are kept of each partition: what was added long ago is forgotten."""
+    """Spans of partitions, those that touch as one.
+
+    Few are kept of each partition: the oldest are forgotten.
+    """
 
     def __init__(self) -> None:
         self._spans: dict[bytes, list[Span]] = {}
@@ -203,7 +209,9 @@ class _Run:
 
 
 def find_run(ask: Ask, partition_key: bytes, span: Span, now_ticks: int) -> RunCandidate:
-    """Look for packs that follow each other, of which all messages are alive, and which no cached run has.
+    """Look for a run of packs that no cached run has.
+
+    All of their messages are alive.
 
     :param span: not past the watermark.
     """
@@ -255,7 +263,10 @@ def keep(transaction: Transaction, partition_key: bytes, run: RunCandidate, writ
 
 
 class ReadCache:
-    """The cached runs of a store: found for readers, and what is worth one noted for the upkeep."""
+    """The cached runs of a store.
+
+    Finds them for readers, and notes for the upkeep what is worth one.
+    """
 
     def __init__(self, path: Path, most_bytes: int) -> None:
         """:param path: a folder that need not be there.
@@ -292,7 +303,10 @@ class ReadCache:
         return found
 
     def was_read(self, partition_key: bytes, request: ReadRequest, last: MessageId) -> None:
-        """A page came from packs, up to this message: what readers of many meet so for the second time is wanted."""
+        """A page came from packs, up to this message.
+
+        What readers of many meet so for the second time is wanted.
+        """
         span = Span(request.span.after, last)
         if is_bulk(request) and self._met.add(partition_key, span):
             self._wanted.add(partition_key, span)
@@ -324,7 +338,9 @@ class ReadCache:
         return is_due
 
     def unused(self, now_ticks: int) -> list[int]:
-        """Files to make room with: those read longest ago, of which nobody has read anything for an hour.
+        """Files to make room with.
+
+        Those read longest ago, of which nobody has read anything for an hour.
 
         Not the oldest: of a partition that has no room as a whole the beginning would go each time its end is read.
         """

@@ -1,4 +1,6 @@
-"""Search for damage that hides messages: an embedded store's tables and indexes must say the same.
+"""Search for damage that hides messages.
+
+An embedded store's tables and indexes must say the same.
 
 SQLite notices a page that makes no sense. It does not notice a flipped bit that makes another number of a key: a page of
 messages that is read through such an index misses some, and looks sound. So each row is looked up in the index, and each entry
