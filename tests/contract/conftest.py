@@ -31,5 +31,5 @@ def session(cassandra_node: Reached, module_keyspace: str) -> Iterator[Cassandra
 
 @pytest.fixture
 def only_the_test_tidies(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The keeper does not put messages together, nor give room back: now and then it would be there first, or at the same time."""
+    """The upkeep does not put messages together, nor give room back: now and then it would be there first, or at the same time."""
     monkeypatch.setattr(Upkeep, "_tidy", lambda _self: False)

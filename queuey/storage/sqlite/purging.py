@@ -22,8 +22,9 @@ _DROPPED_SECONDS = 600.0
 
 
 class Purge(NamedTuple):
-    """Statements that give back room, some rows at a time; each binds what it names of ``now``, ``queue``, ``end``, ``rows``
-    and ``packs``.
+    """Statements that give back room, some rows at a time.
+
+    Each binds what it names of ``now``, ``queue``, ``end``, ``rows`` and ``packs``.
     """
 
     expired: Sequence[str] = ()
