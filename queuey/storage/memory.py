@@ -76,7 +76,7 @@ class _Partition:
         return [message for message in self.within(Span()) if message.expires_ticks > now_ticks]
 
 
-class StoredKey(NamedTuple):
+class _StoredKey(NamedTuple):
     """What an idempotency key stands for."""
 
     digest: bytes
@@ -95,7 +95,7 @@ class MemoryMessages(MessageStore):
         self._ids = ids
         self._offsets = offsets
         self._partitions: dict[PartitionId, _Partition] = {}
-        self._idempotency: dict[tuple[UUID, str], StoredKey] = {}
+        self._idempotency: dict[tuple[UUID, str], _StoredKey] = {}
         self._until_sweep = _LEAST_SWEEP
 
     def append(self, request: AppendRequest) -> Future[Appended]:
@@ -140,7 +140,7 @@ class MemoryMessages(MessageStore):
             if known != idempotency.digest:
                 raise KeyReused
 
-    def _live_key(self, queue: UUID, key: str) -> StoredKey | None:
+    def _live_key(self, queue: UUID, key: str) -> _StoredKey | None:
         kept = self._idempotency.get((queue, key))
         return kept if kept is not None and kept.expires_ticks > self._clock.now_ticks() else None
 
@@ -151,7 +151,7 @@ class MemoryMessages(MessageStore):
     def _remember(self, queue: UUID, idempotency: IdempotencyKey | None, placed: Sequence[Location]) -> None:
         if idempotency is not None:
             expires = self._clock.now_ticks() + IDEMPOTENCY_SECONDS * TICKS_PER_SECOND
-            self._idempotency[queue, idempotency.key] = StoredKey(idempotency.digest, tuple(placed), expires)
+            self._idempotency[queue, idempotency.key] = _StoredKey(idempotency.digest, tuple(placed), expires)
 
     def _store_draft(self, queue: Queue, draft: Draft, watermark: int) -> Location:
         if draft.due_ticks is not None and draft.due_ticks > watermark:

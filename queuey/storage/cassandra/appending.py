@@ -21,7 +21,7 @@ from queuey.storage.cassandra.server import CassandraServer
 from queuey.storage.cassandra.session import Rows
 from queuey.storage.cassandra.stamping import StampedAppend, Stamper
 
-__all__ = ["Appender", "Plan"]
+__all__ = ["CassandraAppender", "Plan"]
 
 _LEAST_SECONDS = 0.001
 """Of a write that is sent just before its time is over."""
@@ -30,7 +30,7 @@ Plan = Callable[[Sequence[Location]], Awaitable[None]]
 """Hears of the ids of an append before any of them is written, and may refuse by an error."""
 
 
-class Appender:
+class CassandraAppender:
     """Writes drafts under fresh ids."""
 
     def __init__(self, server: CassandraServer, deleter: Deleter) -> None:

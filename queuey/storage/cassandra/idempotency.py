@@ -19,7 +19,7 @@ from queuey.future import Waiting, start
 from queuey.ids import TICKS_PER_SECOND, MessageId
 from queuey.model import Appended, Consistency, Draft, IdempotencyKey, Location, Queue
 from queuey.storage import IDEMPOTENCY_SECONDS
-from queuey.storage.cassandra.appending import Appender
+from queuey.storage.cassandra.appending import CassandraAppender
 
 _ROW_TTL_SECONDS = IDEMPOTENCY_SECONDS + 3600
 _LOCATION_BYTES = 17
@@ -45,7 +45,7 @@ class StoredKey:
 
 
 async def append_keyed(
-    appender: Appender, queue: Queue, drafts: Sequence[Draft], idempotency: IdempotencyKey | None
+    appender: CassandraAppender, queue: Queue, drafts: Sequence[Draft], idempotency: IdempotencyKey | None
 ) -> Appended:
     """Append what is not stored yet under the keys of a request and of its drafts.
 
@@ -81,7 +81,7 @@ class _Attempt:
 
     def __init__(
         self,
-        appender: Appender,
+        appender: CassandraAppender,
         queue: Queue,
         drafts: Sequence[Draft],
         idempotency: IdempotencyKey | None,

@@ -20,7 +20,7 @@ from queuey.model import (
     ReadRequest,
 )
 from queuey.storage import MessageStore, Peers
-from queuey.storage.cassandra.appending import Appender
+from queuey.storage.cassandra.appending import CassandraAppender
 from queuey.storage.cassandra.bucket_scan import BucketHints
 from queuey.storage.cassandra.buckets import Bucket
 from queuey.storage.cassandra.counting import buckets_of, inspect_one
@@ -66,7 +66,7 @@ class CassandraMessages(MessageStore):
         self.read_delay_seconds = timing.read_delay_seconds
         self.settled_seconds = timing.write_budget_seconds
         deleter = Deleter(server)
-        self.appender = Appender(server, deleter)
+        self.appender = CassandraAppender(server, deleter)
         self._deleter = deleter
         self._overwriter = Overwriter(server, self.appender)
         self._groups = GroupCommit(self.appender.store, server.clock, server.observer, timing.request_seconds)

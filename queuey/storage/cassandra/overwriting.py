@@ -11,7 +11,7 @@ from typing import NamedTuple
 from queuey.errors import OutcomeUnknown, QueueNotFound, StorageUnavailable
 from queuey.ids import TICKS_PER_SECOND, MessageId
 from queuey.model import Location, PartitionId, Queue
-from queuey.storage.cassandra.appending import Appender
+from queuey.storage.cassandra.appending import CassandraAppender
 from queuey.storage.cassandra.buckets import Bucket, Mark
 from queuey.storage.cassandra.rows import RowEncoder
 from queuey.storage.cassandra.server import CassandraServer
@@ -34,7 +34,7 @@ class Overwrite(NamedTuple):
 class Overwriter:
     """Overwrites messages by id."""
 
-    def __init__(self, server: CassandraServer, appender: Appender) -> None:
+    def __init__(self, server: CassandraServer, appender: CassandraAppender) -> None:
         self._server = server
         self._session = server.session
         self._appender = appender

@@ -38,7 +38,7 @@ async def read_page(
     """
     newest_first = request.newest_first
     walk = Walk(session, request.partition, request.span, level, newest_first=newest_first, hints=hints)
-    page = PageBuilder(request, now_ticks)
+    page = BlockPage(request, now_ticks)
     streams: list[_Stream] = []
     at_once, must_open = 1, True
     upcoming = await walk.next()
@@ -156,7 +156,7 @@ def _final(streams: Sequence[_Stream], upcoming: Bucket | None, *, newest_first:
     return Block.of_rows(rows)
 
 
-class PageBuilder:
+class BlockPage:
     """Takes rows in order until the page is full."""
 
     def __init__(self, request: ReadRequest, now_ticks: int) -> None:

@@ -20,7 +20,7 @@ from queuey.storage.sqlite.packing import Ready, insert
 from queuey.storage.sqlite.rows import PARTITION_BYTES, message_row
 from queuey.storage.sqlite.statements import SQL
 
-__all__ = ["Appender", "ready_apart"]
+__all__ = ["SqliteAppender", "ready_apart"]
 
 _IN_ORDER = b"\xff"
 """In place of a partition's number: the answer kept for an idempotency key is one id, and then the partitions of the messages that
@@ -28,7 +28,7 @@ were stamped from it on. Else it is 17 bytes a message: its partition's number a
 _LOCATION_BYTES = 17
 
 
-class Appender:
+class SqliteAppender:
     """Stores what a request has, once."""
 
     def __init__(self, clock: Clock, dropped: dict[bytes, float]) -> None:

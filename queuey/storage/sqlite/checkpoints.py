@@ -11,7 +11,7 @@ from queuey.future import Future
 from queuey.storage.sqlite import upkeep
 from queuey.storage.sqlite.committer import Committer
 from queuey.storage.sqlite.health import DiskHealth
-from queuey.storage.sqlite.mark import Mark
+from queuey.storage.sqlite.mark import FileMark
 from queuey.storage.sqlite.moments import short_waits
 
 __all__ = ["Checkpoints"]
@@ -31,7 +31,12 @@ class Checkpoints:
     """
 
     def __init__(
-        self, writer: apsw.Connection, connection: apsw.Connection, committer: Committer, health: DiskHealth, mark: Mark
+        self,
+        writer: apsw.Connection,
+        connection: apsw.Connection,
+        committer: Committer,
+        health: DiskHealth,
+        mark: FileMark,
     ) -> None:
         """:param connection: used by the thread of the upkeep alone."""
         self._writer = writer

@@ -8,10 +8,10 @@ A copy of the file that was made while the server ran has a mark of the server's
 together they are the whole store. Once the log has started over, what it held before is missing. So the file gets a new mark at
 the start and each time that the log has been copied, before it starts over:
 
-1. The new mark is noted beside the former (:meth:`Mark.announce`).
+1. The new mark is noted beside the former (:meth:`FileMark.announce`).
 2. The committer, so that nothing is written meanwhile, copies the rest of the log, writes the mark, and copies that. The mark comes last: a copy of
    the file that has it lacks nothing that the log held before.
-3. The new mark alone is noted, when it is on disk in the file (:meth:`Mark.confirm`).
+3. The new mark alone is noted, when it is on disk in the file (:meth:`FileMark.confirm`).
 
 A server that is killed between two steps leaves a file with one of the marks noted, so its store is never refused. What this does not catch: a
 copy that was made before the last step 2, and put in the place of a file whose server was killed after the log started over, before step 3. Where nothing was
@@ -31,7 +31,7 @@ import apsw
 from queuey.errors import ConfigurationError
 from queuey.storage.sqlite.health import FolderLock, beside, refuse_second_name
 
-__all__ = ["Mark", "give_mark", "new_mark", "refuse_foreign_log", "refuse_log_elsewhere"]
+__all__ = ["FileMark", "give_mark", "new_mark", "refuse_foreign_log", "refuse_log_elsewhere"]
 
 _HEADER_BYTES = 100
 _FORMAT_AT = 18
@@ -105,7 +105,7 @@ def _header(path: Path) -> bytes:
         return file.read(_HEADER_BYTES).ljust(_HEADER_BYTES, b"\0")
 
 
-class Mark:
+class FileMark:
     """The mark of a file that is served. One thread at a time uses it."""
 
     def __init__(self, lock: FolderLock) -> None:
@@ -157,12 +157,12 @@ class Mark:
                 self._next = 0
 
 
-def give_mark(connection: apsw.Connection, lock: FolderLock) -> Mark:
+def give_mark(connection: apsw.Connection, lock: FolderLock) -> FileMark:
     """Give the file a new mark as a server starts.
 
     On a full disk it keeps the former: a full store still has to open, for reading and deleting.
     """
-    mark = Mark(lock)
+    mark = FileMark(lock)
     mark.announce()
     with suppress(apsw.BusyError, apsw.FullError):
         mark.write_last(connection, apsw.SQLITE_CHECKPOINT_PASSIVE)

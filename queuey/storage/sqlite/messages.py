@@ -31,7 +31,7 @@ from queuey.model import (
 )
 from queuey.storage import MessageStore
 from queuey.storage.checksums import NONSENSE
-from queuey.storage.sqlite.appending import Appender, ready_apart
+from queuey.storage.sqlite.appending import SqliteAppender, ready_apart
 from queuey.storage.sqlite.committer import Transaction
 from queuey.storage.sqlite.counts import count_span, inspect
 from queuey.storage.sqlite.file import File
@@ -69,7 +69,7 @@ class SqliteMessages(MessageStore):
         self._unsound = file.unsound
         self._readers = file.readers
         self._committer = file.committer
-        self._appender = Appender(file.clock, file.dropped)
+        self._appender = SqliteAppender(file.clock, file.dropped)
         self.tidying = Tidying(file)
         file.purger.add(_PURGE)
         if file.upkeep is not None:

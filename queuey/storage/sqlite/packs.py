@@ -30,7 +30,7 @@ from queuey.model import Alike, Bodies, Columns, Span, shifted
 __all__ = [
     "LEAST",
     "MOST",
-    "Head",
+    "PackHead",
     "Piece",
     "Rest",
     "cut",
@@ -75,7 +75,7 @@ class Piece(NamedTuple):
             return False
 
 
-class Head(NamedTuple):
+class PackHead(NamedTuple):
     """What decides about a pack's messages, in the order of their ids."""
 
     ticks: Sequence[int]
@@ -142,17 +142,17 @@ def packed(columns: Columns, rest: Rest | None = None) -> tuple[Piece, Piece]:
     return Piece.of([_HEAD.pack(len(columns)), *numbers]), (rest or Rest.of(columns)).bound(first)
 
 
-def read_head(piece: Piece) -> Head | None:
+def read_head(piece: Piece) -> PackHead | None:
     """:returns: None of a head that is not as it was written."""
     if not piece.is_sound:
         return None
     (messages,) = _HEAD.unpack_from(piece.data)
     size = 8 * messages
     ticks, tails, expires = (_array("q", piece.data, _HEAD.size + size * at, size) for at in range(3))
-    return Head(ticks, tails, expires)
+    return PackHead(ticks, tails, expires)
 
 
-def read_rest(head: Head, piece: Piece, chosen: Sequence[int]) -> tuple[Columns, Sequence[MessageId]]:
+def read_rest(head: PackHead, piece: Piece, chosen: Sequence[int]) -> tuple[Columns, Sequence[MessageId]]:
     """Messages of a pack, and the ids of the damaged among them.
 
     The damaged ones are left out.
@@ -219,7 +219,7 @@ def _which_match(columns: Columns, crcs: Sequence[int]) -> Sequence[bool]:
     return [crc ^ bits == made for crc, made in zip(crcs, _crcs(kinds, keys, columns.bodies), strict=True)]
 
 
-def read_whole(head: Head, piece: Piece) -> tuple[Columns, Sequence[bool]]:
+def read_whole(head: PackHead, piece: Piece) -> tuple[Columns, Sequence[bool]]:
     """All messages of a pack, and whether each is as it was written.
 
     :raises ValueError: it is damaged, and its messages cannot be told from each other.
@@ -228,7 +228,7 @@ def read_whole(head: Head, piece: Piece) -> tuple[Columns, Sequence[bool]]:
     return whole, [True] * len(whole) if piece.is_sound else _which_match(whole, crcs)
 
 
-def _read(head: Head, data: bytes) -> tuple[Columns, Sequence[int]]:
+def _read(head: PackHead, data: bytes) -> tuple[Columns, Sequence[int]]:
     """All messages, and their CRCs.
 
     :raises ValueError: see :func:`read_whole`.
@@ -239,7 +239,7 @@ def _read(head: Head, data: bytes) -> tuple[Columns, Sequence[int]]:
         raise ValueError(str(error)) from error
 
 
-def _parts(head: Head, data: bytes) -> tuple[Columns, Sequence[int]]:
+def _parts(head: PackHead, data: bytes) -> tuple[Columns, Sequence[int]]:
     messages, kinds_size, keys_size = _REST.unpack_from(data)
     crcs_at = _REST.size
     ends_at = crcs_at + 4 * messages

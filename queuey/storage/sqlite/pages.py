@@ -17,7 +17,7 @@ from queuey.model import Alike, Bodies, Columns, Message, Page, ReadRequest, Spa
 from queuey.storage.checksums import all_match, corrupt
 from queuey.storage.sqlite import packs
 from queuey.storage.sqlite.committer import Row
-from queuey.storage.sqlite.packs import Head, Piece, cut, picked, read_head, read_rest
+from queuey.storage.sqlite.packs import PackHead, Piece, cut, picked, read_head, read_rest
 from queuey.storage.sqlite.statements import SQL
 
 __all__ = [
@@ -67,7 +67,7 @@ class PackEntry(NamedTuple):
         """Whether all of its messages are alive and in the span."""
         return self.earliest_ticks > now_ticks and span.after < self.first and self.last <= span.upto
 
-    def chosen(self, head: Head, span: Span, now_ticks: int) -> Sequence[int]:
+    def chosen(self, head: PackHead, span: Span, now_ticks: int) -> Sequence[int]:
         """Which of its messages are alive and in the span."""
         if self.is_whole(span, now_ticks):
             return range(self.messages)
@@ -234,7 +234,7 @@ class PageBuilder:
             return chosen[:left]
         return chosen[-left:] if left else chosen[:0]
 
-    def _opened(self, seq: int) -> tuple[Head | None, Piece | None]:
+    def _opened(self, seq: int) -> tuple[PackHead | None, Piece | None]:
         return pack_of(self._ask, seq) if self._request.with_bodies else (head_of(self._ask, seq), None)
 
     def _steps_over(self, damaged: Sequence[MessageId]) -> bool:
@@ -322,12 +322,12 @@ def _parted(rows: Iterator[Row], last: MessageId) -> tuple[list[Row], list[Row]]
     return inside, []
 
 
-def head_of(ask: Ask, seq: int) -> Head | None:
+def head_of(ask: Ask, seq: int) -> PackHead | None:
     """:returns: None of a head that is not as it was written."""
     return read_head(Piece(*_row_of(ask(SQL["pack_head"], (seq,)))))
 
 
-def pack_of(ask: Ask, seq: int) -> tuple[Head | None, Piece]:
+def pack_of(ask: Ask, seq: int) -> tuple[PackHead | None, Piece]:
     """The head, None if it is not as it was written, and the rest."""
     head, head_crc, rest, rest_crc = _row_of(ask(SQL["pack"], (seq,)))
     return read_head(Piece(head, head_crc)), Piece(rest, rest_crc)
@@ -343,7 +343,7 @@ def _row_of(rows: Iterable[Row]) -> Row:
     raise StorageUnavailable("an index of the store leads to messages that are not there: run 'queuey verify'")
 
 
-def columns_of(head: Head, rest: Piece | None, chosen: Sequence[int]) -> tuple[Columns, Sequence[MessageId]]:
+def columns_of(head: PackHead, rest: Piece | None, chosen: Sequence[int]) -> tuple[Columns, Sequence[MessageId]]:
     """Messages of a pack, and the ids of the damaged among them.
 
     Without bodies, if there is no rest.

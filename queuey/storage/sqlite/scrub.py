@@ -21,7 +21,7 @@ from typing import Any, NamedTuple
 import apsw
 
 from queuey.storage.checksums import NONSENSE
-from queuey.storage.sqlite.packs import Head, Piece, read_head
+from queuey.storage.sqlite.packs import PackHead, Piece, read_head
 from queuey.storage.sqlite.statements import SQL
 
 __all__ = ["DAMAGE", "Finding", "Scrub", "described", "own_check"]
@@ -173,7 +173,7 @@ def _follows(end: tuple[Any, ...], after: tuple[Any, ...]) -> bool:
         return False
 
 
-def _told_by(head: Head) -> tuple[int, ...]:
+def _told_by(head: PackHead) -> tuple[int, ...]:
     """As in the columns of ``packs``, from ``first_ticks`` to ``latest``."""
     first, last = head.id_at(0), head.id_at(-1)
     return (*first, *last, len(head.ticks), min(head.expires_ticks), max(head.expires_ticks))
