@@ -1,4 +1,7 @@
-"""Messages kept by column: as databases give them, and as wire forms and stores of many want them."""
+"""Messages kept by column.
+
+As databases give them, and as wire forms want them.
+"""
 
 from __future__ import annotations
 
@@ -19,7 +22,7 @@ Value = TypeVar("Value")
 
 @dataclass(frozen=True, slots=True)
 class Bodies(Sequence[bytes]):
-    """Bodies that lie end to end in one piece of memory, which is how Arrow has them too."""
+    """Bodies that lie end to end in one piece of memory, as in Arrow."""
 
     data: bytes
     ends: Sequence[int]
@@ -87,7 +90,9 @@ class Bodies(Sequence[bytes]):
 
 
 def shifted(code: Literal["i", "q"], numbers: Sequence[int], shift: int) -> array[int]:
-    """Something added to each of these, which are 0 or more and stay what the code takes.
+    """``shift`` added to each of these.
+
+    They are 0 or more before and after, and fit the type code.
 
     All at once, as digits of one large number: a quarter of the time of one by one.
     """
@@ -99,7 +104,10 @@ def shifted(code: Literal["i", "q"], numbers: Sequence[int], shift: int) -> arra
 
 @dataclass(frozen=True, slots=True)
 class Alike(Sequence[Value]):
-    """The same value many times, as a column has it that no message of a request fills: nothing is done for each of them."""
+    """The same value many times.
+
+    As in a column that no message of a request fills: nothing is done for each of them.
+    """
 
     value: Value
     length: int
@@ -132,7 +140,7 @@ class Alike(Sequence[Value]):
 
 @dataclass(frozen=True, slots=True)
 class Columns(Sequence[Message]):
-    """Messages of a page, kept by column: as databases give them and wire forms want them.
+    """Messages of a page, kept by column.
 
     A message is made when one is asked for; most readers never do.
     """
@@ -233,7 +241,10 @@ def _joined(columns: Sequence[Any]) -> Sequence[Any]:
 
 @dataclass(frozen=True, slots=True)
 class Drafts(Sequence[Draft]):
-    """Drafts of one request, kept by column: as they come in bulk, and as stores that keep many together want them."""
+    """Drafts of one request, kept by column.
+
+    As they come in bulk, and as a store wants them that keeps many together.
+    """
 
     partitions: Sequence[int]
     bodies: Sequence[bytes]
@@ -293,7 +304,10 @@ def bytes_of(drafts: Sequence[Draft]) -> int:
 
 @dataclass(frozen=True, slots=True)
 class LocationsInOrder(Sequence[Location]):
-    """Where messages went that were stamped one tick after the other: of a thousand, two values."""
+    """Locations of messages stamped one tick after the other.
+
+    Of a thousand messages these are two values.
+    """
 
     first: MessageId
     partitions: bytes

@@ -32,7 +32,7 @@ class OffsetMove(NamedTuple):
 
 
 class OffsetChange(NamedTuple):
-    """What a group's offsets are to become in some partitions: in all of them, or in none."""
+    """What a group's offsets are to become in some partitions, all or none."""
 
     ids: Mapping[int, MessageId | None]
     """By partition, at least one. None leaves the id as it is, and raises the generation alone: so an owner takes over. Of a reset

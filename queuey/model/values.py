@@ -1,4 +1,4 @@
-"""Queues and their partitions, spans of ids, and what is known of them without their messages."""
+"""Queues, their partitions, spans of ids, and what can be asked of them."""
 
 from __future__ import annotations
 
@@ -24,7 +24,10 @@ class QueueKind(StrEnum):
 
 
 class Consistency(StrEnum):
-    """How many replicas answer before an acknowledgement; a single embedded store makes no difference."""
+    """How many replicas answer before an acknowledgement.
+
+    A single embedded store makes no difference.
+    """
 
     WEAK = "weak"
     STRONG = "strong"
@@ -68,7 +71,10 @@ class IdempotencyKey(NamedTuple):
 
 
 class Span(NamedTuple):
-    """Ids ``after < id <= upto``: spans that share an end join without gap or repeat (G5)."""
+    """Ids ``after < id <= upto``.
+
+    Spans that share an end join without gap or repeat (G5).
+    """
 
     after: MessageId = ZERO_ID
     upto: MessageId = MAX_ID

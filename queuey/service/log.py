@@ -109,7 +109,9 @@ class Log:
         return appended
 
     async def _while_there(self, queue: Queue, written: Future[T]) -> T:
-        """What was written, if no removal of its queue can have been answered before it is acknowledged (G9).
+        """What was written, if its queue is still there (G9).
+
+        No removal of the queue can have been answered before the write is acknowledged.
 
         The queue was found before the request was read, and the look-up itself may have taken long: all of it counts.
 
@@ -166,7 +168,9 @@ class Log:
         seconds: float = COUNT_SECONDS,
         together: int = COUNT_TOGETHER,
     ) -> tuple[int, Sequence[tuple[int, SpanCount]]]:
-        """What lies in spans, none past the watermark: the watermark, and by partition what was found.
+        """Counts of spans, none past the watermark.
+
+        The watermark comes first, then what was found by partition.
 
         See :meth:`queuey.storage.MessageStore.count_span`. When the time is up, ``more`` is true of what is not counted.
 
@@ -205,7 +209,9 @@ class Log:
     async def fetch(
         self, queue: Queue, wanted: Sequence[Location], *, max_bytes: int, largest: int
     ) -> tuple[Sequence[tuple[int, Message]], bool]:
-        """Messages by id, in the order asked, those not there left out. Not bound by the watermark.
+        """Messages by id, in the order asked, those not there left out.
+
+        The watermark does not bind a fetch.
 
         Few are read at a time, so that ids of large messages do not fill the memory before they are counted.
 
@@ -268,7 +274,9 @@ class _Count(NamedTuple):
 
 
 def partition_for(queue: Queue, key: str | None) -> int:
-    """The partition of a message that names none: the same for the same key, else any.
+    """The partition of a message that names none.
+
+    The same for the same key; any, if it has no key.
 
     The key's partition changes when the queue gains partitions.
     """

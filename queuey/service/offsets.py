@@ -46,7 +46,9 @@ class Offsets:
         return change.moves(await self._store.read_offsets(queue.uuid, group), self._clock.now_ticks())
 
     async def places(self, queue: Queue, numbers: Sequence[int], target: Target) -> dict[int, MessageId | None]:
-        """The last message before ``target`` in each of these partitions, None where there is none.
+        """The last message before ``target`` in each of these partitions.
+
+        None where there is none.
 
         What is not due yet lies behind every target.
         """

@@ -74,7 +74,10 @@ class Queues:
 
     @property
     def hears_of_changes(self) -> bool:
-        """Whether every change of a queue is made by this process, and so told to the readers that wait."""
+        """Whether this process makes every change of a queue.
+
+        Then it wakes the readers that wait.
+        """
         return self._trusted == inf
 
     def cached(self, application: str, name: str) -> Queue | None:
@@ -98,7 +101,9 @@ class Queues:
         return await self._look_up(application, name)
 
     async def with_partitions(self, queue: Queue, named: int) -> Queue:
-        """The queue, looked up anew if it has fewer partitions here than a reader names: another server may have added them.
+        """The queue, looked up anew if it has fewer partitions than a reader names.
+
+        Another server may have added them.
 
         :param named: the highest one, from 1; beyond :data:`~queuey.model.MAX_PARTITIONS` nobody has added any.
         """
@@ -143,7 +148,10 @@ class Queues:
             self._cache.popitem(last=False)
 
     def _forget(self, queue: Queue) -> None:
-        """Before and after a change: a lookup that began before it must not put the old settings back."""
+        """Forget what is at hand of a queue, before and after a change.
+
+        A lookup that began before the change must not put the old settings back.
+        """
         self._changes += 1
         self._cache.pop((queue.application, queue.name), None)
 
@@ -179,7 +187,10 @@ class Queues:
         return await self._replace(queue, settings)
 
     async def _replace(self, queue: Queue, settings: QueueSettings) -> Queue:
-        """Compare-and-set until it holds: two servers' changes to different settings both stay."""
+        """Compare-and-set until it holds.
+
+        So two servers' changes to different settings both stay.
+        """
         while True:
             if settings.partitions is not None and settings.partitions < queue.partitions:
                 raise PartitionsCannotShrink(
@@ -220,7 +231,7 @@ class Queues:
         await self._metadata.forget_removed(incarnation)
 
     async def finish_removals(self) -> None:
-        """Drop the messages of queues whose deletion was cut short by the death of a server."""
+        """Drop the messages of queues whose deletion a server's death cut short."""
         while left := await self._metadata.removed():
             for incarnation in left:
                 await self._drop(incarnation)

@@ -70,7 +70,7 @@ class Observer(Protocol):
         """One call failed, with an error of this code."""
 
     def restamped(self) -> None:
-        """An append took too long to be acknowledged, and is written again under fresh ids (G3)."""
+        """An append took too long, and is written again under fresh ids (G3)."""
 
 
 class Unobserved:
@@ -120,14 +120,18 @@ class OffsetStore(ABC):
 
     @abstractmethod
     def read_offsets(self, queue: UUID, group: str) -> Future[Mapping[int, Offset]]:
-        """The offsets of a group by partition, those never claimed nor set left out; none of a dropped queue.
+        """The offsets of a group, by partition.
+
+        Partitions never claimed nor set are left out; a dropped queue has none.
 
         Never older than a change that was acknowledged, nor than an earlier answer.
         """
 
     @abstractmethod
     def change_offsets(self, queue: UUID, group: str, change: OffsetChange) -> Future[Mapping[int, OffsetMove]]:
-        """Compare-and-set of some partitions' offsets: :meth:`OffsetChange.moves`, as one step among all servers.
+        """Compare-and-set of the offsets of some partitions.
+
+        Carries out :meth:`OffsetChange.moves` as one step among all servers.
 
         The first change makes the group.
 
@@ -139,7 +143,9 @@ class OffsetStore(ABC):
 
     @abstractmethod
     def list_groups(self, queue: UUID, *, start: str = "", limit: int = 1000) -> Future[Sequence[str]]:
-        """One page of the groups of a queue, by name in code point order, from ``start`` on, ``start`` included.
+        """One page of the groups of a queue, by name in code point order.
+
+        It begins with ``start``, which is included.
 
         Cost follows ``limit``, not how many groups there are, nor those of other queues.
         """
@@ -180,7 +186,9 @@ class MessageStore(ABC):
 
     @abstractmethod
     def watermark(self, consistency: Consistency) -> int:
-        """The newest tick up to which nothing acknowledged, now or later, can still appear (G3).
+        """The newest tick up to which nothing acknowledged can still appear (G3).
+
+        Neither what is acknowledged now nor what will be.
 
         Never falls. Take it before reading, and read no further.
         """
@@ -244,7 +252,9 @@ class MessageStore(ABC):
 
     @abstractmethod
     def fetch(self, queue: Queue, wanted: Sequence[Location], *, now_ticks: int) -> Future[Sequence[Message | None]]:
-        """Messages by (partition, id), in the order asked, None for each that is not there. Not bound by the watermark.
+        """Messages by location, in the order asked.
+
+        None stands for each that is not there. The watermark does not bind a fetch.
 
         :raises CorruptMessage: as :meth:`read`.
         """
@@ -259,29 +269,46 @@ class MessageStore(ABC):
 
     @abstractmethod
     def delete(self, queue: Queue, wanted: Sequence[Location]) -> Future[None]:
-        """Remove messages by (partition, id); those not there are no error. Cancels a scheduled message."""
+        """Remove messages by location; those not there are no error.
+
+        Removing a scheduled message cancels it.
+        """
 
     @abstractmethod
     def inspect(self, partitions: Sequence[PartitionId], *, now_ticks: int) -> Future[Sequence[PartitionState]]:
-        """Depth and ends of each partition, in the order asked. Counts; may cost time in proportion to the depth."""
+        """Depth and ends of each partition, in the order asked.
+
+        It counts, so it may cost time in proportion to the depth.
+        """
 
     @abstractmethod
     def drop(self, queue: UUID) -> Future[None]:
-        """Forget all messages of a queue's incarnation, and its offsets. IdempotencyKey kept, they are never read again and appends are refused.
+        """Forget all messages of a queue's incarnation, and its offsets.
+
+        Once this is done, nobody reads them again, and appends are refused.
 
         Room on disk is given back later, by itself, also across restarts (G9). May be repeated.
         """
 
     @abstractmethod
     def problems(self) -> Sequence[str]:
-        """What keeps the store from its work: each a sentence; none when all is well. Quick, from memory."""
+        """What keeps the store from its work, each problem as a sentence.
+
+        None when all is well. Quick, from memory.
+        """
 
     def warnings(self) -> Sequence[str]:
-        """What makes the store weaker than it promises, though it works: each a sentence. Known since the start."""
+        """What makes the store weaker than it promises, though it works.
+
+        Each a sentence, known since the start.
+        """
         return ()
 
     def clock_error_seconds(self) -> float:
-        """How far this server's clock may be off those that its promises depend on; 0 if they depend on none."""
+        """How far this server's clock may be off, in seconds.
+
+        Off the clocks that the store's promises depend on; 0 if they depend on none.
+        """
         return 0.0
 
     @abstractmethod
@@ -297,7 +324,9 @@ class MetadataStore(ABC):
 
     @abstractmethod
     def create_queue(self, queue: Queue) -> Future[tuple[Queue, bool]]:
-        """Store ``queue`` unless its application has one of that name; atomic among all servers.
+        """Store ``queue`` unless its application has one of that name.
+
+        Atomic among all servers.
 
         :returns: the queue that is stored now, and True if it is this one.
         """
@@ -308,14 +337,18 @@ class MetadataStore(ABC):
 
     @abstractmethod
     def replace_queue(self, old: Queue, new: Queue) -> Future[bool]:
-        """Compare-and-set of a queue's settings: store ``new`` if ``old`` is what is stored.
+        """Compare-and-set of a queue's settings.
+
+        Stores ``new`` if ``old`` is what is stored.
 
         :returns: False if it is not; then nothing changed.
         """
 
     @abstractmethod
     def remove_queue(self, queue: Queue) -> Future[bool]:
-        """Remove this incarnation, and remember its uuid among :meth:`removed` in the same step.
+        """Remove this incarnation.
+
+        The same step remembers its uuid among :meth:`removed`.
 
         :returns: False if it was gone already.
         """
@@ -330,7 +363,9 @@ class MetadataStore(ABC):
 
     @abstractmethod
     def list_queues(self, application: str, *, start: str = "", limit: int = 1000) -> Future[Sequence[Queue]]:
-        """One page of an application's queues, by name in code point order, from ``start`` on, ``start`` included.
+        """One page of an application's queues, by name in code point order.
+
+        It begins with ``start``, which is included.
 
         Cost follows ``limit``, not how many queues there are.
         """
@@ -339,7 +374,9 @@ class MetadataStore(ABC):
     def list_named(
         self, application: str, principal: str, *, start: str = "", limit: int = 1000
     ) -> Future[Sequence[Queue]]:
-        """One page of an application's queues that name ``principal``, in the order and from the start of :meth:`list_queues`.
+        """One page of an application's queues that name ``principal``.
+
+        In the order of :meth:`list_queues`, and from its start.
 
         A queue is here from the moment on that its creation or replacement is acknowledged, once however often it
         names the principal, and not any more when its replacement or removal is. Principals match exactly.

@@ -1,4 +1,7 @@
-"""Checksums: what tells a message that is as it was written from one that is not (G6)."""
+"""Checksums of messages (G6).
+
+They tell a message that is as it was written from one that is not.
+"""
 
 from __future__ import annotations
 
@@ -35,7 +38,9 @@ def making_sense() -> Iterator[None]:
 
 
 def checksum_of(message_id: MessageId, beside: Beside, body: bytes) -> int:
-    """What a row must match when it is read: its length, and a CRC32C bound to its id.
+    """What a row must match when it is read.
+
+    Its length, and a CRC32C bound to its id.
 
     >>> checksum_of(MessageId(0, 0), (None, None, None), b"123456789") == 9 << 32 | 0xE3069283
     True

@@ -1,4 +1,6 @@
-"""The store without a disk: for tests, for trying out, and to say in few lines what a store does.
+"""The store without a disk: for tests, and for trying out.
+
+It also says in few lines what a store does.
 
 One lock makes every call a single step, and every promise is kept when it is returned. What is
 written here is lost when the process ends.
@@ -55,7 +57,10 @@ class _Partition:
         self.rows[message.id] = message
 
     def remove(self, wanted: Iterable[MessageId]) -> None:
-        """Remove rows at once, and their ids when they are half of all: so a removal costs the same at any depth."""
+        """Remove rows, and their ids when these are half of all.
+
+        So a removal costs the same at any depth.
+        """
         for id_ in wanted:
             self.rows.pop(id_, None)
         if len(self._ids) > 2 * len(self.rows) + 16:
@@ -72,7 +77,7 @@ class _Partition:
         return [message for message in self.within(Span()) if message.expires_ticks > now_ticks]
 
 
-class StoredKey(NamedTuple):
+class _StoredKey(NamedTuple):
     """What an idempotency key stands for."""
 
     digest: bytes
@@ -91,7 +96,7 @@ class MemoryMessages(MessageStore):
         self._ids = ids
         self._offsets = offsets
         self._partitions: dict[PartitionId, _Partition] = {}
-        self._idempotency: dict[tuple[UUID, str], StoredKey] = {}
+        self._idempotency: dict[tuple[UUID, str], _StoredKey] = {}
         self._until_sweep = _LEAST_SWEEP
 
     def append(self, request: AppendRequest) -> Future[Appended]:
@@ -123,7 +128,10 @@ class MemoryMessages(MessageStore):
         return Appended(placed, repeated=not stored)
 
     def _refuse_reused_keys(self, request: AppendRequest) -> None:
-        """Before anything is stored: each key stands for one digest, in the store and within the request."""
+        """Refuse a key that stands for two digests, before anything is stored.
+
+        In the store, or within the request.
+        """
         asked: dict[str, bytes] = {}
         for idempotency in (request.idempotency, *(draft.idempotency for draft in request.drafts)):
             if idempotency is None:
@@ -133,7 +141,7 @@ class MemoryMessages(MessageStore):
             if known != idempotency.digest:
                 raise KeyReused
 
-    def _live_key(self, queue: UUID, key: str) -> StoredKey | None:
+    def _live_key(self, queue: UUID, key: str) -> _StoredKey | None:
         kept = self._idempotency.get((queue, key))
         return kept if kept is not None and kept.expires_ticks > self._clock.now_ticks() else None
 
@@ -144,7 +152,7 @@ class MemoryMessages(MessageStore):
     def _remember(self, queue: UUID, idempotency: IdempotencyKey | None, placed: Sequence[Location]) -> None:
         if idempotency is not None:
             expires = self._clock.now_ticks() + IDEMPOTENCY_SECONDS * TICKS_PER_SECOND
-            self._idempotency[queue, idempotency.key] = StoredKey(idempotency.digest, tuple(placed), expires)
+            self._idempotency[queue, idempotency.key] = _StoredKey(idempotency.digest, tuple(placed), expires)
 
     def _store_draft(self, queue: Queue, draft: Draft, watermark: int) -> Location:
         if draft.due_ticks is not None and draft.due_ticks > watermark:
@@ -160,7 +168,10 @@ class MemoryMessages(MessageStore):
         self._partitions.setdefault(partition, _Partition()).store(message)
 
     def _sweep_after(self, stored: int) -> None:
-        """Forget what has expired, each time as much was stored as there is: in the mean it costs nothing."""
+        """Forget what has expired, each time as much was stored as there is.
+
+        On average it costs nothing.
+        """
         self._until_sweep -= stored
         if self._until_sweep > 0:
             return

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from queuey.clock import Clock
 from queuey.errors import ConfigurationError
@@ -35,7 +35,7 @@ def open_stores(
     """
     backend = settings.metadata.backend or settings.storage.backend
     if backend != "cassandra" and not (settings.metadata.backend or settings.metadata.path):
-        return _open_embedded(settings, backend, _messages_file(settings), clock, ids, serve=serve, observer=observer)
+        return _open_here(settings, _messages_here(settings), clock, ids, serve=serve, observer=observer)
     messages, offsets = _open_messages(settings, clock, ids, serve=serve, observer=observer)
     try:
         return Stores(messages, offsets, _open_metadata(settings, backend, clock, serve=serve))
@@ -44,16 +44,24 @@ def open_stores(
         raise
 
 
-def _messages_file(settings: Settings) -> Path:
-    return Path(settings.storage.path) if settings.storage.path else Path(settings.server.data) / "queuey.db"
+class _Here(NamedTuple):
+    """A store of this process."""
+
+    backend: str
+    path: Path
+    """Of a store that has a file."""
+
+
+def _messages_here(settings: Settings) -> _Here:
+    path = Path(settings.storage.path) if settings.storage.path else Path(settings.server.data) / "queuey.db"
+    return _Here(settings.storage.backend, path)
 
 
 def _open_messages(
     settings: Settings, clock: Clock, ids: IdGenerator, *, serve: bool, observer: Observer | None
 ) -> tuple[MessageStore, OffsetStore]:
     if settings.storage.backend != "cassandra":
-        path, backend = _messages_file(settings), settings.storage.backend
-        stores = _open_embedded(settings, backend, path, clock, ids, serve=serve, observer=observer)
+        stores = _open_here(settings, _messages_here(settings), clock, ids, serve=serve, observer=observer)
         return stores.messages, stores.offsets
     with _driver():
         from queuey.storage.cassandra import open_messages
@@ -67,7 +75,7 @@ def _open_metadata(settings: Settings, backend: str, clock: Clock, *, serve: boo
     if backend != "cassandra":
         path = Path(settings.metadata.path) if settings.metadata.path else Path(settings.server.data) / "metadata.db"
         own = IdGenerator(clock)  # groups of commits of one file must not end the other's
-        return _open_embedded(settings, backend, path, clock, own, serve=serve, observer=None).metadata
+        return _open_here(settings, _Here(backend, path), clock, own, serve=serve, observer=None).metadata
     with _driver():
         from queuey.storage.cassandra import open_metadata
 
@@ -125,17 +133,10 @@ def _driver() -> Iterator[None]:
         raise ConfigurationError("backend = cassandra needs the driver: pip install 'queuey[cassandra]'") from error
 
 
-def _open_embedded(
-    settings: Settings,
-    backend: str,
-    path: Path,
-    clock: Clock,
-    ids: IdGenerator,
-    *,
-    serve: bool,
-    observer: Observer | None,
+def _open_here(
+    settings: Settings, here: _Here, clock: Clock, ids: IdGenerator, *, serve: bool, observer: Observer | None
 ) -> Stores:
-    if backend == "memory":
+    if here.backend == "memory":
         from queuey.storage.memory import MemoryStores
 
         return MemoryStores(clock, ids)
@@ -143,9 +144,9 @@ def _open_embedded(
     from queuey.storage.sqlite.health import PRIVATE_FOLDER
 
     try:
-        path.parent.mkdir(mode=PRIVATE_FOLDER, parents=True, exist_ok=True)
+        here.path.parent.mkdir(mode=PRIVATE_FOLDER, parents=True, exist_ok=True)
     except OSError as error:
-        raise ConfigurationError(f"cannot make the folder {path.parent}: {error.strerror}") from error
+        raise ConfigurationError(f"cannot make the folder {here.path.parent}: {error.strerror}") from error
     options = SqliteOptions(
         synchronous=settings.storage.synchronous,
         reserve_mb=settings.storage.reserve_mb,
@@ -154,4 +155,4 @@ def _open_embedded(
         read_cache_mb=settings.storage.segments_mb,
         scrub_percent=settings.storage.scrub_percent,
     )
-    return SqliteStores(path, clock, ids, options, serve=serve, observer=observer)
+    return SqliteStores(here.path, clock, ids, options, serve=serve, observer=observer)

@@ -1,4 +1,7 @@
-"""Named statements of a store, each in its file behind a line ``-- name: what it does``."""
+"""Named statements of a store.
+
+Each stands in its file behind a line ``-- name: what it does``.
+"""
 
 from __future__ import annotations
 

@@ -6,8 +6,9 @@ from collections.abc import Iterator
 
 import pytest
 
+from queuey.storage.cassandra.cluster import Options
 from queuey.storage.cassandra.schema import make_tables
-from queuey.storage.cassandra.session import CassandraSession, Options
+from queuey.storage.cassandra.session import CassandraSession
 from queuey.storage.sqlite.upkeep import Upkeep
 from tests.support.services.fixtures import TIMEOUT_SECONDS, Reached
 
@@ -27,5 +28,5 @@ def session(cassandra_node: Reached, module_keyspace: str) -> Iterator[Cassandra
 
 @pytest.fixture
 def only_the_test_tidies(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The keeper does not put messages together, nor give room back: now and then it would be there first, or at the same time."""
+    """The upkeep does not put messages together, nor give room back: now and then it would be there first, or at the same time."""
     monkeypatch.setattr(Upkeep, "_tidy", lambda _self: False)

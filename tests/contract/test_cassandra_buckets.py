@@ -21,7 +21,7 @@ from queuey.storage.cassandra.messages import CassandraMessages
 from queuey.storage.cassandra.session import CassandraSession
 from queuey.storage.contract import PartitionHistory
 from queuey.storage.contract.common import Log, done, draft, drive_histories
-from queuey.storage.contract.reading import Reading
+from queuey.storage.contract.reading import Counting, Fetching, Reading
 from tests.support.cassandra_stores import CassandraStores, messages_of
 from tests.support.servers import eventually
 
@@ -45,7 +45,7 @@ def to_the_edge(clock: ManualClock) -> None:
     clock.advance((width - clock.now_ticks() % width - 300) / TICKS_PER_SECOND)
 
 
-class TestSmallBuckets(Reading):
+class TestSmallBuckets(Reading, Fetching, Counting):
     """Reading as in every store, and what is about edges."""
 
     histories = 10

@@ -14,10 +14,11 @@ from cassandra import ConsistencyLevel
 from queuey.clock import ManualClock
 from queuey.ids import MAX_ID, IdGenerator
 from queuey.model import AppendRequest, ApplicationKey, Consistency, Queue, ReadRequest, Span
+from queuey.storage.cassandra.cluster import Options
 from queuey.storage.cassandra.metadata import CassandraMetadata
 from queuey.storage.cassandra.schema import make_tables
 from queuey.storage.cassandra.server import Timing
-from queuey.storage.cassandra.session import CassandraSession, Options
+from queuey.storage.cassandra.session import CassandraSession
 from queuey.storage.contract.common import done, draft
 from tests.support.cassandra_stores import messages_of
 from tests.support.services.fixtures import TIMEOUT_SECONDS, Reached

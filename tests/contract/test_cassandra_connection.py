@@ -60,7 +60,7 @@ def test_only_what_may_be_repeated_is_speculated_with(session: CassandraSession)
 def test_a_statement_of_one_row_is_sent_to_a_copy_of_it(session: CassandraSession) -> None:
     """By the routing key that the driver draws from what is bound."""
     queue, places = uuid4(), [1, 2]
-    bound = [session.bind("message_find", (queue, part, 7, MessageId(1, 1).uuid)) for part in places]
+    bound = [session._statements["message_find"].bind((queue, part, 7, MessageId(1, 1).uuid)) for part in places]
 
     assert len({bytes(one.routing_key) for one in bound}) == len(places)
 

@@ -24,7 +24,7 @@ from queuey.service.queues import Queues
 from queuey.service.waiting.registry import Waiters
 from queuey.settings import load_settings
 from queuey.storage import Stores
-from queuey.storage.cassandra import session as cassandra_session
+from queuey.storage.cassandra import cluster as cassandra_cluster
 from queuey.storage.cassandra.metadata import CassandraMetadata
 from queuey.storage.cassandra.server import Timing
 from queuey.storage.cassandra.session import CassandraSession
@@ -107,7 +107,7 @@ def server(
     session: CassandraSession, proxy: Proxy, clock: ManualClock, monkeypatch: pytest.MonkeyPatch
 ) -> Iterator[Server]:
     # With signs of life the driver would end a connection whose answers are held back.
-    monkeypatch.setattr(cassandra_session, "_HEARTBEAT_SECONDS", 0)
+    monkeypatch.setattr(cassandra_cluster, "_HEARTBEAT_SECONDS", 0)
     host, port = proxy.address
     slow = CassandraSession(replace(session.options, hosts=[host], port=port))
     yield Server(session, slow, clock)

@@ -18,7 +18,7 @@ from queuey.future import start
 from queuey.ids import IdGenerator
 from queuey.model import Consistency, Draft, Location, Queue
 from queuey.storage import Unobserved
-from queuey.storage.cassandra import session as cassandra_session
+from queuey.storage.cassandra import cluster as cassandra_cluster
 from queuey.storage.cassandra.buckets import WIDTHS
 from queuey.storage.cassandra.clock import ClockGuard
 from queuey.storage.cassandra.messages import CassandraMessages
@@ -189,7 +189,7 @@ def test_a_write_is_given_up_when_its_budget_is_over(
     session: CassandraSession, slow: Slow, clock: ManualClock, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Its keys took most of it. The sooner it is withdrawn, the fewer readers meet it."""
-    monkeypatch.setattr(cassandra_session, "_HEARTBEAT_SECONDS", 0)
+    monkeypatch.setattr(cassandra_cluster, "_HEARTBEAT_SECONDS", 0)
     with Proxy(lambda: (session.options.hosts[0], session.options.port)) as proxy:
         host, port = proxy.address
         own = CassandraSession(replace(session.options, hosts=[host], port=port, timeout_seconds=300.0), slow)

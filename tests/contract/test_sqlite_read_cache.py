@@ -461,7 +461,7 @@ def pages(
 
 
 def copy(stores: SqliteStores) -> None:
-    """What the keeper does, until there is nothing more to do."""
+    """What the upkeep does, until there is nothing more to do."""
     while stores.messages.tidying.run():
         pass
 

@@ -171,7 +171,7 @@ def test_a_store_that_is_killed_at_any_step_to_a_new_mark_is_not_refused(
     monkeypatch.setattr(sqlite_mark, "_note", noting)
     lock, connection = FolderLock(path), apsw.Connection(str(path))
     connection.set_profile(lambda *_: killed_here())
-    mark = sqlite_mark.Mark(lock)
+    mark = sqlite_mark.FileMark(lock)
     for _ in range(2):
         mark.announce()
         mark.write_last(connection, apsw.SQLITE_CHECKPOINT_PASSIVE)

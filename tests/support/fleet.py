@@ -13,8 +13,8 @@ from typing import Self
 from qdo.client import Client
 from queuey.errors import StorageUnavailable
 from queuey.ids import MessageId, parse_timestamp
+from queuey.storage.cassandra.cluster import Options
 from queuey.storage.cassandra.schema import GC_GRACE_SECONDS, make_tables
-from queuey.storage.cassandra.session import Options
 from tests.support.node import APPLICATION, Node
 from tests.support.servers import FIRST_KEY, eventually
 from tests.support.services.cassandra import Cassandra

@@ -53,7 +53,7 @@ def _unmeasured() -> None:
 
     ``write_budget_ms = 0`` alone leaves the driver's own time limit, which ends most of those that take too long.
     """
-    from queuey.storage.cassandra.appending import Appender
+    from queuey.storage.cassandra.appending import CassandraAppender
     from queuey.storage.cassandra.session import CassandraSession
 
     send = CassandraSession._send
@@ -62,7 +62,7 @@ def _unmeasured() -> None:
         return send(session, *what, **how | {"seconds": UNLIMITED_SECONDS})
 
     setattr(CassandraSession, "_send", patient)  # noqa: B010 - mypy knows that this is wrong
-    setattr(Appender, "_is_late", lambda _self, _stamped: False)  # noqa: B010 - and this
+    setattr(CassandraAppender, "_is_late", lambda _self, _stamped: False)  # noqa: B010 - and this
 
 
 FAULTS: Mapping[str, Callable[[], None]] = {

@@ -21,13 +21,14 @@ from queuey.future import Future
 from queuey.ids import IdGenerator, MessageId
 from queuey.storage import Observer
 from queuey.storage.cassandra.clock import SAMPLE_SECONDS, ClockGuard
+from queuey.storage.cassandra.cluster import Options
 from queuey.storage.cassandra.messages import CassandraMessages
 from queuey.storage.cassandra.metadata import CassandraMetadata
 from queuey.storage.cassandra.offsets import CassandraOffsets
 from queuey.storage.cassandra.peers import CassandraPeers
 from queuey.storage.cassandra.schema import check_tables, durability_problems
 from queuey.storage.cassandra.server import CassandraServer, Timing
-from queuey.storage.cassandra.session import CassandraSession, Options, Rows
+from queuey.storage.cassandra.session import CassandraSession, Rows
 
 __all__ = [
     "CassandraMessages",
@@ -103,7 +104,10 @@ def open_metadata(
 
 
 class NodeClocks:
-    """Asks every node what time it is, every :data:`SAMPLE_SECONDS`, and tells the guard."""
+    """Asks every node for its time, every :data:`SAMPLE_SECONDS`.
+
+    The answers go to the guard.
+    """
 
     def __init__(self, session: CassandraSession, clock: Clock, guard: ClockGuard) -> None:
         self._session = session
@@ -143,7 +147,7 @@ class NodeClocks:
 
     def _ask(self, host: Host) -> Future[Rows]:
         asked = self._clock.elapsed()
-        promise = self._session.ask("node_clock", (), ConsistencyLevel.ONE, host=host)
+        future = self._session.ask("node_clock", (), ConsistencyLevel.ONE, host=host)
         told: Future[Rows] = Future()
 
         def answered(answer: Future[Rows]) -> None:
@@ -155,5 +159,5 @@ class NodeClocks:
             else:
                 told.set_result(())
 
-        promise.add_done_callback(answered)
+        future.add_done_callback(answered)
         return told

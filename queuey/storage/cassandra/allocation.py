@@ -1,4 +1,7 @@
-"""What this server put where: it uses a partition's widest bucket first, then finer ones."""
+"""What this server put where.
+
+It fills a partition's widest bucket first, then finer ones.
+"""
 
 from __future__ import annotations
 
@@ -20,7 +23,10 @@ _KNOWN_BUCKETS = 12
 
 
 class BucketUse:
-    """What this server put into one bucket. Two threads that add at once may lose a count: that costs a little room."""
+    """What this server put into one bucket.
+
+    Two threads that add at the same time may lose a count, which costs a little room.
+    """
 
     __slots__ = ("bucket", "end", "marks", "partition_key", "rows", "size", "start")
 
@@ -59,7 +65,10 @@ class _Known:
 
 
 class BucketAllocator:
-    """What this server knows of the buckets it writes to; thread-safe. Forgetting any of it costs a write, never a message."""
+    """What this server knows of the buckets it writes to. Thread-safe.
+
+    Forgetting any of it costs a write, never a message.
+    """
 
     def __init__(
         self, partition_key_of: Callable[[PartitionId, Bucket], PartitionKey], most: int = KNOWN_PARTITIONS
@@ -70,7 +79,10 @@ class BucketAllocator:
         self._partitions: OrderedDict[tuple[int, int], _Known] = OrderedDict()
 
     def choose(self, partition: PartitionId, ticks: int) -> BucketUse:
-        """The bucket for what comes at this moment: the widest that this server has not filled."""
+        """The bucket for what comes at this moment.
+
+        The widest that this server has not filled.
+        """
         key = (partition.queue.int, partition.number)
         with self._lock:
             known = self._partitions.get(key)

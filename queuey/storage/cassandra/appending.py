@@ -1,4 +1,4 @@
-"""Appends to Cassandra: stamped, written, and acknowledged only if no reader can have passed them (G3).
+"""Appends to Cassandra, acknowledged only if no reader can have passed them (G3).
 
 Between an id's stamp and its acknowledgement there is a network, a cluster and whatever stops a
 process. So every append is measured. If it took longer than the write budget, or the clock moved,
@@ -21,7 +21,7 @@ from queuey.storage.cassandra.server import CassandraServer
 from queuey.storage.cassandra.session import Rows
 from queuey.storage.cassandra.stamping import StampedAppend, Stamper
 
-__all__ = ["Appender", "Plan"]
+__all__ = ["CassandraAppender", "Plan"]
 
 _LEAST_SECONDS = 0.001
 """Of a write that is sent just before its time is over."""
@@ -30,7 +30,7 @@ Plan = Callable[[Sequence[Location]], Awaitable[None]]
 """Hears of the ids of an append before any of them is written, and may refuse by an error."""
 
 
-class Appender:
+class CassandraAppender:
     """Writes drafts under fresh ids."""
 
     def __init__(self, server: CassandraServer, deleter: Deleter) -> None:
@@ -102,7 +102,10 @@ class Appender:
         return perhaps_read
 
     async def _announce(self, queue: Queue, stamped: StampedAppend) -> None:
-        """See that the marks of these buckets are acknowledged before their messages are sent (G3, rule 6)."""
+        """Write the marks of these buckets before their messages (G3, rule 6).
+
+        Returns when the marks are acknowledged.
+        """
         for write in stamped.writes:
             use, mark = write.use, write.mark
             if mark not in use.marks:

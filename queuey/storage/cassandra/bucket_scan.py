@@ -35,7 +35,9 @@ class _Guess(NamedTuple):
 
 
 class BucketHints:
-    """What readers found out, so that the next one asks for buckets of all levels at once.
+    """What readers found out about levels.
+
+    So the next reader asks for buckets of all levels by one query.
 
     A guess that is wrong costs a query, never a message. Thread-safe.
     """
@@ -57,7 +59,10 @@ class BucketHints:
 
 
 class Walk:
-    """The buckets that overlap a span, in order, with their largest body's size class; listed as they are needed."""
+    """The buckets that overlap a span, in order, listed as they are needed.
+
+    Each comes with the size class of its largest body.
+    """
 
     def __init__(
         self,
@@ -89,7 +94,10 @@ class Walk:
         return bucket.end >= self.upto.ticks if self.newest_first else bucket.start <= self.after.ticks
 
     def raise_head(self, rows: Rows) -> None:
-        """Nothing lives below the partition's head, which each mark tells, if one was noted: no need to look there."""
+        """Begin no lower than the partition's head, if one was noted.
+
+        Each mark has it. Nothing lives below.
+        """
         if rows and rows[0][2] is not None:
             head = MessageId.from_bytes(rows[0][2])
             self._head_ticks = head.ticks
@@ -121,8 +129,8 @@ class Walk:
         if few:
             await self._learn_all(opened)
         asked = [future.start(level.next()) for level in opened]
-        for level, promise in zip(opened, asked, strict=True):
-            found = await promise
+        for level, step in zip(opened, asked, strict=True):
+            found = await step
             if found is not None:
                 self._finer.append((found, level))
 
@@ -139,7 +147,10 @@ class Walk:
                 level.learn_all(rows)
 
     async def _begin_near(self) -> None:
-        """Begin at the head that the last reader found, if it still stands, with wide and finer buckets by one query."""
+        """Begin at the head that the last reader found, if it still stands.
+
+        One query then lists wide and finer buckets.
+        """
         guess = self._hints.guess(self.partition)
         if guess is None:
             return
@@ -200,7 +211,10 @@ class _Marked:
         return self._found.popleft() if self._found else None
 
     async def _ask(self) -> None:
-        """One query more; a bucket whose marks did not all fit is asked for again, with those behind it."""
+        """Send one more query.
+
+        A bucket whose marks did not all fit is listed again, with those behind it.
+        """
         walk = self._walk
         name = "buckets_descending" if walk.newest_first else "buckets_ascending"
         rows = await walk.session.ask(name, (*walk.partition, self._low, self._high, self._limit), walk.level)

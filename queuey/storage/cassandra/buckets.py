@@ -1,4 +1,6 @@
-"""Time buckets: which Cassandra partition a message lies in, so that none grows without bound.
+"""Time buckets: which Cassandra partition a message lies in.
+
+So that no partition grows without bound.
 
 A bucket is one of four widths, from ten days down to ten seconds. Each server fills the widest
 first; once it has put 20,000 rows or 20 MiB there, it goes on in the
@@ -73,7 +75,9 @@ class Bucket(NamedTuple):
 
 
 def tail_for(level: int, tail: int) -> int:
-    """An id's tail with a level in it; order among ids of one tick follows the level, then the tail.
+    """An id's tail with a level in it.
+
+    Ids of one tick are ordered by level, then by tail.
 
     >>> from queuey.ids import MessageId
     >>> [Bucket.of(MessageId(137 * 10**15, tail_for(level, -5))).level for level in range(4)]
@@ -83,7 +87,10 @@ def tail_for(level: int, tail: int) -> int:
 
 
 class Mark(NamedTuple):
-    """What is said of a bucket: there are messages of this level, no larger and no longer-lived than this."""
+    """A statement about a bucket, acknowledged before its messages.
+
+    It has messages of this level, no larger and no longer-lived than this.
+    """
 
     level: int
     ttl_class: int
@@ -109,6 +116,9 @@ class Mark(NamedTuple):
         return self.level << 16 | self.ttl_class << 8 | self.size_class
 
     def lives_seconds(self, bucket: Bucket, now_ticks: int) -> int:
-        """How long a mark must last: until the last message that can be in the bucket has expired."""
+        """How long a mark must last.
+
+        Until the last message that can be in the bucket has expired.
+        """
         until_end = max(0, bucket.end - now_ticks) // TICKS_PER_SECOND + 1
         return until_end + (1 << self.ttl_class) + _SPARE_SECONDS

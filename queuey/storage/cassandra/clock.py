@@ -1,4 +1,7 @@
-"""How wrong this server's clock may be, at most; and the times that writes carry (G3, rule 4)."""
+"""How wrong this server's clock may be, and the times that writes carry.
+
+G3, rule 4.
+"""
 
 from __future__ import annotations
 
@@ -75,7 +78,10 @@ class ClockGuard:
             )
 
     def error_seconds(self) -> float:
-        """How far this clock may be from the nodes' now, at most; infinite while no node was heard."""
+        """How far this clock may be from the nodes' now, at most.
+
+        Infinite while no node has answered.
+        """
         reference = self._reference
         if reference is None:
             return inf
@@ -100,7 +106,7 @@ class ClockGuard:
     def describe(self, error: float) -> str:
         """What is wrong, for an operator."""
         if error == inf:
-            return "no Cassandra node has told its time hints: nothing was stored, try again"
+            return "no Cassandra node has told its time lately: nothing was stored, try again"
         return (
             f"this server's clock may be {error:.3f} s off those of the Cassandra nodes, "
             f"more than the {self._bound:.3f} s allowed: nothing was stored; set the clock right"
@@ -111,7 +117,7 @@ class ClockGuard:
         reference = self._reference
         silence = inf if reference is None else self._clock.elapsed() - reference.at
         if silence > _SILENT_SECONDS:
-            return "no Cassandra node has answered hints"
+            return "no Cassandra node has answered lately"
         error = self.error_seconds()
         return self.describe(error) if error > self._bound else None
 

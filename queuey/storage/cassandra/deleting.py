@@ -25,7 +25,10 @@ _FIRST_TAIL = tail_from_low(0x8080808080808080)
 
 
 class Deleter:
-    """Deletes by id. Thread-safe as far as its callers are: a count that is lost costs readers a few tombstones."""
+    """Deletes by id.
+
+    Two threads may lose a count, which costs readers a few tombstones.
+    """
 
     def __init__(self, server: CassandraServer) -> None:
         self._server = server
@@ -49,7 +52,10 @@ class Deleter:
             self._count_deleted(queue, partition, len(rows))
 
     def _count_deleted(self, queue: Queue, partition: PartitionId, count: int) -> None:
-        """Look for the partition's head every so many deletes, so that readers step over few tombstones."""
+        """Look for the partition's head every :data:`_DELETES_PER_HEAD` deletes.
+
+        So readers step over few tombstones.
+        """
         self._deleted[partition] += count
         if self._deleted[partition] >= _DELETES_PER_HEAD:
             del self._deleted[partition]
@@ -74,9 +80,9 @@ class Deleter:
 async def failures_of(sent: Sequence[Future[Any]]) -> list[QueueyError]:
     """Wait for all, and gather the errors."""
     failures = []
-    for promise in sent:
+    for future in sent:
         try:
-            await promise
+            await future
         except QueueyError as error:
             failures.append(error)
     return failures

@@ -1,4 +1,4 @@
-"""Group commit: messages of concurrent requests that go to one partition are stored together.
+"""Group commit: requests for one partition are stored together.
 
 A group is stamped, sent and checked as one, with one write of one Cassandra partition and one entry in its
 log: so many clients cost little more than one. It begins when the event loop has dealt with all that had
@@ -24,7 +24,7 @@ from queuey.model import Consistency, Draft, Location, Queue
 from queuey.storage import Observer
 
 UNDER_WAY = 4
-"""GroupCommit of a partition at once."""
+"""Groups of a partition that are stored at the same time, at most."""
 GROUP_ROWS = 1000
 GROUP_BYTES = 512 << 10
 """A group ends with the request that passes one of these: Cassandra takes no write of more than 8 MiB or so."""
@@ -67,7 +67,10 @@ def may_share(drafts: Sequence[Draft]) -> bool:
 
 
 class GroupCommit:
-    """The requests that wait for each other. Thread-safe; remembers only partitions with a group under way."""
+    """The requests that wait for each other. Thread-safe.
+
+    It remembers only partitions with a group under way.
+    """
 
     def __init__(self, store: Store, clock: Clock, observer: Observer, patience_seconds: float) -> None:
         """:param patience_seconds: how long a request waits for those before it."""

@@ -19,7 +19,7 @@ from queuey.future import Waiting, start
 from queuey.ids import TICKS_PER_SECOND, MessageId
 from queuey.model import Appended, Consistency, Draft, IdempotencyKey, Location, Queue
 from queuey.storage import IDEMPOTENCY_SECONDS
-from queuey.storage.cassandra.appending import Appender
+from queuey.storage.cassandra.appending import CassandraAppender
 
 _ROW_TTL_SECONDS = IDEMPOTENCY_SECONDS + 3600
 _LOCATION_BYTES = 17
@@ -45,7 +45,7 @@ class StoredKey:
 
 
 async def append_keyed(
-    appender: Appender, queue: Queue, drafts: Sequence[Draft], idempotency: IdempotencyKey | None
+    appender: CassandraAppender, queue: Queue, drafts: Sequence[Draft], idempotency: IdempotencyKey | None
 ) -> Appended:
     """Append what is not stored yet under the keys of a request and of its drafts.
 
@@ -81,7 +81,7 @@ class _Attempt:
 
     def __init__(
         self,
-        appender: Appender,
+        appender: CassandraAppender,
         queue: Queue,
         drafts: Sequence[Draft],
         idempotency: IdempotencyKey | None,
@@ -122,8 +122,8 @@ class _Attempt:
         asked = {
             key: self._appender.session.ask("idempotency_find", (self._queue.uuid, key), level) for key in self._keys
         }
-        for key, promise in asked.items():
-            kept = _kept(await promise)
+        for key, future in asked.items():
+            kept = _kept(await future)
             self._found[key] = kept
             if kept is not None and kept.expires > self._now and kept.digest != self._keys[key].digest:
                 raise KeyReused
@@ -135,7 +135,10 @@ class _Attempt:
         return kept.places if kept is not None and live else None
 
     def _fresh(self) -> list[int]:
-        """Which drafts are to be stored: those without a key, and the first of each key that is not known."""
+        """Which drafts are to be stored.
+
+        Those without a key, and the first of each key that is not known.
+        """
         fresh, seen = [], set()
         for at, draft in enumerate(self._drafts):
             if draft.idempotency is None or (
@@ -180,7 +183,7 @@ class _Attempt:
         return wanted
 
     async def _plan(self, placed: Sequence[Location]) -> None:
-        """Claim the keys with the ids about to be written, or renew the claims with the fresh ones.
+        """Claim the keys with the ids about to be written, or renew the claims.
 
         The keys of a dead attempt come first, with its ids: once it has lost them, an attempt that comes to life
         again neither records what it stored nor stores anew. Then its ids are withdrawn, and only then are they
@@ -197,7 +200,9 @@ class _Attempt:
             await self._get({key: self._move(key, wanted[key], done=False) for key in taken})
 
     async def _get(self, steps: Mapping[str, Waiting[bool]], but_for: Collection[str] = ()) -> None:
-        """Take steps at once, each towards one key, and note the keys that this attempt then has.
+        """Take one step towards each key, all under way together.
+
+        Notes the keys that this attempt then has.
 
         :raises _Busy: another attempt has one of them.
         """
@@ -215,7 +220,7 @@ class _Attempt:
             raise failure
 
     async def _claim(self, key: str, places: Sequence[Location], taken: dict[str, Sequence[Location]]) -> bool:
-        """Claim a key that is free or past its day; take over one that is held by an attempt that is dead.
+        """Claim a key that is free or past its day, or held by a dead attempt.
 
         :param taken: gets the ids that the dead one may have written.
         """
@@ -229,7 +234,9 @@ class _Attempt:
         return await self._move(key, kept.places, done=False)
 
     async def _move(self, key: str, places: Sequence[Location], *, done: bool) -> bool:
-        """Change a key's row, if it still is as this attempt knows it: so one change follows the other.
+        """Change a key's row, if it still is as this attempt knows it.
+
+        So one change follows the other.
 
         :returns: False if the key is another attempt's.
         :raises OutcomeUnknown: nobody can say.
@@ -270,14 +277,17 @@ class _Attempt:
             raise OutcomeUnknown
 
     async def _release(self) -> None:
-        """Give back the keys, as nothing was stored under them; a key that cannot be given back goes with its age."""
+        """Give back the keys, as nothing was stored under them.
+
+        A key that cannot be given back goes with its age.
+        """
         asked = [
             self._appender.session.compare_and_set("idempotency_release", (self._queue.uuid, key, self._id))
             for key in self._claimed
         ]
-        for promise in asked:
+        for future in asked:
             try:
-                await promise
+                await future
             except QueueyError:
                 continue
 

@@ -21,7 +21,7 @@ from queuey.model import (
     ReadRequest,
 )
 from queuey.storage import MessageStore, Peers
-from queuey.storage.cassandra.appending import Appender
+from queuey.storage.cassandra.appending import CassandraAppender
 from queuey.storage.cassandra.bucket_scan import BucketHints
 from queuey.storage.cassandra.buckets import Bucket
 from queuey.storage.cassandra.counting import buckets_of, inspect_one
@@ -67,7 +67,7 @@ class CassandraMessages(MessageStore):
         self.read_delay_seconds = timing.read_delay_seconds
         self.settled_seconds = timing.write_budget_seconds
         deleter = Deleter(server)
-        self.appender = Appender(server, deleter)
+        self.appender = CassandraAppender(server, deleter)
         self._deleter = deleter
         self._overwriter = Overwriter(server, self.appender)
         self._groups = GroupCommit(self.appender.store, server.clock, server.observer, timing.request_seconds)
@@ -116,8 +116,8 @@ class CassandraMessages(MessageStore):
             for number, id_ in wanted
         ]
         found = []
-        for promise in asked:
-            message = message_of(await promise)
+        for future in asked:
+            message = message_of(await future)
             found.append(message if message is not None and message.expires_ticks > now_ticks else None)
         return found
 
@@ -151,7 +151,10 @@ class CassandraMessages(MessageStore):
         return self._server.underway.start(self._purge(queue))
 
     async def _purge(self, queue: UUID) -> None:
-        """Delete what is there now; what comes later, from a write under way, goes with its TTL, and nobody reads it."""
+        """Delete what is there now.
+
+        What comes later, from a write under way, goes with its TTL, and nobody reads it.
+        """
         session = self._session
         level, time = session.to_write(Consistency.STRONG), self._server.times.delete()
         for first in range(1, MAX_PARTITIONS + 1, _AT_ONCE):

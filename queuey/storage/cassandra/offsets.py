@@ -79,7 +79,10 @@ class CassandraOffsets(OffsetStore):
             await self._end(queue, group, life)
 
     async def _end(self, queue: UUID, group: str, life: UUID) -> None:
-        """End one life of a group, if it has not ended: there may be another by now, which is left alone."""
+        """End one life of a group, if it has not ended.
+
+        There may be another life by now, which is left alone.
+        """
         where = (queue, group)
         changes: list[Change] = [("offset_end", (*where, life)), ("offset_clear", where)]
         await self.session.decide_together(changes, "offsets_life", where, lambda rows: _life(rows) != life)
@@ -102,7 +105,7 @@ class CassandraOffsets(OffsetStore):
             rows = await self.session.ask("group_list", (queue, start, _PAGE), ALL_CENTRES)
             names = list(dict.fromkeys(name for name, _ in rows))
             asked = [self.session.ask("offsets_life", (queue, name), ALL_CENTRES) for name in names]
-            lives = [_life(await promise) for promise in asked]
+            lives = [_life(await look_up) for look_up in asked]
             found += [name for name, life in zip(names, lives, strict=True) if life is not None]
             if len(rows) < _PAGE:
                 break
@@ -110,7 +113,10 @@ class CassandraOffsets(OffsetStore):
         return found[:limit]
 
     async def purge(self, queue: UUID) -> None:
-        """End all groups of a dropped queue. What a server adds that has not heard of it is never read."""
+        """End all groups of a dropped queue.
+
+        A server that has not heard of the drop may add more; nobody reads that.
+        """
         while rows := await self.session.ask("group_list", (queue, "", _PAGE), ALL_CENTRES):
             for ended in [future.start(self._end(queue, name, life)) for name, life in rows]:
                 await ended
@@ -174,7 +180,10 @@ class _Attempt:
         return await self._session.decide_together(changes, "offsets_find", self._where, ours)
 
     async def _take_back(self, life: UUID) -> None:
-        """Take a life that did not begin from the list; should that fail, it is looked up in vain."""
+        """Take a life that did not begin from the list.
+
+        Should that fail, readers of the list look it up in vain.
+        """
         if self.uncertain:
             return
         try:

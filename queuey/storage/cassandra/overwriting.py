@@ -1,4 +1,7 @@
-"""Storing a body under an id of the caller's in Cassandra, in place of what is there."""
+"""Storing a body in Cassandra under an id that the caller chose.
+
+It takes the place of what is there.
+"""
 
 from __future__ import annotations
 
@@ -7,7 +10,7 @@ from collections.abc import Sequence
 from queuey.errors import OutcomeUnknown, QueueNotFound, StorageUnavailable
 from queuey.ids import TICKS_PER_SECOND, MessageId
 from queuey.model import Location, Overwrite, PartitionId, Queue
-from queuey.storage.cassandra.appending import Appender
+from queuey.storage.cassandra.appending import CassandraAppender
 from queuey.storage.cassandra.buckets import Bucket, Mark
 from queuey.storage.cassandra.rows import RowEncoder
 from queuey.storage.cassandra.server import CassandraServer
@@ -22,7 +25,7 @@ _TRIES = 3
 class Overwriter:
     """Overwrites messages by id."""
 
-    def __init__(self, server: CassandraServer, appender: Appender) -> None:
+    def __init__(self, server: CassandraServer, appender: CassandraAppender) -> None:
         self._server = server
         self._session = server.session
         self._appender = appender
@@ -45,7 +48,9 @@ class Overwriter:
         return any(id_.ticks <= watermark for _, id_ in wanted)
 
     async def _put_one(self, queue: Queue, partition: PartitionId, id_: MessageId, new: Overwrite) -> None:
-        """Write a row and see that it is there: a deletion through a server whose clock is ahead may be dated later.
+        """Write a row and see that it is there.
+
+        A deletion through a server whose clock is ahead may be dated later.
 
         :raises StorageUnavailable: nothing is stored.
         :raises OutcomeUnknown: it may be.

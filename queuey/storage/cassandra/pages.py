@@ -1,4 +1,4 @@
-"""Reading a span of one partition: its buckets, merged into one order, in bounded memory."""
+"""Reading a span: its buckets, merged into one order, in bounded memory."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ async def read_page(
     """
     newest_first = request.newest_first
     walk = Walk(session, request.partition, request.span, level, newest_first=newest_first, hints=hints)
-    page = PageBuilder(request, now_ticks)
+    page = BlockPage(request, now_ticks)
     streams: list[_Stream] = []
     at_once, must_open = 1, True
     upcoming = await walk.next()
@@ -99,7 +99,10 @@ class _Stream:
 
 
 async def _fetch(streams: Sequence[_Stream]) -> None:
-    """Some rows of each of these buckets: by one query if that can be, or by one of each, all under way at once."""
+    """Fetch some rows of each of these buckets.
+
+    By one query if that is possible, else by a query each, all under way together.
+    """
     if _alike(streams):
         await _fetch_together(streams)
         return
@@ -115,7 +118,10 @@ async def _fetch(streams: Sequence[_Stream]) -> None:
 
 
 def _alike(streams: Sequence[_Stream]) -> bool:
-    """Whether several are asked the same, and their rows are not too many for one answer."""
+    """Whether one query can fetch for all of them.
+
+    They are several, want the same span, and have few enough rows for one answer.
+    """
     if len(streams) < 2 or len({(stream.after, stream.upto) for stream in streams}) > 1:
         return False
     request = streams[0].request
@@ -134,7 +140,10 @@ async def _fetch_together(streams: Sequence[_Stream]) -> None:
 
 
 def _final(streams: Sequence[_Stream], upcoming: Bucket | None, *, newest_first: bool) -> Block:
-    """Take out of the streams, in order, the rows that nothing can come before any more."""
+    """Take the final rows out of the streams, in order.
+
+    Nothing can come before them any more.
+    """
     bounds = [stream.block.id_at(-1) for stream in streams if not stream.ended]
     if upcoming is not None:
         bounds.append(MessageId.last_of(upcoming.end) if newest_first else MessageId.first_of(upcoming.start))
@@ -147,7 +156,7 @@ def _final(streams: Sequence[_Stream], upcoming: Bucket | None, *, newest_first:
     return Block.of_rows(rows)
 
 
-class PageBuilder:
+class BlockPage:
     """Takes rows in order until the page is full."""
 
     def __init__(self, request: ReadRequest, now_ticks: int) -> None:

@@ -1,4 +1,6 @@
-"""How servers over one Cassandra tell each other where messages came: rows that live for a minute.
+"""How servers over one Cassandra tell each other where messages came.
+
+By rows that live for a minute.
 
 Time is cut into slices, each a Cassandra partition, so that a look reads what is new and nothing else.
 A row counts from the moment that its server sent it. One that was not acknowledged soon after may be
@@ -67,7 +69,7 @@ class CassandraPeers(Peers):
         level = self._session.to_read(Consistency.STRONG)
         slices = range(after // _SLICE_TICKS, upto // _SLICE_TICKS + 1)
         asked = [self._session.ask("notice_poll", (number, after), level) for number in slices]
-        rows = [row for promise in asked for row in await promise]
+        rows = [row for future in asked for row in await future]
         self._heard_ticks = now
         return [
             AppendNotice(_partitions(partitions), newest)

@@ -1,4 +1,4 @@
-"""Batches whose rows are encoded already, see :mod:`~queuey.storage.cassandra.rows`.
+"""Batches of rows that :mod:`~queuey.storage.cassandra.rows` has encoded.
 
 The driver encodes a batch value by value, and looks at each value's column first: of an append of a
 hundred messages that was the larger part. Here it encodes an empty batch, and the rows are put in.
@@ -29,7 +29,7 @@ class EncodedBatch(BatchStatement):  # type: ignore[misc]
 
 
 class _Rows:
-    """AppendNotice by their number; :class:`EncodedHandler` puts them in."""
+    """Known to the driver by their number; :class:`EncodedHandler` puts them in."""
 
     def __init__(self, rows: Sequence[bytes]) -> None:
         self._rows = rows

@@ -1,4 +1,6 @@
-"""How a message lies in a row of ``messages``: made here when it is written, taken apart here when it is read.
+"""How a message lies in a row of ``messages``.
+
+Rows are made here when they are written, and taken apart here when they are read.
 
 Rows are made as they go over the wire, with all that a batch says of each. The driver would do that
 value by value, with a look at the column's type each time.
@@ -89,7 +91,10 @@ class RowEncoder:
 
 
 class Block(NamedTuple):
-    """Rows in the order of their ids, or the other way round, by column: a page of a thousand is a few steps."""
+    """Rows by column, in the order of their ids or the other way round.
+
+    A page of a thousand is a few steps.
+    """
 
     ticks: tuple[int, ...]
     tails: tuple[int, ...]
@@ -167,7 +172,10 @@ def _encoded(headers: tuple[Any, ...]) -> tuple[bytes | None, ...]:
 
 
 def blocks_of(found: Rows) -> dict[int, Block]:
-    """What ``read_together`` found, by bucket: the rows of each come one after the other."""
+    """What ``read_together`` found, by bucket.
+
+    The rows of each bucket come one after the other.
+    """
     blocks: dict[int, Block] = {}
     first, (*columns, buckets) = 0, zip(*found, strict=True) if found else ((),)
     while first < len(found):
@@ -195,7 +203,10 @@ class _Tails(dict[int, int]):
 
 
 def _ids(raw: Sequence[bytes]) -> tuple[tuple[int, ...], tuple[int, ...]]:
-    """Ticks and tails of ids, all at once: one by one they took a third of a page's time."""
+    """Ticks and tails of ids, all together.
+
+    One by one they took a third of a page's time.
+    """
     halves = struct.unpack(f">{2 * len(raw)}Q", b"".join(raw))
     ticks = [high >> 32 | (high & 0xFFFF0000) << 16 | (high & 0x0FFF) << 48 for high in halves[::2]]
     return tuple(ticks), tuple(map(_Tails().__getitem__, halves[1::2]))

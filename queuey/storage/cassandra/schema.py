@@ -10,7 +10,8 @@ from cassandra import ConsistencyLevel, InvalidRequest, OperationTimedOut, ReadT
 from cassandra.cluster import NoHostAvailable, Session
 
 from queuey.errors import ConfigurationError, StorageUnavailable
-from queuey.storage.cassandra.session import CQL, Options, connect, why_none
+from queuey.storage.cassandra.cluster import Options, connect, why_none
+from queuey.storage.cassandra.session import CQL
 
 VERSION = 1
 """Of the tables. A server refuses a keyspace of another version; ``queuey init`` brings it up."""
@@ -102,7 +103,9 @@ def check_tables(session: Session, keyspace: str, *, keep: bool = False) -> None
 
 
 def _asked(session: Session, statement: Any) -> Sequence[tuple[int]]:
-    """A node that has just died is still asked until the driver has noticed; then another one answers.
+    """Ask, and ask again while the driver still asks a node that has just died.
+
+    Once it has noticed, another node answers.
 
     :source: a server that was started in the moment a node was killed ended with the driver's error.
     """
@@ -115,7 +118,10 @@ def _asked(session: Session, statement: Any) -> Sequence[tuple[int]]:
 
 
 def durability_problems(session: Session, options: Options) -> list[str]:
-    """What makes this cluster weaker than a strong queue promises (G1), each as a sentence."""
+    """What makes this cluster weaker than a strong queue promises (G1).
+
+    Each as a sentence.
+    """
     found = []
     rows = list(
         session.execute("select replication from system_schema.keyspaces where keyspace_name = %s", (options.keyspace,))

@@ -11,7 +11,8 @@ from queuey.ids import TICKS_PER_SECOND, IdGenerator
 from queuey.storage import Observer, Unobserved
 from queuey.storage.cassandra.clock import ClockGuard, WriteTimes
 from queuey.storage.cassandra.rows import partition_key_of
-from queuey.storage.cassandra.session import CassandraSession, Underway
+from queuey.storage.cassandra.session import CassandraSession
+from queuey.storage.cassandra.underway import Underway
 
 __all__ = ["CassandraServer", "Dropped", "Timing"]
 
@@ -21,7 +22,7 @@ _DROPPED = 10_000
 
 @dataclass(frozen=True)
 class Timing:
-    """How long a write may take for readers to wait no longer than the read delay (G3)."""
+    """How long a write may take, so that the read delay is enough (G3)."""
 
     write_budget_seconds: float = 1.5
     """W; 0 switches the check off, and with it the promise."""

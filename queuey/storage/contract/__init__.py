@@ -38,21 +38,23 @@ pytest.register_assert_rewrite(*(f"{__name__}.{part}" for part in _PARTS))  # so
 # ruff: noqa: E402
 from queuey.clock import ManualClock
 from queuey.storage import MessageStore
-from queuey.storage.contract.appending import Appending
+from queuey.storage.contract.appending import Appending, Ending
 from queuey.storage.contract.changing import Changing
 from queuey.storage.contract.common import drive_histories
 from queuey.storage.contract.headers import Headers
 from queuey.storage.contract.history import MetadataHistory, PartitionHistory
 from queuey.storage.contract.metadata import MetadataStoreContract
-from queuey.storage.contract.offsets import OffsetHistory, Offsets
-from queuey.storage.contract.reading import Reading
+from queuey.storage.contract.offsets import Committing, OffsetHistory
+from queuey.storage.contract.reading import Counting, Fetching, Reading
 from queuey.storage.contract.repeating import Repeating
-from queuey.storage.contract.timing import Timing
+from queuey.storage.contract.timing import Scheduling
 
 __all__ = ["MessageStoreContract", "MetadataHistory", "MetadataStoreContract", "OffsetHistory", "PartitionHistory"]
 
 
-class MessageStoreContract(Appending, Reading, Changing, Headers, Timing, Repeating, Offsets):
+class MessageStoreContract(
+    Appending, Ending, Reading, Fetching, Counting, Changing, Headers, Scheduling, Repeating, Committing
+):
     """Every sentence of :class:`~queuey.storage.MessageStore`, and of :class:`~queuey.storage.OffsetStore`."""
 
     def test_any_history_reads_as_the_model_says(self, store: MessageStore, clock: ManualClock) -> None:

@@ -29,7 +29,7 @@ BODIES = {
 
 
 class Appending(StoreContract):
-    """:meth:`MessageStore.append`, :meth:`MessageStore.drop` and what threads may do at once."""
+    """:meth:`MessageStore.append`, and what threads may do at once."""
 
     def test_an_append_answers_one_place_per_draft_in_their_order(self, log: Log) -> None:
         appended = log.append(draft(b"a", 3), draft(b"b", 1), draft(b"c", 3))
@@ -172,7 +172,9 @@ class Appending(StoreContract):
 
         assert served == sorted(acknowledged)
 
-    # Dropping a queue
+
+class Ending(StoreContract):
+    """:meth:`MessageStore.drop` and :meth:`MessageStore.close`."""
 
     def test_a_dropped_queue_is_never_read_again(self, store: MessageStore, clock: ManualClock, log: Log) -> None:
         due = clock.now_ticks() + 5 * SECOND
@@ -234,8 +236,6 @@ class Appending(StoreContract):
 
         assert other.bodies() == [b"stays"]
 
-    # Closing
-
     def test_a_healthy_store_has_no_problems(self, store: MessageStore, log: Log) -> None:
         log.add(b"x")
 
@@ -247,4 +247,4 @@ class Appending(StoreContract):
         store.close()
         store.close()
 
-        assert all(isinstance(done(promise).placed[0], Location) for promise in accepted)
+        assert all(isinstance(done(append).placed[0], Location) for append in accepted)

@@ -47,9 +47,9 @@ HISTORIES = settings(
 """A history writes to a real disk: examples enough to find a planted fault, few enough to take seconds."""
 
 
-def done(promise: Future[T]) -> T:
-    """The promise's value; a store that has not answered after half a minute has failed."""
-    return promise.wait(30.0)
+def done(future: Future[T]) -> T:
+    """The value of a future; a store that has not answered after half a minute has failed."""
+    return future.wait(30.0)
 
 
 def drive_histories(make: Callable[[], RuleBasedStateMachine], examples: int) -> None:

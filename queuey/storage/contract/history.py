@@ -53,7 +53,7 @@ class PartitionHistory(RuleBasedStateMachine):
     # What the model says
 
     def _expect(self, partition: int, watermark: int) -> list[Message]:
-        """Waiters messages of a partition, those to come included."""
+        """Live messages of a partition, those to come included."""
         here = [message for (number, _), message in self.live.items() if number == partition]
         return sorted(message for message in here if message.expires_ticks > watermark)
 

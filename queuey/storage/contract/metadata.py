@@ -34,10 +34,8 @@ def at_once(work: Callable[[int], object], threads: int = 6) -> None:
         thread.join()
 
 
-class MetadataStoreContract(StoreContract):
-    """Every sentence of :class:`~queuey.storage.MetadataStore`."""
-
-    # Creating and finding
+class Creating(StoreContract):
+    """Queues that are created, found, and given other settings."""
 
     def test_a_queue_is_found_as_it_was_created(self, metadata: MetadataStore) -> None:
         made = queue(
@@ -110,8 +108,6 @@ class MetadataStoreContract(StoreContract):
 
         assert [found.name for found in done(metadata.list_queues("a"))] == ["b/c", "b:c"]
 
-    # Replacing
-
     def test_settings_are_replaced_if_they_are_still_the_old_ones(self, metadata: MetadataStore) -> None:
         old = queue(partitions=2)
         new = dataclasses.replace(
@@ -167,7 +163,9 @@ class MetadataStoreContract(StoreContract):
         assert grown is not None
         assert grown.partitions == 1 + 4 * 5
 
-    # Removing
+
+class Removing(StoreContract):
+    """Queues that go."""
 
     def test_a_removed_queue_is_gone_and_its_incarnation_remembered(self, metadata: MetadataStore) -> None:
         made = queue()
@@ -231,7 +229,9 @@ class MetadataStoreContract(StoreContract):
         done(metadata.forget_removed(made[0].uuid))
         assert [*done(metadata.removed())] == []
 
-    # Listing
+
+class Listing(StoreContract):
+    """Queues page by page: all of an application, and those that name a principal."""
 
     def test_queues_are_listed_in_code_point_order(self, metadata: MetadataStore) -> None:
         for name in (*NAMES[::2], *NAMES[1::2]):
@@ -272,8 +272,6 @@ class MetadataStoreContract(StoreContract):
         done(metadata.create_queue(queue()))
 
         assert [*done(metadata.list_queues("other"))] == []
-
-    # Listing by whom a queue names
 
     def test_a_principal_is_told_the_queues_that_name_it(self, metadata: MetadataStore) -> None:
         mine = [queue("b", principals=("app:x", "bid:me@example.com")), queue("a", principals=("bid:me@example.com",))]
@@ -360,7 +358,9 @@ class MetadataStoreContract(StoreContract):
         assert [found.name for found in done(metadata.list_named("app", "app:x", start="a-", limit=2))] == ["a-", "a."]
         assert len(done(metadata.list_named("app", "app:y"))) == 2 * len(NAMES)
 
-    # Keys
+
+class Keeping(StoreContract):
+    """Application keys."""
 
     def test_keys_are_told_oldest_first(self, metadata: MetadataStore) -> None:
         keys = [key(b"c", created_ticks=3), key(b"a", "other", created_ticks=1), key(b"b", created_ticks=2)]
@@ -394,7 +394,9 @@ class MetadataStoreContract(StoreContract):
 
         assert [*done(metadata.keys())] == [made]
 
-    # Both
+
+class MetadataStoreContract(Creating, Removing, Listing, Keeping):
+    """Every sentence of :class:`~queuey.storage.MetadataStore`."""
 
     def test_a_healthy_metadata_store_has_no_problems(self, metadata: MetadataStore) -> None:
         done(metadata.create_queue(queue()))

@@ -59,7 +59,7 @@ class Group:
         done(self.store.forget_group(self.queue, self.name))
 
 
-class Offsets(StoreContract):
+class Committing(StoreContract):
     """Every sentence of :class:`~queuey.storage.OffsetStore`."""
 
     @pytest.fixture

@@ -173,7 +173,9 @@ class Reading(StoreContract):
         assert [message.body for message in page.messages] == [b"now"]
         assert not page.more
 
-    # By id
+
+class Fetching(StoreContract):
+    """:meth:`MessageStore.fetch`."""
 
     def test_a_fetch_keeps_the_order_asked_and_says_what_is_not_there(self, log: Log) -> None:
         first, second = log.add(b"first", b"second")
@@ -207,7 +209,9 @@ class Reading(StoreContract):
     def test_a_fetch_of_nothing_is_nothing(self, log: Log) -> None:
         assert list(log.fetch()) == []
 
-    # Counting
+
+class Counting(StoreContract):
+    """:meth:`MessageStore.inspect` and :meth:`MessageStore.count_span`."""
 
     def test_an_inspection_counts_live_messages_and_names_the_ends(self, log: Log, clock: ManualClock) -> None:
         log.append(draft(b"short", ttl_seconds=5))

@@ -9,7 +9,7 @@ from queuey.storage import MessageStore
 from queuey.storage.contract.common import SECOND, STRONG, Log, StoreContract, done, draft
 
 
-class Timing(StoreContract):
+class Scheduling(StoreContract):
     """:meth:`MessageStore.watermark`, due times and TTLs."""
 
     # The watermark

@@ -19,7 +19,10 @@ _USUAL = SqliteOptions()
 
 
 class SqliteStores(Stores):
-    """Messages, offsets and metadata in one file; how it opens is told in :mod:`queuey.storage.sqlite.file`."""
+    """Messages, offsets and metadata in one file.
+
+    See :mod:`queuey.storage.sqlite.file` for how it opens.
+    """
 
     messages: SqliteMessages
     offsets: SqliteOffsets

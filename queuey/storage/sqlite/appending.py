@@ -1,4 +1,7 @@
-"""Appends inside a transaction of an embedded store, and the idempotency keys beside them."""
+"""Appends inside a transaction of an embedded store.
+
+And the idempotency keys beside them.
+"""
 
 from __future__ import annotations
 
@@ -17,7 +20,7 @@ from queuey.storage.sqlite.packing import Ready, insert
 from queuey.storage.sqlite.rows import PARTITION_BYTES, message_row
 from queuey.storage.sqlite.statements import SQL
 
-__all__ = ["Appender", "ready"]
+__all__ = ["SqliteAppender", "ready_apart"]
 
 _IN_ORDER = b"\xff"
 """In place of a partition's number: the answer kept for an idempotency key is one id, and then the partitions of the messages that
@@ -25,7 +28,7 @@ were stamped from it on. Else it is 17 bytes a message: its partition's number a
 _LOCATION_BYTES = 17
 
 
-class Appender:
+class SqliteAppender:
     """Stores what a request has, once."""
 
     def __init__(self, clock: Clock, dropped: dict[bytes, float]) -> None:
@@ -85,7 +88,10 @@ class Appender:
         drafts: Sequence[Draft],
         first: dict[str, int],
     ) -> Location | int | None:
-        """Where a draft with this key is already: in the store, or earlier in its own batch (an index)."""
+        """Where a draft with this key is already.
+
+        In the store, or earlier in its own batch (an index).
+        """
         if idempotency is None:
             return None
         index = first.get(idempotency.key)
@@ -124,19 +130,22 @@ class Appender:
 
 
 def ready(drafts: Sequence[Draft]) -> Ready | None:
-    """Drafts ready to be stored in packs; None if they are too few, or not all due now."""
+    """Drafts ready to be stored in packs.
+
+    None if they are too few, or not all due now.
+    """
     if len(drafts) < packs.LEAST:
         return None
     columns = Drafts.of(drafts)
     return Ready.of(columns) if columns.dues.count(None) == len(columns) else None
 
 
-def ready_apart(drafts: Sequence[Draft]) -> Ready | None:
-    """What of :func:`ready` the caller does, rather than the committer, which all appends wait for.
+def ready_apart(drafts: Drafts) -> Ready | None:
+    """What of :func:`ready` the caller can do before the committer.
 
-    Columns come in bulk, in a thread of their own. Plain drafts come from the event loop, which has no time for this.
+    Nothing for drafts with keys of their own: the store may have some of them.
     """
-    return ready(drafts) if isinstance(drafts, Drafts) and not _have_keys(drafts) else None
+    return None if _have_keys(drafts) else ready(drafts)
 
 
 def _have_keys(drafts: Sequence[Draft]) -> bool:

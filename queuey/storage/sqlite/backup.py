@@ -17,7 +17,7 @@ _PAGES_A_STEP = 2000
 
 
 def backup(source: Path, target: Path, progress: Callable[[int, int], None] | None = None) -> None:
-    """CachedRun the store ``source`` to the new file ``target``.
+    """Copy the store ``source`` to the new file ``target``.
 
     The copy is the store as it was at one moment: a read transaction stays open from the first page to
     the last, so commits of a running server do not mix in. They go on meanwhile; only the server's

@@ -11,7 +11,7 @@ from queuey.future import Future
 from queuey.storage.sqlite import upkeep
 from queuey.storage.sqlite.committer import Committer
 from queuey.storage.sqlite.health import DiskHealth
-from queuey.storage.sqlite.mark import Mark
+from queuey.storage.sqlite.mark import FileMark
 from queuey.storage.sqlite.moments import short_waits
 
 __all__ = ["Checkpoints"]
@@ -25,10 +25,18 @@ _PASSES = 8
 
 
 class Checkpoints:
-    """The upkeep copies the log; the committer copies the rest and starts the log over, with a new mark in the file."""
+    """Copies the log, and starts it over.
+
+    The upkeep copies; the committer copies the rest, and puts a new mark into the file.
+    """
 
     def __init__(
-        self, writer: apsw.Connection, connection: apsw.Connection, committer: Committer, health: DiskHealth, mark: Mark
+        self,
+        writer: apsw.Connection,
+        connection: apsw.Connection,
+        committer: Committer,
+        health: DiskHealth,
+        mark: FileMark,
     ) -> None:
         """:param connection: used by the thread of the upkeep alone."""
         self._writer = writer
@@ -98,7 +106,10 @@ class Checkpoints:
             self._due = self._log_bytes + self._step
 
     def _copy(self, connection: apsw.Connection) -> None:
-        """Copy the log, and what came meanwhile, until that is little: while the committer copies the rest, all appends wait."""
+        """Copy the log, and what came meanwhile, until that is little.
+
+        While the committer copies the rest, all appends wait.
+        """
         ends = time.monotonic() + upkeep.TURN_SECONDS
         for _ in range(_PASSES):
             before = self._log_bytes
@@ -112,7 +123,10 @@ class Checkpoints:
                 return
 
     def finish(self, mode: int) -> Future[None]:
-        """Let the committer copy what :meth:`_copy` left, and the mark, so that the log can start over with its next commit."""
+        """Let the committer copy what :meth:`_copy` left, and the mark.
+
+        So the log can start over with the next commit.
+        """
 
         def copy() -> None:
             try:

@@ -1,6 +1,6 @@
 """Group commit: one thread writes, and all who wait share its commits (G1).
 
-A request hands over a job and gets a promise. The committer takes every job that is waiting, runs
+A request hands over a job and gets a future. The committer takes every job that is waiting, runs
 them one after the other in one ``BEGIN IMMEDIATE`` transaction, commits, and only then keeps their
 promises. While a commit is on its way to disk the next group gathers. A job that refuses raises
 before it writes anything, or writes inside of :meth:`Transaction.whole`; the others of its group are not touched.
@@ -68,7 +68,10 @@ class Transaction:
 
     @property
     def ids(self) -> IdGenerator:
-        """Where ids come from. From its first use to the end of the group, no watermark passes the group's ids."""
+        """Where ids come from.
+
+        From its first use to the end of the group, no watermark passes the group's ids.
+        """
         if not self._stamps:
             self._stamps = True
             self._ids.open_group()
@@ -85,13 +88,19 @@ class Transaction:
         self._flush()
         return self.connection.execute(sql, bindings)
 
-    def look(self, sql: str, bindings: tuple[Any, ...]) -> list[Row]:
-        """Run a statement that does not touch the messages table: gathered inserts may still wait."""
+    def look(self, sql: str, bindings: Bindings) -> list[Row]:
+        """Run a statement that does not touch the messages table.
+
+        Gathered inserts may still wait.
+        """
         self._begin()
         return self.connection.execute(sql, bindings).fetchall()
 
     def insert(self, values: Row) -> None:
-        """Insert one message, at the latest at the end; values in the order of :data:`_INSERT`."""
+        """Insert one message, at the latest at the end.
+
+        Values are in the order of :data:`_INSERT`.
+        """
         self._values += values
 
     @contextmanager
@@ -147,7 +156,10 @@ class Transaction:
 
 @lru_cache
 def _insert_statement(size: int) -> str:
-    """An INSERT of up to ``size`` messages, the rest being nulls: few sizes, so that each stays prepared."""
+    """An INSERT of up to ``size`` messages, the rest being nulls.
+
+    There are few sizes, so each stays prepared.
+    """
     return _INSERT + ",".join(["(?,?,?,?,?,?,?,?,?)"] * size) + ") where column1 is not null"
 
 
@@ -167,7 +179,7 @@ class Write(NamedTuple):
 
     job: Job
     grows: bool
-    promise: Future[Any]
+    future: Future[Any]
     size: int
     """Bytes to store, about."""
 
@@ -176,7 +188,7 @@ class Aside(NamedTuple):
     """Work outside of any transaction, and who waits for it."""
 
     work: Callable[[], None]
-    promise: Future[None]
+    future: Future[None]
 
 
 Group = list[Write]
@@ -186,13 +198,13 @@ class Committer:
     """The one writer of a store file."""
 
     def __init__(
-        self, connection: apsw.Connection, ids: IdGenerator, guard: DiskHealth, observer: Observer | Unobserved
+        self, connection: apsw.Connection, ids: IdGenerator, health: DiskHealth, observer: Observer | Unobserved
     ) -> None:
         self._connection = connection
         self.page_bytes = self._pragma("page_size")
         """Of the file and of its log."""
         self._ids = ids
-        self._guard = guard
+        self._health = health
         self._observer = observer
         self._waiting: SimpleQueue[Write | Aside | None] = SimpleQueue()
         self._large: deque[Write] = deque()
@@ -204,35 +216,40 @@ class Committer:
         self._thread.start()
 
     def submit(self, job: Job, *, grows: bool, size: int = 0) -> Future[Any]:
-        """Run ``job`` in the next group's transaction; a large one may have to wait behind small ones that come later.
+        """Run ``job`` in the next group's transaction.
+
+        A large job may wait behind small ones that come later.
 
         :param grows: it takes more room, so it is refused when the disk is full up to the reserve.
         :param size: bytes to store, about.
         :returns: kept with the job's value once the group is on disk.
-        :raises StorageFull, StorageReadOnly, StorageUnavailable: by the promise; nothing was written.
-        :raises OutcomeUnknown: by the promise; the commit itself failed.
+        :raises StorageFull, StorageReadOnly, StorageUnavailable: by the future; nothing was written.
+        :raises OutcomeUnknown: by the future; the commit itself failed.
         """
-        promise: Future[Any] = Future()
+        future: Future[Any] = Future()
         if self._closed:
-            promise.set_error(StorageUnavailable(self._why_closed))
+            future.set_error(StorageUnavailable(self._why_closed))
         else:
-            self._waiting.put(Write(job, grows, promise, size))
-        return promise
+            self._waiting.put(Write(job, grows, future, size))
+        return future
 
     def run_between(self, work: Callable[[], None]) -> Future[None]:
         """Let the committer's thread do ``work`` outside of any transaction.
 
         :returns: kept when it is done; its error is logged and not passed on.
         """
-        promise: Future[None] = Future()
+        future: Future[None] = Future()
         if self._closed:
-            promise.set_result(None)
+            future.set_result(None)
         else:
-            self._waiting.put(Aside(work, promise))
-        return promise
+            self._waiting.put(Aside(work, future))
+        return future
 
     def forsake(self, why: str) -> None:
-        """After a fork, in the child: its thread is not there, and nothing may be handed to it."""
+        """After a fork, in the child: refuse all jobs.
+
+        The thread is not there.
+        """
         self._closed, self._why_closed = True, why
 
     def close(self, last: Job | None = None) -> None:
@@ -248,7 +265,7 @@ class Committer:
         while not self._waiting.empty():
             left = self._waiting.get_nowait()
             if left is not None:
-                left.promise.set_error(StorageUnavailable("the store is closing; nothing was stored"))
+                left.future.set_error(StorageUnavailable("the store is closing; nothing was stored"))
 
     def _work(self) -> None:
         ending = False
@@ -268,12 +285,18 @@ class Committer:
             self._commit([Write(self._last, False, Future(), 0)])
 
     def _gathered(self) -> list[Write | Aside | None]:
-        """What has come since the last group; waits for something if nothing is left to do."""
+        """What has come since the last group.
+
+        Waits for something if nothing is left to do.
+        """
         items = [] if self._large else [self._waiting.get()]
         return items + [self._waiting.get_nowait() for _ in range(min(self._waiting.qsize(), _GROUP - len(items)))]
 
     def _next_large(self) -> Group:
-        """The large jobs whose turn it is: one, and more while they are few bytes together."""
+        """The large jobs whose turn it is.
+
+        One, and more while they are few bytes together.
+        """
         group = [self._large.popleft()]
         left = _LARGE_AT_ONCE - group[0].size
         while self._large and self._large[0].size <= left:
@@ -282,24 +305,24 @@ class Committer:
         return group
 
     def _step_aside(self, asides: list[Aside]) -> None:
-        for work, promise in asides:
+        for work, future in asides:
             try:
                 work()
             except Exception as error:  # the loop must survive faulty work, too
                 log.warning("work between commits failed: %s", error, exc_info=not isinstance(error, apsw.Error))
-            promise.set_result(None)
+            future.set_result(None)
 
     def _commit(self, group: Group) -> None:
-        self._guard.look()
-        if self._guard.refusal is not None:
-            return self._fail(group, self._guard.refusal)
+        self._health.look()
+        if self._health.refusal is not None:
+            return self._fail(group, self._health.refusal)
         try:
-            outcomes = self._transact(group, self._guard.refusal_to_grow(self._free_inside))
+            outcomes = self._transact(group, self._health.refusal_to_grow(self._free_inside))
         except apsw.FullError as error:
-            self._guard.was_full()
+            self._health.was_full()
             return self._fail_alone(group, StorageFull(), error)
         except (apsw.CorruptError, apsw.NotADBError) as error:
-            return self._fail_together(group, self._guard.found_damage(str(error)), error)
+            return self._fail_together(group, self._health.found_damage(str(error)), error)
         except _OF_THE_FILE as error:
             return self._fail_together(group, self._write_failed(error), error)
         except apsw.IOError as error:
@@ -316,9 +339,9 @@ class Committer:
             self._ids.close_group()
         for write, (value, error_of_job) in zip(group, outcomes, strict=True):
             if error_of_job is None:
-                write.promise.set_result(value)
+                write.future.set_result(value)
             else:
-                write.promise.set_error(error_of_job)
+                write.future.set_error(error_of_job)
         return None
 
     def _free_inside(self) -> int:
@@ -346,14 +369,17 @@ class Committer:
         return outcomes
 
     def _write_failed(self, error: Exception) -> QueueyError:
-        return self._guard.write_failed(error, self._connection.system_errno)
+        return self._health.write_failed(error, self._connection.system_errno)
 
     def _fail_together(self, group: Group, refusal: QueueyError, error: Exception) -> None:
         self._roll_back(group, error)
         self._fail(group, refusal)
 
     def _fail_alone(self, group: Group, refusal: QueueyError, error: Exception) -> None:
-        """Try the jobs one by one, so that one that cannot be stored takes no other with it."""
+        """Try the jobs one by one.
+
+        So a job that cannot be stored takes no other with it.
+        """
         self._roll_back(group, error)
         if len(group) > 1:
             for job in group:
@@ -373,4 +399,4 @@ class Committer:
     def _fail(self, group: Group, error: QueueyError) -> None:
         for write in group:
             self._observer.failed("write", error.code)
-            write.promise.set_error(error)
+            write.future.set_error(error)

@@ -59,7 +59,10 @@ class Connections:
         return connection
 
     def beside(self) -> apsw.Connection:
-        """A further connection that may write: for checkpoints, and for the search for damage."""
+        """A further connection that may write.
+
+        For checkpoints, and for the search for damage.
+        """
         return self._connect(read_only=False)
 
     def reader(self, *, often: bool) -> apsw.Connection:

@@ -1,4 +1,7 @@
-"""What lies in a partition of an embedded store, told from its indexes without reading its messages."""
+"""What lies in a partition of an embedded store, from its indexes alone.
+
+No message is read.
+"""
 
 from __future__ import annotations
 
@@ -46,7 +49,10 @@ def count_span(ask: Ask, partition_key: bytes, span: Span, now_ticks: int, limit
 
 
 class _Count:
-    """Counts messages in order, up to one more than a limit, and notes every n-th as a split point."""
+    """Counts messages in order, up to one more than a limit.
+
+    Notes every n-th as a split point.
+    """
 
     def __init__(self, ask: Ask, partition_key: bytes, now_ticks: int, limit: int, step: int) -> None:
         self._ask, self._partition_key, self._now = ask, partition_key, now_ticks
@@ -86,7 +92,10 @@ class _Count:
         return bool(step) and self.counted // step < min(self.counted + found, self._limit) // step
 
     def _due(self, found: int) -> Iterator[tuple[int, int]]:
-        """Which of the next messages are split points: how far behind those counted, and behind the split point before."""
+        """Which of the next messages are split points.
+
+        Each as two distances: from those counted, and from the split point before.
+        """
         if not self._step:
             return
         before = 0
@@ -97,7 +106,10 @@ class _Count:
 
 
 def _parts(ask: Ask, partition_key: bytes, span: Span, now_ticks: int) -> Iterator[PackEntry | Span]:
-    """The packs of a span, and the spans between them if any message is in no pack, in order."""
+    """The packs of a span, and the spans between them, in order.
+
+    Spans come only if any message is in no pack.
+    """
     bound = (partition_key, *span.after, *span.upto, now_ticks)
     ((has_loose,),) = ask(SQL["count"], (*bound, 1))
     after = span.after
@@ -112,7 +124,10 @@ def _parts(ask: Ask, partition_key: bytes, span: Span, now_ticks: int) -> Iterat
 
 
 def _end(ask: Ask, partition_key: bytes, span: Span, now_ticks: int, *, newest: bool) -> MessageId | None:
-    """The first or the last live id of a span, stepping over packs whose ids are damaged."""
+    """The first or the last live id of a span.
+
+    Packs whose ids are damaged are stepped over.
+    """
     sql = SQL["ids_descending" if newest else "ids_ascending"]
     request = ReadRequest(
         partition_of(partition_key), span, 1, newest_first=newest, with_bodies=False, skip_corrupt=True

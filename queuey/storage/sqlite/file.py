@@ -1,4 +1,4 @@
-"""The file of an embedded store: its connections, its one writer, its health, and its upkeep.
+"""The file of an embedded store: connections, writer, health and upkeep.
 
 WAL with ``synchronous=FULL``: acknowledged means on disk. One committer writes in groups
 (:mod:`queuey.storage.sqlite.committer`), a reader per thread reads without waiting for it, and two threads do what need not
@@ -29,7 +29,7 @@ from queuey.storage.sqlite.checkpoints import Checkpoints
 from queuey.storage.sqlite.committer import Committer, Row, Transaction
 from queuey.storage.sqlite.connections import Connections
 from queuey.storage.sqlite.health import DiskHealth, FolderLock, make_private
-from queuey.storage.sqlite.mark import Mark, give_mark, refuse_foreign_log
+from queuey.storage.sqlite.mark import FileMark, give_mark, refuse_foreign_log
 from queuey.storage.sqlite.moments import Moments
 from queuey.storage.sqlite.options import SqliteOptions
 from queuey.storage.sqlite.purging import Purger
@@ -99,7 +99,7 @@ class File:
         self.connections = Connections(path, options, read_only=read_only)
         self.serves = serve and not read_only
         """Whether this process writes, and keeps the file in order."""
-        mark: Mark | None = None
+        mark: FileMark | None = None
         try:
             refuse_foreign_log(path)
             make_private(path)
@@ -130,7 +130,7 @@ class File:
             self._begin_upkeep(mark)
         _OPEN.add(self)
 
-    def _begin_upkeep(self, mark: Mark) -> None:
+    def _begin_upkeep(self, mark: FileMark) -> None:
         self.checkpoints = Checkpoints(self.writer, self.connections.beside(), self.committer, self.health, mark)
         self.search = DamageSearch(self.connections.beside, self.health, self.unsound, self.options.scrub_percent)
         duties = (
@@ -166,7 +166,9 @@ class File:
         self._release()
 
     def forsake(self) -> None:
-        """After a fork, in the child: the threads are not there, and SQLite must not be entered, not even to close a connection.
+        """After a fork, in the child: refuse everything, and touch nothing.
+
+        The threads are not there, and SQLite must not be entered, not even to close a connection.
 
         The lock of the folder stays the parent's alone.
         """

@@ -33,7 +33,9 @@ OTHERS = 0o077
 
 
 def make_private(file: Path) -> None:
-    """Make a file that only its owner may read; one that is there loses what others may do, if it is ours.
+    """Make a file that only its owner may read.
+
+    A file that is there loses what others may do, if it is ours.
 
     SQLite gives its log and the log's index the mode of the file.
     """
@@ -61,7 +63,9 @@ def refuse_second_name(file: Path) -> None:
 
 
 class FolderLock:
-    """One server process per store: exclusive flocks on ``<file>.lock`` and on the file, released by the kernel when the process dies.
+    """Keeps a store to one server process.
+
+    By exclusive flocks on ``<file>.lock`` and on the file, which the kernel releases when the process dies.
 
     The file has one as well, since it may be reached by another name. SQLite's own locks end when any handle of this process to the
     file is closed, so this one is closed last.
@@ -137,7 +141,7 @@ _ROOM_AGAIN_BYTES = 16 << 20
 LOCKED = (apsw.BusyError, apsw.LockedError, apsw.ProtocolError)
 """What SQLite raises when it waited in vain for another process that writes. Nothing was stored."""
 LOOK_SECONDS = 0.25
-"""How old what the guard knows may be when a group of writes begins."""
+"""How old what is known of the disk may be when a group of writes begins."""
 _PLENTY_BYTES = 256 << 20
 """More above the reserve than is written in that time: with less, every group of writes looks."""
 
@@ -197,7 +201,9 @@ class DiskHealth:
         self._for_good = self.refusal = error
 
     def write_failed(self, error: Exception, number: int) -> QueueyError:
-        """A write or a probe failed. Where that goes on, no more are tried: each would end with an unknown outcome, or wait for a lock in vain.
+        """A write or a probe failed.
+
+        Where that goes on, no more are tried: each would end with an unknown outcome, or wait for a lock in vain.
 
         :param number: the system's, such as EROFS; 0 if there is none.
         :returns: what those who wanted to write get, if nothing was stored.
@@ -246,7 +252,9 @@ class DiskHealth:
             return False
 
     def look(self) -> None:
-        """Look at files and disk, unless that was done a moment ago and there was plenty of room.
+        """Look at files and disk.
+
+        Unless that was done a moment ago and there was plenty of room.
 
         An unlinked file, or log, would go on taking commits, and lose them.
         """
@@ -287,7 +295,10 @@ class DiskHealth:
         return self.refusal is None and self.refusal_to_grow(lambda: 0) is not None
 
     def _spare(self) -> int:
-        """Room above the reserve: what was free at the last look, less what the log grew by since, and what is to be copied from it."""
+        """Room above the reserve, in bytes.
+
+        What was free at the last look, less what the log has grown by since, and less what is to be copied from it.
+        """
         grown = max(self.log_bytes - self._log_then, 0)
         return self._free - grown - self.log_bytes - self._reserve
 
@@ -315,6 +326,9 @@ class DiskHealth:
         return problems
 
     def _full(self) -> QueueyError | None:
-        """Whether a write failed for want of room, and there is still none: the reserve may be 0, or be used up by others."""
+        """The error, if a write failed for want of room and there is still none.
+
+        The reserve may be 0, or others may have used it up.
+        """
         self._was_full = self._was_full and self._free_bytes() < _ROOM_AGAIN_BYTES
         return StorageFull() if self._was_full else None

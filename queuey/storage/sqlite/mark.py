@@ -1,21 +1,21 @@
-"""Whose log is this? A mark in a store's file tells whether the write-ahead log beside it belongs to it.
+"""Marks: whether the write-ahead log beside a store's file belongs to it.
 
 SQLite applies whatever log lies beside a file. If another file was moved over a store that did not end in order, the log of the
 former would be copied into it. So a server gives its file a new mark (``application_id``, in the header), notes it in the lock
 file, and refuses to start where there is a log and the file has another mark than the one that was noted. A backup has a mark of its own.
 
 A copy of the file that was made while the server ran has a mark of the server's as well. It fits the log as long as that goes on:
-together they are the whole store. IdempotencyKey the log has started over, what it held before is missing. So the file gets a new mark at
+together they are the whole store. Once the log has started over, what it held before is missing. So the file gets a new mark at
 the start and each time that the log has been copied, before it starts over:
 
-1. The new mark is noted beside the former (:meth:`Mark.announce`).
+1. The new mark is noted beside the former (:meth:`FileMark.announce`).
 2. The committer, so that nothing is written meanwhile, copies the rest of the log, writes the mark, and copies that. The mark comes last: a copy of
    the file that has it lacks nothing that the log held before.
-3. The new mark alone is noted, when it is on disk in the file (:meth:`Mark.confirm`).
+3. The new mark alone is noted, when it is on disk in the file (:meth:`FileMark.confirm`).
 
 A server that is killed between two steps leaves a file with one of the marks noted, so its store is never refused. What this does not catch: a
 copy that was made before the last step 2, and put in the place of a file whose server was killed after the log started over, before step 3. Where nothing was
-written while the keeper copied, the log starts over by itself with the next write, some milliseconds before. If readers of old snapshots or a full disk hold up step 2, it
+written while the upkeep copied, the log starts over by itself with the next write, some milliseconds before. If readers of old snapshots or a full disk hold up step 2, it
 is tried again every second, and until then such a copy is not told from the file.
 """
 
@@ -31,7 +31,7 @@ import apsw
 from queuey.errors import ConfigurationError
 from queuey.storage.sqlite.health import FolderLock, beside, refuse_second_name
 
-__all__ = ["Mark", "give_mark", "new_mark", "refuse_foreign_log", "refuse_log_elsewhere"]
+__all__ = ["FileMark", "give_mark", "new_mark", "refuse_foreign_log", "refuse_log_elsewhere"]
 
 _HEADER_BYTES = 100
 _FORMAT_AT = 18
@@ -97,12 +97,15 @@ def refuse_log_elsewhere(path: Path) -> None:
 
 
 def _header(path: Path) -> bytes:
-    """The file is closed behind it, which ends all locks that connections of this process have on it: so there may be none."""
+    """The first bytes of a file.
+
+    Closing the file ends all locks that connections of this process have on it, so there may be no connections.
+    """
     with path.open("rb") as file:
         return file.read(_HEADER_BYTES).ljust(_HEADER_BYTES, b"\0")
 
 
-class Mark:
+class FileMark:
     """The mark of a file that is served. One thread at a time uses it."""
 
     def __init__(self, lock: FolderLock) -> None:
@@ -115,7 +118,10 @@ class Mark:
         return bool(self._next)
 
     def announce(self) -> None:
-        """Note a new mark, before it is written: until it is in the file, the former ones are good as well."""
+        """Note a new mark, before it is written.
+
+        Until it is in the file, the former ones are good as well.
+        """
         if self._next:
             return
         mark = new_mark()
@@ -125,7 +131,9 @@ class Mark:
             self._next = mark
 
     def write_last(self, connection: apsw.Connection, mode: int, *, may_write: bool = True) -> bool:
-        """CachedRun the whole log into the file, and then the mark by itself. The mark is left out while somebody reads an old snapshot.
+        """Copy the whole log into the file, and then the mark by itself.
+
+        The mark is left out while somebody reads an old snapshot.
 
         :param connection: the one that writes, outside of any transaction.
         :param mode: of the checkpoint.
@@ -149,12 +157,12 @@ class Mark:
                 self._next = 0
 
 
-def give_mark(connection: apsw.Connection, lock: FolderLock) -> Mark:
+def give_mark(connection: apsw.Connection, lock: FolderLock) -> FileMark:
     """Give the file a new mark as a server starts.
 
     On a full disk it keeps the former: a full store still has to open, for reading and deleting.
     """
-    mark = Mark(lock)
+    mark = FileMark(lock)
     mark.announce()
     with suppress(apsw.BusyError, apsw.FullError):
         mark.write_last(connection, apsw.SQLITE_CHECKPOINT_PASSIVE)

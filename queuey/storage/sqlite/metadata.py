@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import uuid
 from collections.abc import Sequence
+from typing import NamedTuple
 
 from queuey.future import Future
 from queuey.model import ApplicationKey, Consistency, Queue, QueueKind
@@ -32,7 +33,7 @@ class SqliteMetadata(MetadataStore):
                 with making_sense():
                     stored = _queue(rows[0])
                 return stored, stored.uuid == queue.uuid
-            transaction.look(SQL["queue_insert"], _queue_row(queue))
+            transaction.look(SQL["queue_insert"], _QueueRow.of(queue))
             return queue, True
 
         return self._file.committer.submit(job, grows=True)
@@ -62,8 +63,7 @@ class SqliteMetadata(MetadataStore):
             with making_sense():
                 if not rows or _queue(rows[0]) != old:
                     return False
-            application, name, key, _, *settings = _queue_row(new)
-            transaction.look(SQL["queue_update"], (application, name, key, *settings))
+            transaction.look(SQL["queue_update"], _QueueRow.of(new)._asdict())
             return True
 
         return self._file.committer.submit(job, grows=True)
@@ -115,28 +115,44 @@ class SqliteMetadata(MetadataStore):
         self._file.close()
 
 
+class _QueueRow(NamedTuple):
+    """As in ``queues``."""
+
+    application: str
+    name: str
+    uuid: bytes
+    created: int
+    partitions: int
+    kind: str
+    consistency: str
+    principals: str
+    """A JSON list."""
+
+    @classmethod
+    def of(cls, queue: Queue) -> _QueueRow:
+        return cls(
+            queue.application,
+            queue.name,
+            queue.uuid.bytes,
+            queue.created_ticks,
+            queue.partitions,
+            str(queue.kind),
+            str(queue.consistency),
+            json.dumps(queue.principals),
+        )
+
+    def queue(self) -> Queue:
+        return Queue(
+            self.application,
+            self.name,
+            uuid.UUID(bytes=self.uuid),
+            self.created,
+            self.partitions,
+            QueueKind(self.kind),
+            Consistency(self.consistency),
+            tuple(json.loads(self.principals)),
+        )
+
+
 def _queue(row: Row) -> Queue:
-    application, name, key, created, partitions, kind, consistency, principals = row
-    return Queue(
-        application,
-        name,
-        uuid.UUID(bytes=key),
-        created,
-        partitions,
-        QueueKind(kind),
-        Consistency(consistency),
-        tuple(json.loads(principals)),
-    )
-
-
-def _queue_row(queue: Queue) -> Row:
-    return (
-        queue.application,
-        queue.name,
-        queue.uuid.bytes,
-        queue.created_ticks,
-        queue.partitions,
-        str(queue.kind),
-        str(queue.consistency),
-        json.dumps(queue.principals),
-    )
+    return _QueueRow(*row).queue()

@@ -1,4 +1,7 @@
-"""How far time has got, noted in the file: ids and watermarks go on above it after a restart (G3, G4)."""
+"""How far time has got, noted in the file (G3, G4).
+
+After a restart ids and watermarks go on above it.
+"""
 
 from __future__ import annotations
 
@@ -47,7 +50,10 @@ class Moments:
         self._noted_ticks, self._noted_at = 0, 0.0
 
     def raise_floor(self) -> None:
-        """Go on above everything an earlier process may have stamped or promised (G3, G4), also if the clock was set back."""
+        """Go on above all that an earlier process stamped or promised (G3, G4).
+
+        Also if the clock was set back.
+        """
         rows: list[Row] = self._writer.execute(SQL["moment_read"]).fetchall()
         for noted in [_Noted(*row) for row in rows]:
             lived = _OTHER_BOOT_SECONDS
@@ -71,7 +77,10 @@ class Moments:
         self._ids.anchored(anchor)
 
     def probe(self, committer: Committer, health: DiskHealth) -> None:
-        """Try to write while writes are refused because they failed: if that succeeds, they go on."""
+        """Try to write, while writes are refused because they failed.
+
+        If that succeeds, they go on.
+        """
 
         def write() -> None:
             try:
@@ -84,7 +93,10 @@ class Moments:
             committer.run_between(write).wait()
 
     def note(self, committer: Committer) -> None:
-        """Once a turn, note how far time has got, if it moved or a step of the clock waits to count, and wait for that."""
+        """Note how far time has got, once a turn, and wait for that.
+
+        Only if it moved, or a step of the clock waits to count.
+        """
         now, moment = time.monotonic(), self._ids.last_ticks
         if now - self._noted_at < upkeep.TURN_SECONDS / 2 or (moment == self._noted_ticks and not self._ids.held_back):
             return

@@ -25,7 +25,10 @@ __all__ = ["Ready", "insert", "pack", "remove"]
 
 
 class Run(NamedTuple):
-    """Messages of one partition that follow each other, with ids and expiries counted from the first of their request."""
+    """Messages of one partition that follow each other.
+
+    Ids and expiries are counted from the first of their request.
+    """
 
     columns: Columns
     rest: Rest | None
@@ -39,7 +42,10 @@ class Run(NamedTuple):
 
 
 class Ready(NamedTuple):
-    """Drafts of a request that are all due now, made ready to be stored but for their ids; nothing of it changes when they are."""
+    """Drafts of a request, all due now, ready to be stored but for their ids.
+
+    Nothing of it changes when they are stored.
+    """
 
     partitions: bytes
     """Of each draft."""
@@ -88,7 +94,10 @@ def _by_partition(partitions: bytes) -> Mapping[int, Sequence[int]]:
 
 
 def _every(partitions: bytes, number: int) -> range:
-    """Where a number is, if that is one place after the other, or each n-th; else some of these places."""
+    """Where a number is, if its places are regular: every n-th.
+
+    Else some of these places.
+    """
     first = partitions.index(number)
     step = partitions.find(number, first + 1) - first
     if step < 1:
@@ -99,7 +108,7 @@ def _every(partitions: bytes, number: int) -> range:
 
 
 def insert(transaction: Transaction, queue: bytes, ready: Ready) -> LocationsInOrder:
-    """Give messages their ids, one after the other, and insert them, in packs where they are many.
+    """Give messages their ids in order, and insert them, many as packs.
 
     May be repeated when its transaction was not committed: they get other ids then.
     """
@@ -123,7 +132,9 @@ def _insert_runs(transaction: Transaction, partition_key: bytes, runs: Sequence[
 
 
 def remove(transaction: Transaction, partition_key: bytes, ids: Collection[MessageId]) -> None:
-    """Remove messages by id, there or not. Afterwards no pack has one of these ids between its ends.
+    """Remove messages by id, there or not.
+
+    Afterwards no pack has one of these ids between its ends.
 
     :raises CorruptMessage: of a pack's messages that cannot be told from each other; those before it are removed, see
         :meth:`Transaction.whole`.
@@ -136,7 +147,7 @@ def remove(transaction: Transaction, partition_key: bytes, ids: Collection[Messa
 
 
 def pack(transaction: Transaction, partition_key: bytes, span: Span, now_ticks: int) -> MessageId | None:
-    """Make one pack of what lies loose, or in small packs, at the beginning of a span.
+    """Make one pack of loose messages and small packs where a span begins.
 
     What is left at the end of the span and fills no pack stays as it is: it may grow.
 

@@ -1,4 +1,4 @@
-"""Packs: messages of one partition, next to each other in its order, kept as one piece.
+"""Packs: neighbouring messages of one partition, kept as one piece.
 
 A message by itself costs a row and an entry of the index, and as much again when it is read. What came as a batch is
 mostly read as a batch; so it is kept as one, in the layout that Arrow has in memory: numbers beside numbers, bodies end
@@ -30,7 +30,7 @@ from queuey.model import Alike, Bodies, Columns, Span, shifted
 __all__ = [
     "LEAST",
     "MOST",
-    "Head",
+    "PackHead",
     "Piece",
     "Rest",
     "cut",
@@ -75,7 +75,7 @@ class Piece(NamedTuple):
             return False
 
 
-class Head(NamedTuple):
+class PackHead(NamedTuple):
     """What decides about a pack's messages, in the order of their ids."""
 
     ticks: Sequence[int]
@@ -108,7 +108,10 @@ def cut(columns: Columns) -> Iterator[Columns]:
 
 
 class Rest(NamedTuple):
-    """The rest of a pack whose messages need not have ids yet: it is put together while others of its store commit."""
+    """The rest of a pack whose messages need not have ids yet.
+
+    It is put together while others of its store commit.
+    """
 
     messages: int
     sizes: bytes
@@ -143,18 +146,20 @@ def packed(columns: Columns, rest: Rest | None = None) -> tuple[Piece, Piece]:
     return Piece.of([_HEAD.pack(len(columns)), *numbers]), (rest or Rest.of(columns)).bound(first)
 
 
-def read_head(piece: Piece) -> Head | None:
+def read_head(piece: Piece) -> PackHead | None:
     """:returns: None of a head that is not as it was written."""
     if not piece.is_sound:
         return None
     (messages,) = _HEAD.unpack_from(piece.data)
     size = 8 * messages
     ticks, tails, expires = (_array("q", piece.data, _HEAD.size + size * at, size) for at in range(3))
-    return Head(ticks, tails, expires)
+    return PackHead(ticks, tails, expires)
 
 
-def read_rest(head: Head, piece: Piece, chosen: Sequence[int]) -> tuple[Columns, Sequence[MessageId]]:
-    """Messages of a pack, and the ids of those among them that are not as they were written, which are left out.
+def read_rest(head: PackHead, piece: Piece, chosen: Sequence[int]) -> tuple[Columns, Sequence[MessageId]]:
+    """Messages of a pack, and the ids of the damaged among them.
+
+    The damaged ones are left out.
 
     :param chosen: which are wanted, rising.
     """
@@ -204,7 +209,10 @@ def _bits_of(first: MessageId) -> int:
 
 
 def _with_rest(crc: int, *beside: bytes | None) -> int:
-    """A body's CRC, continued over what stands beside the body; none is something else than an empty one."""
+    """A body's CRC, continued over what stands beside the body.
+
+    No value is something else than an empty one.
+    """
     if beside.count(None) == len(beside):
         return crc
     marked = [b"-" if value is None else b"%d:%b" % (len(value), value) for value in beside]
@@ -218,7 +226,7 @@ def _which_match(columns: Columns, crcs: Sequence[int]) -> Sequence[bool]:
     return [crc ^ bits == one for crc, one in zip(crcs, made, strict=True)]
 
 
-def read_whole(head: Head, piece: Piece) -> tuple[Columns, Sequence[bool]]:
+def read_whole(head: PackHead, piece: Piece) -> tuple[Columns, Sequence[bool]]:
     """All messages of a pack, and whether each is as it was written.
 
     :raises ValueError: it is damaged, and its messages cannot be told from each other.
@@ -227,7 +235,7 @@ def read_whole(head: Head, piece: Piece) -> tuple[Columns, Sequence[bool]]:
     return whole, [True] * len(whole) if piece.is_sound else _which_match(whole, crcs)
 
 
-def _read(head: Head, data: bytes) -> tuple[Columns, Sequence[int]]:
+def _read(head: PackHead, data: bytes) -> tuple[Columns, Sequence[int]]:
     """All messages, and their CRCs.
 
     :raises ValueError: see :func:`read_whole`.
@@ -238,7 +246,7 @@ def _read(head: Head, data: bytes) -> tuple[Columns, Sequence[int]]:
         raise ValueError(str(error)) from error
 
 
-def _parts(head: Head, data: bytes) -> tuple[Columns, Sequence[int]]:
+def _parts(head: PackHead, data: bytes) -> tuple[Columns, Sequence[int]]:
     messages, kinds_size, keys_size, headers_size = _REST.unpack_from(data)
     crcs_at = _REST.size
     ends_at = crcs_at + 4 * messages
@@ -259,7 +267,10 @@ def _parts(head: Head, data: bytes) -> tuple[Columns, Sequence[int]]:
 
 
 def _laid(bodies: Sequence[bytes]) -> tuple[Sequence[int], Sequence[bytes | memoryview]]:
-    """Where each begins and the one before it ends, and all of them in as few pieces as they come in."""
+    """Where each body begins and ends, and the pieces they come in.
+
+    One number more than there are bodies: each begins where the one before it ends.
+    """
     if isinstance(bodies, Bodies):
         return bodies.places(), [bodies.whole()]
     return [*accumulate(map(len, bodies), initial=0)], bodies
@@ -278,7 +289,10 @@ def _numbers(code: str, values: Iterable[int]) -> bytes:
 
 
 def _rising(values: range, size: int) -> bytes:
-    """Numbers of 0 or more, of so many bytes each: all at once, as digits of one large number."""
+    """Numbers of 0 or more, each of ``size`` bytes.
+
+    All together, as digits of one large number.
+    """
     number = _ones(len(values), size) * values.start + _steps(len(values), values.step, size)
     return number.to_bytes(len(values) * size, "little")
 
@@ -310,7 +324,10 @@ def encoded(names: Sequence[str | None]) -> Sequence[bytes | None]:
 
 
 def _names(names: Sequence[bytes | None]) -> bytes:
-    """Content types or keys: nothing if no message has one; that of all if all have the same; else each after its length."""
+    """Content types or keys as bytes.
+
+    Nothing if no message has one; one if all have the same; else each after its length.
+    """
     first = names[0]
     if names.count(first) == len(names):
         return b"" if first is None else b"=" + first

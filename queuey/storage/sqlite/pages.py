@@ -17,11 +17,11 @@ from queuey.model import Alike, Bodies, Columns, Message, Page, ReadRequest, Spa
 from queuey.storage.checksums import all_match, corrupt
 from queuey.storage.sqlite import packs
 from queuey.storage.sqlite.committer import Row
-from queuey.storage.sqlite.packs import Head, Piece, cut, picked, read_head, read_rest
+from queuey.storage.sqlite.packs import PackHead, Piece, cut, picked, read_head, read_rest
 from queuey.storage.sqlite.statements import SQL
 
 __all__ = [
-    "CachedPage",
+    "CachedRun",
     "PackEntry",
     "PageBuilder",
     "columns_of",
@@ -36,16 +36,16 @@ Ask = Callable[[str, tuple[Any, ...]], Any]
 """Asks a further question of the same state of the file, and has its rows, see :meth:`queuey.storage.sqlite.readers.Reader.beside`."""
 
 
-Ahead = tuple["CachedPage", Callable[["CachedPage", Sequence[Row]], Columns | None]]
-"""A segment, and what reads it, given the rows of ``read_ascending`` that lie in it: None if it cannot stand for these."""
+NextRun = tuple["CachedRun", Callable[["CachedRun", Sequence[Row]], Columns | None]]
+"""A cached run, and what reads it, given the rows of ``read_ascending`` that lie in it: None if it cannot stand for these."""
 
 
 RUN_MESSAGES = 4000
-"""Of a segment at most: as many as a page of a stream has."""
+"""Of a cached run at most: as many as a page of a stream has."""
 
 
 def is_bulk(request: ReadRequest) -> bool:
-    """Whether its page may come from a cached."""
+    """Whether its page may be a cached run."""
     return request.limit >= RUN_MESSAGES and not request.newest_first
 
 
@@ -67,7 +67,7 @@ class PackEntry(NamedTuple):
         """Whether all of its messages are alive and in the span."""
         return self.earliest_ticks > now_ticks and span.after < self.first and self.last <= span.upto
 
-    def chosen(self, head: Head, span: Span, now_ticks: int) -> Sequence[int]:
+    def chosen(self, head: PackHead, span: Span, now_ticks: int) -> Sequence[int]:
         """Which of its messages are alive and in the span."""
         if self.is_whole(span, now_ticks):
             return range(self.messages)
@@ -78,7 +78,7 @@ class PackEntry(NamedTuple):
 
 
 class Written(NamedTuple):
-    """Where a segment lies in its files, and what tells that it is as it was written; as in the index."""
+    """Where a cached run lies in its file, and its checksums, as in the index."""
 
     file: int
     at: int
@@ -89,8 +89,11 @@ class Written(NamedTuple):
     body_bytes: int
 
 
-class CachedPage(NamedTuple):
-    """What the index says of a copy of packs that follow each other, see :mod:`queuey.storage.sqlite.read_cache`."""
+class CachedRun(NamedTuple):
+    """What the index says of a run of packs that has a copy.
+
+    See :mod:`queuey.storage.sqlite.read_cache`.
+    """
 
     first_pack: int
     first: MessageId
@@ -100,11 +103,13 @@ class CachedPage(NamedTuple):
     written: Written
 
     @classmethod
-    def of_index(cls, row: Row) -> CachedPage:
+    def of_index(cls, row: Row) -> CachedRun:
         return cls(row[0], MessageId(*row[1:3]), MessageId(*row[3:5]), row[5], row[6], Written(*row[7:]))
 
     def is_of(self, rows: Sequence[Row]) -> bool:
-        """Whether what lies between its ends is what it was made of: one of its packs that went would have taken it along.
+        """Whether what lies between its ends is what it was made of.
+
+        A pack that went would have taken it along.
 
         :param rows: of ``read_ascending``; only the last may be no pack.
         """
@@ -121,7 +126,7 @@ class PageBuilder:
         self._now = now_ticks
         self._ask = ask
         self.is_cached = False
-        """Whether the page came from the cached."""
+        """Whether the page is a cached run."""
         self._rows: list[Row] = []
         self._parts: list[Columns] = []
         self._count = 0
@@ -135,15 +140,15 @@ class PageBuilder:
         self._passed = self._counted = 0
         """Damaged messages stepped over, and those of them before the page's last message: the rest is met again by the next page."""
 
-    def page(self, rows: Iterable[Row], ahead: Ahead | None = None) -> Page:
-        """:param ahead: a segment that the page may come upon, in ascending order.
+    def page(self, rows: Iterable[Row], next_run: NextRun | None = None) -> Page:
+        """:param next_run: a cached run that the page may come upon, in ascending order.
         :raises CorruptMessage: a message does not match its checksum, and is not to be stepped over.
         """
-        return self._page(rows) if ahead is None else self._page_before(ahead, iter(rows))
+        return self._page(rows) if next_run is None else self._page_before(next_run, iter(rows))
 
-    def _page_before(self, ahead: Ahead, rows: Iterator[Row]) -> Page:
-        """A segment is a page by itself, and so is what lies before it."""
-        cached, opened = ahead
+    def _page_before(self, next_run: NextRun, rows: Iterator[Row]) -> Page:
+        """A cached run is a page by itself, and so is what lies before it."""
+        cached, opened = next_run
         met: list[Row] = []
         page = self._page(_before(cached.first, rows, met))
         if page.more or not met:
@@ -190,7 +195,7 @@ class PageBuilder:
         return Page(Columns.joined(self._parts) if self._parts else [], more, self._counted if more else self._passed)
 
     def _takes_pack(self, row: Row) -> bool:
-        """Whether it has room for all of a pack that is wanted; else it takes as much as it can."""
+        """Take a pack, or as much of it as there is room for; whether all of it."""
         request = self._request
         entry = _entry(row)
         if self._count == request.limit and entry.is_whole(request.span, self._now):
@@ -213,7 +218,10 @@ class PageBuilder:
         return taken + len(damaged) == len(chosen)
 
     def _meets(self, entry: PackEntry, rest: Piece) -> None:
-        """Look whether a pack and the one before it, with the rows in between, are fit to be one."""
+        """Note whether a pack and the one before it are fit to be one.
+
+        With the rows in between.
+        """
         small = 2 * entry.messages < packs.MOST and 2 * len(rest.data) < packs.MOST_BYTES
         if small and self._after_small and len(self._rows) < packs.LEAST:
             self._has_neighbours |= 2 * sum(map(_size, self._rows)) < packs.MOST_BYTES
@@ -226,7 +234,7 @@ class PageBuilder:
             return chosen[:left]
         return chosen[-left:] if left else chosen[:0]
 
-    def _opened(self, seq: int) -> tuple[Head | None, Piece | None]:
+    def _opened(self, seq: int) -> tuple[PackHead | None, Piece | None]:
         return pack_of(self._ask, seq) if self._request.with_bodies else (head_of(self._ask, seq), None)
 
     def _steps_over(self, damaged: Sequence[MessageId]) -> bool:
@@ -262,13 +270,19 @@ class PageBuilder:
 
     @property
     def is_loose(self) -> bool:
-        """Whether the messages of the page would lie better in packs: rows enough for one, or packs that fit into one."""
+        """Whether the messages of the page would lie better in packs.
+
+        Rows enough for one, or packs that fit into one.
+        """
         if self._has_neighbours:
             return True
         return any(len(run) >= packs.LEAST for part in self._loose for run in cut(part))
 
     def whole(self) -> tuple[Sequence[Columns], Sequence[int]]:
-        """What the page was put together from, and the packs among it: without what it has of a pack that did not fit."""
+        """What the page was put together from, and the packs among it.
+
+        Without what it has of a pack that did not fit.
+        """
         if self._is_cut:
             return self._parts[:-1], self._packs[:-1]
         return self._parts, self._packs
@@ -296,7 +310,10 @@ def _before(first: MessageId, rows: Iterator[Row], met: list[Row]) -> Iterator[R
 
 
 def _parted(rows: Iterator[Row], last: MessageId) -> tuple[list[Row], list[Row]]:
-    """Packs that end at or before an id, up to the first row that is none, or lies behind; and the one that lies behind."""
+    """Packs that end at or before an id, and the row behind them.
+
+    Up to the first row that is no pack, or lies behind the id; that row comes second if it lies behind.
+    """
     inside: list[Row] = []
     for row in rows:
         if row[:2] > last:
@@ -307,12 +324,12 @@ def _parted(rows: Iterator[Row], last: MessageId) -> tuple[list[Row], list[Row]]
     return inside, []
 
 
-def head_of(ask: Ask, seq: int) -> Head | None:
+def head_of(ask: Ask, seq: int) -> PackHead | None:
     """:returns: None of a head that is not as it was written."""
     return read_head(Piece(*_row_of(ask(SQL["pack_head"], (seq,)))))
 
 
-def pack_of(ask: Ask, seq: int) -> tuple[Head | None, Piece]:
+def pack_of(ask: Ask, seq: int) -> tuple[PackHead | None, Piece]:
     """The head, None if it is not as it was written, and the rest."""
     head, head_crc, rest, rest_crc = _row_of(ask(SQL["pack"], (seq,)))
     return read_head(Piece(head, head_crc)), Piece(rest, rest_crc)
@@ -328,8 +345,11 @@ def _row_of(rows: Iterable[Row]) -> Row:
     raise StorageUnavailable("an index of the store leads to messages that are not there: run 'queuey verify'")
 
 
-def columns_of(head: Head, rest: Piece | None, chosen: Sequence[int]) -> tuple[Columns, Sequence[MessageId]]:
-    """Messages of a pack and the ids of the damaged among them; without their bodies, if there is no rest."""
+def columns_of(head: PackHead, rest: Piece | None, chosen: Sequence[int]) -> tuple[Columns, Sequence[MessageId]]:
+    """Messages of a pack, and the ids of the damaged among them.
+
+    Without bodies, if there is no rest.
+    """
     if rest is not None:
         return read_rest(head, rest, chosen)
     ticks, tails, expires = (picked(column, chosen) for column in head)

@@ -22,8 +22,9 @@ _DROPPED_SECONDS = 600.0
 
 
 class Purge(NamedTuple):
-    """Statements that give back room, some rows at a time; each binds what it names of ``now``, ``queue``, ``end``, ``rows``
-    and ``packs``.
+    """Statements that give back room, some rows at a time.
+
+    Each binds what it names of ``now``, ``queue``, ``end``, ``rows`` and ``packs``.
     """
 
     expired: Sequence[str] = ()
@@ -33,7 +34,7 @@ class Purge(NamedTuple):
 
 
 class Purger:
-    """Asks each part of a store to give back room. The parts register their statements."""
+    """Gives back room by the statements that parts of the store register."""
 
     def __init__(self, clock: Clock, committer: Committer, readers: Readers, dropped: dict[bytes, float]) -> None:
         """:param dropped: incarnations, and when each was dropped; those without rows are forgotten here."""

@@ -1,8 +1,8 @@
-"""ReadCache: copies of packs that follow each other, each one piece of a file, for readers of many.
+"""The read cache: copies of runs of packs, for readers of many.
 
 SQLite keeps a pack in some seventeen pages, wherever there was room. What is read in bulk again and again is copied end to
-end, up to 4,000 messages in one, which the kernel gives in two calls. The packs stay what is true, and no cached is
-ever needed: one whose packs change is forgotten with them, by a trigger of the database; one that is damaged, cut short by a
+end, up to 4,000 messages in one run, which the kernel gives in two calls. The packs stay what is true, and no cached run is ever
+needed. A run whose packs change is forgotten with them, by a trigger of the database. A run that is damaged, cut short by a
 crash or gone is passed over. So nothing is flushed to disk for them, a backup has none, and they go first when room is short.
 """
 
@@ -23,10 +23,10 @@ from queuey.storage.sqlite import pages as sqlite_pages
 from queuey.storage.sqlite.committer import Row, Transaction
 from queuey.storage.sqlite.health import PRIVATE, PRIVATE_FOLDER
 from queuey.storage.sqlite.packs import Piece, packed, read_head
-from queuey.storage.sqlite.pages import Ahead, Ask, CachedPage, Written, columns_of, is_bulk, pack_of
+from queuey.storage.sqlite.pages import Ask, CachedRun, NextRun, Written, columns_of, is_bulk, pack_of
 from queuey.storage.sqlite.statements import SQL
 
-__all__ = ["CachedRun", "ReadCache", "find_run", "keep", "read_run"]
+__all__ = ["ReadCache", "RunCandidate", "find_run", "keep", "read_run"]
 
 MOST_BYTES = 1 << 20
 """Of the packs of one at most, besides ids and expiries: so its bodies fit into a page of a stream."""
@@ -39,9 +39,9 @@ _RANGES = 8
 _PLACES = 10_000
 """and partitions."""
 _WORTH, _FULL = 0.25, 0.9
-"""Of what a cached may have: less between other messages is not worth one, and less at the end of what was read waits for more."""
+"""Of what a run may have: less between other messages is not worth one, and less at the end of what was read waits for more."""
 _LOOKED_AT = 1000
-"""Packs and messages in none that the keeper looks at before it does something else."""
+"""Packs and loose messages that the upkeep looks at before it does something else."""
 
 
 class _File:
@@ -63,7 +63,7 @@ def _private(path: str, flags: int) -> int:
 
 
 class _Folder:
-    """The files of a store's segments: written by one thread, read by any."""
+    """The files of a store's cached runs: one thread writes them, any reads them."""
 
     def __init__(self, path: Path) -> None:
         self._path = path
@@ -74,8 +74,11 @@ class _Folder:
         """Bytes of each file, by its number; the oldest first."""
         self._newest = max(self.sizes, default=0)
 
-    def columns(self, cached: CachedPage, *, with_bodies: bool) -> Columns | None:
-        """Its messages, without bodies if nobody wants them; None if it is not as it was written."""
+    def columns(self, cached: CachedRun, *, with_bodies: bool) -> Columns | None:
+        """The messages of a run; None if it is not as it was written.
+
+        Without bodies if nobody wants them.
+        """
         number, at, head_bytes, head_crc, rest_bytes, rest_crc, _ = cached.written
         head = read_head(Piece(self._read(number, at, head_bytes), head_crc))
         rest = Piece(self._read(number, at + head_bytes, rest_bytes), rest_crc) if with_bodies else None
@@ -99,7 +102,7 @@ class _Folder:
             return file
 
     def append(self, columns: Columns) -> Written:
-        """Write a cached; it is not on disk yet.
+        """Write a run; it is not on disk yet.
 
         :raises OSError: there is no room, or no folder can be made.
         """
@@ -135,7 +138,10 @@ class _Folder:
 
 
 class _Ranges:
-    """Spans of partitions, those that touch as one. Few are kept of each partition: what was added long ago is forgotten."""
+    """Spans of partitions, those that touch as one.
+
+    Few are kept of each partition: the oldest are forgotten.
+    """
 
     def __init__(self) -> None:
         self._spans: dict[bytes, list[Span]] = {}
@@ -165,8 +171,8 @@ class _Ranges:
             return partition_key, span
 
 
-class CachedRun(NamedTuple):
-    """What is fit to be a cached at the beginning of a span."""
+class RunCandidate(NamedTuple):
+    """Packs that are fit to be one cached run, at the beginning of a span."""
 
     packs: Sequence[Row]
     """As ``ids_ascending`` tells them; none if nothing is."""
@@ -202,8 +208,10 @@ class _Run:
         return max(self._messages / sqlite_pages.RUN_MESSAGES, self._bytes / MOST_BYTES)
 
 
-def find_run(ask: Ask, partition_key: bytes, span: Span, now_ticks: int) -> CachedRun:
-    """Look for packs that follow each other, of which all messages are alive, and which no cached has.
+def find_run(ask: Ask, partition_key: bytes, span: Span, now_ticks: int) -> RunCandidate:
+    """Look for a run of packs that no cached run has.
+
+    All of their messages are alive.
 
     :param span: not past the watermark.
     """
@@ -214,19 +222,19 @@ def find_run(ask: Ask, partition_key: bytes, span: Span, now_ticks: int) -> Cach
             size = _size_of(ask, partition_key, row, now_ticks) if MessageId(*row[:2]) <= span.upto else None
             if size is None or not run.takes(row, size):
                 if run.share >= _WORTH:
-                    return CachedRun(run.packs, last, is_over=False)
+                    return RunCandidate(run.packs, last, is_over=False)
                 run, begin = _Run(), MessageId(*row[:2])
             last = MessageId(*row[:2])
         is_over = next(rows, None) is None
     finally:
         rows.close(True)
     if run.share >= (_FULL if is_over else _WORTH):
-        return CachedRun(run.packs, last, is_over)
-    return CachedRun([], begin if is_over else last, is_over)
+        return RunCandidate(run.packs, last, is_over)
+    return RunCandidate([], begin if is_over else last, is_over)
 
 
 def _size_of(ask: Ask, partition_key: bytes, row: Row, now_ticks: int) -> int | None:
-    """Bytes of a pack's rest, if it may become part of a cached."""
+    """Bytes of a pack's rest, if it may become part of a run."""
     if row[8] is None or row[6] <= now_ticks or ask(SQL["cached_run_over"], (partition_key, *row[:2])).fetchall():
         return None
     ((size,),) = ask(SQL["pack_size"], (row[8],)).fetchall()
@@ -244,8 +252,8 @@ def read_run(ask: Ask, packs: Sequence[Row]) -> Columns | None:
     return Columns.joined(parts)
 
 
-def keep(transaction: Transaction, partition_key: bytes, run: CachedRun, written: Written, now_ticks: int) -> None:
-    """Note a cached, unless something changed since its packs were read."""
+def keep(transaction: Transaction, partition_key: bytes, run: RunCandidate, written: Written, now_ticks: int) -> None:
+    """Note a cached run, unless something changed since its packs were read."""
     span = run.span
     if transaction.execute(SQL["ids_ascending"], (partition_key, *span.after, *span.upto, now_ticks)) != run.packs:
         return
@@ -255,7 +263,10 @@ def keep(transaction: Transaction, partition_key: bytes, run: CachedRun, written
 
 
 class ReadCache:
-    """The segments of a store: found for readers, and what is worth being one noted for the keeper."""
+    """The cached runs of a store.
+
+    Finds them for readers, and notes for the upkeep what is worth one.
+    """
 
     def __init__(self, path: Path, most_bytes: int) -> None:
         """:param path: a folder that need not be there.
@@ -265,18 +276,18 @@ class ReadCache:
         self._most_bytes = most_bytes
         self._met, self._wanted = _Ranges(), _Ranges()
         self._tails: dict[bytes, Span] = {}
-        """What was wanted of a partition and is not enough for a cached."""
+        """What was wanted of a partition and is not enough for a run."""
         self.spoilt: set[int] = set()
-        """First packs of segments that could not be used."""
+        """First packs of runs that could not be used."""
         self._due = float("-inf")
         self._used: dict[int, int] = {}
         """When each file was read last, in ticks."""
 
-    def ahead(self, ask: Ask, partition_key: bytes, request: ReadRequest, now_ticks: int) -> Ahead | None:
-        """The first cached that begins in a span, if it may be a page."""
+    def next_run(self, ask: Ask, partition_key: bytes, request: ReadRequest, now_ticks: int) -> NextRun | None:
+        """The first cached run that begins in a span, if it may be a page."""
         after, upto = request.span
         for row in ask(SQL["cached_runs_ahead"], (partition_key, *after)).fetchall():
-            found = CachedPage.of_index(row)
+            found = CachedRun.of_index(row)
             if found.first > after:
                 is_fit = found.last <= upto and found.earliest_ticks > now_ticks
                 has_room = not request.with_bodies or found.written.body_bytes <= request.max_bytes
@@ -284,7 +295,7 @@ class ReadCache:
                 return (found, opened) if is_fit and has_room else None
         return None
 
-    def _opened(self, now_ticks: int, cached: CachedPage, rows: Sequence[Row], *, with_bodies: bool) -> Columns | None:
+    def _opened(self, now_ticks: int, cached: CachedRun, rows: Sequence[Row], *, with_bodies: bool) -> Columns | None:
         self._used[cached.written.file] = now_ticks
         found = self.folder.columns(cached, with_bodies=with_bodies) if cached.is_of(rows) else None
         if found is None:
@@ -292,7 +303,10 @@ class ReadCache:
         return found
 
     def was_read(self, partition_key: bytes, request: ReadRequest, last: MessageId) -> None:
-        """A page came from packs, up to this message: what readers of many meet so for the second time is wanted."""
+        """A page came from packs, up to this message.
+
+        What readers of many meet so for the second time is wanted.
+        """
         span = Span(request.span.after, last)
         if is_bulk(request) and self._met.add(partition_key, span):
             self._wanted.add(partition_key, span)
@@ -306,7 +320,7 @@ class ReadCache:
         tail = self._tails.pop(partition_key, span)
         return partition_key, Span(min(tail.after, span.after), span.upto) if tail.upto >= span.after else span
 
-    def went_on(self, partition_key: bytes, span: Span, run: CachedRun) -> None:
+    def went_on(self, partition_key: bytes, span: Span, run: RunCandidate) -> None:
         """Note what is left of what was taken."""
         left = Span(run.goes_on, span.upto)
         if not run.is_over:
@@ -324,7 +338,9 @@ class ReadCache:
         return is_due
 
     def unused(self, now_ticks: int) -> list[int]:
-        """Files to make room with: those read longest ago, of which nobody has read anything for an hour.
+        """Files to make room with.
+
+        Those read longest ago, of which nobody has read anything for an hour.
 
         Not the oldest: of a partition that has no room as a whole the beginning would go each time its end is read.
         """

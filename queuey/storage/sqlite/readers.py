@@ -1,4 +1,6 @@
-"""Reading an embedded store's file: a connection for each thread that reads, none of which waits for the writer.
+"""Reading an embedded store's file: a connection for each thread.
+
+None of them waits for the writer.
 
 Pages are read by the thread that asks for them: handing a page over costs more than it saves. Lookups are short and stand
 before an append; they are left to a thread of their own.
@@ -45,7 +47,10 @@ class Reader:
             return self._shaped(sql, bindings, shape)
 
     def ask_lasting(self, sql: str, bindings: tuple[Any, ...], shape: Callable[[Any], T]) -> T:
-        """As :meth:`ask`, for a ``shape`` that asks further questions after it took the last row: the transaction lasts as long."""
+        """As :meth:`ask`, with a transaction that lasts as long as ``shape``.
+
+        It may ask further questions after it took the last row.
+        """
         with self.snapshot():
             return self._shaped(sql, bindings, shape)
 
@@ -57,7 +62,10 @@ class Reader:
             rows.close(True)
 
     def beside(self, sql: str, bindings: tuple[Any, ...]) -> Any:
-        """The rows of a further statement, for who is inside of :meth:`ask` or :meth:`snapshot`; to be taken all, or closed."""
+        """The rows of a further statement, inside of :meth:`ask` or :meth:`snapshot`.
+
+        The caller takes all of them, or closes them.
+        """
         return self._connection.execute(sql, bindings)
 
     @contextmanager
@@ -119,7 +127,9 @@ class Readers:
 
 
 class LookupThread(Generic[K, T]):
-    """Short questions, answered by one thread: all that came while it answered the last ones are answered together.
+    """Short questions, answered by one thread.
+
+    All that came while it answered the last ones are answered together.
 
     Each step of SQLite lets go of the interpreter. While commits are under way, an event loop that asks itself pays more
     for getting the interpreter back than for the answer; and so does a thread that asks for one after the other.
@@ -135,15 +145,15 @@ class LookupThread(Generic[K, T]):
         self._why_closed = "the store is closed"
 
     def ask(self, question: K) -> Future[T]:
-        promise: Future[T] = Future()
+        future: Future[T] = Future()
         with self._lock:
             if self._closed:
                 return Future.failed(StorageUnavailable(self._why_closed))
             if self._thread is None:
                 self._thread = threading.Thread(target=self._work, name="lookups", daemon=True)
                 self._thread.start()
-            self._asked.put((question, promise))
-        return promise
+            self._asked.put((question, future))
+        return future
 
     def forsake(self, why: str) -> None:
         """After a fork, in the child: the thread is not there."""
@@ -173,9 +183,9 @@ class LookupThread(Generic[K, T]):
     def _answer(self, asked: Sequence[tuple[K, Future[T]]]) -> None:
         try:
             found = self._find_all([question for question, _ in asked])
-            for (_, promise), answer in zip(asked, found, strict=True):
-                promise.set_result(answer)
+            for (_, future), answer in zip(asked, found, strict=True):
+                future.set_result(answer)
         except Exception as error:  # noqa: BLE001 - whoever asked is told, and the next are answered
-            for _, promise in asked:
-                if not promise.done:
-                    promise.set_error(error)
+            for _, future in asked:
+                if not future.done:
+                    future.set_error(error)

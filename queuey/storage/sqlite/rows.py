@@ -16,7 +16,10 @@ PARTITION_BYTES = [number.to_bytes(1, "big") for number in range(256)]
 
 
 def key_of(partition: PartitionId) -> bytes:
-    """The column ``partition_key``: the uuid of the queue's incarnation, then the number in one byte."""
+    """The column ``partition_key`` of a partition.
+
+    The uuid of the queue's incarnation, then the number in one byte.
+    """
     return partition.queue.bytes + PARTITION_BYTES[partition.number]
 
 

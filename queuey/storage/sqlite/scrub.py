@@ -1,4 +1,6 @@
-"""Search for damage that hides messages: an embedded store's tables and indexes must say the same.
+"""Search for damage that hides messages.
+
+An embedded store's tables and indexes must say the same.
 
 SQLite notices a page that makes no sense. It does not notice a flipped bit that makes another number of a key: a page of
 messages that is read through such an index misses some, and looks sound. So each row is looked up in the index, and each entry
@@ -19,7 +21,7 @@ from typing import Any, NamedTuple
 import apsw
 
 from queuey.storage.checksums import NONSENSE
-from queuey.storage.sqlite.packs import Head, Piece, read_head
+from queuey.storage.sqlite.packs import PackHead, Piece, read_head
 from queuey.storage.sqlite.statements import SQL
 
 __all__ = ["DAMAGE", "Finding", "Scrub", "described", "own_check"]
@@ -171,7 +173,7 @@ def _follows(end: tuple[Any, ...], after: tuple[Any, ...]) -> bool:
         return False
 
 
-def _told_by(head: Head) -> tuple[int, ...]:
+def _told_by(head: PackHead) -> tuple[int, ...]:
     """As in the columns of ``packs``, from ``first_ticks`` to ``latest``."""
     first, last = head.id_at(0), head.id_at(-1)
     return (*first, *last, len(head.ticks), min(head.expires_ticks), max(head.expires_ticks))

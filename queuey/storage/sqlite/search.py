@@ -24,7 +24,10 @@ _LISTED = 5
 
 
 class DamageSearch:
-    """Looks at the pages when the store opens, as fast as it goes, then again and again at what they say, slowly."""
+    """Looks for damage while the store is served.
+
+    At the pages when the store opens, as fast as it goes; then again and again at what they say, slowly.
+    """
 
     def __init__(
         self, connect: Callable[[], apsw.Connection], health: DiskHealth, unsound: set[bytes], scrub_percent: int
@@ -53,7 +56,10 @@ class DamageSearch:
         self._thread.join()
 
     def _work(self) -> None:
-        """What fails is tried again a minute later: of errors only those of damage are damage."""
+        """Search, and search again a minute after an error.
+
+        Of errors only those of damage are damage.
+        """
         while not self._ending.is_set():
             try:
                 return self._search()
@@ -102,7 +108,10 @@ class DamageSearch:
         return not self._ending.wait(worked_seconds * (100 / self._percent - 1))
 
     def _report(self, scrub: Scrub) -> None:
-        """Indexes and tables do not say the same: stop writing, and refuse to read what may miss messages (G18)."""
+        """Stop writing, and refuse to read what may miss messages (G18).
+
+        Indexes and tables do not say the same.
+        """
         self._unsound.update(finding.partition_key for finding in scrub.found)
         told = [described(scrub.connection, finding, count) for finding, count in scrub.found.most_common(_LISTED)]
         more = f", and {len(scrub.found) - _LISTED} more kinds" if len(scrub.found) > _LISTED else ""

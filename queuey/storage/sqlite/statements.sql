@@ -1,69 +1,69 @@
--- Statements of the embedded store. "-- name: purpose" opens each; queuey/storage/sqlite/__init__.py calls them by name.
+-- Statements of the embedded store. "-- name: purpose" opens each; the modules of queuey/storage/sqlite call them by name. Values are bound in the order in which a statement first names them, or, given by name, as they are named.
 
 -- read_ascending: a span: messages, from the covering index to the rows, and packs, by their last ids; the last column tells which
 select ticks, tail, expires, content_type, key, body, checksum, headers, null from messages
-where partition_key = ?1 and (ticks, tail) > (?2, ?3) and (ticks, tail) <= (?4, ?5) and expires > ?6
+where partition_key = :partition_key and (ticks, tail) > (:after_ticks, :after_tail) and (ticks, tail) <= (:upto_ticks, :upto_tail) and expires > :now
 union all
 select last_ticks, last_tail, latest, first_ticks, first_tail, messages, earliest, null, seq from packs
-where partition_key = ?1 and (last_ticks, last_tail) > (?2, ?3) and (first_ticks, first_tail) <= (?4, ?5) and latest > ?6
+where partition_key = :partition_key and (last_ticks, last_tail) > (:after_ticks, :after_tail) and (first_ticks, first_tail) <= (:upto_ticks, :upto_tail) and latest > :now
     and last_ticks <= ifnull((
-        select last_ticks from packs where partition_key = ?1 and (last_ticks, last_tail) >= (?4, ?5) order by last_ticks, last_tail limit 1
+        select last_ticks from packs where partition_key = :partition_key and (last_ticks, last_tail) >= (:upto_ticks, :upto_tail) order by last_ticks, last_tail limit 1
     ), 9223372036854775807)
 order by ticks, tail
 
 -- read_descending: the same, newest first
 select ticks, tail, expires, content_type, key, body, checksum, headers, null from messages
-where partition_key = ?1 and (ticks, tail) > (?2, ?3) and (ticks, tail) <= (?4, ?5) and expires > ?6
+where partition_key = :partition_key and (ticks, tail) > (:after_ticks, :after_tail) and (ticks, tail) <= (:upto_ticks, :upto_tail) and expires > :now
 union all
 select last_ticks, last_tail, latest, first_ticks, first_tail, messages, earliest, null, seq from packs
-where partition_key = ?1 and (last_ticks, last_tail) > (?2, ?3) and (first_ticks, first_tail) <= (?4, ?5) and latest > ?6
+where partition_key = :partition_key and (last_ticks, last_tail) > (:after_ticks, :after_tail) and (first_ticks, first_tail) <= (:upto_ticks, :upto_tail) and latest > :now
     and last_ticks <= ifnull((
-        select last_ticks from packs where partition_key = ?1 and (last_ticks, last_tail) >= (?4, ?5) order by last_ticks, last_tail limit 1
+        select last_ticks from packs where partition_key = :partition_key and (last_ticks, last_tail) >= (:upto_ticks, :upto_tail) order by last_ticks, last_tail limit 1
     ), 9223372036854775807)
 order by ticks desc, tail desc
 
 -- ids_ascending: ids alone, from the indexes alone
 select ticks, tail, expires, null, null, x'', 0, null, null from messages
-where partition_key = ?1 and (ticks, tail) > (?2, ?3) and (ticks, tail) <= (?4, ?5) and expires > ?6
+where partition_key = :partition_key and (ticks, tail) > (:after_ticks, :after_tail) and (ticks, tail) <= (:upto_ticks, :upto_tail) and expires > :now
 union all
 select last_ticks, last_tail, latest, first_ticks, first_tail, messages, earliest, null, seq from packs
-where partition_key = ?1 and (last_ticks, last_tail) > (?2, ?3) and (first_ticks, first_tail) <= (?4, ?5) and latest > ?6
+where partition_key = :partition_key and (last_ticks, last_tail) > (:after_ticks, :after_tail) and (first_ticks, first_tail) <= (:upto_ticks, :upto_tail) and latest > :now
     and last_ticks <= ifnull((
-        select last_ticks from packs where partition_key = ?1 and (last_ticks, last_tail) >= (?4, ?5) order by last_ticks, last_tail limit 1
+        select last_ticks from packs where partition_key = :partition_key and (last_ticks, last_tail) >= (:upto_ticks, :upto_tail) order by last_ticks, last_tail limit 1
     ), 9223372036854775807)
 order by ticks, tail
 
 -- ids_descending: the same, newest first
 select ticks, tail, expires, null, null, x'', 0, null, null from messages
-where partition_key = ?1 and (ticks, tail) > (?2, ?3) and (ticks, tail) <= (?4, ?5) and expires > ?6
+where partition_key = :partition_key and (ticks, tail) > (:after_ticks, :after_tail) and (ticks, tail) <= (:upto_ticks, :upto_tail) and expires > :now
 union all
 select last_ticks, last_tail, latest, first_ticks, first_tail, messages, earliest, null, seq from packs
-where partition_key = ?1 and (last_ticks, last_tail) > (?2, ?3) and (first_ticks, first_tail) <= (?4, ?5) and latest > ?6
+where partition_key = :partition_key and (last_ticks, last_tail) > (:after_ticks, :after_tail) and (first_ticks, first_tail) <= (:upto_ticks, :upto_tail) and latest > :now
     and last_ticks <= ifnull((
-        select last_ticks from packs where partition_key = ?1 and (last_ticks, last_tail) >= (?4, ?5) order by last_ticks, last_tail limit 1
+        select last_ticks from packs where partition_key = :partition_key and (last_ticks, last_tail) >= (:upto_ticks, :upto_tail) order by last_ticks, last_tail limit 1
     ), 9223372036854775807)
 order by ticks desc, tail desc
 
 -- id_after: the id of a message in no pack that comes so many after another
 select ticks, tail from messages
-where partition_key = ?1 and (ticks, tail) > (?2, ?3) and (ticks, tail) <= (?4, ?5) and expires > ?6
-order by ticks, tail limit 1 offset ?7
+where partition_key = :partition_key and (ticks, tail) > (:after_ticks, :after_tail) and (ticks, tail) <= (:upto_ticks, :upto_tail) and expires > :now
+order by ticks, tail limit 1 offset :offset
 
 -- count: how many messages in no pack lie in a span, counted up to a limit
 select count(*) from (
     select 1 from messages
-    where partition_key = ?1 and (ticks, tail) > (?2, ?3) and (ticks, tail) <= (?4, ?5) and expires > ?6 limit ?7
+    where partition_key = :partition_key and (ticks, tail) > (:after_ticks, :after_tail) and (ticks, tail) <= (:upto_ticks, :upto_tail) and expires > :now limit :limit
 )
 
 -- fetch: one message by id, if it is in no pack
 select ticks, tail, expires, content_type, key, body, checksum, headers, null from messages
-where partition_key = ?1 and ticks = ?2 and tail = ?3 and expires > ?4
+where partition_key = :partition_key and ticks = :ticks and tail = :tail and expires > :now
 
 -- packs_in: the packs of a span, in order
 select first_ticks, first_tail, last_ticks, last_tail, messages, earliest, seq from packs
-where partition_key = ?1 and (last_ticks, last_tail) > (?2, ?3) and (first_ticks, first_tail) <= (?4, ?5) and latest > ?6
+where partition_key = :partition_key and (last_ticks, last_tail) > (:after_ticks, :after_tail) and (first_ticks, first_tail) <= (:upto_ticks, :upto_tail) and latest > :now
     and last_ticks <= ifnull((
-        select last_ticks from packs where partition_key = ?1 and (last_ticks, last_tail) >= (?4, ?5) order by last_ticks, last_tail limit 1
+        select last_ticks from packs where partition_key = :partition_key and (last_ticks, last_tail) >= (:upto_ticks, :upto_tail) order by last_ticks, last_tail limit 1
     ), 9223372036854775807)
 order by last_ticks, last_tail
 
@@ -82,7 +82,7 @@ select head, head_crc, rest, rest_crc from packs where seq = ?1
 -- pack_insert: messages as a pack
 insert into packs (
     partition_key, first_ticks, first_tail, last_ticks, last_tail, messages, earliest, latest, head_crc, rest_crc, head, rest
-) values (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12)
+) values (:partition_key, :first_ticks, :first_tail, :last_ticks, :last_tail, :messages, :earliest, :latest, :head_crc, :rest_crc, :head, :rest)
 
 -- pack_delete: a pack
 delete from packs where seq = ?1
@@ -101,7 +101,7 @@ select 1 from (
 ) where (first_ticks, first_tail) <= (?2, ?3)
 
 -- cached_run_insert: a new one
-insert into cached_runs values (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12, ?13, ?14, ?15)
+insert into cached_runs values (:first_pack, :partition_key, :first_ticks, :first_tail, :last_ticks, :last_tail, :messages, :earliest, :file, :at, :head_bytes, :head_crc, :rest_bytes, :rest_crc, :body_bytes)
 
 -- cached_run_delete: one that cannot be used
 delete from cached_runs where first_pack = ?1
@@ -116,13 +116,13 @@ delete from cached_runs
 select distinct file from cached_runs
 
 -- any_between: whether a message in no pack lies between two ids, both included
-select 1 from messages where partition_key = ?1 and (ticks, tail) >= (?2, ?3) and (ticks, tail) <= (?4, ?5) limit 1
+select 1 from messages where partition_key = :partition_key and (ticks, tail) >= (:first_ticks, :first_tail) and (ticks, tail) <= (:last_ticks, :last_tail) limit 1
 
 -- delete_between: messages in no pack between two ids, both included
-delete from messages where partition_key = ?1 and (ticks, tail) >= (?2, ?3) and (ticks, tail) <= (?4, ?5)
+delete from messages where partition_key = :partition_key and (ticks, tail) >= (:first_ticks, :first_tail) and (ticks, tail) <= (:last_ticks, :last_tail)
 
 -- packs_delete_between: the packs between two ids
-delete from packs where partition_key = ?1 and (last_ticks, last_tail) >= (?2, ?3) and (last_ticks, last_tail) <= (?4, ?5)
+delete from packs where partition_key = :partition_key and (last_ticks, last_tail) >= (:first_ticks, :first_tail) and (last_ticks, last_tail) <= (:last_ticks, :last_tail)
 
 -- delete_message: by id
 delete from messages where partition_key = ?1 and ticks = ?2 and tail = ?3
@@ -140,7 +140,7 @@ select seq from packs where partition_key = ?1 and earliest <= ?2 and latest > ?
 select digest, answer from idempotency where queue = ?1 and key = ?2 and expires > ?3
 
 -- idempotency_keep: remember an idempotency key
-insert or replace into idempotency (queue, key, digest, answer, expires) values (?1, ?2, ?3, ?4, ?5)
+insert or replace into idempotency (queue, key, digest, answer, expires) values (:queue, :key, :digest, :answer, :expires)
 
 -- refuse: whether there is anything to purge
 select exists (select 1 from messages where expires <= ?1) or exists (select 1 from packs where latest <= ?1)
@@ -187,7 +187,7 @@ delete from dropped where queue = ?1
 select partition, ticks, tail, generation, set_ticks from offsets where queue = ?1 and name = ?2
 
 -- offset_keep: of one partition
-insert or replace into offsets (queue, name, partition, ticks, tail, generation, set_ticks) values (?1, ?2, ?3, ?4, ?5, ?6, ?7)
+insert or replace into offsets (queue, name, partition, ticks, tail, generation, set_ticks) values (:queue, :name, :partition, :ticks, :tail, :generation, :set_ticks)
 
 -- offset_groups: one page by name
 select distinct name from offsets where queue = ?1 and name >= ?2 order by name limit ?3
@@ -215,7 +215,7 @@ select seq from messages not indexed where seq > ?1 order by seq limit 1 offset 
 -- scrub_entries: entries of the index after an id that lead to no such message, among the next few
 select cast(partition_key as blob), seq from (
     select partition_key, ticks, tail, expires, seq from messages indexed by messages_in_order
-    where (partition_key, ticks, tail) > (?1, ?2, ?3) order by partition_key, ticks, tail limit ?4
+    where (partition_key, ticks, tail) > (:partition_key, :ticks, :tail) order by partition_key, ticks, tail limit :rows
 ) as it where not exists (
     select 1 from messages as other not indexed
     where other.seq = it.seq and other.partition_key = it.partition_key and other.ticks = it.ticks and other.tail = it.tail and other.expires = it.expires
@@ -223,7 +223,7 @@ select cast(partition_key as blob), seq from (
 
 -- scrub_entries_next: where that ends
 select cast(partition_key as blob), cast(ticks as integer), cast(tail as integer) from messages indexed by messages_in_order
-where (partition_key, ticks, tail) > (?1, ?2, ?3) order by partition_key, ticks, tail limit 1 offset ?4 - 1
+where (partition_key, ticks, tail) > (:partition_key, :ticks, :tail) order by partition_key, ticks, tail limit 1 offset :rows - 1
 
 -- scrub_packs: packs after a row that the index does not lead to, among the next few
 select cast(partition_key as blob), seq from (
@@ -242,7 +242,7 @@ select seq from packs not indexed where seq > ?1 order by seq limit 1 offset ?2 
 -- scrub_pack_entries: entries of the packs' index after an id that lead to no such pack, among the next few
 select cast(partition_key as blob), seq from (
     select partition_key, last_ticks, last_tail, first_ticks, first_tail, messages, earliest, latest, seq from packs indexed by packs_in_order
-    where (partition_key, last_ticks, last_tail) > (?1, ?2, ?3) order by partition_key, last_ticks, last_tail limit ?4
+    where (partition_key, last_ticks, last_tail) > (:partition_key, :ticks, :tail) order by partition_key, last_ticks, last_tail limit :rows
 ) as it where not exists (
     select 1 from packs as other not indexed
     where other.seq = it.seq and other.partition_key = it.partition_key and other.last_ticks = it.last_ticks and other.last_tail = it.last_tail
@@ -252,7 +252,7 @@ select cast(partition_key as blob), seq from (
 
 -- scrub_pack_entries_next: where that ends
 select cast(partition_key as blob), cast(last_ticks as integer), cast(last_tail as integer) from packs indexed by packs_in_order
-where (partition_key, last_ticks, last_tail) > (?1, ?2, ?3) order by partition_key, last_ticks, last_tail limit 1 offset ?4 - 1
+where (partition_key, last_ticks, last_tail) > (:partition_key, :ticks, :tail) order by partition_key, last_ticks, last_tail limit 1 offset :rows - 1
 
 -- scrub_heads: what the packs after a row say about themselves, and their heads. max() makes an empty blob of what is no blob
 select seq, cast(partition_key as blob), cast(first_ticks as integer), cast(first_tail as integer), cast(last_ticks as integer),
@@ -262,9 +262,9 @@ from packs not indexed where seq > ?1 order by seq limit ?2
 
 -- scrub_inside: whether a message in no pack, or the end of another pack, lies between the ends of a pack
 select exists (
-    select 1 from messages where partition_key = ?1 and (ticks, tail) >= (?2, ?3) and (ticks, tail) <= (?4, ?5)
+    select 1 from messages where partition_key = :partition_key and (ticks, tail) >= (:first_ticks, :first_tail) and (ticks, tail) <= (:last_ticks, :last_tail)
 ) or exists (
-    select 1 from packs where partition_key = ?1 and (last_ticks, last_tail) >= (?2, ?3) and (last_ticks, last_tail) < (?4, ?5)
+    select 1 from packs where partition_key = :partition_key and (last_ticks, last_tail) >= (:first_ticks, :first_tail) and (last_ticks, last_tail) < (:last_ticks, :last_tail)
 )
 
 -- verify_rows: messages in no pack after a row, with what their checksum covers
@@ -294,11 +294,11 @@ where found.application = asked.value ->> 0 and found.name = asked.value ->> 1
 
 -- queue_insert: a new queue
 insert into queues (application, name, uuid, created, partitions, kind, consistency, principals)
-values (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8)
+values (:application, :name, :uuid, :created, :partitions, :kind, :consistency, :principals)
 
 -- queue_update: settings of an existing queue
-update queues set partitions = ?4, kind = ?5, consistency = ?6, principals = ?7
-where application = ?1 and name = ?2 and uuid = ?3
+update queues set partitions = :partitions, kind = :kind, consistency = :consistency, principals = :principals
+where application = :application and name = :name and uuid = :uuid
 
 -- queue_delete: one incarnation
 delete from queues where application = ?1 and name = ?2 and uuid = ?3
@@ -310,7 +310,7 @@ where application = ?1 and name >= ?2 order by name limit ?3
 -- queue_list_named: one page by name of those that name a principal
 select queues.application, queues.name, uuid, created, partitions, kind, consistency, principals
 from named cross join queues on queues.application = named.application and queues.name = named.name
-where named.application = ?1 and named.principal = ?2 and named.name >= ?3 order by named.name limit ?4
+where named.application = :application and named.principal = :principal and named.name >= :start order by named.name limit :limit
 
 -- removed_keep: an incarnation whose messages are to be dropped
 insert or ignore into removed (queue) values (?1)
@@ -321,8 +321,8 @@ select queue from removed limit ?1
 -- removed_forget: dropped now
 delete from removed where queue = ?1
 
--- key_insert: the digest of a key
-insert or ignore into app_keys (digest, principal, label, created) values (?1, ?2, ?3, ?4)
+-- key_insert: an application key's digest
+insert or ignore into app_keys (digest, application, label, created) values (:digest, :application, :label, :created)
 
 -- key_list: all keys, oldest first
 select principal, digest, label, created from app_keys order by created, digest

@@ -1,4 +1,4 @@
-"""Putting messages of an embedded store together where readers of many meet them one by one."""
+"""Putting messages of an embedded store together for readers of many."""
 
 from __future__ import annotations
 
@@ -24,7 +24,10 @@ _MANY_LOOSE = 10_000
 
 
 class Tidying:
-    """Packs of what lies loose, and cached runs of what lies in packs: noted as it is read, made by the upkeep."""
+    """Makes packs of loose messages, and cached runs of packs.
+
+    Noted as they are read, made by the upkeep.
+    """
 
     def __init__(self, file: File) -> None:
         self._file = file
@@ -93,7 +96,9 @@ class Tidying:
         return True
 
     def _made_room(self, cache: ReadCache, *, is_short: bool) -> bool:
-        """Forget runs that cannot be used, and those that there is no room for; whether there is some for new ones.
+        """Forget runs that cannot be used, and those there is no room for.
+
+        Whether there is room for new ones.
 
         :param is_short: the disk is: then none stays.
         """

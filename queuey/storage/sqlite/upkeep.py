@@ -1,4 +1,6 @@
-"""What an embedded store does on the side, in a thread of its own: checkpoints, expiry, and noting how far time has got.
+"""What an embedded store does on the side, in a thread of its own.
+
+Checkpoints, expiry, and noting how far time has got.
 
 The thread never writes messages itself: it hands small jobs to the committer, and copies the write-ahead log into the file
 over a connection of its own, so that commits go on meanwhile. Each part of a store registers what it has to do.

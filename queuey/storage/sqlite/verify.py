@@ -1,4 +1,4 @@
-"""Search a whole store for damage at once, and build its indexes anew: ``queuey verify``."""
+"""``queuey verify``: search a store for damage, and rebuild its indexes."""
 
 from __future__ import annotations
 
@@ -92,7 +92,9 @@ class _Whole(Scrub):
 
 
 def verify(path: Path, names: Path | None = None, progress: Progress | None = None) -> Sequence[Damage]:
-    """Compare everything in a store with everything else. A server may use it meanwhile.
+    """Compare everything in a store with everything else.
+
+    A server may use it meanwhile.
 
     :param path: of a store or of a backup.
     :param names: the file with the queues, if that is another.

@@ -8,8 +8,9 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
+from queuey.storage.cassandra.cluster import Options
 from queuey.storage.cassandra.schema import make_tables
-from queuey.storage.cassandra.session import CassandraSession, Options
+from queuey.storage.cassandra.session import CassandraSession
 from tests.bench.plan import Plan
 from tests.bench.servers import Server, cpu_seconds, queuey
 from tests.support.services.cassandra import Cassandra

@@ -19,7 +19,8 @@ from cassandra.query import BatchStatement, BatchType
 from queuey.clock import SystemClock
 from queuey.ids import EPOCH_TICKS
 from queuey.model import Queue
-from queuey.storage.cassandra.metadata import list_place, settings_text
+from queuey.storage.cassandra.names import list_place
+from queuey.storage.cassandra.queue_rows import settings_text
 from queuey.storage.cassandra.session import CQL, CassandraSession
 from tests.bench.drivers import NUMBER, append_one, drive, in_turn, read_page, request, scattered
 from tests.bench.measure import alternate, ratios, until

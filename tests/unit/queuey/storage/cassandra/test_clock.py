@@ -43,7 +43,7 @@ def test_nothing_is_safe_before_a_node_was_heard(guard: ClockGuard) -> None:
 
     assert guard.error_seconds() == float("inf")
     assert guard.refused == 1
-    assert guard.problem() == "no Cassandra node has answered hints"
+    assert guard.problem() == "no Cassandra node has answered lately"
 
 
 def test_with_equal_clocks_the_error_is_the_doubt_of_half_a_round_trip(guard: ClockGuard, clock: ManualClock) -> None:

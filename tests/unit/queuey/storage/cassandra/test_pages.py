@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from queuey.errors import CorruptMessage
 from queuey.ids import MessageId
 from queuey.model import PartitionId, ReadRequest, Span
-from queuey.storage.cassandra.pages import PageBuilder
+from queuey.storage.cassandra.pages import BlockPage
 from queuey.storage.cassandra.rows import Block
 from queuey.storage.checksums import checksum_of
 
@@ -76,7 +76,7 @@ def test_a_page_is_what_its_rows_make_one_after_the_other(
 ) -> None:
     """In whatever blocks they come."""
     request = ReadRequest(PARTITION, Span(), limit, max_bytes=max_bytes, skip_corrupt=skip_corrupt)
-    expected, page = Expected(rows, request), PageBuilder(request, NOW)
+    expected, page = Expected(rows, request), BlockPage(request, NOW)
 
     def take_all() -> None:
         at = 0
@@ -97,7 +97,7 @@ def test_a_page_is_what_its_rows_make_one_after_the_other(
 
 
 def test_without_bodies_nothing_is_checked() -> None:
-    page = PageBuilder(ReadRequest(PARTITION, Span(), 5, with_bodies=False), NOW)
+    page = BlockPage(ReadRequest(PARTITION, Span(), 5, with_bodies=False), NOW)
 
     page.take(block([Kept(0, sound=False), Kept(0)]))
 

@@ -30,17 +30,10 @@ from cassandra.protocol import ErrorMessage, OverloadedErrorMessage, ServerError
 from queuey.errors import ConfigurationError, OutcomeUnknown, QueueNotFound, QueueyError, StorageUnavailable
 from queuey.future import Future
 from queuey.model import Consistency
-from queuey.storage.cassandra.session import (
-    _ONE_CENTRE,
-    _SEVERAL_CENTRES,
-    CQL,
-    Options,
-    Underway,
-    _contact,
-    _told,
-    connect,
-    why_none,
-)
+from queuey.storage.cassandra.cluster import Options, _contact, connect, why_none
+from queuey.storage.cassandra.driver_errors import our_error
+from queuey.storage.cassandra.session import _ONE_CENTRE, _SEVERAL_CENTRES, CQL
+from queuey.storage.cassandra.underway import Underway
 from tests.support.services.certificates import Authority
 
 CAS_WRITE_UNKNOWN = ErrorMessage(code=0x1700, message="CAS operation result is unknown", info=None)
@@ -80,7 +73,7 @@ def name(error: Exception) -> str:
 
 @pytest.mark.parametrize("error", HARMLESS, ids=name)
 def test_a_write_that_nobody_took_is_refused(error: Exception) -> None:
-    told = _told(error, writes=True)
+    told = our_error(error, writes=True)
 
     assert type(told) is StorageUnavailable
     assert type(error).__name__ in str(told)
@@ -89,7 +82,7 @@ def test_a_write_that_nobody_took_is_refused(error: Exception) -> None:
 
 @pytest.mark.parametrize("error", UNKNOWN, ids=name)
 def test_a_write_that_somebody_may_have_taken_is_of_unknown_outcome(error: Exception) -> None:
-    told = _told(error, writes=True)
+    told = our_error(error, writes=True)
 
     assert type(told) is OutcomeUnknown
     assert type(error).__name__ in str(told)
@@ -99,25 +92,25 @@ def test_a_write_that_somebody_may_have_taken_is_of_unknown_outcome(error: Excep
 @pytest.mark.parametrize("error", HARMLESS, ids=name)
 def test_a_refusal_tells_nothing_where_another_node_was_asked_as_well(error: Exception) -> None:
     """By speculation: the other may have taken it."""
-    assert type(_told(error, writes=True, alone=False)) is OutcomeUnknown
+    assert type(our_error(error, writes=True, alone=False)) is OutcomeUnknown
 
 
 @pytest.mark.parametrize("error", [*HARMLESS, *UNKNOWN, *READING], ids=name)
 def test_a_read_that_fails_is_unavailable_whatever_the_reason(error: Exception) -> None:
-    assert type(_told(error, writes=False)) is StorageUnavailable
+    assert type(our_error(error, writes=False)) is StorageUnavailable
 
 
 @pytest.mark.parametrize("writes", [True, False])
 def test_an_error_of_ours_stays_what_it_is(writes: bool) -> None:
     ours: QueueyError = QueueNotFound()
 
-    assert _told(ours, writes=writes) is ours
+    assert our_error(ours, writes=writes) is ours
 
 
 def test_errors_repeat_nothing_of_the_driver_but_the_name() -> None:
     """What it says may hold values of the statement."""
-    assert "secret" not in str(_told(WriteTimeout("secret", write_type=0), writes=True))
-    assert "secret" not in str(_told(InvalidRequest("secret"), writes=True))
+    assert "secret" not in str(our_error(WriteTimeout("secret", write_type=0), writes=True))
+    assert "secret" not in str(our_error(InvalidRequest("secret"), writes=True))
 
 
 # Consistency.

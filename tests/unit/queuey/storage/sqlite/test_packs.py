@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from queuey.ids import MAX_ID, ZERO_ID, MessageId
 from queuey.model import Alike, Bodies, Columns, Location, LocationsInOrder, Message, Span
 from queuey.storage.sqlite import packs
-from queuey.storage.sqlite.packs import Head, Piece, cut, packed, read_head, read_rest, taken_from
+from queuey.storage.sqlite.packs import PackHead, Piece, cut, packed, read_head, read_rest, taken_from
 
 _NAMES = st.none() | st.text(st.characters(exclude_categories=["Cs"]), max_size=5)
 _SIGNED = st.integers(-(1 << 63), (1 << 63) - 1)
@@ -134,7 +134,7 @@ def test_runs_are_all_messages_and_none_is_too_large(sizes: list[int]) -> None:
 @given(st.lists(_IDS, min_size=1, max_size=9, unique=True), _IDS, _IDS)
 def test_a_head_tells_what_lies_in_a_span(ids: list[MessageId], one: MessageId, other: MessageId) -> None:
     ids.sort()
-    head = Head([id_.ticks for id_ in ids], [id_.tail for id_ in ids], [0] * len(ids))
+    head = PackHead([id_.ticks for id_ in ids], [id_.tail for id_ in ids], [0] * len(ids))
 
     for span in (Span(one, other), Span(ZERO_ID, one), Span(other, MAX_ID)):
         assert [ids[at] for at in head.inside(span)] == [id_ for id_ in ids if span.after < id_ <= span.upto]

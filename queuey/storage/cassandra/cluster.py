@@ -1,0 +1,141 @@
+"""How to reach a cluster: addresses, credentials, the driver's policies."""
+
+from __future__ import annotations
+
+import socket
+import ssl
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Final
+
+from cassandra import AuthenticationFailed, ProtocolVersion
+from cassandra.auth import PlainTextAuthProvider
+from cassandra.cluster import EXEC_PROFILE_DEFAULT, Cluster, ExecutionProfile, NoHostAvailable
+from cassandra.policies import (
+    ConstantSpeculativeExecutionPolicy,
+    DCAwareRoundRobinPolicy,
+    ExponentialReconnectionPolicy,
+    FallthroughRetryPolicy,
+    NoSpeculativeExecutionPolicy,
+    RoundRobinPolicy,
+    TokenAwarePolicy,
+)
+from cassandra.query import tuple_factory
+
+from queuey.errors import ConfigurationError
+
+__all__ = ["SPECULATIVE", "Options", "connect", "why_none"]
+
+CONNECT_SECONDS = 10.0
+"""Least that a node has to take a connection, and to tell of the cluster and its tables: a busy one took more than the driver's 2 s."""
+SPECULATIVE: Final = "speculative"
+_SPECULATIVE_SECONDS = 0.25
+"""After how long another replica is asked as well, if a statement may be carried out twice without harm."""
+_HEARTBEAT_SECONDS = 3
+"""Of a connection on which nothing came for so long, a sign of life is asked for, and waited for as long."""
+_LONGEST_RECONNECT_SECONDS = 10.0
+"""Between two tries to reach a node that is away. The driver's own is ten minutes, and it gives up at last."""
+
+
+@dataclass(frozen=True)
+class Options:
+    """How to reach a cluster."""
+
+    hosts: Sequence[str] = ("127.0.0.1",)
+    port: int = 9042
+    keyspace: str = "queuey"
+    data_centre: str = ""
+    multi_dc: bool = False
+    username: str = ""
+    password: str = field(default="", repr=False)
+    tls_ca: str = ""
+    tls_cert: str = ""
+    tls_key: str = ""
+    tls_check_host: bool = True
+    most_calls: int = 1024
+    """Calls of one store under way at once."""
+    timeout_seconds: float = 1.5
+    """Of one statement; an append that takes longer would be void anyway (G3)."""
+
+
+class _Connection(Cluster.connection_class):  # type: ignore[misc]
+    """The driver's, which reads and writes 4 KiB at a time, with room for a page."""
+
+    in_buffer_size = out_buffer_size = 128 << 10
+
+
+def connect(options: Options) -> Cluster:
+    """A cluster with our policies, not connected yet.
+
+    :raises ConfigurationError: a file of the TLS settings cannot be used.
+    """
+    centre, patience = options.data_centre, max(CONNECT_SECONDS, options.timeout_seconds)
+    # Shuffled: what is repeated because a node did not answer goes to another one.
+    balanced = TokenAwarePolicy(
+        DCAwareRoundRobinPolicy(centre) if centre else RoundRobinPolicy(), shuffle_replicas=True
+    )
+
+    def profile(speculation: Any) -> ExecutionProfile:
+        return ExecutionProfile(
+            load_balancing_policy=balanced,
+            retry_policy=FallthroughRetryPolicy(),
+            row_factory=tuple_factory,
+            request_timeout=options.timeout_seconds,
+            speculative_execution_policy=speculation,
+        )
+
+    return Cluster(
+        contact_points=[_contact(host, options.port) for host in options.hosts],
+        port=options.port,
+        auth_provider=PlainTextAuthProvider(options.username, options.password) if options.username else None,
+        ssl_context=_tls(options),
+        execution_profiles={
+            EXEC_PROFILE_DEFAULT: profile(NoSpeculativeExecutionPolicy()),
+            SPECULATIVE: profile(ConstantSpeculativeExecutionPolicy(_SPECULATIVE_SECONDS, 1)),
+        },
+        # Without it a batch of 100 waits 40 ms for the acknowledgement of its first half.
+        sockopts=[(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)],
+        connect_timeout=patience,
+        control_connection_timeout=patience,
+        idle_heartbeat_interval=_HEARTBEAT_SECONDS,
+        idle_heartbeat_timeout=_HEARTBEAT_SECONDS,
+        reconnection_policy=ExponentialReconnectionPolicy(1.0, _LONGEST_RECONNECT_SECONDS, max_attempts=None),
+        protocol_version=ProtocolVersion.V5,
+        connection_class=_Connection,
+        compression=False,
+    )
+
+
+def _contact(host: str, port: int) -> str | tuple[str, int]:
+    """``host`` or ``host:port``.
+
+    >>> _contact("10.0.0.1:9043", 9042), _contact("10.0.0.1", 9042)
+    (('10.0.0.1', 9043), '10.0.0.1')
+    """
+    name, colon, number = host.rpartition(":")
+    return (name, int(number)) if colon and number.isdigit() and ":" not in name else host
+
+
+def _tls(options: Options) -> ssl.SSLContext | None:
+    if not options.tls_ca:
+        return None
+    try:
+        context = ssl.create_default_context(cafile=options.tls_ca)
+        context.check_hostname = (
+            options.tls_check_host
+        )  # by the node's address: the driver knows nodes by no other name
+        if options.tls_cert:
+            context.load_cert_chain(options.tls_cert, options.tls_key or None)
+    except OSError as error:
+        raise ConfigurationError(f"[cassandra] tls_ca, tls_cert, tls_key: {error}") from error
+    return context
+
+
+def why_none(options: Options, error: NoHostAvailable) -> str:
+    """Why no node could be asked, for an operator."""
+    reasons: Mapping[Any, Any] = error.errors if isinstance(error.errors, dict) else {}
+    for reason in reasons.values():
+        if isinstance(reason, AuthenticationFailed):
+            return "the nodes refuse these credentials: see [cassandra] username and password"
+    said = "; ".join(f"{host}: {reason}" for host, reason in reasons.items()) or str(error)
+    return f"no node of {', '.join(options.hosts)} answers ({said})"

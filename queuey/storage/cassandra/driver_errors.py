@@ -1,0 +1,50 @@
+"""The driver's errors, told as ours (G10)."""
+
+from __future__ import annotations
+
+import logging
+
+from cassandra import InvalidRequest, OperationTimedOut, ReadFailure, ReadTimeout, Unauthorized, Unavailable
+from cassandra.cluster import NoHostAvailable
+from cassandra.pool import NoConnectionsAvailable
+from cassandra.protocol import OverloadedErrorMessage, SyntaxException
+
+from queuey.errors import OutcomeUnknown, QueueyError, StorageUnavailable
+
+__all__ = ["our_error"]
+
+log = logging.getLogger(__name__)
+
+_NOT_SENT = (Unavailable, NoConnectionsAvailable, OverloadedErrorMessage, InvalidRequest, SyntaxException, Unauthorized)
+"""Errors that say that nothing was done. NoHostAvailable is looked into: see :func:`_nothing_was_sent`."""
+
+
+def _nothing_was_sent(error: BaseException) -> bool:
+    """Whether an error tells that no node can have taken the statement."""
+    if isinstance(error, NoHostAvailable):
+        reasons = error.errors.values() if isinstance(error.errors, dict) else [error]
+        return all(isinstance(reason, (*_NOT_SENT, ConnectionRefusedError)) for reason in reasons)
+    return isinstance(error, _NOT_SENT)
+
+
+def our_error(error: BaseException, *, writes: bool, alone: bool = True) -> QueueyError:
+    """The driver's error as ours (G10).
+
+    It is a refusal only where nothing can have been written.
+
+    Everything that is not known to be harmless is unknown, the server error 0x1700 included, which the
+    driver raises as a bare ErrorMessage: a lightweight transaction of which nobody knows how it ended.
+
+    :param alone: no other node was asked to do the same.
+    """
+    if isinstance(error, QueueyError):
+        return error
+    what = type(error).__name__
+    if not writes or (alone and _nothing_was_sent(error)):
+        if not isinstance(error, (Unavailable, ReadTimeout, ReadFailure, OperationTimedOut, NoHostAvailable)):
+            log.warning("Cassandra refused a statement: %s: %s", what, error)
+        return StorageUnavailable(f"Cassandra did not take the request ({what}): nothing was stored, try again")
+    return OutcomeUnknown(
+        f"Cassandra did not say in time whether it stored this ({what}): "
+        "repeat it only with the same idempotency key or message id"
+    )

@@ -1,0 +1,202 @@
+"""The rows of queues in Cassandra.
+
+Only lightweight transactions change them.
+
+All of it is read and written by a quorum of all copies, also with several data centres: a server that
+missed a removal decided elsewhere would go on appending to the queue (G9).
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+from uuid import UUID, uuid4
+
+from queuey.clock import Clock
+from queuey.errors import OutcomeUnknown, StorageUnavailable
+from queuey.ids import EPOCH_TICKS, TICKS_PER_SECOND
+from queuey.model import Consistency, Queue, QueueKind
+from queuey.storage.cassandra.names import EVERYBODY, NameLists
+from queuey.storage.cassandra.session import ALL_CENTRES, CassandraSession, Rows
+
+__all__ = ["QueueRows", "settings_text"]
+
+_REMOVAL_SHARDS = 16
+_ABANDONED_SECONDS = 60.0
+"""How much longer than it should take a removal may take before another server finishes it."""
+_BEING_REMOVED_SECONDS = 0.1
+"""Between two looks at a queue that is being removed, by who wants to make it anew."""
+
+
+@dataclass(frozen=True)
+class _Stored:
+    """A queue's row."""
+
+    queue: Queue
+    changed: int
+    """When the last change was, in microseconds; rises with each."""
+    version: UUID
+    """Of the last change: drawn anew by each, so that one is never taken for another."""
+    removing: int | None
+    """Since when it is being removed."""
+
+
+class QueueRows:
+    """The queues of one keyspace, by exact name."""
+
+    def __init__(self, session: CassandraSession, clock: Clock, names: NameLists, settle_seconds: float) -> None:
+        """:param settle_seconds: see :class:`~queuey.storage.cassandra.metadata.CassandraMetadata`."""
+        self._session = session
+        self._clock = clock
+        self._names = names
+        self._settle = settle_seconds
+        self._last = 0
+
+    async def create(self, queue: Queue) -> tuple[Queue, bool]:
+        waited = 0.0
+        while True:
+            stored = await self._stored(queue.application, queue.name)
+            if stored is None:
+                time, version = self._now(), uuid4()
+                await self._names.add(queue, [EVERYBODY, *queue.principals], time)
+                told = (queue.uuid, queue.created_ticks, time, version, settings_text(queue))
+                if await self._applied("queue_insert", (queue.application, queue.name, *told), queue, version):
+                    return queue, True
+                continue
+            if stored.removing is None:
+                return stored.queue, stored.queue.uuid == queue.uuid
+            if waited > 2 * self._settle + 1:
+                await self._finish_removal(stored.queue)  # whoever began it is gone
+            if waited > 4 * self._settle + 5:
+                raise StorageUnavailable(f"the queue {queue.name} is being removed: try again")
+            await self._session.pause(_BEING_REMOVED_SECONDS)
+            waited += _BEING_REMOVED_SECONDS
+
+    async def _applied(self, name: str, values: Sequence[Any], queue: Queue, version: UUID) -> bool:
+        """Whether a change was carried out.
+
+        If its outcome is unknown, what is stored now decides.
+        """
+        where = (queue.application, queue.name)
+
+        def ours(rows: Rows) -> bool:
+            stored = _read(*where, rows)
+            return stored is not None and stored.version == version
+
+        return await self._session.decide(name, values, "queue_find", where, ours)
+
+    async def find(self, application: str, name: str) -> Queue | None:
+        stored = await self._stored(application, name)
+        return stored.queue if stored is not None and stored.removing is None else None
+
+    async def _stored(self, application: str, name: str) -> _Stored | None:
+        return _read(application, name, await self._session.ask("queue_find", (application, name), ALL_CENTRES))
+
+    async def replace(self, old: Queue, new: Queue) -> bool:
+        stored = await self._stored(old.application, old.name)
+        if stored is None or stored.removing is not None or stored.queue != old:
+            return False
+        time, version = max(self._now(), stored.changed + 1), uuid4()
+        await self._names.add(new, [who for who in new.principals if who not in old.principals], time)
+        values = (time, version, settings_text(new), old.application, old.name, old.uuid, stored.version)
+        if not await self._applied("queue_update", values, new, version):
+            return False
+        try:
+            await self._names.remove(old, [who for who in old.principals if who not in new.principals], time)
+        except StorageUnavailable as error:
+            raise OutcomeUnknown from error  # it is changed; a name that is listed for too many is looked up in vain
+        return True
+
+    async def remove(self, queue: Queue) -> bool:
+        stored = await self._stored(queue.application, queue.name)
+        if stored is None or stored.queue.uuid != queue.uuid or stored.removing is not None:
+            return False
+        time = max(self._now(), stored.changed + 1)
+        await self._announce_removal(queue)
+        if not await self._marked(stored.queue, time):
+            return False
+        # The driver's timers go by the wall clock, which may be stepped: they are not taken at their word.
+        until = self._clock.elapsed() + self._settle
+        while (left := until - self._clock.elapsed()) > 0:
+            await self._session.pause(left)
+        try:
+            await self._finish_removal(stored.queue)
+        except StorageUnavailable as error:
+            raise OutcomeUnknown from error  # it is decided, and somebody will finish it
+        return True
+
+    async def _announce_removal(self, queue: Queue) -> None:
+        values = (_removal_shard(queue.uuid), queue.uuid, queue.application, queue.name, self._clock.now_ticks())
+        await self._session.tell("removal_keep", values, ALL_CENTRES)
+
+    async def _marked(self, queue: Queue, time: int) -> bool:
+        """Decide that this incarnation goes; True to one of those who ask."""
+        where = (queue.application, queue.name)
+
+        def ours(rows: Rows) -> bool:
+            stored = _read(*where, rows)
+            return stored is not None and stored.queue.uuid == queue.uuid and stored.removing == time
+
+        return await self._session.decide("queue_mark", (time, *where, queue.uuid), "queue_find", where, ours)
+
+    async def _finish_removal(self, queue: Queue) -> None:
+        """From being removed to gone; may be repeated, also by another server."""
+        stored = await self._stored(queue.application, queue.name)
+        if stored is None or stored.queue.uuid != queue.uuid or stored.removing is None:
+            return
+        await self._names.remove(stored.queue, [EVERYBODY, *stored.queue.principals], stored.removing)
+        await self._session.compare_and_set("queue_delete", (queue.application, queue.name, queue.uuid))
+
+    async def removed(self, limit: int) -> Sequence[UUID]:
+        found: list[UUID] = []
+        for shard in range(_REMOVAL_SHARDS):
+            for uuid, application, name, since in await self._session.ask("removal_list", (shard,), ALL_CENTRES):
+                if await self._is_gone(uuid, application, name, since):
+                    found.append(uuid)
+        return found[:limit]
+
+    async def _is_gone(self, uuid: UUID, application: str, name: str, since: int) -> bool:
+        """Whether an announced removal was done.
+
+        A removal that a server left half-way is finished, or forgotten.
+        """
+        stored = await self._stored(application, name)
+        if stored is None or stored.queue.uuid != uuid:
+            return True
+        if (self._clock.now_ticks() - since) / TICKS_PER_SECOND < self._settle + _ABANDONED_SECONDS:
+            return False  # whoever began it is at it
+        if stored.removing is None:
+            await self.forget_removed(uuid)
+            return False
+        await self._finish_removal(stored.queue)
+        return True
+
+    async def forget_removed(self, queue: UUID) -> None:
+        await self._session.tell("removal_forget", (_removal_shard(queue), queue), ALL_CENTRES)
+
+    def _now(self) -> int:
+        """Microseconds that rise with each call."""
+        self._last = max((self._clock.now_ticks() - EPOCH_TICKS) // 10, self._last + 1)
+        return self._last
+
+
+def settings_text(queue: Queue) -> str:
+    """What of a queue can change, as one text: a compare-and-set compares all of it."""
+    return json.dumps([queue.partitions, queue.kind, queue.consistency, queue.principals], ensure_ascii=False)
+
+
+def _read(application: str, name: str, rows: Sequence[tuple[Any, ...]]) -> _Stored | None:
+    if not rows or rows[0][0] is None:
+        return None
+    uuid, created, changed, version, removing, settings = rows[0]
+    partitions, kind, consistency, principals = json.loads(settings)
+    queue = Queue(
+        application, name, uuid, created, partitions, QueueKind(kind), Consistency(consistency), tuple(principals)
+    )
+    return _Stored(queue, changed, version, removing)
+
+
+def _removal_shard(queue: UUID) -> int:
+    return queue.int % _REMOVAL_SHARDS

@@ -1,0 +1,59 @@
+"""The calls of one store that are under way."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Coroutine
+from typing import Any, TypeVar
+
+from queuey.errors import StorageUnavailable
+from queuey.future import Future, start
+from queuey.locks import new_lock
+
+__all__ = ["Underway"]
+
+T = TypeVar("T")
+
+
+class Underway:
+    """The calls of one store that are under way. Thread-safe.
+
+    They are bounded (G17), and finished before the store closes.
+    """
+
+    def __init__(self, most: int) -> None:
+        self._most = most
+        self._count = 0
+        self._closed = False
+        self._changed = threading.Condition(new_lock())
+
+    def start(self, work: Coroutine[Future[Any], None, T]) -> Future[T]:
+        """Start a call.
+
+        :returns: its outcome; :class:`StorageUnavailable` at once if there are too many, or the store is closed.
+        """
+        with self._changed:
+            if self._closed or self._count >= self._most:
+                work.close()
+                why = "the store is closed" if self._closed else f"{self._most} calls of Cassandra are under way"
+                return Future.failed(StorageUnavailable(f"{why}: nothing was stored, try again"))
+            self._count += 1
+        return start(self._counted(work))
+
+    async def _counted(self, work: Coroutine[Future[Any], None, T]) -> T:
+        try:
+            return await work
+        finally:
+            with self._changed:
+                self._count -= 1
+                if self._closed and not self._count:
+                    self._changed.notify_all()
+
+    def finish(self, seconds: float) -> None:
+        """Take no more calls, and wait a while for those under way.
+
+        May be repeated.
+        """
+        with self._changed:
+            self._closed = True
+            self._changed.wait_for(lambda: not self._count, seconds)
