@@ -25,7 +25,7 @@ class Process:
 
 
 class MemoryOffsets(OffsetStore):
-    """What groups have committed, by queue and name."""
+    """The offsets of groups, by queue and name."""
 
     def __init__(self, process: Process) -> None:
         self._process = process
@@ -61,5 +61,5 @@ class MemoryOffsets(OffsetStore):
         return Future.of(None)
 
     def forget_queue(self, queue: UUID) -> None:
-        """Forget all groups of a queue; the caller holds the lock."""
+        """Forget all groups of a queue. The caller has the lock."""
         self._offsets.pop(queue, None)
