@@ -1,8 +1,7 @@
 """The production store: any number of servers over one Cassandra cluster.
 
 The parts: :mod:`~queuey.storage.cassandra.session` calls the driver, :mod:`~queuey.storage.cassandra.appending`
-appends,
-:mod:`~queuey.storage.cassandra.pages` reads, :mod:`~queuey.storage.cassandra.buckets` locates messages,
+appends, :mod:`~queuey.storage.cassandra.pages` reads, :mod:`~queuey.storage.cassandra.buckets` locates messages,
 :mod:`~queuey.storage.cassandra.idempotency` stores idempotency keys, :mod:`~queuey.storage.cassandra.metadata` queues
 and application keys, and :mod:`~queuey.storage.cassandra.clock` watches the time. docs/decisions/009.
 """
