@@ -1,8 +1,8 @@
 """Group commit: requests for one partition are stored together.
 
-A group is stamped, sent and checked as one, with one write of one Cassandra partition and one entry in its log. So many
-clients cost little more than one. A group begins when the event loop has handled everything that had arrived: it has
-company without waiting for any, and a lone request is sent at once. While some groups of a partition are under way,
+A group is stamped, sent and checked as one, with one write of one Cassandra partition and one entry in its log. Thus
+many clients cost little more than one. A group begins when the event loop has handled everything that had arrived: it
+has company without waiting for any, and a lone request is sent at once. While some groups of a partition are under way,
 requests for it gather until one of them is done.
 
 The requests of a group share its write, and so its outcome. A request for several partitions, or for later, has writes

@@ -30,8 +30,8 @@ _SAME_BOOT_SECONDS = 3600.0
 _CLOSED = "closed"
 """Stands for the boot's name: the process closed the store, and had not passed the noted moment."""
 _SHORT_MS = 50
-"""How long the committer, and everything behind it, waits in a probe for readers of an old snapshot, such as a
-backup."""
+"""How long the committer, and everything behind it, waits for readers of an old snapshot, such as a
+backup, and in a probe."""
 
 
 class _Noted(NamedTuple):
