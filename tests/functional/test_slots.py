@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 from kazoo.client import KazooClient
 
-from qdo import Arrivals, Client, Context, Message, NewMessage, Worker
+from qdo import ChangedQueues, Client, Context, Message, NewMessage, Worker
 from qdo.groups.assign import Partition
 from qdo.groups.hash_slots import ALL, SLOTS, every_slot, slot_of
 from qdo.groups.local import LocalCoordinator
@@ -27,7 +27,7 @@ from queuey.errors import ConfigurationError
 from tests.support.client import Server, new_name
 from tests.support.servers import RunningServer, eventually
 from tests.support.services.fixtures import Reached
-from tests.support.work_processes import WAIT_SECONDS, Crew, crew_in
+from tests.support.work_processes import WAIT_SECONDS, WorkProcesses, processes_in
 
 MOST_NODES = 3 * SLOTS + 20
 """Claim, owner and offset of each slot; members, the plan and folders."""
@@ -53,8 +53,8 @@ def make_client(server: Server) -> Callable[[], Client]:
 
 
 @pytest.fixture
-def crew(tmp_path: Path, server: Server) -> Iterator[Crew]:
-    with crew_in(tmp_path, server) as found:
+def processes(tmp_path: Path, server: Server) -> Iterator[WorkProcesses]:
+    with processes_in(tmp_path, server) as found:
         yield found
 
 
@@ -91,35 +91,35 @@ def nodes_below(zookeeper: KazooClient, path: str) -> int:
 )
 @pytest.mark.drawn
 def test_small_queues_are_all_worked_on_though_a_worker_dies(
-    crew: Crew, make_client: Callable[[], Client], zookeeper: Reached, count: int
+    processes: WorkProcesses, make_client: Callable[[], Client], zookeeper: Reached, count: int
 ) -> None:
     names = make_queues(make_client, count)
     root = f"/slots-{new_name()}"
-    crew.environment["QDO_ZOOKEEPER"] = zookeeper.hosts + root
+    processes.environment["QDO_ZOOKEEPER"] = zookeeper.hosts + root
     with make_client() as client:
         for name in names[::10]:
             client.append_batch(name, [f"{name} first", f"{name} second"])
         workers = [
-            crew.start("work", "jobs:note", "--queue", "u*", "--slots", "--session-seconds", "2") for _ in range(3)
+            processes.start("work", "jobs:note", "--queue", "u*", "--slots", "--session-seconds", "2") for _ in range(3)
         ]
-        eventually(lambda: len(crew.notes) > len(names) // 20, seconds=90)
+        eventually(lambda: len(processes.notes) > len(names) // 20, seconds=90)
         workers.pop().kill()
         for name in names[5::10]:
             client.append(name, f"{name} later")
 
     wanted = {f"1 {name} {which}" for name in names[::10] for which in ("first", "second")}
     wanted |= {f"1 {name} later" for name in names[5::10]}
-    eventually(lambda: wanted <= set(crew.notes), seconds=150)
+    eventually(lambda: wanted <= set(processes.notes), seconds=150)
     with make_client() as client:
         late = client.create_queue("u-late", partitions=2).name
         client.append(late, "a queue that came later")
-    eventually(lambda: any("came later" in note for note in crew.notes), seconds=150)
+    eventually(lambda: any("came later" in note for note in processes.notes), seconds=150)
 
-    assert [crew.end(worker) for worker in workers] == [0, 0]
-    seen = Counter(crew.notes)
-    assert set(seen) == wanted | {note for note in seen if "came later" in note}
-    firsts = {name: crew.notes.index(f"1 {name} first") for name in names[::10]}
-    assert all(crew.notes.index(f"1 {name} second") > at for name, at in firsts.items())
+    assert [processes.end(worker) for worker in workers] == [0, 0]
+    noted = Counter(processes.notes)
+    assert set(noted) == wanted | {note for note in noted if "came later" in note}
+    firsts = {name: processes.notes.index(f"1 {name} first") for name in names[::10]}
+    assert all(processes.notes.index(f"1 {name} second") > at for name, at in firsts.items())
     observer = KazooClient(zookeeper.hosts)
     observer.start()
     assert nodes_below(observer, root) <= MOST_NODES
@@ -166,7 +166,7 @@ def outside(tmp_path: Path, make_client: Callable[[], Client]) -> Iterator[Offse
     found.close()
 
 
-class Seen:
+class NotingJob:
     """A job that notes what it got."""
 
     def __init__(self) -> None:
@@ -208,13 +208,13 @@ def test_a_moment_never_passes_what_is_not_finished(
     assert moment(outside, names[0]) < held.ticks
 
     first.stop(at_once=True)
-    seen = Seen()
-    run(seen)
+    noted = NotingJob()
+    run(noted)
 
-    seen.until("held")
+    noted.until("held")
     go.set()
     eventually(lambda: moment(outside, names[0]) > held.ticks, seconds=WAIT_SECONDS)
-    assert "other" not in seen.texts
+    assert "other" not in noted.texts
 
 
 def test_a_moment_that_runs_ahead_is_found(
@@ -231,11 +231,11 @@ def test_a_moment_that_runs_ahead_is_found(
 
     first.stop(at_once=True)
     eventually(lambda: not outside.members(), seconds=WAIT_SECONDS)
-    seen = Seen()
-    second = run(seen)
+    noted = NotingJob()
+    second = run(noted)
     eventually(lambda: second.group.settled and owner_of(second).at_end())
 
-    assert seen.texts == []
+    assert noted.texts == []
     go.set()
 
 
@@ -270,37 +270,37 @@ def test_a_slot_that_goes_while_it_is_swept_keeps_its_moment(
 @both_stores
 def test_queues_that_come_grow_go_and_are_made_anew_are_worked_on(run: Run, make_client: Callable[[], Client]) -> None:
     active, inactive = make_queues(make_client, 2)
-    seen = Seen()
-    run(seen)
+    noted = NotingJob()
+    run(noted)
     with make_client() as client:
         client.append(active, "first")
-        seen.until("first")
+        noted.until("first")
         for name in (active, inactive):
             client.create_queue(name, partitions=3)
             client.append(name, NewMessage(f"{name} grown", partition=3))
-        seen.until(f"{active} grown", f"{inactive} grown")
+        noted.until(f"{active} grown", f"{inactive} grown")
         client.delete_queue(active)
         client.create_queue(active)
         client.append(active, "anew")
         client.create_queue("u-later", partitions=2)
         client.append("u-later", NewMessage("later", partition=2))
-        seen.until("anew", "later")
+        noted.until("anew", "later")
 
-    assert Counter(seen.texts) == Counter(["first", f"{active} grown", f"{inactive} grown", "anew", "later"])
+    assert Counter(noted.texts) == Counter(["first", f"{active} grown", f"{inactive} grown", "anew", "later"])
 
 
 def test_news_need_no_sweep(run: Run, make_client: Callable[[], Client], monkeypatch: pytest.MonkeyPatch) -> None:
     """A million queues are swept for minutes; what the server tells is worked on at once."""
     monkeypatch.setattr("qdo.worker.sweeps.LEAST_REST_SECONDS", 3600.0)
     inactive, grown, gone = make_queues(make_client, 3)
-    seen = Seen()
-    slots = owner_of(run(seen))
+    noted = NotingJob()
+    slots = owner_of(run(noted))
     eventually(lambda: slots.table.slots and slots.at_end(), seconds=WAIT_SECONDS)
     before = [slot.sweeps for slot in slots.table.slots.values()]
     with make_client() as client:
         client.append(gone, "gone")
         client.append(grown, "grows")
-        seen.until("gone", "grows")
+        noted.until("gone", "grows")
         client.append_batch(gone, [f"gone {number}" for number in range(3000)])
         client.delete_queue(gone)
         client.create_queue(grown, partitions=4)
@@ -311,11 +311,11 @@ def test_news_need_no_sweep(run: Run, make_client: Callable[[], Client], monkeyp
         client.create_queue("u-new", partitions=2)
         client.append("u-new", NewMessage("new", partition=2))
         client.append("u-new", NewMessage("later", delay_seconds=2))
-        seen.until("grown", "inactive", "new", "later")
+        noted.until("grown", "inactive", "new", "later")
         eventually(lambda: not slots.table.active, seconds=WAIT_SECONDS)
 
     assert [slot.sweeps for slot in slots.table.slots.values()] == before
-    assert "not meant" not in seen.texts
+    assert "not meant" not in noted.texts
 
 
 def test_who_takes_over_is_told_what_came_lately_and_waits_for_no_sweep(
@@ -339,28 +339,28 @@ def test_who_takes_over_is_told_what_came_lately_and_waits_for_no_sweep(
     first.stop(at_once=True)
     eventually(lambda: not outside.members(), seconds=WAIT_SECONDS)
 
-    seen = Seen()
-    second = run(seen, sweeps=False)
+    noted = NotingJob()
+    second = run(noted, sweeps=False)
 
-    seen.until("left")
+    noted.until("left")
     go.set()
     eventually(lambda: second.counts.done == 1)
-    assert seen.texts == ["left"]
+    assert noted.texts == ["left"]
 
 
 def test_a_sweep_finds_what_the_server_did_not_tell(
     run: Run, make_client: Callable[[], Client], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(Client, "arrivals", lambda *_, **__: Arrivals((), "", more=False, complete=False))
+    monkeypatch.setattr(Client, "arrivals", lambda *_, **__: ChangedQueues((), "", more=False, complete=False))
     (name,) = make_queues(make_client, 1)
-    seen = Seen()
-    slots = owner_of(run(seen))
+    noted = NotingJob()
+    slots = owner_of(run(noted))
     eventually(lambda: slots.table.slots and slots.at_end(), seconds=WAIT_SECONDS)
 
     with make_client() as client:
         client.append(name, "untold")
 
-    seen.until("untold")
+    noted.until("untold")
 
 
 @both_stores
@@ -369,15 +369,15 @@ def test_an_offset_that_is_set_back_is_found_by_who_is_at_work_and_by_who_comes(
 ) -> None:
     """Though nothing new came: the slot's moment is set back with it."""
     (name,) = make_queues(make_client, 1)
-    seen, again = Seen(), Seen()
-    first = run(seen)
+    noted, again = NotingJob(), NotingJob()
+    first = run(noted)
     with make_client() as client:
         last = client.append_batch(name, ["a", "b"])[-1].id
-        seen.until("a", "b")
+        noted.until("a", "b")
         eventually(lambda: moment(outside, name) > last.ticks, seconds=WAIT_SECONDS)
 
         outside.reset({Partition(name, 1): None})
-        eventually(lambda: seen.texts == ["a", "b", "a", "b"], seconds=WAIT_SECONDS)
+        eventually(lambda: noted.texts == ["a", "b", "a", "b"], seconds=WAIT_SECONDS)
         eventually(lambda: moment(outside, name) > last.ticks, seconds=WAIT_SECONDS)
         first.stop()
         eventually(lambda: not outside.members(), seconds=WAIT_SECONDS)
@@ -420,7 +420,7 @@ def test_a_group_divides_slots_or_partitions_but_not_both(
     run: Run, tmp_path: Path, make_client: Callable[[], Client]
 ) -> None:
     make_queues(make_client, 1)
-    first = run(Seen())
+    first = run(NotingJob())
     eventually(lambda: first.group.settled, seconds=WAIT_SECONDS)
     other = Worker(print, ["u*"], LocalCoordinator("g", tmp_path, session_seconds=6.0), make_client, group="g")
 
@@ -435,7 +435,7 @@ def test_slots_may_begin_at_the_end_and_whoever_comes_next_begins_there(
 ) -> None:
     """Also in queues in which nobody ever finished anything."""
     first, second, third = make_queues(make_client, 3)
-    seen, later = Seen(), Seen()
+    noted, later = NotingJob(), NotingJob()
     go, begun = threading.Event(), threading.Event()
     with make_client() as client:
         for name in (first, second, third):
@@ -444,7 +444,7 @@ def test_slots_may_begin_at_the_end_and_whoever_comes_next_begins_there(
         def hangs(message: Message, context: Context) -> None:
             begun.set()
             go.wait(120)
-            seen(message, context)
+            noted(message, context)
 
         worker = run(hangs, from_end=True)
         eventually(lambda: moment(outside, first) > last.ticks, seconds=WAIT_SECONDS)
@@ -460,40 +460,42 @@ def test_slots_may_begin_at_the_end_and_whoever_comes_next_begins_there(
     go.set()
 
     assert Counter(later.texts) == Counter(["new", "newer", "newest"])
-    assert not {"old", "older"} & {*seen.texts, *later.texts}
+    assert not {"old", "older"} & {*noted.texts, *later.texts}
 
 
 def test_a_group_that_begins_at_the_end_before_there_is_a_queue_gets_all_that_comes(
     run: Run, make_client: Callable[[], Client]
 ) -> None:
-    seen = Seen()
-    slots = owner_of(run(seen, from_end=True))
+    noted = NotingJob()
+    slots = owner_of(run(noted, from_end=True))
     eventually(lambda: slots.table.slots and slots.at_end(), seconds=WAIT_SECONDS)
 
     (name,) = make_queues(make_client, 1)
     with make_client() as client:
         client.append(name, "first")
 
-    seen.until("first")
+    noted.until("first")
 
 
 @pytest.mark.parametrize("exits", [0, 30])
 def test_a_backlog_in_slots_has_an_end(tmp_path: Path, make_client: Callable[[], Client], exits: int) -> None:
     names = make_queues(make_client, exits)
-    seen = Seen()
+    noted = NotingJob()
     with make_client() as client:
         for name in names[::3]:
             client.append_batch(name, [f"{name} {number}" for number in range(5)])
-    worker = Worker(seen, ["u*"], LocalCoordinator("g", tmp_path), make_client, slots=True, exit_at_end=True)
+    worker = Worker(noted, ["u*"], LocalCoordinator("g", tmp_path), make_client, slots=True, exit_at_end=True)
 
     worker.run()
 
-    assert len(seen.texts) == len(names[::3]) * 5
-    assert all(texts == sorted(texts) for texts in seen.places.values())
+    assert len(noted.texts) == len(names[::3]) * 5
+    assert all(texts == sorted(texts) for texts in noted.places.values())
 
 
 @both_stores
-def test_commands_tell_of_queues_in_slots_and_set_their_offsets(crew: Crew, make_client: Callable[[], Client]) -> None:
+def test_commands_tell_of_queues_in_slots_and_set_their_offsets(
+    processes: WorkProcesses, make_client: Callable[[], Client]
+) -> None:
     first, second, quiet = make_queues(make_client, 3)
     with make_client() as client:
         client.append(first, "one")
@@ -501,46 +503,46 @@ def test_commands_tell_of_queues_in_slots_and_set_their_offsets(crew: Crew, make
         client.append(client.create_queue("u.dead").name, "a dead letter")
         eventually(lambda: client.news([first, second], 0)[0] == {first, second})
     work = ("work", "jobs:note", "--queue", "u*", "--slots", "--exit-at-end")
-    assert crew.run(*work).code == 0
+    assert processes.run(*work).code == 0
 
-    shown = crew.run("offsets", "show")
+    shown = processes.run("offsets", "show")
     assert [(row["queue"], row["lag_messages"]) for row in shown.rows] == [(first, 0), (second, 0)]
-    told = json.loads(crew.run("status", "--json").text)
+    told = json.loads(processes.run("status", "--json").text)
     assert (told["members"], told["lag_messages"], told["cut"]) == ([], 0, False)
     assert [slot["slot"] for slot in told["slots"]] == list(range(1, SLOTS + 1))
-    assert crew.run("offsets", "set", second, "--to", "beginning", "--yes").code == 0
-    behind = crew.run("check", "--max-lag", "1")
+    assert processes.run("offsets", "set", second, "--to", "beginning", "--yes").code == 0
+    behind = processes.run("check", "--max-lag", "1")
     assert (behind.code, behind.text.partition(" messages")[0]) == (1, f"{second}:1: lag 2")
-    assert crew.run("check", "--max-lag", "1", "--queue", first).code == 0
-    again = crew.run(*work)
+    assert processes.run("check", "--max-lag", "1", "--queue", first).code == 0
+    again = processes.run(*work)
 
     assert again.code == 0
-    assert sorted(crew.notes) == ["1 one", "1 three", "1 three", "1 two", "1 two"]
-    assert quiet not in crew.run("status").text
+    assert sorted(processes.notes) == ["1 one", "1 three", "1 three", "1 two", "1 two"]
+    assert quiet not in processes.run("status").text
 
 
 def test_queues_in_slots_are_told_largest_lag_first_and_no_more_than_asked_for(
-    crew: Crew, make_client: Callable[[], Client]
+    processes: WorkProcesses, make_client: Callable[[], Client]
 ) -> None:
     names = make_queues(make_client, 5)
     with make_client() as client:
         for name in names[3:]:
             client.append(name, "x")
-        worker = crew.start("work", "jobs:wait", "--queue", "u*", "--slots", "--threads", "2")
-        crew.until_noted("begun x")
+        worker = processes.start("work", "jobs:wait", "--queue", "u*", "--slots", "--threads", "2")
+        processes.until_noted("begun x")
         for name in names[:3]:
             client.append_batch(name, ["x"] * 3)
 
-    told = crew.run("status", "--most", "2")
-    everything = json.loads(crew.run("status", "--json").text)
+    told = processes.run("status", "--most", "2")
+    everything = json.loads(processes.run("status", "--json").text)
 
     assert "256 slots" in told.text
     assert "in 5 of 5 queues" in told.text
     assert "3 more partitions" in told.err
     assert {row.split()[0] for row in told.text.splitlines() if row.startswith(names[0][:4])} == set(names[3:])
     assert everything["lag_messages"] == 11
-    (crew.folder / "go").touch()
-    assert crew.end(worker) == 0
+    (processes.folder / "go").touch()
+    assert processes.end(worker) == 0
 
 
 def test_what_is_looked_at_is_bounded_and_said_to_be(

@@ -66,11 +66,11 @@ class Member:
         return self.coordinator.commit({claim: offset}) == []
 
 
-class Party(ABC):
+class MemberGroup(ABC):
     """A group of one kind of coordinator."""
 
     def __init__(self) -> None:
-        self.group = f"g{uuid4().hex}"
+        self.name = f"g{uuid4().hex}"
         self._made: list[Coordinator] = []
         self._names = count(1)
         self._incarnations: dict[str, str] = {}

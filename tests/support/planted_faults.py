@@ -1,4 +1,4 @@
-"""Faults for the hands: what a worker must not be like. The judges of the fault tests have to find each of them."""
+"""Faults for the workers: what a worker must not be like. The judges of the fault tests have to find each of them."""
 
 from __future__ import annotations
 

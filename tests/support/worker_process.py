@@ -42,8 +42,8 @@ LATE_SECONDS = 0.2
 
 
 @dataclass(frozen=True)
-class HandSettings:
-    """What a test tells its hands; on the command line as JSON."""
+class WorkerSettings:
+    """What a test tells its workers; on the command line as JSON."""
 
     url: str
     key: str
@@ -62,26 +62,26 @@ class HandSettings:
     """One of :data:`tests.support.planted_faults.FAULTS`."""
 
     def wall(self, pid: int) -> WallOffset:
-        """The wall clock of one hand."""
+        """The wall clock of one worker."""
         return WallOffset(Path(self.folder) / f"wall-{pid}")
 
     @property
     def log(self) -> Path:
-        return Path(self.folder) / "hands.jsonl"
+        return Path(self.folder) / "workers.jsonl"
 
     def coordinator(self) -> Coordinator:
         if self.zookeeper:
-            return ZooKeeperCoordinator(self.zookeeper, "demo", "hands", session_seconds=self.session_seconds)
-        return LocalCoordinator("hands", Path(self.folder), session_seconds=self.session_seconds)
+            return ZooKeeperCoordinator(self.zookeeper, "demo", "workers", session_seconds=self.session_seconds)
+        return LocalCoordinator("workers", Path(self.folder), session_seconds=self.session_seconds)
 
     def argument(self) -> str:
         return json.dumps(asdict(self))
 
 
-class Hand:
+class WorkerProcess:
     """One worker, its job and its coordinator, all of which tell what they do."""
 
-    def __init__(self, settings: HandSettings) -> None:
+    def __init__(self, settings: WorkerSettings) -> None:
         self.settings = settings
         self._log = os.open(settings.log, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o644)
         self._mine = threading.local()
@@ -215,14 +215,14 @@ def main() -> None:
     logging.basicConfig(level=logging.INFO, format="%(asctime)s %(process)d %(name)s %(message)s")
     told = {signal.SIGTERM, signal.SIGUSR1}
     signal.pthread_sigmask(signal.SIG_BLOCK, told)  # until it can heed them: connecting may take long
-    settings = HandSettings(**json.loads(sys.argv[1]))
+    settings = WorkerSettings(**json.loads(sys.argv[1]))
     skew(settings.wall(os.getpid()))
     FAULTS[settings.fault]()
-    hand = Hand(settings)
-    signal.signal(signal.SIGUSR1, lambda *_: hand.expiring.set())
-    signal.signal(signal.SIGTERM, lambda *_: hand.worker.stop())
+    process = WorkerProcess(settings)
+    signal.signal(signal.SIGUSR1, lambda *_: process.expiring.set())
+    signal.signal(signal.SIGTERM, lambda *_: process.worker.stop())
     signal.pthread_sigmask(signal.SIG_UNBLOCK, told)
-    hand.worker.run()
+    process.worker.run()
 
 
 if __name__ == "__main__":

@@ -11,7 +11,7 @@ from qdo.groups.assign import Assignment, Partition, assign_sticky
 from qdo.groups.coordination import Offset
 from queuey.ids import MessageId
 from tests.support.assignments import least_possible, members_there, ownerships, partitions_there
-from tests.support.member_log import HandLog, Stop, least_moves
+from tests.support.member_log import MemberLog, Stop, least_moves
 from tests.support.workers import Verdict, Watcher
 
 Line = dict[str, Any]
@@ -59,7 +59,7 @@ KILLED = [Stop(1, 1.45)]
 
 
 def judged(lines: list[Line], stops: list[Stop]) -> dict[str, int]:
-    log = HandLog.of(lines)
+    log = MemberLog.of(lines)
     return {
         "stale": len(log.accepted_stale()),
         "fallen": len(log.fallen()),
@@ -75,7 +75,7 @@ def only(what: str = "", count: int = 1) -> dict[str, int]:
 
 
 def test_a_sound_log_is_sound() -> None:
-    log = HandLog.of(sound())
+    log = MemberLog.of(sound())
 
     assert judged(sound(), KILLED) == only()
     assert log.takeovers() == 1
@@ -178,7 +178,7 @@ def test_the_least_number_of_moves_is_that_of_every_way(
 
 
 def test_moves_are_counted_over_all_plans() -> None:
-    log = HandLog.of(
+    log = MemberLog.of(
         {"what": "plan", "generation": generation, "assignment": assignment}
         for generation, assignment in (
             (1, {"a": ["q:1", "q:2", "q:3", "q:4"]}),
