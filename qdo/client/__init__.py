@@ -22,9 +22,9 @@ from qdo.client.transport import Transport, json_of
 from qdo.client.values import (
     BATCH_TYPE,
     Appended,
-    Arrivals,
+    ChangedQueues,
     GroupOffset,
-    Located,
+    HasLocation,
     Message,
     Moment,
     NewMessage,
@@ -33,9 +33,9 @@ from qdo.client.values import (
     PartitionInfo,
     QueueInfo,
     QueueSettings,
+    SpanCount,
+    SpanCounts,
     StreamEnd,
-    Survey,
-    SurveyedSpan,
     check_headers,
 )
 from qdo.client.wire import addresses, append_headers, appended_from, can_go_raw, in_calls, queue_path
@@ -43,11 +43,11 @@ from queuey.errors import InvalidParameter
 
 __all__ = [
     "Appended",
-    "Arrivals",
     "ArrowStream",
+    "ChangedQueues",
     "Client",
     "GroupOffset",
-    "Located",
+    "HasLocation",
     "Message",
     "MessageStream",
     "Moment",
@@ -57,9 +57,9 @@ __all__ = [
     "PartitionInfo",
     "QueueInfo",
     "QueueSettings",
+    "SpanCount",
+    "SpanCounts",
     "StreamEnd",
-    "Survey",
-    "SurveyedSpan",
 ]
 
 
@@ -196,7 +196,7 @@ class Client(QueueCalls, ReadCalls, OffsetCalls):
     def put(
         self,
         queue: str,
-        where: Located | str | Sequence[Located | str],
+        where: HasLocation | str | Sequence[HasLocation | str],
         body: bytes | str,
         *,
         ttl_seconds: int | None = None,
@@ -223,7 +223,7 @@ class Client(QueueCalls, ReadCalls, OffsetCalls):
         )
         return bool(json_of(answer).get("late", False))
 
-    def delete(self, queue: str, where: Located | str | Sequence[Located | str]) -> None:
+    def delete(self, queue: str, where: HasLocation | str | Sequence[HasLocation | str]) -> None:
         """Remove messages, also those that are scheduled.
 
         A message that does not exist is no error.

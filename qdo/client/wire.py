@@ -8,7 +8,7 @@ from typing import Literal
 import requests
 
 from qdo.client.transport import json_of
-from qdo.client.values import BATCH_TYPE, JSON_TYPE, Appended, Located, Moment, NewMessage, address, moment_to_wire
+from qdo.client.values import BATCH_TYPE, JSON_TYPE, Appended, HasLocation, Moment, NewMessage, address, moment_to_wire
 from queuey.errors import InvalidParameter, QueueNotFound
 from queuey.ids import MessageId
 
@@ -121,13 +121,13 @@ def read_params(
     return params
 
 
-def addresses(where: Located | str | Sequence[Located | str]) -> str:
+def addresses(where: HasLocation | str | Sequence[HasLocation | str]) -> str:
     """The wire form of one place or several."""
     some = where if isinstance(where, Sequence) and not isinstance(where, str) else [where]
     return ",".join(map(address, some))
 
 
-def in_calls(where: Located | str | Sequence[Located | str]) -> Iterator[Sequence[Located | str]]:
+def in_calls(where: HasLocation | str | Sequence[HasLocation | str]) -> Iterator[Sequence[HasLocation | str]]:
     """The places in parts that one path can hold."""
     some = list(where) if isinstance(where, Sequence) and not isinstance(where, str) else [where]
     for first in range(0, len(some), IDS_A_CALL):
