@@ -12,7 +12,7 @@ import pytest
 
 from queuey.clock import ManualClock
 from queuey.ids import MAX_ID, ZERO_ID, IdGenerator, MessageId
-from queuey.model import Message, Span
+from queuey.model import Message
 from queuey.storage.contract.common import Log, StoreContract, draft
 from queuey.storage.sqlite import SqliteOptions, SqliteStores, packs, tidying
 from queuey.storage.sqlite import pages as sqlite_pages
@@ -472,30 +472,3 @@ def segments(stores: SqliteStores) -> list[int]:
         "select messages from cached_runs order by partition_key, last_ticks, last_tail", (), list
     )
     return [messages for (messages,) in rows]
-
-
-def test_spans_that_touch_are_one() -> None:
-    known = sqlite_segments._Ranges()
-    ends = [MessageId(ticks, 0) for ticks in range(10)]
-
-    assert not known.add(b"a", Span(ends[0], ends[2]))
-    assert not known.add(b"a", Span(ends[4], ends[5]))
-    assert known.add(b"a", Span(ends[0], ends[1]))
-    assert not known.add(b"b", Span(ends[0], ends[1]))
-    assert not known.add(b"a", Span(ends[2], ends[4]))
-    assert known.add(b"a", Span(ends[1], ends[5]))
-
-    assert known.take() == (b"a", Span(ends[0], ends[5]))
-    assert known.take() == (b"b", Span(ends[0], ends[1]))
-    assert known.take() is None
-
-
-def test_few_spans_are_remembered(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(sqlite_segments, "_PLACES", 3)
-    known = sqlite_segments._Ranges()
-    for number in range(100):
-        known.add(b"a", Span(MessageId(3 * number, 0), MessageId(3 * number + 1, 0)))
-    for number in range(5):
-        known.add(b"%d" % number, Span(ZERO_ID, MAX_ID))
-
-    assert [known.take() is not None for _ in range(4)] == [True] * 3 + [False]
