@@ -207,7 +207,7 @@ def _plain(value: Any) -> str:
     return str(value)
 
 
-class Progress:
+class ProgressBar:
     """A bar on stderr, for work that takes longer than two seconds on a terminal."""
 
     def __init__(self, label: str, total: int, *, now: Callable[[], float] = time.monotonic) -> None:
@@ -249,7 +249,7 @@ def progress(label: str, total: Callable[[], int], done: Callable[[], int]) -> I
     over = threading.Event()
 
     def show() -> None:
-        with suppress(QueueyError), Progress(label, total()) as bar:
+        with suppress(QueueyError), ProgressBar(label, total()) as bar:
             while not over.wait(_PROGRESS_SECONDS):
                 bar.reach(done())
             bar.reach(done())

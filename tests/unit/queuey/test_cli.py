@@ -30,7 +30,7 @@ from queuey.errors import error_classes
 from queuey.ids import EPOCH_TICKS, MessageId, parse_timestamp
 from queuey.security.app_keys import digest_of, label_of
 from queuey.settings import SETTINGS, load_settings
-from queuey.terminal.output import FORMS, Failed, Progress, exit_code, visible, write_one, write_rows
+from queuey.terminal.output import FORMS, Failed, ProgressBar, exit_code, visible, write_one, write_rows
 from queuey.terminal.times import parse_duration, parse_moment, rfc3339
 
 KEY = "0123456789abcdef" * 4
@@ -204,7 +204,7 @@ def test_a_bar_appears_after_two_seconds_on_a_terminal(monkeypatch: pytest.Monke
     terminal = Terminal()
     monkeypatch.setattr(sys, "stderr", terminal)
 
-    with Progress("copying", 0, now=lambda: next(times)) as progress:
+    with ProgressBar("copying", 0, now=lambda: next(times)) as progress:
         progress.reach(1, 10)
         before = terminal.getvalue()
         progress.reach(4, 10)
@@ -220,7 +220,7 @@ def test_there_is_no_bar_without_a_terminal(monkeypatch: pytest.MonkeyPatch) -> 
     monkeypatch.setattr(sys, "stderr", pipe)
     times = iter([0.0, 9.0])
 
-    with Progress("copying", 10, now=lambda: next(times, 99.0)) as progress:
+    with ProgressBar("copying", 10, now=lambda: next(times, 99.0)) as progress:
         progress.reach(5)
 
     assert pipe.getvalue() == ""
