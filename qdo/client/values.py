@@ -138,7 +138,7 @@ class NewMessage:
             entry["body"] = base64.b64encode(self.raw).decode()
             entry["encoding"] = "base64"
         if self.headers:
-            entry["headers"] = {name: header_to_wire(value) for name, value in self.headers.items()}
+            entry["headers"] = {name: _header_to_wire(value) for name, value in self.headers.items()}
         return entry
 
     @property
@@ -163,7 +163,7 @@ def check_headers(headers: Mapping[Any, Any]) -> dict[str, bytes]:
     return found
 
 
-def header_to_wire(value: bytes | str) -> str | dict[str, str]:
+def _header_to_wire(value: bytes | str) -> str | dict[str, str]:
     """The value of a header in JSON: a text, or base64 of what is not UTF-8."""
     if isinstance(value, str):
         return value

@@ -2,13 +2,24 @@
 
 from __future__ import annotations
 
+import base64
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Literal
 
 import requests
 
 from qdo.client.transport import json_of
-from qdo.client.values import BATCH_TYPE, JSON_TYPE, Appended, HasLocation, Moment, NewMessage, address, moment_to_wire
+from qdo.client.values import (
+    BATCH_TYPE,
+    JSON_TYPE,
+    Appended,
+    HasLocation,
+    Moment,
+    NewMessage,
+    address,
+    check_headers,
+    moment_to_wire,
+)
 from queuey.errors import InvalidParameter, QueueNotFound
 from queuey.ids import MessageId
 
@@ -92,6 +103,15 @@ def append_headers(new: NewMessage, once: str) -> dict[str, str]:
         "Idempotency-Key": once,
     }
     return {name: str(value) for name, value in values.items() if value is not None}
+
+
+def put_headers(new: NewMessage) -> dict[str, str]:
+    """Headers of a request that writes a message by id; the key is a parameter, which takes any characters."""
+    values = {"X-TTL": new.ttl_seconds, "Content-Type": new.content_type}
+    headers = {name: str(value) for name, value in values.items() if value is not None}
+    for name, value in check_headers(new.headers).items():
+        headers[f"Queuey-Header64-{name}"] = base64.b64encode(value).decode()
+    return headers
 
 
 def appended_from(answer: requests.Response) -> list[Appended]:

@@ -7,7 +7,7 @@ import logging
 from collections import deque
 from collections.abc import Callable
 
-from queuey.server.client import Client
+from queuey.server.client import ClientConnection
 
 __all__ = ["REFUSED_UPLOADS_A_TURN", "UPLOADS_A_TURN", "Pauses", "Uploads", "tell"]
 
@@ -21,7 +21,7 @@ REFUSED_UPLOADS_A_TURN = 1
 """Beside those: anybody can send a body that is refused, and it slows down no other."""
 
 
-def tell(client: Client, what: Callable[[], object]) -> object:
+def tell(client: ClientConnection, what: Callable[[], object]) -> object:
     """Let a connection do something. If it fails, that connection ends, and the others have their turn.
 
     :returns: what it returned, None if it failed.
@@ -46,7 +46,7 @@ class Pauses:
         """
         self._seconds = seconds
         self._room = room
-        self._paused: deque[tuple[float, Client]] = deque()
+        self._paused: deque[tuple[float, ClientConnection]] = deque()
         """The first one first, each with the loop's time at which its pause ends."""
         self._looks_for_room = False
         self._timed = False
@@ -57,7 +57,7 @@ class Pauses:
         """Begin to serve on ``loop``."""
         self._loop = loop
 
-    def add(self, client: Client) -> None:
+    def add(self, client: ClientConnection) -> None:
         """Read no more of a client for now."""
         self._paused.append((self._loop.time() + self._seconds, client))
         self._time()
@@ -96,9 +96,9 @@ class Uploads:
     def __init__(self, longest_body: int) -> None:
         """:param longest_body: bytes of the largest body that any request may have."""
         self._longest_body = longest_body
-        self._wanted: deque[Client] = deque()
+        self._wanted: deque[ClientConnection] = deque()
         """The one whose turn it is comes first."""
-        self._refused: deque[Client] = deque()
+        self._refused: deque[ClientConnection] = deque()
         """In the same way, those whose body nobody reads."""
         self._reads = False
         """:meth:`_read` will be called."""
@@ -108,7 +108,7 @@ class Uploads:
         """Begin to serve on ``loop``."""
         self._soon = loop.call_soon
 
-    def add(self, client: Client, *, refused: bool) -> None:
+    def add(self, client: ClientConnection, *, refused: bool) -> None:
         """Read the next piece of this client's body when its turn comes, a few clients in each turn of the loop.
 
         :param refused: nobody reads that body. Such uploads have a line of their own.
@@ -135,7 +135,7 @@ class Uploads:
             self._soon(self._read)
 
 
-def _read_from(line: deque[Client], most: int) -> None:
+def _read_from(line: deque[ClientConnection], most: int) -> None:
     """Read the next piece of ``most`` uploads; those that have ended take no turn."""
     while line and most:
         client = line.popleft()

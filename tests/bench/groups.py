@@ -17,7 +17,7 @@ from time import perf_counter
 from kazoo.client import KazooClient
 
 from qdo.groups.assign import Partition
-from qdo.groups.coordination import Claim, Offset
+from qdo.groups.coordination import Claim, CommittedOffset
 from qdo.groups.member import GroupMember
 from qdo.groups.zookeeper import ZooKeeperCoordinator
 from queuey.clock import SystemClock
@@ -46,7 +46,7 @@ def partitions(count: int) -> list[Partition]:
 class Idle:
     """Owns without working."""
 
-    def gained(self, claims: Mapping[Claim, Offset | None]) -> None:
+    def gained(self, claims: Mapping[Claim, CommittedOffset | None]) -> None:
         """Nothing begins."""
 
     def losing(self, claims: Collection[Claim]) -> None:

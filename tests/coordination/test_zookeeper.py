@@ -11,7 +11,7 @@ import pytest
 from kazoo.client import KazooClient
 from kazoo.exceptions import NoAuthError
 
-from qdo.groups.coordination import Claim, Coordinator, Offset, Plan
+from qdo.groups.coordination import Claim, CommittedOffset, Coordinator, Plan
 from qdo.groups.member import GroupMember
 from qdo.groups.zookeeper import ZooKeeperCoordinator
 from qdo.groups.zookeeper_tls import security
@@ -247,7 +247,7 @@ def test_who_joins_again_because_no_answer_came_is_one_member(tmp_path: Path) ->
 class Idle:
     """Owns, and does nothing."""
 
-    def gained(self, claims: Mapping[Claim, Offset | None]) -> None: ...
+    def gained(self, claims: Mapping[Claim, CommittedOffset | None]) -> None: ...
 
     def losing(self, claims: Collection[Claim]) -> None: ...
 
@@ -341,7 +341,7 @@ def test_three_go_on_without_their_leader(tmp_path: Path) -> None:
         assert group.coordinator().offsets() == {ONE: place(8)}
 
 
-def commits(member: Member, claim: Claim, offset: Offset) -> bool:
+def commits(member: Member, claim: Claim, offset: CommittedOffset) -> bool:
     try:
         return member.commit(claim, offset)
     except CoordinatorUnavailable:

@@ -15,7 +15,7 @@ import pytest
 
 from qdo.client import Client
 from qdo.groups.assign import Partition
-from qdo.groups.coordination import Offset
+from qdo.groups.coordination import CommittedOffset
 from qdo.groups.lag import Lag, lags
 from queuey.ids import MessageId
 from tests.support.client import Server
@@ -115,7 +115,7 @@ def test_many_messages_are_counted_only_so_far(processes: WorkProcesses) -> None
         partition = Partition(queue, 1)
 
         def lag(at: str | None, most: int) -> Lag:
-            offsets = {partition: Offset(uuid, MessageId.parse(at))} if at else {}
+            offsets = {partition: CommittedOffset(uuid, MessageId.parse(at))} if at else {}
             return lags(client, [partition], offsets, most=most)[partition]
 
         assert lag(None, 10)[::2] == (2100, True)

@@ -7,7 +7,7 @@ from itertools import count
 from hypothesis import strategies as st
 
 from qdo.groups.assign import Partition
-from qdo.groups.coordination import Claim, Offset
+from qdo.groups.coordination import Claim, CommittedOffset
 from tests.support.members import START, Member, MemberGroup
 
 NUMBERS = count(1)
@@ -28,7 +28,7 @@ class History:
         """Where each of them believes to be."""
         self.owner: int | None = None
         self.generation = 0
-        self.offset: Offset | None = None
+        self.offset: CommittedOffset | None = None
 
     def do(self, what: str, who: int) -> None:
         getattr(self, what)(who)
@@ -36,7 +36,7 @@ class History:
         assert found == self.offset
 
     def claim(self, who: int) -> None:
-        coordinator, found = self.members[who].coordinator, dict[Claim, Offset | None]()
+        coordinator, found = self.members[who].coordinator, dict[Claim, CommittedOffset | None]()
 
         def look() -> object:
             found.update(coordinator.claim([self.partition]))

@@ -22,7 +22,7 @@ from typing import Any
 
 from qdo import Client, Worker
 from qdo.client.values import Message
-from qdo.groups.coordination import Claim, Coordinator, Offset, Plan
+from qdo.groups.coordination import Claim, CommittedOffset, Coordinator, Plan
 from qdo.groups.hash_slots import is_slot, slot_of
 from qdo.groups.local import LocalCoordinator
 from qdo.groups.zookeeper import ZooKeeperCoordinator
@@ -107,9 +107,9 @@ class WorkerProcess:
         self._slots = self.worker._owner if isinstance(self.worker._owner, SlotOwner) else None
         if self._slots is not None:
             self._tell_of_queues(self._slots)
-        self._tried: dict[Claim, Offset] = {}
+        self._tried: dict[Claim, CommittedOffset] = {}
         """What was last to be committed."""
-        self._over: dict[Claim, Offset] = {}
+        self._over: dict[Claim, CommittedOffset] = {}
         """The same, of claims that are somebody else's, or nobody's, by now."""
         self._coordinator = coordinator
         lost = self.worker.lost
@@ -121,7 +121,7 @@ class WorkerProcess:
         """A queue is claimed when it becomes active; again and again under the same claim, if its slot stays where it is."""
         make_buffer, told = slots.sweeper._make_buffer, set[Claim]()
 
-        def making(claim: Claim, offset: Offset | None, *, from_end: bool = False) -> PartitionBuffer:
+        def making(claim: Claim, offset: CommittedOffset | None, *, from_end: bool = False) -> PartitionBuffer:
             if claim not in told and offset is not None:
                 told.add(claim)
                 self.tell("claim", began=elapsed(), at=elapsed(), **_named(claim), id=offset.message_id)
@@ -146,8 +146,8 @@ class WorkerProcess:
         return trusted()
 
     def _claim(
-        self, claim: Callable[..., Mapping[Claim, Offset | None]], partitions: Collection[Any]
-    ) -> Mapping[Claim, Offset | None]:
+        self, claim: Callable[..., Mapping[Claim, CommittedOffset | None]], partitions: Collection[Any]
+    ) -> Mapping[Claim, CommittedOffset | None]:
         began = elapsed()
         claims = claim(partitions)
         for one, offset in claims.items():
@@ -172,7 +172,9 @@ class WorkerProcess:
             if one in claims or (not is_slot(one.partition) and slot_of(one.partition.queue) in gone)
         }
 
-    def _commit(self, commit: Callable[..., Collection[Claim]], offsets: Mapping[Claim, Offset]) -> Collection[Claim]:
+    def _commit(
+        self, commit: Callable[..., Collection[Claim]], offsets: Mapping[Claim, CommittedOffset]
+    ) -> Collection[Claim]:
         began = elapsed()
         self._tried |= offsets
         refused = commit(offsets)
@@ -198,7 +200,7 @@ class WorkerProcess:
                 assert isinstance(self._coordinator, ZooKeeperCoordinator)
                 end_session(self.settings.zookeeper, self._coordinator)
 
-    def _commit_late(self, offsets: Mapping[Claim, Offset]) -> None:
+    def _commit_late(self, offsets: Mapping[Claim, CommittedOffset]) -> None:
         queues = {one: at for one, at in offsets.items() if self._slots and not is_slot(one.partition)}
         rest = {one: at for one, at in offsets.items() if one not in queues}
         if rest:

@@ -15,7 +15,7 @@ from typing import Any, NamedTuple, Self
 
 from qdo.client import Client
 from qdo.groups.assign import Partition
-from qdo.groups.coordination import Coordinator, Offset
+from qdo.groups.coordination import CommittedOffset, Coordinator
 from qdo.groups.hash_slots import SLOTS
 from queuey.clock import SystemClock
 from queuey.errors import CoordinatorUnavailable
@@ -46,7 +46,7 @@ class Watcher:
     """Looks at the offsets from outside, again and again: none may fall."""
 
     coordinator: Coordinator
-    last: dict[Partition, Offset] = field(default_factory=dict)
+    last: dict[Partition, CommittedOffset] = field(default_factory=dict)
     looks: int = 0
     regressions: list[str] = field(default_factory=list)
 
@@ -55,7 +55,7 @@ class Watcher:
             self.look(self.coordinator.offsets())
         time.sleep(FEED_SECONDS)
 
-    def look(self, offsets: Mapping[Partition, Offset]) -> None:
+    def look(self, offsets: Mapping[Partition, CommittedOffset]) -> None:
         self.looks += 1
         for part, before in self.last.items():
             if part not in offsets or offsets[part] < before:
@@ -277,7 +277,7 @@ class Workers:
             and {name for name, _ in owners.values()} == members
         )
 
-    def _all_went_on(self, before: Mapping[Partition, Offset]) -> bool:
+    def _all_went_on(self, before: Mapping[Partition, CommittedOffset]) -> bool:
         last = self.watcher.last
         return len(last) == self.partitions and all(last[part] != before.get(part) for part in last)
 

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 
 from qdo.groups.assign import Assignment, Partition, assign_sticky
-from qdo.groups.coordination import Offset
+from qdo.groups.coordination import CommittedOffset
 from queuey.ids import MessageId
 from tests.support.assignments import least_possible, members_there, ownerships, partitions_there
 from tests.support.member_log import MemberLog, Stop, least_moves
@@ -193,7 +193,7 @@ def test_moves_are_counted_over_all_plans() -> None:
 def test_an_offset_that_falls_or_vanishes_is_seen() -> None:
     watcher = Watcher(None)  # type: ignore[arg-type]
     one, two = Partition("q", 1), Partition("q", 2)
-    low, high = Offset("i", an_id(1)), Offset("i", an_id(2))
+    low, high = CommittedOffset("i", an_id(1)), CommittedOffset("i", an_id(2))
 
     watcher.look({one: high, two: low})
     watcher.look({one: high, two: high})

@@ -16,7 +16,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from queuey.errors import error_classes
-from queuey.terminal.output import FORMS, Failed, Progress, exit_code, visible, write_one, write_rows
+from queuey.terminal.output import FORMS, Failed, ProgressBar, exit_code, visible, write_one, write_rows
 
 ROWS: list[dict[str, Any]] = [{"name": "a,b", "n": 1, "on": True, "tags": ["x", "y"]}, {"name": 'ü"\x1b', "n": None}]
 COLUMNS = ("name", "n", "on", "tags")
@@ -120,7 +120,7 @@ def test_a_bar_appears_after_two_seconds_on_a_terminal(monkeypatch: pytest.Monke
     terminal = Terminal()
     monkeypatch.setattr(sys, "stderr", terminal)
 
-    with Progress("copying", 0, now=lambda: next(times)) as progress:
+    with ProgressBar("copying", 0, now=lambda: next(times)) as progress:
         progress.reach(1, 10)
         before = terminal.getvalue()
         progress.reach(4, 10)
@@ -136,7 +136,7 @@ def test_there_is_no_bar_without_a_terminal(monkeypatch: pytest.MonkeyPatch) -> 
     monkeypatch.setattr(sys, "stderr", pipe)
     times = iter([0.0, 9.0])
 
-    with Progress("copying", 10, now=lambda: next(times, 99.0)) as progress:
+    with ProgressBar("copying", 10, now=lambda: next(times, 99.0)) as progress:
         progress.reach(5)
 
     assert pipe.getvalue() == ""
