@@ -35,7 +35,6 @@ from qdo.client.values import (
     StreamEnd,
     Survey,
     SurveyedSpan,
-    check_headers,
 )
 from qdo.client.wire import addresses, append_headers, appended_from, can_go_raw, in_calls, put_headers, queue_path
 from queuey.errors import InvalidParameter
