@@ -128,7 +128,8 @@ class LoopServer:
     def leaves_room(self, call: Call) -> None:
         """A call has ended: a client that was refused may come in its place."""
         self.pipeline.leave(call)
-        self.pauses.place_is_free()
+        if self.pauses.paused:
+            self.pauses.place_is_free()
 
     def hands_over(self, call: Call, size: int) -> bool:
         """See :meth:`Pipeline.hand_over`; a client that was refused may come in the place of this call."""

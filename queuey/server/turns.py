@@ -46,7 +46,7 @@ class Pauses:
         """
         self._seconds = seconds
         self._room = room
-        self._paused: deque[tuple[float, ClientConnection]] = deque()
+        self.paused: deque[tuple[float, ClientConnection]] = deque()
         """The first one first, each with the loop's time at which its pause ends."""
         self._looks_for_room = False
         self._timed = False
@@ -59,34 +59,34 @@ class Pauses:
 
     def add(self, client: ClientConnection) -> None:
         """Read no more of a client for now."""
-        self._paused.append((self._loop.time() + self._seconds, client))
+        self.paused.append((self._loop.time() + self._seconds, client))
         self._time()
 
     def place_is_free(self) -> None:
         """A call has ended: a client that was refused may come in its place, in the loop's next turn."""
-        if self._paused and not self._looks_for_room:
+        if self.paused and not self._looks_for_room:
             self._looks_for_room = True
             self._loop.call_soon(self._fill_room)
 
     def _time(self) -> None:
-        if self._paused and not self._timed:
+        if self.paused and not self._timed:
             self._timed = True
             self._loop.call_later(_PAUSE_STEP_SECONDS, self._end)
 
     def _fill_room(self) -> None:
         self._looks_for_room = False
-        for _ in range(min(self._room(), len(self._paused))):
+        for _ in range(min(self._room(), len(self.paused))):
             self._end_first()
 
     def _end(self) -> None:
         self._timed = False
         now = self._loop.time()
-        while self._paused and self._paused[0][0] <= now:
+        while self.paused and self.paused[0][0] <= now:
             self._end_first()
         self._time()
 
     def _end_first(self) -> None:
-        _, client = self._paused.popleft()
+        _, client = self.paused.popleft()
         tell(client, client.go_on_after_pause)
 
 
