@@ -197,7 +197,7 @@ def test_headers_of_a_message_are_put_and_got(queuey: Run, seen: Server) -> None
     (row,) = done(queuey("get", name)).rows
     assert row["headers"] == {"Kind": "order", "trace": "00-1"}
     refused = queuey("put", name, "x", "-H", "a b: c")
-    assert (refused.code, "name of a header" in refused.err) == (1, True)
+    assert (refused.code, "name of a header" in refused.err) == (2, True)
 
 
 def test_what_was_stored_before_an_error_is_told(queuey: Run) -> None:
