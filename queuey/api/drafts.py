@@ -94,7 +94,6 @@ def raw_draft(call: Call, queue: Queue, settings: Settings, now_ticks: int) -> D
     problems = Problems()
     if not call.body:
         problems.add("body", "Required")
-    check_size(call.body, None, settings)
     _check_no_key_in_query(call, problems)
     partition, key, due_ticks = 0, None, None
     if not _PLACING.isdisjoint(call.headers):
@@ -102,7 +101,8 @@ def raw_draft(call: Call, queue: Queue, settings: Settings, now_ticks: int) -> D
     ttl, content_type = ttl_of(call, problems), content_type_of(call, problems)
     headers = headers_of_call(call, problems) if has_headers(call) else None
     problems.check()
-    check_size(call.body, headers, settings)
+    if headers is not None or len(call.body) > settings.limits.max_body_bytes:
+        check_size(call.body, headers, settings)
     return Draft(partition or partition_for(queue, key), call.body, ttl, content_type, key, due_ticks, None, headers)
 
 
@@ -242,8 +242,10 @@ async def batch_drafts(entries: Sequence[Any], queue: Queue, settings: Settings,
             await others_turn()
         drafts.append(_entry_draft(entry, index, queue, now_ticks, problems))
     problems.check()
+    limit = settings.limits.max_body_bytes
     for draft in drafts:
-        check_size(draft.body, draft.headers, settings)
+        if draft.headers is not None or len(draft.body) > limit:
+            check_size(draft.body, draft.headers, settings)
     return drafts
 
 

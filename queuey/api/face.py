@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Hashable, Mapping
+from functools import lru_cache
 
 from queuey.api.errors import refusal
 from queuey.api.routes import ROUTES
@@ -10,10 +11,22 @@ from queuey.errors import QueueyError
 from queuey.http import access
 from queuey.http.exchange import PROBLEM, Answer, Call
 from queuey.http.face import Operation
+from queuey.http.routing import Choice
 from queuey.security.permissions import Identity
 from queuey.service import Service
 
 __all__ = ["V1"]
+
+
+@lru_cache(maxsize=1024)
+def _found(method: str, path: str) -> tuple[Choice, str, str, str]:
+    """The choice for a path, and the names in it.
+
+    The names are application, queue, and ids or a group below the queue.
+    """
+    choice, names = ROUTES.find(method, path)
+    below = names.get("ids") or names.get("group", "")
+    return choice, names.get("application", ""), names.get("queue", ""), below
 
 
 class V1:
@@ -28,10 +41,7 @@ class V1:
 
     def resolve(self, call: Call) -> Operation:
         """By path and method; also by query and headers if several operations share them."""
-        choice, names = ROUTES.find(call.method, call.path)
-        call.application = names.get("application", "")
-        call.queue = names.get("queue", "")
-        call.below = names.get("ids") or names.get("group", "")
+        choice, call.application, call.queue, call.below = _found(call.method, call.path)
         return choice if isinstance(choice, Operation) else choice(call)
 
     def at_hand(self, service: Service, call: Call) -> Identity | None:

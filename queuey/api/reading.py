@@ -33,7 +33,7 @@ STREAM_HELD_BYTES = 7 << 19
 """Bytes that a stream of any length holds in memory: a page, a piece made of it, and the next page."""
 
 
-class ReadParams(NamedTuple):
+class ReadQuery(NamedTuple):
     """A reader's parameters, parsed."""
 
     spans: Sequence[tuple[int, Span]]
@@ -54,7 +54,7 @@ class ReadParams(NamedTuple):
         with_cursor: bool = True,
         known_columns: Sequence[str] = COLUMNS,
         partitions: str = "1",
-    ) -> ReadParams:
+    ) -> ReadQuery:
         """:param with_cursor: False ignores a cursor.
         :param known_columns: the members that ``columns`` may name.
         :param partitions: read if the call names none.
@@ -92,8 +92,13 @@ class ReadParams(NamedTuple):
             spans, every = _behind(queue, cursor, span, newest_first=newest_first)
         return cls(spans, limit, newest_first, columns, boolean(get("skip_corrupt")), every)
 
+    def request(self, spans: Sequence[tuple[int, Span]], limit: int, max_bytes: int) -> QueueRead:
+        """What the log is asked for: the whole of it, or one page of a stream."""
+        with_bodies = wants_bodies(self.columns)
+        return QueueRead(spans, limit, self.newest_first, max_bytes, with_bodies, self.skip_corrupt)
 
-_PLAIN = ReadParams([(1, Span())], None, False, None, False)
+
+_PLAIN = ReadQuery([(1, Span())], None, False, None, False)
 
 
 async def known_to_cursor(service: Service, call: Call, queue: Queue) -> Queue:
@@ -151,7 +156,7 @@ def _place(span: Span, last: MessageId | None, *, more: bool, newest_first: bool
     return min(span.upto.following(), MAX_ID) if more else ZERO_ID
 
 
-def _cursor(queue: Queue, params: ReadParams, answer: ReadAnswer) -> str:
+def _cursor(queue: Queue, params: ReadQuery, answer: ReadAnswer) -> str:
     pages = dict(answer.pages)
     places = {
         number: _place(
@@ -173,20 +178,13 @@ def wants_bodies(columns: Sequence[str] | None) -> bool:
 
 async def page_of(service: Service, call: Call, queue: Queue) -> Answer:
     """One page as JSON, as the call's parameters ask."""
-    answer, _ = await page(service, call, queue, ReadParams.parse(call, queue, max_limit=MAX_LIMIT))
+    answer, _ = await page(service, call, queue, ReadQuery.parse(call, queue, max_limit=MAX_LIMIT))
     return answer
 
 
-async def page(service: Service, call: Call, queue: Queue, params: ReadParams) -> tuple[Answer, int]:
+async def page(service: Service, call: Call, queue: Queue, params: ReadQuery) -> tuple[Answer, int]:
     """One page as JSON, and the number of its messages that are new to the reader."""
-    wanted = QueueRead(
-        params.spans,
-        params.limit or DEFAULT_LIMIT,
-        params.newest_first,
-        service.settings.limits.max_answer_bytes,
-        wants_bodies(params.columns),
-        params.skip_corrupt,
-    )
+    wanted = params.request(params.spans, params.limit or DEFAULT_LIMIT, service.settings.limits.max_answer_bytes)
     with JsonPage(call, service.settings.limits.max_answer_bytes) as made:
         read = await service.log.read(queue, wanted, made)
         answer = await made.add(read, entries_of(params.columns, queue.name))
@@ -237,7 +235,7 @@ def stream(service: Service, call: Call, queue: Queue) -> Answer:
     It reads the first page before the answer begins, so that an error there becomes a status.
     """
     known = ARROW_COLUMNS if call.accepts(ARROW) else COLUMNS
-    params = ReadParams.parse(call, queue, max_limit=MAX_STREAM_LIMIT, known_columns=known)
+    params = ReadQuery.parse(call, queue, max_limit=MAX_STREAM_LIMIT, known_columns=known)
     form: ArrowForm | NdjsonForm
     if call.accepts(ARROW):
         try:
@@ -260,7 +258,7 @@ def stream(service: Service, call: Call, queue: Queue) -> Answer:
 
 
 def _chunks(
-    service: Service, call: Call, queue: Queue, params: ReadParams, form: ArrowForm | NdjsonForm, watermark: int
+    service: Service, call: Call, queue: Queue, params: ReadQuery, form: ArrowForm | NdjsonForm, watermark: int
 ) -> Iterator[Chunk]:
     """The stream, page by page. After an error it ends without its end mark."""
     places: dict[int, MessageId] = {}
@@ -297,12 +295,11 @@ def _chunks(
 
 
 def _begin_page(
-    service: Service, queue: Queue, params: ReadParams, number: int, span: Span, left: int
+    service: Service, queue: Queue, params: ReadQuery, number: int, span: Span, left: int
 ) -> Future[ReadAnswer]:
     """Start reading a page of a stream.
 
     A store that reads elsewhere works on it while this thread does something else.
     """
-    limit, with_bodies = min(left, STREAM_ROWS), wants_bodies(params.columns)
-    wanted = QueueRead([(number, span)], limit, params.newest_first, STREAM_BYTES, with_bodies, params.skip_corrupt)
+    wanted = params.request([(number, span)], min(left, STREAM_ROWS), STREAM_BYTES)
     return start(service.log.read(queue, wanted))

@@ -6,7 +6,7 @@ from typing import Any
 
 from queuey.api.cursors import Cursor, format_cursor
 from queuey.api.params import Problems, integer
-from queuey.api.reading import ReadParams, known_to_cursor
+from queuey.api.reading import ReadQuery, known_to_cursor
 from queuey.http.exchange import Answer, Call, Target, json_answer
 from queuey.ids import ZERO_ID, format_timestamp
 from queuey.model import SpanCount
@@ -31,7 +31,7 @@ async def survey(service: Service, call: Call, target: Target) -> Answer:
             "every", f"makes more than {MAX_MARKS} marks of {limit} messages: ask for {-(-limit // MAX_MARKS)} or more"
         )
     problems.check()
-    params = ReadParams.parse(call, queue, max_limit=1)
+    params = ReadQuery.parse(call, queue, max_limit=1)
     watermark, found = await service.log.count_spans(queue, params.spans, limit=limit, step=every)
     places = {number: span.after for number, span in params.spans}
     ends = {number: survey.newest or places[number] for number, survey in found}

@@ -13,7 +13,7 @@ from typing import Any
 
 from queuey.errors import Throttled
 from queuey.locks import new_lock
-from queuey.security.principals import STRANGERS, has_own_share
+from queuey.security.principals import STRANGERS, has_own_share, payers
 
 UNREAD = "unread"
 """Pays for bytes that arrive before the caller is known."""
@@ -156,27 +156,27 @@ def _to_the_end(turns: dict[Any, Any], key: Any) -> None:
 class Ticket:
     """What one call takes: one place among the calls in flight, and bytes."""
 
-    __slots__ = ("_admission", "_held", "_inside", "payers", "waited_seconds", "waits")
+    __slots__ = ("_admission", "_held", "_inside", "_payers", "principals", "waited_seconds", "waits")
 
     def __init__(self, admission: Admission, by: Sequence[str] = (STRANGERS,)) -> None:
         """:param by: as :attr:`payers`, if the caller is known already."""
         self._admission = admission
         self._inside = False
         self._held = 0
-        self.payers: Sequence[str] = by
-        """Whose share the bytes count against. It changes only while the ticket holds none."""
+        self._payers = by
+        self.principals: frozenset[str] | None = None
+        """What the caller has proven, once known. It decides the :attr:`payers` of a ticket that holds nothing yet."""
         self.waits = False
         """The call does nothing but wait for new messages."""
         self.waited_seconds = 0.0
         """How long it has waited for new messages."""
 
-    def paid_by(self, by: Sequence[str]) -> None:
-        """Set the payers, now that the caller is known.
-
-        Bytes held already stay with their share.
-        """
-        if not self._held:
-            self.payers = by
+    @property
+    def payers(self) -> Sequence[str]:
+        """Whose share the bytes count against. It changes only while the ticket holds none."""
+        if self.principals is not None and not self._held:
+            self._payers, self.principals = payers(self.principals), None
+        return self._payers
 
     def enter(self) -> bool:
         """Take a place among the calls in flight, if one is free."""
@@ -285,9 +285,6 @@ class _Exempt(Ticket):
 
     def __init__(self) -> None:
         super().__init__(Admission(0, 0))
-
-    def paid_by(self, by: Sequence[str]) -> None:
-        """Do nothing: these calls pay nothing."""
 
     def enter(self) -> bool:
         """There is always a place."""

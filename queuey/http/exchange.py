@@ -13,7 +13,6 @@ from queuey.errors import BadPath, InvalidParameter
 from queuey.http.admission import EXEMPT, Ticket
 from queuey.model import Queue
 from queuey.security.permissions import ANONYMOUS, Identity
-from queuey.security.principals import payers
 
 Headers = list[tuple[str, str]]
 JSON = "application/json"
@@ -120,7 +119,7 @@ class Call:
     def known_as(self, identity: Identity) -> None:
         """Note the identified caller, and let it pay for the call."""
         self.identity = identity
-        self.ticket.paid_by(payers(identity.principals))
+        self.ticket.principals = identity.principals
 
     @property
     def media_type(self) -> str:

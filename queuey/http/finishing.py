@@ -49,9 +49,10 @@ class Finisher:
 
     def face(self, call: Call) -> Face:
         """The face that serves a call."""
-        for face in self._faces:
-            if face.serves(call):
-                return face
+        if self._faces:
+            for face in self._faces:
+                if face.serves(call):
+                    return face
         return self._default
 
     def preflight(self, call: Call) -> Answer | None:

@@ -65,11 +65,9 @@ class Pipeline:
         self.finisher = Finisher(service, faces)
         """Ends calls that leave the pipeline early: refused, cut short, turned away."""
         self._face = self.finisher.face
-        self._limits = {
-            Body.FORM: min(MAX_FORM_BYTES, settings.limits.max_request_bytes),
-            Body.MESSAGE: settings.limits.max_body_bytes,
-            Body.BATCH: settings.limits.max_request_bytes,
-        }
+        self._only_face = faces[0] if len(faces) == 1 else None
+        """With a single face, no call has to look for its face."""
+        self._most_bytes = settings.limits
 
     def open(
         self, method: str, path: str, query_string: str, headers: Mapping[str, str]
@@ -90,9 +88,10 @@ class Pipeline:
             if asked is not None:
                 return call, asked
         try:
-            operation = self._face(call).resolve(call)
+            operation = (self._only_face or self._face(call)).resolve(call)
             length = self._announced_length(call, operation)
-            if not _is_own(operation, call):  # calls about the server take no body, and must work when it is full
+            # Calls about the server itself take no body, and must work when it is full.
+            if call.application or not _is_own(operation, call):
                 call.ticket = Ticket(self.admission)
                 if method not in ("GET", "HEAD"):
                     call.length = length
@@ -116,10 +115,17 @@ class Pipeline:
             return 0
         if len(text) > _LENGTH_DIGITS or not text.isascii() or not text.isdecimal():
             raise InvalidParameter(problems={"Content-Length": "must be a plain decimal number"})
-        length, limit = int(text), self._limits[operation.body]
+        length, limit = int(text), self._limit(operation.body)
         if length > limit:
             raise MessageTooLarge(f"the request's body is {text} bytes; this server takes {limit}")
         return length
+
+    def _limit(self, body: Body) -> int:
+        """Bytes that a body of this kind may have."""
+        if body is Body.MESSAGE:
+            return self._most_bytes.max_body_bytes
+        most = self._most_bytes.max_request_bytes
+        return most if body is Body.BATCH else min(most, MAX_FORM_BYTES)
 
     async def answer(self, operation: Operation, call: Call) -> Answer:
         """Serve a call whose body was read."""
@@ -127,8 +133,10 @@ class Pipeline:
         try:
             if operation.by_body is not None:
                 operation = operation.by_body(call)
-            target = _NO_TARGET if _is_own(operation, call) else self._target_at_hand(operation, call)
-            answer = await operation.function(self.service, call, target or await self._admit(operation, call))
+            target = self._target_at_hand(operation, call) if call.application else None
+            if target is None:
+                target = _NO_TARGET if _is_own(operation, call) else await self._admit(operation, call)
+            answer = await operation.function(self.service, call, target)
             if answer.held_bytes > SMALL:
                 # A write that was carried out is never answered with a refusal (G10).
                 call.ticket.hold(answer.held_bytes, owed=call.method not in ("GET", "HEAD"))
@@ -141,7 +149,7 @@ class Pipeline:
         return self._target_at_hand(operation, call) is not None
 
     def _target_at_hand(self, operation: Operation, call: Call) -> Target | None:
-        identity = self._face(call).at_hand(self.service, call)
+        identity = (self._only_face or self._face(call)).at_hand(self.service, call)
         return None if identity is None else target_at_hand(self.service, call, identity, operation.permission)
 
     async def ask(self, operation: Operation, call: Call) -> Answer | None:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from functools import lru_cache
 from typing import NamedTuple
 from urllib.parse import unquote_to_bytes
 
@@ -39,7 +38,6 @@ class Routes:
     def __init__(self, table: Sequence[Route]) -> None:
         self.table = table
         self._compiled = [(re.compile(_expression(route.pattern)), route) for route in table]
-        self.find = lru_cache(maxsize=1024)(self._find)
 
     def route_of(self, path: str) -> tuple[Route, Names]:
         """The route of a decoded path, and the names in it.
@@ -58,7 +56,7 @@ class Routes:
         """Every route with each of its methods, except HEAD."""
         return ((route, method) for route in self.table for method in route.methods)
 
-    def _find(self, method: str, path: str) -> tuple[Choice, Names]:
+    def find(self, method: str, path: str) -> tuple[Choice, Names]:
         """The choice for a method and a path.
 
         :raises MethodNotAllowed: with Allow; and as :meth:`route_of`.

@@ -297,6 +297,9 @@ class Drafts(Sequence[Draft]):
 
 def bytes_of(drafts: Sequence[Draft]) -> int:
     """Bytes of the bodies and headers of drafts, however they are stored."""
+    if len(drafts) == 1:
+        draft = drafts[0]
+        return len(draft.body) + (len(draft.headers) if draft.headers else 0)
     if isinstance(drafts, Drafts):
         return drafts.size
     return sum([len(draft.body) + (len(draft.headers) if draft.headers else 0) for draft in drafts])

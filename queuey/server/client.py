@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any, Protocol
 
-__all__ = ["NEVER", "Client"]
+__all__ = ["NEVER", "ClientConnection"]
 
 NEVER = float("inf")
 """The deadline of a client that the server is not waiting for."""
 
 
-class Client(Protocol):
+class ClientConnection(Protocol):
     """One client's connection; see :class:`queuey.server.connection.Connection`."""
 
     deadline: float

@@ -16,7 +16,7 @@ from email.utils import formatdate
 from queuey.future import LoopInbox
 from queuey.http.exchange import RETRY_AFTER_SECONDS, Call
 from queuey.http.pipeline import Pipeline
-from queuey.server.client import Client
+from queuey.server.client import ClientConnection
 from queuey.server.refused import Refusals
 from queuey.server.turns import Pauses, Uploads, tell
 from queuey.server.work import Work
@@ -54,7 +54,7 @@ class LoopServer:
         self.uploads = Uploads(settings.limits.max_request_bytes)
         self.refusals = Refusals(pipeline)
         self._most: int = settings.server.connections
-        self._clients: set[Client] = set()
+        self._clients: set[ClientConnection] = set()
         self._ticks = 0
         self._empty = asyncio.Event()
         self._loop: asyncio.AbstractEventLoop
@@ -116,7 +116,7 @@ class LoopServer:
 
     # Connections
 
-    def enters(self, client: Client) -> bool:
+    def enters(self, client: ClientConnection) -> bool:
         """Whether there is room for one more connection."""
         self._clients.add(client)
         over = len(self._clients) - self._most
@@ -124,7 +124,7 @@ class LoopServer:
             client.abort()
         return over <= 0
 
-    def leaves(self, client: Client) -> None:
+    def leaves(self, client: ClientConnection) -> None:
         """Note that a connection has ended."""
         self._clients.discard(client)
         if self.stopping and not self._clients:
@@ -135,7 +135,8 @@ class LoopServer:
     def leaves_room(self, call: Call) -> None:
         """Note that a call has ended: a client that was refused may take its place."""
         self.pipeline.leave(call)
-        self.pauses.place_is_free()
+        if self.pauses.paused:
+            self.pauses.place_is_free()
 
     def hands_over(self, call: Call, size: int) -> bool:
         """See :meth:`Pipeline.hand_over`.

@@ -8,7 +8,7 @@ from functools import partial
 
 from queuey.future import LoopInbox, LoopRunner
 from queuey.http.exchange import BodyStream, Chunk
-from queuey.server.client import NEVER, Client
+from queuey.server.client import NEVER, ClientConnection
 from queuey.server.http1 import END_OF_CHUNKS
 
 PIECE = 64 << 10
@@ -29,7 +29,7 @@ class BodySender:
 
     def __init__(
         self,
-        client: Client,
+        client: ClientConnection,
         transport: asyncio.Transport,
         body: bytes,
         chunks: Iterator[Chunk] | None,
@@ -94,7 +94,7 @@ class StreamSender:
 
     def __init__(
         self,
-        client: Client,
+        client: ClientConnection,
         transport: asyncio.Transport,
         stream: BodyStream,
         inbox: LoopInbox,

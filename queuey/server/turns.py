@@ -10,7 +10,7 @@ import logging
 from collections import deque
 from collections.abc import Callable
 
-from queuey.server.client import Client
+from queuey.server.client import ClientConnection
 
 __all__ = ["REFUSED_UPLOADS_A_TURN", "UPLOADS_A_TURN", "Pauses", "Uploads", "tell"]
 
@@ -24,7 +24,7 @@ REFUSED_UPLOADS_A_TURN = 1
 """Refused uploads that are read besides. Any client can send one, and it slows down no other upload."""
 
 
-def tell(client: Client, what: Callable[[], object]) -> object:
+def tell(client: ClientConnection, what: Callable[[], object]) -> object:
     """Call a method of a connection. If it fails, only that connection ends.
 
     :returns: the method's result; None if it failed.
@@ -49,7 +49,7 @@ class Pauses:
         """
         self._seconds = seconds
         self._room = room
-        self._paused: deque[tuple[float, Client]] = deque()
+        self.paused: deque[tuple[float, ClientConnection]] = deque()
         """In the order they came, each with the loop's time at which its pause ends."""
         self._looks_for_room = False
         self._timed = False
@@ -60,9 +60,9 @@ class Pauses:
         """Start to serve on ``loop``."""
         self._loop = loop
 
-    def add(self, client: Client) -> None:
+    def add(self, client: ClientConnection) -> None:
         """Stop reading from a client for now."""
-        self._paused.append((self._loop.time() + self._seconds, client))
+        self.paused.append((self._loop.time() + self._seconds, client))
         self._time()
 
     def place_is_free(self) -> None:
@@ -70,29 +70,29 @@ class Pauses:
 
         It does so in the loop's next turn.
         """
-        if self._paused and not self._looks_for_room:
+        if self.paused and not self._looks_for_room:
             self._looks_for_room = True
             self._loop.call_soon(self._fill_room)
 
     def _time(self) -> None:
-        if self._paused and not self._timed:
+        if self.paused and not self._timed:
             self._timed = True
             self._loop.call_later(_PAUSE_STEP_SECONDS, self._end)
 
     def _fill_room(self) -> None:
         self._looks_for_room = False
-        for _ in range(min(self._room(), len(self._paused))):
+        for _ in range(min(self._room(), len(self.paused))):
             self._end_first()
 
     def _end(self) -> None:
         self._timed = False
         now = self._loop.time()
-        while self._paused and self._paused[0][0] <= now:
+        while self.paused and self.paused[0][0] <= now:
             self._end_first()
         self._time()
 
     def _end_first(self) -> None:
-        _, client = self._paused.popleft()
+        _, client = self.paused.popleft()
         tell(client, client.go_on_after_pause)
 
 
@@ -102,9 +102,9 @@ class Uploads:
     def __init__(self, longest_body: int) -> None:
         """:param longest_body: bytes of the largest body that any request may have."""
         self._longest_body = longest_body
-        self._wanted: deque[Client] = deque()
+        self._wanted: deque[ClientConnection] = deque()
         """Clients in the order of their turns."""
-        self._refused: deque[Client] = deque()
+        self._refused: deque[ClientConnection] = deque()
         """The same for clients whose body is not read."""
         self._reads = False
         """A call of :meth:`_read` is scheduled."""
@@ -114,7 +114,7 @@ class Uploads:
         """Start to serve on ``loop``."""
         self._soon = loop.call_soon
 
-    def add(self, client: Client, *, refused: bool) -> None:
+    def add(self, client: ClientConnection, *, refused: bool) -> None:
         """Read the next piece of this client's body on its turn.
 
         Each turn of the loop reads from a few clients.
@@ -144,7 +144,7 @@ class Uploads:
             self._soon(self._read)
 
 
-def _read_from(line: deque[Client], most: int) -> None:
+def _read_from(line: deque[ClientConnection], most: int) -> None:
     """Read the next piece of up to ``most`` uploads.
 
     Those that have ended take no turn.

@@ -14,14 +14,13 @@ from pyramid.config import Configurator
 from pyramid.request import Request
 from pyramid.response import Response
 
-from queuey.api.routes import ROUTES
 from queuey.errors import QueueyError
 from queuey.future import run
 from queuey.http.exchange import NOT_ASCII, Answer, BodyStream, Call, Chunk, joined
 from queuey.http.face import Operation
 from queuey.http.pipeline import Pipeline
 from queuey.http.routing import check_path, decode_path
-from queuey.server.faces import open_pipeline
+from queuey.server.faces import open_pipeline, routes
 from queuey.service import Service
 
 Environ = dict[str, Any]
@@ -30,7 +29,7 @@ StartResponse = Callable[..., Any]
 
 def includeme(config: Configurator) -> None:
     """Routes and views; ``config.registry["queuey.pipeline"]`` must be set."""
-    for route in ROUTES.table:
+    for route in routes():
         methods = (*route.methods, *(("HEAD",) if "GET" in route.methods else ()))
         for suffix in ("", "/"):
             config.add_route(route.name + suffix, route.pattern + suffix)

@@ -16,7 +16,17 @@ from google_crc32c import value as crc32c
 from queuey.errors import CorruptMessage, StorageUnavailable
 from queuey.ids import MessageId
 
-__all__ = ["NONSENSE", "Beside", "all_match", "beside", "checksum_of", "checksums_of", "corrupt", "making_sense"]
+__all__ = [
+    "NONSENSE",
+    "NOTHING_BESIDE",
+    "Beside",
+    "all_match",
+    "beside",
+    "checksum_of",
+    "checksums_of",
+    "corrupt",
+    "making_sense",
+]
 
 
 NONSENSE = (ValueError, TypeError, LookupError, ArithmeticError, struct.error)
@@ -45,7 +55,7 @@ def checksum_of(message_id: MessageId, beside: Beside, body: bytes) -> int:
     >>> checksum_of(MessageId(0, 0), (None, None, None), b"123456789") == 9 << 32 | 0xE3069283
     True
     """
-    crc = crc32c(body) if beside == NOTHING_BESIDE else _with_rest(crc32c(body), *beside)
+    crc = crc32c(body) if beside is NOTHING_BESIDE else _with_rest(crc32c(body), *beside)
     return len(body) << 32 | ((crc ^ message_id.ticks ^ message_id.tail) & 0xFFFFFFFF)
 
 
@@ -55,7 +65,9 @@ Beside = tuple[bytes | None, bytes | None, bytes | None]
 
 def beside(content_type: str | None, key: str | None, headers: bytes | None) -> Beside:
     """What a row has beside its body, in the form that stores use."""
-    if content_type is None and key is None and headers is None:
+    if (
+        content_type is None and key is None and headers is None
+    ):  # so it is for most messages, and nothing is compared later
         return NOTHING_BESIDE
     return (
         None if content_type is None else content_type.encode(),

@@ -1,20 +1,21 @@
 """The store without a disk, for tests and for trying Queuey out.
 
-It also shows in few lines what a store does. One lock makes every call a single step, and every future is complete when
-it is returned. All data is lost when the process ends.
+It also shows in few lines what a store does. One lock makes every call a single step, and every future is done when it
+is returned. All data is lost when the process ends.
 """
 
 from __future__ import annotations
 
 from bisect import bisect_left, bisect_right, insort
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import NamedTuple
 from uuid import UUID
 
 from queuey.clock import Clock
-from queuey.errors import KeyReused, QueueNotFound
+from queuey.errors import BadRequest, Conflict, KeyReused, QueueNotFound
 from queuey.future import Future
 from queuey.ids import TICKS_PER_SECOND, IdGenerator, MessageId
+from queuey.locks import new_lock
 from queuey.model import (
     Appended,
     AppendRequest,
@@ -24,6 +25,9 @@ from queuey.model import (
     IdempotencyKey,
     Location,
     Message,
+    Offset,
+    OffsetChange,
+    OffsetMove,
     Overwrite,
     Page,
     PartitionId,
@@ -32,11 +36,61 @@ from queuey.model import (
     ReadRequest,
     Span,
 )
-from queuey.storage import IDEMPOTENCY_SECONDS, MessageStore, MetadataStore, Stores
-from queuey.storage.memory_offsets import MemoryOffsets, Process
+from queuey.storage import IDEMPOTENCY_SECONDS, MessageStore, MetadataStore, OffsetStore, Stores
 
 _LEAST_SWEEP = 1000
 """The least number of messages stored between two searches for expired ones."""
+
+
+class Process:
+    """What the stores of one process share."""
+
+    def __init__(self, clock: Clock) -> None:
+        self.clock = clock
+        self.lock = new_lock()
+        """Makes every call of a store a single step."""
+        self.dropped: set[UUID] = set()
+
+
+class MemoryOffsets(OffsetStore):
+    """The offsets of groups, by queue and name."""
+
+    def __init__(self, process: Process) -> None:
+        self._process = process
+        self._lock = process.lock
+        self._offsets: dict[UUID, dict[str, dict[int, Offset]]] = {}
+
+    def read_offsets(self, queue: UUID, group: str) -> Future[Mapping[int, Offset]]:
+        with self._lock:
+            return Future.of(dict(self._offsets.get(queue, {}).get(group, {})))
+
+    def change_offsets(self, queue: UUID, group: str, change: OffsetChange) -> Future[Mapping[int, OffsetMove]]:
+        with self._lock:
+            if queue in self._process.dropped:
+                return Future.failed(QueueNotFound())
+            stored = self._offsets.get(queue, {}).get(group, {})
+            try:
+                moves = change.moves(stored, self._process.clock.now_ticks())
+            except (Conflict, BadRequest) as refused:
+                return Future.failed(refused)
+            changed = stored | {number: move.after for number, move in moves.items()}
+            self._offsets.setdefault(queue, {})[group] = changed
+        return Future.of(moves)
+
+    def list_groups(self, queue: UUID, *, start: str = "", limit: int = 1000) -> Future[Sequence[str]]:
+        with self._lock:
+            names = sorted(self._offsets.get(queue, {}))
+        first = bisect_left(names, start)
+        return Future.of(names[first : first + limit])
+
+    def forget_group(self, queue: UUID, group: str) -> Future[None]:
+        with self._lock:
+            self._offsets.get(queue, {}).pop(group, None)
+        return Future.of(None)
+
+    def forget_queue(self, queue: UUID) -> None:
+        """Forget all groups of a queue. The caller has the lock."""
+        self._offsets.pop(queue, None)
 
 
 class _Partition:

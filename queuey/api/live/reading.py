@@ -12,9 +12,9 @@ from queuey.api.cursors import Cursor, format_several, highest_named, parse_curs
 from queuey.api.forms import COLUMNS, Presenter, entries_of
 from queuey.api.json_pages import JsonPage
 from queuey.api.live.forms import EventForm, LineForm, LiveForm
-from queuey.api.live.stream import Following, LiveStream, identify_again, queue_again
+from queuey.api.live.stream import LiveRead, LiveStream, identify_again, queue_again
 from queuey.api.params import Problems, boolean, integer, moment, queue_name, words
-from queuey.api.reading import DEFAULT_LIMIT, MAX_LIMIT, PageEnd, ReadParams, answer_page, low, page, wants_bodies
+from queuey.api.reading import DEFAULT_LIMIT, MAX_LIMIT, PageEnd, ReadQuery, answer_page, low, page, wants_bodies
 from queuey.errors import CursorLost, Forbidden, InvalidParameter, NotAcceptable, QueueNotFound, TooManyWaiters
 from queuey.http.access import allowed
 from queuey.http.exchange import ARROW, EVENTS, NDJSON, Answer, Call, Headers, Target
@@ -64,7 +64,7 @@ async def read_one(service: Service, call: Call, queue: Queue) -> Answer:
         numbers = None if cursor.every else list(cursor.places)
         follower.progress = _progress(queue, cursor)
     else:
-        params = ReadParams.parse(call, queue, max_limit=MAX_LIMIT, with_cursor=False, partitions="all")
+        params = ReadQuery.parse(call, queue, max_limit=MAX_LIMIT, with_cursor=False, partitions="all")
         numbers = (
             None if params.every else list(dict.fromkeys([n for n, _ in params.spans if 1 <= n <= queue.partitions]))
         )
@@ -72,7 +72,7 @@ async def read_one(service: Service, call: Call, queue: Queue) -> Answer:
     if numbers is not None and not numbers:
         raise InvalidParameter(problems={"partitions": "names none that the queue has: there is nothing to wait for"})
     follower.add(queue, range(1, queue.partitions + 1) if numbers is None else numbers)
-    return _stream(service, call, Following(follower, asked.form, numbers, False, asked.until(service), notes))
+    return _stream(service, call, LiveRead(follower, asked.form, numbers, False, asked.until(service), notes))
 
 
 async def read_several(service: Service, call: Call, target: Target) -> Answer:
@@ -105,7 +105,7 @@ async def read_several(service: Service, call: Call, target: Target) -> Answer:
     for queue in found:
         follower.add(queue, range(1, queue.partitions + 1))
     notes = _refused(asked.form, refused)
-    return _stream(service, call, Following(follower, asked.form, None, True, asked.until(service), notes))
+    return _stream(service, call, LiveRead(follower, asked.form, None, True, asked.until(service), notes))
 
 
 def _refused(form: LiveForm, refused: Sequence[dict[str, Any]]) -> bytes:
@@ -202,7 +202,7 @@ def _progress(queue: Queue, cursor: Cursor) -> Progress:
     return Progress(base, {queue.partition(number): at for number, at in cursor.places.items() if at > base})
 
 
-def _stream(service: Service, call: Call, following: Following) -> Answer:
+def _stream(service: Service, call: Call, following: LiveRead) -> Answer:
     places = [(queue, number) for (_, number), queue in following.follower.partitions.items()]
     stream = LiveStream(service, call, _watch(service, call, places), following)
     return Answer(200, b"", _headers(following.form), stream=stream)
@@ -224,7 +224,7 @@ def _not_waited(answer: Answer) -> Answer:
 
 
 async def _poll(service: Service, call: Call, queue: Queue, seconds: int) -> Answer:
-    params = ReadParams.parse(call, queue, max_limit=DEFAULT_LIMIT, partitions="all")
+    params = ReadQuery.parse(call, queue, max_limit=DEFAULT_LIMIT, partitions="all")
     answer, rows = await page(service, call, queue, params)
     if rows or not seconds:
         return answer

@@ -40,7 +40,7 @@ _PAGE_ROOM = _WORTH * PAGE_BYTES + PAGE_ROWS * (_ROW_BYTES + 128)
 
 
 @dataclass(frozen=True, slots=True)
-class Following:
+class LiveRead:
     """What a live answer reads, and how it shows it."""
 
     follower: Follower
@@ -79,7 +79,7 @@ class LiveStream:
         "_watch",
     )
 
-    def __init__(self, service: Service, call: Call, watch: Watch, following: Following) -> None:
+    def __init__(self, service: Service, call: Call, watch: Watch, following: LiveRead) -> None:
         self._service = service
         self._call = call
         self._follower = following.follower

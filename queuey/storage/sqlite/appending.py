@@ -10,7 +10,7 @@ from queuey.errors import KeyReused, QueueNotFound
 from queuey.ids import TICKS_PER_SECOND, MessageId
 from queuey.model import Appended, AppendRequest, Draft, Drafts, IdempotencyKey, Location, LocationsInOrder
 from queuey.storage import IDEMPOTENCY_SECONDS
-from queuey.storage.checksums import beside, making_sense
+from queuey.storage.checksums import NOTHING_BESIDE, beside, making_sense
 from queuey.storage.sqlite import packs
 from queuey.storage.sqlite.committer import Transaction
 from queuey.storage.sqlite.packing import Ready, insert
@@ -172,7 +172,8 @@ def _insert_each(transaction: Transaction, queue: bytes, drafts: Sequence[Draft]
         else:
             message_id = MessageId(due, ids.scheduled_tail())
         expires = message_id.ticks + ttl * TICKS_PER_SECOND
-        around = beside(content_type, key, headers)
+        plain = content_type is None and key is None and headers is None
+        around = NOTHING_BESIDE if plain else beside(content_type, key, headers)
         insert_row(message_row(queue + PARTITION_BYTES[partition], message_id, expires, body, around))
         placed.append(Location(partition, message_id))
     return placed
