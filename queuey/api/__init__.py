@@ -1,1 +1,4 @@
-"""The wire: plain functions from a call to an answer, which know neither a framework nor an event loop."""
+"""The wire: plain functions from a call to an answer.
+
+They know no framework and no event loop.
+"""

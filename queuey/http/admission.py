@@ -173,7 +173,10 @@ class Ticket:
 
     @property
     def payers(self) -> Sequence[str]:
-        """Whose share the bytes count against. It changes only while the ticket holds none."""
+        """Whose share the bytes count against.
+
+        It changes only while the ticket holds none.
+        """
         if self.principals is not None and not self._held:
             self._payers, self.principals = payers(self.principals), None
         return self._payers

@@ -46,7 +46,7 @@ class StoredKey:
 async def append_keyed(
     appender: CassandraAppender, queue: Queue, drafts: Sequence[Draft], idempotency: IdempotencyKey | None
 ) -> Appended:
-    """Append the drafts of a request that are not stored yet under its keys or theirs.
+    """Append the drafts that are not stored yet under their keys or the request's.
 
     :raises KeyReused: a key stands for something else; nothing is stored.
     :raises InProgress: another attempt holds a key and did not let it go; nothing is stored.

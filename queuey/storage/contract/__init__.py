@@ -1,7 +1,7 @@
-"""What a store must do, said as tests.
+"""What a store must do, written as tests.
 
-The suite ships with the package, so that a store kept elsewhere can be held to it as well. It
-needs pytest and hypothesis. Subclass, and provide a ``store`` fixture::
+The suite ships with the package, so that it can check other people's stores too. It needs pytest and hypothesis.
+Subclass, and provide a ``store`` fixture::
 
     class TestMyStore(MessageStoreContract, MetadataStoreContract):
         @pytest.fixture
@@ -10,8 +10,8 @@ needs pytest and hypothesis. Subclass, and provide a ``store`` fixture::
             yield store
             store.close()
 
-``clock`` and ``ids`` are fixtures of the suite: a clock that moves when a test says so, and the
-generator that the store is to draw its ids from. Each test wants an empty store of its own.
+``clock`` and ``ids`` are fixtures of the suite: a clock that moves when a test moves it, and the generator from which
+the store must draw its ids. Each test needs an empty store of its own.
 
 :class:`PartitionHistory`, :class:`OffsetHistory` and :class:`MetadataHistory` are the state machines behind the tests
 named ``test_any_history_...``; they compare a store with a plain dict.
@@ -55,7 +55,7 @@ __all__ = ["MessageStoreContract", "MetadataHistory", "MetadataStoreContract", "
 class MessageStoreContract(
     Appending, Ending, Reading, Fetching, CountingSpans, Changing, Headers, Scheduling, Repeating, Committing
 ):
-    """Every sentence of :class:`~queuey.storage.MessageStore`, and of :class:`~queuey.storage.OffsetStore`."""
+    """Every sentence of :class:`~queuey.storage.MessageStore` and the offset store."""
 
     def test_any_history_reads_as_the_model_says(self, store: MessageStore, clock: ManualClock) -> None:
         drive_histories(lambda: PartitionHistory(store, clock), self.histories)

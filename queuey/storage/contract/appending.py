@@ -1,4 +1,4 @@
-"""Appending: what is stored is what was sent, in its order, under ids that rise."""
+"""Appending: a store has what was sent, in its order, under rising ids."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ BODIES = {
 
 
 class Appending(StoreContract):
-    """:meth:`MessageStore.append`, and what threads may do at once."""
+    """:meth:`MessageStore.append`, and what threads may do at the same time."""
 
     def test_an_append_answers_one_place_per_draft_in_their_order(self, log: QueueLog) -> None:
         appended = log.append(draft(b"a", 3), draft(b"b", 1), draft(b"c", 3))
@@ -110,7 +110,10 @@ class Appending(StoreContract):
 
     @pytest.fixture
     def restless_threads(self) -> Iterator[None]:
-        """Threads take turns after a few steps each: what may come between two steps does."""
+        """Let threads take turns after a few steps each.
+
+        So anything that may come between two steps does.
+        """
         usual = sys.getswitchinterval()
         sys.setswitchinterval(1e-6)
         yield
@@ -138,7 +141,7 @@ class Appending(StoreContract):
 
     @pytest.mark.usefixtures("restless_threads")
     def test_a_reader_that_follows_the_watermark_misses_nothing(self, log: QueueLog, clock: ManualClock) -> None:
-        """G3: whatever a reader was served up to is complete, whoever writes meanwhile and however the clock steps."""
+        """G3: up to its watermark a reader misses nothing, whatever writers and clock do."""
         acknowledged: list[MessageId] = []
         writing = threading.Event()
         writing.set()
@@ -218,7 +221,7 @@ class Ending(StoreContract):
     def test_a_queue_made_anew_starts_empty_and_keeps_what_it_gets(
         self, store: MessageStore, clock: ManualClock, log: QueueLog
     ) -> None:
-        """G9: ten times over, each new incarnation has its own messages and no other's."""
+        """G9: ten times over, each new incarnation has its own messages and no others."""
         for turn in range(10):
             anew = QueueLog(store, clock)
             assert anew.bodies() == []

@@ -1,4 +1,4 @@
-"""Changing what is stored: put by id, and delete."""
+"""Changing stored messages: put by id, and delete."""
 
 from __future__ import annotations
 
@@ -140,7 +140,7 @@ class Changing(StoreContract):
         assert log.bodies() == [b"stays"]
 
     def test_order_outlives_many_deletes(self, log: QueueLog, clock: ManualClock) -> None:
-        """However a store keeps its order, removing most of a partition must not disturb the rest."""
+        """Removing most of a partition must not disturb the order of the rest."""
         ids = log.add(*[b"old"] * 40)
         log.add(b"last")
         log.put((1, client_id(clock.now_ticks() - 60 * SECOND)), body=b"first")

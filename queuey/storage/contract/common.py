@@ -44,21 +44,28 @@ HISTORIES = settings(
     report_multiple_bugs=False,
     suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large],
 )
-"""A history writes to a real disk: examples enough to find a planted fault, few enough to take seconds."""
+"""A history writes to a real disk: there are enough examples to find a planted fault, and few enough to take
+seconds."""
 
 
 def done(future: Future[T]) -> T:
-    """The value of a future; a store that has not answered after half a minute has failed."""
+    """The value of a future.
+
+    A store that has not answered within half a minute fails the test.
+    """
     return future.wait(30.0)
 
 
 def drive_histories(make: Callable[[], RuleBasedStateMachine], examples: int) -> None:
-    """Try out histories; any callable that makes one will do, whatever the annotation there says."""
+    """Run histories.
+
+    Any callable that makes one works, whatever the annotation of hypothesis says.
+    """
     run_state_machine_as_test(make, settings=settings(HISTORIES, max_examples=examples))  # type: ignore[arg-type]
 
 
 def client_id(ticks: int, number: int = 1) -> MessageId:
-    """An id as a client makes them, for a PUT."""
+    """An id as clients make them, for a PUT."""
     return MessageId(ticks, tail_from_low(0b10 << 62 | 1 << 40 | number))
 
 
@@ -72,7 +79,7 @@ def located(wanted: Iterable[tuple[int, MessageId]]) -> list[Location]:
 
 
 class QueueLog:
-    """One queue of a message store, and what tests do with it again and again."""
+    """One queue of a message store, with what many tests do to it."""
 
     def __init__(self, store: MessageStore, clock: ManualClock, partitions: int = 4) -> None:
         self.store = store
@@ -81,10 +88,12 @@ class QueueLog:
         self._delay = round(store.read_delay_seconds * SECOND)
 
     def watermark(self) -> int:
-        """A moment up to which all that was appended before this call is there: nobody else writes.
+        """A moment up to which everything appended before this call is there.
 
-        It is the watermark, as soon as what a store writes of its own accord does not hold it back, and
-        without the read delay, which waits for other servers.
+        There are no other writers.
+
+        It is the watermark, once the store's own background writes no longer hold it back. It leaves out the read
+        delay, which waits for other servers.
         """
         deadline = time.monotonic() + 30
         while (watermark := self.store.watermark(STRONG) + self._delay) < self.clock.now_ticks():
@@ -95,11 +104,14 @@ class QueueLog:
         return done(self.store.append(AppendRequest(self.queue, drafts, idempotency)))
 
     def add(self, *bodies: bytes, partition: int = 1) -> list[MessageId]:
-        """Append each body by itself."""
+        """Append each body in a request of its own."""
         return [self.append(draft(body, partition)).placed[0].id for body in bodies]
 
     def read(self, partition: int = 1, after: MessageId = ZERO_ID, upto: MessageId | None = None, **how: Any) -> Page:
-        """Read up to :meth:`watermark` at most, which also decides expiry as it never falls."""
+        """Read up to :meth:`watermark` at most.
+
+        It also decides expiry, since it never falls.
+        """
         watermark = self.watermark() if upto is None else self.store.watermark(STRONG) + self._delay
         end = MessageId.last_of(watermark)
         span = Span(after, end if upto is None else min(upto, end))
@@ -108,7 +120,10 @@ class QueueLog:
         return done(self.store.read(request, now_ticks=now_ticks, consistency=consistency))
 
     def count_span(self, after: MessageId = ZERO_ID, upto: MessageId | None = None, **how: Any) -> SpanCount:
-        """What lies in a span of partition 1, at most up to :meth:`watermark`; its split points in a list."""
+        """Count a span of partition 1, at most up to :meth:`watermark`.
+
+        Split points come as a list.
+        """
         end = MessageId.last_of(self.watermark())
         span = Span(after, end if upto is None else min(upto, end))
         found = done(self.store.count_span(self.queue.partition(1), span, now_ticks=end.ticks, **how))
@@ -145,7 +160,7 @@ class StoreContract:
     """The fixtures of the suite. A backend provides ``stores``."""
 
     histories: ClassVar[int] = 80
-    """How many any-history tests try: fewer for a store that takes long for each step."""
+    """Examples of each any-history test: fewer for a store whose steps take long."""
 
     @pytest.fixture
     def clock(self) -> ManualClock:

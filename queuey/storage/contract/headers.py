@@ -1,4 +1,4 @@
-"""Headers: what is stored beside a body is what was sent, alone, in batches and in place of a message."""
+"""Headers: stored headers are those sent, alone, in batches and with a put."""
 
 from __future__ import annotations
 

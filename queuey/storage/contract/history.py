@@ -1,4 +1,4 @@
-"""Histories: any sequence of calls, and what a plain dict says of it."""
+"""Histories: any sequence of calls, compared with a plain dict."""
 
 from __future__ import annotations
 
@@ -22,9 +22,9 @@ Place = tuple[int, MessageId]
 
 _PARTITIONS = st.integers(1, 2)
 _ANY = st.integers(0, 1000)
-"""Names one of the places known so far, counted round."""
+"""Chooses one of the locations known so far; it wraps around."""
 _DELAYS = st.sampled_from([None, None, None, -5, 10, 10, 11, 20])
-"""From the last full ten seconds, so that many messages are due at once."""
+"""Counted from the last full ten seconds, so that many messages are due at once."""
 _DRAFTS = st.lists(
     st.tuples(_PARTITIONS, st.integers(0, 3), st.sampled_from([2, 30, 200_000]), _DELAYS), min_size=1, max_size=5
 )
@@ -32,11 +32,11 @@ _CLOCK_STEP_SECONDS = 5
 
 
 class PartitionHistory(RuleBasedStateMachine):
-    """Any history of one queue's two partitions reads as a dict says."""
+    """Any history of one queue's two partitions reads like a dict."""
 
     def __init__(self, store: MessageStore, clock: ManualClock) -> None:
         super().__init__()
-        clock.advance(3600)  # past what an earlier history stepped back
+        clock.advance(3600)  # beyond any step back of an earlier history
         self.store = store
         self.clock = clock
         self.served = 0
@@ -47,13 +47,13 @@ class PartitionHistory(RuleBasedStateMachine):
         self.log = QueueLog(self.store, self.clock, partitions=2)
         self.live: dict[Place, Message] = {}
         self.places: list[Place] = [(1, client_id(self.clock.now_ticks() - 60 * SECOND))]
-        """All that were ever named, the removed ones too."""
+        """All ids that were ever used, removed ones included."""
         self.kept: dict[str, tuple[IdempotencyKey, Appended, int]] = {}
 
-    # What the model says
+    # What the model expects
 
     def _expect(self, partition: int, watermark: int) -> list[Message]:
-        """Live messages of a partition, those to come included."""
+        """Live messages of a partition, those due later included."""
         here = [message for (number, _), message in self.live.items() if number == partition]
         return sorted(message for message in here if message.expires_ticks > watermark)
 
@@ -73,13 +73,13 @@ class PartitionHistory(RuleBasedStateMachine):
         return made
 
     def _stored(self, drafts: Sequence[Draft], appended: Appended) -> None:
-        """Take new messages into the model, after a look at their ids."""
+        """Check the ids of new messages, and put the messages into the model."""
         assert not appended.repeated
         assert [place.partition for place in appended.placed] == [draft.partition for draft in drafts]
         last: dict[tuple[int, int] | None, MessageId] = {}
         for draft, place in zip(drafts, appended.placed, strict=True):
             due = draft.due_ticks if draft.due_ticks is not None and draft.due_ticks > self.served else None
-            # Ids of one moment have an order within a partition alone (G4).
+            # Ids of one moment are ordered only within a partition (G4).
             among = None if due is None else (place.partition, due)
             assert place.id > last.get(among, ZERO_ID)
             assert place.id.ticks > self.served if due is None else place.id.ticks >= due
@@ -90,7 +90,7 @@ class PartitionHistory(RuleBasedStateMachine):
             self.live[where] = Message(*place.id, expires, draft.content_type, draft.key, draft.body)
             self.places.append(where)
 
-    # What may happen
+    # The steps
 
     @rule(wanted=_DRAFTS)
     def append(self, wanted: list[tuple[int, int, int, int | None]]) -> None:
@@ -101,7 +101,7 @@ class PartitionHistory(RuleBasedStateMachine):
     def append_once(self, wanted: list[tuple[int, int, int, int | None]], key: str, digest: bytes) -> None:
         key_given, drafts, now = IdempotencyKey(key, digest), self._drafts(wanted), self.clock.now_ticks()
         known, answer, expires = self.kept.get(key, (None, None, 0))
-        assume(abs(expires - now) > 60 * SECOND)  # a day is not measured to the second when clocks step
+        assume(abs(expires - now) > 60 * SECOND)  # a day is not measured to the second if clocks step
         if known is None or expires < now:
             appended = self.log.append(*drafts, idempotency=key_given)
             self._stored(drafts, appended)
@@ -256,7 +256,10 @@ _PRINCIPALS = st.sampled_from([(), (), ("app:a",), ("a", "b"), ("b", "a", "b")])
 
 
 class MetadataHistory(RuleBasedStateMachine):
-    """Any history of queues and keys is as dicts say. Applications are the history's own: a store may be shared."""
+    """Any history of queues and keys reads like dicts.
+
+    The applications are the history's own, since a store may be shared.
+    """
 
     def __init__(self, store: MetadataStore) -> None:
         super().__init__()
@@ -264,7 +267,7 @@ class MetadataHistory(RuleBasedStateMachine):
         self.prefix = f"{uuid4().hex}-"
         self.queues: dict[tuple[str, str], Queue] = {}
         self.former: list[Queue] = []
-        """Queues as they were at some time, in any state: what a server may still hold in its cache."""
+        """Queues as they were at some time, in any state: a server may still have them in its cache."""
         self.removed: set[UUID] = set()
         self.keys: dict[bytes, ApplicationKey] = {}
 

@@ -15,7 +15,7 @@ from queuey.storage.contract.common import StoreContract, done, drive_histories
 from queuey.storage.contract.history import MetadataHistory
 
 NAMES = ["A", "B", "Z", "_", "a", "a-", "a.", "a0", "aa", "b", "z", "é", "\uffee", "\U0001f600"]
-"""In code point order; byte order of UTF-16, of a locale or without case would be another."""
+"""Names in code point order. The byte order of UTF-16, of a locale, or without case would differ."""
 
 
 def queue(name: str = "q", application: str = "app", **settings: object) -> Queue:
@@ -35,7 +35,7 @@ def at_once(work: Callable[[int], object], threads: int = 6) -> None:
 
 
 class Creating(StoreContract):
-    """Queues that are created, found, and given other settings."""
+    """Queues are created, found, and given other settings."""
 
     def test_a_queue_is_found_as_it_was_created(self, metadata: MetadataStore) -> None:
         made = queue(
@@ -165,7 +165,7 @@ class Creating(StoreContract):
 
 
 class Removing(StoreContract):
-    """Queues that go."""
+    """Queues are removed."""
 
     def test_a_removed_queue_is_gone_and_its_incarnation_remembered(self, metadata: MetadataStore) -> None:
         made = queue()

@@ -1,4 +1,4 @@
-"""Offsets: how far groups have got, and who may say so (G14)."""
+"""Offsets: how far groups have got, and which owners may change that (G14)."""
 
 from __future__ import annotations
 
@@ -21,13 +21,16 @@ START = 139_000_000_000_000_000
 
 
 def at(number: int) -> MessageId:
-    """The messages that offsets speak of, in their order: pairs of one moment, told apart by bytes that count as signed."""
+    """Messages in their order.
+
+    They are pairs of one moment, which differ in bytes that count as signed.
+    """
     moment, second = divmod(number, 2)
     return MessageId(START + moment * SECOND, tail_from_low(0x8001_0000_0000_0000 if second else 0x80FF_0000_0000_0000))
 
 
 class Group:
-    """One group of one queue, and what tests do with it."""
+    """One group of one queue, with what many tests do to it."""
 
     def __init__(self, store: OffsetStore, name: str = "workers", queue: UUID | None = None) -> None:
         self.store = store
@@ -48,7 +51,7 @@ class Group:
         return self.change(OffsetChange(ids, generation))
 
     def take_over(self, *partitions: int, generation: int) -> dict[int, MessageId | None]:
-        """Claim partitions: their ids, to go on from."""
+        """Claim partitions; returns the ids to go on from."""
         moves = self.commit(dict.fromkeys(partitions), generation)
         return {number: move.after.id for number, move in moves.items()}
 
@@ -80,7 +83,10 @@ class Committing(StoreContract):
         assert group.offsets() == {1: Offset(at(4), 7, clock.now_ticks()), 200: Offset(at(0), 7, first)}
 
     def test_a_generation_rises_by_so_much_at_once_that_there_is_always_a_greater_one(self, group: Group) -> None:
-        """Whoever could commit at the greatest one would end the group: no owner and no reset would fence anybody."""
+        """An owner at the greatest generation would end the group.
+
+        No other owner and no reset could fence it off.
+        """
         group.commit({1: at(1)}, 2)
         before = group.offsets()
 
@@ -104,7 +110,7 @@ class Committing(StoreContract):
 
     @pytest.mark.parametrize("lower", [0, 2])
     def test_an_offset_never_goes_back(self, group: Group, lower: int) -> None:
-        """Also within a moment, where the tail decides, as a signed number."""
+        """This holds within one moment too, where the tail decides, as a signed number."""
         group.commit({1: at(3), 2: at(0)}, 2)
 
         with pytest.raises(OffsetMovesBack, match="partition 1"):
@@ -134,7 +140,7 @@ class Committing(StoreContract):
         assert group.offsets() == {1: before._replace(generation=2), 2: Offset(None, 2)}
 
     def test_who_takes_over_again_is_told_the_same(self, group: Group) -> None:
-        """An answer was lost, and the request is repeated."""
+        """The answer was lost, and the request is repeated."""
         group.commit({1: at(1)}, 1)
 
         assert group.take_over(1, generation=2) == group.take_over(1, generation=2) == {1: at(1)}
@@ -275,7 +281,7 @@ _GENERATIONS = st.integers(0, 6)
 
 
 class OffsetHistory(RuleBasedStateMachine):
-    """Any history of two groups of one queue is as a dict says, and keeps G14."""
+    """Any history of two groups of one queue reads like a dict, and keeps G14."""
 
     def __init__(self, store: OffsetStore, clock: ManualClock) -> None:
         super().__init__()
@@ -283,7 +289,7 @@ class OffsetHistory(RuleBasedStateMachine):
         self.clock = clock
         self.queue = uuid4()
         self.model: dict[str, dict[int, tuple[int, int]]] = {}
-        """By group and partition: the number of the message, -1 before the first, and the generation."""
+        """By group and partition: the message's number, -1 before the first, and the generation."""
 
     def _group(self, name: str) -> Group:
         return Group(self.store, name, self.queue)

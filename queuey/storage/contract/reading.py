@@ -1,4 +1,4 @@
-"""Reading: a span is served exactly, whatever the limit and the order (G5)."""
+"""Reading: a span is served exactly, with any limit and order (G5)."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ LETTERS = [bytes([letter]) for letter in b"abcdefgh"]
 
 
 def pages(log: QueueLog, **how: Any) -> list[Page]:
-    """The pages of a partition, each taken up where the one before ended."""
+    """The pages of a partition, each from where the last one ended."""
     found = [log.read(**how)]
     while found[-1].more:
         last = found[-1].messages[-1].id
@@ -27,7 +27,7 @@ def pages(log: QueueLog, **how: Any) -> list[Page]:
 
 
 class Reading(StoreContract):
-    """:meth:`MessageStore.read`, :meth:`MessageStore.fetch` and :meth:`MessageStore.inspect`."""
+    """:meth:`MessageStore.read`, with any limit, order and size."""
 
     def test_a_span_leaves_out_its_lower_end_and_has_its_upper(self, log: QueueLog) -> None:
         ids = log.add(*LETTERS)

@@ -27,7 +27,10 @@ def same(first: Appended, second: Appended) -> bool:
 
 
 class Repeating(StoreContract):
-    """``AppendRequest.idempotency`` stands for a whole request, ``Draft.idempotency`` for one message of it."""
+    """Keys of whole requests, and of single messages.
+
+    The first is ``AppendRequest.idempotency``, the second ``Draft.idempotency``.
+    """
 
     def test_a_repeated_request_stores_once_and_gets_the_same_answer(self, log: QueueLog, clock: ManualClock) -> None:
         drafts = [draft(b"a"), draft(b"b", 2), draft(b"c", due_ticks=clock.now_ticks() + 10 * SECOND)]

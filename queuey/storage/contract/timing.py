@@ -53,7 +53,7 @@ class Scheduling(StoreContract):
         assert log.watermark() - before == 100 * SECOND
 
     def test_ids_rise_when_the_clock_is_set_back(self, log: QueueLog, clock: ManualClock) -> None:
-        """G4: an hour back, and no order is lost and nothing is hidden."""
+        """G4: after an hour back, order is unchanged and no message is hidden."""
         ids = log.add(b"a", b"b")
         clock.step(-3600)
         ids += log.add(b"c")
@@ -186,7 +186,7 @@ class Scheduling(StoreContract):
     def test_a_reader_that_passed_a_message_due_later_meets_nothing_new_behind_it(
         self, log: QueueLog, store: MessageStore, clock: ManualClock
     ) -> None:
-        """G3 for due times: a due time just ahead of the watermark must not slip behind it."""
+        """G3 for due times: a due time just above the watermark must not slip below it."""
         seen: list[MessageId] = []
         appended: list[MessageId] = []
         after = MessageId.last_of(store.watermark(STRONG))
