@@ -52,6 +52,8 @@ class Operation(NamedTuple):
     runs: Runs = Runs.THREAD
     counts_refusals: bool = False
     """Each refusal counts in ``queuey_appends_refused``, by the error's code."""
+    is_light: Callable[[Service, Call], bool] | None = None
+    """Whether this very call may run on the loop all the same; None: it may not."""
     by_body: Callable[[Call], Operation] | None = None
     """The operation that is meant, where the head alone does not tell. It needs no other permission than this one."""
 
