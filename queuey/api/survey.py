@@ -1,4 +1,4 @@
-"""What lies in the spans that a reader asks for: for who plans to read them in parts."""
+"""What lies in spans, for readers that plan to read them in parts."""
 
 from __future__ import annotations
 
@@ -13,13 +13,16 @@ from queuey.model import SpanCount
 from queuey.service import Service
 
 MAX_COUNT = 10_000_000
-"""Messages of one partition, counted in one request."""
+"""Messages of one partition that one request counts."""
 MAX_MARKS = 10_000
-"""Of one partition."""
+"""Split points of one partition in one answer."""
 
 
 async def survey(service: Service, call: Call, target: Target) -> Answer:
-    """The last id of each span; if asked, how many messages it has and where to cut it."""
+    """The last id of each span.
+
+    On request also its message count and its split points.
+    """
     queue, problems = await known_to_cursor(service, call, target.queue), Problems()
     limit = problems.take("count", integer(0, MAX_COUNT), call.query.get("count"), 0)
     every = problems.take("every", integer(1, MAX_COUNT), call.query.get("every"), 0)

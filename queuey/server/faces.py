@@ -1,4 +1,7 @@
-"""The faces of a server, in the order in which they are asked: the one place that knows them all."""
+"""The faces of a server, in the order they are asked.
+
+Only this module knows all of them.
+"""
 
 from __future__ import annotations
 
@@ -14,7 +17,7 @@ __all__ = ["open_pipeline", "routes"]
 
 
 def open_pipeline(service: Service) -> Pipeline:
-    """The pipeline of a service, with every face that it has."""
+    """The pipeline of a service, with all its faces."""
     return Pipeline(service, [V1()])
 
 

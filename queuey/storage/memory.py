@@ -1,9 +1,7 @@
-"""The store without a disk: for tests, and for trying out.
+"""The store without a disk, for tests and for trying Queuey out.
 
-It also says in few lines what a store does.
-
-One lock makes every call a single step, and every future is done when it is returned. What is
-written here is lost when the process ends.
+It also shows in few lines what a store does. One lock makes every call a single step, and every future is done when it
+is returned. All data is lost when the process ends.
 """
 
 from __future__ import annotations
@@ -41,7 +39,7 @@ from queuey.model import (
 from queuey.storage import IDEMPOTENCY_SECONDS, MessageStore, MetadataStore, OffsetStore, Stores
 
 _LEAST_SWEEP = 1000
-"""Messages stored between two looks for expired ones, at least."""
+"""The least number of messages stored between two searches for expired ones."""
 
 
 class Process:
@@ -55,7 +53,7 @@ class Process:
 
 
 class MemoryOffsets(OffsetStore):
-    """What groups have committed, by queue and name."""
+    """The offsets of groups, by queue and name."""
 
     def __init__(self, process: Process) -> None:
         self._process = process
@@ -91,7 +89,7 @@ class MemoryOffsets(OffsetStore):
         return Future.of(None)
 
     def forget_queue(self, queue: UUID) -> None:
-        """Forget all groups of a queue; the caller holds the lock."""
+        """Forget all groups of a queue. The caller has the lock."""
         self._offsets.pop(queue, None)
 
 
@@ -111,7 +109,7 @@ class _Partition:
         self.rows[message.id] = message
 
     def remove(self, wanted: Iterable[MessageId]) -> None:
-        """Remove rows, and their ids when these are half of all.
+        """Remove rows. Their ids go once half of all ids are removed.
 
         So a removal costs the same at any depth.
         """
@@ -132,7 +130,7 @@ class _Partition:
 
 
 class _StoredKey(NamedTuple):
-    """What an idempotency key stands for."""
+    """The outcome stored for an idempotency key."""
 
     digest: bytes
     placed: Sequence[Location]
@@ -143,7 +141,7 @@ class MemoryMessages(MessageStore):
     """Messages of one process."""
 
     def __init__(self, process: Process, ids: IdGenerator, offsets: MemoryOffsets) -> None:
-        """:param offsets: forgotten with their queue."""
+        """:param offsets: forgotten together with their queue."""
         self._process = process
         self._lock = process.lock
         self._clock = process.clock
@@ -182,9 +180,9 @@ class MemoryMessages(MessageStore):
         return Appended(placed, repeated=not stored)
 
     def _refuse_reused_keys(self, request: AppendRequest) -> None:
-        """Refuse a key that stands for two digests, before anything is stored.
+        """Refuse a key with two digests, before anything is stored.
 
-        In the store, or within the request.
+        The other digest may be in the store or in the request.
         """
         asked: dict[str, bytes] = {}
         for idempotency in (request.idempotency, *(draft.idempotency for draft in request.drafts)):
@@ -222,9 +220,9 @@ class MemoryMessages(MessageStore):
         self._partitions.setdefault(partition, _Partition()).store(message)
 
     def _sweep_after(self, stored: int) -> None:
-        """Forget what has expired, each time as much was stored as there is.
+        """Remove expired messages whenever as many were stored as there are.
 
-        On average it costs nothing.
+        So the cost of each message stays constant on average.
         """
         self._until_sweep -= stored
         if self._until_sweep > 0:
@@ -238,7 +236,7 @@ class MemoryMessages(MessageStore):
         self._until_sweep = max(_LEAST_SWEEP, depth)
 
     def watermark(self, consistency: Consistency) -> int:
-        with self._lock:  # so it is never taken while an append is half-way
+        with self._lock:  # so no watermark is taken in the middle of an append
             return self._ids.watermark()
 
     def read(
@@ -300,7 +298,7 @@ class MemoryMessages(MessageStore):
         return ()
 
     def close(self) -> None:
-        """Nothing to let go of."""
+        """Do nothing: this store holds no resources."""
 
 
 def _state(live: list[Message], now_ticks: int) -> PartitionState:
@@ -413,7 +411,7 @@ class MemoryMetadata(MetadataStore):
         return ()
 
     def close(self) -> None:
-        """Nothing to let go of."""
+        """Do nothing: this store holds no resources."""
 
 
 class MemoryStores(Stores):

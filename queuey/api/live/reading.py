@@ -1,4 +1,7 @@
-"""Reading what is still to come: by long poll, as events or as lines, of one queue or of several."""
+"""Reads of messages still to come, from one queue or several.
+
+The answer is a long poll, events or lines.
+"""
 
 from __future__ import annotations
 
@@ -27,13 +30,16 @@ from queuey.service.waiting.watch import Watch
 
 MAX_WAIT_SECONDS = 20
 MAX_QUEUES = 100
-"""In one request."""
+"""Queues in one request."""
 MAX_PARTITIONS_OF_ALL = 200
-"""Of the queues of one request together."""
+"""Partitions of all queues in one request together."""
 
 
 def is_live(call: Call) -> bool:
-    """Whether a read asks for what is still to come, so that its answer may take long and hold nothing meanwhile."""
+    """Whether a read asks for messages still to come.
+
+    Its answer may take long, and must hold nothing meanwhile.
+    """
     query = call.query
     return "wait" in query or boolean(query.get("follow")) or "queues" in query or call.accepts(EVENTS)
 
@@ -70,7 +76,10 @@ async def read_one(service: Service, call: Call, queue: Queue) -> Answer:
 
 
 async def read_several(service: Service, call: Call, target: Target) -> Answer:
-    """Several queues of an application in one answer. A queue that cannot be read is told of, the others flow."""
+    """Several queues of an application in one answer.
+
+    A queue that cannot be read is reported; the others are read.
+    """
     asked = Asked.parse(call, several=True)
     found: list[Queue] = []
     refused: list[dict[str, Any]] = []
@@ -115,12 +124,12 @@ def _headers(form: LiveForm) -> Headers:
 
 
 class Asked(NamedTuple):
-    """What a live reader asked for, typed."""
+    """A live reader's request, parsed."""
 
     form: LiveForm | None
-    """None for a page of JSON."""
+    """How the answer is written; None for a page of JSON."""
     wait_seconds: int
-    """For a page; and for lines that end with the first messages."""
+    """The most messages of a page, and of lines that end with the first messages."""
     ends: bool
     """Lines end with the first messages, or when the time is up."""
     queues: Sequence[str]
@@ -136,7 +145,7 @@ class Asked(NamedTuple):
 
     @classmethod
     def parse(cls, call: Call, *, several: bool = False) -> Asked:
-        """:raises InvalidParameter: with every field that is wrong."""
+        """:raises InvalidParameter: it names every wrong field."""
         query, problems = call.query, Problems()
         take, get = problems.take, query.get
         wait = take("wait", integer(0, MAX_WAIT_SECONDS), get("wait"), 0)
@@ -157,13 +166,13 @@ class Asked(NamedTuple):
         last = call.header("last-event-id") if isinstance(form, EventForm) else None
         since = take("since", moment, get("since"), None)
         problems.check()
-        if last is not None:  # a browser sends it along with the parameters that it began with
+        if last is not None:  # a browser sends Last-Event-ID along with its first parameters
             return cls(form, wait, not endless, queues, last, None, columns, limit, boolean(get("skip_corrupt")))
         return cls(form, wait, not endless, queues, get("cursor"), since, columns, limit, boolean(get("skip_corrupt")))
 
 
 def _check_together(call: Call, problems: Problems, *, endless: bool, has_form: bool, several: bool) -> None:
-    """What does not go with reading what is still to come."""
+    """Note parameters that do not fit a read of messages still to come."""
     query = call.query
     if query.get("order", "ascending") != "ascending":
         problems.add("order", "what is still to come is read ascending")
@@ -253,7 +262,7 @@ async def _poll_several(
 ) -> Answer:
     answer, rows = await _page_of_several(service, call, asked, queues, refused, progress)
     if rows or not asked.wait_seconds or not queues or refused:
-        return answer  # who is refused something is told at once
+        return answer  # a refusal is reported at once
     try:
         watch = _watch(service, call, [(queue, n) for queue in queues for n in range(1, queue.partitions + 1)])
     except TooManyWaiters as error:
@@ -266,7 +275,7 @@ async def _poll_several(
             _, invalidated = watch.take_events()
             answer, rows = await _page_of_several(service, call, asked, queues, refused, progress)
             if rows or invalidated or service.waiters.ended or service.clock.elapsed() >= until:
-                return answer  # one that changed is told of when it is asked for again
+                return answer  # the next request reports a queue that changed
             with call.ticket.waiting():
                 await watch.wait(until)
 
@@ -279,7 +288,7 @@ async def _page_of_several(
     refused: Sequence[dict[str, Any]],
     since: Progress,
 ) -> tuple[Answer, int]:
-    """A page of each partition, as far as there is room for it."""
+    """A page of each partition, as far as there is room."""
     progress = Progress(since.base, since.apart)
     more, watermark = False, 0
     columns = None if asked.columns is None else (*asked.columns, "queue")
@@ -311,6 +320,6 @@ async def _page_of_several(
 
 
 def _named(queue: Queue, columns: Sequence[str] | None) -> Presenter:
-    """Entries that name their queue."""
+    """A presenter whose entries name their queue."""
     present = entries_of(columns, queue.name)
     return lambda messages, number: [{"queue": queue.name, **entry} for entry in present(messages, number)]
