@@ -10,6 +10,7 @@ from queuey.http.exchange import ARROW, BATCH_JSON, JSON, NDJSON, Call
 from queuey.http.face import Body, Function, Operation, Runs
 from queuey.http.routing import Choice, Route, Routes
 from queuey.security.permissions import Permission
+from queuey.service import Service
 
 __all__ = ["ROUTES"]
 
@@ -17,7 +18,6 @@ _ANY = ("GET", "POST", "PUT", "DELETE", "OPTIONS", "PATCH")
 """The first Queuey's heartbeat answered every method."""
 
 READ_PAGE = Operation("queue", Permission.VIEW, messages.read_page, runs=Runs.LOOP)
-READ_LARGE_PAGE = READ_PAGE._replace(runs=Runs.READER)
 READ_STREAM = Operation("queue", Permission.VIEW, messages.read_stream)
 READ_LIVE = Operation("queue", Permission.VIEW, messages.read_live, runs=Runs.LOOP)
 READ_SEVERAL = Operation("application", Permission.NONE, live.read_several, runs=Runs.LOOP)
@@ -67,13 +67,25 @@ def _read(call: Call) -> Operation:
 
 
 def _is_large(call: Call) -> bool:
-    """Whether a page may hold up the event loop.
+    """Whether a page may keep the event loop for long: it has many messages, or looks at many partitions."""
+    partitions = call.query.get("partitions", "")
+    return partitions == "all" or partitions.count(",") >= LOOP_PARTITIONS or _has_many(call)
 
-    It does if it has many messages, or reads many partitions.
-    """
-    limit, partitions = call.query.get("limit", ""), call.query.get("partitions", "")
-    many = partitions == "all" or partitions.count(",") >= LOOP_PARTITIONS
-    return many or (len(limit) > 2 and limit != str(LOOP_ROWS))
+
+def _has_many(call: Call) -> bool:
+    limit = call.query.get("limit", "")
+    return len(limit) > 2 and limit != str(LOOP_ROWS)
+
+
+def _is_of_few(service: Service, call: Call) -> bool:
+    """Whether all partitions of a queue are few; its settings are at hand if it was asked for lately."""
+    if call.query.get("partitions") != "all" or _has_many(call):
+        return False
+    queue = service.queues.cached(call.application, call.queue)
+    return queue is not None and queue.partitions <= LOOP_PARTITIONS
+
+
+READ_LARGE_PAGE = READ_PAGE._replace(runs=Runs.READER, is_light=_is_of_few)
 
 
 _APPENDS = {BATCH_JSON: APPEND_BATCH, JSON: APPEND_JSON}

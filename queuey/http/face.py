@@ -55,6 +55,8 @@ class Operation(NamedTuple):
     runs: Runs = Runs.THREAD
     counts_refusals: bool = False
     """Each refusal counts in ``queuey_appends_refused``, by the error's code."""
+    is_light: Callable[[Service, Call], bool] | None = None
+    """Whether this very call may run on the loop all the same; None: it may not."""
     by_body: Callable[[Call], Operation] | None = None
     """Chooses the operation by the body, if the head does not decide. It needs no other permission than this one."""
 

@@ -50,9 +50,11 @@ class Work:
     def on_loop(self, operation: Operation, call: Call) -> bool:
         """Whether the event loop serves this call; see :class:`~queuey.http.face.Runs`."""
         runs = operation.runs
-        if runs is Runs.LOOP:
+        if runs is Runs.LOOP or (runs is Runs.BATCH and call.length <= LARGE_BYTES):
             return True
-        return self._reads_elsewhere if runs is Runs.READER else runs is Runs.BATCH and call.length <= LARGE_BYTES
+        if runs is Runs.READER and self._reads_elsewhere:
+            return True
+        return operation.is_light is not None and operation.is_light(self._pipeline.service, call)
 
     def start(self, payer: str, work: Callable[[], Any], done: Done, failed: Failed) -> None:
         """Do ``work`` in a thread that may block, then call back on the loop.

@@ -92,9 +92,13 @@ class SqliteMessages(MessageStore):
     ) -> Future[Page]:
         if request.partition.queue.bytes in self._dropped:
             return Future.of(Page([], False))
-        reader, partition_key = self._readers.mine(), key_of(request.partition)
+        partition_key = key_of(request.partition)
         if self._unsound and partition_key in self._unsound:
             return Future.failed(self._file.refusal_of(partition_key))
+        try:
+            reader = self._readers.mine()
+        except (QueueyError, apsw.Error) as error:  # this thread reads for the first time, and the file is gone
+            return Future.failed(self._file.read_failed(error))
         builder = PageBuilder(request, now_ticks, reader.beside)
         cache = self.tidying.cache if is_bulk(request) else None
 
