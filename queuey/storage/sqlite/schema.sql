@@ -1,6 +1,6 @@
 -- Tables of the embedded store. "-- name: purpose" opens each piece.
 
--- schema: tables are clustered by arrival, never by queue: writes spread over a million queues then touch one small index page each, not one page of bodies (docs/decisions/004)
+-- schema: tables are ordered by arrival, not by queue: so writes spread over a million queues change one small index page each, not one page of bodies (docs/decisions/004)
 create table if not exists messages (
     seq          integer primary key,
     partition_key        blob    not null,  -- uuid of the queue's incarnation, then one byte of partition number

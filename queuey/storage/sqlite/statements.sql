@@ -1,6 +1,6 @@
 -- Statements of the embedded store. "-- name: purpose" opens each; the modules of queuey/storage/sqlite call them by name. Values are bound in the order in which a statement first names them, or, given by name, as they are named.
 
--- read_ascending: a span: messages, from the covering index to the rows, and packs, by their last ids; the last column tells which
+-- read_ascending: a span: messages, from the covering index to the rows, and packs, by their last ids; the last column distinguishes the two
 select ticks, tail, expires, content_type, key, body, checksum, headers, null from messages
 where partition_key = :partition_key and (ticks, tail) > (:after_ticks, :after_tail) and (ticks, tail) <= (:upto_ticks, :upto_tail) and expires > :now
 union all
@@ -22,7 +22,7 @@ where partition_key = :partition_key and (last_ticks, last_tail) > (:after_ticks
     ), 9223372036854775807)
 order by ticks desc, tail desc
 
--- ids_ascending: ids alone, from the indexes alone
+-- ids_ascending: ids only, from the indexes alone
 select ticks, tail, expires, null, null, x'', 0, null, null from messages
 where partition_key = :partition_key and (ticks, tail) > (:after_ticks, :after_tail) and (ticks, tail) <= (:upto_ticks, :upto_tail) and expires > :now
 union all
@@ -44,12 +44,12 @@ where partition_key = :partition_key and (last_ticks, last_tail) > (:after_ticks
     ), 9223372036854775807)
 order by ticks desc, tail desc
 
--- id_after: the id of a message in no pack that comes so many after another
+-- id_after: the id of the n-th message in no pack after another
 select ticks, tail from messages
 where partition_key = :partition_key and (ticks, tail) > (:after_ticks, :after_tail) and (ticks, tail) <= (:upto_ticks, :upto_tail) and expires > :now
 order by ticks, tail limit 1 offset :offset
 
--- count: how many messages in no pack lie in a span, counted up to a limit
+-- count: the number of messages in no pack in a span, counted up to a limit
 select count(*) from (
     select 1 from messages
     where partition_key = :partition_key and (ticks, tail) > (:after_ticks, :after_tail) and (ticks, tail) <= (:upto_ticks, :upto_tail) and expires > :now limit :limit
@@ -73,24 +73,24 @@ select seq, last_ticks, last_tail from (
     where partition_key = ?1 and (last_ticks, last_tail) >= (?2, ?3) order by last_ticks, last_tail limit 1
 ) where (first_ticks, first_tail) <= (?2, ?3)
 
--- pack_head: what decides about its messages
+-- pack_head: the ids and expiries of a pack
 select head, head_crc from packs where seq = ?1
 
 -- pack: a whole pack
 select head, head_crc, rest, rest_crc from packs where seq = ?1
 
--- pack_insert: messages as a pack
+-- pack_insert: store messages as a pack
 insert into packs (
     partition_key, first_ticks, first_tail, last_ticks, last_tail, messages, earliest, latest, head_crc, rest_crc, head, rest
 ) values (:partition_key, :first_ticks, :first_tail, :last_ticks, :last_tail, :messages, :earliest, :latest, :head_crc, :rest_crc, :head, :rest)
 
--- pack_delete: a pack
+-- pack_delete: delete a pack
 delete from packs where seq = ?1
 
--- pack_size: of a pack's rest
+-- pack_size: the size of a pack's rest
 select length(rest) from packs where seq = ?1
 
--- cached_runs_ahead: the two that end first behind an id: it may lie in the first of them
+-- cached_runs_ahead: the first two runs that end after an id: it may lie in the first of them
 select first_pack, first_ticks, first_tail, last_ticks, last_tail, messages, earliest, file, at, head_bytes, head_crc, rest_bytes, rest_crc, body_bytes
 from cached_runs where partition_key = ?1 and (last_ticks, last_tail) > (?2, ?3) order by last_ticks, last_tail limit 2
 
@@ -100,16 +100,16 @@ select 1 from (
     where partition_key = ?1 and (last_ticks, last_tail) >= (?2, ?3) order by last_ticks, last_tail limit 1
 ) where (first_ticks, first_tail) <= (?2, ?3)
 
--- cached_run_insert: a new one
+-- cached_run_insert: store a new run
 insert into cached_runs values (:first_pack, :partition_key, :first_ticks, :first_tail, :last_ticks, :last_tail, :messages, :earliest, :file, :at, :head_bytes, :head_crc, :rest_bytes, :rest_crc, :body_bytes)
 
--- cached_run_delete: one that cannot be used
+-- cached_run_delete: delete a run that cannot be used
 delete from cached_runs where first_pack = ?1
 
--- cached_runs_delete: those of a file
+-- cached_runs_delete: delete the runs of a file
 delete from cached_runs where file = ?1
 
--- cached_runs_delete_all: where none are kept any more
+-- cached_runs_delete_all: delete all runs, if none are cached any more
 delete from cached_runs
 
 -- cached_run_files: files that have any run
@@ -118,13 +118,13 @@ select distinct file from cached_runs
 -- any_between: whether a message in no pack lies between two ids, both included
 select 1 from messages where partition_key = :partition_key and (ticks, tail) >= (:first_ticks, :first_tail) and (ticks, tail) <= (:last_ticks, :last_tail) limit 1
 
--- delete_between: messages in no pack between two ids, both included
+-- delete_between: delete messages in no pack between two ids, both included
 delete from messages where partition_key = :partition_key and (ticks, tail) >= (:first_ticks, :first_tail) and (ticks, tail) <= (:last_ticks, :last_tail)
 
--- packs_delete_between: the packs between two ids
+-- packs_delete_between: delete the packs between two ids
 delete from packs where partition_key = :partition_key and (last_ticks, last_tail) >= (:first_ticks, :first_tail) and (last_ticks, last_tail) <= (:last_ticks, :last_tail)
 
--- delete_message: by id
+-- delete_message: delete a message by id
 delete from messages where partition_key = ?1 and ticks = ?2 and tail = ?3
 
 -- depth: live messages of a partition in no pack, and those not yet due
@@ -147,16 +147,16 @@ select exists (select 1 from messages where expires <= ?1) or exists (select 1 f
     or exists (select 1 from idempotency where expires <= ?1)
     or exists (select 1 from dropped)
 
--- purge_expired: give back the room of expired messages, some at a time. The row decides, not the index, which may be damaged
+-- purge_expired: give back the space of expired messages, some at a time. The row decides, not the index, which may be damaged
 delete from messages where seq in (select seq from messages where expires <= :now limit :rows) and expires <= :now
 
--- purge_expired_packs: and of packs whose messages have all expired
+-- purge_expired_packs: the same for packs whose messages have all expired
 delete from packs where seq in (select seq from packs where latest <= :now limit :packs) and latest <= :now
 
--- purge_idempotency: forget idempotency keys past their day
+-- purge_idempotency: forget idempotency keys older than a day
 delete from idempotency where (queue, key) in (select queue, key from idempotency where expires <= :now limit :rows)
 
--- drop_queue: from here on the incarnation's messages are never read again
+-- drop_queue: make the incarnation's messages unreadable for good
 insert or ignore into dropped (queue) values (?1)
 
 -- dropped_all: incarnations that still have rows
@@ -168,31 +168,31 @@ select 1 from dropped where queue = ?1
 -- dropped_one: an incarnation that still has rows
 select queue from dropped limit 1
 
--- purge_dropped: give back the room of a dropped incarnation, some at a time
+-- purge_dropped: give back the space of a dropped incarnation, some at a time
 delete from messages where seq in (select seq from messages where partition_key > :queue and partition_key < :end limit :rows) and partition_key > :queue and partition_key < :end
 
--- purge_dropped_packs: and of its packs
+-- purge_dropped_packs: the same for its packs
 delete from packs where seq in (select seq from packs where partition_key > :queue and partition_key < :end limit :packs) and partition_key > :queue and partition_key < :end
 
--- purge_dropped_idempotency: and its idempotency keys
+-- purge_dropped_idempotency: the same for its idempotency keys
 delete from idempotency where (queue, key) in (select queue, key from idempotency where queue = :queue limit :rows)
 
--- purge_dropped_offsets: and its groups' offsets
+-- purge_dropped_offsets: the same for its groups' offsets
 delete from offsets where (queue, name, partition) in (select queue, name, partition from offsets where queue = :queue limit :rows)
 
--- drop_done: nothing of the incarnation is left
+-- drop_done: forget a dropped incarnation without rows
 delete from dropped where queue = ?1
 
--- offset_find: of one group
+-- offset_find: the offsets of one group
 select partition, ticks, tail, generation, set_ticks from offsets where queue = ?1 and name = ?2
 
--- offset_keep: of one partition
+-- offset_keep: set the offset of one partition
 insert or replace into offsets (queue, name, partition, ticks, tail, generation, set_ticks) values (:queue, :name, :partition, :ticks, :tail, :generation, :set_ticks)
 
--- offset_groups: one page by name
+-- offset_groups: one page of groups by name
 select distinct name from offsets where queue = ?1 and name >= ?2 order by name limit ?3
 
--- offset_forget: a group's
+-- offset_forget: delete a group's offsets
 delete from offsets where queue = ?1 and name = ?2
 
 -- moment_read: the newest moment known from before a restart
@@ -201,7 +201,7 @@ select boot, elapsed, last from moment
 -- moment_keep: remember the newest moment
 insert or replace into moment (only, boot, elapsed, last) values (1, ?1, ?2, ?3)
 
--- scrub_rows: messages after a row that the index does not lead to, among the next few. Each search casts: a flipped bit makes text of a number or a blob, and apsw raises where text is no UTF-8
+-- scrub_rows: messages after a row that the index does not lead to, among the next few. Each search casts: a flipped bit makes text of a number or a blob, and apsw raises for text that is not UTF-8
 select cast(partition_key as blob), seq from (
     select seq, partition_key, ticks, tail, expires from messages not indexed where seq > ?1 order by seq limit ?2
 ) as it where not exists (
@@ -209,7 +209,7 @@ select cast(partition_key as blob), seq from (
     where other.partition_key = it.partition_key and other.ticks = it.ticks and other.tail = it.tail and other.expires = it.expires and other.seq = it.seq
 )
 
--- scrub_rows_next: where that ends
+-- scrub_rows_next: the row at which that ends
 select seq from messages not indexed where seq > ?1 order by seq limit 1 offset ?2 - 1
 
 -- scrub_entries: entries of the index after an id that lead to no such message, among the next few
@@ -221,7 +221,7 @@ select cast(partition_key as blob), seq from (
     where other.seq = it.seq and other.partition_key = it.partition_key and other.ticks = it.ticks and other.tail = it.tail and other.expires = it.expires
 )
 
--- scrub_entries_next: where that ends
+-- scrub_entries_next: the entry at which that ends
 select cast(partition_key as blob), cast(ticks as integer), cast(tail as integer) from messages indexed by messages_in_order
 where (partition_key, ticks, tail) > (:partition_key, :ticks, :tail) order by partition_key, ticks, tail limit 1 offset :rows - 1
 
@@ -236,7 +236,7 @@ select cast(partition_key as blob), seq from (
         and other.earliest = it.earliest and other.latest = it.latest and other.seq = it.seq
 )
 
--- scrub_packs_next: where that ends
+-- scrub_packs_next: the row at which that ends
 select seq from packs not indexed where seq > ?1 order by seq limit 1 offset ?2 - 1
 
 -- scrub_pack_entries: entries of the packs' index after an id that lead to no such pack, among the next few
@@ -250,11 +250,11 @@ select cast(partition_key as blob), seq from (
         and other.earliest = it.earliest and other.latest = it.latest
 )
 
--- scrub_pack_entries_next: where that ends
+-- scrub_pack_entries_next: the entry at which that ends
 select cast(partition_key as blob), cast(last_ticks as integer), cast(last_tail as integer) from packs indexed by packs_in_order
 where (partition_key, last_ticks, last_tail) > (:partition_key, :ticks, :tail) order by partition_key, last_ticks, last_tail limit 1 offset :rows - 1
 
--- scrub_heads: what the packs after a row say about themselves, and their heads. max() makes an empty blob of what is no blob
+-- scrub_heads: what the packs after a row say about themselves, and their heads. max() makes an empty blob of anything that is no blob
 select seq, cast(partition_key as blob), cast(first_ticks as integer), cast(first_tail as integer), cast(last_ticks as integer),
     cast(last_tail as integer), cast(messages as integer), cast(earliest as integer), cast(latest as integer), cast(head_crc as integer),
     max(head, x'')
@@ -275,57 +275,57 @@ from messages not indexed where seq > ?1 order by seq limit ?2
 -- verify_packs: packs after a row
 select seq, cast(partition_key as blob), max(head, x''), cast(head_crc as integer), max(rest, x''), cast(rest_crc as integer) from packs not indexed where seq > ?1 order by seq limit ?2
 
--- verify_size: about how many rows there are
+-- verify_size: the approximate number of rows
 select ifnull((select max(seq) from messages), 0), ifnull((select max(seq) from packs), 0)
 
--- queue_of: by incarnation
+-- queue_of: find a queue by incarnation
 select application, name from queues where uuid = ?1
 
--- queue_find: by exact name
+-- queue_find: find a queue by exact name
 select application, name, uuid, created, partitions, kind, consistency, principals from queues
 where application = ?1 and name = ?2
 
--- queues_find: several by exact name, as one row: a statement lets go of the interpreter at each of its rows
+-- queues_find: several by exact name, as one row: a statement releases the interpreter at each of its rows
 select json_group_array(json_array(
     found.application, found.name, hex(found.uuid), found.created, found.partitions, found.kind, found.consistency,
     found.principals
 )) from json_each(?1) as asked cross join queues as found
 where found.application = asked.value ->> 0 and found.name = asked.value ->> 1
 
--- queue_insert: a new queue
+-- queue_insert: store a new queue
 insert into queues (application, name, uuid, created, partitions, kind, consistency, principals)
 values (:application, :name, :uuid, :created, :partitions, :kind, :consistency, :principals)
 
--- queue_update: settings of an existing queue
+-- queue_update: change the settings of an existing queue
 update queues set partitions = :partitions, kind = :kind, consistency = :consistency, principals = :principals
 where application = :application and name = :name and uuid = :uuid
 
--- queue_delete: one incarnation
+-- queue_delete: delete one incarnation
 delete from queues where application = ?1 and name = ?2 and uuid = ?3
 
--- queue_list: one page by name
+-- queue_list: one page of queues by name
 select application, name, uuid, created, partitions, kind, consistency, principals from queues
 where application = ?1 and name >= ?2 order by name limit ?3
 
--- queue_list_named: one page by name of those that name a principal
+-- queue_list_named: one page by name of the queues that name a principal
 select queues.application, queues.name, uuid, created, partitions, kind, consistency, principals
 from named cross join queues on queues.application = named.application and queues.name = named.name
 where named.application = :application and named.principal = :principal and named.name >= :start order by named.name limit :limit
 
--- removed_keep: an incarnation whose messages are to be dropped
+-- removed_keep: note an incarnation whose messages are to be dropped
 insert or ignore into removed (queue) values (?1)
 
--- removed_list: those to be dropped still
+-- removed_list: incarnations that are still to be dropped
 select queue from removed limit ?1
 
--- removed_forget: dropped now
+-- removed_forget: forget an incarnation that is dropped
 delete from removed where queue = ?1
 
--- key_insert: the digest of a key
+-- key_insert: store the digest of a key
 insert or ignore into app_keys (digest, principal, label, created) values (:digest, :principal, :label, :created)
 
 -- key_list: all keys, oldest first
 select principal, digest, label, created from app_keys order by created, digest
 
--- key_delete: by label
+-- key_delete: delete keys by label
 delete from app_keys where principal = :principal and label = :label
