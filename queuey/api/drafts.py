@@ -262,8 +262,8 @@ async def _structure(raw: bytes, most: int) -> bytes:
     """The JSON without its texts.
 
     Others have their turn between the passes over a large body; one pass takes up to 40 ms for 8 MiB. A body with far
-    more parts than a batch of messages has is refused before the parts become objects. Some bytes take a hundred times
-    as much memory as an object, and a body of 8 MiB can hold three million empty objects.
+    more parts than a batch of messages has is refused before the parts become objects: as an object some
+    bytes take a hundred times as much memory, and a body of 8 MiB can hold three million empty objects.
 
     :raises InvalidParameter: more than ``most`` texts, objects, lists and commas, not counting those inside texts.
     """

@@ -96,7 +96,7 @@ class LiveStream:
         # A store that reads elsewhere may have brought a page for every reader before the first one is looked at.
         largest = service.settings.limits.max_body_bytes if service.log.reads_elsewhere else 0
         self._least_room = max(_PAGE_ROOM, largest)
-        self._check_at = self._next_check((1 + random()) / 2)  # noqa: S311 - readers that came together part
+        self._check_at = self._next_check((1 + random()) / 2)  # noqa: S311 - separates readers that came together
 
     async def more(self) -> bytes | None:
         """See :class:`queuey.http.exchange.BodyStream`."""

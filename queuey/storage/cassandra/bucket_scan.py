@@ -28,7 +28,7 @@ Found = tuple[Bucket, list[Mark]]
 
 
 class _Guess(NamedTuple):
-    """The levels at which a reader found buckets."""
+    """Where a reader found finer buckets."""
 
     levels: Sequence[int]
     head_ticks: int

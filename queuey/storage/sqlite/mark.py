@@ -11,8 +11,8 @@ file gets a new mark at the start, and each time that the log has been copied, b
 
 1. The new mark is noted beside the former one (:meth:`FileMark.announce`).
 2. The committer copies the rest of the log, writes the mark, and copies that too; it does this itself so that nothing
-is written meanwhile. The mark comes last: a copy of the file that has it has everything that the log held before. 3.
-When the new mark is on disk in the file, it alone is noted (:meth:`FileMark.confirm`).
+   is written meanwhile. The mark comes last: a copy of the file that has it has everything that the log held before.
+3. When the new mark is on disk in the file, it alone is noted (:meth:`FileMark.confirm`).
 
 A server that is killed between two steps leaves a file with one of the noted marks, so its store is never refused. One
 case is not caught: a copy that was made before the last step 2, and that replaces a file whose server was killed after

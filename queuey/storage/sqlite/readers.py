@@ -131,7 +131,7 @@ class LookupThread(Generic[K, T]):
     """Short questions, answered by one thread.
 
     All questions that came during the last answers are answered together. Each step of SQLite releases the interpreter.
-    While commits are under way, an event loop that asks by its own thread pays more for getting the interpreter back
+    While commits are under way, an event loop that asks in its own thread pays more for getting the interpreter back
     than for the answer. So does a thread that answers one question after the other.
     """
 
