@@ -74,6 +74,22 @@ def test_a_row_says_where_how_long_and_what(spark: SparkSession, running: Runnin
     assert sum(partition.scheduled for partition in client.queue_info(first).partitions) == 1
 
 
+@pytest.mark.parametrize("kind", ["binary", "string"])
+def test_headers_are_maps_of_bytes_or_texts(
+    spark: SparkSession, running: RunningServer, client: Client, kind: str
+) -> None:
+    queue = made(client, 1)
+    value = bytearray(b"\xff\x00") if kind == "binary" else "\u00e4"
+    rows = [("a", {"trace": value}), ("b", None), ("c", {})]
+
+    write(spark.createDataFrame(rows, f"body string, headers map<string,{kind}>"), running, queue=queue)
+    write(spark.createDataFrame([("d", None)], f"body string, headers map<string,{kind}>"), running, queue=queue)
+
+    expected = value.encode() if isinstance(value, str) else bytes(value)
+    found = {message.body: message.headers for message in client.iterate(queue)}
+    assert found == {b"a": {"trace": expected}, b"b": {}, b"c": {}, b"d": {}}
+
+
 def test_the_option_ttl_is_of_rows_that_name_none(spark: SparkSession, running: RunningServer, client: Client) -> None:
     queue = made(client, 1)
 

@@ -113,6 +113,7 @@ def replay(
         "key",
         "body",
         "content_type",
+        "headers",
         col("message_id").alias("idempotency_key"),
         col("partition").alias("was"),
         "timestamp",
@@ -154,7 +155,10 @@ def restore(
             return False
         where = f"{row.partition}:{MessageId.parse(row.message_id).hex}"
         names = {"content_type": row.content_type, "key": row.key}
-        client.put(queue or row.queue, where, bytes(row.body), ttl_seconds=row.seconds_left, **names)
+        headers = {name: bytes(value) for name, value in (row.headers or {}).items()}
+        client.put(
+            queue or row.queue, where, bytes(row.body), ttl_seconds=row.seconds_left, message_headers=headers, **names
+        )
         return True
 
     def put_all(rows: Iterable[Any]) -> Iterator[tuple[int, int]]:
@@ -179,7 +183,7 @@ def _appended(frame: DataFrame) -> DataFrame:
 def _with_lives(frame: DataFrame, now: datetime) -> DataFrame:
     """Messages to restore, with the whole seconds that they have left."""
     left = f"(unix_micros(expires) * 10 - {ticks_of(now) - EPOCH_TICKS}) div {TICKS_PER_SECOND} as seconds_left"
-    return frame.selectExpr("queue", "partition", "message_id", "body", "content_type", "key", left)
+    return frame.selectExpr("queue", "partition", "message_id", "body", "content_type", "key", "headers", left)
 
 
 def _reach(options: Mapping[str, str]) -> Reach:
