@@ -9,8 +9,8 @@ import typing
 
 from qdo.client import (
     Appended,
-    Arrivals,
     ArrowStream,
+    ChangedQueues,
     Client,
     GroupOffset,
     Message,
@@ -30,8 +30,8 @@ if typing.TYPE_CHECKING:
 
 __all__ = [
     "Appended",
-    "Arrivals",
     "ArrowStream",
+    "ChangedQueues",
     "Client",
     "Context",
     "GroupOffset",

@@ -23,7 +23,7 @@ WITH_SPARK = ("tests/pipeline/", "tests/faults/test_pipeline.py", "tests/example
 TOGETHER = (BREAKS_NODES, "tests/pipeline/")
 """Folders whose tests share what is costly: three nodes, a Spark."""
 MOSTLY_WAIT = (
-    "tests/functional/test_slots.py",
+    "tests/functional/slots/",
     "tests/functional/test_qdo_work.py",
     "tests/functional/test_qdo_offsets.py",
 )

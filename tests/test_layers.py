@@ -130,7 +130,7 @@ LAYERS = {
     ),
     # What runs in Spark's tasks, and the jobs on it.
     "qdo.pipeline": Layer(
-        ours=(*LEAVES, "qdo.client."),
+        ours=(*LEAVES, "qdo.client.", "queuey.monitor.declared"),
         others=("numpy", "pyarrow", "pyspark", "requests"),
     ),
     "qdo.pipeline.jobs": Layer(

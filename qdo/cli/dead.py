@@ -16,7 +16,7 @@ from qdo.groups.dead_letter_names import DeadLetterNames
 from qdo.worker.dead_letters import DeadLetter, letters
 from queuey.errors import MessageNotFound
 from queuey.terminal.options import confirm, with_client, yes_option
-from queuey.terminal.output import NothingFound, Progress, body_members, output_option, say, write_one, write_rows
+from queuey.terminal.output import NothingFound, ProgressBar, body_members, output_option, say, write_one, write_rows
 from queuey.terminal.times import rfc3339
 
 COLUMNS = ("letter", "time", "partition", "message_id", "group", "attempts", "reason")
@@ -122,7 +122,7 @@ def retry(
     confirm(f"Append {len(found)} messages to {queue} again?", yes=yes)
     dead = DeadLetterNames(dead_letters).queue_for(queue)
     gone = 0
-    with Progress("retry", len(found)) as progress:
+    with ProgressBar("retry", len(found)) as progress:
         for done, (message, letter) in enumerate(_at(found, rate), 1):
             try:
                 letter.retry(client, message, dead)

@@ -13,7 +13,7 @@ from qdo.cli.status import id_of, row, say_if_cut, time_of
 from qdo.client import Client
 from qdo.compat.positions import STATUS_QUEUE, positions, to_offsets
 from qdo.groups.assign import Partition
-from qdo.groups.coordination import Coordinator, Offset, last_id_of
+from qdo.groups.coordination import CommittedOffset, Coordinator, last_id_of
 from qdo.groups.lag import PartitionStatus, lags
 from qdo.groups.view import view_of
 from queuey.errors import InvalidParameter
@@ -94,7 +94,7 @@ def set_(workplace: Workplace, queue: str, to: str, numbers: tuple[int, ...], ye
             raise InvalidParameter(
                 problems={"partition": f"{queue} has {len(known)} partitions: there is no {beyond[0]}"}
             )
-        offset = Offset(info.uuid, place)
+        offset = CommittedOffset(info.uuid, place)
         _change(client, coordinator, {Partition(queue, n): offset for n in numbers or known}, yes=yes, output=output)
 
 
@@ -134,7 +134,7 @@ def import_(workplace: Workplace, queue: str, yes: bool, output: str | None) -> 
 
 
 def _change(
-    client: Client, coordinator: Coordinator, new: Mapping[Partition, Offset], *, yes: bool, output: str | None
+    client: Client, coordinator: Coordinator, new: Mapping[Partition, CommittedOffset], *, yes: bool, output: str | None
 ) -> None:
     old = coordinator.offsets()
     before, after = lags(client, new, old), lags(client, new, new)

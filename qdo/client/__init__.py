@@ -6,7 +6,6 @@ is raised on both sides.
 
 from __future__ import annotations
 
-import base64
 import time
 import uuid
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -22,9 +21,9 @@ from qdo.client.transport import Transport, json_of
 from qdo.client.values import (
     BATCH_TYPE,
     Appended,
-    Arrivals,
+    ChangedQueues,
     GroupOffset,
-    Located,
+    HasLocation,
     Message,
     Moment,
     NewMessage,
@@ -33,21 +32,20 @@ from qdo.client.values import (
     PartitionInfo,
     QueueInfo,
     QueueSettings,
+    SpanCount,
+    SpanCounts,
     StreamEnd,
-    Survey,
-    SurveyedSpan,
-    check_headers,
 )
-from qdo.client.wire import addresses, append_headers, appended_from, can_go_raw, in_calls, queue_path
+from qdo.client.wire import addresses, append_headers, appended_from, can_go_raw, in_calls, put_headers, queue_path
 from queuey.errors import InvalidParameter
 
 __all__ = [
     "Appended",
-    "Arrivals",
     "ArrowStream",
+    "ChangedQueues",
     "Client",
     "GroupOffset",
-    "Located",
+    "HasLocation",
     "Message",
     "MessageStream",
     "Moment",
@@ -57,9 +55,9 @@ __all__ = [
     "PartitionInfo",
     "QueueInfo",
     "QueueSettings",
+    "SpanCount",
+    "SpanCounts",
     "StreamEnd",
-    "Survey",
-    "SurveyedSpan",
 ]
 
 
@@ -196,34 +194,36 @@ class Client(QueueCalls, ReadCalls, OffsetCalls):
     def put(
         self,
         queue: str,
-        where: Located | str | Sequence[Located | str],
-        body: bytes | str,
+        where: HasLocation | str | Sequence[HasLocation | str],
+        body: NewMessage | bytes | str,
         *,
         ttl_seconds: int | None = None,
         content_type: str | None = None,
         key: str | None = None,
-        message_headers: Mapping[str, bytes | str] | None = None,
     ) -> bool:
-        """Store one body at these places, and replace what is there.
+        """Store one message at these places, and replace what is there.
 
         :param where: up to 100 places; as text ``<partition>:<id>``.
+        :param body: alone, or a message: its TTL, content type, key and headers count then, and no other of its fields.
         :param key: stored with the body. It chooses no partition here.
-        :param message_headers: stored beside the body, see :attr:`NewMessage.headers`.
         :returns: True if a reader may have passed one of the places already, and will not see the message.
         """
-        headers = {"X-TTL": str(ttl_seconds)} if ttl_seconds is not None else {}
-        if content_type is not None:
-            headers["Content-Type"] = content_type
-        for name, value in check_headers(message_headers or {}).items():
-            headers[f"Queuey-Header64-{name}"] = base64.b64encode(value).decode()
-        data = NewMessage(body).raw
-        params = None if key is None else {"key": key}
+        new = (
+            body
+            if isinstance(body, NewMessage)
+            else NewMessage(body, ttl_seconds, None, key, content_type=content_type)
+        )
         answer = self._transport.send(
-            "PUT", *queue_path(self.application, queue), addresses(where), params=params, data=data, headers=headers
+            "PUT",
+            *queue_path(self.application, queue),
+            addresses(where),
+            params=None if new.key is None else {"key": new.key},
+            data=new.raw,
+            headers=put_headers(new),
         )
         return bool(json_of(answer).get("late", False))
 
-    def delete(self, queue: str, where: Located | str | Sequence[Located | str]) -> None:
+    def delete(self, queue: str, where: HasLocation | str | Sequence[HasLocation | str]) -> None:
         """Remove messages, also those that are scheduled.
 
         A message that does not exist is no error.

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 from typing import Any
 
 from qdo.client.transport import ALLOWED, FORBIDDEN, Repeats, Transport, json_of
-from qdo.client.values import Arrivals, NewToken, QueueInfo, QueueSettings
+from qdo.client.values import ChangedQueues, NewToken, QueueInfo, QueueSettings
 from qdo.client.wire import queue_fields, queue_path, token_fields
 from queuey.errors import QueueNotFound
 from queuey.ids import EPOCH_TICKS, format_timestamp, parse_timestamp
@@ -121,7 +121,7 @@ class QueueCalls:
         watermark = answer.headers["Queuey-Watermark"]
         return found, 0 if watermark.startswith("-") else parse_timestamp(watermark)
 
-    def arrivals(self, cursor: str | None = None, *, limit: int = 1000) -> Arrivals:
+    def arrivals(self, cursor: str | None = None, *, limit: int = 1000) -> ChangedQueues:
         """The queues of the application that got messages since an earlier answer.
 
         :param cursor: of the earlier answer; None begins with everything that the server remembers.
@@ -129,7 +129,7 @@ class QueueCalls:
         params = {"arrivals": "true", "details": "true", "limit": str(limit)} | ({"cursor": cursor} if cursor else {})
         answer = self._transport.send("GET", "v1", self.application, params=params)
         told = json_of(answer)
-        return Arrivals(
+        return ChangedQueues(
             tuple(map(QueueSettings.from_wire, told["queues"])),
             answer.headers["Queuey-Cursor"],
             answer.headers["Queuey-More"] == "true",

@@ -10,7 +10,7 @@ import requests
 from qdo.client.following import Following
 from qdo.client.streams import ARROW, NDJSON, ArrowStream, MessageStream
 from qdo.client.transport import Transport, json_of
-from qdo.client.values import Located, Message, Moment, Page, Survey, SurveyedSpan, address
+from qdo.client.values import HasLocation, Message, Moment, Page, SpanCount, SpanCounts, address
 from qdo.client.wire import Partitions, addresses, in_calls, queue_path, read_params
 from queuey.ids import MessageId
 
@@ -24,7 +24,7 @@ class ReadCalls:
     _transport: Transport
     _sleep: Callable[[float], None]
 
-    def get(self, queue: str, where: Located | str | Sequence[Located | str]) -> list[Message]:
+    def get(self, queue: str, where: HasLocation | str | Sequence[HasLocation | str]) -> list[Message]:
         """Messages by place, in the order asked for.
 
         Messages that do not exist are left out.
@@ -35,7 +35,7 @@ class ReadCalls:
             found += map(Message.from_wire, json_of(answer)["messages"])
         return found
 
-    def get_raw(self, queue: str, where: Located | str) -> Message:
+    def get_raw(self, queue: str, where: HasLocation | str) -> Message:
         """One message, with its body as it was sent.
 
         :raises MessageNotFound: the message expired, was deleted, or never existed.
@@ -92,25 +92,25 @@ class ReadCalls:
         cursor: str | None = None,
         partitions: Partitions = "all",
         count: int | None = None,
-        every: int | None = None,
-    ) -> Survey:
+        step: int | None = None,
+    ) -> SpanCounts:
         """What lies in spans, without the messages, and where to cut the spans.
 
         Spans end at the watermark.
 
         :param since, until, cursor, partitions: as for :meth:`read`.
         :param count: messages that are counted in each partition, at most; None counts none.
-        :param every: with ``count``: also return every n-th id.
+        :param step: with ``count``: also return every ``step``-th id.
         :raises CursorLost: as :meth:`read`.
         """
         params = read_params(since, until, cursor, partitions, newest_first=False, with_bodies=True)
-        numbers = {"count": count, "every": every}
+        numbers = {"count": count, "every": step}
         params |= {"survey": "true"} | {name: str(number) for name, number in numbers.items() if number is not None}
         answer = self._transport.send("GET", *queue_path(self.application, queue), params=params)
         told = json_of(answer)
-        return Survey(
+        return SpanCounts(
             told["partitions"],
-            {entry["partition"]: SurveyedSpan.from_wire(entry) for entry in told["spans"]},
+            {entry["partition"]: SpanCount.from_wire(entry) for entry in told["spans"]},
             answer.headers["Queuey-Cursor"],
             answer.headers["Queuey-Watermark"],
         )

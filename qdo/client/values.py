@@ -18,9 +18,9 @@ from queuey.model import encode_headers
 
 __all__ = [
     "Appended",
-    "Arrivals",
+    "ChangedQueues",
     "GroupOffset",
-    "Located",
+    "HasLocation",
     "Message",
     "Moment",
     "NewMessage",
@@ -29,9 +29,9 @@ __all__ = [
     "PartitionInfo",
     "QueueInfo",
     "QueueSettings",
+    "SpanCount",
+    "SpanCounts",
     "StreamEnd",
-    "Survey",
-    "SurveyedSpan",
 ]
 
 JSON_TYPE = "application/json"
@@ -43,7 +43,7 @@ Moment = MessageId | datetime | str
 _EPOCH = datetime.fromisoformat("1970-01-01T00:00:00+00:00")
 
 
-class Located(Protocol):
+class HasLocation(Protocol):
     """Anything that knows its partition and id.
 
     Examples are :class:`Message` and :class:`Appended`.
@@ -138,7 +138,7 @@ class NewMessage:
             entry["body"] = base64.b64encode(self.raw).decode()
             entry["encoding"] = "base64"
         if self.headers:
-            entry["headers"] = {name: header_to_wire(value) for name, value in self.headers.items()}
+            entry["headers"] = {name: _header_to_wire(value) for name, value in self.headers.items()}
         return entry
 
     @property
@@ -163,7 +163,7 @@ def check_headers(headers: Mapping[Any, Any]) -> dict[str, bytes]:
     return found
 
 
-def header_to_wire(value: bytes | str) -> str | dict[str, str]:
+def _header_to_wire(value: bytes | str) -> str | dict[str, str]:
     """The value of a header in JSON: a text, or base64 of what is not UTF-8."""
     if isinstance(value, str):
         return value
@@ -270,7 +270,7 @@ class StreamEnd:
 
 
 @dataclass(frozen=True, slots=True)
-class SurveyedSpan:
+class SpanCount:
     """What lies in a span of one partition."""
 
     newest: MessageId | None
@@ -279,22 +279,22 @@ class SurveyedSpan:
     """Counted up to the number asked for; None if it was not counted."""
     more: bool = False
     """The span has more messages than were counted."""
-    marks: tuple[MessageId, ...] = ()
-    """Every n-th id of the span."""
+    split_points: tuple[MessageId, ...] = ()
+    """Every n-th id of the span: they cut it into parts of n messages."""
 
     @classmethod
-    def from_wire(cls, entry: Json) -> SurveyedSpan:
-        marks = tuple(map(MessageId.parse, entry.get("marks", ())))
-        return cls(_id_or_none(entry, "newest"), entry.get("messages"), entry.get("more", False), marks)
+    def from_wire(cls, entry: Json) -> SpanCount:
+        split_points = tuple(map(MessageId.parse, entry.get("marks", ())))
+        return cls(_id_or_none(entry, "newest"), entry.get("messages"), entry.get("more", False), split_points)
 
 
 @dataclass(frozen=True, slots=True)
-class Survey:
+class SpanCounts:
     """What lies in the spans of a queue."""
 
     partitions: int
     """Of the queue, whichever spans were asked for."""
-    spans: Mapping[int, SurveyedSpan]
+    spans: Mapping[int, SpanCount]
     """By partition."""
     cursor: str
     """Behind the last ids."""
@@ -334,7 +334,7 @@ class QueueSettings:
 
 
 @dataclass(frozen=True, slots=True)
-class Arrivals:
+class ChangedQueues:
     """The queues that got messages."""
 
     queues: tuple[QueueSettings, ...]
@@ -447,7 +447,7 @@ class NewToken:
         return cls(entry["token"], entry["principal"], entry["application"], expires, queues, verbs)
 
 
-def address(where: Located | str) -> str:
+def address(where: HasLocation | str) -> str:
     """The wire form of a place, ``<partition>:<id>``. Text is returned as it is."""
     return where if isinstance(where, str) else f"{where.partition}:{where.id.hex}"
 

@@ -2,13 +2,24 @@
 
 from __future__ import annotations
 
+import base64
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Literal
 
 import requests
 
 from qdo.client.transport import json_of
-from qdo.client.values import BATCH_TYPE, JSON_TYPE, Appended, Located, Moment, NewMessage, address, moment_to_wire
+from qdo.client.values import (
+    BATCH_TYPE,
+    JSON_TYPE,
+    Appended,
+    HasLocation,
+    Moment,
+    NewMessage,
+    address,
+    check_headers,
+    moment_to_wire,
+)
 from queuey.errors import InvalidParameter, QueueNotFound
 from queuey.ids import MessageId
 
@@ -94,6 +105,15 @@ def append_headers(new: NewMessage, once: str) -> dict[str, str]:
     return {name: str(value) for name, value in values.items() if value is not None}
 
 
+def put_headers(new: NewMessage) -> dict[str, str]:
+    """Headers of a request that writes a message by id; the key is a parameter, which takes any characters."""
+    values = {"X-TTL": new.ttl_seconds, "Content-Type": new.content_type}
+    headers = {name: str(value) for name, value in values.items() if value is not None}
+    for name, value in check_headers(new.headers).items():
+        headers[f"Queuey-Header64-{name}"] = base64.b64encode(value).decode()
+    return headers
+
+
 def appended_from(answer: requests.Response) -> list[Appended]:
     repeated = answer.headers.get("Idempotency-Replayed") == "true"
     return [Appended.from_wire(entry, repeated=repeated) for entry in json_of(answer)["messages"]]
@@ -121,13 +141,13 @@ def read_params(
     return params
 
 
-def addresses(where: Located | str | Sequence[Located | str]) -> str:
+def addresses(where: HasLocation | str | Sequence[HasLocation | str]) -> str:
     """The wire form of one place or several."""
     some = where if isinstance(where, Sequence) and not isinstance(where, str) else [where]
     return ",".join(map(address, some))
 
 
-def in_calls(where: Located | str | Sequence[Located | str]) -> Iterator[Sequence[Located | str]]:
+def in_calls(where: HasLocation | str | Sequence[HasLocation | str]) -> Iterator[Sequence[HasLocation | str]]:
     """The places in parts that one path can hold."""
     some = list(where) if isinstance(where, Sequence) and not isinstance(where, str) else [where]
     for first in range(0, len(some), IDS_A_CALL):

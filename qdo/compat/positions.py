@@ -10,7 +10,7 @@ from collections.abc import Collection, Mapping
 
 from qdo.client import Client, Message
 from qdo.groups.assign import Partition
-from qdo.groups.coordination import Offset
+from qdo.groups.coordination import CommittedOffset
 from queuey.errors import QueueNotFound
 from queuey.ids import MessageId
 
@@ -65,9 +65,9 @@ def _position(message: Message) -> tuple[Partition, MessageId | None] | None:
 
 def to_offsets(
     client: Client, found: Mapping[Partition, MessageId]
-) -> tuple[Mapping[Partition, Offset], Collection[Partition]]:
+) -> tuple[Mapping[Partition, CommittedOffset], Collection[Partition]]:
     """Positions as offsets in queues that exist, and partitions that are gone."""
-    offsets: dict[Partition, Offset] = {}
+    offsets: dict[Partition, CommittedOffset] = {}
     gone: list[Partition] = []
     for queue in sorted({partition.queue for partition in found}):
         mine = [partition for partition in sorted(found) if partition.queue == queue]
@@ -78,5 +78,5 @@ def to_offsets(
             continue
         numbers = {part.number for part in info.partitions}
         gone += [partition for partition in mine if partition.number not in numbers]
-        offsets |= {each: Offset(info.uuid, found[each]) for each in mine if each.number in numbers}
+        offsets |= {each: CommittedOffset(info.uuid, found[each]) for each in mine if each.number in numbers}
     return offsets, gone

@@ -22,13 +22,13 @@ from typing import Any, NamedTuple
 from qdo.groups.assign import Assignment, Partition
 from queuey.ids import MessageId, tail_from_low
 
-__all__ = ["TRUSTED_SHARE", "Claim", "Coordinator", "Member", "Offset", "Plan", "last_id_of"]
+__all__ = ["TRUSTED_SHARE", "Claim", "CommittedOffset", "Coordinator", "Member", "Plan", "last_id_of"]
 
 TRUSTED_SHARE = 2 / 3
 """Of the session timeout: for this long after the last answer nobody else can have taken over (G15)."""
 
 
-class Offset(NamedTuple):
+class CommittedOffset(NamedTuple):
     """How far a group is in a partition: the last message that is finished."""
 
     incarnation: str
@@ -39,7 +39,7 @@ class Offset(NamedTuple):
         return f"{self.incarnation}.{self.message_id.hex}"
 
     @classmethod
-    def parse(cls, text: str) -> Offset:
+    def parse(cls, text: str) -> CommittedOffset:
         """The inverse of ``str``.
 
         :raises ValueError, InvalidMessageId: the text is no offset.
@@ -154,7 +154,7 @@ class Coordinator(ABC):
         """
 
     @abstractmethod
-    def claim(self, partitions: Collection[Partition]) -> Mapping[Claim, Offset | None]:
+    def claim(self, partitions: Collection[Partition]) -> Mapping[Claim, CommittedOffset | None]:
         """Claim those of ``partitions`` that no living member holds.
 
         Each claim is made before its offset is read, so no former owner can move that offset any more (G14).
@@ -170,7 +170,7 @@ class Coordinator(ABC):
         """
 
     @abstractmethod
-    def commit(self, offsets: Mapping[Claim, Offset]) -> Collection[Claim]:
+    def commit(self, offsets: Mapping[Claim, CommittedOffset]) -> Collection[Claim]:
         """Record offsets, in one step for all partitions whose claims still hold.
 
         :returns: claims that somebody else has taken over; nothing of them is recorded.
@@ -192,7 +192,7 @@ class Coordinator(ABC):
         """Living owners and the generations of their claims."""
 
     @abstractmethod
-    def offsets(self) -> Mapping[Partition, Offset]:
+    def offsets(self) -> Mapping[Partition, CommittedOffset]:
         """All offsets of the group."""
 
     @abstractmethod
@@ -203,7 +203,7 @@ class Coordinator(ABC):
         """
 
     @abstractmethod
-    def begin(self, offsets: Mapping[Partition, Offset]) -> Collection[Partition]:
+    def begin(self, offsets: Mapping[Partition, CommittedOffset]) -> Collection[Partition]:
         """Give a first offset to partitions that have neither an offset nor an owner.
 
         Of several callers one succeeds.
@@ -212,7 +212,7 @@ class Coordinator(ABC):
         """
 
     @abstractmethod
-    def reset(self, offsets: Mapping[Partition, Offset | None]) -> None:
+    def reset(self, offsets: Mapping[Partition, CommittedOffset | None]) -> None:
         """Set offsets by hand, also backwards; None forgets one.
 
         This raises the generations of the partitions: their owners are fenced off, and begin anew from these offsets. They

@@ -10,7 +10,7 @@ from __future__ import annotations
 import zlib
 
 from qdo.groups.assign import Partition
-from qdo.groups.coordination import Offset
+from qdo.groups.coordination import CommittedOffset
 from queuey.ids import MessageId, tail_from_low
 
 __all__ = ["ALL", "SLOTS", "every_slot", "is_slot", "moment_of", "slot_of"]
@@ -43,6 +43,6 @@ def is_slot(partition: Partition) -> bool:
     return partition.queue == ALL
 
 
-def moment_of(ticks: int) -> Offset:
+def moment_of(ticks: int) -> CommittedOffset:
     """The offset of a slot in which everything up to this moment is finished."""
-    return Offset(_NO_QUEUE, MessageId(ticks, tail_from_low(_LOW)))
+    return CommittedOffset(_NO_QUEUE, MessageId(ticks, tail_from_low(_LOW)))

@@ -16,7 +16,7 @@ from typing import NamedTuple
 from qdo.client import Client, QueueInfo
 from qdo.client.wire import cursor_at
 from qdo.groups.assign import Partition
-from qdo.groups.coordination import Coordinator, Offset
+from qdo.groups.coordination import CommittedOffset, Coordinator
 from queuey.errors import QueueNotFound
 from queuey.ids import TICKS_PER_SECOND, MessageId, parse_timestamp
 
@@ -44,7 +44,7 @@ class PartitionStatus:
     owner: str | None
     generation: int | None
     """Of the owner's claim."""
-    offset: Offset | None
+    offset: CommittedOffset | None
     lag: Lag | None
     """None if the queue is gone."""
 
@@ -86,7 +86,7 @@ def total(found: Collection[PartitionStatus]) -> Lag:
 def lags(
     client: Client,
     partitions: Collection[Partition],
-    offsets: Mapping[Partition, Offset],
+    offsets: Mapping[Partition, CommittedOffset],
     *,
     most: int = MOST_COUNTED,
 ) -> Mapping[Partition, Lag]:
@@ -109,7 +109,9 @@ def lags(
     return found
 
 
-def _of_queue(client: Client, info: QueueInfo, offsets: Mapping[int, Offset | None], most: int) -> dict[int, Lag]:
+def _of_queue(
+    client: Client, info: QueueInfo, offsets: Mapping[int, CommittedOffset | None], most: int
+) -> dict[int, Lag]:
     found: dict[int, Lag] = {}
     inside: dict[int, MessageId] = {}
     for part in info.partitions:

@@ -19,9 +19,9 @@ from qdo.groups.assign import Partition
 from qdo.groups.coordination import (
     TRUSTED_SHARE,
     Claim,
+    CommittedOffset,
     Coordinator,
     Member,
-    Offset,
     Plan,
     plan_from_text,
     plan_to_text,
@@ -169,8 +169,8 @@ class LocalCoordinator(Coordinator):
 
     # Claims and offsets
 
-    def claim(self, partitions: Collection[Partition]) -> Mapping[Claim, Offset | None]:
-        found: dict[Claim, Offset | None] = {}
+    def claim(self, partitions: Collection[Partition]) -> Mapping[Claim, CommittedOffset | None]:
+        found: dict[Claim, CommittedOffset | None] = {}
         with self._file.changing():
             self._file.must_live()
             for partition in partitions:
@@ -181,7 +181,7 @@ class LocalCoordinator(Coordinator):
                     *(self._group, str(partition), self._file.name),
                 )
                 for generation, offset in rows:
-                    found[Claim(partition, generation)] = None if offset is None else Offset.parse(offset)
+                    found[Claim(partition, generation)] = None if offset is None else CommittedOffset.parse(offset)
         return found
 
     def release(self, claims: Collection[Claim]) -> None:
@@ -192,7 +192,7 @@ class LocalCoordinator(Coordinator):
                     *(self._group, str(partition), self._file.name),
                 )
 
-    def commit(self, offsets: Mapping[Claim, Offset]) -> Collection[Claim]:
+    def commit(self, offsets: Mapping[Claim, CommittedOffset]) -> Collection[Claim]:
         refused = []
         with self._file.changing(told=False):
             for claim, offset in offsets.items():
@@ -216,10 +216,10 @@ class LocalCoordinator(Coordinator):
             )
             return {Partition.parse(part): (member, generation) for part, member, generation in rows if member in alive}
 
-    def offsets(self) -> Mapping[Partition, Offset]:
+    def offsets(self) -> Mapping[Partition, CommittedOffset]:
         with self._file.reading():
             rows = self._file.ask("SELECT part, offset FROM claims WHERE grp = ? AND offset NOT NULL", self._group)
-            return {Partition.parse(part): Offset.parse(offset) for part, offset in rows}
+            return {Partition.parse(part): CommittedOffset.parse(offset) for part, offset in rows}
 
     def known(self) -> Collection[Partition]:
         with self._file.reading():
@@ -228,7 +228,7 @@ class LocalCoordinator(Coordinator):
                 for (part,) in self._file.ask("SELECT part FROM claims WHERE grp = ?", self._group)
             ]
 
-    def begin(self, offsets: Mapping[Partition, Offset]) -> Collection[Partition]:
+    def begin(self, offsets: Mapping[Partition, CommittedOffset]) -> Collection[Partition]:
         with self._file.changing():
             return [
                 partition
@@ -240,7 +240,7 @@ class LocalCoordinator(Coordinator):
                 )
             ]
 
-    def reset(self, offsets: Mapping[Partition, Offset | None]) -> None:
+    def reset(self, offsets: Mapping[Partition, CommittedOffset | None]) -> None:
         with self._file.changing():
             self._file.ask(
                 "INSERT INTO resets (grp, count) VALUES (?, 1) ON CONFLICT DO UPDATE SET count = count + 1", self._group

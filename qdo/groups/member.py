@@ -28,7 +28,7 @@ from dataclasses import dataclass
 from typing import Any, Protocol
 
 from qdo.groups.assign import Partition, Strategy, assign_sticky
-from qdo.groups.coordination import Claim, Coordinator, Offset, Plan, tell_apart
+from qdo.groups.coordination import Claim, CommittedOffset, Coordinator, Plan, tell_apart
 from queuey.clock import Clock
 from queuey.errors import ConfigurationError, CoordinatorUnavailable, SessionLost
 
@@ -48,7 +48,7 @@ GATHER_SECONDS = 0.5
 class ClaimHandler(Protocol):
     """Works on what the member owns. The thread that steps the group calls it."""
 
-    def gained(self, claims: Mapping[Claim, Offset | None]) -> None:
+    def gained(self, claims: Mapping[Claim, CommittedOffset | None]) -> None:
         """The member owns these now. Work may begin behind the offsets."""
 
     def losing(self, claims: Collection[Claim]) -> None:

@@ -19,7 +19,7 @@ from typing import Any
 from qdo.client import Client, GroupOffset
 from qdo.client.transport import may_pass
 from qdo.groups.assign import Partition
-from qdo.groups.coordination import Claim, Coordinator, Offset
+from qdo.groups.coordination import Claim, CommittedOffset, Coordinator
 from qdo.groups.delegating import DelegatingCoordinator
 from qdo.groups.hash_slots import ALL, is_slot, moment_of, slot_of
 from queuey.errors import (
@@ -57,7 +57,7 @@ class OffsetsInQueuey(DelegatingCoordinator):
         self._inner_of.clear()
         return self._inner.join(about)
 
-    def claim(self, partitions: Collection[Partition]) -> Mapping[Claim, Offset | None]:
+    def claim(self, partitions: Collection[Partition]) -> Mapping[Claim, CommittedOffset | None]:
         inner = {claim.partition: claim for claim in self._inner.claim(partitions)}
         by_queue: dict[str, list[Claim]] = defaultdict(list)
         for claim in inner.values():
@@ -68,7 +68,7 @@ class OffsetsInQueuey(DelegatingCoordinator):
         self._inner_of |= {claim: inner[claim.partition] for claim in found}
         return found
 
-    def _take_over(self, queue: str, inner: Sequence[Claim]) -> Mapping[Claim, Offset | None]:
+    def _take_over(self, queue: str, inner: Sequence[Claim]) -> Mapping[Claim, CommittedOffset | None]:
         with self._asking() as client:
             for attempt in range(_TAKE_OVERS):
                 try:
@@ -80,7 +80,7 @@ class OffsetsInQueuey(DelegatingCoordinator):
                     return {}  # the next plan does not have it
         return {}
 
-    def _taken(self, client: Client, queue: str, inner: Mapping[int, Claim]) -> Mapping[Claim, Offset | None]:
+    def _taken(self, client: Client, queue: str, inner: Mapping[int, Claim]) -> Mapping[Claim, CommittedOffset | None]:
         """Raise the generations of partitions that this member does not have yet.
 
         The queue may have fewer of them by now.
@@ -97,7 +97,7 @@ class OffsetsInQueuey(DelegatingCoordinator):
         for claim in claims:
             self._inner_of.pop(claim, None)
 
-    def commit(self, offsets: Mapping[Claim, Offset]) -> Collection[Claim]:
+    def commit(self, offsets: Mapping[Claim, CommittedOffset]) -> Collection[Claim]:
         refused = [claim for claim in offsets if claim not in self._inner_of]
         together: dict[tuple[str, int], list[Claim]] = defaultdict(list)
         for claim in offsets:
@@ -108,7 +108,9 @@ class OffsetsInQueuey(DelegatingCoordinator):
                 refused += [claim for claim in claims if not self._commit(queue, generation, [claim], offsets)]
         return refused
 
-    def _commit(self, queue: str, generation: int, claims: Sequence[Claim], offsets: Mapping[Claim, Offset]) -> bool:
+    def _commit(
+        self, queue: str, generation: int, claims: Sequence[Claim], offsets: Mapping[Claim, CommittedOffset]
+    ) -> bool:
         """:returns: False if a partition has a newer owner or a later offset; then nothing is recorded."""
         ids = {claim.partition.number: offsets[claim].message_id for claim in claims}
         with self._asking() as client:
@@ -124,7 +126,7 @@ class OffsetsInQueuey(DelegatingCoordinator):
         """The generations are the coordinator's. Those in Queuey may be higher."""
         return self._inner.owners()
 
-    def offsets(self) -> Mapping[Partition, Offset]:
+    def offsets(self) -> Mapping[Partition, CommittedOffset]:
         """All offsets of the group; of slots their moments.
 
         It sends one request for each queue that the group plans for or ever claimed.
@@ -141,7 +143,7 @@ class OffsetsInQueuey(DelegatingCoordinator):
                     found[Partition(queue, offset.partition)] = at
         return found
 
-    def begin(self, offsets: Mapping[Partition, Offset]) -> Collection[Partition]:
+    def begin(self, offsets: Mapping[Partition, CommittedOffset]) -> Collection[Partition]:
         return [part for part, offset in offsets.items() if self._begin(part.queue, part.number, offset.message_id)]
 
     def _begin(self, queue: str, number: int, message_id: MessageId) -> bool:
@@ -155,7 +157,7 @@ class OffsetsInQueuey(DelegatingCoordinator):
                 return False  # somebody was there in between
         return True
 
-    def reset(self, offsets: Mapping[Partition, Offset | None]) -> None:
+    def reset(self, offsets: Mapping[Partition, CommittedOffset | None]) -> None:
         ids: dict[str, dict[int, MessageId | str | None]] = defaultdict(dict)
         for (queue, number), offset in offsets.items():
             ids[queue][number] = None if offset is None else offset.message_id
@@ -168,13 +170,13 @@ class OffsetsInQueuey(DelegatingCoordinator):
         else:
             self._inner.reset(dict.fromkeys(offsets))
 
-    def _set_slots_back(self, offsets: Mapping[Partition, Offset | None]) -> None:
+    def _set_slots_back(self, offsets: Mapping[Partition, CommittedOffset | None]) -> None:
         """Set the slots' moments back as well.
 
         Their owners look again at what came since then.
         """
         moments = {part: offset for part, offset in self._inner.offsets().items() if is_slot(part)}
-        back: dict[Partition, Offset | None] = {}
+        back: dict[Partition, CommittedOffset | None] = {}
         for (queue, _), offset in offsets.items():
             slot = Partition(ALL, slot_of(queue))
             if slot in moments:
@@ -205,6 +207,6 @@ def _claim(queue: str, found: GroupOffset) -> Claim:
     return Claim(Partition(queue, found.partition), found.generation)
 
 
-def offset_of(found: GroupOffset) -> Offset | None:
+def offset_of(found: GroupOffset) -> CommittedOffset | None:
     """The same offset as coordinators have it."""
-    return None if found.id is None else Offset(found.incarnation, found.id)
+    return None if found.id is None else CommittedOffset(found.incarnation, found.id)

@@ -14,7 +14,7 @@ from typing import NamedTuple
 
 from qdo.client import Client
 from qdo.groups.assign import Partition
-from qdo.groups.coordination import Coordinator, Member, Offset, last_id_of
+from qdo.groups.coordination import CommittedOffset, Coordinator, Member, last_id_of
 from qdo.groups.dead_letter_names import DEFAULT_DEAD_LETTERS, DeadLetterNames
 from qdo.groups.hash_slots import ALL, is_slot, slot_of
 from qdo.groups.lag import MOST_COUNTED, PartitionStatus, lags, statuses
@@ -127,7 +127,7 @@ def _statuses_of(
     partitions = [Partition(probe.queue, each.partition) for each in at]
     since = _since(slot) - 1
     begins = {
-        Partition(probe.queue, each.partition): Offset(each.incarnation, last_id_of(since))
+        Partition(probe.queue, each.partition): CommittedOffset(each.incarnation, last_id_of(since))
         for each in at
         if since > 0 and each.timestamp is None
     }

@@ -24,9 +24,9 @@ from qdo.groups.assign import Partition
 from qdo.groups.coordination import (
     TRUSTED_SHARE,
     Claim,
+    CommittedOffset,
     Coordinator,
     Member,
-    Offset,
     Plan,
     plan_from_text,
     plan_to_text,
@@ -272,7 +272,7 @@ class ZooKeeperCoordinator(Coordinator):
 
     # Claims
 
-    def claim(self, partitions: Collection[Partition]) -> Mapping[Claim, Offset | None]:
+    def claim(self, partitions: Collection[Partition]) -> Mapping[Claim, CommittedOffset | None]:
         with self._session.asking():
             name = self._member.must_live()
             claims = self._nodes.claim(name, self._member.session_number, list(partitions))
@@ -284,7 +284,7 @@ class ZooKeeperCoordinator(Coordinator):
         with self._session.asking():
             self._nodes.give_up(self._member.session_number, [claim.partition for claim in claims])
 
-    def commit(self, offsets: Mapping[Claim, Offset]) -> Collection[Claim]:
+    def commit(self, offsets: Mapping[Claim, CommittedOffset]) -> Collection[Claim]:
         with self._session.asking():
             return self._nodes.commit(offsets)
 
@@ -304,7 +304,7 @@ class ZooKeeperCoordinator(Coordinator):
         with self._session.asking():
             return self._nodes.owners()
 
-    def offsets(self) -> Mapping[Partition, Offset]:
+    def offsets(self) -> Mapping[Partition, CommittedOffset]:
         if self._nodes.is_missing():
             return {}
         with self._session.asking():
@@ -318,12 +318,12 @@ class ZooKeeperCoordinator(Coordinator):
         with self._session.asking():
             return self._nodes.partitions("claims")
 
-    def begin(self, offsets: Mapping[Partition, Offset]) -> Collection[Partition]:
+    def begin(self, offsets: Mapping[Partition, CommittedOffset]) -> Collection[Partition]:
         with self._session.asking():
             self._nodes.make()
             return self._nodes.begin(offsets)
 
-    def reset(self, offsets: Mapping[Partition, Offset | None]) -> None:
+    def reset(self, offsets: Mapping[Partition, CommittedOffset | None]) -> None:
         with self._session.asking():
             self._nodes.make()
             self._nodes.reset(offsets)

@@ -28,7 +28,7 @@ from kazoo.exceptions import BadVersionError, NodeExistsError, NoNodeError
 from kazoo.interfaces import IAsyncResult
 
 from qdo.groups.assign import Partition
-from qdo.groups.coordination import Claim, Offset
+from qdo.groups.coordination import Claim, CommittedOffset
 from qdo.groups.zookeeper_session import AT_ONCE, ZooKeeperSession, in_parts, went_well
 from queuey.errors import CoordinatorUnavailable
 
@@ -173,10 +173,10 @@ class GroupNodes:
 
     # Offsets
 
-    def offsets(self, partitions: Sequence[Partition]) -> list[Offset | None]:
+    def offsets(self, partitions: Sequence[Partition]) -> list[CommittedOffset | None]:
         return list(map(_offset, self._session.get([self.node("offsets", part) for part in partitions])))
 
-    def commit(self, offsets: Mapping[Claim, Offset]) -> list[Claim]:
+    def commit(self, offsets: Mapping[Claim, CommittedOffset]) -> list[Claim]:
         """:returns: claims that are gone; nothing of them was recorded."""
         refused: list[Claim] = []
         for some in in_parts(list(offsets), IN_ONE_COMMIT):
@@ -186,7 +186,7 @@ class GroupNodes:
                 left = [claim for claim in left if claim not in lost]
         return refused
 
-    def _commit(self, offsets: Mapping[Claim, Offset]) -> list[Claim]:
+    def _commit(self, offsets: Mapping[Claim, CommittedOffset]) -> list[Claim]:
         """:returns: those whose claims are gone; then nothing was recorded of any."""
         step: TransactionRequest = self._session.transaction()
         for claim, offset in offsets.items():
@@ -204,14 +204,14 @@ class GroupNodes:
             raise CoordinatorUnavailable(f"ZooKeeper did not take the offsets: {results!r}")
         return lost
 
-    def begin(self, offsets: Mapping[Partition, Offset]) -> list[Partition]:
+    def begin(self, offsets: Mapping[Partition, CommittedOffset]) -> list[Partition]:
         """Give partitions their first offset.
 
         See :meth:`qdo.groups.coordination.Coordinator.begin`.
         """
         return [part for some in in_parts(list(offsets), AT_ONCE) for part in self._begin(some, offsets)]
 
-    def _begin(self, partitions: Sequence[Partition], offsets: Mapping[Partition, Offset]) -> list[Partition]:
+    def _begin(self, partitions: Sequence[Partition], offsets: Mapping[Partition, CommittedOffset]) -> list[Partition]:
         """Each by a transaction that fails if somebody was there in between."""
         claims, places, owners = (
             self._session.get([self.node(folder, part) for part in partitions])
@@ -231,7 +231,7 @@ class GroupNodes:
             steps.append((part, step.commit_async()))
         return [part for part, step in steps if went_well(self._session.result(step))]
 
-    def reset(self, offsets: Mapping[Partition, Offset | None]) -> None:
+    def reset(self, offsets: Mapping[Partition, CommittedOffset | None]) -> None:
         """Set offsets by hand; see :meth:`qdo.groups.coordination.Coordinator.reset`."""
         for some in in_parts(list(offsets), IN_ONE_COMMIT):
             for _ in range(_RESETS):
@@ -240,7 +240,7 @@ class GroupNodes:
             else:
                 raise CoordinatorUnavailable("the claims of these partitions change just now: try again")
 
-    def _reset(self, offsets: Mapping[Partition, Offset | None]) -> bool:
+    def _reset(self, offsets: Mapping[Partition, CommittedOffset | None]) -> bool:
         """:returns: False if claims have changed since they were looked at; then nothing was set."""
         known = self._session.get([self.node("claims", part) for part in offsets])
         step: TransactionRequest = self._session.transaction()
@@ -256,5 +256,5 @@ class GroupNodes:
         return went_well(self._session.result(step.commit_async()))
 
 
-def _offset(found: Any) -> Offset | None:
-    return Offset.parse(found[0].decode()) if found is not None and found[0] else None
+def _offset(found: Any) -> CommittedOffset | None:
+    return CommittedOffset.parse(found[0].decode()) if found is not None and found[0] else None

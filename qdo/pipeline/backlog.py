@@ -10,7 +10,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from math import ceil
 
-from qdo.client import Client, Survey
+from qdo.client import Client, SpanCounts
 from qdo.pipeline.candidates import Candidates
 from qdo.pipeline.checkpoint import Offsets, QueueOffset
 from qdo.pipeline.options import ReadOptions
@@ -44,7 +44,7 @@ class Backlog:
         """Partitions that had messages at the last look."""
         self._more: set[tuple[str, int]] = set()
         """Partitions that had more than were counted."""
-        self._marks: dict[tuple[str, int, int], MessageId] = {}
+        self._split_points: dict[tuple[str, int, int], MessageId] = {}
         """By queue, partition and a number of messages: the id of the last of them, if it is known."""
 
     @property
@@ -124,7 +124,7 @@ class Backlog:
     ) -> tuple[dict[str, QueueOffset], Waiting]:
         newest: dict[str, QueueOffset] = {}
         waiting: Waiting = {}
-        for known in (self._counts, self._marks, self._more):
+        for known in (self._counts, self._split_points, self._more):
             known.clear()
         for name in names:
             offset = offsets.get(name)
@@ -139,15 +139,15 @@ class Backlog:
             for number, end in ahead.items():
                 span = found.spans[number]
                 waiting[name, number] = span.messages or 1
-                if counting.every is not None and span.marks:
-                    self._marks[name, number, counting.every] = span.marks[0]
+                if counting.step is not None and span.split_points:
+                    self._split_points[name, number, counting.step] = span.split_points[0]
                 if span.more:
                     self._more.add((name, number))
                 elif end == span.newest:
                     self._counts[name, number, offset.at(number), end] = span.messages or 0
         return newest, waiting
 
-    def _survey(self, queue: str, offset: QueueOffset | None, counting: Counting) -> Survey | None:
+    def _survey(self, queue: str, offset: QueueOffset | None, counting: Counting) -> SpanCounts | None:
         """What came behind an offset, in all partitions.
 
         It is None if the queue does not exist and need not.
@@ -166,7 +166,7 @@ class Backlog:
             log.warning("queue %s was deleted, or made anew: going on with what is there now", queue)
             return None if isinstance(error, QueueNotFound) else survey(self.client, queue, counting=counting)
 
-    def _ends(self, queue: str, found: Survey) -> Mapping[int, MessageId]:
+    def _ends(self, queue: str, found: SpanCounts) -> Mapping[int, MessageId]:
         """The last ids of a queue's partitions, none behind the target of AvailableNow."""
         ends = _offset(found).ids
         if self._target is None:
@@ -191,30 +191,30 @@ class Backlog:
             for where, share in zip(waiting, shares(list(waiting.values()), most), strict=True)
             if share < waiting[where] or where in self._more
         }
-        self._mark(cut, begun, newest)
+        self._find_split_points(cut, begun, newest)
         ends = {name: dict(offset.ids) for name, offset in newest.items()}
         for (name, number), share in cut.items():
-            mark = self._marks.get((name, number, share))
-            if mark is not None and mark < ends[name][number]:
-                ends[name][number] = mark
-                self._counts[name, number, begun[name, number], mark] = share
+            point = self._split_points.get((name, number, share))
+            if point is not None and point < ends[name][number]:
+                ends[name][number] = point
+                self._counts[name, number, begun[name, number], point] = share
         return {name: QueueOffset(offset.incarnation, ends[name]) for name, offset in newest.items()}
 
-    def _mark(self, cut: Waiting, begun: Mapping[tuple[str, int], MessageId], newest: Offsets) -> None:
+    def _find_split_points(self, cut: Waiting, begun: Mapping[tuple[str, int], MessageId], newest: Offsets) -> None:
         """Look up the last ids of these shares, where they are not known.
 
         Partitions of one queue with equal shares need one request.
         """
         alike: dict[tuple[str, int], dict[int, MessageId]] = defaultdict(dict)
         for (name, number), share in cut.items():
-            if (name, number, share) not in self._marks:
+            if (name, number, share) not in self._split_points:
                 alike[name, share][number] = begun[name, number]
         for (name, share), places in alike.items():
             behind = QueueOffset(newest[name].incarnation, places)
             found = survey(self.client, name, behind, counting=Counting(share, share))
             for number, span in found.spans.items():
-                if number in places and span.marks:
-                    self._marks[name, number, share] = span.marks[0]
+                if number in places and span.split_points:
+                    self._split_points[name, number, share] = span.split_points[0]
 
     def parts(self, start: Offsets, end: Offsets) -> Iterator[Part]:
         """The spans between two offsets, with the messages of those that were counted."""
@@ -229,7 +229,7 @@ class Backlog:
                     yield Part(name, offset.incarnation, number, after, upto, messages)
 
 
-def _offset(found: Survey) -> QueueOffset:
+def _offset(found: SpanCounts) -> QueueOffset:
     """Behind all that was found."""
     ids = {number: span.newest for number, span in found.spans.items() if span.newest is not None}
     return QueueOffset(found.incarnation, ids)

@@ -8,7 +8,7 @@ from itertools import chain
 from math import ceil
 from typing import Any
 
-from qdo.client import Client, Survey, SurveyedSpan
+from qdo.client import Client, SpanCount, SpanCounts
 from qdo.pipeline.checkpoint import QueueOffset
 from qdo.pipeline.options import MOST_COUNTED, Places, ReadOptions
 from qdo.pipeline.spans import TASK_ROWS, Bounds, Part, dealt, packed
@@ -85,7 +85,7 @@ class Planner:
             if end is not None and after < end:
                 yield Part(queue, there.incarnation, number, after, end)
 
-    def _numbers(self, queue: str, there: Survey) -> list[int]:
+    def _numbers(self, queue: str, there: SpanCounts) -> list[int]:
         chosen = self._options.subscription.assigned
         numbers: Sequence[int] = chosen[queue] if chosen is not None else range(1, there.partitions + 1)
         beyond = [number for number in numbers if number > there.partitions]
@@ -95,7 +95,7 @@ class Planner:
             )
         return [number for number in numbers if self._bounds.has_partition(number)]
 
-    def _start(self, queue: str, number: int, there: Survey) -> MessageId:
+    def _start(self, queue: str, number: int, there: SpanCounts) -> MessageId:
         if self._options.since_ticks is not None:
             return ZERO_ID
         place = place_of(self._options.start, queue, number, "earliest")
@@ -120,15 +120,15 @@ class Planner:
             if part.messages is not None and part.messages <= rows:
                 yield part
             else:
-                yield from part.cut(self._look(client, part, MOST_COUNTED, rows).marks, rows)
+                yield from part.cut(self._look(client, part, MOST_COUNTED, rows).split_points, rows)
 
     def _counted(self, client: Client, part: Part, limit: int = TASK_ROWS) -> Part:
         found = self._look(client, part, limit)
         return part if found.more else replace(part, messages=found.messages)
 
-    def _look(self, client: Client, part: Part, limit: int, every: int | None = None) -> SurveyedSpan:
+    def _look(self, client: Client, part: Part, limit: int, step: int | None = None) -> SpanCount:
         behind = QueueOffset(part.incarnation, {part.partition: part.after})
-        found = survey(client, part.queue, behind, upto=part.upto, counting=Counting(limit, every))
+        found = survey(client, part.queue, behind, upto=part.upto, counting=Counting(limit, step))
         return found.spans[part.partition]
 
 

@@ -23,6 +23,7 @@ from qdo.pipeline.options import BATCH, Given, Reach
 from qdo.pipeline.task_reader import Counting, connect, survey
 from queuey.errors import QueueyError
 from queuey.ids import EPOCH_TICKS, TICKS_PER_SECOND
+from queuey.monitor.declared import Declarations, MetricSet
 
 if TYPE_CHECKING:
     from pyspark.sql.streaming.listener import (
@@ -32,6 +33,28 @@ if TYPE_CHECKING:
     )
 
 log = logging.getLogger("qdo.pipeline")
+
+QUERY_METRICS = Declarations()
+AVERAGE = QUERY_METRICS.gauge(
+    "qdo_pipeline_avg_offsets_behind_latest",
+    "Messages of a partition that the query has not read, on average",
+    ("query",),
+)
+MOST = QUERY_METRICS.gauge(
+    "qdo_pipeline_max_offsets_behind_latest",
+    "Messages that the query has not read, in the partition with most",
+    ("query",),
+)
+LEAST = QUERY_METRICS.gauge(
+    "qdo_pipeline_min_offsets_behind_latest",
+    "Messages that the query has not read, in the partition with least",
+    ("query",),
+)
+SECONDS = QUERY_METRICS.gauge(
+    "qdo_pipeline_seconds_behind_latest",
+    "From the newest message read to the newest, in the partition furthest behind",
+    ("query",),
+)
 
 COUNTED = 1_000_000
 """Messages of one partition are counted up to this number."""
@@ -88,12 +111,16 @@ class LagListener(StreamingQueryListener):
 
     def metrics(self) -> str:
         """The lags in the text format of Prometheus."""
-        lines = []
-        for name, meaning in _METRICS.items():
-            lines += [f"# HELP {name} {meaning}", f"# TYPE {name} gauge"]
-            field = name.removeprefix("qdo_pipeline_")
-            lines += [f"{name}{{query={json.dumps(lag.query)}}} {getattr(lag, field)}" for lag in self.lags.values()]
-        return "\n".join(lines) + "\n"
+        found = MetricSet(QUERY_METRICS)
+        for lag in self.lags.values():
+            for gauge, value in (
+                (AVERAGE, lag.avg_offsets_behind_latest),
+                (MOST, lag.max_offsets_behind_latest),
+                (LEAST, lag.min_offsets_behind_latest),
+                (SECONDS, lag.seconds_behind_latest),
+            ):
+                found.set(gauge, value, lag.query)
+        return found.exposition().decode()
 
     def onQueryStarted(self, event: QueryStartedEvent) -> None:
         """Nothing is known yet."""
@@ -127,14 +154,6 @@ class LagListener(StreamingQueryListener):
         with self._lock:
             self._found[name] = lag
         self._say(lag)
-
-
-_METRICS = {
-    "qdo_pipeline_avg_offsets_behind_latest": "Messages of a partition that the query has not read, on average.",
-    "qdo_pipeline_max_offsets_behind_latest": "Messages that the query has not read, in the partition with most.",
-    "qdo_pipeline_min_offsets_behind_latest": "Messages that the query has not read, in the partition with least.",
-    "qdo_pipeline_seconds_behind_latest": "From the newest message read to the newest, in the partition furthest behind.",
-}
 
 
 def _queuey_offset(text: Any) -> Mapping[str, QueueOffset] | None:

@@ -37,12 +37,12 @@ class Part:
     messages: int | None = None
     """How many it had when it was planned; None if they were not counted to the end."""
 
-    def cut(self, marks: Sequence[MessageId], rows: int) -> list[Part]:
+    def cut(self, split_points: Sequence[MessageId], rows: int) -> list[Part]:
         """Parts of ``rows`` messages each; the last part has the rest.
 
-        :param marks: every ``rows``-th id of the span.
+        :param split_points: every ``rows``-th id of the span.
         """
-        ends = [*(mark for mark in marks if mark < self.upto), self.upto]
+        ends = [*(point for point in split_points if point < self.upto), self.upto]
         left = None if self.messages is None else self.messages - rows * (len(ends) - 1)
         counts = [rows] * (len(ends) - 1) + [left]
         starts = [self.after, *ends[:-1]]

@@ -18,7 +18,7 @@ from typing import Any, NamedTuple, Self
 
 import requests
 
-from qdo.client import Client, Message, Survey
+from qdo.client import Client, Message, SpanCounts
 from qdo.client.wire import cursor_at
 from qdo.pipeline.checkpoint import QueueOffset
 from qdo.pipeline.options import Reach, ReadOptions, Subscription
@@ -93,8 +93,8 @@ class Counting(NamedTuple):
     """How far a survey counts the messages of a partition."""
 
     most: int
-    every: int | None = None
-    """Also ask for the id of every n-th message."""
+    step: int | None = None
+    """Also ask for the id of every ``step``-th message."""
 
 
 def survey(
@@ -105,7 +105,7 @@ def survey(
     every_partition: bool = False,
     upto: MessageId | None = None,
     counting: Counting | None = None,
-) -> Survey:
+) -> SpanCounts:
     """What lies behind an offset, up to ``upto`` or the watermark.
 
     :param behind: in these partitions of this incarnation; None for all partitions from their beginning.
@@ -115,8 +115,8 @@ def survey(
     where: dict[str, Any] = {"partitions": "all"}
     if behind is not None:
         where = {"cursor": cursor_at(behind.incarnation, behind.ids, every=every_partition)}
-    count, every = counting or (None, None)
-    return client.survey(queue, until=until_text(upto) if upto is not None else None, count=count, every=every, **where)
+    count, step = counting or (None, None)
+    return client.survey(queue, until=until_text(upto) if upto is not None else None, count=count, step=step, **where)
 
 
 class SpanReader:

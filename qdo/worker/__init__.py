@@ -22,7 +22,7 @@ from typing import Any
 
 from qdo.client import Client
 from qdo.groups.assign import STRATEGIES
-from qdo.groups.coordination import Claim, Coordinator, Offset
+from qdo.groups.coordination import Claim, CommittedOffset, Coordinator
 from qdo.groups.dead_letter_names import DeadLetterNames
 from qdo.groups.member import GroupMember, GroupRules
 from qdo.groups.subscription import WorkerSubscription
@@ -216,7 +216,7 @@ class Worker:
 
     # What the group says
 
-    def gained(self, claims: Mapping[Claim, Offset | None]) -> None:
+    def gained(self, claims: Mapping[Claim, CommittedOffset | None]) -> None:
         self._owner.gained(claims)
 
     def losing(self, claims: Collection[Claim]) -> None:
@@ -229,7 +229,7 @@ class Worker:
     def lost(self, claims: Collection[Claim]) -> None:
         self._owner.lost(claims)
 
-    def _make_buffer(self, claim: Claim, offset: Offset | None, *, from_end: bool = False) -> PartitionBuffer:
+    def _make_buffer(self, claim: Claim, offset: CommittedOffset | None, *, from_end: bool = False) -> PartitionBuffer:
         contexts = [self._context(claim) for _ in range(self.options.by_key)]
         return PartitionBuffer(claim, offset, contexts, from_end=from_end)
 
@@ -264,7 +264,7 @@ class Worker:
         self._committed_at = format_timestamp(self._clock.now_ticks())
         self.counts.refused += len(refused)
 
-    def _record(self, offsets: Mapping[Claim, Offset]) -> Collection[Claim]:
+    def _record(self, offsets: Mapping[Claim, CommittedOffset]) -> Collection[Claim]:
         """:returns: claims that are gone; the group hears of them.
         :raises CoordinatorUnavailable: the offsets may be recorded or not.
         """

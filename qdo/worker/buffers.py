@@ -22,7 +22,7 @@ from math import inf
 
 from qdo.client.values import Message
 from qdo.client.wire import cursor_at
-from qdo.groups.coordination import Claim, Offset, last_id_of
+from qdo.groups.coordination import Claim, CommittedOffset, last_id_of
 from qdo.worker.job import Context, FailedMessages
 from queuey.ids import EPOCH_TICKS, ZERO_ID, MessageId
 
@@ -104,7 +104,7 @@ class PartitionBuffer:
     )
 
     def __init__(
-        self, claim: Claim, offset: Offset | None, contexts: Sequence[Context], *, from_end: bool = False
+        self, claim: Claim, offset: CommittedOffset | None, contexts: Sequence[Context], *, from_end: bool = False
     ) -> None:
         """:param contexts: one for each key queue.
         :param from_end: without an offset the partition begins with messages to come.
@@ -427,16 +427,16 @@ class Prefetched:
 
     # Committing
 
-    def to_commit(self) -> dict[Claim, Offset]:
+    def to_commit(self) -> dict[Claim, CommittedOffset]:
         """What is finished and not committed yet."""
         with self.lock:
             return {
-                buffer.claim: Offset(buffer.incarnation, buffer.done)
+                buffer.claim: CommittedOffset(buffer.incarnation, buffer.done)
                 for buffer in self._by_claim.values()
                 if buffer.dirty and buffer.done is not None
             }
 
-    def committed(self, offsets: Mapping[Claim, Offset]) -> None:
+    def committed(self, offsets: Mapping[Claim, CommittedOffset]) -> None:
         """These offsets are recorded."""
         with self.lock:
             for claim, offset in offsets.items():

@@ -178,7 +178,7 @@ class DeadLetter:
         return found
 
 
-_STORY = tuple(field.name for field in fields(DeadLetter) if field.name != "body")
+_STORY = tuple(field.name for field in fields(DeadLetter) if field.name not in ("body", "headers"))
 
 
 def letters(client: Client, queue: str) -> Iterator[tuple[Message, DeadLetter]]:

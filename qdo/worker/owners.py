@@ -15,7 +15,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Collection, Mapping
 
 from qdo.groups.assign import Partition
-from qdo.groups.coordination import Claim, Offset
+from qdo.groups.coordination import Claim, CommittedOffset
 from qdo.groups.hash_slots import every_slot, is_slot
 from qdo.groups.subscription import WorkerSubscription
 from qdo.worker.options import WorkerOptions
@@ -69,7 +69,7 @@ class Owner(ABC):
         """Whether everything that there was has buffers."""
 
     @abstractmethod
-    def gained(self, claims: Mapping[Claim, Offset | None]) -> None:
+    def gained(self, claims: Mapping[Claim, CommittedOffset | None]) -> None:
         """Begin to work behind these offsets."""
 
     @abstractmethod
@@ -85,7 +85,7 @@ class Owner(ABC):
         """Forget these. They belong to somebody else already."""
 
     @abstractmethod
-    def record(self, offsets: Mapping[Claim, Offset]) -> Collection[Claim]:
+    def record(self, offsets: Mapping[Claim, CommittedOffset]) -> Collection[Claim]:
         """Commit offsets of partitions.
 
         :returns: claims that are gone; nothing of them is recorded.
@@ -156,7 +156,7 @@ class PartitionOwner(Owner):
     def at_end(self) -> bool:
         return self._at_first is not None
 
-    def gained(self, claims: Mapping[Claim, Offset | None]) -> None:
+    def gained(self, claims: Mapping[Claim, CommittedOffset | None]) -> None:
         for claim, offset in claims.items():
             from_end = self._from_end and self._was_there(claim.partition)
             self._parts.prefetched.add(self._parts.make_buffer(claim, offset, from_end=from_end))
@@ -180,7 +180,7 @@ class PartitionOwner(Owner):
     def lost(self, claims: Collection[Claim]) -> None:
         self._parts.prefetched.remove(claims)
 
-    def record(self, offsets: Mapping[Claim, Offset]) -> Collection[Claim]:
+    def record(self, offsets: Mapping[Claim, CommittedOffset]) -> Collection[Claim]:
         return self._parts.coordinator.commit(offsets)
 
     def fenced(self, claims: Collection[Claim]) -> Collection[Claim]:
@@ -214,7 +214,7 @@ class SlotOwner(Owner):
     def at_end(self) -> bool:
         return self.table.at_end()
 
-    def gained(self, claims: Mapping[Claim, Offset | None]) -> None:
+    def gained(self, claims: Mapping[Claim, CommittedOffset | None]) -> None:
         self.table.gained(claims)
 
     def losing(self, claims: Collection[Claim]) -> None:
@@ -226,7 +226,7 @@ class SlotOwner(Owner):
     def lost(self, claims: Collection[Claim]) -> None:
         self.table.lost(claims)
 
-    def record(self, offsets: Mapping[Claim, Offset]) -> Collection[Claim]:
+    def record(self, offsets: Mapping[Claim, CommittedOffset]) -> Collection[Claim]:
         return self._offsets.record(offsets)
 
     def fenced(self, claims: Collection[Claim]) -> Collection[Claim]:

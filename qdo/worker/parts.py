@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Protocol
 
 from qdo.client import Client
-from qdo.groups.coordination import Claim, Coordinator, Offset
+from qdo.groups.coordination import Claim, CommittedOffset, Coordinator
 from qdo.worker.buffers import PartitionBuffer, Prefetched
 from qdo.worker.fetching import Fetcher
 from queuey.clock import Clock
@@ -18,7 +18,7 @@ __all__ = ["MakeBuffer", "WorkerParts"]
 class MakeBuffer(Protocol):
     """Makes the buffer of a partition that is owned from now on."""
 
-    def __call__(self, claim: Claim, offset: Offset | None, *, from_end: bool = False) -> PartitionBuffer:
+    def __call__(self, claim: Claim, offset: CommittedOffset | None, *, from_end: bool = False) -> PartitionBuffer:
         """:param from_end: without an offset the partition begins with messages to come."""
 
 

@@ -14,7 +14,7 @@ from typing import NamedTuple
 
 from qdo.client import Client
 from qdo.client.transport import may_pass
-from qdo.groups.coordination import Claim, Coordinator, Offset
+from qdo.groups.coordination import Claim, CommittedOffset, Coordinator
 from qdo.groups.hash_slots import moment_of, slot_of
 from qdo.groups.probes import Probe
 from qdo.worker.buffers import PartitionBuffer, Prefetched
@@ -122,7 +122,7 @@ class SlotTable:
 
     # What the group says
 
-    def gained(self, claims: Mapping[Claim, Offset | None]) -> None:
+    def gained(self, claims: Mapping[Claim, CommittedOffset | None]) -> None:
         with self.lock:
             for claim, offset in claims.items():
                 ticks = 0 if offset is None else offset.message_id.ticks
@@ -360,13 +360,13 @@ class QueueOffsets:
         self._lock = threading.Lock()
         self._client: Client | None = None
 
-    def record(self, offsets: Mapping[Claim, Offset]) -> Collection[Claim]:
+    def record(self, offsets: Mapping[Claim, CommittedOffset]) -> Collection[Claim]:
         """Commit offsets, one queue after the other.
 
         :returns: claims that are gone: somebody else owns the slot by now, or somebody set the offset by hand.
         :raises CoordinatorUnavailable: some of them may be recorded.
         """
-        together: dict[tuple[str, int], dict[Claim, Offset]] = defaultdict(dict)
+        together: dict[tuple[str, int], dict[Claim, CommittedOffset]] = defaultdict(dict)
         for claim, offset in offsets.items():
             together[claim.partition.queue, claim.generation][claim] = offset
         with self._lock:
@@ -374,7 +374,7 @@ class QueueOffsets:
             return [claim for (queue, at), some in together.items() for claim in self._record(client, queue, at, some)]
 
     def _record(
-        self, client: Client, queue: str, generation: int, offsets: Mapping[Claim, Offset]
+        self, client: Client, queue: str, generation: int, offsets: Mapping[Claim, CommittedOffset]
     ) -> Collection[Claim]:
         ids = {claim.partition.number: offset.message_id for claim, offset in offsets.items()}
         try:

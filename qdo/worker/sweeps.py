@@ -21,7 +21,7 @@ from math import inf
 
 from qdo.client import Client, GroupOffset
 from qdo.groups.assign import Partition
-from qdo.groups.coordination import Claim, Offset, last_id_of
+from qdo.groups.coordination import Claim, CommittedOffset, last_id_of
 from qdo.groups.hash_slots import slot_of
 from qdo.groups.probes import Probe, probe_batches, with_new_messages
 from qdo.groups.subscription import WorkerSubscription
@@ -243,7 +243,7 @@ class Sweeper:
             return [
                 self._make_buffer(
                     Claim(Partition(name, each.partition), each.generation),
-                    Offset(each.incarnation, each.id or _beginning(each, queue.floor)),
+                    CommittedOffset(each.incarnation, each.id or _beginning(each, queue.floor)),
                 )
                 for each in found
             ]

@@ -16,7 +16,7 @@ from typing import Any
 from qdo.client import Client
 from qdo.client.transport import may_pass
 from qdo.client.values import Message
-from qdo.groups.coordination import Claim, Offset
+from qdo.groups.coordination import Claim, CommittedOffset
 from qdo.groups.dead_letter_names import DeadLetterNames
 from qdo.worker.buffers import KeyQueue, PartitionBuffer
 from qdo.worker.dead_letters import write_letters
@@ -61,7 +61,7 @@ class JobThreads:
         options: WorkerOptions,
         parts: WorkerParts,
         names: DeadLetterNames | None,
-        record: Callable[[Mapping[Claim, Offset]], Collection[Claim]],
+        record: Callable[[Mapping[Claim, CommittedOffset]], Collection[Claim]],
         stop: Callable[[], None],
     ) -> None:
         """:param names: of the queues for dead letters; None if the group writes none.
@@ -143,7 +143,7 @@ class JobThreads:
         So nobody runs it again.
         """
         try:
-            return not self._record({buffer.claim: Offset(buffer.incarnation, message.id)})
+            return not self._record({buffer.claim: CommittedOffset(buffer.incarnation, message.id)})
         except CoordinatorUnavailable:
             return False
 

@@ -15,8 +15,8 @@ _PAGE = 1000
 async def list_applications(service: Service, call: Call, target: Target) -> Answer:
     """The applications that have a key, by name.
 
-    An application without a key has no path, so that one that only queues are left of is not here. Keys are at hand:
-    listing costs no look into the store.
+    An application that has queues but no key is not listed: no path leads to it. Keys are in memory, so listing does
+    not read the store.
     """
     query, problems = call.query, Problems()
     limit = problems.take("limit", integer(1, _PAGE), query.get("limit"), _PAGE)

@@ -1,11 +1,13 @@
-"""Cursors: where a reader has got to, in every partition it reads, of one incarnation of a queue.
+"""Cursors: how far a reader has got in each partition it reads.
 
-``<queue uuid>~<partition>.<place>~…`` with a place of 31 hex digits: 15 of ticks, 16 of tail. After
-the uuid ``.all`` stands for a reader of all partitions: those that are added later are read from
-their beginning. ``1-8`` in place of a number stands for all of these, unless a later place says otherwise.
+A cursor belongs to one incarnation of a queue. Its form is ``<queue uuid>~<partition>.<position>~…``. A position has 31
+hex digits: 15 of ticks, 16 of tail. ``.all`` after the uuid means that the reader reads all partitions; it reads those
+that are added later from their beginning. ``1-8`` in place of a number stands for partitions 1 to 8, unless a later
+position names one of them again.
 
-Of several queues: ``several~<place>~<queue uuid>.<partition>.<place>~…``. The first place is that of each queue's
-first partition, the others are of those apart from it. A cursor says where, never who may: it needs no seal, and one of another incarnation is refused (G9).
+A cursor of several queues is ``several~<position>~<queue uuid>.<partition>.<position>~…``. The first position is that
+of each queue's first partition; the others are those of partitions that differ from it. A cursor says where to read,
+and grants no right to read: so it needs no signature. A cursor of another incarnation is refused (G9).
 """
 
 from __future__ import annotations
@@ -25,17 +27,17 @@ _ALL = ".all"
 _PLACE = re.compile(r"([0-9]{1,3})(?:-([0-9]{1,3}))?\.([0-9a-f]{15})([0-9a-f]{16})")
 _NAMED = re.compile(r"~(?:([0-9a-f]{32})\.)?(?:[0-9]{1,3}-)?([0-9]{1,3})(?=\.)")
 _MOST_PLACES = 2 * MAX_PARTITIONS
-"""In a cursor: of all partitions once, and of those apart from the others."""
+"""The most positions that a cursor names: each partition once in a range, and once more if it differs from that."""
 _SEVERAL = re.compile(r"several~([0-9a-f]{31})((?:~[0-9a-f]{32}\.[0-9]{1,3}(?:-[0-9]{1,3})?\.[0-9a-f]{31})*)")
 
 
 class Cursor(NamedTuple):
-    """Where a reader has got to."""
+    """How far a reader has got."""
 
     places: Mapping[int, MessageId]
     """The last id read, by partition; :data:`~queuey.ids.ZERO_ID` before the first."""
     every: bool = False
-    """Whether it reads all partitions, those to come included."""
+    """Whether it reads all partitions, later ones included."""
 
 
 def format_cursor(queue: Queue, cursor: Cursor) -> str:
@@ -54,12 +56,13 @@ def _place_of(text: str) -> MessageId:
 
 
 def parse_cursor(queue: Queue, text: str) -> Cursor:
-    """The inverse; partitions that a cursor of all does not name yet are at their beginning.
+    """Parse the text of :func:`format_cursor`.
 
-    Those that the queue does not have are left out: see :func:`highest_named`.
+    Partitions that a cursor of all does not name start at their beginning. Partitions that the queue does not have are
+    left out: see :func:`highest_named`.
 
     :raises InvalidParameter: not a cursor.
-    :raises CursorLost: a cursor of another queue or of a former one of this name.
+    :raises CursorLost: a cursor of another queue, or of a former one with this name.
     """
     head, *places = text.split("~")
     incarnation, every = head.removesuffix(_ALL), head.endswith(_ALL)
@@ -72,7 +75,7 @@ def parse_cursor(queue: Queue, text: str) -> Cursor:
         (_numbers(queue, first, last), _place_of(ticks + tail))
         for first, last, ticks, tail in [match.groups() for match in matches if match is not None]
     ]
-    if len(named) > 1:  # one place names at most all partitions of the queue
+    if len(named) > 1:  # a single position cannot name more partitions than the queue has
         _check_few([numbers for numbers, _ in named])
     found = dict.fromkeys(range(1, queue.partitions + 1), ZERO_ID) if every else {}
     for numbers, place in named:
@@ -81,21 +84,22 @@ def parse_cursor(queue: Queue, text: str) -> Cursor:
 
 
 def _numbers(queue: Queue, first: str, last: str | None = None) -> range:
-    """The partitions that a place is for, as far as the queue has them."""
+    """The partitions that one position stands for, if the queue has them."""
     return range(max(int(first), 1), min(int(last or first), queue.partitions) + 1)
 
 
 def _check_few(named: Iterable[Collection[int]]) -> None:
-    """:raises InvalidParameter: these are more places than any cursor has that was given out."""
+    """:raises InvalidParameter: more positions than any cursor of this server has."""
     if sum([len(numbers) for numbers in named]) > _MOST_PLACES:
         raise InvalidParameter(problems={"cursor": _NO_CURSOR})
 
 
 def highest_named(text: str) -> Mapping[str, int]:
-    """The highest partition that a cursor names of each incarnation; any other text names none, or what it likes.
+    """The highest partition that a cursor names, by incarnation.
 
-    A cursor is read for the partitions that a queue has, so the queue must be known with all that the cursor names
-    (:meth:`queuey.service.queues.Queues.with_partitions`): its reader would skip the others.
+    Text that is no cursor may give anything. A cursor is parsed for the partitions of a known queue, and skips the
+    rest. So look the queue up with all partitions that the cursor names
+    (:meth:`queuey.service.queues.Queues.with_partitions`).
     """
     highest: dict[str, int] = {}
     for incarnation, number in _NAMED.findall(text):
@@ -107,7 +111,7 @@ def highest_named(text: str) -> Mapping[str, int]:
 def format_progress(queue: Queue, numbers: Sequence[int] | None, progress: Progress) -> str:
     """The cursor of a live reader of one queue.
 
-    :param numbers: partitions that it reads; None for all, those to come included.
+    :param numbers: the partitions it reads; None for all, later ones included.
     """
     if queue.partitions == 1 or numbers is not None:
         read = numbers or (1,)
@@ -126,9 +130,10 @@ def format_several(queues: Iterable[Queue], progress: Progress) -> str:
 
 
 def parse_several(text: str, queues: Sequence[Queue]) -> Progress:
-    """The inverse, for these queues: one that was not read before begins where the others were, or with itself.
+    """Parse a cursor of several queues.
 
-    Partitions that they do not have are left out: see :func:`highest_named`.
+    A queue that was not read before starts at the common position, or at its own beginning if it is newer.
+    Partitions that the queues do not have are left out: see :func:`highest_named`.
 
     :raises InvalidParameter: not a cursor of several queues.
     """

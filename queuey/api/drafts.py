@@ -1,4 +1,4 @@
-"""From a request's body and headers to drafts of messages."""
+"""Drafts of messages, from a request's body and headers."""
 
 from __future__ import annotations
 
@@ -23,20 +23,23 @@ from queuey.service.log import partition_for
 from queuey.settings import Settings
 
 _TOGETHER = 500
-"""Messages of a batch that are looked at before others have their turn, in a millisecond or two."""
+"""Messages of a batch that are checked before others have their turn, in one or two milliseconds."""
 DEFAULT_TTL_SECONDS = 259_200
-"""Three days."""
+"""Three days, in seconds."""
 MAX_KEY = 256
 MAX_CONTENT_TYPE = 256
 _FORM = "application/x-www-form-urlencoded"
 _MAX_DEPTH = 32
 _TTL = integer(1, MAX_TTL_SECONDS)
 MAX_BATCH_PROBLEMS = 20
-"""Problems of a batch that its refusal names: the first ones."""
+"""Problems that the refusal of a batch names: the first ones."""
 
 
 def content_type_of(call: Call, problems: Problems) -> str | None:
-    """The content type to keep: none for the form type, which the first clients send for any text."""
+    """The content type to store.
+
+    None for the form type, which the first clients send for any text.
+    """
     text = call.header("content-type")
     if text is None or call.media_type == _FORM:
         return None
@@ -44,21 +47,24 @@ def content_type_of(call: Call, problems: Problems) -> str | None:
 
 
 def check_content_type(text: str) -> str:
-    """:raises ValueError: no content type."""
+    """:raises ValueError: this is no content type."""
     if len(text) > MAX_CONTENT_TYPE or not (text.isascii() and text.isprintable()):
         raise ValueError(f"must be at most {MAX_CONTENT_TYPE} printable ASCII characters")
     return text
 
 
 def check_key(text: str) -> str:
-    """:raises ValueError: no key."""
+    """:raises ValueError: this is no key."""
     if not 1 <= len(text) <= MAX_KEY or not text.isprintable():
         raise ValueError(f"must be 1 to {MAX_KEY} printable characters")
     return text
 
 
 def _ascii_key(text: str) -> str:
-    """A key in a header, where other characters have no agreed form; a batch carries them."""
+    """A key in a header.
+
+    It is ASCII, since headers have no agreed form for other characters; a batch carries those.
+    """
     if not text.isascii():
         raise ValueError("must be ASCII in a header: send other keys in a batch")
     return check_key(text)
@@ -71,12 +77,12 @@ def ttl_of(call: Call, problems: Problems) -> int:
 
 
 def check_size(body: bytes, headers: bytes | None, settings: Settings) -> None:
-    """:raises MessageTooLarge: body and headers have more than ``max_body_bytes`` together."""
+    """:raises MessageTooLarge: body and headers together exceed ``max_body_bytes``."""
     check_sizes(len(body), len(headers or b""), settings)
 
 
 def check_sizes(body: int, headers: int, settings: Settings) -> None:
-    """As :func:`check_size`, of numbers of bytes."""
+    """The same as :func:`check_size`, given numbers of bytes."""
     limit = settings.limits.max_body_bytes
     if body + headers > limit:
         what = "body is" if body > limit else "body and headers are together"
@@ -84,11 +90,10 @@ def check_sizes(body: int, headers: int, settings: Settings) -> None:
 
 
 def raw_draft(call: Call, queue: Queue, settings: Settings, now_ticks: int) -> Draft:
-    """The whole body is one message; headers say the rest."""
+    """A message whose body is the whole request body; headers give the rest."""
     problems = Problems()
     if not call.body:
         problems.add("body", "Required")
-    check_size(call.body, None, settings)
     _check_no_key_in_query(call, problems)
     partition, key, due_ticks = 0, None, None
     if not _PLACING.isdisjoint(call.headers):
@@ -96,7 +101,8 @@ def raw_draft(call: Call, queue: Queue, settings: Settings, now_ticks: int) -> D
     ttl, content_type = ttl_of(call, problems), content_type_of(call, problems)
     headers = headers_of_call(call, problems) if has_headers(call) else None
     problems.check()
-    check_size(call.body, headers, settings)
+    if headers is not None or len(call.body) > settings.limits.max_body_bytes:
+        check_size(call.body, headers, settings)
     return Draft(partition or partition_for(queue, key), call.body, ttl, content_type, key, due_ticks, None, headers)
 
 
@@ -114,7 +120,10 @@ def _placing(call: Call, queue: Queue, now_ticks: int, problems: Problems) -> tu
 
 
 def key_of_put(call: Call, problems: Problems) -> str | None:
-    """The key of what is written by id: from the parameter, which takes any characters, or from X-Key."""
+    """The key of a message that is written by id.
+
+    The parameter takes any characters, X-Key takes ASCII.
+    """
     header = problems.take("key", _ascii_key, call.header("x-key"), None)
     parameter = problems.take("key", check_key, call.query.get("key"), header)
     if header is not None and parameter != header:
@@ -123,7 +132,7 @@ def key_of_put(call: Call, problems: Problems) -> str | None:
 
 
 def check_put(call: Call, numbers: Iterable[int], problems: Problems) -> None:
-    """Note each header that places an append, where the path places the message already."""
+    """Note each header that would place a message, since the path places it already."""
     check_partition(call, numbers, problems)
     for field in _DUE:
         if call.header(_header(field)) is not None:
@@ -131,7 +140,7 @@ def check_put(call: Call, numbers: Iterable[int], problems: Problems) -> None:
 
 
 def check_partition(call: Call, numbers: Iterable[int], problems: Problems) -> None:
-    """Note an X-Partition that is not where all of these ids are."""
+    """Note an X-Partition that differs from the partition of any of these ids."""
     named = call.header("x-partition")
     if named is not None and any(str(number) != named for number in numbers):
         problems.add(
@@ -140,7 +149,9 @@ def check_partition(call: Call, numbers: Iterable[int], problems: Problems) -> N
 
 
 def check_batch(call: Call) -> None:
-    """Refuse headers that would place one message; X-TTL and X-Partition the first clients send with a batch, without effect.
+    """Refuse headers that would place a single message.
+
+    X-TTL and X-Partition are exceptions: the first clients send them with a batch, and they have no effect.
 
     :raises InvalidParameter: there are some.
     """
@@ -165,7 +176,7 @@ def _header(field: str) -> str:
 
 
 def request_once(call: Call) -> IdempotencyKey | None:
-    """The request's idempotency key, bound to all that was asked."""
+    """The request's idempotency key, bound to everything that the request asks for."""
     text = call.headers.get("idempotency-key")
     if text is None:
         return None
@@ -184,15 +195,18 @@ _ASKED = ("content-type", "x-ttl", "x-partition", "x-key", "x-delay", "x-deliver
 
 
 def is_batch(body: bytes) -> bool:
-    """Whether JSON begins as a batch does: an object whose first member is the list ``messages``."""
+    """Whether JSON starts like a batch.
+
+    A batch is an object whose first member is the list ``messages``.
+    """
     return _BEFORE.match(body) is not None
 
 
 async def batch_entries(call: Call, settings: Settings) -> list[Any] | None:
-    """The entries of a batch as JSON; others have their turn between the steps.
+    """The entries of a JSON batch; others have their turn between the steps.
 
-    :returns: None where the object has other members beside ``messages``, and only its first member says that it is a
-        batch: then it is one message, which may be any JSON.
+    :returns: None if the object has other members beside ``messages`` and only its first member made it look like a
+        batch. Then it is one message, which may be any JSON.
     :raises InvalidParameter: no JSON object with a list ``messages``, or more entries than one request may have.
     """
     raw, limit = call.body, settings.limits.max_batch_messages
@@ -219,7 +233,7 @@ async def batch_entries(call: Call, settings: Settings) -> list[Any] | None:
 async def batch_drafts(entries: Sequence[Any], queue: Queue, settings: Settings, now_ticks: int) -> list[Draft]:
     """The drafts of a batch; others have their turn between the steps.
 
-    :raises InvalidParameter: of any entry; it names the first 20 problems, and nothing is stored.
+    :raises InvalidParameter: some entries are wrong; it names the first 20 problems, and nothing is stored.
     """
     problems = Problems(MAX_BATCH_PROBLEMS)
     drafts: list[Draft] = []
@@ -228,32 +242,35 @@ async def batch_drafts(entries: Sequence[Any], queue: Queue, settings: Settings,
             await others_turn()
         drafts.append(_entry_draft(entry, index, queue, now_ticks, problems))
     problems.check()
+    limit = settings.limits.max_body_bytes
     for draft in drafts:
-        check_size(draft.body, draft.headers, settings)
+        if draft.headers is not None or len(draft.body) > limit:
+            check_size(draft.body, draft.headers, settings)
     return drafts
 
 
 PARTS_PER_MESSAGE = 32
-"""Texts, objects, lists and commas of a batch, for each message that one may have: an entry of all members has 28."""
+"""Texts, objects, lists and commas that a batch may have for each message. An entry with all members has 28."""
 BYTES_PER_PART = 3
-"""No batch has fewer bytes for each part: in the shortest entry each part has three."""
+"""The fewest bytes of a part: in the shortest entry each part has three."""
 _FEW = 1000
-"""A batch may always have as many messages, or parts."""
+"""Messages, or parts, that every batch may have."""
 _OBJECTS = frozenset({dict})
 
 
 async def _structure(raw: bytes, most: int) -> bytes:
-    """The JSON without its texts; others have their turn between passes over a large one, each of up to 40 ms for 8 MiB.
+    """The JSON without its texts.
 
-    What has far more parts than a batch of messages has is refused before they are made: some bytes become a hundred
-    times as much memory, and a body of 8 MiB may hold three million empty objects.
+    Others have their turn between the passes over a large body; one pass takes up to 40 ms for 8 MiB. A body with far
+    more parts than a batch of messages has is refused before the parts become objects. Some bytes take a hundred times
+    as much memory as an object, and a body of 8 MiB can hold three million empty objects.
 
-    :raises InvalidParameter: more than ``most`` texts, objects, lists and commas, those inside of texts left out.
+    :raises InvalidParameter: more than ``most`` texts, objects, lists and commas, not counting those inside texts.
     """
     pause = others_turn if len(raw) > LARGE_BYTES else _no_pause
     if b"\\" in raw:
         for escaped in (rb"\\", rb"\""):
-            raw = raw.replace(escaped, b"")  # after both each quote begins or ends a text
+            raw = raw.replace(escaped, b"")  # now every quote begins or ends a text
             await pause()
     parts = raw.count(b'"') // 2
     if parts <= most:
@@ -272,11 +289,11 @@ async def _structure(raw: bytes, most: int) -> bytes:
 
 
 async def _no_pause() -> None:
-    """In a few microseconds there is nothing to wait for."""
+    """Do nothing: a step of a few microseconds needs no pause."""
 
 
 def json_object(raw: bytes) -> dict[str, Any]:
-    """A whole body that is one JSON object, and no message: at most 64 KiB.
+    """A body that is one JSON object, and no message: at most 64 KiB.
 
     :raises InvalidParameter: it is not, a key stands twice, or the nesting is too deep.
     """
@@ -290,7 +307,7 @@ def json_object(raw: bytes) -> dict[str, Any]:
 
 
 def _parsed(raw: bytes, size: int | None = None) -> Any:
-    """:param size: of the whole body, if ``raw`` has only its end."""
+    """:param size: bytes of the whole body, if ``raw`` is only its end."""
     try:
         return orjson.loads(raw)
     except orjson.JSONDecodeError as error:
@@ -300,20 +317,21 @@ def _parsed(raw: bytes, size: int | None = None) -> Any:
 
 
 _PIECE = 1 << 20
-"""Bytes of JSON that are parsed in some milliseconds."""
+"""Bytes of JSON. Parsing them takes some milliseconds."""
 _BEFORE = re.compile(rb'[ \t\r\n]*\{[ \t\r\n]*"messages"[ \t\r\n]*:[ \t\r\n]*\[')
 _JOINT = re.compile(rb'\}[ \t\r\n]*(,)[ \t\r\n]*\{[ \t\r\n]*"')
-"""Between two messages. In a text that is itself JSON a backslash stands before the quote."""
+"""Where one message ends and the next begins. Inside a text that is itself JSON, a backslash stands before the
+quote."""
 _WINDOW = 256 << 10
 """Bytes that are searched for a joint at a time."""
 
 
 async def _parsed_in_pieces(raw: bytes) -> Any:
-    """As :func:`_parsed`; others have their turn between pieces of a batch, each of which begins and ends between two messages.
+    """The same as :func:`_parsed`; others have their turn between pieces of a batch.
 
-    What looks like the joint of two messages may lie in a text. Then the piece before it, which begins right, ends in the
-    midst of that text and is no JSON. So a piece that is JSON ends right, and the next one begins right. After a piece that is
-    none the rest is parsed at once.
+    Each piece begins and ends between two messages. What looks like a joint between messages may lie inside a text.
+    Then the piece before it ends in the middle of that text, and is no valid JSON. So if a piece is valid, the next one
+    begins at a true joint. After an invalid piece the rest is parsed in one step.
     """
     before = _BEFORE.match(raw)
     start = begin = before.end() if before else 0
@@ -333,7 +351,10 @@ async def _parsed_in_pieces(raw: bytes) -> Any:
 
 
 async def _next_joint(raw: bytes, start: int) -> re.Match[bytes] | None:
-    """The next place that looks like the joint of two messages; one on the edge of two windows is passed over."""
+    """The next thing that looks like a joint of two messages.
+
+    One that crosses the edge of two windows is missed.
+    """
     for begin in range(start, len(raw), _WINDOW):
         joint = _JOINT.search(raw, begin, begin + _WINDOW)
         if joint:
@@ -355,9 +376,11 @@ def _check_tree(structure: bytes, document: Any) -> None:
 
 
 def _check_members(structure: bytes, parsed: int) -> None:
-    """See that no member was lost to a later one of the same name: outside of texts each member has one colon.
+    """Refuse JSON in which a member replaced an earlier one of the same name.
 
-    :param parsed: members of all objects.
+    Outside of texts each member has one colon, so the two counts differ then.
+
+    :param parsed: members of all objects together.
     :raises InvalidParameter: a key stands twice in one object.
     """
     if parsed != structure.count(b":"):
@@ -406,7 +429,10 @@ _NO_DRAFT = Draft(1, b"", DEFAULT_TTL_SECONDS)
 
 
 class _Texts:
-    """Members of an entry that are texts, or numbers that stand for texts; null is absent."""
+    """Members of an entry that are texts, or numbers in place of texts.
+
+    Null counts as absent.
+    """
 
     def __init__(self, entry: dict[str, Any], index: int, problems: Problems) -> None:
         self._entry, self._index, self._problems = entry, index, problems
@@ -424,7 +450,7 @@ class _Texts:
 
 
 def _number_text(value: Any) -> str | None:
-    """v1 takes numbers as texts too; an empty text is absent."""
+    """A member as text: v1 also takes numbers, and an empty text counts as absent."""
     return None if value == "" else value if isinstance(value, str) else json.dumps(value)[:40]
 
 

@@ -1,4 +1,4 @@
-"""Every error becomes an answer here and nowhere else."""
+"""The one place where errors become answers."""
 
 from __future__ import annotations
 
@@ -11,12 +11,12 @@ from queuey.http.exchange import JSON, PROBLEM, RETRY_AFTER_SECONDS, Answer, Cal
 
 
 def refusal(error: QueueyError, call: Call, challenge: str) -> Answer:
-    """The answer to a call that was refused.
+    """The answer to a refused call.
 
-    v1's shape, with its tested keys first; RFC 9457's when Accept asks for it. Texts name fields,
-    limits and what to do, and never repeat a key, a credential or a body.
+    It has v1's shape, with its tested keys first; RFC 9457's if Accept asks for that. Texts name fields, limits and
+    what to do; they never repeat a key, a credential or a body.
 
-    :param challenge: for WWW-Authenticate, on 401 and on 403 without a credential.
+    :param challenge: the value of WWW-Authenticate, on 401 and on 403 without a credential.
     """
     extra = _extension(error, call)
     if call.accepts(PROBLEM):

@@ -1,7 +1,7 @@
-"""What decides rights, or removes data: understood whole, or refused.
+"""Fields that decide rights or remove data: understood in full, or refused.
 
-A field that is left out has a default, and the default of a right is often the widest one. So nothing that
-a caller sends to make or change a queue or a token is passed over: decision 018.
+A missing field has a default, and the default of a right is often the widest one. So nothing that a caller sends to
+make or change a queue or a token is ignored: decision 018.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ FORMS = ("application/x-www-form-urlencoded", "multipart/form-data")
 
 
 def check_form(call: Call, pairs: Sequence[tuple[str, str]]) -> None:
-    """Refuse a body of which nothing was understood.
+    """Refuse a body in which no field was found.
 
     :param pairs: the fields that were found in it.
     :raises InvalidParameter: the body is no form, or a form without a field.
@@ -38,9 +38,9 @@ def check_names(pairs: Sequence[tuple[str, str]], known: Sequence[str], problems
 
 
 def check_query(call: Call, fields: Collection[str], problems: Problems, kind: str = "form field") -> None:
-    """Note each field that is in the address, where it has no effect.
+    """Note each field that stands in the query, where it has no effect.
 
-    :param kind: what it is to be sent as.
+    :param kind: how the field is to be sent.
     """
     for name in call.query:
         if name in fields:
@@ -48,7 +48,9 @@ def check_query(call: Call, fields: Collection[str], problems: Problems, kind: s
 
 
 def check_nothing(call: Call, what: str) -> None:
-    """Refuse parameters and a body where all of something is removed: they were meant to spare a part of it.
+    """Refuse parameters and a body where everything of a kind is removed.
+
+    A caller that sends them means to remove only a part.
 
     :raises InvalidParameter: there are some.
     """
@@ -58,5 +60,5 @@ def check_nothing(call: Call, what: str) -> None:
 
 
 def _shown(name: str) -> str:
-    """The name of a field as a refusal repeats it."""
+    """A field's name as a refusal shows it."""
     return name if len(name) <= 40 else quoted(name)[1:-1]

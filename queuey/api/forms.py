@@ -1,11 +1,11 @@
-"""Messages in their wire forms: JSON and NDJSON; Arrow is :mod:`queuey.api.arrow.answers`.
+"""Messages as JSON and NDJSON. Arrow is :mod:`queuey.api.arrow.answers`.
 
-A body that is UTF-8 travels in JSON as text; any other as base64, and the message says
-``"encoding": "base64"``. Raw answers and Arrow carry the bytes as they are.
+UTF-8 bodies travel in JSON as text. All others travel as base64, and the message says ``"encoding": "base64"``. Raw
+answers and Arrow carry the bytes unchanged.
 
-A stream can break where the server did not mean to end it, and some servers close a broken answer
-as neatly as a whole one. So every stream ends with a mark: how many rows it had, the cursor to go
-on from, and whether there is more. An answer without it is broken.
+A stream can break where the server did not mean to end it, and some servers close a broken answer as neatly as a whole
+one. So every stream ends with a mark: the number of rows, the cursor to continue from, and whether there is more. An
+answer without the mark is broken.
 """
 
 from __future__ import annotations
@@ -26,16 +26,16 @@ from queuey.locks import new_lock
 from queuey.model import Bodies, Columns, Location, Message
 
 PLAIN_COLUMNS = ("queue", "partition", "message_id", "timestamp", "content_type", "key", "body", "headers")
-"""Members of a message that NDJSON and events have unless ``columns`` names others."""
+"""Members of a message in NDJSON and events, unless ``columns`` names others."""
 COLUMNS = (*PLAIN_COLUMNS, "expires")
-"""Members a reader may ask for with ``columns``."""
+"""Members that ``columns`` may name."""
 
 
 _FIRST_SECOND = EPOCH_TICKS + TICKS_PER_SECOND
 
 
 class EndMark(NamedTuple):
-    """How a stream says that it is whole."""
+    """The mark that ends a whole stream."""
 
     rows: int
     cursor: str
@@ -44,7 +44,9 @@ class EndMark(NamedTuple):
 
 
 def id_texts(ticks: Sequence[int], tails: Sequence[int]) -> list[str]:
-    """The wire form of ids, at least one; for many quicker than through :class:`~queuey.ids.MessageId`.
+    """The wire form of ids, at least one.
+
+    For many ids this is faster than :class:`~queuey.ids.MessageId`.
 
     >>> from queuey.ids import MessageId
     >>> id_texts(*zip(MessageId.parse("1f9f6640e56711f189bf02fc00000001")))
@@ -52,7 +54,7 @@ def id_texts(ticks: Sequence[int], tails: Sequence[int]) -> list[str]:
     """
     raw = _big_endian(ticks)
     texts, high = raw.hex("-", 8), raw[:4].hex()
-    if texts.count("-" + high) == len(ticks) - 1 and tails.count(tails[0]) == len(tails):  # often so, and then no loop
+    if texts.count("-" + high) == len(ticks) - 1 and tails.count(tails[0]) == len(tails):  # usual; needs no loop
         suffix = hex_after(ticks[0] >> 32, tails[0])
         return (texts[8:].replace("-" + high, suffix + "-") + suffix).split("-")
     lows = raw.hex("-", 4).split("-")[1::2]
@@ -77,8 +79,8 @@ def timestamps(ticks: Sequence[int]) -> list[str]:
     if first < _FIRST_SECOND:
         return list(map(format_timestamp, ticks))
     second = (first - EPOCH_TICKS) // TICKS_PER_SECOND
-    if (last - EPOCH_TICKS) // TICKS_PER_SECOND == second:  # often so, and then no loop over texts
-        before = EPOCH_TICKS + (second - 1) * TICKS_PER_SECOND  # each number has a 1 before its seven digits
+    if (last - EPOCH_TICKS) // TICKS_PER_SECOND == second:  # usually so, and then no loop over texts is needed
+        before = EPOCH_TICKS + (second - 1) * TICKS_PER_SECOND  # so each number has a 1 before its seven digits
         whole = f"{second}."
         numbers = orjson.dumps([tick - before for tick in ticks]).decode()
         return (whole + numbers[2:-1].replace(",1", " " + whole)).split(" ")
@@ -86,7 +88,7 @@ def timestamps(ticks: Sequence[int]) -> list[str]:
 
 
 def entries(messages: Sequence[Message], partition: int) -> list[dict[str, Any]]:
-    """Messages in JSON: v1's four members, and what else was set."""
+    """Messages as JSON: v1's four members, and any others that are set."""
     if not messages:
         return []
     columns = Columns.of(messages)
@@ -132,7 +134,7 @@ Presenter = Callable[[Sequence[Message], int], list[dict[str, Any]]]
 
 
 def entries_of(columns: Sequence[str] | None, queue: str) -> Presenter:
-    """How to present messages when only some members are wanted."""
+    """How to present messages when a reader wants only some members."""
     if columns is None:
         return entries
     wanted = frozenset(columns) | ({"encoding"} if "body" in columns else frozenset())
@@ -156,13 +158,13 @@ def json_page(shown: Sequence[dict[str, Any]]) -> bytes:
 
 
 _OFTEN_ESCAPED = (b'"', b"\n", b"\\")
-"""What JSON escapes most often, and a search finds at once. Only then the whole text is tried."""
+"""What JSON escapes most often. A search finds it fast; only if it finds nothing is the whole text tried."""
 
 
 def plain_page(messages: Sequence[Message], partition: int) -> bytes | None:
-    """The same answer as :func:`json_page` of :func:`entries`, for messages that have no member beside v1's four.
+    """The answer of :func:`json_page`, for messages with v1's four members only.
 
-    Most pages are of such messages. Joined from their columns, a hundred messages of a pack take a fifth less time.
+    Most pages have only such messages. Joining a hundred messages of a pack from their columns takes a fifth less time.
 
     :returns: None if a message has another member, or a body that JSON has to escape.
 
@@ -178,7 +180,7 @@ def plain_page(messages: Sequence[Message], partition: int) -> bytes | None:
     texts = _unescaped(columns.bodies)
     if texts is None:
         return None
-    parts = [f'","partition":{partition},"body":"'] * (6 * count)  # it stays in the fifth place of every six
+    parts = [f'","partition":{partition},"body":"'] * (6 * count)  # the text stays in the fifth of every six parts
     parts[0::6] = ['"},{"message_id":"'] * count
     parts[1::6] = id_texts(columns.ticks, columns.tails)
     parts[2::6] = ['","timestamp":"'] * count
@@ -190,7 +192,7 @@ def plain_page(messages: Sequence[Message], partition: int) -> bytes | None:
 
 
 def _unescaped(bodies: Sequence[bytes]) -> Sequence[str] | None:
-    """Bodies that stand in JSON as they are; None if one does not, or is not ASCII."""
+    """Bodies that JSON carries unchanged; None if one needs escapes, or is not ASCII."""
     whole = bytes(bodies.whole()) if isinstance(bodies, Bodies) else b"".join(bodies)
     if any(often in whole for often in _OFTEN_ESCAPED) or not whole.isascii():
         return None
@@ -202,13 +204,13 @@ def _unescaped(bodies: Sequence[bytes]) -> Sequence[str] | None:
 
 
 LINES_BYTES = 3 << 19
-"""Of one piece of a stream of lines: more than a page takes whose bodies are not escaped."""
+"""Bytes of one piece of a stream of lines. A page whose bodies need no escapes takes less."""
 _TEXT_AT_ONCE = 128 << 10
 """Characters of a body that become JSON in one step: in a millisecond at worst."""
 
 
 def _line(shown: dict[str, Any]) -> Iterable[bytes]:
-    """A message as a line, a large body in several pieces."""
+    """A message as one line; a large body comes in several pieces."""
     text = shown.get("body", "")
     if len(text) <= _TEXT_AT_ONCE:
         return (orjson.dumps(shown, option=orjson.OPT_APPEND_NEWLINE),)
@@ -217,7 +219,7 @@ def _line(shown: dict[str, Any]) -> Iterable[bytes]:
 
 
 def text_pieces(text: str, size: int) -> Iterator[bytes]:
-    """A text as JSON without its quotes, in pieces of so many characters."""
+    """A text as JSON without its quotes, in pieces of ``size`` characters."""
     return (orjson.dumps(text[begin : begin + size])[1:-1] for begin in range(0, len(text), size))
 
 
@@ -225,14 +227,14 @@ _making_lines = new_lock()
 
 
 def _taken(made: list[bytes]) -> bytes:
-    """All in one piece, of which nothing stays behind."""
+    """All parts as one piece; the list is empty afterwards."""
     piece = b"".join(made)
     made.clear()
     return piece
 
 
 class NdjsonForm:
-    """One JSON object a line; the last line is the end mark."""
+    """One JSON object on each line; the last line is the end mark."""
 
     media_type = "application/x-ndjson"
 
@@ -243,11 +245,13 @@ class NdjsonForm:
         return b""
 
     def rows(self, messages: Sequence[Message], partition: int) -> Iterator[bytes]:
-        """Lines, in pieces of at most 1.5 MiB: as JSON a body can take six times its bytes.
+        """Lines, in pieces of at most 1.5 MiB.
 
-        One thread of the process makes a piece at a time. Three threads that did so kept the interpreter from the event loop
-        for 142 ms, one for 27 (``python -m tests.bench --only worst``). A piece is held here until the client has taken it, and
-        no longer.
+        As JSON a body can take six times its bytes.
+
+        One thread of the process makes a piece at a time. Three threads at once kept the event loop from the
+        interpreter for 142 ms, one for 27 ms (``python -m tests.bench --only worst``). A piece is referenced here only
+        until the client has taken it.
         """
         pieces = self._pieces(messages, partition)
         del messages
@@ -275,7 +279,7 @@ class NdjsonForm:
 
 
 def append_answer(placed: Sequence[Location]) -> bytes:
-    """v1's answer to an append, where an id is called ``key``."""
+    """v1's answer to an append, in which an id is called ``key``."""
     if len(placed) == 1:
         ((partition, message_id),) = placed
         key, timestamp = message_id.hex, message_id.timestamp
@@ -293,4 +297,4 @@ def append_answer(placed: Sequence[Location]) -> bytes:
 
 
 _MANY = 5
-"""Ids from which on it pays to make their texts together."""
+"""From this number of ids on, it pays to make their texts together."""

@@ -1,4 +1,4 @@
-"""Headers of messages in their wire forms: HTTP headers of one raw message, and members of JSON."""
+"""Message headers on the wire: HTTP headers of a raw message, members of JSON."""
 
 from __future__ import annotations
 
@@ -14,9 +14,9 @@ from queuey.model import decode_headers, encode_headers
 __all__ = ["has_headers", "headers_of_call", "headers_of_entry", "headers_of_pairs", "http_headers", "shown_headers"]
 
 _TEXT = "queuey-header-"
-"""Before a name; the value is printable ASCII."""
+"""Stands before a name whose value is printable ASCII."""
 _BASE64 = "queuey-header64-"
-"""Before a name; the value is any bytes, as base64."""
+"""Stands before a name whose value is base64, for any bytes."""
 _COMMON = frozenset(
     [
         "host",
@@ -34,7 +34,7 @@ _COMMON = frozenset(
         "x-request-id",
     ]
 )
-"""A request with these alone has no header of a message: one comparison tells."""
+"""A request that has only these carries no message headers: one comparison is enough."""
 
 
 def has_headers(call: Call) -> bool:
@@ -44,7 +44,10 @@ def has_headers(call: Call) -> bool:
 
 
 def headers_of_call(call: Call, problems: Problems) -> bytes | None:
-    """The headers of a raw message, from ``Queuey-Header-<Name>`` and ``Queuey-Header64-<Name>``."""
+    """The headers of a raw message.
+
+    They come from ``Queuey-Header-<Name>`` and ``Queuey-Header64-<Name>``.
+    """
     found: dict[str, bytes] = {}
     for field, value in call.headers.items():
         if field.startswith(_TEXT):
@@ -65,9 +68,11 @@ def headers_of_call(call: Call, problems: Problems) -> bytes | None:
 
 
 def headers_of_entry(value: Any, field: str, problems: Problems) -> bytes | None:
-    """The headers of an entry of a batch: an object of texts, and of ``{"base64": "..."}`` for other bytes.
+    """The headers of a batch entry.
 
-    :param field: names the member in problems.
+    The member is an object of texts, and of ``{"base64": "..."}`` for other bytes.
+
+    :param field: the member's name in problems.
     """
     if value is None:
         return None
@@ -85,9 +90,9 @@ def headers_of_entry(value: Any, field: str, problems: Problems) -> bytes | None
 
 
 def headers_of_pairs(pairs: Sequence[tuple[str, bytes | str | None]]) -> bytes | None:
-    """The headers of a row of Arrow.
+    """The headers of one Arrow row.
 
-    :raises ValueError: a name stands twice, a value is null, or as of :func:`~queuey.model.encode_headers`.
+    :raises ValueError: a name stands twice, a value is null, or as :func:`~queuey.model.encode_headers` says.
     """
     found = {name: value.encode() if isinstance(value, str) else value for name, value in pairs}
     if len(found) < len(pairs):
@@ -98,7 +103,7 @@ def headers_of_pairs(pairs: Sequence[tuple[str, bytes | str | None]]) -> bytes |
 
 
 def shown_headers(encoded: bytes) -> dict[str, Any]:
-    """Headers as a member of JSON: texts, and ``{"base64": "..."}`` for what is not UTF-8.
+    """Headers as a JSON member. Bytes that are not UTF-8 are ``{"base64": "..."}``.
 
     >>> shown_headers(encode_headers({"kind": b"order", "sign": bytes([255])}))
     {'kind': 'order', 'sign': {'base64': '/w=='}}
@@ -107,7 +112,7 @@ def shown_headers(encoded: bytes) -> dict[str, Any]:
 
 
 def http_headers(encoded: bytes | None) -> Iterator[tuple[str, str]]:
-    """Headers of a raw answer, each in the form in which its value can stand there."""
+    """The headers of a raw answer, each in the form that fits its value."""
     for name, value in decode_headers(encoded).items():
         text = value.decode("latin-1")
         if value.isascii() and (not text or text.isprintable()) and text.strip() == text:

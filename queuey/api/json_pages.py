@@ -1,7 +1,7 @@
-r"""Messages as one JSON answer, made in pieces: none that has no room, and the event loop has turns between large ones.
+r"""Messages as one JSON answer, made in pieces.
 
-As JSON a body can take six times its bytes: a control character becomes ``\u0001``. So what an answer takes is known
-only as it is made.
+No piece is made without room for it, and the event loop has turns between large ones. As JSON a body can take six times
+its bytes: a control character becomes ``\u0001``. So the size of an answer is known only once it is made.
 """
 
 from __future__ import annotations
@@ -20,18 +20,19 @@ from queuey.service.log import PartitionPage, ReadAnswer
 from queuey.service.turns import TURN_ROWS, Turns
 
 PIECE = 256 << 10
-"""Bytes of bodies, or characters of one, that become JSON in one step: in 2 ms at worst, six times as large."""
+"""Bytes of bodies, or characters of one, that become JSON in one step: 2 ms at worst, when they grow sixfold."""
 PLAIN = 64 << 10
-"""Bytes of bodies of a page that is first tried as one of plain messages: the trial is for nothing if a body has to be escaped."""
+"""A page with fewer bytes of bodies is first tried as plain messages. The trial is wasted if a body needs escapes."""
 _EMPTY = json_page([])
 _BEGIN, _END = _EMPTY[:-2], b"]}"
 
 
 class JsonPage(Turns):
-    """The messages of one answer, as far as there is room for them; the first one has room, however large it is.
+    """The messages of one answer, as many as there is room for.
 
-    It counts the turns of whoever reads them, too: before others have theirs, what the answer takes so far is counted (G17).
-    The context gives it back, for whole answers are counted where they are sent.
+    The first message has room, however large it is. The page also counts its reader's turns: before others have theirs,
+    the bytes of the answer so far are counted (G17). The context gives these bytes back, since the sender of a whole
+    answer counts it again.
     """
 
     __slots__ = ("_call", "_held", "_pieces", "_unheld", "room", "rows")
@@ -56,10 +57,10 @@ class JsonPage(Turns):
         self._call.ticket.give_back(self._held)
 
     async def add(self, answer: ReadAnswer, present: Presenter) -> ReadAnswer:
-        """Add messages whose bodies were counted.
+        """Add messages whose bodies are counted already.
 
-        :returns: what was added, with ``more`` true of each partition of which something was left out.
-        :raises Throttled: there is no room for their bytes in the server.
+        :returns: the added messages, with ``more`` true for each partition whose messages did not all have room.
+        :raises Throttled: the server has no room for their bytes.
         """
         pages = [
             PartitionPage(number, await self._add(number, found, present) if found.messages else found)
@@ -72,7 +73,7 @@ class JsonPage(Turns):
     def body(self, **beside: Any) -> bytes:
         """The whole answer.
 
-        :param beside: its members beside ``status`` and ``messages``.
+        :param beside: its members other than ``status`` and ``messages``.
         """
         if not beside and len(self._pieces) <= 1:
             return self._pieces[0] if self._pieces else _EMPTY
@@ -103,7 +104,7 @@ class JsonPage(Turns):
 
     @property
     def over(self) -> bool:
-        """As of :class:`Turns`, and after each 256 KiB of bodies and of JSON."""
+        """See :class:`Turns`; also after each 256 KiB of bodies and of JSON."""
         return self._rows > TURN_ROWS or self._unheld > PIECE
 
     async def _end(self) -> None:
@@ -114,7 +115,7 @@ class JsonPage(Turns):
         await others_turn()
 
     async def _escape(self, entry: dict[str, Any]) -> int:
-        """Make a large body JSON, others have their turns meanwhile; the bytes that it takes."""
+        """Turn a large body into JSON while others have their turns; returns its bytes."""
         text = entry.get("body", "")
         if len(text) <= PIECE:
             return 0
@@ -127,9 +128,9 @@ class JsonPage(Turns):
         return sum(map(len, pieces))
 
     def _keep(self, shown: Sequence[dict[str, Any]], counted: int) -> int:
-        """Add messages; how many had room.
+        """Add messages; returns how many had room.
 
-        :param counted: bytes of theirs that were counted before.
+        :param counted: bytes of these messages that were counted before.
         """
         piece = json_page(shown)
         if len(piece) > self.room and (self.rows or len(shown) > 1):
@@ -142,7 +143,7 @@ class JsonPage(Turns):
     def _take(self, piece: bytes, rows: int, uncounted: int) -> int:
         """Add a piece that has room, and count its messages.
 
-        :param uncounted: bytes of it that are not counted yet.
+        :param uncounted: bytes of the piece that are not counted yet.
         :returns: ``rows``.
         """
         self._pieces.append(piece)
@@ -153,7 +154,7 @@ class JsonPage(Turns):
 
 
 def _groups(page: Page) -> Iterable[Sequence[Message]]:
-    """A page in parts with bodies of 256 KiB together, or one larger body alone."""
+    """A page in parts of 256 KiB of bodies, or of one larger message."""
     messages = page.messages
     return _large_groups(messages) if page.size > PIECE else [messages] if messages else []
 

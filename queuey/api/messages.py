@@ -1,4 +1,4 @@
-"""The messages of a queue: append, read, and by id."""
+"""The messages of a queue: append, read, and access by id."""
 
 from __future__ import annotations
 
@@ -56,7 +56,10 @@ async def append_batch(service: Service, call: Call, target: Target) -> Answer:
 
 
 async def append_arrow(service: Service, call: Call, target: Target) -> Answer:
-    """Store a batch that came as Arrow; ``Prefer: return=minimal`` answers how many in place of where each is."""
+    """Store an Arrow batch, and answer once it is on disk.
+
+    With ``Prefer: return=minimal`` the answer has the number of messages in place of their locations.
+    """
     check_batch(call)
     drafts = arrow_drafts(call, target.queue, service.settings, service.clock.now_ticks())
     placed, headers = await _store(service, call, target.queue, drafts, batch=True)
@@ -67,17 +70,20 @@ async def append_arrow(service: Service, call: Call, target: Target) -> Answer:
 
 
 DRAFT_BYTES = 256
-"""What a message of a batch takes until it is stored, beside its body."""
+"""Bytes that a message of a batch takes until it is stored, beside its body."""
 _MINIMAL = re.compile(r"(?:^|[\s,])return=minimal(?:$|[\s,;])")
 
 
 async def _store(
     service: Service, call: Call, queue: Queue, drafts: Sequence[Draft], *, batch: bool
 ) -> tuple[Sequence[Location], Headers]:
-    """Where the drafts are once they are on disk, and the answer's headers."""
+    """Store the drafts.
+
+    Returns their locations once they are on disk, and the answer's headers.
+    """
     once, headers = request_once(call), list(_CREATED)
     if batch:
-        call.body = b""  # the drafts have all of it
+        call.body = b""  # the drafts hold all of it now
         call.ticket.hold(len(drafts) * DRAFT_BYTES)
     if service.log.least_ttl_seconds > 1:
         _check_ttls([draft.ttl_seconds for draft in drafts], service.log.least_ttl_seconds, batch=batch)
@@ -100,12 +106,15 @@ def _check_ttls(ttls: Sequence[int], least: int, *, batch: bool) -> None:
 
 
 async def read_page(service: Service, call: Call, target: Target) -> Answer:
-    """Messages of one queue by span: one page as JSON."""
+    """Messages of one queue in a span: one page as JSON."""
     return await page_of(service, call, await known_to_cursor(service, call, target.queue))
 
 
 async def read_stream(service: Service, call: Call, target: Target) -> Answer:
-    """Messages of one queue by span, as Arrow or as lines of JSON. It reads the first page before it answers."""
+    """Messages of one queue in a span, as Arrow or lines of JSON.
+
+    It reads the first page before it answers.
+    """
     return stream(service, call, await known_to_cursor(service, call, target.queue))
 
 
@@ -115,7 +124,10 @@ async def read_live(service: Service, call: Call, target: Target) -> Answer:
 
 
 async def fetch(service: Service, call: Call, target: Target) -> Answer:
-    """Messages by id, in the order asked, as far as an answer has room for them; those not there are left out."""
+    """Messages by id, in the order asked, as many as an answer has room for.
+
+    Messages that do not exist are left out.
+    """
     queue, wanted = target.queue, message_ids(call.below)
     raw = call.accepts(OCTETS) or boolean(call.query.get("raw"))
     if raw and len(wanted) != 1:
@@ -156,7 +168,7 @@ async def _by_id(
 
 
 async def put(service: Service, call: Call, target: Target) -> Answer:
-    """One body under each of these ids, in place of what is there, if anything is."""
+    """Write one body under each of these ids, in place of any message there."""
     queue, wanted, problems = target.queue, message_ids(call.below), Problems()
     latest = latest_due(service.clock.now_ticks())
     for number, id_ in wanted:
@@ -180,7 +192,7 @@ async def put(service: Service, call: Call, target: Target) -> Answer:
 
 
 def _check_copies(size: int, count: int, settings: Settings) -> None:
-    """:raises MessageTooLarge: a body under each of its ids makes the store write more than any other request may."""
+    """:raises MessageTooLarge: all copies together make the store write more than any other request may."""
     limit = settings.limits.max_request_bytes
     if size * count > limit:
         raise MessageTooLarge(
@@ -190,7 +202,7 @@ def _check_copies(size: int, count: int, settings: Settings) -> None:
 
 
 async def delete(service: Service, call: Call, target: Target) -> Answer:
-    """Remove messages by id, there or not; a scheduled one is cancelled."""
+    """Remove messages by id, whether they exist or not; a scheduled one is cancelled."""
     wanted, problems = message_ids(call.below), Problems()
     check_partition(call, [number for number, _ in wanted], problems)
     problems.check()

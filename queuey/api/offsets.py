@@ -1,4 +1,4 @@
-"""How far groups have got in a queue: read, committed, reset, listed and forgotten."""
+"""Offsets of groups in a queue: read, commit, reset, list and forget them."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from queuey.service.offsets import End
 from queuey.service.offsets import Target as Place
 
 MAX_GROUPS = 1000
-"""In one page."""
+"""Groups in one page."""
 
 
 async def list_groups(service: Service, call: Call, target: Target) -> Answer:
@@ -41,7 +41,7 @@ async def show(service: Service, call: Call, target: Target) -> Answer:
 
 
 async def change(service: Service, call: Call, target: Target) -> Answer:
-    """Commit, take over, or reset; all the partitions of a request, or none."""
+    """Commit, take over, or reset: all the partitions of a request, or none."""
     queue, group = target.queue, _group(call)
     asked = _asked(call, queue)
     ids = asked.ids
@@ -60,7 +60,7 @@ async def change(service: Service, call: Call, target: Target) -> Answer:
 
 
 async def forget(service: Service, call: Call, target: Target) -> Answer:
-    """Forget a group, there or not."""
+    """Forget a group, whether it exists or not."""
     check_nothing(call, "this forgets the group in all partitions; PUT sets the offset of one")
     await service.offsets.forget(target.queue, _group(call))
     return json_answer({"status": "ok"})
@@ -101,15 +101,15 @@ _ENDS = tuple(str(end.value) for end in End)
 
 
 MEMBERS = ("offsets", "generation", "reset", "to", "partitions", "preview")
-"""Of a body."""
+"""Members of a body."""
 ENTRY_MEMBERS = ("partition", "message_id")
 
 
 class _Asked(NamedTuple):
-    """What a body asks for."""
+    """The request in a body."""
 
     ids: dict[int, MessageId | None]
-    """By partition; with ``to`` the partitions alone count."""
+    """Ids by partition; with ``to`` only the partitions count."""
     generation: int
     resets: bool
     preview: bool
@@ -117,7 +117,7 @@ class _Asked(NamedTuple):
 
 
 def _asked(call: Call, queue: Queue) -> _Asked:
-    """:raises InvalidParameter: naming every member that is wrong; those of an entry as ``<index>.<member>``."""
+    """:raises InvalidParameter: it names every wrong member; those of an entry as ``<index>.<member>``."""
     members = _Members(json_object(call.body), queue, Problems())
     check_query(call, MEMBERS, members.problems, "member of the body")
     resets, preview = members.flag("reset"), members.flag("preview")
@@ -130,7 +130,10 @@ def _asked(call: Call, queue: Queue) -> _Asked:
 
 
 class _Members:
-    """The members of a body. What is absent has a default; what is unknown, or null, is refused: it moves offsets."""
+    """The members of a body.
+
+    An absent member has a default. An unknown member, or null, is refused, since the request moves offsets.
+    """
 
     def __init__(self, document: Mapping[str, Any], queue: Queue, problems: Problems) -> None:
         self._document = document
@@ -142,7 +145,7 @@ class _Members:
                 problems.add(name, "must not be null: leave it out")
 
     def _check_names(self, prefix: str, document: Mapping[str, Any], known: Sequence[str]) -> None:
-        for name in document:  # in their order, which no set keeps
+        for name in document:  # in their order, which a set would lose
             if name not in known:
                 self.problems.add(prefix + name[:40], f"unknown: expected {', '.join(known)}")
 
@@ -176,7 +179,7 @@ class _Members:
         return self.problems.take("to", _place, value, elsewhere)
 
     def partitions(self) -> dict[int, MessageId | None]:
-        """Those that are named, each once; all if none is."""
+        """The partitions named, each once; all of them if none is named."""
         value = self._document.get("partitions")
         if value is None:
             return dict.fromkeys(range(1, self._queue.partitions + 1))
@@ -208,7 +211,7 @@ class _Members:
     def _numbers(self, name: str, values: Sequence[Any], *, each: bool = False) -> list[int]:
         """Partition numbers, none of them twice.
 
-        :param each: stand in entries of their own.
+        :param each: each number stands in an entry of its own.
         """
         numbers: list[int] = []
         for index, value in enumerate(values):
@@ -220,7 +223,7 @@ class _Members:
         return numbers
 
     def _number(self, field: str, value: Any, low: int, high: int) -> int:
-        """The number, 0 in place of one that is refused."""
+        """The number; 0 in place of a refused one."""
         if type(value) is not int:
             self.problems.add(field, "Required" if value is None else "must be a whole number")
             return 0

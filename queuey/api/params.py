@@ -1,4 +1,7 @@
-"""Text to typed values. Every problem names its field; all fields of a request are reported together."""
+"""Typed values from text.
+
+Every problem names its field, and one answer reports all fields of a request.
+"""
 
 from __future__ import annotations
 
@@ -28,10 +31,13 @@ _DECIMAL = re.compile(r"[0-9]{1,12}(?:\.[0-9]{1,9})?")
 
 
 class Problems:
-    """Gathers what is wrong, so that one answer tells all of it."""
+    """Gathers the problems of a request, so that one answer can name them all."""
 
     def __init__(self, most: int = 1000) -> None:
-        """:param most: problems that are told; the first ones tell enough of a batch that is wrong throughout."""
+        """:param most: problems to report.
+
+        The first ones are enough for a batch that is wrong throughout.
+        """
         self._found: dict[str, str] = {}
         self._most = most
 
@@ -40,7 +46,10 @@ class Problems:
             self._found.setdefault(field, text)
 
     def take(self, field: str, parse: Callable[[str], T], text: str | None, default: T) -> T:
-        """``parse(text)``, or ``default`` if it is absent; a ValueError's text becomes the field's problem."""
+        """``parse(text)``, or ``default`` if ``text`` is None.
+
+        The message of a ValueError becomes the field's problem.
+        """
         if text is None:
             return default
         try:
@@ -50,18 +59,18 @@ class Problems:
             return default
 
     def check(self) -> None:
-        """:raises InvalidParameter: if anything was found."""
+        """:raises InvalidParameter: there are problems."""
         if self._found:
             raise InvalidParameter(problems=self._found)
 
 
 def quoted(text: str) -> str:
-    """A piece of what was sent, short enough to show."""
+    """Input shortened for an error message."""
     return f'"{text[:40]}…"' if len(text) > 40 else f'"{text}"'
 
 
 def integer(low: int, high: int) -> Callable[[str], int]:
-    """A parser of whole numbers in a range, with the wording that v1's clients test for.
+    """A parser of whole numbers in a range, with the wording that v1's clients test.
 
     >>> integer(1, 3)("2")
     2
@@ -76,7 +85,7 @@ def integer(low: int, high: int) -> Callable[[str], int]:
 
 
 def in_range(number: int, low: int, high: int) -> int:
-    """:raises ValueError: in the wording that v1's clients test for."""
+    """:raises ValueError: with the wording that v1's clients test."""
     if number < low:
         raise ValueError(f"{number} is less than minimum value {low}")
     if number > high:
@@ -85,7 +94,7 @@ def in_range(number: int, low: int, high: int) -> int:
 
 
 def one_of(*words: str) -> Callable[[str], str]:
-    """A parser that takes these words only."""
+    """A parser that accepts only these words."""
 
     def parse(text: str) -> str:
         if text not in words:
@@ -118,12 +127,12 @@ def seconds(text: str) -> int:
 
 
 def latest_due(now_ticks: int) -> int:
-    """The last moment at which a message may be due."""
+    """The latest moment for which a message may be scheduled."""
     return now_ticks + MAX_DELAY_SECONDS * TICKS_PER_SECOND
 
 
 def due(delay: str | None, deliver_at: str | None, now_ticks: int, problems: Problems, prefix: str = "") -> int | None:
-    """The moment a message is to be readable from; None means now."""
+    """The moment from which a message is to be readable; None means now."""
     if delay is not None and deliver_at is not None:
         problems.add(f"{prefix}deliver_at", "give delay or deliver_at, not both")
         return None
@@ -140,7 +149,10 @@ def due(delay: str | None, deliver_at: str | None, now_ticks: int, problems: Pro
 
 
 def partition_list(text: str, count: int) -> list[int]:
-    """Partitions to read, in the order given; ``all`` are those there are; numbers beyond them give nothing."""
+    """The partitions to read, in the order given.
+
+    ``all`` means those that exist. A number beyond them gives no messages.
+    """
     if text == "all":
         return list(range(1, count + 1))
     parts = [part.strip() for part in text.split(",")] if text else []
@@ -164,7 +176,10 @@ def group_name(text: str) -> str:
 
 
 def principals(text: str) -> tuple[str, ...]:
-    """A comma list of ``app:name``, ``bid:address`` and ``oidc:subject``; blanks around entries are dropped."""
+    """A comma list of ``app:name``, ``bid:address`` and ``oidc:subject``.
+
+    Blanks around entries are dropped.
+    """
     entries = [entry.strip(" \t") for entry in text.split(",")]
     if len(entries) > MAX_PRINCIPALS:
         raise ValueError(f"more than {MAX_PRINCIPALS} principals")
@@ -187,9 +202,9 @@ def once_key(text: str) -> str:
 
 
 def message_ids(text: str) -> list[Location]:
-    """A comma list of ``[partition:]id``, each once; partition 1 without a prefix.
+    """A comma list of ``[partition:]id``, each once; without a prefix in partition 1.
 
-    :raises InvalidMessageId: any entry that is not; more than 100.
+    :raises InvalidMessageId: an entry is no id, or there are more than 100.
     """
     parts = text.split(",")
     if len(parts) > MAX_IDS:

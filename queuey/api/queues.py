@@ -25,15 +25,15 @@ SETTINGS = ("partitions", "type", "consistency", "principles")
 MAX_LIST = 1_000_000_000
 _PAGE = 1000
 MAX_FIELDS = 100
-"""In a form."""
+"""Fields in a form."""
 MAX_CONTENT_TYPE = 256
 """Characters of a form's Content-Type, which holds a boundary of up to 70."""
 
 
 def form_pairs(call: Call) -> list[tuple[str, str]]:
-    """Names and values of a form body, urlencoded or multipart; a body of any other kind has none.
+    """Names and values of an urlencoded or multipart form; other bodies have none.
 
-    :raises InvalidParameter: no such form, or more fields than a form has.
+    :raises InvalidParameter: a broken form, or one with too many fields.
     """
     if not call.body:
         return []
@@ -55,7 +55,7 @@ def form_pairs(call: Call) -> list[tuple[str, str]]:
 def _parts(call: Call) -> Iterator[tuple[str, str]]:
     """Names and values of a multipart form.
 
-    :raises MultipartError: which is a ValueError.
+    :raises MultipartError: the form is broken; it is a ValueError.
     """
     from multipart import MultipartError, PushMultipartParser, parse_options_header
 
@@ -83,7 +83,7 @@ def _parts(call: Call) -> Iterator[tuple[str, str]]:
 def _fields(call: Call, known: Sequence[str], problems: Problems) -> dict[str, str]:
     """The form fields of a call that makes or changes a queue.
 
-    An empty value is an absent one, except that an empty ``principles`` clears the list.
+    An empty value counts as absent, but an empty ``principles`` clears the list.
     """
     pairs = form_pairs(call)
     check_form(call, pairs)
@@ -118,7 +118,7 @@ def _consistency(text: str) -> Consistency:
 
 
 async def create(service: Service, call: Call, target: Target) -> Answer:
-    """Make a queue; repeating it gives the stored settings."""
+    """Make a queue. Repeating the call gives the stored settings."""
     problems = Problems()
     fields = _fields(call, ("queue_name", *SETTINGS), problems)
     name = problems.take("queue_name", queue_name, fields.get("queue_name"), None)
@@ -144,7 +144,7 @@ def _created(queue: Queue) -> float:
 
 
 async def update(service: Service, call: Call, target: Target) -> Answer:
-    """Change what is named, keep the rest."""
+    """Change the settings that are named, and keep the rest."""
     problems = Problems()
     settings = _settings(_fields(call, SETTINGS, problems), problems)
     problems.check()
@@ -170,7 +170,10 @@ async def delete(service: Service, call: Call, target: Target) -> Answer:
 
 
 async def list_queues(service: Service, call: Call, target: Target) -> Answer:
-    """An application's queues by name; all of them without a limit, as a stream when they are many."""
+    """An application's queues by name.
+
+    Without a limit it gives all, as a stream if they are many.
+    """
     query, problems = call.query, Problems()
     limit = problems.take("limit", integer(1, MAX_LIST), query.get("limit"), None)
     problems.check()
@@ -183,7 +186,7 @@ async def list_queues(service: Service, call: Call, target: Target) -> Answer:
         return json_answer({"status": "ok", "queues": listed}, headers=next_link(call, page.following))
 
     def chunks() -> Iterator[bytes]:
-        """Pages as they are asked for; the list's end brackets are its end mark."""
+        """Pages as they are needed. The brackets that close the list are its end mark."""
         left, shown, start = most, listed, page.following
         yield b'{"status":"ok","queues":['
         while True:
@@ -201,7 +204,10 @@ async def list_queues(service: Service, call: Call, target: Target) -> Answer:
 
 
 async def list_mine(service: Service, call: Call, target: Target) -> Answer:
-    """The queues that name the caller, by name. Whom else they name is not told."""
+    """The queues that name the caller, by name.
+
+    The answer does not say whom else they name.
+    """
     query, problems = call.query, Problems()
     limit = problems.take("limit", integer(1, _PAGE), query.get("limit"), _PAGE)
     problems.check()
@@ -216,7 +222,7 @@ async def list_mine(service: Service, call: Call, target: Target) -> Answer:
 
 
 async def list_arrivals(service: Service, call: Call, target: Target) -> Answer:
-    """The queues that got messages since an earlier answer. For the owner, as the list of all."""
+    """The queues with new messages since an earlier answer, for the owner."""
     query, problems = call.query, Problems()
     limit = problems.take("limit", integer(1, _PAGE), query.get("limit"), _PAGE)
     problems.check()
@@ -233,7 +239,7 @@ async def list_arrivals(service: Service, call: Call, target: Target) -> Answer:
 class _Page(NamedTuple):
     queues: Sequence[Queue]
     following: str | None
-    """The name of the queue behind them, if there is one."""
+    """The name of the next queue, if there is one."""
 
 
 async def _page(service: Service, application: str, start: str, limit: int) -> _Page:
@@ -242,7 +248,7 @@ async def _page(service: Service, application: str, start: str, limit: int) -> _
 
 
 def next_link(call: Call, following: str | None) -> Headers:
-    """Where a list goes on, if it was cut.
+    """The Link header to the rest of a list, if the list was cut.
 
     :param following: the name that comes next.
     """
@@ -269,7 +275,10 @@ async def _listed(service: Service, queue: Queue, *, details: bool, count: bool)
 
 
 async def information(service: Service, call: Call, target: Target) -> Answer:
-    """One queue: settings, and for each partition depth and ends. For the owner: it names the principals."""
+    """One queue, for its owner: settings, and depth and ends of each partition.
+
+    It is for the owner only, since it names the principals.
+    """
     queue = target.queue
     states = await service.queues.inspect(queue)
     return json_answer(

@@ -1,4 +1,4 @@
-"""Reading spans of a queue: parameters, one page as JSON, a stream as NDJSON or Arrow."""
+"""Reads spans of a queue: pages as JSON, and streams as NDJSON or Arrow."""
 
 from __future__ import annotations
 
@@ -25,15 +25,16 @@ DEFAULT_LIMIT = 100
 MAX_LIMIT = 1000
 MAX_STREAM_LIMIT = 1_000_000_000
 STREAM_ROWS = 4000
-"""Rows of one page, and one Arrow batch, of a stream: to hand over a page to the event loop costs as much as a thousand ids."""
+"""Rows of one page and one Arrow batch of a stream. Handing a page to the event loop costs as much as a thousand
+ids."""
 STREAM_BYTES = 1 << 20
-"""Bodies of one page of a stream."""
+"""Bytes of bodies in one page of a stream."""
 STREAM_HELD_BYTES = 7 << 19
-"""What a stream holds in memory, however long it is: a page, a piece of what becomes of it, and the next page."""
+"""Bytes that a stream of any length holds in memory: a page, a piece made of it, and the next page."""
 
 
-class ReadParams(NamedTuple):
-    """What a reader asked for, typed."""
+class ReadQuery(NamedTuple):
+    """A reader's parameters, parsed."""
 
     spans: Sequence[tuple[int, Span]]
     limit: int | None
@@ -41,7 +42,7 @@ class ReadParams(NamedTuple):
     columns: Sequence[str] | None
     skip_corrupt: bool
     every: bool = False
-    """All partitions are read, those to come included."""
+    """The reader reads all partitions, later ones included."""
 
     @classmethod
     def parse(
@@ -53,17 +54,17 @@ class ReadParams(NamedTuple):
         with_cursor: bool = True,
         known_columns: Sequence[str] = COLUMNS,
         partitions: str = "1",
-    ) -> ReadParams:
-        """:param with_cursor: False passes over a cursor.
-        :param known_columns: what ``columns`` may name.
-        :param partitions: what is read if the call names none.
-        :raises InvalidParameter: with every field that is wrong.
+    ) -> ReadQuery:
+        """:param with_cursor: False ignores a cursor.
+        :param known_columns: the members that ``columns`` may name.
+        :param partitions: read if the call names none.
+        :raises InvalidParameter: it names every wrong field.
         :raises CursorLost: a cursor of another incarnation.
         """
         query = call.query
         if not query and partitions == "1":
             return _PLAIN
-        if with_cursor and len(query) == 1 and (cursor := query.get("cursor")):  # what a reader asks that reads on
+        if with_cursor and len(query) == 1 and (cursor := query.get("cursor")):  # a reader that continues
             spans, every = _behind(queue, cursor, Span(), newest_first=False)
             return cls(spans, None, False, None, False, every)
         problems, get = Problems(), query.get
@@ -91,12 +92,17 @@ class ReadParams(NamedTuple):
             spans, every = _behind(queue, cursor, span, newest_first=newest_first)
         return cls(spans, limit, newest_first, columns, boolean(get("skip_corrupt")), every)
 
+    def request(self, spans: Sequence[tuple[int, Span]], limit: int, max_bytes: int) -> QueueRead:
+        """What the log is asked for: the whole of it, or one page of a stream."""
+        with_bodies = wants_bodies(self.columns)
+        return QueueRead(spans, limit, self.newest_first, max_bytes, with_bodies, self.skip_corrupt)
 
-_PLAIN = ReadParams([(1, Span())], None, False, None, False)
+
+_PLAIN = ReadQuery([(1, Span())], None, False, None, False)
 
 
 async def known_to_cursor(service: Service, call: Call, queue: Queue) -> Queue:
-    """The queue with all partitions that the call's cursor names."""
+    """The queue, with all partitions that the call's cursor names."""
     cursor = call.query.get("cursor") or call.header("last-event-id")
     if cursor is None or service.queues.hears_of_changes:
         return queue
@@ -104,39 +110,45 @@ async def known_to_cursor(service: Service, call: Call, queue: Queue) -> Queue:
 
 
 def low(point: MessageId | int | None) -> MessageId:
-    """The ``after`` of a span that begins with this moment."""
+    """The ``after`` of a span that begins at this moment."""
     if point is None:
         return ZERO_ID
     return (point if isinstance(point, MessageId) else MessageId.first_of(point)).before()
 
 
 def _high(point: MessageId | int | None) -> MessageId:
-    """The ``upto`` of a span that ends with this moment."""
+    """The ``upto`` of a span that ends at this moment."""
     if point is None:
         return MAX_ID
     return point if isinstance(point, MessageId) else MessageId.last_of(point)
 
 
 def _span(since: MessageId | int | None, until: MessageId | int | None, *, newest_first: bool) -> Span:
-    """v1's inclusive ends as a span; newest first, ``since`` is where to start going backwards."""
+    """v1's inclusive ends as a span.
+
+    Newest first, ``since`` is where to start backwards.
+    """
     return Span(low(until), _high(since)) if newest_first else Span(low(since), _high(until))
 
 
 def _behind(queue: Queue, cursor: str, span: Span, *, newest_first: bool) -> tuple[list[tuple[int, Span]], bool]:
-    """What is left of a span behind a cursor, by partition, and whether the cursor is of all partitions."""
+    """The rest of a span after a cursor, by partition.
+
+    The second value says whether the cursor covers all partitions.
+    """
     places, every = parse_cursor(queue, cursor)
     return [(number, _from(place, span, newest_first=newest_first)) for number, place in places.items()], every
 
 
 def _from(place: MessageId, span: Span, *, newest_first: bool) -> Span:
-    """What is left of a span behind a cursor's place."""
+    """The rest of a span after a cursor's position."""
     if not newest_first:
         return Span(max(place, span.after), span.upto)
     return Span(span.after, min(place.before(), span.upto) if place > ZERO_ID else ZERO_ID)
 
 
 def _place(span: Span, last: MessageId | None, *, more: bool, newest_first: bool) -> MessageId:
-    """Where to go on in a partition."""
+    """The position from which to continue in a partition."""
     if last is not None and (more or not newest_first):
         return last
     if not newest_first:
@@ -144,7 +156,7 @@ def _place(span: Span, last: MessageId | None, *, more: bool, newest_first: bool
     return min(span.upto.following(), MAX_ID) if more else ZERO_ID
 
 
-def _cursor(queue: Queue, params: ReadParams, answer: ReadAnswer) -> str:
+def _cursor(queue: Queue, params: ReadQuery, answer: ReadAnswer) -> str:
     pages = dict(answer.pages)
     places = {
         number: _place(
@@ -160,26 +172,19 @@ def _cursor(queue: Queue, params: ReadParams, answer: ReadAnswer) -> str:
 
 
 def wants_bodies(columns: Sequence[str] | None) -> bool:
-    """Whether any of these members is not in a message's place alone."""
+    """Whether any of these members needs more than a message's id and partition."""
     return columns is None or not frozenset(columns).isdisjoint(("body", "content_type", "key", "headers"))
 
 
 async def page_of(service: Service, call: Call, queue: Queue) -> Answer:
-    """One page as JSON, as the call's parameters say."""
-    answer, _ = await page(service, call, queue, ReadParams.parse(call, queue, max_limit=MAX_LIMIT))
+    """One page as JSON, as the call's parameters ask."""
+    answer, _ = await page(service, call, queue, ReadQuery.parse(call, queue, max_limit=MAX_LIMIT))
     return answer
 
 
-async def page(service: Service, call: Call, queue: Queue, params: ReadParams) -> tuple[Answer, int]:
-    """One page as JSON, and how many messages it tells that the reader does not have."""
-    wanted = QueueRead(
-        params.spans,
-        params.limit or DEFAULT_LIMIT,
-        params.newest_first,
-        service.settings.limits.max_answer_bytes,
-        wants_bodies(params.columns),
-        params.skip_corrupt,
-    )
+async def page(service: Service, call: Call, queue: Queue, params: ReadQuery) -> tuple[Answer, int]:
+    """One page as JSON, and the number of its messages that are new to the reader."""
+    wanted = params.request(params.spans, params.limit or DEFAULT_LIMIT, service.settings.limits.max_answer_bytes)
     with JsonPage(call, service.settings.limits.max_answer_bytes) as made:
         read = await service.log.read(queue, wanted, made)
         answer = await made.add(read, entries_of(params.columns, queue.name))
@@ -192,19 +197,22 @@ async def page(service: Service, call: Call, queue: Queue, params: ReadParams) -
 
 
 class PageEnd(NamedTuple):
-    """What the headers of a page say of it."""
+    """What the headers of a page say."""
 
     cursor: str
-    """Where to go on."""
+    """The cursor to continue from."""
     watermark: int
     more: bool
     """There are more messages than the page has."""
     corrupt: int = 0
-    """Messages that were passed over, since they do not match their checksum."""
+    """Messages that were skipped because they do not match their checksum."""
 
 
 def answer_page(call: Call, body: bytes, rows: int, end: PageEnd) -> tuple[Answer, int]:
-    """A page with its headers, or 304 if If-None-Match says that the reader has it: then it has no rows to tell."""
+    """A page with its headers, and its number of rows.
+
+    If If-None-Match says that the reader has this page, the answer is 304, with no rows.
+    """
     tag = f'W/"{crc32c(body):08x}{len(body):x}.{crc32c(end.cursor.encode()):08x}"'
     headers: Headers = [
         ("content-type", JSON),
@@ -222,9 +230,12 @@ def answer_page(call: Call, body: bytes, rows: int, end: PageEnd) -> tuple[Answe
 
 
 def stream(service: Service, call: Call, queue: Queue) -> Answer:
-    """A stream as Accept says; its first page is read before the answer begins, so that what it meets is a status."""
+    """A stream in the form that Accept asks for.
+
+    It reads the first page before the answer begins, so that an error there becomes a status.
+    """
     known = ARROW_COLUMNS if call.accepts(ARROW) else COLUMNS
-    params = ReadParams.parse(call, queue, max_limit=MAX_STREAM_LIMIT, known_columns=known)
+    params = ReadQuery.parse(call, queue, max_limit=MAX_STREAM_LIMIT, known_columns=known)
     form: ArrowForm | NdjsonForm
     if call.accepts(ARROW):
         try:
@@ -247,9 +258,9 @@ def stream(service: Service, call: Call, queue: Queue) -> Answer:
 
 
 def _chunks(
-    service: Service, call: Call, queue: Queue, params: ReadParams, form: ArrowForm | NdjsonForm, watermark: int
+    service: Service, call: Call, queue: Queue, params: ReadQuery, form: ArrowForm | NdjsonForm, watermark: int
 ) -> Iterator[Chunk]:
-    """The stream, a page at a time; an error in between leaves it without its end mark."""
+    """The stream, page by page. After an error it ends without its end mark."""
     places: dict[int, MessageId] = {}
     sent, more = 0, False
     yield form.start()
@@ -276,7 +287,7 @@ def _chunks(
                 if service.log.reads_elsewhere and page_more and left:
                     ahead = _begin_page(service, queue, params, number, span, left)
                 rows: Iterator[Chunk] = form.rows(page.messages, number)
-                del answer, page  # while the client takes its time, its rows are held once
+                del answer, page  # so that no row is held twice while the client is slow
                 yield from rows
         more = more or page_more
         places[number] = _place(wanted, last, more=page_more, newest_first=params.newest_first)
@@ -284,9 +295,11 @@ def _chunks(
 
 
 def _begin_page(
-    service: Service, queue: Queue, params: ReadParams, number: int, span: Span, left: int
+    service: Service, queue: Queue, params: ReadQuery, number: int, span: Span, left: int
 ) -> Future[ReadAnswer]:
-    """A page of a stream; a store that reads elsewhere goes on with it while this thread does something else."""
-    limit, with_bodies = min(left, STREAM_ROWS), wants_bodies(params.columns)
-    wanted = QueueRead([(number, span)], limit, params.newest_first, STREAM_BYTES, with_bodies, params.skip_corrupt)
+    """Start reading a page of a stream.
+
+    A store that reads elsewhere works on it while this thread does something else.
+    """
+    wanted = params.request([(number, span)], min(left, STREAM_ROWS), STREAM_BYTES)
     return start(service.log.read(queue, wanted))

@@ -10,6 +10,7 @@ from queuey.http.exchange import ARROW, BATCH_JSON, JSON, NDJSON, Call
 from queuey.http.face import Body, Function, Operation, Runs
 from queuey.http.routing import Choice, Route, Routes
 from queuey.security.permissions import Permission
+from queuey.service import Service
 
 __all__ = ["ROUTES"]
 
@@ -17,13 +18,12 @@ _ANY = ("GET", "POST", "PUT", "DELETE", "OPTIONS", "PATCH")
 """The first Queuey's heartbeat answered every method."""
 
 READ_PAGE = Operation("queue", Permission.VIEW, messages.read_page, runs=Runs.LOOP)
-READ_LARGE_PAGE = READ_PAGE._replace(runs=Runs.READER)
 READ_STREAM = Operation("queue", Permission.VIEW, messages.read_stream)
 READ_LIVE = Operation("queue", Permission.VIEW, messages.read_live, runs=Runs.LOOP)
 READ_SEVERAL = Operation("application", Permission.NONE, live.read_several, runs=Runs.LOOP)
-"""Each queue that it names has its own permissions."""
+"""The caller needs no permission here: each queue that the call names has its own."""
 INFORMATION = Operation("queue", Permission.CONFIGURE, queues.information)
-"""For the owner, whether or not the caller may list queues."""
+"""For the owner only, even if the caller may list queues."""
 SURVEY = Operation("queue", Permission.VIEW, survey.survey)
 
 APPEND_ONE = Operation("queue", Permission.APPEND, messages.append_one, Body.MESSAGE, Runs.LOOP, counts_refusals=True)
@@ -31,7 +31,7 @@ APPEND_BATCH = Operation(
     "queue", Permission.APPEND, messages.append_batch, Body.BATCH, Runs.BATCH, counts_refusals=True
 )
 APPEND_JSON = APPEND_BATCH._replace(by_body=lambda call: APPEND_BATCH if is_batch(call.body) else APPEND_ONE)
-"""A batch in the form of 2012, or one message: the body alone tells."""
+"""A batch in the form of 2012, or one message: only the body decides."""
 APPEND_ARROW = Operation("queue", Permission.APPEND, messages.append_arrow, Body.BATCH, counts_refusals=True)
 
 LIST_QUEUES = Operation("application", Permission.LIST, queues.list_queues)
@@ -41,7 +41,7 @@ LIST_ARRIVALS = Operation("application", Permission.LIST, queues.list_arrivals)
 LOOP_ROWS = 100
 """Messages of a page that the event loop may read from each partition."""
 LOOP_PARTITIONS = 16
-"""Partitions of a page that the event loop may read: a look at one whose pages are cold waits for the disk."""
+"""Partitions of a page that the event loop may read. Reading one whose pages are not in memory waits for the disk."""
 
 
 def _asks_for(call: Call, parameter: str) -> bool:
@@ -50,7 +50,10 @@ def _asks_for(call: Call, parameter: str) -> bool:
 
 
 def _read(call: Call) -> Operation:
-    """What a GET of a queue asks for: its settings, what lies in spans, what is to come, a stream, or one page."""
+    """The operation of a GET of a queue.
+
+    It gives settings, spans, messages still to come, a stream, or one page.
+    """
     if call.query_string:
         if _asks_for(call, "info"):
             return INFORMATION
@@ -65,23 +68,44 @@ def _read(call: Call) -> Operation:
 
 def _is_large(call: Call) -> bool:
     """Whether a page may keep the event loop for long: it has many messages, or looks at many partitions."""
-    limit, partitions = call.query.get("limit", ""), call.query.get("partitions", "")
-    many = partitions == "all" or partitions.count(",") >= LOOP_PARTITIONS
-    return many or (len(limit) > 2 and limit != str(LOOP_ROWS))
+    partitions = call.query.get("partitions", "")
+    return partitions == "all" or partitions.count(",") >= LOOP_PARTITIONS or _has_many(call)
+
+
+def _has_many(call: Call) -> bool:
+    limit = call.query.get("limit", "")
+    return len(limit) > 2 and limit != str(LOOP_ROWS)
+
+
+def _is_of_few(service: Service, call: Call) -> bool:
+    """Whether all partitions of a queue are few; its settings are at hand if it was asked for lately."""
+    if call.query.get("partitions") != "all" or _has_many(call):
+        return False
+    queue = service.queues.cached(call.application, call.queue)
+    return queue is not None and queue.partitions <= LOOP_PARTITIONS
+
+
+READ_LARGE_PAGE = READ_PAGE._replace(runs=Runs.READER, is_light=_is_of_few)
 
 
 _APPENDS = {BATCH_JSON: APPEND_BATCH, JSON: APPEND_JSON}
 
 
 def _append(call: Call) -> Operation:
-    """What a POST to a queue asks for: a batch as Arrow, a batch as JSON, or one message."""
+    """The operation of a POST to a queue.
+
+    It appends an Arrow batch, a JSON batch, or one message.
+    """
     if call.query_string and _asks_for(call, "batch"):
         return APPEND_ARROW
     return _APPENDS.get(call.media_type, APPEND_ONE)
 
 
 def _list(call: Call) -> Operation:
-    """What a GET of an application asks for: messages of several queues, the caller's queues, arrivals, or all queues."""
+    """The operation of a GET of an application.
+
+    It gives messages of several queues, the caller's queues, arrivals, or all queues.
+    """
     if not call.query_string:
         return LIST_QUEUES
     if _asks_for(call, "mine"):
@@ -92,7 +116,10 @@ def _list(call: Call) -> Operation:
 
 
 def _site(name: str, function: Function) -> Operation:
-    """The server about itself: never behind others that wait for a thread."""
+    """An operation of the server about itself.
+
+    It never waits for a thread behind others.
+    """
     return Operation(name, Permission.NONE, function, runs=Runs.LOOP)
 
 
@@ -129,7 +156,7 @@ ROUTES = Routes(
                 "DELETE": Operation("queue", Permission.CONFIGURE, queues.delete),
             },
         ),
-        # "offsets" stands in the place of message ids, of which it is none.
+        # "offsets" stands where message ids stand, and is none.
         Route(
             "groups",
             "/v1/{application}/{queue}/offsets",

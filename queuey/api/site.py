@@ -17,11 +17,14 @@ from queuey.service import Service
 
 _TEXT = "text/plain; charset=utf-8"
 _OF_PROXIES = ("x-forwarded-for", "forwarded", "x-real-ip", "via")
-"""Headers by which a proxy says that it passes on a request."""
+"""Headers by which a proxy says that it passes a request on."""
 
 
 async def heartbeat(service: Service, call: Call, target: Target) -> Answer:
-    """Ready to serve: ``OK``, or 503 with the problems. Warnings are in a header: they keep nobody from serving."""
+    """``OK`` if the server is ready, or 503 with the problems.
+
+    Warnings stand in a header: they do not make the server unready.
+    """
     problems = service.problems()
     if problems:
         raise StorageUnavailable("; ".join(problems))
@@ -30,19 +33,21 @@ async def heartbeat(service: Service, call: Call, target: Target) -> Answer:
 
 
 async def alive(service: Service, call: Call, target: Target) -> Answer:
-    """The process answers, whatever its store does."""
+    """Show that the process answers, whatever its store does."""
     return Answer(200, b"OK", [("content-type", _TEXT)])
 
 
 async def version(service: Service, call: Call, target: Target) -> Answer:
-    """What runs here."""
+    """The version that runs here."""
     return json_answer({"name": "queuey", "version": __version__, "storage": service.settings.storage.backend})
 
 
 async def metrics(service: Service, call: Call, target: Target) -> Answer:
-    """Counters in the Prometheus text form. They name applications and tell how busy each is.
+    """Counters in the Prometheus text form.
 
-    :raises Forbidden: they are for whoever has the token, or without one for this machine itself.
+    They name applications and show their load.
+
+    :raises Forbidden: the caller lacks the token; or, if none is set, is not on this machine.
     """
     token: str = service.settings.metrics.token
     if token and not _has_token(call, token):
@@ -70,19 +75,22 @@ def _has_token(call: Call, token: str) -> bool:
 
 
 def _is_from_here(call: Call) -> bool:
-    """Whether a program of this machine asks, for itself. A proxy here says that it asks for others."""
+    """Whether a program on this machine asks for itself.
+
+    A proxy on this machine says that it asks for others.
+    """
     if not call.peer or any(name in call.headers for name in _OF_PROXIES):
         return False
     try:
         address = ip_address(call.peer.partition("%")[0])
-    except ValueError:  # the name of a Unix socket, which a WSGI server may give: a proxy's, most of the time
+    except ValueError:  # the name of a Unix socket, which a WSGI server may give; usually it is a proxy's
         return False
     mapped = address.ipv4_mapped if isinstance(address, IPv6Address) else None
     return (mapped or address).is_loopback
 
 
 async def openapi(service: Service, call: Call, target: Target) -> Answer:
-    """This API's description."""
+    """The description of this API."""
     return Answer(200, _description(), [("content-type", JSON)])
 
 

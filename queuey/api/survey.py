@@ -1,4 +1,4 @@
-"""What lies in the spans that a reader asks for: for who plans to read them in parts."""
+"""What lies in spans, for readers that plan to read them in parts."""
 
 from __future__ import annotations
 
@@ -6,20 +6,23 @@ from typing import Any
 
 from queuey.api.cursors import Cursor, format_cursor
 from queuey.api.params import Problems, integer
-from queuey.api.reading import ReadParams, known_to_cursor
+from queuey.api.reading import ReadQuery, known_to_cursor
 from queuey.http.exchange import Answer, Call, Target, json_answer
 from queuey.ids import ZERO_ID, format_timestamp
 from queuey.model import SpanCount
 from queuey.service import Service
 
 MAX_COUNT = 10_000_000
-"""Messages of one partition, counted in one request."""
+"""Messages of one partition that one request counts."""
 MAX_MARKS = 10_000
-"""Of one partition."""
+"""Split points of one partition in one answer."""
 
 
 async def survey(service: Service, call: Call, target: Target) -> Answer:
-    """The last id of each span; if asked, how many messages it has and where to cut it."""
+    """The last id of each span.
+
+    On request also its message count and its split points.
+    """
     queue, problems = await known_to_cursor(service, call, target.queue), Problems()
     limit = problems.take("count", integer(0, MAX_COUNT), call.query.get("count"), 0)
     every = problems.take("every", integer(1, MAX_COUNT), call.query.get("every"), 0)
@@ -28,7 +31,7 @@ async def survey(service: Service, call: Call, target: Target) -> Answer:
             "every", f"makes more than {MAX_MARKS} marks of {limit} messages: ask for {-(-limit // MAX_MARKS)} or more"
         )
     problems.check()
-    params = ReadParams.parse(call, queue, max_limit=1)
+    params = ReadQuery.parse(call, queue, max_limit=1)
     watermark, found = await service.log.count_spans(queue, params.spans, limit=limit, step=every)
     places = {number: span.after for number, span in params.spans}
     ends = {number: survey.newest or places[number] for number, survey in found}

@@ -1,4 +1,7 @@
-"""Tokens of this server's own: got for another credential, or by an application for its users."""
+"""Tokens that this server issues.
+
+It issues them for another credential, or to an application for its users.
+"""
 
 from __future__ import annotations
 
@@ -14,7 +17,7 @@ from queuey.service import Service
 FIELDS = ("principal", "queues", "verbs", "life")
 """Form fields of a request for a token."""
 MAX_QUEUES = 100
-"""In one token, which has to fit into a header."""
+"""Queues in one token, which has to fit into a header."""
 
 
 async def mint(service: Service, call: Call, target: Target) -> Answer:
@@ -53,7 +56,10 @@ async def mint(service: Service, call: Call, target: Target) -> Answer:
 
 
 def _fields(call: Call, problems: Problems) -> dict[str, str]:
-    """The form fields: each one left out widens the token, so none counts as left out that was sent in some form."""
+    """The form fields.
+
+    A missing field widens the token, so a field in a wrong place must not count as missing.
+    """
     if call.query_string:
         raise InvalidParameter(problems={"query": f"takes no parameters: send {', '.join(FIELDS)} as form fields"})
     pairs = form_pairs(call)

@@ -7,7 +7,7 @@ import click
 from queuey.errors import ConfigurationError
 from queuey.settings import Settings
 from queuey.terminal.options import with_settings
-from queuey.terminal.output import Progress, say
+from queuey.terminal.output import ProgressBar, say
 
 
 @click.command("init")
@@ -35,7 +35,7 @@ def init_command(settings: Settings, replication: str | None) -> None:
     from queuey.storage.cassandra.schema import make_tables
 
     for one in {one.keyspace: one for one in options}.values():
-        with Progress(f"keyspace {one.keyspace}", 0) as progress:
+        with ProgressBar(f"keyspace {one.keyspace}", 0) as progress:
             make_tables(
                 one, replication or settings.cassandra.replication, say=lambda _, done, of: progress.reach(done, of)
             )

@@ -15,7 +15,7 @@ from queuey.clock import SystemClock
 from queuey.errors import QueueNotFound, QueueyError
 from queuey.model import MAX_PARTITIONS
 from queuey.terminal.options import with_client
-from queuey.terminal.output import Progress, message_row, output_option, say, write_rows
+from queuey.terminal.output import ProgressBar, message_row, output_option, say, write_rows
 from queuey.terminal.times import Duration, Moment, rfc3339
 
 if TYPE_CHECKING:
@@ -168,7 +168,7 @@ def _batches(text: str | None, *, lines: bool, count: int | None) -> Iterator[li
     if count is None:
         yield [body]
         return
-    with Progress("putting", count) as progress:
+    with ProgressBar("putting", count) as progress:
         done = 0
         for batch in portions(_numbered(body, count)):
             yield batch
@@ -181,7 +181,7 @@ def _by_lines(stdin: Any) -> Iterator[list[bytes]]:
 
     :param stdin: a buffered binary stream, which has ``read1``.
     """
-    with Progress("putting", _size_of(stdin)) as progress:
+    with ProgressBar("putting", _size_of(stdin)) as progress:
         done, rest = 0, b""
         while chunk := stdin.read1(BATCH_BYTES):
             done += len(chunk)

@@ -9,7 +9,7 @@ import click
 from queuey.errors import ConfigurationError
 from queuey.settings import Settings
 from queuey.terminal.options import store_files, with_settings
-from queuey.terminal.output import Progress, output_option, say, write_rows
+from queuey.terminal.output import ProgressBar, output_option, say, write_rows
 
 DAMAGED = 1
 """Exit code."""
@@ -34,7 +34,7 @@ def backup_command(settings: Settings, dest: Path, force: bool) -> None:
             raise ConfigurationError(f"{target} exists already: choose another name, or say --force")
     for source, target in zip(files, targets, strict=True):
         whole = target.with_name(f"{target.name}.new") if target.exists() else target
-        with Progress(f"copying {source.name}", 0) as progress:
+        with ProgressBar(f"copying {source.name}", 0) as progress:
             backup(source, whole, progress.reach)
         if whole != target:
             whole.replace(target)
@@ -57,14 +57,14 @@ def restore_command(settings: Settings, source: Path, force: bool) -> None:
     files = store_files(settings)
     sources = [source, source.with_name(f"{source.name}.metadata")][: len(files)]
     for one in sources:
-        with Progress(f"searching {one.name}", 0) as progress:
+        with ProgressBar(f"searching {one.name}", 0) as progress:
             found = verify(one, progress=progress.reach)
         if found and not force:
             raise ConfigurationError(
                 f"{one} is damaged: see 'queuey verify {one}', choose another backup, or say --force"
             )
     for one, target in zip(sources, files, strict=True):
-        with Progress(f"copying {one.name}", 0) as progress:
+        with ProgressBar(f"copying {one.name}", 0) as progress:
             kept = restore(one, target, progress.reach)
         say(f"restored {target} from {one}" + (f"; as it was it lies in {kept}" if kept else ""))
 
@@ -91,7 +91,7 @@ def verify_command(ctx: click.Context, settings: Settings, file: Path | None, re
             say(f"{one} has new indexes; as it was it lies in {sqlite_verify.repair(one)}")
     damages = []
     for one in files:
-        with Progress(f"searching {one.name}", 0) as progress:
+        with ProgressBar(f"searching {one.name}", 0) as progress:
             damages += [
                 {"file": str(one), **damage._asdict()}
                 for damage in sqlite_verify.verify(one, names if names.is_file() else None, progress.reach)

@@ -1,1 +1,1 @@
-"""What every HTTP call has in common, whatever protocol it speaks: admission, identity, answers to errors."""
+"""What all HTTP calls share in every protocol: admission, identity, errors."""

@@ -1,4 +1,4 @@
-"""Callers, and the one way from a name to a queue: it is found, and the caller may do this with it."""
+"""Identifies callers, and finds a queue by name for a caller that may use it."""
 
 from __future__ import annotations
 
@@ -12,33 +12,38 @@ from queuey.service import Service
 
 _QUEUE_NAME = re.compile(r"[A-Za-z0-9_.-]{1,50}")
 _RECENT = 1000
-"""Authorization headers whose identity is at hand, for a second at most."""
+"""Authorization headers whose identity is remembered, for one second at most."""
 
 
 async def refresh_keys(service: Service) -> None:
-    """Look anew at the application keys in force, and at what they prove."""
+    """Load the application keys in force again, and drop what the old ones proved."""
     removed = await service.keys.refresh()
-    service.recent.clear()  # after it: meanwhile calls were identified by the keys of before
+    service.recent.clear()  # only now: calls during the refresh were identified by the old keys
     if removed:
-        service.trust.forget()  # tokens end with the application key that they were got with
+        service.trust.forget()  # a token ends with the application key that it was issued for
 
 
 def identify(service: Service, header: str) -> Identity:
-    """The caller, by an Authorization header; what application keys proved is remembered until the keys are looked at anew.
+    """The caller that an Authorization header proves.
+
+    What application keys proved is remembered until the keys are loaded again.
 
     :raises Unauthenticated, Throttled: as of :class:`~queuey.security.identity.Identifier`.
     """
     identity = service.recent.get(header)
     if identity is None:
         identity = service.identifier.identify(header)
-        # A caller that proves nothing is not remembered: anybody can send another such header each time.
+        # Remember no caller that proves nothing: it could send a different header every time and fill the memory.
         if identity.principals and identity.is_lasting and len(service.recent) < _RECENT:
             service.recent[header] = identity
     return identity
 
 
 def seems_to_be(service: Service, call: Call) -> Identity:
-    """What is known now of a call's caller, checked or not: this decides whose share pays, and permits nothing."""
+    """The caller as far as it is known now, checked or not.
+
+    It decides whose share of the memory pays, and permits nothing.
+    """
     if call.identity is not ANONYMOUS:
         return call.identity
     header = call.headers.get("authorization", "")
@@ -46,7 +51,10 @@ def seems_to_be(service: Service, call: Call) -> Identity:
 
 
 def target_at_hand(service: Service, call: Call, identity: Identity, permission: Permission) -> Target | None:
-    """The call's target, if memory alone says that this caller may do this with it; None where a store has to be asked."""
+    """The call's target, if memory alone shows that this caller may do this there.
+
+    None if a store has to be asked.
+    """
     application, name = call.application, call.queue
     queue = service.queues.cached(application, name)
     if service.keys.stale or not service.keys.knows(application) or (name and queue is None):
@@ -65,11 +73,11 @@ async def allowed(
 ) -> Queue | None:
     """The queue of this name, None if none is named.
 
-    A refusal costs one look-up in the store whether or not there is such a queue, and whether or not it is at
-    hand: otherwise its time and the counters would tell (G19).
+    A refusal costs one look-up in the store, whether or not the queue exists and whether or not it is cached:
+    otherwise the response time and the counters would reveal which queues exist (G19).
 
-    :raises Forbidden: the caller may not do this there, or may not even learn whether there is such a queue (G19).
-    :raises QueueNotFound: there is none.
+    :raises Forbidden: the caller may not do this, or may not even learn whether the queue exists (G19).
+    :raises QueueNotFound: there is no such queue.
     """
     known = queue = service.queues.cached(application, name)
     if queue is None and is_queue_name(name):

@@ -13,27 +13,28 @@ from typing import Any
 
 from queuey.errors import Throttled
 from queuey.locks import new_lock
-from queuey.security.principals import STRANGERS, has_own_share
+from queuey.security.principals import STRANGERS, has_own_share, payers
 
 UNREAD = "unread"
-"""The payer for bytes that arrive before the caller can be known."""
+"""Pays for bytes that arrive before the caller is known."""
 _WHOLE = "whole"
 """Stands for the bytes of all payers together."""
 _HALF, _QUARTER, _SIXTEENTH = 2, 4, 16
 
 
 def _part(payer: str) -> int:
-    """The share of one payer is the whole divided by this."""
+    """The divisor of one payer's share: the whole divided by this number."""
     if has_own_share(payer):
         return _HALF
     return _QUARTER if payer in (STRANGERS, UNREAD) else _SIXTEENTH
 
 
 class Admission:
-    """How many requests, and how many bytes of bodies and answers, may be in flight at once; see :class:`Ticket`.
+    """Bounds the calls in flight, and the bytes of their bodies and answers.
 
-    One application or operator takes at most half of the bytes; all others take a quarter together, of which one user a
-    quarter. So nobody can use up the room of the others.
+    Each call holds a :class:`Ticket`. One application or operator takes at most half of the bytes. All other callers
+    together take at most a quarter, and one user at most a quarter of that. So no caller uses up the room of the
+    others.
     """
 
     def __init__(
@@ -55,20 +56,24 @@ class Admission:
         self.by_payer: dict[str, int] = {}
         """Bytes that each payer holds."""
         self.lines: dict[str, dict[Sequence[str], list[PatientTicket]]] = {}
-        """Those that wait for room, by the application or all strangers, and in these by all that pay; all in the order of their turns."""
+        """Tickets that wait for room, by application (or all strangers together), then by payer; in the order of their
+        turns."""
         self.turns = count(1)
         self.lock = new_lock()
         self._most_bytes = most_bytes
 
     @property
     def room(self) -> int:
-        """How many more calls may come in."""
+        """How many more calls may enter."""
         return self.most_calls - self.calls
 
     def lacks(self, size: int, by: Sequence[str], held: int) -> str | None:
-        """With the lock held: the payer that has no room for ``size`` more bytes, or ``whole``; None if there is room.
+        """The payer that lacks room for ``size`` more bytes; None if there is room.
 
-        A call that holds all that is held finds room, or it could never be served.
+        It is ``whole`` if the server lacks it.
+
+        The caller has the lock. A call that holds all of the bytes in flight always finds room, or it could never be
+        served.
         """
         most, found = self._most_bytes, self.by_payer
         if self.bytes + size > most and self.bytes > held:
@@ -80,7 +85,10 @@ class Admission:
         return None
 
     def count(self, size: int, by: Sequence[str]) -> None:
-        """With the lock held: so many bytes more are held; fewer if it is negative."""
+        """Add ``size`` to the bytes in flight; a negative size takes bytes away.
+
+        The caller has the lock.
+        """
         self.bytes += size
         for payer in by:
             left = self.by_payer[payer] = self.by_payer.get(payer, 0) + size
@@ -88,18 +96,22 @@ class Admission:
                 del self.by_payer[payer]
 
     def patience(self, by: Sequence[str]) -> int:
-        """The most bytes that a call of these payers waits for: half of the smallest share.
+        """The most bytes that a call of these payers waits for.
 
-        So their other calls rarely keep it waiting for ever, and few users at once can lack room of their own.
+        It is half of the smallest share. So a payer's other calls rarely keep it waiting for ever, and only a few users
+        at once can lack room of their own.
         """
         return self._most_bytes // (2 * max(map(_part, by)))
 
     def serve(self) -> Sequence[PatientTicket]:
-        """With the lock held: give room to those that wait: of one payer in the order they came, and payers take turns.
+        """Give room to waiting tickets.
 
-        Nobody passes one that waits for the same payer's room, so that the room for a large piece comes together.
+        Payers take turns; within one, first come, first served.
 
-        :returns: those that have it now and are to be told, without the lock.
+        The caller has the lock. No ticket overtakes one that waits for the same payer's room, so that the room for a
+        large piece can add up.
+
+        :returns: the tickets that have room now. Notify them without the lock.
         """
         if not self.lines:
             return ()
@@ -117,9 +129,9 @@ class Admission:
         return served
 
     def _serve_one(self, payer: str) -> PatientTicket | str | None:
-        """The next ticket of an application, or of the strangers, if there is room for one; else what has none.
+        """The next ticket of a line, or the payer that lacks room for it.
 
-        A user whose own share is full is passed over. They are few, for each holds half of its share.
+        A user whose own share is full is skipped. There are only a few of those, since each holds half of its share.
         """
         lines = self.lines[payer]
         for by, line in lines.items():
@@ -135,36 +147,39 @@ class Admission:
 
 
 def _to_the_end(turns: dict[Any, Any], key: Any) -> None:
-    """Its turn was now: it comes last, or goes if nothing is left of it."""
+    """Move a key that had its turn to the end, or drop it if nothing of it is left."""
     left = turns.pop(key)
     if left:
         turns[key] = left
 
 
 class Ticket:
-    """What one call takes: a place, once it is whole, and bytes."""
+    """What one call takes: one place among the calls in flight, and bytes."""
 
-    __slots__ = ("_admission", "_held", "_inside", "payers", "waited_seconds", "waits")
+    __slots__ = ("_admission", "_held", "_inside", "_payers", "principals", "waited_seconds", "waits")
 
     def __init__(self, admission: Admission, by: Sequence[str] = (STRANGERS,)) -> None:
-        """:param by: as :attr:`payers`, where the caller is known already."""
+        """:param by: as :attr:`payers`, if the caller is known already."""
         self._admission = admission
         self._inside = False
         self._held = 0
-        self.payers: Sequence[str] = by
-        """Whose share the bytes count against. It changes only while the ticket holds none."""
+        self._payers = by
+        self.principals: frozenset[str] | None = None
+        """What the caller has proven, once known. It decides the :attr:`payers` of a ticket that holds nothing yet."""
         self.waits = False
-        """The call waits for messages to come, and for nothing else."""
+        """The call does nothing but wait for new messages."""
         self.waited_seconds = 0.0
-        """How long it did so."""
+        """How long it has waited for new messages."""
 
-    def paid_by(self, by: Sequence[str]) -> None:
-        """The caller is known now; bytes that are held already stay with the share that they count against."""
-        if not self._held:
-            self.payers = by
+    @property
+    def payers(self) -> Sequence[str]:
+        """Whose share the bytes count against. It changes only while the ticket holds none."""
+        if self.principals is not None and not self._held:
+            self._payers, self.principals = payers(self.principals), None
+        return self._payers
 
     def enter(self) -> bool:
-        """Take a place, if there is one."""
+        """Take a place among the calls in flight, if one is free."""
         admission = self._admission
         with admission.lock:
             if admission.calls >= admission.most_calls:
@@ -174,9 +189,11 @@ class Ticket:
         return True
 
     def try_hold(self, size: int, *, owed: bool = False) -> bool:
-        """Hold ``size`` bytes more, if there is room; one call alone always finds room.
+        """Hold ``size`` more bytes if there is room.
 
-        :param owed: room or not, since what the call asked for is done.
+        A call that is alone always finds room.
+
+        :param owed: hold them without room too, since the call's work is done and its answer must be sent.
         """
         admission, by = self._admission, self.payers
         with admission.lock:
@@ -187,9 +204,9 @@ class Ticket:
         return True
 
     def hold(self, size: int, *, owed: bool = False) -> None:
-        """As :meth:`try_hold`.
+        """Hold ``size`` more bytes; see :meth:`try_hold`.
 
-        :raises Throttled: there is no room; nothing more is held.
+        :raises Throttled: there is no room; no more bytes are held than before.
         """
         if not self.try_hold(size, owed=owed):
             self._admission.refused()
@@ -197,7 +214,7 @@ class Ticket:
 
     @contextmanager
     def holding(self, size: int) -> Iterator[None]:
-        """Hold ``size`` bytes for as long as the block takes.
+        """Hold ``size`` bytes while the block runs.
 
         :raises Throttled: there is no room.
         """
@@ -209,7 +226,10 @@ class Ticket:
 
     @contextmanager
     def waiting(self) -> Iterator[None]:
-        """Take neither place nor bytes while the block waits for messages; afterwards take a place, free or not: it is owed."""
+        """Hold no place and no bytes while the block waits for messages.
+
+        Afterwards the call takes a place, free or not, since it was admitted already.
+        """
         began = self._admission.elapsed()
         self.close()
         self.waits = True
@@ -222,7 +242,10 @@ class Ticket:
             self.waited_seconds += self._admission.elapsed() - began
 
     def give_back(self, size: int | None = None) -> None:
-        """Hold ``size`` bytes less; None for all. Calls that wait for room get it."""
+        """Hold ``size`` fewer bytes, or none at all with None.
+
+        Tickets that wait for room get it.
+        """
         if not self._held or size == 0:
             return
         admission = self._admission
@@ -235,33 +258,33 @@ class Ticket:
             ticket.on_turn()
 
     def close(self) -> None:
-        """Give back everything, at the end of a call. May be repeated."""
+        """Give back everything, at the end of a call. May be called again."""
         self.give_up_place()
         if self._held:
             self.give_back()
 
     def give_up_place(self) -> None:
-        """Take no place any longer, only bytes."""
+        """Give the place back and go on with bytes alone."""
         if self._inside:
             self._inside = False
             with self._admission.lock:
                 self._admission.calls -= 1
 
     def patient(self, on_turn: Callable[[], object]) -> PatientTicket:
-        """The ticket of a stream that answers this call, paid by the same caller; see :class:`PatientTicket`."""
+        """A ticket with the same payers, for the stream that answers this call."""
         return PatientTicket(self._admission, self.payers, on_turn)
 
 
 class _Exempt(Ticket):
-    """The ticket of calls about the server itself: it takes nothing, since they are wanted most when the server is full."""
+    """A ticket that takes nothing, for calls about the server itself.
+
+    They are needed most when the server is full.
+    """
 
     __slots__ = ()
 
     def __init__(self) -> None:
         super().__init__(Admission(0, 0))
-
-    def paid_by(self, by: Sequence[str]) -> None:
-        """Nothing is to be paid."""
 
     def enter(self) -> bool:
         """There is always a place."""
@@ -278,40 +301,42 @@ class _Exempt(Ticket):
 
 
 class PatientTicket(Ticket):
-    """What a stream takes: it waits for room, makes a piece in it, and holds the piece until its client has taken it.
+    """What a stream takes: room for one piece at a time.
 
-    Used by one coroutine; room may be given in any thread.
+    It waits for room, makes a piece in it, and holds the piece until the client has taken it. One coroutine uses it;
+    any thread may give it room.
     """
 
     __slots__ = ("_sent", "_wanted", "on_turn", "room", "turn")
 
     def __init__(self, admission: Admission, by: Sequence[str], on_turn: Callable[[], object]) -> None:
         """:param by: whose share its bytes count against.
-        :param on_turn: called when its turn has come, in the thread that gave room back.
+        :param on_turn: called when it is this ticket's turn, in the thread that gave room back.
         """
         super().__init__(admission, by)
         self._wanted = 0
         self._sent = 0
         self.room = 0
-        """Bytes that are held for the next piece."""
+        """Bytes held for the next piece."""
         self.turn = 0
-        """Those with a lower one come first; 0 where nothing is waited for."""
+        """Its position in the queue: lower numbers come first; 0 while it does not wait."""
         self.on_turn = on_turn
 
     def wait_for(self, size: int) -> bool:
-        """Take room for the next piece, after those that wait for the same payer's.
+        """Take room for the next piece, behind other tickets of the same payer.
 
-        :param size: of which at most :meth:`Admission.patience` is waited for; what is made is counted as it is.
-        :returns: whether there is room; if not, its turn comes, however often this is called.
+        :param size: no more than :meth:`Admission.patience` of it is waited for; the finished piece counts in full.
+        :returns: whether there is room. If not, the turn comes later; repeated calls do not change its position.
         """
         if not (self._wanted or self.room):  # in this order: another thread may be giving it its room
             self._stand_in_line(size)
         return self.room > 0
 
     def widen(self, size: int) -> bool:
-        """Have room for that much, now that its turn has come, and let the turn end.
+        """Extend the room to ``size`` on this ticket's turn, and end the turn.
 
-        :returns: whether there is room; if not, it gives back what it has, and waits for all of it with the turn that it had.
+        :returns: whether there is room. If not, the ticket gives back its room and waits for all of it, in its old
+            position.
         """
         missing = max(min(size, self._admission.patience(self.payers)) - self.room, 0)
         if self.try_hold(missing):
@@ -334,7 +359,7 @@ class PatientTicket(Ticket):
             ticket.on_turn()
 
     def made(self, size: int) -> None:
-        """A piece was made: hold it, room or not, and give back what of the room it does not need."""
+        """Hold the finished piece, even beyond the room. Give back the rest of the room."""
         if not (size or self.room):
             return
         with self._admission.lock:
@@ -348,14 +373,14 @@ class PatientTicket(Ticket):
             ticket.on_turn()
 
     def taken(self) -> None:
-        """The client has taken all that was made."""
+        """The client has taken everything; give its bytes back."""
         sent, self._sent = self._sent, 0
         self.give_back(sent)
 
     def take(self) -> str | None:
-        """With the lock held: its turn has come.
+        """Take the room on this ticket's turn. The caller has the lock.
 
-        :returns: the payer that has no room for it, or ``whole``; None if it has its room now.
+        :returns: the payer that lacks room for it, or ``whole``; None if it has its room now.
         """
         lacking = self._admission.lacks(self._wanted, self.payers, self._held)
         if lacking is None:
@@ -366,7 +391,7 @@ class PatientTicket(Ticket):
         return lacking
 
     def close(self) -> None:
-        """Wait no longer, and give back everything. May be repeated."""
+        """Stop waiting, and give back everything. May be called again."""
         admission = self._admission
         served: Sequence[PatientTicket] = ()
         with admission.lock:
@@ -379,7 +404,7 @@ class PatientTicket(Ticket):
                     del lines[self.payers]
                 if not lines:
                     del admission.lines[self.payers[-1]]
-                served = admission.serve()  # those behind it may need less
+                served = admission.serve()  # tickets behind it may need less room
         for ticket in served:
             ticket.on_turn()
         self.room = self._sent = 0
@@ -387,4 +412,4 @@ class PatientTicket(Ticket):
 
 
 EXEMPT = _Exempt()
-"""One for all of them."""
+"""One ticket serves all of those calls, since it has no state."""

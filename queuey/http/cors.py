@@ -1,7 +1,7 @@
-"""Pages of other origins in a browser: which may ask this server, and what they may send and see.
+"""Pages of other origins in a browser: which may call, and what they may see.
 
-Off unless ``[server] cors_origins`` names origins. Credentials are headers that a page's own script sets;
-there are no cookies, so none are allowed.
+Off unless ``[server] cors_origins`` names origins. Credentials travel in headers that a page's own script sets.
+There are no cookies, so cookies are not allowed.
 """
 
 from __future__ import annotations
@@ -26,9 +26,9 @@ _SEEN = (
 
 
 def allowed_origin(origin: str | None, origins: Collection[str]) -> str | None:
-    """What to answer a browser that asks for a page of another origin; None if the page may not see the answer.
+    """The origin that the answer allows; None if the page may not see the answer.
 
-    :param origin: that header of the request.
+    :param origin: the request's ``Origin`` header.
     """
     if not origin or not origins:
         return None
@@ -36,7 +36,10 @@ def allowed_origin(origin: str | None, origins: Collection[str]) -> str | None:
 
 
 def preflight(call: Call, origins: Collection[str]) -> Answer | None:
-    """The answer to a browser's question whether it may ask; None if this is none, or not from an allowed page."""
+    """The answer to a preflight request.
+
+    None for any other request, or an origin that is not allowed.
+    """
     asks = call.method == "OPTIONS" and call.header("access-control-request-method") is not None
     if not asks or allowed_origin(call.header("origin"), origins) is None:
         return None
@@ -49,13 +52,13 @@ def preflight(call: Call, origins: Collection[str]) -> Answer | None:
 
 
 def _of_messages(call: Call) -> list[str]:
-    """The headers of messages that a page wants to send: any name may follow the prefix."""
+    """The message headers that a page wants to send: any name may follow the prefix."""
     asked = (call.header("access-control-request-headers") or "").lower().split(",")
     return [name.strip() for name in asked if _MESSAGE_HEADER.fullmatch(name.strip())]
 
 
 def open_to(answer: Answer, call: Call, origins: Collection[str]) -> None:
-    """Let a browser show an answer to an allowed page."""
+    """Let a browser show the answer to an allowed page."""
     origin = allowed_origin(call.header("origin"), origins)
     if origin is not None:
         answer.headers.append(("access-control-allow-origin", origin))

@@ -1,4 +1,4 @@
-"""What goes into a function of the API and what comes out."""
+"""What an API function gets and what it returns."""
 
 from __future__ import annotations
 
@@ -13,7 +13,6 @@ from queuey.errors import BadPath, InvalidParameter
 from queuey.http.admission import EXEMPT, Ticket
 from queuey.model import Queue
 from queuey.security.permissions import ANONYMOUS, Identity
-from queuey.security.principals import payers
 
 Headers = list[tuple[str, str]]
 JSON = "application/json"
@@ -26,24 +25,27 @@ OCTETS = "application/octet-stream"
 
 
 NOT_ASCII = "\ufffd"
-"""Stands for a header's value that is not ASCII: no parser takes it, so that it is refused and not overlooked."""
+"""Replaces a header value that is not ASCII. No parser accepts it, so the header is refused, not overlooked."""
 
 
 RETRY_AFTER_SECONDS = 1
-"""Of each refusal that may succeed later."""
+"""Seconds in each refusal that may succeed later."""
 
 MAX_PARAMETERS = 100
 MAX_ESCAPES = 2000
-"""Percent signs of a path, and of a query: each is looked at alone, before anybody knows who asks."""
+"""Percent signs in a path and in a query. Each costs work before the caller is known."""
 MAX_ACCEPT = 1024
-"""Characters of an Accept header; a longer one counts as none. It is taken apart before anybody knows who asks."""
+"""Characters of an Accept header; a longer one is ignored. It is parsed before the caller is known."""
 
 
 def parse_query(text: str) -> dict[str, str]:
-    """Query parameters; the last of equal names counts, an empty value is an absent one, but for ``partitions``.
+    """Query parameters by name; the last of equal names counts.
+
+    An empty value counts as absent, except for ``partitions``.
 
     :raises BadPath: bytes that are not UTF-8.
-    :raises InvalidParameter: more than 100 parameters, or 2000 escapes; they are taken apart before anybody knows who asks.
+    :raises InvalidParameter: more than 100 parameters or 2000 escapes, since they are parsed before the caller is
+        known.
 
     >>> parse_query("limit=5&since=&partitions=")
     {'limit': '5', 'partitions': ''}
@@ -67,7 +69,7 @@ def parse_query(text: str) -> dict[str, str]:
 
 
 class Call:
-    """One request, whichever server received it."""
+    """One request, from whichever server received it."""
 
     __slots__ = (
         "_accepted",
@@ -98,29 +100,30 @@ class Call:
         self.application = ""
         self.queue = ""
         self.below = ""
-        """What the path names below the queue: ids of messages, or a group."""
+        """What the path names below the queue: message ids, or a group."""
         self.length = 0
         self.ticket: Ticket = EXEMPT
-        """The place and the bytes that it takes; the server's own pages take none."""
+        """The place and the bytes that the call takes; calls about the server itself take none."""
         self.body = b""
         self.identity = ANONYMOUS
         self.request_id = ""
         self.peer = ""
-        """The address that it comes from, where the server says so: for calls about the server itself."""
+        """The address that the call comes from, if the server passes it on. Only calls about the server itself use
+        it."""
         self.in_thread = False
-        """A thread waits for its answer."""
+        """A thread waits for the answer."""
         self._query: dict[str, str] | None = None
         self._media_type: str | None = None
         self._accepted: Mapping[str, float] | None = None
 
     def known_as(self, identity: Identity) -> None:
-        """The caller is identified, and pays for the call."""
+        """Note the identified caller, and let it pay for the call."""
         self.identity = identity
-        self.ticket.paid_by(payers(identity.principals))
+        self.ticket.principals = identity.principals
 
     @property
     def media_type(self) -> str:
-        """The body's media type, in lower case and without parameters; empty if it is not named."""
+        """The body's media type in lower case, without parameters; empty if absent."""
         if self._media_type is None:
             text = self.headers.get("content-type")
             self._media_type = text.partition(";")[0].strip().lower() if text else ""
@@ -133,11 +136,14 @@ class Call:
         return self._query
 
     def header(self, name: str) -> str | None:
-        """A header's value, None if it is absent or empty."""
+        """A header's value; None if it is absent or empty."""
         return self.headers.get(name) or None
 
     def accepts(self, media_type: str) -> bool:
-        """Whether Accept names this very media type, and names JSON with no higher quality; wildcards mean JSON."""
+        """Whether Accept prefers this exact media type to JSON, or likes both equally.
+
+        Wildcards mean JSON.
+        """
         accept = self.headers.get("accept")
         if accept is None or len(accept) > MAX_ACCEPT or media_type not in accept:
             return False
@@ -148,7 +154,7 @@ class Call:
 
 
 def _qualities(accept: str) -> dict[str, float]:
-    """Media types of an Accept header with their quality, 1 unless a ``q`` says less.
+    """Media types of an Accept header with their quality; 1 without a ``q``.
 
     >>> _qualities("application/json;q=0.5, text/html")
     {'application/json': 0.5, 'text/html': 1.0}
@@ -165,26 +171,32 @@ _QUALITY = re.compile(r"q=(?:0(?:\.[0-9]{0,3})?|1(?:\.0{0,3})?)")
 
 
 class BodyStream(Protocol):
-    """A body without an end in sight, in pieces that come when there is something to tell."""
+    """A body without a known end, in pieces that come when there is news."""
 
     async def more(self) -> bytes | None:
-        """The next piece, when there is one; None at the end. Called when the client has taken the one before."""
+        """The next piece once there is one; None at the end.
+
+        Call it after the client has taken the last piece.
+        """
 
     def close(self) -> None:
-        """Nobody takes more of it. May be repeated."""
+        """End the stream: no more pieces are taken. May be called again."""
 
 
 Chunk = bytes | Sequence[bytes | memoryview]
-"""Some of a body: in one piece, or in several that are sent one after the other and never put together."""
+"""A part of a body: one piece, or several that are sent one after the other and never joined."""
 
 
 def joined(chunk: Chunk) -> bytes:
-    """A chunk in one piece."""
+    """A chunk as one piece."""
     return chunk if isinstance(chunk, bytes) else b"".join(chunk)
 
 
 class Answer:
-    """One response. ``chunks`` or a ``stream``, if there, follow ``body`` and are made as they are taken."""
+    """One response.
+
+    ``chunks`` or a ``stream`` follow ``body``, made as they are taken.
+    """
 
     __slots__ = ("body", "chunks", "headers", "held_bytes", "status", "stream")
 
@@ -197,7 +209,7 @@ class Answer:
         stream: BodyStream | None = None,
         held_bytes: int | None = None,
     ) -> None:
-        """:param held_bytes: bytes that the answer holds in memory until it is sent; None for those of ``body``."""
+        """:param held_bytes: bytes that the answer holds in memory until it is sent; None for the size of ``body``."""
         self.stream = stream
         self.held_bytes = len(body) if held_bytes is None else held_bytes
         self.status = status
@@ -207,12 +219,12 @@ class Answer:
 
 
 def json_answer(content: Any, status: int = 200, headers: Headers | None = None) -> Answer:
-    """A JSON body, and headers beside its content type."""
+    """A JSON body, with extra headers beside its content type."""
     return Answer(status, orjson.dumps(content), [("content-type", JSON), *(headers or ())])
 
 
 class Target:
-    """What a call is about: an application, and its queue if the path names one that exists."""
+    """What a call is about: an application, and the queue of its path if it exists."""
 
     __slots__ = ("_queue", "application")
 
@@ -222,7 +234,7 @@ class Target:
 
     @property
     def queue(self) -> Queue:
-        """The queue; the pipeline has refused the call if there is none."""
+        """The queue. The pipeline has refused the call already if there is none."""
         if self._queue is None:
             raise AssertionError("a call on a queue got past the pipeline without one")
         return self._queue

@@ -1,7 +1,7 @@
-"""What a protocol on top of HTTP gives the pipeline: its operations, its callers, its refusals.
+"""What a protocol gives the pipeline: its operations, callers and refusals.
 
-A face resolves a call to an :class:`Operation` and shapes the answers to errors. What the pipeline and the servers have to
-know of an operation is a field of it, so neither knows any operation by name.
+A face resolves a call to an :class:`Operation` and shapes the answers to errors. Everything that the pipeline and the
+servers need to know of an operation is a field of it, so they know no operation by name.
 """
 
 from __future__ import annotations
@@ -18,14 +18,14 @@ from queuey.service import Service
 __all__ = ["LARGE_BYTES", "Body", "Face", "Function", "Operation", "Runs"]
 
 Function = Callable[[Service, Call, Target], Coroutine[Any, None, Answer]]
-"""Serves a call. It awaits futures and nothing else; what blocks or computes for long says so by :attr:`Operation.runs`."""
+"""Serves a call. It awaits only futures; :attr:`Operation.runs` says if it blocks or computes for long."""
 
 LARGE_BYTES = 128 << 10
-"""A batch as JSON that is larger is no work for the event loop: to parse it takes more than some milliseconds."""
+"""Bytes of JSON. Parsing a larger batch takes several milliseconds, too long for the event loop."""
 
 
 class Body(Enum):
-    """What the body of a request is. It decides how large the body may be."""
+    """What kind of body a request has. It decides how large the body may be."""
 
     FORM = "a form, a small JSON object, or nothing: at most 64 KiB, since the event loop parses it"
     MESSAGE = "one message: Content-Length is required, at most max_body_bytes"
@@ -33,7 +33,10 @@ class Body(Enum):
 
 
 class Runs(Enum):
-    """Where a server with an event loop serves an operation. A server without one serves all in its threads."""
+    """Where a server with an event loop runs an operation.
+
+    A server without one runs all in its threads.
+    """
 
     LOOP = "on the event loop: it takes a millisecond at most, and gives way where it may take more"
     READER = "in a thread, unless the store reads pages by other processes: then on the loop"
@@ -45,46 +48,56 @@ class Operation(NamedTuple):
     """What a call asks for."""
 
     name: str
-    """In metrics and logs."""
+    """Its name in metrics and logs."""
     permission: Permission
     function: Function
     body: Body = Body.FORM
     runs: Runs = Runs.THREAD
     counts_refusals: bool = False
     """Each refusal counts in ``queuey_appends_refused``, by the error's code."""
+    is_light: Callable[[Service, Call], bool] | None = None
+    """Whether this very call may run on the loop all the same; None: it may not."""
     by_body: Callable[[Call], Operation] | None = None
-    """The operation that is meant, where the head alone does not tell. It needs no other permission than this one."""
+    """Chooses the operation by the body, if the head does not decide. It needs no other permission than this one."""
 
 
 class Face(Protocol):
-    """One protocol. The pipeline asks its faces in turn; the last one takes every call that no other takes."""
+    """One protocol. The pipeline asks its faces in turn; the last takes the rest."""
 
     def serves(self, call: Call) -> bool:
-        """Whether the call speaks this protocol, by its head alone."""
+        """Whether the call speaks this protocol, judged by its head alone."""
 
     def resolve(self, call: Call) -> Operation:
-        """The operation that a call's head asks for; sets the call's application and queue.
+        """The operation that a call's head asks for.
 
-        :raises QueueyError: none; the call is refused in this protocol's form.
+        Sets the call's application and queue.
+
+        :raises QueueyError: there is none; the call is refused in this protocol's form.
         """
 
     def at_hand(self, service: Service, call: Call) -> Identity | None:
-        """The caller, if it was identified just now; None if :meth:`identify` has to look."""
+        """The caller if it is remembered; None if :meth:`identify` has to check it."""
 
     def payer(self, service: Service, call: Call) -> Identity:
-        """Who seems to call, checked or not yet: this decides whose share pays, and permits nothing."""
+        """The apparent caller, checked or not.
+
+        It decides whose share pays, and permits nothing.
+        """
 
     def identify(self, service: Service, call: Call) -> Identity:
-        """The caller, from the head or, where the head tells no more than a digest, from the body too.
+        """The caller, by the head; also by the body where the head has only its digest.
 
-        :raises Unauthenticated, Throttled: nobody can be identified, or not now.
+        :raises Unauthenticated, Throttled: the caller cannot be identified, or not now.
         """
 
     def refusal(self, error: QueueyError, call: Call, challenge: str) -> Answer:
         """The answer to a refused call.
 
-        :param challenge: for WWW-Authenticate.
+        :param challenge: the value of WWW-Authenticate.
         """
 
     def form_of_refusal(self, headers: Mapping[str, str]) -> Hashable:
-        """What the form of :meth:`refusal` depends on: few values, since one answer is kept for each."""
+        """What the form of :meth:`refusal` depends on.
+
+        It has few values, since one answer is stored for each.
+        """

@@ -1,4 +1,4 @@
-"""Answers that refuse, and what every answer has: its headers, its metrics, its line in the log."""
+"""Refusals, and what every answer has: headers, metrics, a line in the log."""
 
 from __future__ import annotations
 
@@ -24,18 +24,21 @@ _REQUEST_ID = re.compile(r"[A-Za-z0-9._:/+=-]{1,128}")
 _process, _counter = secrets.token_hex(6), count(1)
 _NOSNIFF = ("x-content-type-options", "nosniff")
 ANY_ID = "{id}"
-"""In place of a request's id where one answer is made for many requests."""
+"""Stands for the request id in an answer that is made for many requests."""
 ANY_PATH = "{path}"
 """As :data:`ANY_ID`."""
 
 
 def request_id(given: str | None) -> str:
-    """The id of a request: the one it brings, if that is fit for a log, or a new one."""
+    """The id of a request: its own, if that is fit for a log, or a new one."""
     return given if given and _REQUEST_ID.fullmatch(given) else f"{_process}{next(_counter):x}"
 
 
 class Finisher:
-    """Ends calls: makes refusals in the form of their face, and completes, counts and logs every answer."""
+    """Ends calls.
+
+    It shapes refusals as their face wants them, and completes, counts and logs answers.
+    """
 
     def __init__(self, service: Service, faces: Sequence[Face]) -> None:
         """:param faces: asked in this order; the last one takes every call that no other takes."""
@@ -45,14 +48,15 @@ class Finisher:
         self._log_requests = service.settings.log.requests
 
     def face(self, call: Call) -> Face:
-        """The face that a call speaks to."""
-        for face in self._faces:
-            if face.serves(call):
-                return face
+        """The face that serves a call."""
+        if self._faces:
+            for face in self._faces:
+                if face.serves(call):
+                    return face
         return self._default
 
     def preflight(self, call: Call) -> Answer | None:
-        """The answer to a browser that asks whether it may send a call; None for any other call."""
+        """The answer to a browser's preflight request; None for any other call."""
         if not self._origins or call.method != "OPTIONS":
             return None
         answer = preflight(call, self._origins)
@@ -61,19 +65,19 @@ class Finisher:
     def full(self, call: Call, *, logged: bool = True) -> Answer:
         """The refusal of a call that found no place.
 
-        :param logged: log it as other requests; else the server counts it.
+        :param logged: log it like other requests; otherwise the server counts it.
         """
         self._service.monitor.count(THROTTLED, 1, "in_flight")
         return self.finish(call, "none", self.refuse(call, Throttled()), perf_counter(), logged=logged)
 
     def form(self, path: str, headers: Mapping[str, str]) -> Hashable:
-        """What :meth:`alike` depends on: the face, what it says, and the origin that the answer names."""
+        """What :meth:`alike` depends on: the face, its form, the origin in the answer."""
         origin = allowed_origin(headers.get("origin"), self._origins) if self._origins else None
         face = self.face(Call("", path, "", headers)) if self._faces else self._default
         return origin, id(face), face.form_of_refusal(headers)
 
     def alike(self, path: str, headers: Mapping[str, str]) -> Answer:
-        """The refusal of a call that comes while the server is full, made once for all of one :meth:`form`.
+        """The refusal by a full server, made once for all calls of one :meth:`form`.
 
         Its request id is :data:`ANY_ID`, its path :data:`ANY_PATH`.
         """
@@ -83,18 +87,18 @@ class Finisher:
         return self._complete(call, self.refuse(call, Throttled(), face))
 
     def at_once(self, method: str, given_id: str | None) -> str:
-        """A call was refused by :meth:`alike`; its request id."""
+        """Count a call that :meth:`alike` refused; returns its request id."""
         self._service.monitor.refused(method, Throttled.status)
         return request_id(given_id)
 
     def cut_short(self, call: Call, got: int) -> Answer:
-        """The body ended before its announced length: nothing of it is used (G6)."""
+        """The refusal of a body that ended too early. No part of it is used (G6)."""
         return self.broken_off(
             call, InvalidParameter(problems={"body": f"the upload ended after {got} of {call.length} bytes"})
         )
 
     def turn_away(self, error: QueueyError) -> Answer:
-        """The answer to what did not become a call: no HTTP, or one connection too many."""
+        """The answer to input that is no call: no HTTP, or one connection too many."""
         call = Call("", "", "", {})
         call.request_id = request_id(None)
         if error.retriable:
@@ -103,7 +107,7 @@ class Finisher:
         return self.broken_off(call, error)
 
     def broken_off(self, call: Call, error: QueueyError) -> Answer:
-        """A refusal in the midst of an upload, or before it: what comes after it is no request."""
+        """A refusal before or during an upload. The bytes that follow are no request."""
         answer = self.face(call).refusal(error, call, self._service.identifier.challenge)
         answer.headers.append(("connection", "close"))
         return self.finish(call, "none", answer, perf_counter())
@@ -114,7 +118,7 @@ class Finisher:
         return (face or self.face(call)).refusal(error, call, self._service.identifier.challenge)
 
     def _complete(self, call: Call, answer: Answer) -> Answer:
-        """Add what every answer has, whatever it says."""
+        """Add what every answer has."""
         if self._origins:
             open_to(answer, call, self._origins)
         answer.headers += (("x-request-id", call.request_id), _NOSNIFF)

@@ -1,8 +1,7 @@
-"""The one pipeline: from a call to its answer, the same in every server and for every face.
+"""The one pipeline from a call to its answer, the same for every server and face.
 
-identity -> application and queue -> permission -> operation -> answer. Every error becomes its
-answer here. Servers add nothing and leave nothing out; a face decides what a call means and what a
-refusal looks like.
+identity -> application and queue -> permission -> operation -> answer. Every error becomes its answer here. Servers add
+no step and skip none. A face decides what a call means and what a refusal looks like.
 """
 
 from __future__ import annotations
@@ -34,17 +33,17 @@ log = logging.getLogger(__name__)
 
 _LENGTH_DIGITS = 18
 SMALL = 16 << 10
-"""Answers, and bodies that come with their head, are not counted up to this size: the number of requests bounds them."""
+"""Answers up to this size, and bodies that come with their head, are not counted: the limit on requests bounds them."""
 
 MAX_FORM_BYTES = 64 << 10
-"""Of a body that is no message. The event loop parses it."""
+"""Bytes of a body that is no message. The event loop parses it."""
 
 _NO_TARGET = Target()
-"""Of a call about the server itself."""
+"""Bytes of a body in a call about the server itself."""
 
 
 def _is_own(operation: Operation, call: Call) -> bool:
-    """Whether a call is about the server itself, and anybody may make it."""
+    """Whether a call is about the server itself and needs no permission."""
     return operation.permission is Permission.NONE and not call.application
 
 
@@ -64,25 +63,23 @@ class Pipeline:
         monitor.ask(REQUESTS_IN_PROGRESS, lambda: self.admission.calls)
         monitor.ask(BYTES_IN_FLIGHT, lambda: self.admission.bytes)
         self.finisher = Finisher(service, faces)
-        """Ends calls that are no call of this pipeline any more: refused, cut short, turned away."""
+        """Ends calls that leave the pipeline early: refused, cut short, turned away."""
         self._face = self.finisher.face
-        self._limits = {
-            Body.FORM: min(MAX_FORM_BYTES, settings.limits.max_request_bytes),
-            Body.MESSAGE: settings.limits.max_body_bytes,
-            Body.BATCH: settings.limits.max_request_bytes,
-        }
+        self._only_face = faces[0] if len(faces) == 1 else None
+        """With a single face, no call has to look for its face."""
+        self._most_bytes = settings.limits
 
     def open(
         self, method: str, path: str, query_string: str, headers: Mapping[str, str]
     ) -> tuple[Call, Operation | Answer]:
-        """Begin a call: find its face and its operation from its head alone.
+        """Open a call: find its face and its operation from its head alone.
 
-        Then the server calls :meth:`ask` before it waits for a body, :meth:`receive` for what comes of it,
-        ``call.ticket.enter`` once the call is whole, and :meth:`answer` or :meth:`Finisher.full`. It ends the call with :meth:`leave`
-        once the answer is sent.
+        The server then calls :meth:`ask` before it waits for a body, :meth:`receive` for each part of it,
+        ``call.ticket.enter`` once the call is whole, and :meth:`answer` or :meth:`Finisher.full`. It ends the call with
+        :meth:`leave` once the answer is sent.
 
         :param path: with its escapes decoded, as :func:`~queuey.http.routing.decode_path` does.
-        :returns: the call, and its operation or already its refusal.
+        :returns: the call, and its operation or its refusal.
         """
         call = Call(method, path, query_string, headers)
         call.request_id = request_id(headers.get("x-request-id"))
@@ -91,9 +88,10 @@ class Pipeline:
             if asked is not None:
                 return call, asked
         try:
-            operation = self._face(call).resolve(call)
+            operation = (self._only_face or self._face(call)).resolve(call)
             length = self._announced_length(call, operation)
-            if not _is_own(operation, call):  # those take no body, and are wanted most when the server is full
+            # Calls about the server itself take no body, and must work when it is full.
+            if call.application or not _is_own(operation, call):
                 call.ticket = Ticket(self.admission)
                 if method not in ("GET", "HEAD"):
                     call.length = length
@@ -102,9 +100,9 @@ class Pipeline:
         return call, operation
 
     def _announced_length(self, call: Call, operation: Operation) -> int:
-        """How many bytes of body to read.
+        """Bytes of body to read.
 
-        A body without Content-Length could be cut on its way and look whole, so none is taken.
+        A body without Content-Length is refused: cut short on its way, it would look whole.
         """
         headers = call.headers
         text = headers.get("content-length")
@@ -117,10 +115,17 @@ class Pipeline:
             return 0
         if len(text) > _LENGTH_DIGITS or not text.isascii() or not text.isdecimal():
             raise InvalidParameter(problems={"Content-Length": "must be a plain decimal number"})
-        length, limit = int(text), self._limits[operation.body]
+        length, limit = int(text), self._limit(operation.body)
         if length > limit:
             raise MessageTooLarge(f"the request's body is {text} bytes; this server takes {limit}")
         return length
+
+    def _limit(self, body: Body) -> int:
+        """Bytes that a body of this kind may have."""
+        if body is Body.MESSAGE:
+            return self._most_bytes.max_body_bytes
+        most = self._most_bytes.max_request_bytes
+        return most if body is Body.BATCH else min(most, MAX_FORM_BYTES)
 
     async def answer(self, operation: Operation, call: Call) -> Answer:
         """Serve a call whose body was read."""
@@ -128,29 +133,32 @@ class Pipeline:
         try:
             if operation.by_body is not None:
                 operation = operation.by_body(call)
-            target = _NO_TARGET if _is_own(operation, call) else self._target_at_hand(operation, call)
-            answer = await operation.function(self.service, call, target or await self._admit(operation, call))
+            target = self._target_at_hand(operation, call) if call.application else None
+            if target is None:
+                target = _NO_TARGET if _is_own(operation, call) else await self._admit(operation, call)
+            answer = await operation.function(self.service, call, target)
             if answer.held_bytes > SMALL:
                 # A write that was carried out is never answered with a refusal (G10).
                 call.ticket.hold(answer.held_bytes, owed=call.method not in ("GET", "HEAD"))
-        except Exception as error:  # noqa: BLE001 - and go on: the others have done nothing wrong
+        except Exception as error:  # noqa: BLE001 - one failed call must not end the server for the others
             answer = self._failed(operation, call, error)
         return self.finisher.finish(call, operation.name, answer, began)
 
     def need_not_ask(self, operation: Operation, call: Call) -> bool:
-        """Whether :meth:`ask` would find at once that this call is allowed."""
+        """Whether :meth:`ask` would allow this call at once, from memory."""
         return self._target_at_hand(operation, call) is not None
 
     def _target_at_hand(self, operation: Operation, call: Call) -> Target | None:
-        identity = self._face(call).at_hand(self.service, call)
+        identity = (self._only_face or self._face(call)).at_hand(self.service, call)
         return None if identity is None else target_at_hand(self.service, call, identity, operation.permission)
 
     async def ask(self, operation: Operation, call: Call) -> Answer | None:
-        """Find the caller and the caller's permission from the head alone: the body of a refused call is not taken.
+        """Identify the caller and check its permission from the head alone.
 
-        :meth:`answer` asks again, for a body may take long and much can change meanwhile.
+        So the body of a refused call is not read. :meth:`answer` asks again, since a body may take long, and
+        permissions can change in that time.
 
-        :returns: the refusal, if it is refused.
+        :returns: the refusal; None if the call is allowed.
         """
         began = perf_counter()
         try:
@@ -160,11 +168,11 @@ class Pipeline:
         return None
 
     def receive(self, call: Call, size: int) -> Answer | None:
-        """Count ``size`` more bytes of a call's body that are here.
+        """Count ``size`` more bytes of a call's body that have arrived.
 
-        An announced length takes no room: a client that announces much and sends little keeps nobody else out.
+        An announced length takes no room: a client that announces much and sends little locks nobody out.
 
-        :returns: the refusal, if there is no room for them.
+        :returns: the refusal if there is no room for them; otherwise None.
         """
         try:
             call.ticket.hold(size)
@@ -173,26 +181,30 @@ class Pipeline:
         return None
 
     def hand_over(self, call: Call, size: int) -> bool:
-        """A call's answer is made, and its client has yet to take it: from now on it takes no place, only its bytes.
+        """Give back a call's place once its answer is made.
 
-        :param size: of the body, which was counted by :meth:`answer` if it is large.
+        From now on it holds only bytes.
+
+        :param size: bytes of the body; :meth:`answer` has counted a large one.
         :returns: whether there is room for it.
         """
         small = size <= SMALL
-        if call.ticket is EXEMPT and not small:  # the server's own pages can be large as well
+        if call.ticket is EXEMPT and not small:  # answers about the server itself can be large too
             call.ticket = Ticket(self.admission, payers(call.identity.principals))
         call.ticket.give_up_place()
         return not small or call.ticket.try_hold(size, owed=call.method not in ("GET", "HEAD"))
 
     def payers(self, call: Call) -> Sequence[str]:
-        """Whose share a call counts against; the strangers' while a signature has to be checked to know.
+        """The payers of a call.
 
-        The last of them pays for its time: an application, or all others together.
+        The strangers pay while only a signature check could tell.
+
+        The last payer also pays for its time: an application, or all other callers together.
         """
         return payers(self._face(call).payer(self.service, call).principals)
 
     def leave(self, call: Call) -> None:
-        """A call's answer is sent, or nobody waits for it any more. May be repeated."""
+        """End a call: its answer is sent, or its client has gone. May be called again."""
         call.ticket.close()
 
     async def _admit(self, operation: Operation, call: Call) -> Target:
@@ -200,7 +212,7 @@ class Pipeline:
         service, application = self.service, call.application
         if service.keys.stale:
             await refresh_keys(service)
-        # Without a name the call is about all applications; only the permission decides then.
+        # Without a name the call concerns all applications; then the permission alone decides.
         if application and not service.keys.knows(application):
             raise ApplicationNotFound
         call.known_as(self._face(call).identify(service, call))

@@ -1,10 +1,9 @@
-"""From a path to its route: one table of a face, compiled once, for the event loop and for Pyramid alike."""
+"""Finds a path's route: one table per face, for the event loop and Pyramid."""
 
 from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from functools import lru_cache
 from typing import NamedTuple
 from urllib.parse import unquote_to_bytes
 
@@ -18,28 +17,27 @@ MAX_PATH = 4096
 """Bytes of a decoded path."""
 
 Choice = Operation | Callable[[Call], Operation]
-"""The operation of a method; or a function that chooses one by the query and the headers of a call."""
+"""The operation of a method, or a function that chooses one by a call's query and headers."""
 Names = Mapping[str, str]
-"""The parts of a path by the names that the pattern gives them."""
+"""The parts of a path, under the names that the pattern gives them."""
 
 
 class Route(NamedTuple):
-    """One resource. Every path answers with and without a trailing slash."""
+    """One resource. Every path works with and without a trailing slash."""
 
     name: str
     pattern: str
-    """With ``{name}`` in place of one part of the path, as Pyramid writes it."""
+    """The path, with ``{name}`` for each variable part, as Pyramid writes it."""
     methods: Mapping[str, Choice]
-    """HEAD is GET without the body, and is not named."""
+    """By method. HEAD is not listed: it is GET without the body."""
 
 
 class Routes:
-    """The routes of one face. The first pattern that fits a path counts."""
+    """The routes of one face. The first pattern that matches a path counts."""
 
     def __init__(self, table: Sequence[Route]) -> None:
         self.table = table
         self._compiled = [(re.compile(_expression(route.pattern)), route) for route in table]
-        self.find = lru_cache(maxsize=1024)(self._find)
 
     def route_of(self, path: str) -> tuple[Route, Names]:
         """The route of a decoded path, and the names in it.
@@ -55,11 +53,11 @@ class Routes:
         raise NotFound
 
     def methods(self) -> Iterator[tuple[Route, str]]:
-        """Every route with each of its methods; HEAD is not named."""
+        """Every route with each of its methods, except HEAD."""
         return ((route, method) for route in self.table for method in route.methods)
 
-    def _find(self, method: str, path: str) -> tuple[Choice, Names]:
-        """The choice of a method and a path.
+    def find(self, method: str, path: str) -> tuple[Choice, Names]:
+        """The choice for a method and a path.
 
         :raises MethodNotAllowed: with Allow; and as :meth:`route_of`.
         """
@@ -81,9 +79,11 @@ def _expression(pattern: str) -> str:
 
 
 def decode_path(raw: str) -> str:
-    """Percent-escapes decoded: what is no escape stays, bytes that are not UTF-8 become U+FFFD.
+    """Decode percent-escapes.
 
-    A path of more than 2000 escapes stays as it is, and is refused for them.
+    Broken escapes stay, and bytes that are not UTF-8 become U+FFFD.
+
+    A path of more than 2000 escapes stays as it is. :func:`check_path` refuses it for them.
     """
     if raw.count("%") > MAX_ESCAPES:
         return raw
@@ -91,7 +91,7 @@ def decode_path(raw: str) -> str:
 
 
 def check_path(path: str) -> None:
-    """Refuse what no resource's path has, once decoded.
+    """Refuse a decoded path that no resource can have.
 
     :raises PathTooLong: over 4096 bytes.
     :raises BadPath: a percent sign (left over from a broken escape), a NUL, bytes that were not UTF-8.

@@ -1,6 +1,6 @@
-"""Messages kept by column.
+"""Messages stored by column.
 
-As databases give them, and as wire forms want them.
+Databases give them in this form, and wire forms want them so.
 """
 
 from __future__ import annotations
@@ -26,7 +26,8 @@ class Bodies(Sequence[bytes]):
 
     data: bytes
     ends: Sequence[int]
-    """Where each begins and the one before it ends, counted from ``start``: one number more than there are bodies."""
+    """Where each body begins and the one before it ends, counted from ``start``: one number more than there are
+    bodies."""
     start: int
 
     def __len__(self) -> int:
@@ -52,11 +53,11 @@ class Bodies(Sequence[bytes]):
         return self.data[self.start + self.ends[at] : self.start + self.ends[at + 1]]
 
     def picked(self, chosen: Sequence[int]) -> Sequence[bytes]:
-        """Those at these places."""
+        """The bodies with these indexes."""
         return [self[at] for at in chosen]
 
     def texts(self) -> list[str]:
-        """Each decoded.
+        """Each body, decoded.
 
         :raises UnicodeDecodeError: one is not UTF-8.
         """
@@ -68,20 +69,20 @@ class Bodies(Sequence[bytes]):
 
     @property
     def size(self) -> int:
-        """Bytes of all."""
+        """Bytes of all bodies."""
         return self.ends[-1] - self.ends[0]
 
     def places(self) -> Sequence[int]:
-        """The ends, counted from the first body."""
+        """The ends of the bodies, counted from the first body."""
         return shifted("i", self.ends, -self.ends[0]) if self.ends[0] else self.ends
 
     def whole(self) -> memoryview:
-        """All of them, where they are."""
+        """All bodies as one view, without a copy."""
         return memoryview(self.data)[self.start + self.ends[0] : self.start + self.ends[-1]]
 
     @classmethod
     def joined(cls, parts: Sequence[Bodies]) -> Bodies:
-        """Several, one after the other."""
+        """Several of them as one, in order."""
         ends, size = array("i", [0]), 0
         for part in parts:
             ends.extend(shifted("i", part.ends[1:], size - part.ends[0]))
@@ -90,11 +91,10 @@ class Bodies(Sequence[bytes]):
 
 
 def shifted(code: Literal["i", "q"], numbers: Sequence[int], shift: int) -> array[int]:
-    """``shift`` added to each of these.
+    """The numbers, with ``shift`` added to each.
 
-    They are 0 or more before and after, and fit the type code.
-
-    All at once, as digits of one large number: a quarter of the time of one by one.
+    They are 0 or more before and after, and fit the type code. They are added in one step, as digits of one large
+    number, which takes a quarter of the time of one by one.
     """
     found = array(code, numbers)
     digits = int.from_bytes(found.tobytes(), sys.byteorder)
@@ -106,7 +106,7 @@ def shifted(code: Literal["i", "q"], numbers: Sequence[int], shift: int) -> arra
 class Alike(Sequence[Value]):
     """The same value many times.
 
-    As in a column that no message of a request fills: nothing is done for each of them.
+    A column that no message of a request fills is one. Nothing is done for each message.
     """
 
     value: Value
@@ -127,22 +127,22 @@ class Alike(Sequence[Value]):
     def __getitem__(self, at: int | slice) -> Value | Alike[Value]:
         if isinstance(at, slice):
             return Alike(self.value, len(range(self.length)[at]))
-        range(self.length)[at]  # raises of what is none of them
+        range(self.length)[at]  # raises for an index out of range
         return self.value
 
     def count(self, value: Any) -> int:
         return self.length if value == self.value else 0
 
     def picked(self, chosen: Sequence[int]) -> Alike[Value]:
-        """Those at these places."""
+        """The values with these indexes."""
         return Alike(self.value, len(chosen))
 
 
 @dataclass(frozen=True, slots=True)
 class Columns(Sequence[Message]):
-    """Messages of a page, kept by column.
+    """Messages of a page, stored by column.
 
-    A message is made when one is asked for; most readers never do.
+    A message is made only when it is asked for, which most readers never do.
     """
 
     ticks: Sequence[int]
@@ -156,7 +156,7 @@ class Columns(Sequence[Message]):
 
     @classmethod
     def of(cls, messages: Sequence[Message]) -> Columns:
-        """Messages, however they are kept."""
+        """Messages as columns, however they are stored."""
         if isinstance(messages, cls):
             return messages
         return cls(*zip(*messages, strict=True)) if messages else cls((), (), (), (), (), (), ())
@@ -200,7 +200,7 @@ class Columns(Sequence[Message]):
 
     @classmethod
     def joined(cls, parts: Sequence[Columns]) -> Columns:
-        """Several, one after the other."""
+        """Several of them as one, in order."""
         if len(parts) < 2:
             return parts[0] if parts else cls.of([])
         return cls(*[_joined(columns) for columns in zip(*[part.all() for part in parts], strict=True)])
@@ -222,14 +222,14 @@ def _size(bodies: Sequence[bytes]) -> int:
 
 
 def size_of_headers(headers: Sequence[bytes | None]) -> int:
-    """Bytes of all headers; at once where no message has any."""
+    """Bytes of all headers; 0 at once if no message has any."""
     if headers.count(None) == len(headers):
         return 0
     return sum([len(encoded) for encoded in headers if encoded is not None])
 
 
 def _joined(columns: Sequence[Any]) -> Sequence[Any]:
-    """One column of several, of the kind that all of them are."""
+    """Several columns as one, of the kind that they all have."""
     if all(type(column) is array for column in columns):
         return array("q", b"".join(columns))
     if all(type(column) is Bodies for column in columns):
@@ -241,9 +241,9 @@ def _joined(columns: Sequence[Any]) -> Sequence[Any]:
 
 @dataclass(frozen=True, slots=True)
 class Drafts(Sequence[Draft]):
-    """Drafts of one request, kept by column.
+    """Drafts of one request, stored by column.
 
-    As they come in bulk, and as a store wants them that keeps many together.
+    Bulk requests come in this form, and a store that packs messages wants them so.
     """
 
     partitions: Sequence[int]
@@ -257,14 +257,14 @@ class Drafts(Sequence[Draft]):
 
     @classmethod
     def of(cls, drafts: Sequence[Draft]) -> Drafts:
-        """Drafts, at least one, however they are kept."""
+        """Drafts as columns, at least one, however they are stored."""
         return drafts if isinstance(drafts, cls) else cls(*zip(*drafts, strict=True))
 
     def __len__(self) -> int:
         return len(self.bodies)
 
     def __iter__(self) -> Iterator[Draft]:
-        make = partial(tuple.__new__, Draft)  # without the step of the interpreter that its constructor is
+        make = partial(tuple.__new__, Draft)  # without the interpreter step that the constructor takes
         return map(make, zip(*self._all(), strict=True))
 
     @overload
@@ -296,7 +296,10 @@ class Drafts(Sequence[Draft]):
 
 
 def bytes_of(drafts: Sequence[Draft]) -> int:
-    """Bytes of the bodies and headers of drafts, however they are kept."""
+    """Bytes of the bodies and headers of drafts, however they are stored."""
+    if len(drafts) == 1:
+        draft = drafts[0]
+        return len(draft.body) + (len(draft.headers) if draft.headers else 0)
     if isinstance(drafts, Drafts):
         return drafts.size
     return sum([len(draft.body) + (len(draft.headers) if draft.headers else 0) for draft in drafts])
@@ -304,9 +307,9 @@ def bytes_of(drafts: Sequence[Draft]) -> int:
 
 @dataclass(frozen=True, slots=True)
 class LocationsInOrder(Sequence[Location]):
-    """Locations of messages stamped one tick after the other.
+    """Locations of messages that were stamped one tick after the other.
 
-    Of a thousand messages these are two values.
+    For a thousand messages these are two values.
     """
 
     first: MessageId
@@ -338,9 +341,9 @@ class Page(NamedTuple):
 
     messages: Sequence[Message]
     more: bool
-    """True if the page ended at its limit of count or bytes; False: the span is exhausted."""
+    """True if the page ended at its limit of count or bytes; False if it reached the end of the span."""
     corrupt: int = 0
-    """Messages stepped over because they do not match their checksum."""
+    """Messages that were skipped because they do not match their checksum."""
 
     @property
     def size(self) -> int:

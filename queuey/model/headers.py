@@ -1,8 +1,8 @@
 """Headers of a message: names and values that travel beside its body.
 
-They are kept encoded, as one value beside the body. The encoding is that of a ``map<text, blob>`` in CQL, so that Cassandra
-takes it as it is: a count, then each name and each value after its length, all lengths in four bytes, big-endian. Names rise
-in the order of their bytes, so equal headers have equal encodings.
+Stores have them encoded, as one value beside the body. The encoding is that of a ``map<text, blob>`` in CQL, so
+Cassandra takes it unchanged: a count, then each name and each value after its length, all lengths in four bytes,
+big-endian. Names rise in the order of their bytes, so equal headers have equal encodings.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ MAX_HEADERS = 64
 MAX_HEADER_NAME = 128
 """Characters of a name."""
 MAX_HEADERS_BYTES = 64 << 10
-"""Names and values of one message together."""
+"""Bytes of all names and values of one message together."""
 
 MessageHeaders = Mapping[str, bytes]
 
@@ -27,9 +27,9 @@ _LENGTH = struct.Struct(">i")
 
 
 def encode_headers(headers: MessageHeaders) -> bytes | None:
-    """Headers as stores keep them; None where there are none.
+    """Headers in the form that stores use; None if there are none.
 
-    :raises ValueError: a name is no token of 1 to 128 characters, there are more than 64, or they have more than 64 KiB.
+    :raises ValueError: a name is no token of 1 to 128 characters, there are more than 64 headers, or more than 64 KiB.
 
     >>> encode_headers({"b": b"2", "a": b"1"}) == encode_headers({"a": b"1", "b": b"2"})
     True

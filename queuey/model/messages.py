@@ -1,4 +1,4 @@
-"""Messages, one by one: as they are stored, and as they are to be."""
+"""Single messages: as they are stored, and as they are to be."""
 
 from __future__ import annotations
 
@@ -10,16 +10,19 @@ from queuey.model.values import IdempotencyKey, Queue
 
 
 class Message(NamedTuple):
-    """A stored message. Flat, so that a database row becomes one without a loop."""
+    """A stored message.
+
+    It is flat, so that a database row becomes one without a loop.
+    """
 
     ticks: int
     tail: int
     expires_ticks: int
-    """Never returned from this instant on."""
+    """The message is never returned from this instant on."""
     content_type: str | None
     """As the writer named it; None if it named none."""
     key: str | None
-    """The key that chose its partition, None without one."""
+    """The key that chose its partition; None without one."""
     body: bytes
     headers: bytes | None = None
     """Encoded, see :mod:`queuey.model.headers`; None without any."""
@@ -43,7 +46,7 @@ class Draft(NamedTuple):
     content_type: str | None = None
     key: str | None = None
     due_ticks: int | None = None
-    """The moment it is to be readable from; None or a moment past means now."""
+    """The moment from which it is readable; None or a moment in the past means now."""
     idempotency: IdempotencyKey | None = None
     """This message's own idempotency key, within a batch."""
     headers: bytes | None = None
@@ -51,7 +54,7 @@ class Draft(NamedTuple):
 
 
 class Overwrite(NamedTuple):
-    """What a message that is written by id is to be, in place of all that is there."""
+    """A message to write by id, in place of any message there."""
 
     body: bytes
     ttl_seconds: int
@@ -63,19 +66,19 @@ class Overwrite(NamedTuple):
 
 
 class AppendRequest(NamedTuple):
-    """Messages of one request, stored whole or not at all in an embedded store (G2)."""
+    """Messages of one request. An embedded store stores all of them or none (G2)."""
 
     queue: Queue
     drafts: Sequence[Draft]
     idempotency: IdempotencyKey | None = None
-    """The whole request's idempotency key."""
+    """The idempotency key of the whole request."""
 
 
 class Location(NamedTuple):
     """Where a message of a known queue lies."""
 
     partition: int
-    """Its number."""
+    """The partition's number."""
     id: MessageId
 
 
@@ -84,4 +87,4 @@ class Appended(NamedTuple):
 
     placed: Sequence[Location]
     repeated: bool = False
-    """True if earlier requests with the same idempotency keys had stored all of it; this one stored nothing."""
+    """True if earlier requests with the same idempotency keys had stored all messages; this one stored nothing."""

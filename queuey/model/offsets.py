@@ -10,7 +10,8 @@ from queuey.ids import MessageId
 
 MAX_GENERATION = (1 << 63) - 1
 MAX_GENERATION_STEP = 1 << 40
-"""Of one change: at the greatest generation nobody could be fenced off any more (G14)."""
+"""The most that one change raises a generation. At the greatest generation no owner could be fenced off any more
+(G14)."""
 
 
 class Offset(NamedTuple):
@@ -19,7 +20,7 @@ class Offset(NamedTuple):
     id: MessageId | None = None
     """The last message that it has finished; None before the first."""
     generation: int = 0
-    """Of the owner that claimed the partition last."""
+    """The generation of the owner that claimed the partition last."""
     set_ticks: int | None = None
     """When the id was last set; None if it never was."""
 
@@ -32,19 +33,19 @@ class OffsetMove(NamedTuple):
 
 
 class OffsetChange(NamedTuple):
-    """What a group's offsets are to become in some partitions, all or none."""
+    """A change of a group's offsets in some partitions, all of them or none."""
 
     ids: Mapping[int, MessageId | None]
-    """By partition, at least one. None leaves the id as it is, and raises the generation alone: so an owner takes over. Of a reset
-    it is the beginning."""
+    """Ids by partition, at least one. None leaves the id as it is and raises only the generation: so an owner takes
+    over. In a reset None is the beginning."""
     generation: int = 0
-    """Of the owner who asks; a reset has none."""
+    """The generation of the owner that asks; a reset has none."""
     resets: bool = False
-    """By hand: to any id, whoever owns the partition. It raises the generation by one, so that who was at work cannot
-    commit what comes after the former offset."""
+    """A reset by hand: to any id, whichever owner the partition has. It raises the generation by one, so that the
+    former owner cannot commit what comes after the former offset."""
 
     def moves(self, stored: Mapping[int, Offset], now_ticks: int) -> dict[int, OffsetMove]:
-        """What it does to the offsets that are stored.
+        """The changes of the stored offsets.
 
         :raises StaleGeneration: a partition was claimed with a greater generation (G14).
         :raises OffsetMovesBack: an id is lower than the stored one.

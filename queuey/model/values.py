@@ -1,4 +1,4 @@
-"""Queues, their partitions, spans of ids, and what can be asked of them."""
+"""Queues, their partitions, spans of ids, and requests about them."""
 
 from __future__ import annotations
 
@@ -11,13 +11,13 @@ from typing import NamedTuple
 from queuey.ids import MAX_ID, ZERO_ID, MessageId
 
 MAX_PARTITIONS = 200
-"""Partitions of one queue; the numbers are 1..200."""
+"""Partitions of one queue; their numbers are 1..200."""
 MAX_TTL_SECONDS = 1 << 25
 """388 days, the longest TTL of the v1 contract."""
 
 
 class QueueKind(StrEnum):
-    """Who may read without being named: nobody, or anybody."""
+    """Whether callers that are not named as readers may read: none of them, or all."""
 
     USER = "user"
     PUBLIC = "public"
@@ -26,7 +26,7 @@ class QueueKind(StrEnum):
 class Consistency(StrEnum):
     """How many replicas answer before an acknowledgement.
 
-    A single embedded store makes no difference.
+    A single embedded store makes no difference between the levels.
     """
 
     WEAK = "weak"
@@ -37,7 +37,8 @@ class Consistency(StrEnum):
 class PartitionId(NamedTuple):
     """One partition of one incarnation of a queue: the unit of order.
 
-    The queue's uuid, not its name: a queue deleted and made anew shares nothing with its former self (G9).
+    It has the queue's uuid, not its name: a queue that is deleted and made again shares nothing with its former self
+    (G9).
     """
 
     queue: uuid.UUID
@@ -56,24 +57,24 @@ class Queue:
     kind: QueueKind = QueueKind.USER
     consistency: Consistency = Consistency.STRONG
     principals: tuple[str, ...] = ()
-    """As given and in the order given; empty means that the owner reads."""
+    """As given and in the order given; if there are none, the owner reads."""
 
     def partition(self, number: int) -> PartitionId:
         return PartitionId(self.uuid, number)
 
 
 class IdempotencyKey(NamedTuple):
-    """An idempotency key and what it stands for (G7)."""
+    """An idempotency key, and the request that it stands for (G7)."""
 
     key: str
     digest: bytes
-    """Of all that was asked: another digest under the same key is refused."""
+    """The digest of the whole request: another digest under the same key is refused."""
 
 
 class Span(NamedTuple):
     """Ids ``after < id <= upto``.
 
-    Spans that share an end join without gap or repeat (G5).
+    Spans that share an end join without gap or overlap (G5).
     """
 
     after: MessageId = ZERO_ID
@@ -81,7 +82,7 @@ class Span(NamedTuple):
 
 
 class ReadRequest(NamedTuple):
-    """What a page of one partition is to have."""
+    """A request for a page of one partition."""
 
     partition: PartitionId
     span: Span
@@ -89,45 +90,45 @@ class ReadRequest(NamedTuple):
     """Messages, from 1 to 10,000."""
     newest_first: bool = False
     max_bytes: int = 4 << 20
-    """The page ends before the body that would pass it, but has one message at least."""
+    """Bytes. The page ends before the body that would exceed it, but has at least one message."""
     with_bodies: bool = True
-    """False leaves body, content type and key out, unread and unchecked."""
+    """False leaves out body, content type and key, unread and unchecked."""
     skip_corrupt: bool = False
-    """Step over messages that do not match their checksum, and count them."""
+    """Skip messages that do not match their checksum, and count them."""
 
 
 class SpanCount(NamedTuple):
-    """What lies in a span of one partition, without its messages."""
+    """What a span of one partition holds, without its messages."""
 
     newest: MessageId | None
-    """The last id of the span, None of an empty one."""
+    """The last id of the span; None if it is empty."""
     messages: int
     """Live messages, counted up to a limit."""
     more: bool
-    """The limit was reached: there are more than were counted."""
+    """The limit was reached: there are more messages than were counted."""
     split_points: Sequence[MessageId]
-    """Every n-th of the counted ids, in order: they cut the span into parts of n messages."""
+    """Every n-th of the counted ids, in order: they split the span into parts of n messages."""
 
 
 class PartitionState(NamedTuple):
-    """What lies in a partition now, expired messages not counted."""
+    """What a partition holds now; expired messages do not count."""
 
     depth: int
     """Live messages, those due in the future included."""
     scheduled: int
-    """Of these, how many are not yet due."""
+    """Live messages that are not yet due."""
     oldest: MessageId | None
     newest: MessageId | None
 
 
 @dataclass(frozen=True, slots=True)
 class ApplicationKey:
-    """A key of an application or an operator as it is kept: never the key itself."""
+    """A stored key of an application or an operator. It is never the key itself."""
 
     principal: str
-    """Whom the key proves: ``app:NAME`` or ``operator:NAME``. Stores compare it and give it no meaning."""
+    """What the key proves: ``app:NAME`` or ``operator:NAME``. Stores compare it and give it no meaning."""
     digest: bytes = field(repr=False)
     """SHA-256 of the key."""
     label: str
-    """The first eight hex digits of the digest: enough to tell two keys apart, and no character of the key."""
+    """The first eight hex digits of the digest: enough to distinguish two keys, and no character of the key."""
     created_ticks: int

@@ -1,1 +1,1 @@
-"""The server: sockets, the event loop, HTTP/1.1; and the WSGI application for other servers."""
+"""The server (sockets, event loop, HTTP/1.1), and the WSGI application."""

@@ -1,49 +1,49 @@
-"""What the parts of the server know of a connection, so that none of them imports it."""
+"""A connection as the other parts of the server see it, so that none imports it."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from typing import Any, Protocol
 
-__all__ = ["NEVER", "Client"]
+__all__ = ["NEVER", "ClientConnection"]
 
 NEVER = float("inf")
-"""The deadline of a client that is not waited for."""
+"""The deadline of a client that the server is not waiting for."""
 
 
-class Client(Protocol):
+class ClientConnection(Protocol):
     """One client's connection; see :class:`queuey.server.connection.Connection`."""
 
     deadline: float
-    """In seconds of :meth:`queuey.server.loop.LoopServer.after`: then :meth:`late` is called."""
+    """When to call :meth:`late`, in seconds of :meth:`queuey.server.loop.LoopServer.after`."""
     unread: float
-    """Bytes of a body that nobody reads, still to come; endless where nobody knows."""
+    """Bytes still to come of a body that is not read; infinite if its end is not known."""
     flowing: bool
-    """The client takes what it is sent, so far."""
+    """The client is taking what it is sent, as far as the transport has reported."""
 
     def late(self) -> None:
-        """The deadline is over."""
+        """Give up on the client: its deadline is over."""
 
     def stop(self) -> None:
-        """The server stops: a connection at rest ends now, others end with their answer."""
+        """End a connection at rest, since the server stops. Others end with their answer."""
 
     def abort(self) -> None:
-        """End at once; what the client has not taken is lost."""
+        """End at once. What the client has not taken is lost."""
 
     def go_on_after_pause(self) -> None:
-        """There may be room again, or the client has waited for long enough."""
+        """Try again: there may be room now, or the client has waited long enough."""
 
     def read_next_piece(self) -> bool:
-        """It is this upload's turn again; False if there is no upload left."""
+        """Read on, since it is this upload's turn; False if there is no upload left."""
 
     def expects_client(self) -> None:
-        """It is the client's turn to take something."""
+        """Start the deadline for the client to take what it was sent."""
 
     def delivered(self) -> None:
-        """The client has taken the answer."""
+        """Go on to the next request: the client has taken the answer."""
 
     def failed(self, error: BaseException) -> None:
-        """What the client waits for cannot be made."""
+        """Handle an answer, or a part of one, that cannot be made."""
 
     def in_thread(self, work: Callable[[], Any], done: Callable[[Any], None]) -> None:
-        """Let a thread do ``work``, then go on with ``done``."""
+        """Do ``work`` in a thread, then go on with ``done``."""

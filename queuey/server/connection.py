@@ -1,9 +1,9 @@
 """One client's connection: requests in, answers out, one at a time and in order.
 
-Nothing here waits: each step is a call by the loop and leaves what the next one needs. So a
-connection at rest is an object and a socket, without a task, a parser or a buffer; and a request
-whose answer is at hand, or on its way from a commit, costs no task either. The
-:attr:`Connection.deadline` says when a client is too slow. :mod:`queuey.server.states` shows the way of a request.
+Nothing here blocks. The loop calls each step, and each step leaves what the next one needs. So a connection at rest is
+an object and a socket, without a task, a parser or a buffer. A request whose answer is in memory, or waits for a
+commit, costs no task either. :attr:`Connection.deadline` says when this client is too slow. :mod:`queuey.server.states`
+shows the way of a request.
 """
 
 from __future__ import annotations
@@ -31,18 +31,19 @@ from queuey.server.states import State
 log = logging.getLogger(__name__)
 
 HEADER_SECONDS = 10
-"""For the head of a request, from its first byte; and for the first one, from the connection's beginning."""
+"""The longest time from the first byte of a head to its end. For the first head it runs from the connection's
+beginning."""
 
 _HEAD, _TURN, _ASK, _BODY, _WORK, _SEND, _SKIP, _PAUSE, _OVER = State
 
 
 def _expects(head: RequestHead) -> bool:
-    """The client wants to hear that its body is wanted."""
+    """The client waits for the server to ask for its body."""
     return head.knows_chunks and head.headers.get("expect", "").lower() == "100-continue"
 
 
 class Connection(asyncio.Protocol):
-    """What the loop calls when something happens on a socket."""
+    """The methods that the loop calls when something happens on a socket."""
 
     __slots__ = (
         "_away",
@@ -73,34 +74,34 @@ class Connection(asyncio.Protocol):
         self._state = _HEAD
         self._early = EarlyBytes(server.admission)
         self._heading = False
-        """Something of a head is here, and its time runs."""
+        """Part of a head has arrived, and its time runs."""
         self._stripped = False
-        """An empty line before it is passed over."""
+        """The empty line before a head was skipped."""
         self._refused = False
         """The server was full when the last request came."""
         self._reading = True
         self._ended = False
-        """The client sends nothing more."""
+        """The client has ended its side: it sends nothing more."""
         self._lasting = False
         """The client may send another request after this one."""
         self._framed = False
-        """The client knows chunks."""
+        """The client understands chunked bodies."""
         self.unread: float = 0
-        """Bytes of a body that nobody reads, still to come; endless where nobody knows."""
+        """Bytes still to come of a body that is not read; infinite if its end is not known."""
         self._call: Call | None = None
         self._operation: Operation | None = None
         self._body: BytesIO | None = None
-        """What has come of a body that comes in several pieces."""
+        """What has arrived of a body that comes in several pieces."""
         self._runner: LoopRunner[Any] | None = None
         self._away = False
         """A thread works for this connection."""
         self._sender: BodySender | StreamSender | None = None
         self.flowing = True
-        """The client takes what it is sent, so far."""
+        """The client is taking what it is sent, as far as the transport has reported."""
         self.deadline = NEVER
         """The server's time at which :meth:`late` is called."""
 
-    # What the loop tells
+    # Called by the loop
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]  # of TCP it is one
         self._transport = transport
@@ -116,7 +117,7 @@ class Connection(asyncio.Protocol):
         if sender is not None:
             sender.give_up()
         if self._runner is not None and self._call is not None and self._call.method in ("GET", "HEAD"):
-            self._runner.give_up()  # a write goes on to its end
+            self._runner.give_up()  # the write itself goes on to its end
             self._runner = None
         if self._runner is None and not self._away:
             self._leave()
@@ -134,23 +135,23 @@ class Connection(asyncio.Protocol):
         else:
             self._put_by(self._early.data + data)
             if not self._flows():
-                self._stop_reading()  # further requests can wait where they are
+                self._stop_reading()  # further requests can wait in the kernel
             elif self._early.is_large:
-                self.abort()  # nothing of it will be answered
+                self.abort()  # the early bytes get no answer
         if len(data) >= PIECE:
             self._wait_turn()
 
     def eof_received(self) -> bool:
-        """The client sends nothing more, and may still take answers."""
+        """Note that the client sends nothing more. It may still take answers."""
         self._ended = True
         if self._state is _BODY:
             self._cut_short()
         elif self._flows():
-            self.abort()  # nobody waits for what may come any more
+            self.abort()  # the client takes no more answers
         return self._state in (_TURN, _ASK, _WORK, _SEND)
 
     def _flows(self) -> bool:
-        """The client waits for what is still to come."""
+        """Whether the client waits for messages still to come."""
         return isinstance(self._sender, StreamSender) or (self._call is not None and self._call.ticket.waits)
 
     def pause_writing(self) -> None:
@@ -161,22 +162,22 @@ class Connection(asyncio.Protocol):
         if self._sender is not None and not self._away:
             self._sender.go_on()
 
-    # What the server tells
+    # Called by the server
 
     def late(self) -> None:
-        """The deadline is over."""
+        """Give up on the client: its deadline is over."""
         if self._state is _BODY:
             self._cut_short()
         else:
             self.abort()
 
     def stop(self) -> None:
-        """The server stops: a connection at rest ends now, others end with their answer."""
+        """End a connection at rest, since the server stops. Others end with their answer."""
         if self._state in (_HEAD, _PAUSE) and not self._early.data and self._transport is not None:
             self._transport.close()
 
     def abort(self) -> None:
-        """End at once; what the client has not taken is lost."""
+        """End at once. What the client has not taken is lost."""
         if self._transport is not None:
             self._transport.abort()
 
@@ -188,7 +189,7 @@ class Connection(asyncio.Protocol):
             data = self._early.take() + data
         if data[0] == 13 and not self._stripped and data.startswith(b"\r\n"):
             self._stripped = True
-            data, looked = data[2:], 0  # some clients end a body with it
+            data, looked = data[2:], 0  # some clients send an empty line after a body
         end = data.find(END_OF_HEAD, max(looked - 3, 0)) + 4
         try:
             if end < 4:
@@ -200,7 +201,7 @@ class Connection(asyncio.Protocol):
             self._break_off(self._server.pipeline.finisher.turn_away(error))
 
     def _wait_for_head(self, data: bytes) -> None:
-        """The first byte of a head begins its time, and no other does."""
+        """Store part of a head. Its time starts with its first byte, and only then."""
         if data and not self._heading:
             self._heading = True
             self.deadline = self._server.after(HEADER_SECONDS)
@@ -208,12 +209,18 @@ class Connection(asyncio.Protocol):
             raise Throttled
 
     def _put_by(self, data: bytes) -> None:
-        """Keep bytes that arrive before their turn, or end the connection."""
+        """Store bytes that arrive before their turn.
+
+        Without room for them, end the connection.
+        """
         if not self._keep(data):
             self.abort()
 
     def _keep(self, data: bytes) -> bool:
-        """Whether there is room for bytes that arrive before their turn; they count against the call that they follow."""
+        """Store bytes that arrive before their turn; whether there is room for them.
+
+        They count against the call that they follow.
+        """
         return self._early.keep(data, (UNREAD,) if self._call is None else self._server.pipeline.payers(self._call))
 
     def _begin(self, head: RequestHead, rest: bytes) -> None:
@@ -239,9 +246,9 @@ class Connection(asyncio.Protocol):
             self._ask(head, operation, call, rest)
 
     def _pass_over(self, head: RequestHead, rest: bytes) -> None:
-        """Nobody reads this request's body."""
+        """Skip this request's body."""
         if head.length is None:
-            self.unread, self._lasting = NEVER, False  # nobody can tell where it ends
+            self.unread, self._lasting = NEVER, False  # its end is not known
             return
         self.unread = max(head.length - len(rest), 0)
         if len(rest) > head.length:
@@ -249,10 +256,13 @@ class Connection(asyncio.Protocol):
         if head.length > PIECE:
             self._lasting = False
         if head.length and "expect" in head.headers:
-            self._lasting = False  # it may send the body now, or not: nobody can tell what comes next
+            self._lasting = False  # it may send the body or not, so the next bytes are ambiguous
 
     def _turn_back(self, head: RequestHead, rest: bytes) -> bool:
-        """The server is full: refuse a call by what was made for all of them. Its own pages are served."""
+        """Refuse a call, since the server is full; False if it must be served.
+
+        Calls about the server itself are always served.
+        """
         server, transport = self._server, self._transport
         if transport is None or not server.refusals.fits(head):
             return False
@@ -269,7 +279,7 @@ class Connection(asyncio.Protocol):
         return True
 
     def _ask(self, head: RequestHead, operation: Operation, call: Call, rest: bytes) -> None:
-        """See from its head whether a call is refused, before its body is waited for."""
+        """Decide from the head whether a call is refused, before its body arrives."""
         self._state, self.deadline = _ASK, NEVER
         if self._server.pipeline.need_not_ask(operation, call):
             self._wait_for_body(operation, rest, expected=_expects(head))
@@ -319,7 +329,7 @@ class Connection(asyncio.Protocol):
         body.write(data)
         if len(data) == missing:
             self._operation = self._body = None
-            call.body = body.getvalue()  # what was written, not a copy of it
+            call.body = body.getvalue()  # the written bytes, without a copy
             del body
             self._work(operation)
 
@@ -328,13 +338,16 @@ class Connection(asyncio.Protocol):
             self._break_off(self._server.pipeline.finisher.cut_short(self._call, self._body.tell()))
 
     def _break_off(self, answer: Answer, unread: float = NEVER) -> None:
-        """Refuse what is no request, or not all of one: nor is what follows, after ``unread`` bytes."""
+        """Refuse bytes that are no request, or only part of one.
+
+        The bytes after it are not read as a request either, after ``unread`` bytes.
+        """
         self._operation = self._body = None
         self._lasting = False
         self.unread = unread
         self._send(answer)
 
-    # Its answer
+    # The answer
 
     def _work(self, operation: Operation | Answer) -> None:
         self._state = _WORK
@@ -355,12 +368,18 @@ class Connection(asyncio.Protocol):
             server.work.serve(operation, call, payer, self._away_until(self._send), self.failed)
 
     def in_thread(self, work: Callable[[], Any], done: Callable[[Any], None]) -> None:
-        """Let a thread do ``work`` while nobody waits for the client, then go on with ``done`` if it is still there."""
+        """Do ``work`` in a thread, without a deadline for the client.
+
+        Then go on with ``done``, if the client is still there.
+        """
         payer = STRANGERS if self._call is None else self._server.pipeline.payers(self._call)[-1]
         self._server.work.start(payer, work, self._away_until(done), self.failed)
 
     def _away_until(self, done: Callable[[Any], None]) -> Callable[[Any], None]:
-        """From now on nobody waits for the client; what is returned ends that, and goes on with ``done`` if it is still there."""
+        """Suspend the client's deadline until the returned function is called.
+
+        That function goes on with ``done``, if the client is still there.
+        """
         self._away = True
         self.deadline = NEVER
 
@@ -374,7 +393,7 @@ class Connection(asyncio.Protocol):
         return back
 
     def failed(self, error: BaseException) -> None:
-        """What the client waits for cannot be made."""
+        """Handle an answer, or a part of one, that cannot be made."""
         log.error("a request could not be answered", exc_info=error)
         self._runner, self._away = None, False
         self.abort()
@@ -411,10 +430,10 @@ class Connection(asyncio.Protocol):
                 stream.close()
                 stream = None
         if stream is not None:
-            self._leave()  # from here on it takes no place among those under way
+            self._leave()  # a stream takes no place among the calls
             if self._early.is_large:
                 stream.close()
-                self.abort()  # nothing of it will be answered
+                self.abort()  # the early bytes get no answer
                 return
             transport.write(start)
             self._sender = StreamSender(self, transport, stream, self._server.inbox, self._server.soon, framed=framed)
@@ -435,11 +454,14 @@ class Connection(asyncio.Protocol):
             self.abort()  # there is no room to wait for this client
 
     def expects_client(self) -> None:
-        """It is the client's turn to take something."""
+        """Start the deadline for the client to take what it was sent."""
         self.deadline = self._server.after(self._server.patience)
 
     def delivered(self) -> None:
-        """The client has taken the answer, but for :data:`LEFT_OVER` bytes at most."""
+        """Go on to the next request.
+
+        At most :data:`LEFT_OVER` bytes of the answer are not taken yet.
+        """
         self._sender = None
         self._leave()
         if not self._lasting or self._server.stopping:
@@ -461,7 +483,10 @@ class Connection(asyncio.Protocol):
             self._next()
 
     def _next(self) -> None:
-        """Begin with what has come of the next request, after others had their turn; or wait for it."""
+        """Start the next request once others had their turn.
+
+        Wait if no part of it is here.
+        """
         self._heading = self._stripped = False
         if self._refused and not self._ended and not self._server.stopping:
             self._state, self.deadline = _PAUSE, NEVER
@@ -486,18 +511,21 @@ class Connection(asyncio.Protocol):
             self._listen()
 
     def _listen(self) -> None:
-        """Read while an answer is made, or nobody would hear that the client has gone."""
+        """Read while the answer is made: only a read shows that the client has gone."""
         if self._state in (_ASK, _WORK, _SEND) and not self._early.data:
             self._resume_reading()
 
     def go_on_after_pause(self) -> None:
-        """There may be room again, or the client has waited for long enough."""
+        """Try again: there may be room now, or the client has waited long enough."""
         if self._state is _PAUSE and self._transport is not None:
             self._refused = False
             self._next()
 
     def _end(self) -> None:
-        """Close. A client that may still be sending has to take the answer first: a reset would overtake it."""
+        """Close the connection.
+
+        A client that may still be sending has to take the answer first: a reset would overtake it.
+        """
         self._state = _OVER
         self.expects_client()
         if self._transport is None:
@@ -509,7 +537,10 @@ class Connection(asyncio.Protocol):
             self._transport.close()
 
     def _drop(self, data: bytes) -> None:
-        """A client that has to be left to send all that it announced, and a little more, takes the answer for sure."""
+        """Read past bytes of a body.
+
+        A client that may send all that it announced, and a little more, takes the answer for sure.
+        """
         self.unread -= len(data)
         if self.unread < -PIECE:
             self.abort()
@@ -520,13 +551,16 @@ class Connection(asyncio.Protocol):
             self._transport.pause_reading()
 
     def _wait_turn(self) -> None:
-        """After a large piece of a body others are read first: of a fast client the loop would read megabytes at a time."""
+        """Let others be read after a large piece of a body.
+
+        Otherwise the loop would read megabytes at a time from a fast client.
+        """
         if self._reading and self._state in (_BODY, _SKIP, _OVER):
             self._stop_reading()
             self._server.uploads.add(self, refused=self._state is not _BODY)
 
     def read_next_piece(self) -> bool:
-        """It is this upload's turn again.
+        """Read on, since it is this upload's turn.
 
         :returns: whether there is any upload left.
         """
@@ -536,7 +570,7 @@ class Connection(asyncio.Protocol):
         return takes
 
     def _read_on(self) -> None:
-        """Wait for more, unless the client said that there is none."""
+        """Read on, unless the client has ended its side."""
         if self._ended:
             (self._cut_short if self._state is _BODY else self._end)()
         else:

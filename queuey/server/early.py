@@ -1,4 +1,4 @@
-"""Bytes that a client sends before their turn."""
+"""Bytes that a client sends before the server asks for them."""
 
 from __future__ import annotations
 
@@ -9,11 +9,11 @@ from queuey.http.admission import Admission, Ticket
 __all__ = ["FREE_BYTES", "EarlyBytes"]
 
 FREE_BYTES = 2 << 10
-"""What each client may have here for nothing; more counts."""
+"""Bytes that each client may have here for free; more are counted."""
 
 
 class EarlyBytes:
-    """What was received and is not used yet: the rest of a head, a body that is not asked for yet, the next request."""
+    """Bytes that are not used yet: part of a head, an early body, the next request."""
 
     __slots__ = ("_admission", "_ticket", "data")
 
@@ -21,12 +21,14 @@ class EarlyBytes:
         self.data = b""
         self._admission = admission
         self._ticket: Ticket | None = None
-        """For a large :attr:`data`."""
+        """Holds a large :attr:`data`."""
 
     def keep(self, data: bytes, payers: Sequence[str]) -> bool:
-        """Keep ``data`` in place of what is here; False, and then nothing is kept, if there is no room.
+        """Store ``data`` in place of what is here.
 
-        :param payers: whose share it counts against if it is large.
+        Without room it stores nothing and returns False.
+
+        :param payers: whose share the bytes count against if they are many.
         """
         if len(data) > FREE_BYTES:
             if self._ticket is not None:
@@ -39,7 +41,7 @@ class EarlyBytes:
         return True
 
     def take(self) -> bytes:
-        """What was kept; its turn has come."""
+        """The stored bytes, whose turn has come."""
         data, self.data = self.data, b""
         if self._ticket is not None:
             self._ticket.close()

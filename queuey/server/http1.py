@@ -1,10 +1,10 @@
 """HTTP/1.1 as bytes: the head of a request in, the head of an answer out.
 
-llhttp, by way of httptools, judges the grammar, strictly. Checked here is what it leaves open, and
-whatever else two programs might read differently is refused, for that is how a request is smuggled
-past a proxy (docs/security.md). Each head has a parser of its own: nothing that one request says
-changes how the next is read, and a connection that rests keeps no parser. The very same bytes are parsed once,
-for all connections; an idempotency key in them may differ.
+llhttp, by way of httptools, checks the grammar strictly. This module checks what llhttp leaves open. It refuses
+everything that two programs might read differently, since that is how a request is smuggled past a proxy
+(docs/security.md). Each head has a parser of its own: one request changes nothing in how the next is read, and a
+connection at rest has no parser. Identical bytes are parsed once for all connections; an idempotency key in them may
+differ.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ END_OF_HEAD = b"\r\n\r\n"
 CONTINUE = b"HTTP/1.1 100 Continue\r\n\r\n"
 END_OF_CHUNKS = b"0\r\n\r\n"
 MAX_LINE_BYTES = 16 << 10
-"""Of the request line; the path in it has a limit of its own, a query can hold a long cursor."""
+"""Bytes of the request line. The path in it has its own limit; a query can hold a long cursor."""
 MAX_HEADER_BYTES = 32 << 10
 MAX_HEADERS = 100
 
@@ -33,7 +33,7 @@ _METHODS = {name.encode(): name for name in ("GET", "HEAD", "POST", "PUT", "DELE
 _METHOD = re.compile(rb"[!#$%&'*+.^_`|~0-9A-Za-z-]{1,32}")
 _CLOSE = re.compile(r"(?:^|,)[ \t]*close[ \t]*(?:,|$)", re.IGNORECASE | re.ASCII)
 _LONE = re.compile(rb"(?<!\r)\n|\r(?!\n|\Z)")
-"""A line feed without its carriage return, or the other way round."""
+"""A line feed without its carriage return, or a carriage return without its line feed."""
 _KNOWN = (
     "Host Authorization Content-Type Content-Length Accept Accept-Encoding User-Agent Connection X-TTL X-Partition X-Key "
     "X-Delay X-Deliver-At X-Request-Id Idempotency-Key X-Forwarded-For X-Forwarded-Proto"
@@ -43,13 +43,16 @@ _MESSAGE_HEADER = re.compile("queuey-header(?:64)?-")
 
 
 class _Names(dict[bytes, str]):
-    """Header names in lower case. Usual spellings are looked up, others made anew: what clients send is not kept."""
+    """Header names in lower case; usual spellings are cached.
+
+    Other spellings are converted each time, so that clients cannot fill the cache.
+    """
 
     def __missing__(self, name: bytes) -> str:
         text = name.decode("latin-1")
         lower = text.lower()
         found = _MESSAGE_HEADER.match(lower)
-        # The name of a message's header keeps its case: it is data of a writer, and not for HTTP.
+        # The name of a message header keeps its case: it is the writer's data, not HTTP's.
         return found[0] + text[found.end() :] if found else lower
 
 
@@ -57,23 +60,23 @@ _NAMES = _Names({form.encode(): name.lower() for name in _KNOWN.split() for form
 
 
 class RequestHead(NamedTuple):
-    """What stands before a request's body."""
+    """The part of a request before its body."""
 
     method: str
     path: str
-    """With its escapes decoded."""
+    """The path with its escapes decoded."""
     query: str
     headers: Mapping[str, str]
-    """By lower-case name; those that came more than once are joined, as WSGI servers do."""
+    """By lower-case name. Headers that came more than once are joined, as WSGI servers do."""
     length: int | None
-    """Of the body, as announced; None for one whose end only its chunks could tell."""
+    """Bytes of the body, as announced; None if only its chunks tell where it ends."""
     lasting: bool
     """The client may use the connection for another request."""
     knows_chunks: bool
 
 
 class _Sink:
-    """What the parser calls; a dictionary's own method costs least."""
+    """What the parser calls. A dictionary's own method costs least."""
 
     __slots__ = ("on_header",)
 
@@ -82,21 +85,21 @@ class _Sink:
 
 
 RECENT_HEADS = 512
-"""Heads that are not parsed again: a client that appends mostly sends the same one."""
+"""Recent heads, which need no parsing: a client that appends mostly repeats its head."""
 RECENT_HEAD_BYTES = 1 << 10
-"""Longer ones are parsed each time."""
+"""Bytes of a head. Longer ones are parsed each time."""
 _KEY = "idempotency-key"
 _KEY_LINE = b"\r\nIdempotency-Key: "
-"""As our client and most libraries write it; written otherwise it is parsed with the rest."""
+"""The header as our client and most libraries spell it; other spellings are parsed with the whole head."""
 _PLAIN = re.compile(rb"[!-~]+").fullmatch
 
 
 def parse_head(raw: bytes) -> RequestHead:
-    r"""Take a request's head apart.
+    r"""Parse a request's head.
 
-    :param raw: all of it, the empty line at its end included.
-    :raises MalformedRequest: it is not HTTP/1.1 or 1.0 beyond doubt.
-    :raises HeadersTooLarge, PathTooLong: more than is taken.
+    :param raw: the whole head, with the empty line at its end.
+    :raises MalformedRequest: it is not unambiguous HTTP/1.1 or 1.0.
+    :raises HeadersTooLarge, PathTooLong: it exceeds the limits.
 
     >>> parse_head(b"GET /v1/demo?limit=1 HTTP/1.1\r\nHost: q\r\n\r\n")[:5]
     ('GET', '/v1/demo', 'limit=1', {'host': 'q'}, 0)
@@ -108,11 +111,12 @@ def parse_head(raw: bytes) -> RequestHead:
 
 
 def _parse_keyed(raw: bytes, begins: int) -> RequestHead:
-    """A head with an idempotency key, which no other has: without that line it is one of the recent ones.
+    """Parse a head with an idempotency key, which is different each time.
 
-    A value of visible characters, between two line ends that stay, changes nothing in how the others are read.
+    Without the line of the key the head is often a recent one. A value of visible characters between two line ends
+    changes nothing in how the other lines are read.
 
-    :param begins: where the line end before that line is.
+    :param begins: where the line end before the key's line is.
     """
     ends = raw.find(b"\r\n", begins + len(_KEY_LINE))
     value = raw[begins + len(_KEY_LINE) : ends]
@@ -175,7 +179,10 @@ def _check_sizes(line: int, headers: int, count: int) -> None:
 
 
 def _other_method(word: bytes, raw: bytes) -> tuple[str, bytes]:
-    """A method that no resource has, and the head with one that the parser knows: it refuses or treats apart all others."""
+    """A method that no resource has, and the head with one that the parser accepts.
+
+    The parser refuses other methods, or treats them specially.
+    """
     if not _METHOD.fullmatch(word):
         raise MalformedRequest("the method is not a word")
     return word.decode(), b"PATCH" + raw[len(word) :]
@@ -185,7 +192,7 @@ def _feed(raw: bytes, on_header: object) -> None:
     try:
         HttpRequestParser(_Sink(on_header)).feed_data(raw)
     except HttpParserUpgrade:
-        pass  # an offer to speak something else, which is not taken up
+        pass  # an offer to switch protocols, which this server ignores
     except HttpParserError as error:
         raise MalformedRequest(f"this is not HTTP: {error}") from error
 
@@ -208,7 +215,7 @@ def _joined(raw: bytes) -> dict[str, str]:
 
 
 def _origin(target: str) -> str:
-    """A target as path and query, also where it came with scheme and host before them."""
+    """A target as path and query, even if scheme and host stand before them."""
     if "#" in target:
         raise MalformedRequest("a target has no fragment")
     if target.startswith("/"):
@@ -227,11 +234,11 @@ def _says_close(connection: str) -> bool:
 
 
 def check_beginning(raw: bytes, looked: int) -> None:
-    """Refuse a head that is not whole and cannot become good.
+    """Refuse an incomplete head that cannot become valid.
 
-    :param looked: so much of it has been looked at before.
-    :raises MalformedRequest: a line ends with one of CR and LF alone; its end might never come.
-    :raises PathTooLong, HeadersTooLarge: more than is taken.
+    :param looked: bytes of it that were checked before.
+    :raises MalformedRequest: a line ends with CR or LF alone, so the end of the head might never come.
+    :raises PathTooLong, HeadersTooLarge: it exceeds the limits.
     """
     if _LONE.search(raw, max(looked - 1, 0)):
         raise MalformedRequest("lines end with CR and LF")
@@ -246,12 +253,12 @@ _STATUS_LINES = {found.value: f"HTTP/1.1 {found.value} {found.phrase}\r\n" for f
 def answer_head(
     status: int, date: str, headers: Headers, length: int | None, *, framed: bool = False, lasting: bool = True
 ) -> bytes:
-    r"""An answer's head.
+    r"""The head of an answer.
 
-    The length stands first: a client that takes a head cut short for a whole one sees at least that the body is.
+    The length stands first: a client that takes a truncated head for a whole one then sees that the body is incomplete.
 
-    :param date: that header, with its line end.
-    :param length: of the body; None if that is not known.
+    :param date: the Date header, with its line end.
+    :param length: bytes of the body; None if not known.
     :param framed: the body goes in chunks.
     :param lasting: the client may send another request.
 

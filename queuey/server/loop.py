@@ -1,7 +1,9 @@
-"""The server on an event loop: short calls on the loop, all others in a few threads.
+"""The server on an event loop.
 
-Reading a request, waiting for a commit and sending an answer hold no thread here, so neither slow
-clients nor slow disks can use them up.
+Short calls run on the loop, all others in a few threads.
+
+Reading a request, waiting for a commit and sending an answer take no thread here. So neither slow clients nor slow
+disks can use up the threads.
 """
 
 from __future__ import annotations
@@ -14,7 +16,7 @@ from email.utils import formatdate
 from queuey.future import LoopInbox
 from queuey.http.exchange import RETRY_AFTER_SECONDS, Call
 from queuey.http.pipeline import Pipeline
-from queuey.server.client import Client
+from queuey.server.client import ClientConnection
 from queuey.server.refused import Refusals
 from queuey.server.turns import Pauses, Uploads, tell
 from queuey.server.work import Work
@@ -24,9 +26,10 @@ __all__ = ["LoopServer"]
 log = logging.getLogger(__name__)
 
 LAST_REQUESTS_SECONDS = 0.1
-"""Between the beginning of a stop and the end of connections at rest: what was on its way by then gets its answer."""
+"""Seconds from the start of a stop to the end of connections at rest: requests on their way by then get their
+answers."""
 SPARE_CONNECTIONS = 1000
-"""Over the limit, to tell clients so; still more are closed without a word."""
+"""Connections over the limit that get a refusal; more than that are closed without one."""
 
 
 class LoopServer:
@@ -37,26 +40,27 @@ class LoopServer:
         self.pipeline = pipeline
         self.admission = pipeline.admission
         self.patience: int = settings.server.client_timeout_seconds
-        """Seconds that a client may take for a body, besides its waits for its turns, or for the next piece of an answer."""
+        """Seconds in which a client must send its body, apart from waits for its turns, or take a piece of an
+        answer."""
         self.rest_seconds: int = settings.server.idle_timeout_seconds
         self.stopping = False
         self.date = ""
-        """The header that says when an answer was made, of this second."""
+        """The Date header of the current second."""
         self.inbox: LoopInbox
         self.soon: Callable[[Callable[[], object]], object]
-        """Call back in the loop's next turn."""
+        """Call a function in the loop's next turn."""
         self.work = Work(pipeline, settings.server.threads)
         self.pauses = Pauses(RETRY_AFTER_SECONDS, lambda: self.admission.room)
         self.uploads = Uploads(settings.limits.max_request_bytes)
         self.refusals = Refusals(pipeline)
         self._most: int = settings.server.connections
-        self._clients: set[Client] = set()
+        self._clients: set[ClientConnection] = set()
         self._ticks = 0
         self._empty = asyncio.Event()
         self._loop: asyncio.AbstractEventLoop
 
     def open(self, loop: asyncio.AbstractEventLoop) -> None:
-        """Begin to serve on ``loop``."""
+        """Start to serve on ``loop``."""
         self._loop = loop
         self.soon = loop.call_soon
         self.inbox = LoopInbox(loop)
@@ -66,7 +70,7 @@ class LoopServer:
         self._watch()
 
     async def stop(self) -> None:
-        """Finish the requests under way; return when no connection is left."""
+        """Finish the requests under way; returns when no connection is left."""
         self.stopping = True
         self.pipeline.service.waiters.stop()
         self._loop.call_later(LAST_REQUESTS_SECONDS, self._end_resting)
@@ -74,12 +78,12 @@ class LoopServer:
             await self._empty.wait()
 
     def abandon(self) -> None:
-        """Wait for no client any longer: a stop has waited long enough, or is asked to hurry."""
+        """End all connections: the stop has waited long enough, or must hurry."""
         for client in list(self._clients):
             client.abort()
 
     def close(self) -> None:
-        """Serve no more; calls under way in threads end first."""
+        """Stop serving; calls under way in threads end first."""
         self._timer.cancel()
         self.inbox.closed = True
         self.work.close()
@@ -88,14 +92,17 @@ class LoopServer:
         for client in list(self._clients):
             tell(client, client.stop)
 
-    # Time, in whole seconds of the server's being awake
+    # Time, in whole seconds while the machine is awake
 
     def _watch(self) -> None:
-        self._timer = self._loop.call_later(1, self._watch)  # first: whatever happens now, the next second comes
+        self._timer = self._loop.call_later(1, self._watch)  # first, so that an error does not end the ticks
         self.tick()
 
     def tick(self) -> None:
-        """A second has passed: give up on clients that take too long. One timer for all of them."""
+        """Give up on clients that take too long.
+
+        One timer for all of them calls it every second.
+        """
         self._ticks += 1
         self.refusals.report()
         self.date = f"date: {formatdate(usegmt=True)}\r\n"
@@ -104,21 +111,21 @@ class LoopServer:
             tell(late, late.late)
 
     def after(self, seconds: int) -> int:
-        """A deadline ``seconds`` from now, and less than a second more."""
+        """A deadline in ``seconds`` from now, or up to a second later."""
         return self._ticks + seconds + 1
 
     # Connections
 
-    def enters(self, client: Client) -> bool:
-        """Whether there is a place for one more connection."""
+    def enters(self, client: ClientConnection) -> bool:
+        """Whether there is room for one more connection."""
         self._clients.add(client)
         over = len(self._clients) - self._most
         if over > SPARE_CONNECTIONS:
             client.abort()
         return over <= 0
 
-    def leaves(self, client: Client) -> None:
-        """A connection has ended."""
+    def leaves(self, client: ClientConnection) -> None:
+        """Note that a connection has ended."""
         self._clients.discard(client)
         if self.stopping and not self._clients:
             self._empty.set()
@@ -126,12 +133,16 @@ class LoopServer:
     # Calls
 
     def leaves_room(self, call: Call) -> None:
-        """A call has ended: a client that was refused may come in its place."""
+        """Note that a call has ended: a client that was refused may take its place."""
         self.pipeline.leave(call)
-        self.pauses.place_is_free()
+        if self.pauses.paused:
+            self.pauses.place_is_free()
 
     def hands_over(self, call: Call, size: int) -> bool:
-        """See :meth:`Pipeline.hand_over`; a client that was refused may come in the place of this call."""
+        """See :meth:`Pipeline.hand_over`.
+
+        A client that was refused may take the call's place.
+        """
         kept = self.pipeline.hand_over(call, size)
         self.pauses.place_is_free()
         return kept

@@ -1,4 +1,7 @@
-"""What a full server answers: made once for each form of it, and sent many times (docs/decisions/017)."""
+"""A full server's answer.
+
+It is made once for each form, and sent many times (docs/decisions/017).
+"""
 
 from __future__ import annotations
 
@@ -16,12 +19,12 @@ from queuey.server.sending import PIECE
 log = logging.getLogger(__name__)
 
 _TAKES_PLACE = ("/v1/", "/tokens/")
-"""Where paths begin that are not the server's own pages, which are served always."""
+"""Prefixes of paths that the server may refuse. Other paths are about the server itself, and always served."""
 _PREFLIGHT = "access-control-request-method"
 
 
 class RefusedAlike:
-    """An answer that is the same for many requests, but for its date, and their ids and paths."""
+    """A refusal for many requests, which differ only in date, request id and path."""
 
     def __init__(self, answer: Answer) -> None:
         self._heads = [_head_of(answer, lasting=lasting) for lasting in (False, True)]
@@ -29,10 +32,10 @@ class RefusedAlike:
         self._body = _escaped(answer.body).replace(orjson.dumps(ANY_PATH), b"%b").replace(ANY_ID.encode(), b"%b")
 
     def answer(self, head: RequestHead, date: str, request_id: str, lasting: bool) -> bytes:
-        """Head and body; the head alone if ``head`` asks for no more.
+        """Head and body; only the head if ``head`` asks for that.
 
-        :param date: that header, with its line end.
-        :param lasting: the connection does not end with it.
+        :param date: the Date header, with its line end.
+        :param lasting: the connection goes on after it.
         """
         id_ = request_id.encode()
         body = self._body % ((orjson.dumps(head.path), id_) if self._names_path else id_)
@@ -55,14 +58,14 @@ class Refusals:
     def __init__(self, pipeline: Pipeline) -> None:
         self._pipeline = pipeline
         self._made: dict[Hashable, RefusedAlike] = {}
-        """By what their requests say of the form of an answer: two of each origin that is configured, at most."""
+        """By what a request says about the form of its answer: at most two for each configured origin."""
         self._unreported = 0
 
     def fits(self, head: RequestHead) -> bool:
-        """Whether a call can be refused without being looked at.
+        """Whether a call can be refused without opening it.
 
-        Not so what takes no place, a question of a browser whether it may ask, and a request whose refusal would end a
-        connection that need not end: its client would come back at once, by another one.
+        Three kinds cannot: calls that take no place, preflight requests of browsers, and requests whose refusal would
+        end a connection that could go on. A client of the last kind would come back at once on a new connection.
         """
         headers, length = head.headers, head.length
         if length is None or length > PIECE or not head.path.startswith(_TAKES_PLACE):
@@ -70,7 +73,7 @@ class Refusals:
         return not (length and "expect" in headers) and not (head.method == "OPTIONS" and _PREFLIGHT in headers)
 
     def answer(self, head: RequestHead, date: str, lasting: bool) -> bytes:
-        """The whole answer to a call that :meth:`fits`; as of :meth:`RefusedAlike.answer`."""
+        """The whole answer to a call that :meth:`fits`; see :meth:`RefusedAlike.answer`."""
         pipeline, headers = self._pipeline, head.headers
         form = pipeline.finisher.form(head.path, headers)
         alike = self._made.get(form)
@@ -80,12 +83,15 @@ class Refusals:
         return alike.answer(head, date, pipeline.finisher.at_once(head.method, headers.get("x-request-id")), lasting)
 
     def full(self, call: Call) -> Answer:
-        """As :meth:`Finisher.full`."""
+        """See :meth:`Finisher.full`."""
         self._unreported += 1
         return self._pipeline.finisher.full(call, logged=False)
 
     def report(self) -> None:
-        """Log how many there were since the last time: a line for each would cost more than the refusal."""
+        """Log the number of refusals since the last report.
+
+        A log line for each would cost more than the refusal.
+        """
         if self._unreported:
             log.warning("refused %d calls: the server was full", self._unreported)
             self._unreported = 0

@@ -30,17 +30,18 @@ log = logging.getLogger(__name__)
 
 LARGE_BLOCK_BYTES = 4 << 20
 _M_TRIM_THRESHOLD, _M_MMAP_THRESHOLD = -1, -3
-"""Of glibc's ``malloc.h``."""
+"""Numbers of parameters in glibc's ``malloc.h``."""
 
 GC_THRESHOLDS = (50_000, 20, 50)
-"""Requests make no cycles; at the usual thresholds the collector takes some 4 % of an append."""
+"""Requests make no reference cycles. With the default thresholds the collector takes some 4 % of an append."""
 BACKLOG = 4096
-"""Connections that wait to be accepted; the kernel cuts it to net.core.somaxconn. One that finds no place here tries again after a second."""
+"""Connections that wait to be accepted. The kernel caps it at net.core.somaxconn; a client beyond it tries again after
+a second."""
 
 
 @dataclass(frozen=True)
 class Started:
-    """What there is to tell once the server listens."""
+    """What the server can report once it listens."""
 
     url: str
     data: str
@@ -48,14 +49,14 @@ class Started:
     notices: tuple[str, ...]
     application: str | None = None
     key: str | None = field(default=None, repr=False)
-    """A key that was made just now, to be shown once."""
+    """A key that was just made, to be shown once."""
 
 
 def serve(settings: Settings, announce: Callable[[Started], None], *, first_key: str | None = None) -> int:
     """Serve until SIGTERM or SIGINT, then finish the requests under way.
 
-    :param announce: called once, when requests are answered.
-    :param first_key: the key of the application ``demo``, if it was chosen.
+    :param announce: called once, when the server answers requests.
+    :param first_key: the chosen key of the application ``demo``, if any.
     :returns: the exit code.
     :raises ConfigurationError: the address is taken, or a store cannot be opened.
     """
@@ -74,7 +75,7 @@ def serve(settings: Settings, announce: Callable[[Started], None], *, first_key:
             )
             for notice in (*settings.notices, *without_tls(settings.server.host), *service.warnings()):
                 log.warning("%s", notice)
-            gc.freeze()  # what is loaded by now stays: no collection needs to look at it
+            gc.freeze()  # what is loaded now stays loaded, so the collector need not scan it
             gc.set_threshold(*GC_THRESHOLDS)
             _give_back_large_blocks()
             uvloop.run(_serve(service, listener, lambda: announce(started)))
@@ -84,12 +85,13 @@ def serve(settings: Settings, announce: Callable[[Started], None], *, first_key:
 
 
 def _give_back_large_blocks() -> None:
-    """Let glibc give blocks of :data:`LARGE_BLOCK_BYTES` back to the system when they are freed.
+    """Let glibc return freed blocks of :data:`LARGE_BLOCK_BYTES` to the system.
 
-    By default it keeps up to 32 MiB of them in each thread's heap, between smaller ones: after the largest uploads 190 MiB
-    stayed (``pytest tests/faults/test_worst.py``). Once that is changed, glibc keeps no more than 128 KiB free at the end of a
-    heap. The page faults of the next chunk then cost an Arrow stream 13 % of its rate (``python -m tests.bench against``). So
-    glibc is told to keep twice a large block there, its own ratio. Other C libraries have no such settings.
+    By default glibc keeps up to 32 MiB of them in each thread's heap, between smaller blocks: after the largest uploads
+    190 MiB stayed (``pytest tests/faults/test_worst.py``). Changing that threshold alone makes glibc trim a heap to 128
+    KiB of free memory at its end. Then the page faults of the next chunk cost an Arrow stream 13 % of its rate
+    (``python -m tests.bench against``). So the second call makes glibc keep two large blocks there, which is its own
+    ratio. Other C libraries have no such settings.
     """
     with contextlib.suppress(AttributeError):
         libc = ctypes.CDLL(None)
@@ -98,7 +100,9 @@ def _give_back_large_blocks() -> None:
 
 
 def without_tls(host: str) -> tuple[str, ...]:
-    """A notice if others than this machine can reach an address: this server speaks plain HTTP.
+    """A notice if other machines can reach the address.
+
+    This server speaks plain HTTP.
 
     >>> without_tls("::1"), without_tls("localhost"), len(without_tls("0.0.0.0"))
     ((), (), 1)
@@ -119,12 +123,13 @@ def _bracketed(host: str) -> str:
 
 
 def _bound(host: str, port: int, patience_seconds: int) -> socket.socket:
-    """A socket on the address, not listening yet.
+    """A socket that is bound to the address and does not listen yet.
 
-    Connections inherit its options: the kernel ends one whose client has taken nothing for so long. The
-    server gives up on it as well, but what it has sent by then, megabytes, would stay in the socket (G17).
+    Connections inherit its options. One of them lets the kernel end a connection whose client has taken nothing for
+    ``patience_seconds``. The server gives up on that client too, but megabytes that it has sent by then would stay in
+    the socket (G17).
 
-    :raises ConfigurationError: the address is taken, or none of this machine's.
+    :raises ConfigurationError: the address is taken, or is not one of this machine.
     """
     listener = socket.socket(socket.AF_INET6 if ":" in host else socket.AF_INET, socket.SOCK_STREAM)
     listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
@@ -140,7 +145,7 @@ def _bound(host: str, port: int, patience_seconds: int) -> socket.socket:
 
 
 def _raise_file_limit() -> None:
-    """A connection is a file handle: take as many as this user may have."""
+    """Allow as many open files as this user may have: each connection needs one."""
     _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     with contextlib.suppress(ValueError, OSError):
         resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
@@ -154,7 +159,7 @@ async def _serve(service: Service, listener: socket.socket, listening: Callable[
     asked = asyncio.Event()
 
     def stop() -> None:
-        """Finish the requests under way; asked again, wait for no client."""
+        """Finish the requests under way; on a second signal, wait for no client."""
         if asked.is_set():
             running.abandon()
         asked.set()

@@ -8,35 +8,35 @@ from functools import partial
 
 from queuey.future import LoopInbox, LoopRunner
 from queuey.http.exchange import BodyStream, Chunk
-from queuey.server.client import NEVER, Client
+from queuey.server.client import NEVER, ClientConnection
 from queuey.server.http1 import END_OF_CHUNKS
 
 PIECE = 64 << 10
-"""What is handed to the transport at a time."""
+"""Bytes given to the transport in one piece."""
 LEFT_OVER = 8 << 10
-"""Bytes of answers that a connection may hold after they are done with: more are waited for, and count until then."""
+"""Bytes of finished answers that a connection may hold without counting. It waits for more, and they count until
+then."""
 
 
 class BodySender:
-    """Hands an answer to the transport piece by piece, each when the client has taken those before.
+    """Gives an answer to the transport in pieces, as fast as the client takes them.
 
-    Of a stream one chunk is in memory, and the next is made, by a thread, when the client has taken
-    it. A chunk that cannot be made breaks the connection, so that the client sees that the answer is
-    not whole.
+    One chunk of a streamed answer is in memory. A thread makes the next one after the client has taken it. If a chunk
+    cannot be made, the connection breaks, so that the client sees that the answer is incomplete.
     """
 
     __slots__ = ("_chunks", "_client", "_framed", "_pieces", "_transport")
 
     def __init__(
         self,
-        client: Client,
+        client: ClientConnection,
         transport: asyncio.Transport,
         body: bytes,
         chunks: Iterator[Chunk] | None,
         *,
         framed: bool,
     ) -> None:
-        """:param framed: the body, and what is made after it, each go as a chunk of HTTP."""
+        """:param framed: the body, and each part made after it, go as a chunk of HTTP."""
         self._client = client
         self._transport = transport
         self._pieces = _cut(body, framed=framed)
@@ -58,7 +58,7 @@ class BodySender:
             self._transport.writelines(piece)
 
     def _take(self, chunk: Chunk | None) -> None:
-        """A chunk was made, or there are no more."""
+        """Take a chunk that was made; None if there are no more."""
         if chunk is not None:
             self._pieces = _cut(chunk, framed=self._framed)
         else:
@@ -68,28 +68,33 @@ class BodySender:
         self.go_on()
 
     def _finish(self) -> None:
-        """All is with the transport. A piece that waits there holds all of the body in memory: it is waited for."""
+        """End the answer, all of which the transport has.
+
+        A piece that waits there holds the whole body in memory, so this waits for it.
+        """
         self._transport.set_write_buffer_limits(high=0)
         if self._client.flowing:
             self._transport.set_write_buffer_limits(high=LEFT_OVER)
             self._client.delivered()
 
     def give_up(self) -> None:
-        """The client has gone."""
+        """Stop: the client has gone."""
 
 
 class StreamSender:
-    """Hands a stream's pieces to the transport as they come, each when the client has taken those before.
+    """Gives a stream's pieces to the transport as they come.
 
-    While nothing comes, the stream's own coroutine is all there is: no thread, no task, no buffer. What
-    the kernel does not take at once counts as not taken, so that at most one piece is in memory.
+    The next one follows when the client has taken the last.
+
+    While no piece comes, only the stream's coroutine exists: no thread, task or buffer. Bytes that the kernel does not
+    take at once count as not taken, so at most one piece is in memory.
     """
 
     __slots__ = ("_client", "_framed", "_inbox", "_over", "_runner", "_soon", "_stream", "_transport")
 
     def __init__(
         self,
-        client: Client,
+        client: ClientConnection,
         transport: asyncio.Transport,
         stream: BodyStream,
         inbox: LoopInbox,
@@ -97,8 +102,8 @@ class StreamSender:
         *,
         framed: bool,
     ) -> None:
-        """:param inbox: where the stream's coroutine goes on.
-        :param soon: call back in the loop's next turn.
+        """:param inbox: resumes the stream's coroutine.
+        :param soon: calls a function in the loop's next turn.
         """
         self._client = client
         self._transport = transport
@@ -110,11 +115,11 @@ class StreamSender:
         transport.set_write_buffer_limits(high=0)
 
     def go_on(self) -> None:
-        """Ask for the next piece, if the client has taken the last and none is asked for yet."""
+        """Ask for the next piece, unless it is asked for or the last is not taken yet."""
         client = self._client
         if self._runner is not None or not client.flowing or self._over:
             return
-        client.deadline = NEVER  # it is not the client's turn, and nobody can say when it will be
+        client.deadline = NEVER  # the stream's next piece may come at any time, so the client has no deadline now
         self._runner = LoopRunner(self._stream.more(), self._inbox, self._take, self._failed)
         self._runner.go_on()
 
@@ -142,7 +147,7 @@ class StreamSender:
         self._client.failed(error)
 
     def give_up(self) -> None:
-        """The client has gone: what the stream holds is given back at once."""
+        """Stop: the client has gone. What the stream holds is given back at once."""
         self._over = True
         runner, self._runner = self._runner, None
         if runner is not None:
@@ -151,7 +156,10 @@ class StreamSender:
 
 
 def _cut(chunk: Chunk, *, framed: bool) -> Iterator[list[bytes | memoryview]]:
-    """In pieces; one chunk of HTTP however many they are, since clients take chunks apart one by one."""
+    """A chunk in pieces for the transport.
+
+    All pieces form one chunk of HTTP, since clients parse chunks one by one.
+    """
     parts = [memoryview(part) for part in ([chunk] if isinstance(chunk, bytes) else chunk)]
     size = sum(map(len, parts))
     if not size:

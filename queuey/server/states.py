@@ -1,13 +1,13 @@
-"""What a connection waits for.
+"""The states of a connection.
 
 ::
 
     HEAD ──► ASK ──► BODY ──► WORK ──► SEND ──► HEAD ...     the next request
-      ├──── the body is here ──►│        ├────► SKIP ─► HEAD  past a body that nobody reads
+      ├──── the body is here ──►│        ├────► SKIP ─► HEAD  past a body that is not read
       └──────── refused ────────────────►├────► PAUSE ► HEAD  the server was full
                                          └────► OVER          the connection ends
 
-and TURN in place of HEAD when the next request has come already.
+TURN stands in place of HEAD when the next request has arrived already.
 """
 
 from __future__ import annotations

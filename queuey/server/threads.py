@@ -1,4 +1,7 @@
-"""Threads shared among payers: a payer with much work waits behind its own work, and delays others by one piece of it at most (G17)."""
+"""Threads that payers share.
+
+A payer with much work waits behind its own work, and delays others by at most one piece of it (G17).
+"""
 
 from __future__ import annotations
 
@@ -17,40 +20,43 @@ Work = Callable[[], object]
 class PayerTurns:
     """Work that waits for threads: one line for each payer, and the lines take turns.
 
-    No payer has all threads at once, so the others find a free one; a single thread they get when its work is done.
+    With several threads, no payer has all of them at once, so others find a free one. A single thread is free for
+    others after each piece of work.
     """
 
     def __init__(self, threads: int) -> None:
-        """:param threads: how many call :meth:`work`."""
+        """:param threads: the number of threads that call :meth:`work`."""
         self._most_each = max(threads - 1, 1)
         self._lines: dict[str, deque[Work]] = {}
-        """Never empty ones; the payer whose turn it is comes first."""
+        """Lines by payer, none of them empty; the payer whose turn it is comes first."""
         self._running: Counter[str] = Counter()
         self._lock = new_lock()
 
     def add(self, payer: str, work: Work, *, first: bool = False) -> None:
-        """Let a thread do ``work``; what it raises is logged. Call :meth:`work` in a thread once for each.
+        """Queue ``work`` for a thread; errors that it raises are logged.
 
-        :param first: before all other work of the payer.
+        Call :meth:`work` in a thread once for each.
+
+        :param first: put it before all other work of the payer.
         """
         with self._lock:
             line = self._lines.setdefault(payer, deque())
             (line.appendleft if first else line.append)(work)
 
     def work(self) -> None:
-        """Do the work whose turn it is, until there is none for this thread."""
+        """Do the work whose turn it is, until none is left for this thread."""
         payer = ""
         while found := self._next(payer):
             payer, work = found
             try:
                 work()
             except Exception:
-                log.exception("work of %s failed", payer)  # its payer would have lost this thread for ever
+                log.exception("work of %s failed", payer)  # else the payer would lose this thread for ever
 
     def _next(self, done: str) -> tuple[str, Work] | None:
-        """The next piece of work and its payer.
+        """The next piece of work, and its payer.
 
-        :param done: the payer of the piece that this thread has finished, empty if there is none.
+        :param done: the payer of the piece that this thread has finished; empty if there is none.
         """
         with self._lock:
             if done:
@@ -64,12 +70,12 @@ class PayerTurns:
             line = self._lines.pop(payer)
             work = line.popleft()
             if line:
-                self._lines[payer] = line  # behind all others
+                self._lines[payer] = line  # to the end of the order
             return payer, work
 
 
 class SharedThreads:
-    """A few threads, and the turns that payers take in them."""
+    """A few threads, in which payers take turns."""
 
     def __init__(self, count: int, name: str, begin: Callable[[], object] | None = None) -> None:
         """:param begin: called first in each thread."""
@@ -78,7 +84,7 @@ class SharedThreads:
         self._closed = False
 
     def add(self, payer: str, work: Work, *, first: bool = False) -> None:
-        """As :meth:`PayerTurns.add`; once they are closed, ``work`` is not done."""
+        """See :meth:`PayerTurns.add`; after :meth:`close`, ``work`` is dropped."""
         self._turns.add(payer, work, first=first)
         try:
             self._threads.submit(self._turns.work)
@@ -87,15 +93,17 @@ class SharedThreads:
                 raise
 
     def close(self) -> None:
-        """Return once all that came before is done."""
+        """Return once all earlier work is done."""
         self._closed = True
         self._threads.shutdown(wait=True)
 
 
 class Line:
-    """The line of one coroutine's payer: an :class:`~queuey.future.Inbox` whose work threads do.
+    """The line of one coroutine's payer.
 
-    A coroutine begins behind all other work of its payer, and goes on before it: what is nearly done ends first.
+    It is an :class:`~queuey.future.Inbox` that threads serve.
+
+    A coroutine starts behind all other work of its payer, and resumes before it: what is nearly done ends first.
     """
 
     def __init__(self, threads: SharedThreads, payer: str) -> None:

@@ -1,4 +1,4 @@
-"""Calls that the event loop does not serve itself: a few threads for them, and one that takes batches apart."""
+"""Threads for calls that the event loop does not serve; one parses batches."""
 
 from __future__ import annotations
 
@@ -19,14 +19,15 @@ Done = Callable[[Any], object]
 Failed = Callable[[BaseException], object]
 
 HURRIED_SECONDS = 0.0005
-"""How long the loop waits for a thread at work, at each event on a socket, while large batches are under way. Else it is ten times that."""
+"""Seconds that the loop waits for a busy thread at each socket event while large batches are under way. Otherwise it is
+ten times as long."""
 
 
 class Work:
     """Where calls are served, and the threads for those that the loop does not serve."""
 
     def __init__(self, pipeline: Pipeline, threads: int) -> None:
-        """:param threads: of those that may wait."""
+        """:param threads: the number of threads that may block."""
         self._pipeline = pipeline
         self._reads_elsewhere = pipeline.service.log.reads_elsewhere
         self._threads = SharedThreads(threads, "call", self._give_way)
@@ -34,35 +35,39 @@ class Work:
         self._batches_under_way = 0
         self._switch_seconds = sys.getswitchinterval()
         self.inbox: LoopInbox
-        """Where the loop goes on with what threads have done."""
+        """Where the loop goes on with the results of threads."""
 
     def open(self, inbox: LoopInbox) -> None:
-        """Begin to serve."""
+        """Start to serve."""
         self.inbox = inbox
 
     def close(self) -> None:
-        """Serve no more; calls under way in threads end first."""
+        """Stop serving; calls under way in threads end first."""
         self._threads.close()
         self._batches.close()
         sys.setswitchinterval(self._switch_seconds)
 
     def on_loop(self, operation: Operation, call: Call) -> bool:
-        """Whether the event loop serves this call itself; see :class:`~queuey.http.face.Runs`."""
+        """Whether the event loop serves this call; see :class:`~queuey.http.face.Runs`."""
         runs = operation.runs
-        if runs is Runs.LOOP:
+        if runs is Runs.LOOP or (runs is Runs.BATCH and call.length <= LARGE_BYTES):
             return True
-        return self._reads_elsewhere if runs is Runs.READER else runs is Runs.BATCH and call.length <= LARGE_BYTES
+        if runs is Runs.READER and self._reads_elsewhere:
+            return True
+        return operation.is_light is not None and operation.is_light(self._pipeline.service, call)
 
     def start(self, payer: str, work: Callable[[], Any], done: Done, failed: Failed) -> None:
-        """Do ``work`` in a thread that may wait, then call ``done`` with its result, or ``failed`` with its error, on the loop.
+        """Do ``work`` in a thread that may block, then call back on the loop.
 
-        :param payer: an application or all others together: payers share the threads.
+        ``done`` gets its result, or ``failed`` its error.
+
+        :param payer: an application, or all other callers together: payers share the threads.
         """
 
         def carry() -> None:
             try:
                 made = work()
-            except BaseException as error:  # noqa: BLE001 - it belongs to the one that waits for this work
+            except BaseException as error:  # noqa: BLE001 - it belongs to whatever waits for this work
                 self.inbox.arrives(partial(failed, error))
             else:
                 self.inbox.arrives(partial(done, made))
@@ -72,10 +77,10 @@ class Work:
     def serve(
         self, operation: Operation, call: Call, payer: str, done: Callable[[Answer], object], failed: Failed
     ) -> None:
-        """Serve a call away from the loop; as :meth:`start`.
+        """Serve a call away from the loop; the callbacks are those of :meth:`start`.
 
-        Batches as JSON are taken apart by one thread, which gives way to the loop between its steps, and takes the next batch
-        while a commit is under way. Several such threads would keep the interpreter from the loop for all of their turns.
+        One thread parses JSON batches. It gives way to the loop between its steps, and takes the next batch while a
+        commit is under way. Several such threads would keep the loop from the interpreter for all their turns.
         """
         if operation.runs is not Runs.BATCH:
             self.start(payer, lambda: run(self._pipeline.answer(operation, call)), done, failed)
@@ -95,7 +100,12 @@ class Work:
         give_way_to(self.inbox)
 
     def _large_batches(self, more: int) -> None:
-        """While there are any, threads at work let the loop have its turn sooner, which costs all of them a few percent."""
+        """Count large batches under way.
+
+        While there are any, threads yield to the loop sooner.
+
+        That costs all threads a few percent.
+        """
         self._batches_under_way += more
         if not self.inbox.closed:
             sys.setswitchinterval(HURRIED_SECONDS if self._batches_under_way else self._switch_seconds)

@@ -1,8 +1,8 @@
 """The WSGI application: every route, complete by itself on any WSGI server.
 
-Pyramid maps paths and methods to views and composes with other Pyramid applications
-(``config.include("queuey.server.wsgi")``); what a view does is the pipeline of
-:mod:`queuey.http.pipeline`, as in the shipped server.
+Pyramid maps paths and methods to views, and composes with other Pyramid applications
+(``config.include("queuey.server.wsgi")``). Each view calls the pipeline of :mod:`queuey.http.pipeline`, as the shipped
+server does.
 """
 
 from __future__ import annotations
@@ -14,14 +14,13 @@ from pyramid.config import Configurator
 from pyramid.request import Request
 from pyramid.response import Response
 
-from queuey.api.routes import ROUTES
 from queuey.errors import QueueyError
 from queuey.future import run
 from queuey.http.exchange import NOT_ASCII, Answer, BodyStream, Call, Chunk, joined
 from queuey.http.face import Operation
 from queuey.http.pipeline import Pipeline
 from queuey.http.routing import check_path, decode_path
-from queuey.server.faces import open_pipeline
+from queuey.server.faces import open_pipeline, routes
 from queuey.service import Service
 
 Environ = dict[str, Any]
@@ -30,7 +29,7 @@ StartResponse = Callable[..., Any]
 
 def includeme(config: Configurator) -> None:
     """Routes and views; ``config.registry["queuey.pipeline"]`` must be set."""
-    for route in ROUTES.table:
+    for route in routes():
         methods = (*route.methods, *(("HEAD",) if "GET" in route.methods else ()))
         for suffix in ("", "/"):
             config.add_route(route.name + suffix, route.pattern + suffix)
@@ -39,7 +38,10 @@ def includeme(config: Configurator) -> None:
 
 
 def serve(request: Request) -> Response:
-    """Any call: open it, read its body, take its answer; what no operation serves is refused on the way."""
+    """Serve any call: open it, read its body, return its answer.
+
+    The pipeline refuses what no operation serves.
+    """
     pipeline: Pipeline = request.registry["queuey.pipeline"]
     call, opened = open_call(pipeline, request.environ)
     call.in_thread = True
@@ -77,7 +79,10 @@ def headers_of(environ: Environ) -> dict[str, str]:
 
 
 def decoded_path(environ: Environ) -> str:
-    """The path, decoded here if the server tells how it stood in the request line: PATH_INFO hides broken escapes."""
+    """The path, decoded here if the server passes the raw one.
+
+    PATH_INFO hides broken escapes.
+    """
     raw = environ.get("RAW_URI") or environ.get("REQUEST_URI")
     if raw:
         path = str(raw).partition("?")[0]
@@ -86,7 +91,7 @@ def decoded_path(environ: Environ) -> str:
 
 
 def open_call(pipeline: Pipeline, environ: Environ) -> tuple[Call, Operation | Answer]:
-    """A WSGI request's call, before its body is read."""
+    """Open the call of a WSGI request, before its body is read."""
     return pipeline.open(
         environ["REQUEST_METHOD"], decoded_path(environ), environ.get("QUERY_STRING", ""), headers_of(environ)
     )
@@ -98,7 +103,7 @@ def _response(answer: Answer) -> Response:
         chunks = _Pieces(answer.stream)
     elif answer.chunks is not None:
         chunks = WsgiChunks(answer.chunks)
-    # The connection is the WSGI server's: one that follows PEP 3333 fails where an application speaks of it.
+    # The WSGI server owns the connection: one that follows PEP 3333 fails if an application sets its headers.
     headers = [(name, value) for name, value in answer.headers if name != "connection"]
     response = Response(status=answer.status, headerlist=headers, app_iter=chunks)
     if isinstance(chunks, list) and answer.status != 304:
@@ -107,7 +112,10 @@ def _response(answer: Answer) -> Response:
 
 
 class WsgiChunks:
-    """An answer's chunks as WSGI takes them, each in one piece. The shipped server sends them as they are."""
+    """An answer's chunks for WSGI, each joined to one piece.
+
+    The shipped server sends them unjoined.
+    """
 
     def __init__(self, chunks: Iterator[Chunk]) -> None:
         self.chunks = chunks
@@ -117,7 +125,7 @@ class WsgiChunks:
 
 
 class _Pieces:
-    """A stream as WSGI takes it: the thread waits for each piece."""
+    """A stream for WSGI: the thread waits for each piece."""
 
     def __init__(self, stream: BodyStream) -> None:
         self._stream = stream
@@ -136,7 +144,10 @@ class _Pieces:
 
 
 class PathGuard:
-    """In front of Pyramid, which fails on a path that is not UTF-8: such a call is refused like any other."""
+    """Refuses calls whose path is not UTF-8.
+
+    It stands in front of Pyramid, which fails on them.
+    """
 
     def __init__(self, application: Callable[[Environ, StartResponse], Iterable[bytes]], pipeline: Pipeline) -> None:
         self._application = application
@@ -162,7 +173,9 @@ def wsgi_application(pipeline: Pipeline) -> PathGuard:
 
 
 def make_wsgi_app(global_config: Mapping[str, str], **settings: str) -> PathGuard:
-    """For ini files and WSGI servers: open the service that the file (or the environment) configures.
+    """Open the service that an ini file or the environment configures.
+
+    For WSGI servers.
 
     :raises ConfigurationError: a setting is wrong, or a store cannot be opened.
     """

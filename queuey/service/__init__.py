@@ -1,4 +1,4 @@
-"""The rules of Queuey, above any store and below any wire form."""
+"""The rules of Queuey, above every store and below every wire form."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from queuey.storage import Stores
 
 
 class Service:
-    """Everything one server has: opened once, shared by its doors, closed once."""
+    """All that one server has: opened once, shared by its transports, closed once."""
 
     def __init__(
         self,
@@ -44,7 +44,7 @@ class Service:
         self.trust = Trust(settings, self.clock, self.keys.acting_for)
         self.identifier = Identifier([ApplicationKeys(self.keys.find), *self.trust.schemes], self._looked_at)
         self.recent: dict[str, Identity] = {}
-        """What Authorization headers proved just now."""
+        """Identities that Authorization headers proved a moment ago."""
         self.closed = False
 
     @classmethod
@@ -66,25 +66,25 @@ class Service:
             raise
 
     async def start(self, first_key: str | None = None) -> tuple[str, str] | None:
-        """Finish what an earlier process began, and see that there is an application.
+        """Finish what an earlier process began, and make sure that an application exists.
 
         :param first_key: see :meth:`Keys.first`.
-        :returns: application and key if a key was made now, to be shown once.
+        :returns: application and key if a key was made now, to show it once.
         """
         self.trust.start()
         await self.queues.finish_removals()
         return await self.keys.first(first_key)
 
     def problems(self) -> list[str]:
-        """What keeps this server from its work; empty when all is well."""
+        """What makes this server unable to work; empty if nothing does."""
         return self.stores.problems()
 
     def warnings(self) -> Sequence[str]:
-        """What makes it weaker than it promises, though it works."""
+        """What makes this server's guarantees weaker, though it works."""
         return self.stores.warnings()
 
     def close(self) -> None:
-        """Finish what was accepted and close the stores. May be repeated."""
+        """Finish what was accepted, and close the stores. May be called again."""
         if not self.closed:
             self.closed = True
             self.waiters.close()

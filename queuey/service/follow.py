@@ -1,4 +1,4 @@
-"""A live reader's way through the partitions of its queues: page after page, each message once."""
+"""A live reader's way through its partitions: page by page, each message once."""
 
 from __future__ import annotations
 
@@ -12,15 +12,19 @@ from queuey.service.turns import Turns
 
 PAGE_ROWS = 100
 PAGE_BYTES = 32 << 10
-"""Bodies of one page of a live reader; one message comes in any case."""
+"""Bytes of bodies in one page of a live reader; one message comes in any case."""
 FEW = 4
 """Partitions that are read together whenever one of them has news."""
 MOST_APART = 8
-"""Partitions whose positions are told one by one, before all are read once to have one position for all."""
+"""Partitions with positions of their own. Beyond that, one round reads all partitions and gives them a common
+position."""
 
 
 class Progress:
-    """How far a reader has got: everywhere up to ``base``, but for some partitions apart from it."""
+    """How far a reader has got.
+
+    That is ``base``, except in partitions that have a position of their own.
+    """
 
     __slots__ = ("apart", "base")
 
@@ -29,15 +33,15 @@ class Progress:
         self.apart = dict(apart or {})
 
     def at(self, partition: PartitionId) -> MessageId:
-        """The last id that was read of a partition."""
+        """The last id that was read in a partition."""
         return self.apart.get(partition, self.base)
 
     def set(self, partition: PartitionId, message_id: MessageId) -> None:
-        """One partition was read up to here."""
+        """Note that one partition was read up to here."""
         self.apart[partition] = message_id
 
     def complete(self, upto: MessageId) -> None:
-        """All partitions were read up to here."""
+        """Note that all partitions were read up to here."""
         self.base = max(self.base, upto)
         self.apart = {partition: at for partition, at in self.apart.items() if at > self.base}
 
@@ -52,7 +56,7 @@ class Found(NamedTuple):
 
 
 class Follower:
-    """Reads in rounds: a round ends where the watermark was when it began."""
+    """Reads in rounds: a round ends at the watermark that it began with."""
 
     __slots__ = (
         "_columns",
@@ -70,10 +74,10 @@ class Follower:
     def __init__(self, log: Log, progress: Progress, *, with_bodies: bool = True, skip_corrupt: bool = False) -> None:
         self.progress = progress
         self.queues: dict[str, Queue] = {}
-        """What is followed, by name."""
+        """Queues that are followed, by name."""
         self.partitions: dict[PartitionId, Queue] = {}
         self.watermark = 0
-        """Of the last round."""
+        """The watermark of the last round."""
         self._log = log
         self._columns = with_bodies, skip_corrupt
         self._turns = Turns()
@@ -82,16 +86,16 @@ class Follower:
         self._whole = False
 
     def add(self, queue: Queue, numbers: Iterable[int]) -> None:
-        """Follow these partitions of a queue, or take over its settings."""
+        """Follow these partitions of a queue, or take over its changed settings."""
         self.queues[queue.name] = queue
         self.partitions |= {queue.partition(number): queue for number in numbers if number <= queue.partitions}
 
     def begin_at_zero(self, partition: PartitionId) -> None:
-        """A partition is new: all of it is still to be read."""
+        """Read a new partition from its beginning."""
         self.progress.set(partition, ZERO_ID)
 
     def drop(self, queue: Queue) -> None:
-        """Follow a queue no longer."""
+        """Stop following a queue."""
         del self.queues[queue.name]
         self.partitions = {partition: of for partition, of in self.partitions.items() if partition.queue != queue.uuid}
         self._left = [partition for partition in self._left if partition.queue != queue.uuid]
@@ -101,8 +105,8 @@ class Follower:
     def begin(self, news: Iterable[PartitionId] | None) -> None:
         """Begin a round.
 
-        :param news: where something may have come; None looks everywhere.
-        :raises ClockUnsafe: as of :meth:`Log.watermark`.
+        :param news: partitions that may have new messages; None reads all.
+        :raises ClockUnsafe: see :meth:`Log.watermark`.
         """
         some = None if news is None else [partition for partition in news if partition in self.partitions]
         if some == [] or not self.partitions:
@@ -114,17 +118,20 @@ class Follower:
 
     @property
     def reads(self) -> bool:
-        """Whether something of the round may be left to read."""
+        """Whether the round may have something left to read."""
         return bool(self._left)
 
     def put_back(self, found: Found) -> None:
-        """A page was not handed on: it is read again."""
+        """Read a page again, since it was not delivered."""
         partition = found.queue.partition(found.number)
         if partition not in self._left[-1:]:
             self._left.append(partition)
 
     async def read(self) -> Found | None:
-        """The next page of the round, or None when it is over. :attr:`progress` is moved by who hands the page on."""
+        """The next page of the round, or None when it is over.
+
+        The caller moves :attr:`progress` when it delivers the page.
+        """
         with_bodies, skip_corrupt = self._columns
         while self._left:
             partition = self._left[-1]
@@ -145,6 +152,6 @@ class Follower:
                 return Found(queue, partition.number, page.messages, answer.size)
         if self._whole:
             self._whole = False
-            if len(self.partitions) > 1:  # one alone keeps the last id it has, which needs no watermark to be right
+            if len(self.partitions) > 1:  # a single one continues from its last id, which needs no trusted watermark
                 self.progress.complete(self._upto)
         return None

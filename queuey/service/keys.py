@@ -1,4 +1,4 @@
-"""The keys of applications and operators: who may act as one here."""
+"""The keys of applications and operators: which credentials are in force."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from queuey.settings import MIN_KEY_CHARACTERS, is_key
 from queuey.storage import MetadataStore
 
 REFRESH_SECONDS = 1.0
-"""A key made or removed by another process is in force here after at most this long."""
+"""The longest time until a key that another process made or removed takes effect here."""
 DEMO = "demo"
 """The application made on first start."""
 KEY_RULE = f"must be at least {MIN_KEY_CHARACTERS} printable characters without blanks and semicolons"
@@ -24,7 +24,7 @@ _NAME = re.compile(r"[A-Za-z0-9_.-]{1,50}")
 def owner_of_key(name: str, *, operator: bool) -> str:
     """The principal that a key of this name proves.
 
-    :param operator: whether it is an operator's key, or an application's.
+    :param operator: the key is an operator's, not an application's.
     :raises InvalidParameter: not 1 to 50 letters, digits, ``_``, ``-`` and ``.``, or only dots.
     """
     if not _NAME.fullmatch(name) or name in (".", ".."):
@@ -54,13 +54,13 @@ class Keys:
 
     @property
     def stale(self) -> bool:
-        """Whether what is known is older than :data:`REFRESH_SECONDS`."""
+        """Whether the keys in memory are older than :data:`REFRESH_SECONDS`."""
         return self._clock.elapsed() - self._looked >= REFRESH_SECONDS
 
     async def refresh(self) -> bool:
-        """Look anew at the keys in force.
+        """Load the keys in force again.
 
-        :returns: whether one of those known before is not in force any more.
+        :returns: whether any of the former keys is no longer in force.
         """
         self._looked = self._clock.elapsed()
         before = self._owners()
@@ -72,13 +72,13 @@ class Keys:
         return self._known.get(digest)
 
     def acting_for(self, application: str) -> list[bytes]:
-        """The SHA-256 of the keys in force that may act for an application: its own, and those of operators."""
+        """SHA-256 of the keys that may act for an application: its own, and operators'."""
         own = app_principal(application)
         return [key.digest for key in self._known.values() if key.principal == own or operator_of(key.principal)]
 
     @property
     def applications(self) -> list[str]:
-        """The applications that have a key, in code point order. An operator is none."""
+        """The applications that have a key, in code point order. Operators are none."""
         return sorted(self._applications)
 
     def knows(self, application: str) -> bool:
@@ -95,11 +95,13 @@ class Keys:
         self._known = known
 
     async def new(self, name: str, key: str | None = None, *, operator: bool = False) -> str:
-        """Make a key for an application, which begins to exist with its first, or for an operator.
+        """Make a key for an application or an operator.
 
-        :param key: the key itself, if it was chosen elsewhere; else a fresh one is drawn.
-        :returns: the key: this is the one moment at which it can be seen.
-        :raises InvalidParameter: a name or a key that is not acceptable.
+        An application exists from its first key on.
+
+        :param key: a key chosen elsewhere; without it a random one is made.
+        :returns: the key, which cannot be shown again.
+        :raises InvalidParameter: the name or the key is not acceptable.
         """
         principal = owner_of_key(name, operator=operator)
         if key is not None and not is_key(key):
@@ -110,9 +112,11 @@ class Keys:
         return made
 
     async def first(self, chosen: str | None) -> tuple[str, str] | None:
-        """On the very first start make the application ``demo``: where nobody has a key, an operator included.
+        """Make the application ``demo`` on the very first start.
 
-        :param chosen: its key; a fresh one is drawn without. If given, it is made to be in force on later starts too.
+        It does so if no key exists, not even an operator's.
+
+        :param chosen: its key; without it a random one is made. A chosen key is put in force on later starts too.
         :returns: application and key if one was made now, else None.
         """
         await self._look()

@@ -36,30 +36,30 @@ from queuey.storage import MessageStore
 T = TypeVar("T")
 
 ROW_BYTES = 128
-"""What a message takes in an answer beside its body: its id, its time and names of members."""
+"""Bytes of a message in an answer beside its body: id, timestamp and member names."""
 COUNT_SECONDS = 2.0
-"""How long one request counts: counting for strangers must not hold all threads."""
+"""Seconds that one request may count, so that counting for strangers cannot hold all threads."""
 COUNT_TOGETHER = 100_000
-"""Messages that are counted between two looks at the clock."""
+"""Messages that are counted between two checks of the time."""
 
 
 class QueueRead(NamedTuple):
     """What a reader asks of one queue: a page of each of some partitions."""
 
     spans: Sequence[tuple[int, Span]]
-    """Partition numbers and what is wanted of each, in the order of the answer."""
+    """Partition numbers and their spans, in the order of the answer."""
     limit: int
-    """Messages per partition."""
+    """Messages of each partition."""
     newest_first: bool = False
     max_bytes: int = 4 << 20
-    """Bodies in the whole answer; one message comes in any case."""
+    """Bytes of bodies in the whole answer; one message comes in any case."""
     with_bodies: bool = True
     skip_corrupt: bool = False
 
     def of(self, partition: PartitionId, span: Span, max_bytes: int) -> ReadRequest:
-        """The page of one partition.
+        """The request for one partition's page.
 
-        :param max_bytes: room that the pages before it left.
+        :param max_bytes: the room that the pages before it left.
         """
         return ReadRequest(
             partition, span, self.limit, self.newest_first, max_bytes, self.with_bodies, self.skip_corrupt
@@ -67,7 +67,7 @@ class QueueRead(NamedTuple):
 
 
 class PartitionPage(NamedTuple):
-    """What one partition gave."""
+    """The page of one partition."""
 
     partition: int
     page: Page
@@ -96,12 +96,12 @@ class Log:
         self._settled = messages.settled_seconds
         delay = messages.read_delay_seconds
         self.least_ttl_seconds = ceil(delay) + 1 if delay else 1
-        """A message that lives no longer could expire before any reader may see it (G8)."""
+        """Seconds. A message with a shorter TTL could expire before any reader may see it (G8)."""
         self.reads_elsewhere = messages.reads_elsewhere
         """See :attr:`queuey.storage.MessageStore.reads_elsewhere`."""
 
     async def append(self, request: AppendRequest) -> Appended:
-        """See :meth:`queuey.storage.MessageStore.append`; readers that wait hear of it."""
+        """See :meth:`queuey.storage.MessageStore.append`; it wakes the readers that wait."""
         stored = self._messages.append(request)
         appended = await stored if self._settled == inf else await self._while_there(request.queue, stored)
         if not appended.repeated:
@@ -109,14 +109,13 @@ class Log:
         return appended
 
     async def _while_there(self, queue: Queue, written: Future[T]) -> T:
-        """What was written, if its queue is still there (G9).
+        """The result of a write, if its queue still exists (G9).
 
-        No removal of the queue can have been answered before the write is acknowledged.
+        No removal of the queue can have been answered before the write is acknowledged. The queue was found before the
+        request was read, and that look-up may itself have taken long: all this time counts.
 
-        The queue was found before the request was read, and the look-up itself may have taken long: all of it counts.
-
-        :raises QueueNotFound: it is gone; what was written is never read.
-        :raises OutcomeUnknown: nobody can say.
+        :raises QueueNotFound: the queue is gone; the written messages are never read.
+        :raises OutcomeUnknown: it is not known whether the queue still exists.
         """
         outcome = await written
         try:
@@ -128,13 +127,13 @@ class Log:
         return outcome
 
     def watermark(self, queue: Queue) -> int:
-        """Ticks up to which the queue is complete for readers."""
+        """The ticks up to which the queue is complete for readers."""
         return self._messages.watermark(queue.consistency)
 
     async def read(self, queue: Queue, request: QueueRead, turns: Turns | None = None) -> ReadAnswer:
         """One page of each partition asked for, none past the watermark (G3, G5).
 
-        :param turns: of a caller that reads more than this.
+        :param turns: the turns of a caller that reads more than this.
         :raises CorruptMessage: unless ``skip_corrupt``.
         """
         watermark = self.watermark(queue)
@@ -170,11 +169,10 @@ class Log:
     ) -> tuple[int, Sequence[tuple[int, SpanCount]]]:
         """Counts of spans, none past the watermark.
 
-        The watermark comes first, then what was found by partition.
+        Returns the watermark, then the counts by partition. See :meth:`queuey.storage.MessageStore.count_span`. When
+        the time is up, ``more`` is true for spans that are not counted to their end.
 
-        See :meth:`queuey.storage.MessageStore.count_span`. When the time is up, ``more`` is true of what is not counted.
-
-        :param together: messages that are counted between two looks at the clock.
+        :param together: messages that are counted between two checks of the time.
         """
         watermark = self.watermark(queue)
         end = MessageId.last_of(watermark)
@@ -209,14 +207,13 @@ class Log:
     async def fetch(
         self, queue: Queue, wanted: Sequence[Location], *, max_bytes: int, largest: int
     ) -> tuple[Sequence[tuple[int, Message]], bool]:
-        """Messages by id, in the order asked, those not there left out.
+        """Messages by id, in the order asked; messages that do not exist are left out.
 
-        The watermark does not bind a fetch.
+        The watermark does not limit a fetch. It reads a few messages at a time, so that ids of large messages cannot
+        fill the memory before their bytes are counted.
 
-        Few are read at a time, so that ids of large messages do not fill the memory before they are counted.
-
-        :param max_bytes: of all messages; the first one comes in any case.
-        :param largest: bytes that one body may have.
+        :param max_bytes: bytes of all messages; the first one comes in any case.
+        :param largest: the most bytes of one body.
         :returns: partition numbers and messages, and whether ``max_bytes`` cut them.
         """
         inside = [location for location in wanted if location.partition <= queue.partitions]
@@ -235,7 +232,7 @@ class Log:
         return found, False
 
     async def put(self, queue: Queue, wanted: Sequence[Location], new: Overwrite) -> bool:
-        """See :meth:`queuey.storage.MessageStore.put`; readers that wait hear of it."""
+        """See :meth:`queuey.storage.MessageStore.put`; it wakes the readers that wait."""
         stored = self._messages.put(queue, wanted, new)
         late = await stored if self._settled == inf else await self._while_there(queue, stored)
         self._waiters.arrived(queue, wanted)
@@ -247,16 +244,16 @@ class Log:
 
 
 class _Count(NamedTuple):
-    """How a span is counted: in portions, between which the clock is looked at."""
+    """How to count a span: in portions, with a check of the time between them."""
 
     limit: int
     step: int
-    """Messages from one split point to the next; 0 is none."""
+    """Messages from one split point to the next; 0 means no split points."""
     until: float
     together: int
 
     def portion(self, counted: int) -> int:
-        """Messages of the next portion, which ends at a split point if one is near."""
+        """Messages of the next portion; it ends at a split point if one is near."""
         left = self.limit - counted
         if not self.step:
             return min(self.together, left)
@@ -269,16 +266,16 @@ class _Count(NamedTuple):
         return self.step if 0 < self.step <= self.together else portion
 
     def splits_at(self, counted: int) -> bool:
-        """Whether the split points of a portion that ends here are those of the count."""
+        """Whether split points of a portion that ends here are those of the count."""
         return 0 < self.step <= self.together or (self.step > 0 and counted > 0 and counted % self.step == 0)
 
 
 def partition_for(queue: Queue, key: str | None) -> int:
     """The partition of a message that names none.
 
-    The same for the same key; any, if it has no key.
+    It is its key's, or a random one without a key.
 
-    The key's partition changes when the queue gains partitions.
+    The same key always gives the same partition, until the queue gains partitions.
     """
     if key is not None:
         return int(crc32c(key.encode())) % queue.partitions + 1

@@ -21,7 +21,7 @@ class End(Enum):
 
 
 Target = End | MessageId | int
-"""Where offsets are reset to: an end, a message that is the last one finished, or the ticks of the first moment to come."""
+"""Where to reset offsets to: an end, the last finished message, or the ticks of the first moment to read."""
 
 
 class Offsets:
@@ -42,15 +42,15 @@ class Offsets:
         return self._store.change_offsets(queue.uuid, group, change)
 
     async def preview(self, queue: Queue, group: str, change: OffsetChange) -> Mapping[int, OffsetMove]:
-        """What :meth:`change` would do now; nothing is changed."""
+        """What :meth:`change` would do now. It changes nothing."""
         return change.moves(await self._store.read_offsets(queue.uuid, group), self._clock.now_ticks())
 
     async def places(self, queue: Queue, numbers: Sequence[int], target: Target) -> dict[int, MessageId | None]:
         """The last message before ``target`` in each of these partitions.
 
-        None where there is none.
+        It is None if there is none.
 
-        What is not due yet lies behind every target.
+        Messages that are not yet due lie after every target.
         """
         if isinstance(target, MessageId):
             return dict.fromkeys(numbers, target)
@@ -64,9 +64,9 @@ class Offsets:
         return {number: page.messages[0].id if page.messages else None for number, page in found.pages}
 
     def groups(self, queue: Queue, *, start: str, limit: int) -> Future[Sequence[str]]:
-        """Groups by name from ``start`` on, which is included."""
+        """Groups by name, starting with ``start``."""
         return self._store.list_groups(queue.uuid, start=start, limit=limit)
 
     def forget(self, queue: Queue, group: str) -> Future[None]:
-        """Forget a group, its generations included."""
+        """Forget a group and its generations."""
         return self._store.forget_group(queue.uuid, group)

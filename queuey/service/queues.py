@@ -1,4 +1,4 @@
-"""Queues: making, finding, changing and removing them."""
+"""Queues: make, find, change and remove them."""
 
 from __future__ import annotations
 
@@ -16,14 +16,15 @@ from queuey.service.waiting.registry import Waiters
 from queuey.storage import Stores
 
 CACHED_QUEUES = 10_000
-"""Queues whose settings are kept at hand: about 8 MB; a million others cost nothing."""
+"""Queues whose settings are cached. They take about 8 MB; a million other queues cost nothing."""
 _AGED = 0.75
-"""Of the time that settings may be used: from then on one call asks anew, and all others need not wait for it."""
+"""A part of the time for which cached settings may be used. After it, one call looks them up again while others use
+them."""
 
 
 @dataclass(frozen=True, slots=True)
 class QueueSettings:
-    """What a creation or an update names; None is not named."""
+    """Settings that a creation or an update names; None is not named."""
 
     partitions: int | None = None
     kind: QueueKind | None = None
@@ -31,13 +32,13 @@ class QueueSettings:
     principals: tuple[str, ...] | None = None
 
     def changed(self, queue: Queue) -> Queue:
-        """``queue`` with what is named put in place."""
+        """``queue`` with the named settings replaced."""
         named = {key: value for key in self.__slots__ if (value := getattr(self, key)) is not None}
         return replace(queue, **named)
 
 
 class _Known:
-    """A queue at hand."""
+    """A cached queue."""
 
     __slots__ = ("aged", "asked", "queue", "since", "until")
 
@@ -49,7 +50,7 @@ class _Known:
         """The elapsed time up to which it may be used."""
         self.aged = since + _AGED * trusted
         self.asked = False
-        """Somebody is asking anew."""
+        """One call is looking it up again."""
 
     def serves(self, now: float) -> bool:
         return now < self.aged or (self.asked and now < self.until)
@@ -58,8 +59,8 @@ class _Known:
 class Queues:
     """The queues of all applications, with a bounded cache of their settings.
 
-    In an embedded store every change passes through here, so the cache is never behind. Where other
-    servers change queues as well, what was read is used for as long as the store says, and no longer.
+    In an embedded store every change passes through here, so the cache is never stale. Where other servers also change
+    queues, a cached queue is used only for as long as the store allows.
     """
 
     def __init__(self, stores: Stores, clock: Clock, monitor: Monitor, waiters: Waiters) -> None:
@@ -76,12 +77,12 @@ class Queues:
     def hears_of_changes(self) -> bool:
         """Whether this process makes every change of a queue.
 
-        Then it wakes the readers that wait.
+        Then it also wakes the readers that wait.
         """
         return self._trusted == inf
 
     def cached(self, application: str, name: str) -> Queue | None:
-        """The queue if its settings are at hand."""
+        """The queue, if its settings are cached."""
         known = self._cache.get((application, name))
         if known is None or not (self._trusted == inf or known.serves(self._clock.elapsed())):
             return None
@@ -93,7 +94,7 @@ class Queues:
         return queue if queue is not None else await self.look_anew(application, name)
 
     async def look_anew(self, application: str, name: str) -> Queue | None:
-        """The queue as the store has it, or None; from now on it is at hand."""
+        """The queue as the store has it, or None; from now on it is cached."""
         known = self._cache.get((application, name))
         if known is not None:
             known.asked = True
@@ -101,11 +102,11 @@ class Queues:
         return await self._look_up(application, name)
 
     async def with_partitions(self, queue: Queue, named: int) -> Queue:
-        """The queue, looked up anew if it has fewer partitions than a reader names.
+        """The queue; looked up again if it has fewer partitions than a reader names.
 
         Another server may have added them.
 
-        :param named: the highest one, from 1; beyond :data:`~queuey.model.MAX_PARTITIONS` nobody has added any.
+        :param named: the highest partition, from 1. More than :data:`~queuey.model.MAX_PARTITIONS` cannot exist.
         """
         if self.hears_of_changes or not queue.partitions < named <= MAX_PARTITIONS:
             return queue
@@ -120,13 +121,13 @@ class Queues:
         return queue
 
     async def is_there(self, queue: Queue, settled_seconds: float) -> bool:
-        """Whether nobody can have been told yet that this incarnation is removed (G9).
+        """Whether no answer can have reported yet that this incarnation is removed (G9).
 
-        A removal is answered no sooner than the trusted time and ``settled_seconds`` after it was decided. So a
-        look-up that began within that time and found the queue proves it; without one the store is asked.
+        A removal is answered no sooner than the trusted time and ``settled_seconds`` after it was decided. So a look-up
+        that began within that time and found the queue is proof. Without such a look-up the store is asked.
 
-        :param settled_seconds: 0 where appends are not measured: then the store's answer counts however late it comes.
-        :raises OutcomeUnknown: the answer of the store took longer than that.
+        :param settled_seconds: 0 if appends are not timed: then the store's answer counts, however late it comes.
+        :raises OutcomeUnknown: the store's answer took longer than that.
         """
         known = self._cache.get((queue.application, queue.name))
         if known is not None and known.queue.uuid == queue.uuid and self._is_recent(known.since, settled_seconds):
@@ -148,9 +149,9 @@ class Queues:
             self._cache.popitem(last=False)
 
     def _forget(self, queue: Queue) -> None:
-        """Forget what is at hand of a queue, before and after a change.
+        """Drop a queue from the cache, before and after a change.
 
-        A lookup that began before the change must not put the old settings back.
+        A look-up that began before the change must not put the old settings back.
         """
         self._changes += 1
         self._cache.pop((queue.application, queue.name), None)
@@ -158,14 +159,14 @@ class Queues:
     async def create(
         self, application: str, name: str | None, settings: QueueSettings, *, only_new: bool = False
     ) -> Queue:
-        """Make a queue, or find that it is there.
+        """Make a queue, or find that it exists.
 
-        Repeating a creation changes nothing that is not named; what is named is put in place, except
-        that partitions never fall (queuey-api-v1 W7).
+        Repeating a creation changes only the settings that it names, except that partitions never become fewer
+        (queuey-api-v1 W7).
 
-        :param name: 1 to 50 characters; drawn at random if None.
+        :param name: 1 to 50 characters; None draws a random name.
         :returns: the queue as it is stored now.
-        :raises QueueExists: with ``only_new``, it was there; nothing changed.
+        :raises QueueExists: with ``only_new``, the queue exists already; nothing changed.
         """
         chosen = name or uuid.uuid4().hex
         fresh = settings.changed(Queue(application, chosen, uuid.uuid4(), self._clock.now_ticks()))
@@ -178,18 +179,18 @@ class Queues:
         return await self._replace(queue, wanted)
 
     async def update(self, queue: Queue, settings: QueueSettings) -> Queue:
-        """Change what is named, keep the rest.
+        """Change the settings that are named, and keep the rest.
 
         :returns: the queue as it is stored now.
         :raises PartitionsCannotShrink: fewer partitions than now; nothing changed.
-        :raises QueueNotFound: it was deleted meanwhile.
+        :raises QueueNotFound: the queue was removed in the meantime.
         """
         return await self._replace(queue, settings)
 
     async def _replace(self, queue: Queue, settings: QueueSettings) -> Queue:
-        """Compare-and-set until it holds.
+        """Repeat a compare-and-set until it succeeds.
 
-        So two servers' changes to different settings both stay.
+        So changes of different settings by two servers both stay.
         """
         while True:
             if settings.partitions is not None and settings.partitions < queue.partitions:
@@ -213,7 +214,7 @@ class Queues:
     async def delete(self, queue: Queue) -> None:
         """Remove a queue and all its messages (G9).
 
-        :raises QueueNotFound: it was gone already.
+        :raises QueueNotFound: there is no such queue any more.
         """
         self._forget(queue)
         gone = await self._metadata.remove_queue(queue)
@@ -224,24 +225,24 @@ class Queues:
         try:
             await self._drop(queue.uuid)
         except StorageUnavailable as error:
-            raise OutcomeUnknown from error  # the queue is gone, and its messages are not to be read; they go later
+            raise OutcomeUnknown from error  # the queue is gone; its unreadable messages go later
 
     async def _drop(self, incarnation: uuid.UUID) -> None:
         await self._stores.messages.drop(incarnation)
         await self._metadata.forget_removed(incarnation)
 
     async def finish_removals(self) -> None:
-        """Drop the messages of queues whose deletion a server's death cut short."""
+        """Drop the messages of queues whose removal a crash interrupted."""
         while left := await self._metadata.removed():
             for incarnation in left:
                 await self._drop(incarnation)
 
     async def page(self, application: str, *, start: str, limit: int) -> Sequence[Queue]:
-        """Queues by name from ``start`` on, which is included."""
+        """Queues by name, starting with ``start``."""
         return await self._metadata.list_queues(application, start=start, limit=limit)
 
     async def naming(self, application: str, principals: Iterable[str], *, start: str, limit: int) -> Sequence[Queue]:
-        """Queues that name one of these principals, by name from ``start`` on, each once."""
+        """Queues that name one of these principals, each once, by name from ``start`` on."""
         pages = [
             self._metadata.list_named(application, principal, start=start, limit=limit) for principal in principals
         ]

@@ -1,4 +1,4 @@
-"""Turns: who reads much on the event loop lets all others go on in between."""
+"""Turns on the event loop: a call that reads much lets others go on in between."""
 
 from __future__ import annotations
 
@@ -7,11 +7,11 @@ from queuey.future import others_turn
 TURN_ROWS = 500
 """Messages that a reader of many partitions reads before others have their turn on the event loop."""
 LOOK_ROWS = 10
-"""What a look into one more partition costs, in messages."""
+"""The cost of reading one more partition, counted in messages."""
 
 
 class Turns:
-    """Counts what one call reads, in however many steps."""
+    """Counts what one call reads, over all its steps."""
 
     __slots__ = ("_rows",)
 
@@ -19,7 +19,7 @@ class Turns:
         self._rows = 0
 
     def count(self, rows: int, size: int = 0) -> None:
-        """Note messages that were read, or :data:`LOOK_ROWS` for a look that costs as much.
+        """Count messages that were read, or :data:`LOOK_ROWS` for reading a partition.
 
         :param size: bytes of their bodies, which the reader keeps.
         """
@@ -27,11 +27,11 @@ class Turns:
 
     @property
     def over(self) -> bool:
-        """More than :data:`TURN_ROWS` were counted: it is the others' turn."""
+        """Whether more than :data:`TURN_ROWS` were counted. Then it is the others' turn."""
         return self._rows > TURN_ROWS
 
     async def give(self) -> None:
-        """Before reading more: go on in a later turn of the event loop, if this one is over."""
+        """If this turn is over, wait for the next one before reading more."""
         if self.over:
             await self._end()
 

@@ -1,12 +1,12 @@
 """What a store must do, and how one is opened.
 
-Messages and metadata are two interfaces, so that they may live in different stores. Everything
-that can take time returns a :class:`~queuey.future.Future`: an embedded store often keeps it at
-once, a distributed one later. The contract suite in :mod:`queuey.storage.contract` is the
-definition; a backend is one when it passes.
+Messages and metadata are two interfaces, so they may live in different stores. Every call that can take time returns a
+:class:`~queuey.future.Future`: an embedded store often completes it at once, a distributed one later. The contract
+    suite in
+:mod:`queuey.storage.contract` is the definition: code that passes it is a backend.
 
-Errors, the same of every call (G10): :class:`~queuey.errors.StorageUnavailable` means that nothing
-was changed; :class:`~queuey.errors.OutcomeUnknown` that it may have been.
+Every call has the same errors (G10): :class:`~queuey.errors.StorageUnavailable` means that nothing was changed;
+:class:`~queuey.errors.OutcomeUnknown` means that something may have been.
 """
 
 from __future__ import annotations
@@ -54,52 +54,52 @@ __all__ = [
 
 _COUNT_PAGE = 5000
 IDEMPOTENCY_SECONDS = 24 * 3600
-"""How long an idempotency key is remembered, counted from the append that stored (G7)."""
+"""How long an idempotency key is remembered, counted from the append that stored its messages (G7)."""
 
 
 class Observer(Protocol):
-    """Who wants to know how a store does; called from any thread."""
+    """Receives figures on how a store works. Any thread may call it."""
 
     def took(self, operation: str, seconds: float) -> None:
-        """One call went well."""
+        """Note that one call succeeded."""
 
     def committed(self, messages: int, seconds: float) -> None:
-        """Messages were put on disk together."""
+        """Note that messages were put on disk together."""
 
     def failed(self, operation: str, code: str) -> None:
-        """One call failed, with an error of this code."""
+        """Note that one call failed, with an error of this code."""
 
     def restamped(self) -> None:
-        """An append took too long, and is written again under fresh ids (G3)."""
+        """Note that an append took too long, and is written again under fresh ids (G3)."""
 
 
 class Unobserved:
-    """Nobody wants to know."""
+    """An observer that ignores everything."""
 
     def took(self, operation: str, seconds: float) -> None:
-        """Not noted."""
+        """Ignore it."""
 
     def committed(self, messages: int, seconds: float) -> None:
-        """Not noted."""
+        """Ignore it."""
 
     def failed(self, operation: str, code: str) -> None:
-        """Not noted."""
+        """Ignore it."""
 
     def restamped(self) -> None:
-        """Not noted."""
+        """Ignore it."""
 
 
 class AppendNotice(NamedTuple):
-    """Where one server stored messages, for the others."""
+    """Where one server stored messages, for the other servers."""
 
     partitions: Sequence[PartitionId] | None
-    """Where messages came; None stands for anywhere."""
+    """Partitions with new messages; None stands for any."""
     newest_ticks: int
     """When the last of them was acknowledged."""
 
 
 class Peers(ABC):
-    """How servers of one store tell each other where messages came."""
+    """How the servers of one store notify each other of new messages."""
 
     @abstractmethod
     def publish(self, notice: AppendNotice) -> Future[None]:
@@ -107,52 +107,48 @@ class Peers(ABC):
 
     @abstractmethod
     def poll(self) -> Future[Sequence[AppendNotice]]:
-        """Notices that other servers published since the last call; some may come again."""
+        """Notices that other servers published since the last call; some may come twice."""
 
 
 class OffsetStore(ABC):
     """How far groups have got in the partitions of queues.
 
-    An offset speaks of one incarnation's messages and is worth nothing without them. So it lies where they lie: one
-    :meth:`MessageStore.drop` ends both (G9), and a backup of the messages has the offsets too. Queues come by uuid, groups
-    by exact name.
+    An offset refers to one incarnation's messages and is useless without them. So it is stored with them: one
+    :meth:`MessageStore.drop` ends both (G9), and a backup of the messages includes the offsets. Queues are given by
+    uuid, groups by exact name.
     """
 
     @abstractmethod
     def read_offsets(self, queue: UUID, group: str) -> Future[Mapping[int, Offset]]:
         """The offsets of a group, by partition.
 
-        Partitions never claimed nor set are left out; a dropped queue has none.
-
-        Never older than a change that was acknowledged, nor than an earlier answer.
+        Partitions that were never claimed or set are left out; a dropped queue has none. The answer is never older than
+        an acknowledged change, nor than an earlier answer.
         """
 
     @abstractmethod
     def change_offsets(self, queue: UUID, group: str, change: OffsetChange) -> Future[Mapping[int, OffsetMove]]:
         """Compare-and-set of the offsets of some partitions.
 
-        Carries out :meth:`OffsetChange.moves` as one step among all servers.
-
-        The first change makes the group.
+        It carries out :meth:`OffsetChange.moves` as one step among all servers. The first change makes the group.
 
         :returns: what was done, by partition.
         :raises StaleGeneration, OffsetMovesBack, InvalidParameter: of one partition; nothing is changed in any.
         :raises QueueNotFound: the queue's incarnation was dropped; nothing is changed.
-        :raises StorageFull: it would take more room, as the first of a partition; others go on.
+        :raises StorageFull: it is the first change of a partition and needs room; other changes still work.
         """
 
     @abstractmethod
     def list_groups(self, queue: UUID, *, start: str = "", limit: int = 1000) -> Future[Sequence[str]]:
         """One page of the groups of a queue, by name in code point order.
 
-        It begins with ``start``, which is included.
-
-        Cost follows ``limit``, not how many groups there are, nor those of other queues.
+        The page begins with ``start``, which is included. Its cost follows ``limit``, not the number of groups of this
+        or of other queues.
         """
 
     @abstractmethod
     def forget_group(self, queue: UUID, group: str) -> Future[None]:
-        """Forget a group, its generations included; no error if there is none."""
+        """Forget a group and its generations; no error if there is none."""
 
 
 class MessageStore(ABC):
@@ -161,36 +157,35 @@ class MessageStore(ABC):
     read_delay_seconds: float = 0.0
     """How far the watermark stays behind the clock; 0 in a store that knows all its unfinished writes."""
     settled_seconds: float = inf
-    """A removal of a queue is done no sooner than this and :attr:`MetadataStore.trusted_seconds` after it was decided.
-    A write that ends later than that after the queue was looked up may have outlived it, so the queue is looked up again
-    (G9). Infinite where the store itself refuses such writes."""
+    """A removal of a queue completes no sooner than this and :attr:`MetadataStore.trusted_seconds` after it was
+    decided. A write that ends later than that after its queue was looked up may have outlived the queue, so the queue
+    is looked up again (G9). Infinite if the store itself refuses such writes."""
 
     peers: Peers | None = None
-    """Where other servers append to the same store."""
+    """How to notify other servers; None unless others append to the same store."""
     reads_elsewhere: bool = False
-    """Whether a page is read by others while this process does something else: then it pays to ask ahead."""
+    """Whether pages are read outside of this process, so that asking ahead pays."""
 
     @abstractmethod
     def append(self, request: AppendRequest) -> Future[Appended]:
         """Store messages under fresh ids.
 
-        Ids are drawn inside the store, at the last moment before they are on their way to disk. A
-        draft due in the future gets an id of that moment; one due in the past is raised to now.
-        The drafts due now get rising ids in their order. Kept only when the messages would survive
-        the death of this process (G1); whole or not at all within one partition.
+        The store draws the ids at the last moment before they go to disk. A draft due in the future gets an id of that
+        moment; one due in the past is raised to now. Drafts due now get rising ids in their order. The future completes
+        only when the messages would survive the death of this process (G1). Within one partition they are stored whole
+        or not at all.
 
         :raises QueueNotFound: the queue's incarnation was dropped; nothing is stored.
         :raises KeyReused: ``request.idempotency`` was used for another digest; nothing is stored.
-        :raises StorageFull: nothing is stored, other calls go on.
+        :raises StorageFull: nothing is stored; other calls still work.
         """
 
     @abstractmethod
     def watermark(self, consistency: Consistency) -> int:
-        """The newest tick up to which nothing acknowledged can still appear (G3).
+        """The newest tick up to which no more acknowledged messages can appear (G3).
 
-        Neither what is acknowledged now nor what will be.
-
-        Never falls. Take it before reading, and read no further.
+        That holds for messages acknowledged by now and later. It never falls. Take it before reading, and read no
+        further.
         """
 
     @abstractmethod
@@ -199,12 +194,12 @@ class MessageStore(ABC):
     ) -> Future[Page]:
         """One page of the live messages of a partition.
 
-        Expired and deleted messages are passed over before ``limit`` counts.
+        Expired and deleted messages are skipped before ``limit`` counts.
 
         :param request: the ``upto`` of its span is at most the watermark; a store adds no delay of its own.
         :param now_ticks: decides expiry.
-        :returns: strictly ascending ids; descending with ``newest_first``. Asked for 4,000 messages or more, a page may
-            end early with ``more`` set: where the store keeps what follows in one piece.
+        :returns: strictly ascending ids; descending with ``newest_first``. With a limit of 4,000 messages or more, a
+            page may end early with ``more`` set, if the store has the messages after it in one piece.
         :raises CorruptMessage: a body does not match its checksum; the error names the id (G6).
         :source: queuey-api-v1 W10: the first Queuey filtered after the limit.
         """
@@ -219,13 +214,13 @@ class MessageStore(ABC):
         step: int = 0,
         consistency: Consistency = Consistency.STRONG,
     ) -> Future[SpanCount]:
-        """What lies in a span: its end, how many messages, and where it could be cut.
+        """What a span holds: its last id, its number of messages, and split points.
 
-        This one reads ids, page by page; a store that can count does better. Messages that expire or are deleted
-        meanwhile may be counted or not.
+        This implementation reads ids, page by page; a store that can count does better. Messages that expire or are
+        deleted while it counts may be counted or not.
 
-        :param span: as of :meth:`read`.
-        :param limit: count no further; 0 counts nothing, and then ``more`` says whether there is anything.
+        :param span: see :meth:`read`.
+        :param limit: count no further; with 0 nothing is counted, and ``more`` says whether there is any message.
         :param step: every ``step``-th message is a split point; 0 gives none.
         """
         return future.start(self._count_span(partition, span, now_ticks, limit, step, consistency))
@@ -254,22 +249,22 @@ class MessageStore(ABC):
     def fetch(self, queue: Queue, wanted: Sequence[Location], *, now_ticks: int) -> Future[Sequence[Message | None]]:
         """Messages by location, in the order asked.
 
-        None stands for each that is not there. The watermark does not bind a fetch.
+        None stands for a message that does not exist. The watermark does not limit a fetch.
 
         :raises CorruptMessage: as :meth:`read`.
         """
 
     @abstractmethod
     def put(self, queue: Queue, wanted: Sequence[Location], new: Overwrite) -> Future[bool]:
-        """Store one message under each of these ids, in place of all that is there.
+        """Store one message under each of these ids, in place of any message there.
 
-        :returns: True if one of the ids is at or behind the watermark, so that a reader may have passed it (G3).
+        :returns: True if any of the ids is at or below the watermark, so that a reader may have passed it (G3).
         :raises QueueNotFound: the queue's incarnation was dropped; nothing is stored.
         """
 
     @abstractmethod
     def delete(self, queue: Queue, wanted: Sequence[Location]) -> Future[None]:
-        """Remove messages by location; those not there are no error.
+        """Remove messages by location; missing ones are no error.
 
         Removing a scheduled message cancels it.
         """
@@ -285,42 +280,41 @@ class MessageStore(ABC):
     def drop(self, queue: UUID) -> Future[None]:
         """Forget all messages of a queue's incarnation, and its offsets.
 
-        Once this is done, nobody reads them again, and appends are refused.
-
-        Room on disk is given back later, by itself, also across restarts (G9). May be repeated.
+        Once this is done, they can no longer be read, and appends are refused. The store gives the room on disk back
+        later, also across restarts (G9). May be repeated.
         """
 
     @abstractmethod
     def problems(self) -> Sequence[str]:
-        """What keeps the store from its work, each problem as a sentence.
+        """What makes the store unable to work, each problem as a sentence.
 
-        None when all is well. Quick, from memory.
+        Empty if all is well. Fast, from memory.
         """
 
     def warnings(self) -> Sequence[str]:
-        """What makes the store weaker than it promises, though it works.
+        """What makes the store's guarantees weaker, though it works.
 
-        Each a sentence, known since the start.
+        Each is a sentence, known since the start.
         """
         return ()
 
     def clock_error_seconds(self) -> float:
         """How far this server's clock may be off, in seconds.
 
-        Off the clocks that the store's promises depend on; 0 if they depend on none.
+        It is measured against the clocks that the store's guarantees depend on; 0 if they depend on none.
         """
         return 0.0
 
     @abstractmethod
     def close(self) -> None:
-        """Finish what was accepted, then let go of files and threads. May be repeated."""
+        """Finish what was accepted, then release files and threads. May be repeated."""
 
 
 class MetadataStore(ABC):
     """Queues and their settings, and the keys of applications and operators."""
 
     trusted_seconds: float = inf
-    """How long what was read of a queue may be used while others change it; infinite in a store of one server."""
+    """How long a queue that was read may be used while others change it; infinite in a store of one server."""
 
     @abstractmethod
     def create_queue(self, queue: Queue) -> Future[tuple[Queue, bool]]:
@@ -328,7 +322,7 @@ class MetadataStore(ABC):
 
         Atomic among all servers.
 
-        :returns: the queue that is stored now, and True if it is this one.
+        :returns: the queue that is stored now, and True if it is the given one.
         """
 
     @abstractmethod
@@ -350,7 +344,7 @@ class MetadataStore(ABC):
 
         The same step remembers its uuid among :meth:`removed`.
 
-        :returns: False if it was gone already.
+        :returns: False if it was removed already.
         """
 
     @abstractmethod
@@ -359,15 +353,13 @@ class MetadataStore(ABC):
 
     @abstractmethod
     def forget_removed(self, queue: UUID) -> Future[None]:
-        """The messages of this incarnation are dropped."""
+        """Forget a removed incarnation, whose messages are dropped."""
 
     @abstractmethod
     def list_queues(self, application: str, *, start: str = "", limit: int = 1000) -> Future[Sequence[Queue]]:
         """One page of an application's queues, by name in code point order.
 
-        It begins with ``start``, which is included.
-
-        Cost follows ``limit``, not how many queues there are.
+        The page begins with ``start``, which is included. Its cost follows ``limit``, not the number of queues.
         """
 
     @abstractmethod
@@ -376,46 +368,48 @@ class MetadataStore(ABC):
     ) -> Future[Sequence[Queue]]:
         """One page of an application's queues that name ``principal``.
 
-        In the order of :meth:`list_queues`, and from its start.
+        In the order of :meth:`list_queues`, and from its start. A queue is listed once, however often it names the
+        principal. It is listed from the acknowledgement of its creation or replacement on, until that of its
+        replacement or removal. Principals match exactly. Queues that do not name the principal are skipped before
+        ``limit`` counts, so a short page is the last.
 
-        A queue is here from the moment on that its creation or replacement is acknowledged, once however often it
-        names the principal, and not any more when its replacement or removal is. Principals match exactly.
-        Queues that do not name it are passed over before ``limit`` counts, so a short page is the last.
-
-        Cost follows ``limit``, not how many queues there are, nor how many principals.
+        The cost follows ``limit``, not the number of queues or principals.
         """
 
     @abstractmethod
     def add_key(self, key: ApplicationKey) -> Future[None]:
-        """Store a key; the same digest again changes nothing."""
+        """Store a key. Storing the same digest again changes nothing."""
 
     @abstractmethod
     def keys(self) -> Future[Sequence[ApplicationKey]]:
-        """All keys of all applications and operators, oldest first; a few thousand at most."""
+        """All keys of all applications and operators, oldest first.
+
+        They are a few thousand at most.
+        """
 
     @abstractmethod
     def remove_key(self, principal: str, label: str) -> Future[int]:
         """Remove the keys of an application or an operator with this label.
 
-        :returns: how many there were.
+        :returns: the number of keys removed.
         """
 
     @abstractmethod
     def problems(self) -> Sequence[str]:
-        """As :meth:`MessageStore.problems`."""
+        """See :meth:`MessageStore.problems`."""
 
     @abstractmethod
     def close(self) -> None:
-        """As :meth:`MessageStore.close`."""
+        """See :meth:`MessageStore.close`."""
 
 
 class Stores:
-    """The stores of one server; several may share a file, a process or a cluster."""
+    """The stores of one server. Several may share a file, a process or a cluster."""
 
     def __init__(self, messages: MessageStore, offsets: OffsetStore, metadata: MetadataStore) -> None:
         self.messages = messages
         self.offsets = offsets
-        """Lies where the messages lie, and is closed with them."""
+        """The offset store. It lies where the messages lie, and is closed with them."""
         self.metadata = metadata
 
     def problems(self) -> list[str]:

@@ -1,6 +1,6 @@
 """Checksums of messages (G6).
 
-They tell a message that is as it was written from one that is not.
+They distinguish an unchanged message from a damaged one.
 """
 
 from __future__ import annotations
@@ -16,18 +16,28 @@ from google_crc32c import value as crc32c
 from queuey.errors import CorruptMessage, StorageUnavailable
 from queuey.ids import MessageId
 
-__all__ = ["NONSENSE", "Beside", "all_match", "beside", "checksum_of", "checksums_of", "corrupt", "making_sense"]
+__all__ = [
+    "NONSENSE",
+    "NOTHING_BESIDE",
+    "Beside",
+    "all_match",
+    "beside",
+    "checksum_of",
+    "checksums_of",
+    "corrupt",
+    "making_sense",
+]
 
 
 NONSENSE = (ValueError, TypeError, LookupError, ArithmeticError, struct.error)
-"""What rows raise that are not as they were written: a flipped bit makes text of a number, or an id of which nothing is there."""
+"""Errors that damaged rows raise: a flipped bit makes text of a number, or an id that leads nowhere."""
 
 
 @contextmanager
 def making_sense() -> Iterator[None]:
-    """Inside of a write: what was stored before is read here, and may be damaged.
+    """Guard the reads inside a write: what was stored before may be damaged.
 
-    :raises StorageUnavailable: it is.
+    :raises StorageUnavailable: it is damaged.
     """
     try:
         yield
@@ -38,24 +48,26 @@ def making_sense() -> Iterator[None]:
 
 
 def checksum_of(message_id: MessageId, beside: Beside, body: bytes) -> int:
-    """What a row must match when it is read.
+    """The value that a row must match when it is read.
 
-    Its length, and a CRC32C bound to its id.
+    It is the row's length, and a CRC32C bound to its id.
 
     >>> checksum_of(MessageId(0, 0), (None, None, None), b"123456789") == 9 << 32 | 0xE3069283
     True
     """
-    crc = crc32c(body) if beside == NOTHING_BESIDE else _with_rest(crc32c(body), *beside)
+    crc = crc32c(body) if beside is NOTHING_BESIDE else _with_rest(crc32c(body), *beside)
     return len(body) << 32 | ((crc ^ message_id.ticks ^ message_id.tail) & 0xFFFFFFFF)
 
 
 Beside = tuple[bytes | None, bytes | None, bytes | None]
-"""What stands beside a body: its content type, its key and its headers, encoded."""
+"""What a row has beside its body: content type, key and headers, encoded."""
 
 
 def beside(content_type: str | None, key: str | None, headers: bytes | None) -> Beside:
-    """What stands beside a body, as stores keep it."""
-    if content_type is None and key is None and headers is None:
+    """What a row has beside its body, in the form that stores use."""
+    if (
+        content_type is None and key is None and headers is None
+    ):  # so it is for most messages, and nothing is compared later
         return NOTHING_BESIDE
     return (
         None if content_type is None else content_type.encode(),
@@ -68,7 +80,7 @@ NOTHING_BESIDE: Beside = (None, None, None)
 
 
 def _with_rest(crc: int, content_type: bytes | None, key: bytes | None, headers: bytes | None) -> int:
-    """A body's CRC, continued over what stands beside the body."""
+    """A body's CRC, continued over what is beside the body."""
     if content_type is key is headers is None:
         return crc
     extended: int = crc32c_extend(crc, b"%b\n%b\n%b" % (content_type or b"", key or b"", headers or b""))
@@ -79,7 +91,7 @@ Column = Sequence[Any]
 
 
 def checksums_of(ticks: Column, tails: Column, beside: Sequence[Column], bodies: Column) -> list[int]:
-    """:func:`checksum_of` of many, given by column, in few steps of the interpreter.
+    """:func:`checksum_of` for columns of rows, in few steps of the interpreter.
 
     :param beside: content types, keys and headers.
     """
@@ -93,13 +105,13 @@ def checksums_of(ticks: Column, tails: Column, beside: Sequence[Column], bodies:
 
 
 def all_match(checksums: Column, ticks: Column, tails: Column, beside: Sequence[Column], bodies: Column) -> bool:
-    """Whether rows, given by column, are as they were written.
+    """Whether all rows, given by column, are undamaged.
 
     :param beside: content types, keys and headers.
     """
     try:
         return list(checksums) == checksums_of(ticks, tails, beside, bodies)
-    except TypeError:  # a flipped bit made something else of a blob
+    except TypeError:  # a flipped bit changed the type of a blob
         return False
 
 

@@ -1,22 +1,21 @@
-"""The store without a disk: for tests, and for trying out.
+"""The store without a disk, for tests and for trying Queuey out.
 
-It also says in few lines what a store does.
-
-One lock makes every call a single step, and every promise is kept when it is returned. What is
-written here is lost when the process ends.
+It also shows in few lines what a store does. One lock makes every call a single step, and every future is done when it
+is returned. All data is lost when the process ends.
 """
 
 from __future__ import annotations
 
 from bisect import bisect_left, bisect_right, insort
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import NamedTuple
 from uuid import UUID
 
 from queuey.clock import Clock
-from queuey.errors import KeyReused, QueueNotFound
+from queuey.errors import BadRequest, Conflict, KeyReused, QueueNotFound
 from queuey.future import Future
 from queuey.ids import TICKS_PER_SECOND, IdGenerator, MessageId
+from queuey.locks import new_lock
 from queuey.model import (
     Appended,
     AppendRequest,
@@ -26,6 +25,9 @@ from queuey.model import (
     IdempotencyKey,
     Location,
     Message,
+    Offset,
+    OffsetChange,
+    OffsetMove,
     Overwrite,
     Page,
     PartitionId,
@@ -34,11 +36,61 @@ from queuey.model import (
     ReadRequest,
     Span,
 )
-from queuey.storage import IDEMPOTENCY_SECONDS, MessageStore, MetadataStore, Stores
-from queuey.storage.memory_offsets import MemoryOffsets, Process
+from queuey.storage import IDEMPOTENCY_SECONDS, MessageStore, MetadataStore, OffsetStore, Stores
 
 _LEAST_SWEEP = 1000
-"""Messages stored between two looks for expired ones, at least."""
+"""The least number of messages stored between two searches for expired ones."""
+
+
+class Process:
+    """What the stores of one process share."""
+
+    def __init__(self, clock: Clock) -> None:
+        self.clock = clock
+        self.lock = new_lock()
+        """Makes every call of a store a single step."""
+        self.dropped: set[UUID] = set()
+
+
+class MemoryOffsets(OffsetStore):
+    """The offsets of groups, by queue and name."""
+
+    def __init__(self, process: Process) -> None:
+        self._process = process
+        self._lock = process.lock
+        self._offsets: dict[UUID, dict[str, dict[int, Offset]]] = {}
+
+    def read_offsets(self, queue: UUID, group: str) -> Future[Mapping[int, Offset]]:
+        with self._lock:
+            return Future.of(dict(self._offsets.get(queue, {}).get(group, {})))
+
+    def change_offsets(self, queue: UUID, group: str, change: OffsetChange) -> Future[Mapping[int, OffsetMove]]:
+        with self._lock:
+            if queue in self._process.dropped:
+                return Future.failed(QueueNotFound())
+            stored = self._offsets.get(queue, {}).get(group, {})
+            try:
+                moves = change.moves(stored, self._process.clock.now_ticks())
+            except (Conflict, BadRequest) as refused:
+                return Future.failed(refused)
+            changed = stored | {number: move.after for number, move in moves.items()}
+            self._offsets.setdefault(queue, {})[group] = changed
+        return Future.of(moves)
+
+    def list_groups(self, queue: UUID, *, start: str = "", limit: int = 1000) -> Future[Sequence[str]]:
+        with self._lock:
+            names = sorted(self._offsets.get(queue, {}))
+        first = bisect_left(names, start)
+        return Future.of(names[first : first + limit])
+
+    def forget_group(self, queue: UUID, group: str) -> Future[None]:
+        with self._lock:
+            self._offsets.get(queue, {}).pop(group, None)
+        return Future.of(None)
+
+    def forget_queue(self, queue: UUID) -> None:
+        """Forget all groups of a queue. The caller has the lock."""
+        self._offsets.pop(queue, None)
 
 
 class _Partition:
@@ -57,7 +109,7 @@ class _Partition:
         self.rows[message.id] = message
 
     def remove(self, wanted: Iterable[MessageId]) -> None:
-        """Remove rows, and their ids when these are half of all.
+        """Remove rows. Their ids go once half of all ids are removed.
 
         So a removal costs the same at any depth.
         """
@@ -78,7 +130,7 @@ class _Partition:
 
 
 class _StoredKey(NamedTuple):
-    """What an idempotency key stands for."""
+    """The outcome stored for an idempotency key."""
 
     digest: bytes
     placed: Sequence[Location]
@@ -89,7 +141,7 @@ class MemoryMessages(MessageStore):
     """Messages of one process."""
 
     def __init__(self, process: Process, ids: IdGenerator, offsets: MemoryOffsets) -> None:
-        """:param offsets: forgotten with their queue."""
+        """:param offsets: forgotten together with their queue."""
         self._process = process
         self._lock = process.lock
         self._clock = process.clock
@@ -128,9 +180,9 @@ class MemoryMessages(MessageStore):
         return Appended(placed, repeated=not stored)
 
     def _refuse_reused_keys(self, request: AppendRequest) -> None:
-        """Refuse a key that stands for two digests, before anything is stored.
+        """Refuse a key with two digests, before anything is stored.
 
-        In the store, or within the request.
+        The other digest may be in the store or in the request.
         """
         asked: dict[str, bytes] = {}
         for idempotency in (request.idempotency, *(draft.idempotency for draft in request.drafts)):
@@ -168,9 +220,9 @@ class MemoryMessages(MessageStore):
         self._partitions.setdefault(partition, _Partition()).store(message)
 
     def _sweep_after(self, stored: int) -> None:
-        """Forget what has expired, each time as much was stored as there is.
+        """Remove expired messages whenever as many were stored as there are.
 
-        On average it costs nothing.
+        So the cost of each message stays constant on average.
         """
         self._until_sweep -= stored
         if self._until_sweep > 0:
@@ -184,7 +236,7 @@ class MemoryMessages(MessageStore):
         self._until_sweep = max(_LEAST_SWEEP, depth)
 
     def watermark(self, consistency: Consistency) -> int:
-        with self._lock:  # so it is never taken while an append is half-way
+        with self._lock:  # so no watermark is taken in the middle of an append
             return self._ids.watermark()
 
     def read(
@@ -246,7 +298,7 @@ class MemoryMessages(MessageStore):
         return ()
 
     def close(self) -> None:
-        """Nothing to let go of."""
+        """Do nothing: this store holds no resources."""
 
 
 def _state(live: list[Message], now_ticks: int) -> PartitionState:
@@ -359,7 +411,7 @@ class MemoryMetadata(MetadataStore):
         return ()
 
     def close(self) -> None:
-        """Nothing to let go of."""
+        """Do nothing: this store holds no resources."""
 
 
 class MemoryStores(Stores):

@@ -1,4 +1,4 @@
-"""From settings to open stores."""
+"""Opens the stores that the settings name."""
 
 from __future__ import annotations
 
@@ -14,9 +14,10 @@ from queuey.settings import Settings
 from queuey.storage import MessageStore, MetadataStore, Observer, OffsetStore, Stores
 
 USUAL_BUDGET_MS = 1500
-"""How long a statement may take where no write budget says so."""
+"""The time limit of a statement without a write budget."""
 METADATA_SECONDS = 5.0
-"""How long one about queues and keys may take: longer than a node itself waits for the others, so that it is the node that tells."""
+"""The time limit of a statement about queues and keys. A node waits less for the others, so its own error arrives
+first."""
 
 if TYPE_CHECKING:
     from queuey.storage.cassandra import Options, Timing
@@ -25,12 +26,12 @@ if TYPE_CHECKING:
 def open_stores(
     settings: Settings, clock: Clock, ids: IdGenerator, *, serve: bool = True, observer: Observer | None = None
 ) -> Stores:
-    """Open what ``[storage]`` and ``[metadata]`` name.
+    """Open the stores that ``[storage]`` and ``[metadata]`` name.
 
-    Messages and metadata share one store when ``[metadata]`` names none of its own.
+    Messages and metadata share one store if ``[metadata]`` names none of its own.
 
     :param serve: False opens embedded files beside a running server, for commands.
-    :param observer: hears of the message store's calls.
+    :param observer: receives figures on the message store's calls.
     :raises ConfigurationError: a store cannot be opened; none is left open.
     """
     backend = settings.metadata.backend or settings.storage.backend
@@ -49,7 +50,7 @@ class _Here(NamedTuple):
 
     backend: str
     path: Path
-    """Of a store that has a file."""
+    """The file of a store that has one."""
 
 
 def _messages_here(settings: Settings) -> _Here:
@@ -74,7 +75,7 @@ def _open_messages(
 def _open_metadata(settings: Settings, backend: str, clock: Clock, *, serve: bool) -> MetadataStore:
     if backend != "cassandra":
         path = Path(settings.metadata.path) if settings.metadata.path else Path(settings.server.data) / "metadata.db"
-        own = IdGenerator(clock)  # groups of commits of one file must not end the other's
+        own = IdGenerator(clock)  # commits of one file must not end the id groups of the other
         return _open_here(settings, _Here(backend, path), clock, own, serve=serve, observer=None).metadata
     with _driver():
         from queuey.storage.cassandra import open_metadata
@@ -124,7 +125,7 @@ def cassandra_timing(settings: Settings) -> Timing:
 
 @contextmanager
 def _driver() -> Iterator[None]:
-    """Say which extra is missing, if the driver is."""
+    """If the driver is missing, name the extra that installs it."""
     try:
         yield
     except ModuleNotFoundError as error:

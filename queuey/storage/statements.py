@@ -1,6 +1,6 @@
 """Named statements of a store.
 
-Each stands in its file behind a line ``-- name: what it does``.
+Each stands in its file below a line ``-- name: what it does``.
 """
 
 from __future__ import annotations

@@ -160,6 +160,14 @@ def message_row(partition: int, message_id: Any, **more: Any) -> dict[str, Any]:
     return {"partition": partition, "message_id": message_id.hex, "timestamp": message_id.timestamp, **more}
 
 
+def header_member(value: bytes) -> str | dict[str, str]:
+    """The value of a message's header, as JSON of the server has it: a text, or base64 of what is not UTF-8."""
+    try:
+        return value.decode()
+    except UnicodeDecodeError:
+        return {"base64": base64.b64encode(value).decode()}
+
+
 def body_members(body: bytes) -> dict[str, str]:
     """A body in the words of the API: text, or base64 and a member that says so."""
     try:
@@ -207,7 +215,7 @@ def _plain(value: Any) -> str:
     return str(value)
 
 
-class Progress:
+class ProgressBar:
     """A bar on stderr, for work that takes longer than two seconds on a terminal."""
 
     def __init__(self, label: str, total: int, *, now: Callable[[], float] = time.monotonic) -> None:
@@ -249,7 +257,7 @@ def progress(label: str, total: Callable[[], int], done: Callable[[], int]) -> I
     over = threading.Event()
 
     def show() -> None:
-        with suppress(QueueyError), Progress(label, total()) as bar:
+        with suppress(QueueyError), ProgressBar(label, total()) as bar:
             while not over.wait(_PROGRESS_SECONDS):
                 bar.reach(done())
             bar.reach(done())

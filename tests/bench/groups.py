@@ -17,7 +17,7 @@ from time import perf_counter
 from kazoo.client import KazooClient
 
 from qdo.groups.assign import Partition
-from qdo.groups.coordination import Claim, Offset
+from qdo.groups.coordination import Claim, CommittedOffset
 from qdo.groups.member import GroupMember
 from qdo.groups.zookeeper import ZooKeeperCoordinator
 from queuey.clock import SystemClock
@@ -46,7 +46,7 @@ def partitions(count: int) -> list[Partition]:
 class Idle:
     """Owns without working."""
 
-    def gained(self, claims: Mapping[Claim, Offset | None]) -> None:
+    def gained(self, claims: Mapping[Claim, CommittedOffset | None]) -> None:
         """Nothing begins."""
 
     def losing(self, claims: Collection[Claim]) -> None:
@@ -84,7 +84,7 @@ def member(hosts: str, name: str, count: int, session_seconds: float) -> None:
     coordinator.close()
 
 
-class Crew:
+class MemberProcesses:
     """Members in processes of their own, and somebody who looks from outside."""
 
     def __init__(self, hosts: str, name: str, count: int, session_seconds: float = LONG_SESSION_SECONDS) -> None:
@@ -152,9 +152,11 @@ class Crew:
 
 
 @contextmanager
-def crew(hosts: str, name: str, count: int, session_seconds: float = LONG_SESSION_SECONDS) -> Iterator[Crew]:
+def member_processes(
+    hosts: str, name: str, count: int, session_seconds: float = LONG_SESSION_SECONDS
+) -> Iterator[MemberProcesses]:
     with ExitStack() as stack:
-        found = Crew(hosts, name, count, session_seconds)
+        found = MemberProcesses(hosts, name, count, session_seconds)
         stack.callback(found.close)
         yield found
 
@@ -163,17 +165,17 @@ def measure(plan: Plan) -> Iterator[Row]:
     """Changes of a small group; then the time that large ones take to settle."""
     with ZooKeeper(plan.fresh("zookeeper") / "zookeeper") as service:
         hosts = f"{service.reached_at[0]}:{service.port}"
-        with crew(hosts, "changes", PARTITIONS, SESSION_SECONDS) as group:
+        with member_processes(hosts, "changes", PARTITIONS, SESSION_SECONDS) as group:
             yield from _changes(group)
         for count, goal in ((PARTITIONS, 5), (MANY, 20)):
-            with crew(hosts, f"settle-{count}", count) as group:
+            with member_processes(hosts, f"settle-{count}", count) as group:
                 some = group.ready(MEMBERS)
                 took = group.until_even(lambda: group.join(some))  # noqa: B023 - called at once
                 yield _seconds(f"{count:,} partitions, {MEMBERS} members that join at once: until settled", took, goal)
     yield from slots.measure(plan)
 
 
-def _changes(group: Crew) -> Iterator[Row]:
+def _changes(group: MemberProcesses) -> Iterator[Row]:
     some = group.ready(4)
     one = some.pop()
     group.until_even(lambda: group.join(some))

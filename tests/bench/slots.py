@@ -110,7 +110,7 @@ def _load(server: Server, service: ZooKeeper, kind: str) -> Load:
     (node,) = service.nodes
     before = node.figures
     heard: dict[str, float] = {}
-    with _crew(server, service.hosts, kind, heard) as began, Client(server.url, APPLICATION, KEY) as client:
+    with _workers(server, service.hosts, kind, heard) as began, Client(server.url, APPLICATION, KEY) as client:
         # The last queue of all is the last that a sweep comes to, and that a plan names.
         client.append(_name(QUEUES - 1), "settled")
         until(lambda: "settled" in heard, SETTLE_SECONDS, f"{kind}: the first job")
@@ -153,7 +153,7 @@ def _find(client: Client, queue: str, heard: Mapping[str, float]) -> float:
 
 
 @contextmanager
-def _crew(server: Server, hosts: str, kind: str, heard: dict[str, float]) -> Iterator[float]:
+def _workers(server: Server, hosts: str, kind: str, heard: dict[str, float]) -> Iterator[float]:
     """Workers, as long as the block runs; what they say is noted with its time."""
 
     def listen(process: subprocess.Popen[str]) -> None:

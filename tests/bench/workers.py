@@ -33,7 +33,7 @@ PARTITIONS = 8
 JOB_SECONDS = 0.005
 JOBS = 600
 """Of 5 ms for each worker: three seconds' worth."""
-CREWS = (2, 4)
+WORKER_COUNTS = (2, 4)
 PACED_THREADS, PACED_SECONDS = 4, 0.0002
 """Some 10,000 messages a second: a pause of 0.2 ms takes a little longer."""
 _PAGE = 1000
@@ -58,7 +58,7 @@ def bare(url: str) -> dict[str, float]:
     return {"count": count, "seconds": elapsed() - began}
 
 
-class Seen:
+class JobTimes:
     """What a job saw: how many, when the first and the last."""
 
     def __init__(self, seconds: float = 0.0) -> None:
@@ -78,14 +78,14 @@ class Seen:
 
 def work(url: str, where: str, group: str, threads: int, job_seconds: float) -> dict[str, float]:
     """Work on everything that is there."""
-    seen = Seen(job_seconds)
-    worker = _worker(seen.job, url, where, group, threads=threads, exit_at_end=True)
+    noted = JobTimes(job_seconds)
+    worker = _worker(noted.job, url, where, group, threads=threads, exit_at_end=True)
     counts = worker.run()
     return {
         "count": counts.done,
-        "first": seen.first,
-        "last": seen.last,
-        "seconds": seen.last - seen.first,
+        "first": noted.first,
+        "last": noted.last,
+        "seconds": noted.last - noted.first,
         "requests": worker.requests,
         "commits": counts.commits,
     }
@@ -122,8 +122,8 @@ def measure(plan: Plan) -> Iterator[Row]:
         _fill(server, plan.rows)
         yield from _throughput(server, plan)
     with queuey(plan.fresh("workers")) as server:
-        _fill(server, JOBS * max(CREWS))
-        yield from _crews(server, plan)
+        _fill(server, JOBS * max(WORKER_COUNTS))
+        yield from _several(server, plan)
     with queuey(plan.fresh("workers")) as server:
         server.create(ARRIVAL)
         yield _arrival(server, plan)
@@ -182,12 +182,12 @@ def _committing(server: Server, plan: Plan) -> Row:
     )
 
 
-def _crews(server: Server, plan: Plan) -> Iterator[Row]:
+def _several(server: Server, plan: Plan) -> Iterator[Row]:
     turn = iter(range(1000))
-    for count, goal in zip(CREWS, ("ratio >= 1.9", "ratio >= 3.7"), strict=True):
+    for count, goal in zip(WORKER_COUNTS, ("ratio >= 1.9", "ratio >= 3.7"), strict=True):
         one, many = alternate(
-            lambda: _crew(server, plan, 1, f"j{next(turn)}"),
-            lambda size=count: _crew(server, plan, size, f"j{next(turn)}"),  # type: ignore[misc]
+            lambda: _together(server, plan, 1, f"j{next(turn)}"),
+            lambda size=count: _together(server, plan, size, f"j{next(turn)}"),  # type: ignore[misc]
             max(plan.rounds // 2, 1),
         )
         yield Row(
@@ -199,7 +199,7 @@ def _crews(server: Server, plan: Plan) -> Iterator[Row]:
         )
 
 
-def _crew(server: Server, plan: Plan, count: int, group: str) -> float:
+def _together(server: Server, plan: Plan, count: int, group: str) -> float:
     """Jobs a second of so many workers together: the sum of what each did while it was at work."""
     folder = str(plan.fresh("groups"))
     arguments = ("work", server.url, folder, group, "1", str(JOB_SECONDS))

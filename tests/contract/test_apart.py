@@ -12,7 +12,7 @@ from queuey.ids import IdGenerator
 from queuey.settings import load_settings
 from queuey.storage import Stores
 from queuey.storage.contract import MessageStoreContract, MetadataStoreContract
-from queuey.storage.contract.common import STRONG, Log, StoreContract, done
+from queuey.storage.contract.common import STRONG, QueueLog, StoreContract, done
 from queuey.storage.contract.metadata import queue
 from queuey.storage.memory import MemoryMetadata
 from queuey.storage.opening import open_stores
@@ -54,7 +54,7 @@ class TestApart(StoreContract):
         stores = open_apart(tmp_path, clock, ids, "memory")
         assert isinstance(stores.messages, SqliteMessages)
         assert isinstance(stores.metadata, MemoryMetadata)
-        log = Log(stores.messages, clock)
+        log = QueueLog(stores.messages, clock)
         done(stores.metadata.create_queue(log.queue))
         log.add(b"kept")
         stores.close()
@@ -67,7 +67,7 @@ class TestApart(StoreContract):
         again.close()
 
     def test_a_queue_is_removed_in_one_and_dropped_in_the_other(self, stores: Stores, clock: ManualClock) -> None:
-        log = Log(stores.messages, clock)
+        log = QueueLog(stores.messages, clock)
         done(stores.metadata.create_queue(log.queue))
         log.add(b"gone")
 

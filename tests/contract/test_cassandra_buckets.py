@@ -20,8 +20,8 @@ from queuey.storage.cassandra.buckets import FINEST, WIDTHS, Bucket
 from queuey.storage.cassandra.messages import CassandraMessages
 from queuey.storage.cassandra.session import CassandraSession
 from queuey.storage.contract import PartitionHistory
-from queuey.storage.contract.common import Log, done, draft, drive_histories
-from queuey.storage.contract.reading import Counting, Fetching, Reading
+from queuey.storage.contract.common import QueueLog, done, draft, drive_histories
+from queuey.storage.contract.reading import CountingSpans, Fetching, Reading
 from tests.support.cassandra_stores import CassandraStores, messages_of
 from tests.support.servers import eventually
 
@@ -45,7 +45,7 @@ def to_the_edge(clock: ManualClock) -> None:
     clock.advance((width - clock.now_ticks() % width - 300) / TICKS_PER_SECOND)
 
 
-class TestSmallBuckets(Reading, Fetching, Counting):
+class TestSmallBuckets(Reading, Fetching, CountingSpans):
     """Reading as in every store, and what is about edges."""
 
     histories = 10
@@ -58,7 +58,7 @@ class TestSmallBuckets(Reading, Fetching, Counting):
     def test_pages_join_over_the_edges_of_all_buckets(
         self, store: CassandraMessages, clock: ManualClock, limit: int, newest_first: bool
     ) -> None:
-        log, kept, crossed = Log(store, clock), list[MessageId](), 0
+        log, kept, crossed = QueueLog(store, clock), list[MessageId](), 0
         for _ in range(6):
             kept += log.add(b"one", b"two", b"three", b"four")
             to_the_edge(clock)
@@ -81,7 +81,7 @@ class TestSmallBuckets(Reading, Fetching, Counting):
         self, store: CassandraMessages, session: CassandraSession, clock: ManualClock, ids: IdGenerator
     ) -> None:
         """A reader begins at the head it met last, unless it was forgotten since."""
-        log = Log(store, clock)
+        log = QueueLog(store, clock)
         placed = log.add(*[b"x"] * 6)
         clock.advance(11 * 86_400.0)  # so that the head lies in another of the widest buckets
         placed += log.add(*[b"x"] * 6)

@@ -7,7 +7,7 @@ import pytest
 from queuey.clock import ManualClock
 from queuey.ids import IdGenerator
 from queuey.storage.contract import MessageStoreContract, MetadataStoreContract
-from queuey.storage.contract.common import Log, draft
+from queuey.storage.contract.common import QueueLog, draft
 from queuey.storage.memory import MemoryMessages, MemoryStores
 
 
@@ -16,14 +16,16 @@ class TestMemoryStores(MessageStoreContract, MetadataStoreContract):
     def stores(self, clock: ManualClock, ids: IdGenerator) -> MemoryStores:
         return MemoryStores(clock, ids)
 
-    def test_what_has_expired_takes_no_room_for_long(self, store: MemoryMessages, log: Log, clock: ManualClock) -> None:
+    def test_what_has_expired_takes_no_room_for_long(
+        self, store: MemoryMessages, log: QueueLog, clock: ManualClock
+    ) -> None:
         for _ in range(10):
             log.append(*[draft(partition=number, ttl_seconds=5) for number in range(1, 101)] * 10)
             clock.advance(10)
 
         assert sum(len(partition.rows) for partition in store._partitions.values()) <= 2000
 
-    def test_what_was_deleted_takes_no_room_for_long(self, store: MemoryMessages, log: Log) -> None:
+    def test_what_was_deleted_takes_no_room_for_long(self, store: MemoryMessages, log: QueueLog) -> None:
         for _ in range(100):
             placed = log.append(*[draft()] * 10).placed
             log.delete(*((one.partition, one.id) for one in placed))

@@ -21,7 +21,7 @@ from queuey.errors import (
 from queuey.ids import IdGenerator, MessageId
 from queuey.model import MAX_GENERATION_STEP, IdempotencyKey
 from queuey.storage.contract import MessageStoreContract, MetadataStoreContract
-from queuey.storage.contract.common import SECOND, STRONG, Log, StoreContract, client_id, done, draft
+from queuey.storage.contract.common import SECOND, STRONG, QueueLog, StoreContract, client_id, done, draft
 from queuey.storage.contract.metadata import key, queue
 from queuey.storage.contract.offsets import Group
 from queuey.storage.sqlite import SqliteOptions, SqliteStores
@@ -78,7 +78,7 @@ def test_the_log_is_copied_until_little_is_left_for_the_committer(
     monkeypatch.setattr(sqlite_checkpoints, "_LITTLE_BYTES", 100_000)
     clock = ManualClock()
     stores = SqliteStores(tmp_path / "queuey.db", clock, IdGenerator(clock))
-    log = Log(stores.messages, clock)
+    log = QueueLog(stores.messages, clock)
     busy = _Busy(stores.file.connections.beside(), lambda: log.add(b"x" * 200_000), times)
     monkeypatch.setattr(stores.file.checkpoints, "_cap", cap)
     log.add(b"first")
@@ -99,7 +99,7 @@ def test_a_part_of_the_log_that_was_copied_ends_no_trouble(tmp_path: Path, monke
     monkeypatch.setattr(sqlite_upkeep, "TURN_SECONDS", 3600.0)
     clock = ManualClock()
     stores = SqliteStores(tmp_path / "queuey.db", clock, IdGenerator(clock))
-    log = Log(stores.messages, clock)
+    log = QueueLog(stores.messages, clock)
     busy = _Busy(stores.file.connections.beside(), lambda: log.add(b"meanwhile"), 1)
     log.add(b"first")
     for _ in range(3):
@@ -137,7 +137,7 @@ def test_the_committer_waits_for_readers_of_an_old_snapshot_once_in_a_step_of_th
     monkeypatch.setattr(sqlite_upkeep, "TURN_SECONDS", turn)
     clock = ManualClock()
     stores = SqliteStores(tmp_path / "queuey.db", clock, IdGenerator(clock), SqliteOptions(wal_mb=1))
-    log, upkeep, checkpoints = Log(stores.messages, clock), stores.file.upkeep, stores.file.checkpoints
+    log, upkeep, checkpoints = QueueLog(stores.messages, clock), stores.file.upkeep, stores.file.checkpoints
     counting = _Counting(stores.file.writer)
     turns: list[bool] = []
 
@@ -192,7 +192,7 @@ class TestAfterARestart(StoreContract):
             stores.close()
 
     def test_messages_are_as_they_were(self, reopen: Reopen, clock: ManualClock) -> None:
-        log = Log(reopen().messages, clock)
+        log = QueueLog(reopen().messages, clock)
         log.append(draft(b"\0\xff", content_type="text/plain", key="k"), draft(b"other", 2), draft(ttl_seconds=5))
         log.append(draft(b"later", due_ticks=clock.now_ticks() + 60 * SECOND))
         log.put((3, client_id(clock.now_ticks() - SECOND)), body=b"put")
@@ -206,7 +206,7 @@ class TestAfterARestart(StoreContract):
         assert log.bodies() == [b"\0\xff", b"later"]
 
     def test_idempotency_keys_are_remembered(self, reopen: Reopen, clock: ManualClock) -> None:
-        log = Log(reopen().messages, clock)
+        log = QueueLog(reopen().messages, clock)
         first = log.append(draft(b"a"), draft(b"b", 200), idempotency=IdempotencyKey("key", b"digest"))
 
         log.store = reopen().messages
@@ -257,7 +257,7 @@ class TestAfterARestart(StoreContract):
         """G9."""
         monkeypatch.setattr(Purger, "has_refuse", lambda _self: False)
         stores = reopen()
-        log = Log(stores.messages, clock)
+        log = QueueLog(stores.messages, clock)
         (id_,) = log.add(b"gone")
         done(stores.messages.drop(log.queue.uuid))
 
@@ -273,7 +273,7 @@ class TestAfterARestart(StoreContract):
         self, reopen: Reopen, clock: ManualClock, step: float
     ) -> None:
         """G3 and G4."""
-        log = Log(reopen().messages, clock)
+        log = QueueLog(reopen().messages, clock)
         old = log.append(draft(b"old"), draft(b"old")).placed[-1].id
         clock.advance(0.5)
         served = log.store.watermark(STRONG)
@@ -290,7 +290,7 @@ class TestAfterARestart(StoreContract):
 
     def test_room_of_what_is_gone_is_given_back(self, reopen: Reopen, clock: ManualClock, tmp_path: Path) -> None:
         stores = reopen()
-        dropped, log = Log(stores.messages, clock), Log(stores.messages, clock)
+        dropped, log = QueueLog(stores.messages, clock), QueueLog(stores.messages, clock)
         dropped.append(*[draft()] * 100, idempotency=IdempotencyKey("key", b"digest"))
         log.append(*[draft(ttl_seconds=5)] * 100, idempotency=IdempotencyKey("key", b"digest"))
         log.add(b"kept")
@@ -336,7 +336,7 @@ class TestAccidents(StoreContract):
         ],
     )
     def test_a_changed_message_is_noticed_and_named(
-        self, log: Log, stores: SqliteStores, tmp_path: Path, change: str
+        self, log: QueueLog, stores: SqliteStores, tmp_path: Path, change: str
     ) -> None:
         """G6."""
         log.append(draft(b"before"), draft(b"a body", content_type="text/plain", key="k"), draft(b"after"))
@@ -352,7 +352,7 @@ class TestAccidents(StoreContract):
         assert len(log.read(with_bodies=False).messages) >= 2
         assert [*stores.problems()] == []
 
-    def test_a_reader_may_step_over_what_is_corrupt(self, log: Log, tmp_path: Path) -> None:
+    def test_a_reader_may_step_over_what_is_corrupt(self, log: QueueLog, tmp_path: Path) -> None:
         ids = log.add(b"a", b"b", b"c", b"d")
         self.damage(tmp_path, "update messages set body = x'00' where ticks in (?, ?)", ids[1].ticks, ids[2].ticks)
 
@@ -371,14 +371,14 @@ class TestAccidents(StoreContract):
         with pytest.raises(StoreInUse):
             SqliteStores(tmp_path / "queuey.db", clock, IdGenerator(clock))
 
-    def test_an_append_that_cannot_be_stored_takes_no_other_with_it(self, log: Log) -> None:
+    def test_an_append_that_cannot_be_stored_takes_no_other_with_it(self, log: QueueLog) -> None:
         with pytest.raises(Exception, match=r"store|surrogate"):
             log.append(draft(b"x", key="\ud800"))
 
         log.add(b"next")
         assert log.bodies() == [b"next"]
 
-    def test_a_closed_store_refuses_and_stores_nothing(self, log: Log, stores: SqliteStores) -> None:
+    def test_a_closed_store_refuses_and_stores_nothing(self, log: QueueLog, stores: SqliteStores) -> None:
         stores.close()
 
         with pytest.raises(StorageUnavailable):
@@ -397,7 +397,7 @@ class TestAccidents(StoreContract):
 
         assert [done(promise) for promise in asked] == [made] * 100
 
-    def test_a_group_of_any_size_is_stored_whole_and_in_order(self, log: Log) -> None:
+    def test_a_group_of_any_size_is_stored_whole_and_in_order(self, log: QueueLog) -> None:
         """Rows are written a few hundred at a time, in statements of few sizes."""
         for count in (1, 3, 255, 256, 257, 1000):
             before = log.watermark()

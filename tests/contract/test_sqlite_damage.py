@@ -16,7 +16,7 @@ import pytest
 from queuey.clock import ManualClock
 from queuey.errors import ConfigurationError, CorruptMessage, QueueyError, StorageUnavailable, StoreInUse
 from queuey.ids import MAX_ID, IdGenerator
-from queuey.storage.contract.common import Log, done, draft
+from queuey.storage.contract.common import QueueLog, done, draft
 from queuey.storage.sqlite import SqliteOptions, SqliteStores
 from queuey.storage.sqlite import verify as sqlite_verify
 from queuey.storage.sqlite.connections import PAGE_BYTES
@@ -54,11 +54,11 @@ def opened(path: Path, clock: ManualClock, *, serve: bool = True, **how: Any) ->
 
 
 @pytest.fixture
-def sound(tmp_path: Path, clock: ManualClock) -> tuple[bytes, Log]:
+def sound(tmp_path: Path, clock: ManualClock) -> tuple[bytes, QueueLog]:
     """A file with messages by themselves and in packs, in three partitions."""
     path = tmp_path / "queuey.db"
     with opened(path, clock) as stores:
-        log = Log(stores.messages, clock)
+        log = QueueLog(stores.messages, clock)
         for partition in (1, 2, 3):
             for number in range(120):
                 log.append(draft(b"%d" % number, partition))
@@ -83,7 +83,7 @@ def is_verified(path: Path) -> bool:
         return False
 
 
-def outcome(path: Path, clock: ManualClock, log: Log, whole: dict[int, list[bytes]]) -> str:
+def outcome(path: Path, clock: ManualClock, log: QueueLog, whole: dict[int, list[bytes]]) -> str:
     found, verified = searched(path), is_verified(path)
     try:
         with opened(path, clock, serve=False) as stores:
@@ -97,13 +97,13 @@ def outcome(path: Path, clock: ManualClock, log: Log, whole: dict[int, list[byte
     return "found" if found and not verified else "hidden"
 
 
-def test_a_sound_file_has_nothing_to_find(tmp_path: Path, sound: tuple[bytes, Log]) -> None:
+def test_a_sound_file_has_nothing_to_find(tmp_path: Path, sound: tuple[bytes, QueueLog]) -> None:
     assert searched(tmp_path / "queuey.db") == {}
 
 
 @pytest.mark.parametrize("kind", [INDEX_PAGES, TABLE_PAGES], ids=["indexes", "tables"])
 def test_a_flipped_bit_hides_nothing_unnoticed(
-    tmp_path: Path, clock: ManualClock, sound: tuple[bytes, Log], chance: random.Random, kind: tuple[int, int]
+    tmp_path: Path, clock: ManualClock, sound: tuple[bytes, QueueLog], chance: random.Random, kind: tuple[int, int]
 ) -> None:
     """G2 of a store: 14 of 60 such flips in indexes hid up to 229 messages each, in answers of 200."""
     content, log = sound
@@ -146,7 +146,7 @@ def test_text_that_is_none_is_found_and_the_search_goes_on_behind_it(
     """Fetching it raises, which ended the search and ``queuey verify``, and nobody was told."""
     path = tmp_path / "queuey.db"
     with opened(path, clock) as stores:
-        log = Log(stores.messages, clock)
+        log = QueueLog(stores.messages, clock)
         for _ in range(3):
             log.add(b"\xff" * 40)
     hide(path, 3)
@@ -158,7 +158,7 @@ def test_text_that_is_none_is_found_and_the_search_goes_on_behind_it(
     assert found.get("messages that do not match their checksum", 0) == not_matching
 
 
-def test_a_queue_whose_name_is_damaged_is_named_by_its_id(tmp_path: Path, sound: tuple[bytes, Log]) -> None:
+def test_a_queue_whose_name_is_damaged_is_named_by_its_id(tmp_path: Path, sound: tuple[bytes, QueueLog]) -> None:
     key = sound[1].queue.uuid
     with beside(tmp_path / "queuey.db") as file:
         damaged_name = (
@@ -181,7 +181,7 @@ def hide(path: Path, *seqs: int) -> None:
 
 
 def test_the_search_beside_requests_stops_writing_and_reading_of_what_misses_messages(
-    tmp_path: Path, clock: ManualClock, sound: tuple[bytes, Log]
+    tmp_path: Path, clock: ManualClock, sound: tuple[bytes, QueueLog]
 ) -> None:
     """It goes on in the other partitions."""
     path, (_, log) = tmp_path / "queuey.db", sound
@@ -209,7 +209,7 @@ def test_the_search_beside_requests_stops_writing_and_reading_of_what_misses_mes
         "update messages set ticks = (select first_ticks + 5 from packs where packs.partition_key = messages.partition_key) where seq = 1",
     ],
 )
-def test_packs_are_compared_with_what_they_hold(tmp_path: Path, sound: tuple[bytes, Log], change: str) -> None:
+def test_packs_are_compared_with_what_they_hold(tmp_path: Path, sound: tuple[bytes, QueueLog], change: str) -> None:
     path = tmp_path / "queuey.db"
     with beside(path) as file:
         file.execute(change)
@@ -219,7 +219,7 @@ def test_packs_are_compared_with_what_they_hold(tmp_path: Path, sound: tuple[byt
 
 @pytest.mark.parametrize("table", ["messages", "packs"])
 def test_a_damaged_index_of_expiry_deletes_nothing_that_lives(
-    tmp_path: Path, clock: ManualClock, sound: tuple[bytes, Log], table: str
+    tmp_path: Path, clock: ManualClock, sound: tuple[bytes, QueueLog], table: str
 ) -> None:
     """The row decides."""
     path, (_, log) = tmp_path / "queuey.db", sound
@@ -244,7 +244,7 @@ def in_queues(path: Path) -> list[Damage]:
 
 
 def test_a_repair_builds_the_indexes_anew_and_keeps_what_was(
-    tmp_path: Path, clock: ManualClock, sound: tuple[bytes, Log]
+    tmp_path: Path, clock: ManualClock, sound: tuple[bytes, QueueLog]
 ) -> None:
     path, (_, log) = tmp_path / "queuey.db", sound
     hide(path, 7, 8)
@@ -271,7 +271,7 @@ def test_a_repair_of_no_store_makes_none(tmp_path: Path) -> None:
 
 
 def test_verify_keeps_its_lock_to_the_end(
-    tmp_path: Path, clock: ManualClock, sound: tuple[bytes, Log], monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, clock: ManualClock, sound: tuple[bytes, QueueLog], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Else a server that stops takes itself for the last, and removes the log that verify still uses."""
     path, log = tmp_path / "queuey.db", sound[1]
@@ -303,7 +303,7 @@ def test_verify_keeps_its_lock_to_the_end(
         ("update packs set rest = zeroblob(10) where seq = 1", "packs whose messages cannot be told from each other"),
     ],
 )
-def test_verify_looks_at_bodies_too(tmp_path: Path, sound: tuple[bytes, Log], change: str, what: str) -> None:
+def test_verify_looks_at_bodies_too(tmp_path: Path, sound: tuple[bytes, QueueLog], change: str, what: str) -> None:
     path = tmp_path / "queuey.db"
     with beside(path) as file:
         file.execute(change)

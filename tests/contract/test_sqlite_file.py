@@ -15,7 +15,7 @@ import pytest
 from queuey.clock import ManualClock
 from queuey.errors import ConfigurationError, StoreInUse
 from queuey.ids import IdGenerator
-from queuey.storage.contract.common import Log
+from queuey.storage.contract.common import QueueLog
 from queuey.storage.sqlite import SqliteOptions, SqliteStores
 from queuey.storage.sqlite.backup import backup
 
@@ -26,13 +26,13 @@ from queuey.clock import SystemClock
 from queuey.errors import StorageUnavailable
 from queuey.ids import MAX_ID, IdGenerator
 from queuey.model import AppendRequest
-from queuey.storage.contract.common import STRONG, Log, done, draft
+from queuey.storage.contract.common import STRONG, QueueLog, done, draft
 from queuey.storage.sqlite import SqliteOptions, SqliteStores
 
 clock = SystemClock()
 for turn in range(int(sys.argv[2])):
     stores = SqliteStores(Path(sys.argv[1]), clock, IdGenerator(clock), SqliteOptions(scrub_percent=100))
-    log = Log(stores.messages, clock)
+    log = QueueLog(stores.messages, clock)
     log.add(b"parent")
     writes = [stores.messages.append(AppendRequest(log.queue, [draft()])) for _ in range(turn % 5)]
     child = os.fork()  # while other threads write, look for damage, and open connections of their own
@@ -145,7 +145,7 @@ def test_only_the_owner_may_read_a_store(tmp_path: Path) -> None:
     try:
         path = tmp_path / "queuey.db"
         with opened(path) as stores:
-            Log(stores.messages, ManualClock()).add(b"secret")
+            QueueLog(stores.messages, ManualClock()).add(b"secret")
             backup(path, tmp_path / "copy.db")
             modes = {file.name: oct(file.stat().st_mode & 0o777) for file in tmp_path.iterdir()}
     finally:

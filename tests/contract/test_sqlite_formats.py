@@ -13,7 +13,7 @@ import pytest
 from queuey.clock import ManualClock
 from queuey.errors import ConfigurationError
 from queuey.ids import IdGenerator
-from queuey.storage.contract.common import Log
+from queuey.storage.contract.common import QueueLog
 from queuey.storage.sqlite import SqliteStores
 from tests.support.disk import small_disk
 from tests.support.servers import eventually
@@ -81,7 +81,7 @@ def test_pages_stay_as_large_as_they_are(path: Path, page_bytes: int) -> None:
         file.execute(f"pragma page_size = {page_bytes}")
         file.execute("vacuum")
     with opened(path) as stores:
-        log, wal = Log(stores.messages, ManualClock()), path.with_name("queuey.db-wal")
+        log, wal = QueueLog(stores.messages, ManualClock()), path.with_name("queuey.db-wal")
         log.add(b"x" * 100_000)
 
         # the thread of the upkeep may write beside the test

@@ -18,7 +18,7 @@ from queuey.future import Future, start
 from queuey.ids import MAX_ID, ZERO_ID, IdGenerator, MessageId
 from queuey.model import Appended, AppendRequest, Columns, Consistency, Drafts, Page, ReadRequest, Span
 from queuey.storage.contract import MessageStoreContract
-from queuey.storage.contract.common import SECOND, Log, StoreContract, done, draft
+from queuey.storage.contract.common import SECOND, QueueLog, StoreContract, done, draft
 from queuey.storage.sqlite import SqliteMessages, SqliteStores, packs
 from queuey.storage.sqlite import pages as sqlite_pages
 from queuey.storage.sqlite.rows import key_of, partition_of
@@ -135,7 +135,7 @@ class TestPacksInTheFile(StoreContract):
             rows: Any = file.execute("select count(*) from messages").fetchall()
         return [size for (size,) in sizes], rows[0][0]
 
-    def test_a_batch_is_kept_in_packs_by_partition(self, log: Log, tmp_path: Path) -> None:
+    def test_a_batch_is_kept_in_packs_by_partition(self, log: QueueLog, tmp_path: Path) -> None:
         drafts = [draft(b"%d" % number, number % 2 + 1) for number in range(600)] + [draft(b"few", 3)] * 3
 
         appended = log.append(*drafts)
@@ -156,7 +156,7 @@ class TestPacksInTheFile(StoreContract):
         [[3] * 80, [1, 2] * 40, [2] * 40 + [1] * 40, [1, 2] * 39 + [2, 1], [1, *[2] * 50], [1] * 40 + [2] * 40 + [1]],
         ids=["one", "in turn", "one after the other", "nearly in turn", "one alone", "there and back"],
     )
-    def test_each_message_of_a_batch_goes_where_it_is_to_go(self, log: Log, numbers: list[int]) -> None:
+    def test_each_message_of_a_batch_goes_where_it_is_to_go(self, log: QueueLog, numbers: list[int]) -> None:
         drafts = [draft(b"%d" % at, number, 60 + at % 2) for at, number in enumerate(numbers)]
 
         placed = log.append(*drafts).placed
@@ -170,7 +170,7 @@ class TestPacksInTheFile(StoreContract):
                 draft.ttl_seconds * SECOND for _, draft in here
             ]
 
-    def test_no_statement_of_a_reader_is_planned_twice(self, stores: SqliteStores, log: Log) -> None:
+    def test_no_statement_of_a_reader_is_planned_twice(self, stores: SqliteStores, log: QueueLog) -> None:
         """Left to itself SQLite plans a statement anew whenever a value bound to it changes."""
         ids = [place.id for place in log.append(*[draft()] * 600).placed] + log.add(b"loose")
         planned: list[Any] = []
@@ -194,13 +194,13 @@ class TestPacksInTheFile(StoreContract):
         look(1)
         assert planned == []
 
-    def test_large_messages_are_kept_one_by_one(self, log: Log, tmp_path: Path) -> None:
+    def test_large_messages_are_kept_one_by_one(self, log: QueueLog, tmp_path: Path) -> None:
         log.append(*[draft(b"x" * 5000)] * 40)
 
         assert self.kept(tmp_path) == ([], 40)
 
     def test_a_scheduled_message_between_those_of_a_batch_keeps_its_place(
-        self, log: Log, clock: ManualClock, tmp_path: Path
+        self, log: QueueLog, clock: ManualClock, tmp_path: Path
     ) -> None:
         due = clock.now_ticks() + 50 + 1
         log.append(draft(b"scheduled", due_ticks=due))
@@ -215,7 +215,7 @@ class TestPacksInTheFile(StoreContract):
         assert read == sorted(read)
         assert self.kept(tmp_path) == ([], 101)
 
-    def test_one_deleted_or_put_message_takes_its_pack_apart_and_no_other(self, log: Log, tmp_path: Path) -> None:
+    def test_one_deleted_or_put_message_takes_its_pack_apart_and_no_other(self, log: QueueLog, tmp_path: Path) -> None:
         ids = [place.id for place in log.append(*[draft(b"%d" % number, key="k") for number in range(500)]).placed]
 
         log.delete((1, ids[3]), (1, ids[200]))
@@ -227,7 +227,7 @@ class TestPacksInTheFile(StoreContract):
         assert (left[ids[4]].body, left[ids[5]].body, left[ids[5]].key) == (b"put", b"5", "k")
 
     def test_what_many_read_one_by_one_is_packed_for_the_next(
-        self, log: Log, stores: SqliteStores, tmp_path: Path
+        self, log: QueueLog, stores: SqliteStores, tmp_path: Path
     ) -> None:
         for number in range(900):
             log.append(draft(b"%d" % number, content_type="text/plain" if number % 3 else None), draft(b"", 2))
@@ -251,7 +251,7 @@ class TestPacksInTheFile(StoreContract):
     ) -> None:
         """A few messages between full packs, packs full by bytes, and messages too large: each reader of many had all read again."""
         stores = SqliteStores(tmp_path / "queuey.db", clock, IdGenerator(clock))
-        log = Log(stores.messages, clock)
+        log = QueueLog(stores.messages, clock)
         for _ in range(8):
             for _ in range(singles):
                 log.append(draft(b"x" * size))
@@ -269,7 +269,7 @@ class TestPacksInTheFile(StoreContract):
         assert last == []
 
     def test_what_expired_between_is_gone_when_the_rest_is_packed(
-        self, log: Log, stores: SqliteStores, clock: ManualClock, tmp_path: Path
+        self, log: QueueLog, stores: SqliteStores, clock: ManualClock, tmp_path: Path
     ) -> None:
         for number in range(600):
             log.append(draft(b"%d" % number, ttl_seconds=5 if number % 2 else 3600))
@@ -289,7 +289,7 @@ class TestPacksInTheFile(StoreContract):
         assert [*log.read(limit=10_000).messages] == [*before]
         assert log.inspect(1)[0].depth == len(before)
 
-    def test_a_count_of_packs_and_rows_is_that_of_their_ids(self, log: Log, clock: ManualClock) -> None:
+    def test_a_count_of_packs_and_rows_is_that_of_their_ids(self, log: QueueLog, clock: ManualClock) -> None:
         for count in (40, 1, 300, 7, 33):
             log.append(*[draft()] * count)
             log.append(*[draft(ttl_seconds=5)] * (count // 10), *[draft()] * count)
@@ -306,9 +306,9 @@ class TestPacksInTheFile(StoreContract):
                 assert [*found.split_points] == (counted[step - 1 :: step] if step else [])
 
     def test_the_room_of_packs_is_given_back(
-        self, log: Log, stores: SqliteStores, clock: ManualClock, tmp_path: Path
+        self, log: QueueLog, stores: SqliteStores, clock: ManualClock, tmp_path: Path
     ) -> None:
-        dropped = Log(stores.messages, clock)
+        dropped = QueueLog(stores.messages, clock)
         dropped.append(*[draft()] * 300)
         log.append(*[draft(ttl_seconds=5)] * 300)
         log.append(*[draft(b"kept")] * 100, *[draft(ttl_seconds=5)] * 100)
@@ -323,7 +323,7 @@ class TestPacksInTheFile(StoreContract):
         assert log.inspect(1)[0][:2] == (100, 0)
 
     @pytest.mark.parametrize("piece", ["head", "rest"])
-    def test_a_damaged_pack_is_noticed_and_may_be_stepped_over(self, log: Log, tmp_path: Path, piece: str) -> None:
+    def test_a_damaged_pack_is_noticed_and_may_be_stepped_over(self, log: QueueLog, tmp_path: Path, piece: str) -> None:
         """G6."""
         ids = [place.id for place in log.append(*[draft(b"body %d" % number) for number in range(100)]).placed]
         log.append(*[draft(b"sound")] * 100)
@@ -346,7 +346,7 @@ class TestPacksInTheFile(StoreContract):
         assert page.corrupt == (1 if piece == "rest" else 100)
         assert len(page.messages) == 200 - page.corrupt
 
-    def test_a_change_of_several_messages_is_not_made_in_part(self, log: Log, tmp_path: Path) -> None:
+    def test_a_change_of_several_messages_is_not_made_in_part(self, log: QueueLog, tmp_path: Path) -> None:
         """G10: the second of them is in a pack whose messages cannot be told from each other."""
         (row,) = log.add(b"row")
         first, second = (log.append(*[draft(b"%d" % number)] * 40).placed[7].id for number in range(2))
@@ -364,7 +364,7 @@ class TestPacksInTheFile(StoreContract):
         log.delete(*wanted)
         assert len(log.read().messages) == len(before) - 3
 
-    def test_a_count_of_the_beginning_looks_at_no_pack_behind_it(self, log: Log, tmp_path: Path) -> None:
+    def test_a_count_of_the_beginning_looks_at_no_pack_behind_it(self, log: QueueLog, tmp_path: Path) -> None:
         ids = [log.append(*[draft()] * 40).placed[0].id for _ in range(60)]
         steps = 0
 
@@ -386,7 +386,7 @@ class TestPacksInTheFile(StoreContract):
     @pytest.mark.parametrize("newest_first", [False, True])
     @pytest.mark.parametrize("bad", [[0], [99], [42], [42, 43, 60], [0, 1, 98, 99]], ids=str)
     def test_each_damaged_message_of_a_pack_is_counted_on_one_page(
-        self, log: Log, tmp_path: Path, *, newest_first: bool, bad: list[int]
+        self, log: QueueLog, tmp_path: Path, *, newest_first: bool, bad: list[int]
     ) -> None:
         log.add(b"before")
         log.append(*[draft(b"body %02d" % number) for number in range(100)])
@@ -409,7 +409,7 @@ class TestPacksInTheFile(StoreContract):
     def test_readers_see_each_message_once_while_packs_come_and_go(
         self, stores: SqliteStores, clock: ManualClock
     ) -> None:
-        log = Log(stores.messages, clock)
+        log = QueueLog(stores.messages, clock)
         kept = [log.append(draft(b"kept"), *[draft(b"goes")] * 40).placed[0].id for _ in range(20)]
         ids = [message.id for message in log.read(limit=10_000).messages]
         going = [id_ for id_ in ids if id_ not in kept]

@@ -12,8 +12,8 @@ import pytest
 
 from queuey.clock import ManualClock
 from queuey.ids import MAX_ID, ZERO_ID, IdGenerator, MessageId
-from queuey.model import Message, Span
-from queuey.storage.contract.common import Log, StoreContract, draft
+from queuey.model import Message
+from queuey.storage.contract.common import QueueLog, StoreContract, draft
 from queuey.storage.sqlite import SqliteOptions, SqliteStores, packs, tidying
 from queuey.storage.sqlite import pages as sqlite_pages
 from queuey.storage.sqlite import read_cache as sqlite_segments
@@ -55,7 +55,7 @@ class TestSegments(StoreContract):
         return reopen()
 
     @pytest.fixture
-    def ids(self, log: Log) -> list[MessageId]:
+    def ids(self, log: QueueLog) -> list[MessageId]:
         """Of a hundred messages: six segments, and four messages that are in packs alone."""
         drafts = [
             draft(
@@ -68,7 +68,7 @@ class TestSegments(StoreContract):
         return [place.id for place in log.append(*drafts).placed]
 
     @pytest.fixture
-    def whole(self, ids: list[MessageId], log: Log, stores: SqliteStores) -> Read:
+    def whole(self, ids: list[MessageId], log: QueueLog, stores: SqliteStores) -> Read:
         """What is to be read, once most of it is in segments."""
         found = pages(log)
         assert segments(stores) == []
@@ -79,7 +79,7 @@ class TestSegments(StoreContract):
         return found
 
     def test_what_is_read_twice_is_copied_and_read_from_the_copy(
-        self, whole: Read, log: Log, copies: list[bool]
+        self, whole: Read, log: QueueLog, copies: list[bool]
     ) -> None:
         assert pages(log) == whole
         assert copies == [True] * 6 + [False]
@@ -91,7 +91,7 @@ class TestSegments(StoreContract):
         assert not any(message.body or message.key or message.content_type for message in bare)
 
     def test_what_is_read_once_or_a_few_at_a_time_is_not(
-        self, ids: list[MessageId], log: Log, stores: SqliteStores
+        self, ids: list[MessageId], log: QueueLog, stores: SqliteStores
     ) -> None:
         pages(log)
         for _ in range(3):
@@ -102,7 +102,7 @@ class TestSegments(StoreContract):
         assert segments(stores) == []
 
     def test_wherever_a_reader_begins_and_ends_nothing_is_missed(
-        self, whole: Read, log: Log, copies: list[bool]
+        self, whole: Read, log: QueueLog, copies: list[bool]
     ) -> None:
         for begin in range(0, 100, 7):
             for end in range(begin, 100, 9):
@@ -110,13 +110,15 @@ class TestSegments(StoreContract):
                 assert pages(log, after=after, upto=upto) == whole[begin + 1 : end + 1]
         assert any(copies)
 
-    def test_a_reader_that_begins_elsewhere_meets_them_soon(self, whole: Read, log: Log, copies: list[bool]) -> None:
+    def test_a_reader_that_begins_elsewhere_meets_them_soon(
+        self, whole: Read, log: QueueLog, copies: list[bool]
+    ) -> None:
         assert pages(log, after=whole[5].id) == whole[6:]
 
         assert copies == [False] + [True] * 5 + [False]
 
     def test_a_deleted_or_changed_message_takes_its_segment_along(
-        self, whole: Read, log: Log, stores: SqliteStores
+        self, whole: Read, log: QueueLog, stores: SqliteStores
     ) -> None:
         log.delete((1, whole[20].id))
         log.put((1, whole[40].id), body=b"changed")
@@ -126,7 +128,7 @@ class TestSegments(StoreContract):
         assert [message.id for message in found] == [message.id for message in whole if message != whole[20]]
         assert found[39].body == b"changed"
 
-    def test_a_message_put_between_packs_is_seen(self, whole: Read, log: Log, stores: SqliteStores) -> None:
+    def test_a_message_put_between_packs_is_seen(self, whole: Read, log: QueueLog, stores: SqliteStores) -> None:
         between = MessageId(whole[23].ticks, whole[23].tail + 1)
         log.put((1, between), body=b"between")
 
@@ -135,7 +137,7 @@ class TestSegments(StoreContract):
         assert segments(stores) == [16, 8, 8, 16, 16, 16, 16]
         assert [message.id for message in pages(log)][24] == between
 
-    def test_packs_made_between_others_are_seen(self, whole: Read, log: Log, stores: SqliteStores) -> None:
+    def test_packs_made_between_others_are_seen(self, whole: Read, log: QueueLog, stores: SqliteStores) -> None:
         between = [MessageId(whole[23].ticks, whole[23].tail + number) for number in range(1, 30)]
         for message_id in between:
             log.put((1, message_id), body=b"between")
@@ -150,7 +152,7 @@ class TestSegments(StoreContract):
         assert [message.id for message in pages(log)] == expected
 
     def test_expired_messages_are_not_read_from_a_copy(
-        self, log: Log, stores: SqliteStores, clock: ManualClock
+        self, log: QueueLog, stores: SqliteStores, clock: ManualClock
     ) -> None:
         log.append(*[draft(b"%d" % number, ttl_seconds=50 if number == 18 else 3600) for number in range(40)])
         whole = pages(log)
@@ -164,7 +166,7 @@ class TestSegments(StoreContract):
 
     @pytest.mark.parametrize("harm", ["flip", "cut", "empty", "shift"])
     def test_a_copy_that_is_damaged_is_passed_over_and_made_anew(
-        self, whole: Read, log: Log, stores: SqliteStores, tmp_path: Path, harm: str, copies: list[bool]
+        self, whole: Read, log: QueueLog, stores: SqliteStores, tmp_path: Path, harm: str, copies: list[bool]
     ) -> None:
         (file,) = (tmp_path / "queuey.db-segments").iterdir()
         data = bytearray(file.read_bytes())
@@ -183,7 +185,7 @@ class TestSegments(StoreContract):
         assert copies == [True] * 6 + [False]
 
     def test_they_are_there_after_a_restart_and_not_in_a_backup(
-        self, whole: Read, reopen: Callable[..., SqliteStores], log: Log, tmp_path: Path, copies: list[bool]
+        self, whole: Read, reopen: Callable[..., SqliteStores], log: QueueLog, tmp_path: Path, copies: list[bool]
     ) -> None:
         backup(tmp_path / "queuey.db", tmp_path / "copy.db")
         with beside(tmp_path / "copy.db") as copied:
@@ -198,7 +200,7 @@ class TestSegments(StoreContract):
         whole: Read,
         stores: SqliteStores,
         reopen: Callable[..., SqliteStores],
-        log: Log,
+        log: QueueLog,
         tmp_path: Path,
         copies: list[bool],
     ) -> None:
@@ -217,7 +219,7 @@ class TestSegments(StoreContract):
     def test_files_that_nobody_reads_make_room(
         self,
         whole: Read,
-        log: Log,
+        log: QueueLog,
         stores: SqliteStores,
         tmp_path: Path,
         clock: ManualClock,
@@ -248,7 +250,7 @@ class TestSegments(StoreContract):
         assert len(pages(log, 2)) == len(pages(log, 3)) == 32
 
     def test_files_of_which_nothing_is_left_are_removed(
-        self, whole: Read, log: Log, stores: SqliteStores, tmp_path: Path, clock: ManualClock
+        self, whole: Read, log: QueueLog, stores: SqliteStores, tmp_path: Path, clock: ManualClock
     ) -> None:
         log.delete(*[(1, message.id) for message in whole[::4]])
         assert segments(stores) == []
@@ -259,7 +261,7 @@ class TestSegments(StoreContract):
         assert list((tmp_path / "queuey.db-segments").iterdir()) == []
 
     def test_they_go_first_when_the_disk_is_short(
-        self, whole: Read, log: Log, stores: SqliteStores, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+        self, whole: Read, log: QueueLog, stores: SqliteStores, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         monkeypatch.setattr(DiskHealth, "is_short_of_room", lambda _self: True)
         copy(stores)
@@ -272,7 +274,7 @@ class TestSegments(StoreContract):
         assert segments(stores) == []
 
     def test_none_are_kept_where_the_setting_says_so(
-        self, ids: list[MessageId], log: Log, reopen: Callable[..., SqliteStores], tmp_path: Path
+        self, ids: list[MessageId], log: QueueLog, reopen: Callable[..., SqliteStores], tmp_path: Path
     ) -> None:
         stores = reopen(0)
         log.store = stores.messages
@@ -284,7 +286,7 @@ class TestSegments(StoreContract):
         assert not (tmp_path / "queuey.db-segments").exists()
 
     def test_what_changes_while_it_is_copied_is_not_kept(
-        self, ids: list[MessageId], log: Log, stores: SqliteStores, monkeypatch: pytest.MonkeyPatch
+        self, ids: list[MessageId], log: QueueLog, stores: SqliteStores, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         read_run = sqlite_segments.read_run
 
@@ -303,7 +305,9 @@ class TestSegments(StoreContract):
         assert [message.id for message in found] == [id_ for id_ in ids if id_ != ids[3]]
         assert found[19].body == b"changed"
 
-    def test_readers_miss_nothing_while_segments_come_and_go(self, whole: Read, log: Log, stores: SqliteStores) -> None:
+    def test_readers_miss_nothing_while_segments_come_and_go(
+        self, whole: Read, log: QueueLog, stores: SqliteStores
+    ) -> None:
         stay = [message.id for number, message in enumerate(whole) if number % 10]
         wrong: list[Any] = []
         over = threading.Event()
@@ -328,7 +332,7 @@ class TestSegments(StoreContract):
         assert wrong == []
 
     def test_who_passes_over_a_segment_reads_its_packs_as_they_were(
-        self, whole: Read, log: Log, stores: SqliteStores, monkeypatch: pytest.MonkeyPatch
+        self, whole: Read, log: QueueLog, stores: SqliteStores, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         """The page is of one state of the database, also where the segment is the last that the span has."""
 
@@ -342,7 +346,7 @@ class TestSegments(StoreContract):
 
     @pytest.mark.parametrize("by", ["nothing", "a file"])
     def test_the_folder_may_be_taken_away_at_any_time(
-        self, whole: Read, log: Log, stores: SqliteStores, tmp_path: Path, copies: list[bool], by: str
+        self, whole: Read, log: QueueLog, stores: SqliteStores, tmp_path: Path, copies: list[bool], by: str
     ) -> None:
         folder = tmp_path / "queuey.db-segments"
         assert pages(log) == whole
@@ -361,7 +365,7 @@ class TestSegments(StoreContract):
         assert any(copies) == (by == "nothing")
 
     def test_messages_with_many_names_are_copied_as_well(
-        self, log: Log, stores: SqliteStores, copies: list[bool], monkeypatch: pytest.MonkeyPatch
+        self, log: QueueLog, stores: SqliteStores, copies: list[bool], monkeypatch: pytest.MonkeyPatch
     ) -> None:
         """A name that a pack has once is in a segment with each of its messages."""
         monkeypatch.setattr(sqlite_segments, "MOST_BYTES", 4000)
@@ -376,7 +380,7 @@ class TestSegments(StoreContract):
         assert any(copies)
 
     def test_there_is_no_more_where_all_that_is_left_has_expired(
-        self, log: Log, stores: SqliteStores, clock: ManualClock
+        self, log: QueueLog, stores: SqliteStores, clock: ManualClock
     ) -> None:
         ids = [
             place.id
@@ -394,7 +398,7 @@ class TestSegments(StoreContract):
         assert ([message.id for message in page.messages], page.more) == (ids[:16], False)
 
     def test_what_else_lies_in_the_folder_is_left_alone(
-        self, whole: Read, log: Log, reopen: Callable[..., SqliteStores], tmp_path: Path
+        self, whole: Read, log: QueueLog, reopen: Callable[..., SqliteStores], tmp_path: Path
     ) -> None:
         other = tmp_path / "queuey.db-segments" / "copy of 1.segments"
         other.write_text("mine")
@@ -409,7 +413,7 @@ class TestSegments(StoreContract):
         assert segments(stores) == []
         assert [file.name for file in other.parent.iterdir()] == [other.name]
 
-    def test_a_dropped_queue_leaves_none(self, whole: Read, log: Log, stores: SqliteStores) -> None:
+    def test_a_dropped_queue_leaves_none(self, whole: Read, log: QueueLog, stores: SqliteStores) -> None:
         stores.messages.drop(log.queue.uuid).wait()
         while stores.file.purger.has_refuse() and stores.file.purger.purge(2000).wait():
             pass
@@ -433,7 +437,7 @@ def copies(monkeypatch: pytest.MonkeyPatch) -> list[bool]:
 
 
 def pages(
-    log: Log,
+    log: QueueLog,
     partition: int = 1,
     *,
     after: MessageId = ZERO_ID,
@@ -472,30 +476,3 @@ def segments(stores: SqliteStores) -> list[int]:
         "select messages from cached_runs order by partition_key, last_ticks, last_tail", (), list
     )
     return [messages for (messages,) in rows]
-
-
-def test_spans_that_touch_are_one() -> None:
-    known = sqlite_segments._Ranges()
-    ends = [MessageId(ticks, 0) for ticks in range(10)]
-
-    assert not known.add(b"a", Span(ends[0], ends[2]))
-    assert not known.add(b"a", Span(ends[4], ends[5]))
-    assert known.add(b"a", Span(ends[0], ends[1]))
-    assert not known.add(b"b", Span(ends[0], ends[1]))
-    assert not known.add(b"a", Span(ends[2], ends[4]))
-    assert known.add(b"a", Span(ends[1], ends[5]))
-
-    assert known.take() == (b"a", Span(ends[0], ends[5]))
-    assert known.take() == (b"b", Span(ends[0], ends[1]))
-    assert known.take() is None
-
-
-def test_few_spans_are_remembered(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(sqlite_segments, "_PLACES", 3)
-    known = sqlite_segments._Ranges()
-    for number in range(100):
-        known.add(b"a", Span(MessageId(3 * number, 0), MessageId(3 * number + 1, 0)))
-    for number in range(5):
-        known.add(b"%d" % number, Span(ZERO_ID, MAX_ID))
-
-    assert [known.take() is not None for _ in range(4)] == [True] * 3 + [False]

@@ -16,7 +16,7 @@ import pytest
 from queuey.clock import ManualClock
 from queuey.errors import ConfigurationError, StoreInUse
 from queuey.ids import IdGenerator
-from queuey.storage.contract.common import Log
+from queuey.storage.contract.common import QueueLog
 from queuey.storage.sqlite import SqliteOptions, SqliteStores
 from queuey.storage.sqlite import health as sqlite_guard
 from queuey.storage.sqlite import mark as sqlite_mark
@@ -31,12 +31,12 @@ import sys
 from pathlib import Path
 from queuey.clock import SystemClock
 from queuey.ids import IdGenerator
-from queuey.storage.contract.common import Log
+from queuey.storage.contract.common import QueueLog
 from queuey.storage.sqlite import SqliteOptions, SqliteStores
 
 clock = SystemClock()
 stores = SqliteStores(Path(sys.argv[1]), clock, IdGenerator(clock), SqliteOptions(wal_mb=1))
-log = Log(stores.messages, clock)
+log = QueueLog(stores.messages, clock)
 while True:
     log.add(bytes(60_000))
     print("acknowledged", flush=True)
@@ -59,11 +59,11 @@ def clock() -> ManualClock:
 
 
 @pytest.fixture
-def left(tmp_path: Path, clock: ManualClock) -> tuple[Path, Log]:
+def left(tmp_path: Path, clock: ManualClock) -> tuple[Path, QueueLog]:
     """A store as kill -9 leaves it, with its log; beside it ``backup.db`` and ``cp.db``, of before its last message."""
     path = tmp_path / "first" / "queuey.db"
     stores = served(path, clock)
-    log = Log(stores.messages, clock)
+    log = QueueLog(stores.messages, clock)
     log.add(b"old")
     stores.close()
     shutil.copyfile(path, tmp_path / "cp.db")
@@ -78,7 +78,7 @@ def left(tmp_path: Path, clock: ManualClock) -> tuple[Path, Log]:
     return killed, log
 
 
-def bodies(path: Path, log: Log, clock: ManualClock) -> list[bytes]:
+def bodies(path: Path, log: QueueLog, clock: ManualClock) -> list[bytes]:
     stores = served(path, clock)
     log.store = stores.messages
     try:
@@ -103,7 +103,7 @@ def emptied(_: Path, path: Path) -> None:
     path.write_bytes(b"")
 
 
-def test_a_store_that_was_killed_keeps_its_log(left: tuple[Path, Log], clock: ManualClock) -> None:
+def test_a_store_that_was_killed_keeps_its_log(left: tuple[Path, QueueLog], clock: ManualClock) -> None:
     path, log = left
 
     assert bodies(path, log, clock) == [b"old", b"new"]
@@ -112,7 +112,7 @@ def test_a_store_that_was_killed_keeps_its_log(left: tuple[Path, Log], clock: Ma
 @pytest.mark.parametrize("how", [moved, copied, removed, emptied])
 @pytest.mark.parametrize("source", ["backup.db", "cp.db"])
 def test_a_file_beside_the_log_of_another_is_refused(
-    tmp_path: Path, left: tuple[Path, Log], clock: ManualClock, how: Callable[[Path, Path], None], source: str
+    tmp_path: Path, left: tuple[Path, QueueLog], clock: ManualClock, how: Callable[[Path, Path], None], source: str
 ) -> None:
     path, log = left
     own = path.read_bytes()
@@ -132,7 +132,7 @@ def test_a_copy_of_the_same_run_is_refused_once_the_log_has_started_over(
 ) -> None:
     path, cp = tmp_path / "first" / "queuey.db", tmp_path / "cp.db"
     stores = served(path, clock, wal_mb=1)
-    log = Log(stores.messages, clock)
+    log = QueueLog(stores.messages, clock)
     log.add(b"old")
     shutil.copyfile(path, cp)
     before = noted(path)
@@ -154,7 +154,7 @@ def test_a_copy_of_the_same_run_is_refused_once_the_log_has_started_over(
 
 
 def test_a_store_that_is_killed_at_any_step_to_a_new_mark_is_not_refused(
-    tmp_path: Path, left: tuple[Path, Log], clock: ManualClock, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, left: tuple[Path, QueueLog], clock: ManualClock, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     path, log = left
     steps: list[Path] = []
@@ -190,7 +190,7 @@ def test_a_store_that_is_killed_at_any_step_to_a_new_mark_is_not_refused(
 
 @pytest.mark.parametrize("changes", [1, 5, 1000])
 def test_a_command_is_not_refused_while_the_server_beside_it_changes_the_mark(
-    left: tuple[Path, Log], clock: ManualClock, monkeypatch: pytest.MonkeyPatch, changes: int
+    left: tuple[Path, QueueLog], clock: ManualClock, monkeypatch: pytest.MonkeyPatch, changes: int
 ) -> None:
     """Before and after each look of the command at the file: once, a few times, or without end."""
     path, log = left
@@ -225,7 +225,7 @@ def test_a_command_is_not_refused_while_the_server_beside_it_changes_the_mark(
 
 
 def test_a_command_is_not_refused_when_the_server_beside_it_ends_meanwhile(
-    left: tuple[Path, Log], monkeypatch: pytest.MonkeyPatch
+    left: tuple[Path, QueueLog], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """And removes its log after the command saw it."""
     path, _ = left
@@ -265,7 +265,7 @@ def test_a_store_that_is_killed_while_its_log_starts_over_keeps_all(tmp_path: Pa
 
 
 def test_a_restore_serves_the_backup_and_keeps_what_was(
-    tmp_path: Path, left: tuple[Path, Log], clock: ManualClock
+    tmp_path: Path, left: tuple[Path, QueueLog], clock: ManualClock
 ) -> None:
     path, log = left
 
@@ -278,7 +278,7 @@ def test_a_restore_serves_the_backup_and_keeps_what_was(
 
 
 def test_a_restore_that_was_cut_off_between_two_renames_is_repeated(
-    tmp_path: Path, left: tuple[Path, Log], clock: ManualClock
+    tmp_path: Path, left: tuple[Path, QueueLog], clock: ManualClock
 ) -> None:
     path, log = left
     path.rename(path.with_name("queuey.db.before-restore"))
@@ -300,7 +300,7 @@ def test_a_restore_that_fails_leaves_no_store_where_there_was_none(tmp_path: Pat
 
 
 def test_a_restore_makes_a_store_where_there_was_none(
-    tmp_path: Path, left: tuple[Path, Log], clock: ManualClock
+    tmp_path: Path, left: tuple[Path, QueueLog], clock: ManualClock
 ) -> None:
     _, log = left
     path = tmp_path / "elsewhere" / "queuey.db"
@@ -311,7 +311,7 @@ def test_a_restore_makes_a_store_where_there_was_none(
 
 
 def test_a_store_is_not_copied_by_a_second_name_which_lacks_its_log(
-    tmp_path: Path, left: tuple[Path, Log], clock: ManualClock
+    tmp_path: Path, left: tuple[Path, QueueLog], clock: ManualClock
 ) -> None:
     path, log = left
     other, target = tmp_path / "other.db", tmp_path / "target.db"
@@ -328,7 +328,7 @@ def test_a_store_is_not_copied_by_a_second_name_which_lacks_its_log(
     assert bodies(path, log, clock) == [b"old", b"new"]
 
 
-def test_a_backup_may_have_two_names(tmp_path: Path, left: tuple[Path, Log], clock: ManualClock) -> None:
+def test_a_backup_may_have_two_names(tmp_path: Path, left: tuple[Path, QueueLog], clock: ManualClock) -> None:
     _, log = left
     other = tmp_path / "other.db"
     other.hardlink_to(tmp_path / "backup.db")
@@ -340,7 +340,7 @@ def test_a_backup_may_have_two_names(tmp_path: Path, left: tuple[Path, Log], clo
 
 
 def test_a_restore_is_refused_while_a_server_runs_and_from_what_is_no_backup(
-    tmp_path: Path, left: tuple[Path, Log], clock: ManualClock
+    tmp_path: Path, left: tuple[Path, QueueLog], clock: ManualClock
 ) -> None:
     path, log = left
     stores = served(path, clock)

@@ -11,7 +11,7 @@ import pytest
 
 from queuey.clock import ManualClock
 from queuey.ids import IdGenerator
-from queuey.storage.contract.common import Log
+from queuey.storage.contract.common import QueueLog
 from queuey.storage.sqlite import SqliteOptions, SqliteStores
 from queuey.storage.sqlite import search as sqlite_search
 from tests.support.servers import eventually
@@ -57,7 +57,7 @@ def test_a_read_that_fails_for_a_while_is_told_and_stops_no_writing(
     monkeypatch.setattr(sqlite_search, "SCRUB_PAUSE_SECONDS", 0.05)
     clock = ManualClock()
     stores = SqliteStores(tmp_path / "queuey.db", clock, IdGenerator(clock))
-    log = Log(stores.messages, clock)
+    log = QueueLog(stores.messages, clock)
     for _ in range(50):
         log.add(b"x" * 5000)
     stores.close()

@@ -16,36 +16,36 @@ from queuey import file_system
 from queuey.clock import ManualClock, SystemClock
 from queuey.errors import ConfigurationError
 from tests.support.group_contract import CoordinatorContract
-from tests.support.local_members import LocalParty
+from tests.support.local_members import LocalGroup
 from tests.support.members import parts
 from tests.support.servers import eventually
 
 
 @pytest.fixture
-def party(tmp_path: Path) -> Iterator[LocalParty]:
-    with LocalParty(tmp_path) as made:
+def group(tmp_path: Path) -> Iterator[LocalGroup]:
+    with LocalGroup(tmp_path) as made:
         yield made
 
 
 @pytest.fixture
-def other_party(tmp_path: Path) -> Iterator[LocalParty]:
-    with LocalParty(tmp_path) as made:
+def other_group(tmp_path: Path) -> Iterator[LocalGroup]:
+    with LocalGroup(tmp_path) as made:
         yield made
 
 
 class TestLocal(CoordinatorContract):
     """By hand."""
 
-    def test_a_member_of_before_the_machine_started_anew_is_dead(self, party: LocalParty, tmp_path: Path) -> None:
+    def test_a_member_of_before_the_machine_started_anew_is_dead(self, group: LocalGroup, tmp_path: Path) -> None:
         """Its elapsed time says nothing: counted from another boot, it may be higher than now."""
-        before = party.member()
+        before = group.member()
         before.claim(*parts(1))
 
         class Rebooted(ManualClock):
             def boot(self) -> str:
                 return "another"
 
-        with_new_boot = LocalCoordinator(party.group, tmp_path, clock=Rebooted(), by_hand=True)
+        with_new_boot = LocalCoordinator(group.name, tmp_path, clock=Rebooted(), by_hand=True)
         name = with_new_boot.join({})
 
         assert [member.name for member in with_new_boot.members()] == [name]

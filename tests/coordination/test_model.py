@@ -19,7 +19,7 @@ from hypothesis.stateful import (
 )
 
 from qdo.groups.assign import STRATEGIES, Assignment, Partition, assign_sticky
-from qdo.groups.coordination import Claim, Offset
+from qdo.groups.coordination import Claim, CommittedOffset
 from qdo.groups.local import LocalCoordinator
 from qdo.groups.member import GroupMember, GroupRules
 from queuey.clock import ManualClock
@@ -49,17 +49,17 @@ class Ownership:
 
     def __init__(self) -> None:
         self.generations: dict[Partition, int] = {}
-        self.offsets: dict[Partition, Offset] = {}
+        self.offsets: dict[Partition, CommittedOffset] = {}
         self.least: dict[Partition, int] = {}
         """The generation that the latest reset has left behind."""
 
-    def claimed(self, claim: Claim, offset: Offset | None) -> None:
+    def claimed(self, claim: Claim, offset: CommittedOffset | None) -> None:
         assert claim.generation > self.generations.get(claim.partition, 0)
         assert claim.generation >= self.least.get(claim.partition, 0)
         assert offset == self.offsets.get(claim.partition)
         self.generations[claim.partition] = claim.generation
 
-    def committed(self, claim: Claim, offset: Offset) -> None:
+    def committed(self, claim: Claim, offset: CommittedOffset) -> None:
         assert claim.generation == self.generations[claim.partition], "a former owner moved an offset"
         assert claim.generation >= self.least.get(claim.partition, 0), (
             "a former owner moved an offset that was set by hand"
@@ -67,7 +67,7 @@ class Ownership:
         assert claim.partition not in self.offsets or self.offsets[claim.partition] <= offset
         self.offsets[claim.partition] = offset
 
-    def reset(self, partition: Partition, offset: Offset) -> None:
+    def reset(self, partition: Partition, offset: CommittedOffset) -> None:
         self.least[partition] = max(self.generations.get(partition, 0), self.least.get(partition, 0)) + 1
         self.offsets[partition] = offset
 
@@ -100,7 +100,7 @@ class Worker:
 
     # As an owner
 
-    def gained(self, claims: Mapping[Claim, Offset | None]) -> None:
+    def gained(self, claims: Mapping[Claim, CommittedOffset | None]) -> None:
         for claim, offset in claims.items():
             self.model.ownership.claimed(claim, offset)
             number = 0 if offset is None else offset.message_id.ticks - place(0).message_id.ticks
@@ -344,14 +344,14 @@ def always_trusted(self: LocalCoordinator) -> bool:
     return self._file.name is not None
 
 
-def commit_unchecked(self: LocalCoordinator, offsets: Mapping[Claim, Offset]) -> Collection[Claim]:
+def commit_unchecked(self: LocalCoordinator, offsets: Mapping[Claim, CommittedOffset]) -> Collection[Claim]:
     with self._file.changing(told=False):
         for claim, offset in offsets.items():
             self._file.ask("UPDATE claims SET offset = ? WHERE part = ?", str(offset), str(claim.partition))
     return []
 
 
-def claim_by_force(self: LocalCoordinator, partitions: Collection[Partition]) -> Mapping[Claim, Offset | None]:
+def claim_by_force(self: LocalCoordinator, partitions: Collection[Partition]) -> Mapping[Claim, CommittedOffset | None]:
     for partition in partitions:
         self._file.ask("UPDATE claims SET member = NULL WHERE grp = ? AND part = ?", self._group, str(partition))
     return claim(self, partitions)

@@ -14,8 +14,8 @@ from qdo.groups.local import LocalCoordinator
 from qdo.groups.offsets_in_queuey import OffsetsInQueuey
 from queuey.errors import InvalidApplicationKey, SessionLost
 from tests.support.group_contract import CoordinatorContract
-from tests.support.local_members import LocalParty
-from tests.support.members import Member, Party, parts
+from tests.support.local_members import LocalGroup
+from tests.support.members import Member, MemberGroup, parts
 from tests.support.servers import APPLICATIONS, RunningServer, shipped
 
 MOST_PARTITIONS = 200
@@ -29,13 +29,13 @@ def served(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningServer]:
         yield running
 
 
-class QueueyParty(Party):
+class QueueyGroup(MemberGroup):
     """Who owns what is in a file; how far they are, in queues of the application."""
 
     def __init__(self, served: RunningServer, application: str, folder: Path) -> None:
         super().__init__()
-        self.owners = LocalParty(folder)
-        self.group = self.owners.group
+        self.owners = LocalGroup(folder)
+        self.name = self.owners.name
         self._reached = served.url, application, APPLICATIONS[application][0]
         self._client = self.connect()
         for queue in ("q", "r", "history"):
@@ -45,7 +45,7 @@ class QueueyParty(Party):
         return Client(*self._reached)
 
     def make(self) -> OffsetsInQueuey:
-        return OffsetsInQueuey(self.owners.make(), self.connect(), self.group)
+        return OffsetsInQueuey(self.owners.make(), self.connect(), self.name)
 
     def everything(self) -> object:
         return self.owners.everything()
@@ -80,14 +80,14 @@ def application() -> str:
 
 
 @pytest.fixture
-def party(served: RunningServer, application: str, tmp_path: Path) -> Iterator[QueueyParty]:
-    with QueueyParty(served, application, tmp_path) as made:
+def group(served: RunningServer, application: str, tmp_path: Path) -> Iterator[QueueyGroup]:
+    with QueueyGroup(served, application, tmp_path) as made:
         yield made
 
 
 @pytest.fixture
-def other_party(served: RunningServer, application: str, tmp_path: Path) -> Iterator[QueueyParty]:
-    with QueueyParty(served, application, tmp_path) as made:
+def other_group(served: RunningServer, application: str, tmp_path: Path) -> Iterator[QueueyGroup]:
+    with QueueyGroup(served, application, tmp_path) as made:
         yield made
 
 
@@ -95,69 +95,69 @@ class TestOffsetsInQueuey(CoordinatorContract):
     """Owners in a file, offsets beside the messages."""
 
     def test_who_slept_before_taking_over_is_told_of_no_claim(
-        self, party: QueueyParty, monkeypatch: pytest.MonkeyPatch
+        self, group: QueueyGroup, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         """Both would have the same generation, for neither saw the other's: the coordinator has the last word (G14)."""
-        sleeper, owner = party.member(), party.member()
+        sleeper, owner = group.member(), group.member()
         got: dict[str, Claim] = {}
         take_over = Client.take_over
 
         def sleeps(
-            self: Client, queue: str, group: str, partitions: Sequence[int], generation: int
+            self: Client, queue: str, name: str, partitions: Sequence[int], generation: int
         ) -> list[GroupOffset]:
             monkeypatch.undo()
-            party.end_session(sleeper)
+            group.end_session(sleeper)
             got["owner"] = owner.claim_one(ONE)
             got["sleeper"] = Claim(ONE, generation)
-            return take_over(self, queue, group, partitions, generation)
+            return take_over(self, queue, name, partitions, generation)
 
-        with party.connect() as client:
-            client.take_over("q", party.group, [1], 5)
+        with group.connect() as client:
+            client.take_over("q", group.name, [1], 5)
         monkeypatch.setattr(Client, "take_over", sleeps)
 
         with pytest.raises(SessionLost):
             sleeper.claim(ONE)
 
         assert got["sleeper"] == got["owner"] == Claim(ONE, 6)
-        assert not sleeper.commit(got["sleeper"], party.place(1))
-        assert owner.commit(got["owner"], party.place(2))
+        assert not sleeper.commit(got["sleeper"], group.place(1))
+        assert owner.commit(got["owner"], group.place(2))
 
-    def test_offsets_outlive_what_the_owners_shared(self, party: QueueyParty, tmp_path: Path) -> None:
+    def test_offsets_outlive_what_the_owners_shared(self, group: QueueyGroup, tmp_path: Path) -> None:
         """A group that goes on elsewhere, where generations begin at 1 again, is not fenced off by its own past."""
-        member = party.member()
-        member.coordinator.reset({ONE: party.place(1)})
+        member = group.member()
+        member.coordinator.reset({ONE: group.place(1)})
         before = member.claim_one(ONE)
-        assert member.commit(before, party.place(7))
-        elsewhere = OffsetsInQueuey(LocalCoordinator(party.group, tmp_path / "elsewhere"), party.connect(), party.group)
+        assert member.commit(before, group.place(7))
+        elsewhere = OffsetsInQueuey(LocalCoordinator(group.name, tmp_path / "elsewhere"), group.connect(), group.name)
         elsewhere.join({})
 
         ((claim, offset),) = elsewhere.claim([ONE]).items()
 
-        assert offset == party.place(7)
+        assert offset == group.place(7)
         assert claim.generation > before.generation
-        assert elsewhere.commit({claim: party.place(8)}) == []
-        assert not member.commit(before, party.place(9))
+        assert elsewhere.commit({claim: group.place(8)}) == []
+        assert not member.commit(before, group.place(9))
         elsewhere.close()
 
-    def test_a_commit_by_hand_of_the_same_generation_holds_up_its_own_partition_alone(self, party: QueueyParty) -> None:
+    def test_a_commit_by_hand_of_the_same_generation_holds_up_its_own_partition_alone(self, group: QueueyGroup) -> None:
         """Then the owner's own commit would move back: it is refused, and the owner goes on from there."""
-        member = party.member()
+        member = group.member()
         (first,), second = parts(1), parts(2)[0]
         claims = member.claim(first, second)
-        with party.connect() as client:
-            client.commit_offsets("q", party.group, {1: party.place(9).message_id}, claims[first].generation)
+        with group.connect() as client:
+            client.commit_offsets("q", group.name, {1: group.place(9).message_id}, claims[first].generation)
 
-        refused = member.coordinator.commit({claims[first]: party.place(5), claims[second]: party.place(5)})
+        refused = member.coordinator.commit({claims[first]: group.place(5), claims[second]: group.place(5)})
 
         assert refused == [claims[first]]
-        assert member.coordinator.offsets() == {first: party.place(9), second: party.place(5)}
-        assert party.place(9) in member.coordinator.claim([first]).values()
+        assert member.coordinator.offsets() == {first: group.place(9), second: group.place(5)}
+        assert group.place(9) in member.coordinator.claim([first]).values()
 
-    def test_what_can_never_be_recorded_is_not_taken_for_an_outage(self, party: QueueyParty) -> None:
+    def test_what_can_never_be_recorded_is_not_taken_for_an_outage(self, group: QueueyGroup) -> None:
         """A worker would try again for ever."""
-        url, application, _ = party._reached
+        url, application, _ = group._reached
         wrong = Client(url, application, "f" * 32)
-        outside = OffsetsInQueuey(party.owners.make(), wrong, party.group)
+        outside = OffsetsInQueuey(group.owners.make(), wrong, group.name)
         outside.join({})
         try:
             with pytest.raises(InvalidApplicationKey):
@@ -165,8 +165,8 @@ class TestOffsetsInQueuey(CoordinatorContract):
         finally:
             outside.close()
 
-    def test_a_queue_that_is_gone_or_has_fewer_partitions_gives_no_claim(self, party: QueueyParty) -> None:
-        member = party.member()
+    def test_a_queue_that_is_gone_or_has_fewer_partitions_gives_no_claim(self, group: QueueyGroup) -> None:
+        member = group.member()
 
         found = member.claim(*parts(1, MOST_PARTITIONS + 1), *parts(1, queue="gone"))
 

@@ -17,7 +17,7 @@ from tests.support.members import parts, place
 from tests.support.servers import shipped
 from tests.support.services.certificates import Authority, Identity
 from tests.support.services.zookeeper import ZooKeeper
-from tests.support.work_processes import crew_in
+from tests.support.work_processes import processes_in
 
 (ONE,) = parts(1)
 ADDRESS = "127.0.0.1"
@@ -127,19 +127,19 @@ def test_who_cannot_prove_itself_does_not_get_in_and_is_told_why(closed: Closed,
 
 def test_workers_meet_by_tls(closed: Closed, tmp_path: Path) -> None:
     """The command, by variables."""
-    with shipped(tmp_path) as running, Server(running) as server, crew_in(tmp_path, server) as crew:
+    with shipped(tmp_path) as running, Server(running) as server, processes_in(tmp_path, server) as processes:
         queue = server.queue(partitions=2)
         server.fill(queue, "a", "b", partition=1)
-        crew.environment |= {
+        processes.environment |= {
             "QDO_ZOOKEEPER": closed.hosts,
             "QDO_ZOOKEEPER_CA": str(closed.authority.file),
             "QDO_ZOOKEEPER_CERT": str(closed.client.cert),
             "QDO_ZOOKEEPER_KEY": str(closed.client.key),
         }
 
-        assert crew.work("note", queue).code == 0
+        assert processes.work("note", queue).code == 0
 
-        assert sorted(crew.notes) == ["1 a", "1 b"]
-        assert [row["message_id"] != "" for row in crew.run("offsets", "show").rows] == [True]
-        wrong = crew.run("status", "--zookeeper-ca", str(Authority(tmp_path / "other", "wrong").file))
+        assert sorted(processes.notes) == ["1 a", "1 b"]
+        assert [row["message_id"] != "" for row in processes.run("offsets", "show").rows] == [True]
+        wrong = processes.run("status", "--zookeeper-ca", str(Authority(tmp_path / "other", "wrong").file))
         assert (wrong.code, "no TLS with ZooKeeper" in wrong.err) == (2, True)

@@ -11,14 +11,14 @@ import pytest
 from kazoo.client import KazooClient
 from kazoo.exceptions import NoAuthError
 
-from qdo.groups.coordination import Claim, Coordinator, Offset, Plan
+from qdo.groups.coordination import Claim, CommittedOffset, Coordinator, Plan
 from qdo.groups.member import GroupMember
 from qdo.groups.zookeeper import ZooKeeperCoordinator
 from qdo.groups.zookeeper_tls import security
 from queuey.clock import SystemClock
 from queuey.errors import ConfigurationError, CoordinatorUnavailable
 from tests.support.group_contract import CoordinatorContract
-from tests.support.members import SESSION_SECONDS, Member, Party, end_session, parts, place
+from tests.support.members import SESSION_SECONDS, Member, MemberGroup, end_session, parts, place
 from tests.support.servers import eventually
 from tests.support.services.fixtures import Reached
 from tests.support.services.proxy import Way
@@ -37,7 +37,7 @@ class Ahead(SystemClock):
         return super().elapsed() + self.seconds
 
 
-class ZooKeeperParty(Party):
+class ZooKeeperGroup(MemberGroup):
     """Sessions end as ZooKeeper ends them."""
 
     def __init__(self, hosts: str, **given: Any) -> None:
@@ -48,14 +48,14 @@ class ZooKeeperParty(Party):
 
     def make(self) -> ZooKeeperCoordinator:
         return ZooKeeperCoordinator(
-            self.hosts, "app", self.group, session_seconds=SESSION_SECONDS, clock=self.clock, **self._given
+            self.hosts, "app", self.name, session_seconds=SESSION_SECONDS, clock=self.clock, **self._given
         )
 
     def everything(self) -> object:
         client = KazooClient(self.hosts.partition("/")[0])
         client.start(timeout=30)
         try:
-            return _tree(client, f"/app/{self.group}")
+            return _tree(client, f"/app/{self.name}")
         finally:
             client.stop()
             client.close()
@@ -81,14 +81,14 @@ def _tree(client: KazooClient, path: str) -> list[str]:
 
 
 @pytest.fixture
-def party(zookeeper: Reached) -> Iterator[ZooKeeperParty]:
-    with ZooKeeperParty(zookeeper.hosts) as made:
+def group(zookeeper: Reached) -> Iterator[ZooKeeperGroup]:
+    with ZooKeeperGroup(zookeeper.hosts) as made:
         yield made
 
 
 @pytest.fixture
-def other_party(zookeeper: Reached) -> Iterator[ZooKeeperParty]:
-    with ZooKeeperParty(zookeeper.hosts) as made:
+def other_group(zookeeper: Reached) -> Iterator[ZooKeeperGroup]:
+    with ZooKeeperGroup(zookeeper.hosts) as made:
         yield made
 
 
@@ -96,22 +96,22 @@ class TestZooKeeper(CoordinatorContract):
     """One server, shared."""
 
     def test_a_chroot_is_made(self, zookeeper: Reached) -> None:
-        with ZooKeeperParty(f"{zookeeper.hosts}/deep/below") as party:
-            name = party.member().name
+        with ZooKeeperGroup(f"{zookeeper.hosts}/deep/below") as group:
+            name = group.member().name
 
-            assert [member.name for member in party.coordinator().members()] == [name]
+            assert [member.name for member in group.coordinator().members()] == [name]
 
     @pytest.mark.parametrize("who", [None, "other:secret", "team:guess"])
     def test_nodes_may_be_closed_to_others(self, zookeeper: Reached, who: str | None) -> None:
         """G14 among strangers: who has not the password reads and changes nothing."""
-        with ZooKeeperParty(f"{zookeeper.hosts}/closed", **security("team:secret")) as party:
-            member = party.member()
+        with ZooKeeperGroup(f"{zookeeper.hosts}/closed", **security("team:secret")) as group:
+            member = group.member()
             claim = member.claim_one(ONE)
             assert member.commit(claim, place(1))
-            stranger = ZooKeeperCoordinator(zookeeper.hosts, "strangers", party.group, **security(who))
+            stranger = ZooKeeperCoordinator(zookeeper.hosts, "strangers", group.name, **security(who))
             stranger.join({})
             (believed,) = stranger.claim([ONE])
-            root = f"/closed/app/{party.group}"
+            root = f"/closed/app/{group.name}"
             tries: list[Callable[[], object]] = [
                 stranger.owners,
                 stranger.known,
@@ -132,7 +132,7 @@ class TestZooKeeper(CoordinatorContract):
 
             assert member.coordinator.offsets() == {ONE: place(1)}
             assert member.commit(claim, place(2))
-            stranger._nodes.root = f"/strangers/{party.group}"
+            stranger._nodes.root = f"/strangers/{group.name}"
             stranger.close()
 
 
@@ -156,8 +156,8 @@ def brittle(tmp_path: Path) -> Iterator[ZooKeeper]:
 
 
 def test_a_pause_takes_the_trust_and_maybe_the_session(brittle: ZooKeeper) -> None:
-    with ZooKeeperParty(brittle.hosts) as party:
-        member = party.member()
+    with ZooKeeperGroup(brittle.hosts) as group:
+        member = group.member()
         claim = member.claim_one(ONE)
         (node,) = brittle.nodes
 
@@ -173,8 +173,8 @@ def test_a_pause_takes_the_trust_and_maybe_the_session(brittle: ZooKeeper) -> No
 
 def test_without_a_server_each_question_has_an_end(brittle: ZooKeeper) -> None:
     """Or a worker could not be told to end before ZooKeeper is back."""
-    with ZooKeeperParty(brittle.hosts) as party:
-        member = party.member()
+    with ZooKeeperGroup(brittle.hosts) as group:
+        member = group.member()
         claim, coordinator = member.claim_one(ONE), member.coordinator
         (node,) = brittle.nodes
         node.kill()
@@ -205,8 +205,8 @@ def test_without_a_server_each_question_has_an_end(brittle: ZooKeeper) -> None:
 
 
 def test_a_member_ends_though_there_is_no_server(brittle: ZooKeeper) -> None:
-    with ZooKeeperParty(brittle.hosts) as party:
-        member = party.member()
+    with ZooKeeperGroup(brittle.hosts) as group:
+        member = group.member()
         brittle.kill()
         eventually(lambda: not member.coordinator.trusted(), seconds=90)
 
@@ -220,9 +220,9 @@ def test_a_member_ends_though_there_is_no_server(brittle: ZooKeeper) -> None:
 
 def test_who_joins_again_because_no_answer_came_is_one_member(tmp_path: Path) -> None:
     """The first join has made a member, and while the session lives it would be given its share of the partitions."""
-    with ZooKeeper(tmp_path / "zookeeper", proxied=True) as zookeeper, ZooKeeperParty(zookeeper.hosts) as party:
+    with ZooKeeper(tmp_path / "zookeeper", proxied=True) as zookeeper, ZooKeeperGroup(zookeeper.hosts) as group:
         (proxy,) = zookeeper.proxies
-        outside, coordinator = party.coordinator(), party.make()
+        outside, coordinator = group.coordinator(), group.make()
         coordinator.begin({})  # the group's nodes are there
         create, session = coordinator._session.client.create_async, coordinator._session.number()
 
@@ -235,19 +235,19 @@ def test_who_joins_again_because_no_answer_came_is_one_member(tmp_path: Path) ->
             coordinator.join({"name": "m"})
         coordinator._session.client.create_async = create
         proxy.heal()
-        assert len(party.again(outside.members)) == 1
+        assert len(group.again(outside.members)) == 1
 
-        name = party.again(lambda: coordinator.join({"name": "m"}))
+        name = group.again(lambda: coordinator.join({"name": "m"}))
 
         assert coordinator._session.number() == session
-        assert [member.name for member in party.again(outside.members)] == [name]
+        assert [member.name for member in group.again(outside.members)] == [name]
         coordinator.close()
 
 
 class Idle:
     """Owns, and does nothing."""
 
-    def gained(self, claims: Mapping[Claim, Offset | None]) -> None: ...
+    def gained(self, claims: Mapping[Claim, CommittedOffset | None]) -> None: ...
 
     def losing(self, claims: Collection[Claim]) -> None: ...
 
@@ -259,12 +259,12 @@ class Idle:
 
 def test_a_claim_whose_answer_was_lost_is_given_back_when_the_plan_has_it_no_more(tmp_path: Path) -> None:
     """The member does not know that it has it; nobody else could own it while its session lives (G15)."""
-    with ZooKeeper(tmp_path / "zookeeper", proxied=True) as zookeeper, ZooKeeperParty(zookeeper.hosts) as party:
+    with ZooKeeper(tmp_path / "zookeeper", proxied=True) as zookeeper, ZooKeeperGroup(zookeeper.hosts) as group:
         (proxy,) = zookeeper.proxies
-        outside, coordinator = party.coordinator(), party.coordinator()
+        outside, coordinator = group.coordinator(), group.coordinator()
         assert isinstance(coordinator, ZooKeeperCoordinator)
         subscribed = [ONE]
-        group = GroupMember(coordinator, Idle(), lambda: subscribed, clock=party.clock, about={})
+        joined = GroupMember(coordinator, Idle(), lambda: subscribed, clock=group.clock, about={})
         transaction, session = coordinator._session.client.transaction, coordinator._session.number()
 
         def unanswered() -> Any:
@@ -272,21 +272,21 @@ def test_a_claim_whose_answer_was_lost_is_given_back_when_the_plan_has_it_no_mor
             return transaction()
 
         coordinator._session.client.transaction = unanswered
-        eventually(lambda: group.step() and proxy.lost(Way.BACK), seconds=90)
+        eventually(lambda: joined.step() and proxy.lost(Way.BACK), seconds=90)
         coordinator._session.client.transaction = transaction
         proxy.heal()
-        assert list(party.again(outside.owners)) == [ONE]
-        assert list(group.held) == []
+        assert list(group.again(outside.owners)) == [ONE]
+        assert list(joined.held) == []
         subscribed.clear()
 
-        eventually(lambda: group.step() and group.name and not group.plan.partitions(), seconds=90)
+        eventually(lambda: joined.step() and joined.name and not joined.plan.partitions(), seconds=90)
 
         assert coordinator._session.number() == session
-        eventually(lambda: group.step() and not party.again(outside.owners), seconds=90)
+        eventually(lambda: joined.step() and not group.again(outside.owners), seconds=90)
 
 
-def test_what_is_released_is_free_though_its_offset_is_set_by_hand_meanwhile(party: ZooKeeperParty) -> None:
-    member, other, outside = party.member(), party.member(), party.coordinator()
+def test_what_is_released_is_free_though_its_offset_is_set_by_hand_meanwhile(group: ZooKeeperGroup) -> None:
+    member, other, outside = group.member(), group.member(), group.coordinator()
     assert isinstance(member.coordinator, ZooKeeperCoordinator)
     claim, client = member.claim_one(ONE), member.coordinator._session.client
     transaction = client.transaction
@@ -303,8 +303,8 @@ def test_what_is_released_is_free_though_its_offset_is_set_by_hand_meanwhile(par
 
 
 def test_killed_and_started_again_it_has_claims_plan_and_offsets(brittle: ZooKeeper) -> None:
-    with ZooKeeperParty(brittle.hosts) as party:
-        member = party.member()
+    with ZooKeeperGroup(brittle.hosts) as group:
+        member = group.member()
         claim = member.claim_one(ONE)
         member.commit(claim, place(7))
         member.coordinator.propose(Plan(1, {member.name: [ONE]}))
@@ -323,8 +323,8 @@ def test_killed_and_started_again_it_has_claims_plan_and_offsets(brittle: ZooKee
 
 
 def test_three_go_on_without_their_leader(tmp_path: Path) -> None:
-    with ZooKeeper(tmp_path / "zookeeper", nodes=3) as three, ZooKeeperParty(three.hosts) as party:
-        former, owner = party.member(), party.member()
+    with ZooKeeper(tmp_path / "zookeeper", nodes=3) as three, ZooKeeperGroup(three.hosts) as group:
+        former, owner = group.member(), group.member()
         claims = former.claim(*parts(1, 2))
         former.commit(claims[ONE], place(7))
         former.coordinator.release([claims[ONE]])
@@ -338,10 +338,10 @@ def test_three_go_on_without_their_leader(tmp_path: Path) -> None:
         assert eventually(lambda: commits(owner, claim, place(8)), seconds=90)
         eventually(former.coordinator.trusted, seconds=90)
         assert not commits(former, claims[ONE], place(1))
-        assert party.coordinator().offsets() == {ONE: place(8)}
+        assert group.coordinator().offsets() == {ONE: place(8)}
 
 
-def commits(member: Member, claim: Claim, offset: Offset) -> bool:
+def commits(member: Member, claim: Claim, offset: CommittedOffset) -> bool:
     try:
         return member.commit(claim, offset)
     except CoordinatorUnavailable:

@@ -132,7 +132,7 @@ def test_whatever_becomes_of_a_connection_it_ends_and_leaves_nothing(
 
 
 SPOILED = """
-from queuey.http.pipeline import Pipeline
+from queuey.http.finishing import Finisher
 from queuey.cli import main
 from queuey.server.connection import Connection
 from queuey.errors import QueueyError
@@ -141,7 +141,7 @@ main()
 """
 FAULTS = {
     "no end": "Connection.eof_received = lambda self: True",
-    "a failure": "turn = Pipeline.turn_away; Pipeline.turn_away = lambda self, error: turn(self, QueueyError('planted'))",
+    "a failure": "turn = Finisher.turn_away; Finisher.turn_away = lambda self, error: turn(self, QueueyError('planted'))",
 }
 
 

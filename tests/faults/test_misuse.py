@@ -123,29 +123,30 @@ def test_whatever_comes_is_taken_or_refused_alike(
 
 SPOILED = """
 import itertools
-from queuey.http import pipeline as serve
+from queuey.api import face
 from queuey.cli import main
+from queuey.http.pipeline import Pipeline
 from queuey.future import run
 from queuey.service.queues import QueueSettings
 
-refusal, begin, numbers, desks = serve.refusal, serve.Pipeline.__init__, itertools.count(), []
+refusal, begin, numbers, pipelines = face.refusal, Pipeline.__init__, itertools.count(), []
 
-def opened(desk, service):
-    begin(desk, service)
-    desks.append(desk)
+def opened(pipeline, service, faces):
+    begin(pipeline, service, faces)
+    pipelines.append(pipeline)
 
 def spoiled(error, call, challenge):
     answer = refusal(error, call, challenge)
     {fault}
     return answer
 
-serve.Pipeline.__init__, serve.refusal = opened, spoiled
+Pipeline.__init__, face.refusal = opened, spoiled
 main()
 """
 FAULTS = {
     "a failure": "answer.status = 500",
     "another answer": "answer.headers.append(('x-odd', '1'))",
-    "a change": "run(desks[0].service.queues.create('queuey', f'odd{next(numbers)}', QueueSettings()))",
+    "a change": "run(pipelines[0].service.queues.create('queuey', f'odd{next(numbers)}', QueueSettings()))",
 }
 
 

@@ -12,7 +12,7 @@ from qdo.client import Client, GroupOffset
 from queuey.ids import MessageId
 from tests.support.figures import Figures
 from tests.support.node import Node, busy, wait_for_more
-from tests.support.owners import GROUP, Company, Record, Told, Verdict, Watcher
+from tests.support.owners import GROUP, Acknowledged, Company, Record, Verdict, Watcher
 
 OWNERS = 4
 PARTITIONS = 3
@@ -56,8 +56,12 @@ def a_record() -> Record:
     """Claimed twice, and committed by each owner in its time."""
     return Record(
         1,
-        claims=[Told(1, an_id(0), 0.0, 1.0), Told(2, an_id(5), 4.0, 5.0)],
-        commits=[Told(1, an_id(5), 2.0, 3.0), Told(1, an_id(5), 3.5, 4.5), Told(2, an_id(9), 6.0, 7.0)],
+        claims=[Acknowledged(1, an_id(0), 0.0, 1.0), Acknowledged(2, an_id(5), 4.0, 5.0)],
+        commits=[
+            Acknowledged(1, an_id(5), 2.0, 3.0),
+            Acknowledged(1, an_id(5), 3.5, 4.5),
+            Acknowledged(2, an_id(9), 6.0, 7.0),
+        ],
     )
 
 
@@ -67,7 +71,7 @@ def test_a_sound_record_is_sound() -> None:
 
 def test_a_stale_commit_that_was_accepted_is_found() -> None:
     record = a_record()
-    record.commits.append(Told(1, an_id(20), 5.5, 6.0))
+    record.commits.append(Acknowledged(1, an_id(20), 5.5, 6.0))
 
     assert record.accepted_stale() == record.commits[-1:]
 

@@ -42,7 +42,7 @@ def post(body: bytes = b"body", **headers: str) -> Send:
 
 def batch(text: str | None = None, **headers: str) -> Send:
     given = text or json.dumps({"messages": [{"body": "first"}, {"body": "second"}]})
-    return post(given.encode(), content_type="application/json", **headers)
+    return post(given.encode(), content_type="application/vnd.queuey.batch+json", **headers)
 
 
 def put(ids: str = ABSENT_ID, body: bytes = b"put", **headers: str) -> Send:

@@ -14,7 +14,7 @@ from tests.support.node import Node
 from tests.support.servers import eventually
 from tests.support.services.proxy import BOTH, Way
 from tests.support.services.zookeeper import ZooKeeper
-from tests.support.workers import Crew, SlotCrew
+from tests.support.workers import SlotWorkers, Workers
 
 SLOW_SECONDS = 0.15
 """Each way: a claim takes more than a second then, and trust is renewed six times in a session of two."""
@@ -31,16 +31,16 @@ def test_workers_are_killed_stopped_and_expired(
     with (
         ZooKeeper(tmp_path / "zookeeper") as zookeeper,
         Node(tmp_path) as node,
-        Crew(node.running, tmp_path, chance, zookeeper=zookeeper.hosts) as crew,
+        Workers(node.running, tmp_path, chance, zookeeper=zookeeper.hosts) as workers,
     ):
-        with crew.at_work(figures, "zookeeper"):
+        with workers.at_work(figures, "zookeeper"):
             for _ in rounds(1):
-                crew.lose_one()
-                crew.expire()
-                crew.wait_until_owned()
-                crew.wait_until_refused()
-                crew.storm()
-                crew.wait_until_owned()
+                workers.lose_one()
+                workers.expire()
+                workers.wait_until_owned()
+                workers.wait_until_refused()
+                workers.storm()
+                workers.wait_until_owned()
 
 
 @pytest.mark.long
@@ -51,40 +51,40 @@ def test_workers_of_many_small_queues_are_killed_and_stopped(
     with (
         ZooKeeper(tmp_path / "zookeeper") as zookeeper,
         Node(tmp_path) as node,
-        SlotCrew(node.running, tmp_path, chance, zookeeper=zookeeper.hosts) as crew,
+        SlotWorkers(node.running, tmp_path, chance, zookeeper=zookeeper.hosts) as workers,
     ):
-        with crew.at_work(figures, "slots"):
+        with workers.at_work(figures, "slots"):
             for _ in rounds(1):
-                crew.lose_one()
-                crew.expire()
-                crew.grow()
-                crew.wait_until_owned()
-                crew.relieve()
+                workers.lose_one()
+                workers.expire()
+                workers.grow()
+                workers.wait_until_owned()
+                workers.relieve()
 
 
-@pytest.mark.parametrize("kind", [Crew, pytest.param(SlotCrew, marks=pytest.mark.long)])
+@pytest.mark.parametrize("kind", [Workers, pytest.param(SlotWorkers, marks=pytest.mark.long)])
 @pytest.mark.drawn
 def test_zookeeper_is_stopped_and_killed(
-    tmp_path: Path, rounds: Callable[[int], range], chance: random.Random, figures: Figures, kind: type[Crew]
+    tmp_path: Path, rounds: Callable[[int], range], chance: random.Random, figures: Figures, kind: type[Workers]
 ) -> None:
     """Without it nothing begins; with it all goes on."""
     with (
         ZooKeeper(tmp_path / "zookeeper") as zookeeper,
         Node(tmp_path) as node,
-        kind(node.running, tmp_path, chance, zookeeper=zookeeper.hosts) as crew,
+        kind(node.running, tmp_path, chance, zookeeper=zookeeper.hosts) as workers,
     ):
         (server,) = zookeeper.nodes
-        with crew.at_work(figures, f"zookeeper-away-{kind.__name__}"):
+        with workers.at_work(figures, f"zookeeper-away-{kind.__name__}"):
             for _ in rounds(1):
                 server.pause()
-                crew.wait_until_idle()
+                workers.wait_until_idle()
                 server.resume()
-                crew.wait_until_owned()
+                workers.wait_until_owned()
                 server.kill()
-                crew.wait_until_idle()
+                workers.wait_until_idle()
                 server.start()
-                crew.wait_until_owned()
-                crew.relieve()
+                workers.wait_until_owned()
+                workers.relieve()
 
 
 @pytest.mark.drawn
@@ -95,28 +95,28 @@ def test_zookeeper_answers_late_or_never(
     with (
         ZooKeeper(tmp_path / "zookeeper", proxied=True) as zookeeper,
         Node(tmp_path) as node,
-        Crew(node.running, tmp_path, chance, zookeeper=zookeeper.hosts) as crew,
+        Workers(node.running, tmp_path, chance, zookeeper=zookeeper.hosts) as workers,
     ):
         (proxy,) = zookeeper.proxies
-        with crew.at_work(figures, "zookeeper-slow"):
+        with workers.at_work(figures, "zookeeper-slow"):
             for _ in rounds(1):
                 proxy.delay(SLOW_SECONDS)
-                crew.lose_one()
+                workers.lose_one()
                 proxy.heal()
-                crew.start()
+                workers.start()
                 proxy.drop([chance.choice(BOTH)])
-                crew.wait_until_idle()
+                workers.wait_until_idle()
                 proxy.heal()
-                crew.wait_until_owned()
-                crew.leave(1)
-                crew.wait_until_owned()
+                workers.wait_until_owned()
+                workers.leave(1)
+                workers.wait_until_owned()
                 lost = proxy.lost(Way.BACK)
                 proxy.lose(LOST_SHARE, [Way.BACK])
-                crew.storm()
+                workers.storm()
                 eventually(lambda: proxy.lost(Way.BACK) > lost + MOST_LOST, seconds=90)  # noqa: B023 - called at once
                 proxy.heal()
-                crew.wait_until_owned()
-                crew.relieve()
+                workers.wait_until_owned()
+                workers.relieve()
 
 
 def test_a_no_that_is_taken_for_a_yes_is_found(tmp_path: Path, chance: random.Random) -> None:
@@ -124,18 +124,20 @@ def test_a_no_that_is_taken_for_a_yes_is_found(tmp_path: Path, chance: random.Ra
     with (
         ZooKeeper(tmp_path / "zookeeper") as zookeeper,
         Node(tmp_path) as node,
-        Crew(node.running, tmp_path, chance, zookeeper=zookeeper.hosts, job_seconds=0.5, fault="believing") as crew,
+        Workers(
+            node.running, tmp_path, chance, zookeeper=zookeeper.hosts, job_seconds=0.5, fault="believing"
+        ) as workers,
     ):
-        crew.start(2)
-        with crew.under_load():
+        workers.start(2)
+        with workers.under_load():
             for _ in range(MOST_COMING):
-                crew.wait_until_owned()
-                crew.start()
+                workers.wait_until_owned()
+                workers.start()
                 with suppress(AssertionError):
-                    eventually(lambda: crew.log().overlaps([], 0), seconds=8)
+                    eventually(lambda: workers.log().overlaps([], 0), seconds=8)
                     break
-                crew.leave(1)
-        assert crew.log().overlaps([], 0)
+                workers.leave(1)
+        assert workers.log().overlaps([], 0)
 
 
 def test_a_late_write_that_nobody_checks_is_found(tmp_path: Path, chance: random.Random) -> None:
@@ -143,14 +145,14 @@ def test_a_late_write_that_nobody_checks_is_found(tmp_path: Path, chance: random
     with (
         ZooKeeper(tmp_path / "zookeeper") as zookeeper,
         Node(tmp_path) as node,
-        Crew(node.running, tmp_path, chance, zookeeper=zookeeper.hosts, fault="unchecked") as crew,
+        Workers(node.running, tmp_path, chance, zookeeper=zookeeper.hosts, fault="unchecked") as workers,
     ):
-        crew.start(2)
-        with crew.under_load():
-            crew.wait_until_owned()
-            crew.start()
-            eventually(lambda: crew.log().accepted_stale(), seconds=90)
-            eventually(lambda: crew.watcher.regressions, seconds=90)
+        workers.start(2)
+        with workers.under_load():
+            workers.wait_until_owned()
+            workers.start()
+            eventually(lambda: workers.log().accepted_stale(), seconds=90)
+            eventually(lambda: workers.watcher.regressions, seconds=90)
 
 
 @pytest.mark.long
@@ -160,19 +162,19 @@ def test_an_ensemble_loses_its_leader_and_all_of_it(
     with (
         ZooKeeper(tmp_path / "zookeeper", nodes=3) as zookeeper,
         Node(tmp_path) as node,
-        Crew(node.running, tmp_path, chance, zookeeper=zookeeper.hosts) as crew,
+        Workers(node.running, tmp_path, chance, zookeeper=zookeeper.hosts) as workers,
     ):
-        with crew.at_work(figures, "ensemble"):
+        with workers.at_work(figures, "ensemble"):
             for _ in rounds(1):
                 (leader,) = (server for server in zookeeper.nodes if server.mode == "leader")
                 leader.kill()
-                crew.wait_until_owned()
-                crew.kill()
-                crew.start()
-                crew.wait_until_owned()
+                workers.wait_until_owned()
+                workers.kill()
+                workers.start()
+                workers.wait_until_owned()
                 zookeeper.start()
                 zookeeper.kill()
-                crew.wait_until_idle()
+                workers.wait_until_idle()
                 zookeeper.start()
-                crew.wait_until_owned()
-                crew.relieve()
+                workers.wait_until_owned()
+                workers.relieve()

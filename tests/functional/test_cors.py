@@ -9,7 +9,7 @@ import pytest
 
 from tests.support import servers
 from tests.support.client import Server, refused
-from tests.support.live import live
+from tests.support.live import read_live
 
 PAGE = "https://app.example.org"
 OTHER = "https://evil.example.org"
@@ -46,7 +46,7 @@ def test_a_page_of_a_named_origin_may_ask_and_see_what_it_needs(open_to_pages: S
 
 def test_a_page_sees_refusals_and_streams_as_well(open_to_pages: Server) -> None:
     missing = open_to_pages.call("GET", "absent", headers={"Origin": PAGE})
-    with live(open_to_pages, open_to_pages.queue(), headers={"Origin": PAGE}) as stream:
+    with read_live(open_to_pages, open_to_pages.queue(), headers={"Origin": PAGE}) as stream:
         stream.next("open")
 
     assert missing.status_code == 404

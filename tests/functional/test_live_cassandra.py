@@ -6,14 +6,14 @@ import contextlib
 from collections.abc import Callable
 
 from tests.support.client import Server
-from tests.support.live import LINES, Live, live
+from tests.support.live import LINES, LiveAnswer, read_live
 
 
 class LookedByItself(Exception):
     """A keepalive came, with which a server looks by itself: what comes after it may have been found so."""
 
 
-def next_unasked(stream: Live) -> str:
+def next_unasked(stream: LiveAnswer) -> str:
     """The next message, if nothing else comes before it."""
     event = next(stream)
     if event.name == "keepalive":
@@ -34,7 +34,7 @@ def test_a_reader_hears_of_an_append_at_another_server(first: Server, second: Se
     @unasked
     def hears() -> None:
         name = first.queue()
-        with live(second, name) as stream:
+        with read_live(second, name) as stream:
             stream.next("open")
             for number in range(3):
                 first.fill(name, str(number))
@@ -45,7 +45,7 @@ def test_a_message_that_falls_due_is_heard_of_as_well(first: Server, second: Ser
     @unasked
     def hears() -> None:
         name = first.queue(partitions=3)
-        with live(second, name, partitions="all") as stream:
+        with read_live(second, name, partitions="all") as stream:
             stream.next("open")
             first.add(name, "later", x_delay="3")
             first.add(name, "now")
@@ -56,7 +56,7 @@ def test_a_reader_of_several_queues_hears_of_each(first: Server, second: Server)
     @unasked
     def hears() -> None:
         names = [first.queue() for _ in range(7)]
-        with live(second, accept=LINES, queues=",".join(names)) as stream:
+        with read_live(second, accept=LINES, queues=",".join(names)) as stream:
             stream.next("open")
             for name in names:
                 first.fill(name, f"in {name}")
@@ -72,7 +72,7 @@ def test_a_reader_goes_on_at_another_server(first: Server, second: Server) -> No
         (first, second)[number % 2].fill(name, str(number), partition=number + 1)
         reader = (second, first)[number // 2 % 2]
         given = {"Last-Event-ID": cursor} if cursor else {}
-        with live(reader, name, partitions="all", headers=given) as stream:
+        with read_live(reader, name, partitions="all", headers=given) as stream:
             stream.next("open")
             event = stream.next()
         cursor = event.cursor

@@ -12,7 +12,7 @@ import pytest
 
 from tests.support import servers
 from tests.support.client import Server, refused
-from tests.support.live import EVENTS, LINES, Live, live, until_waiting
+from tests.support.live import EVENTS, LINES, LiveAnswer, read_live, until_waiting
 from tests.support.servers import APPLICATIONS
 
 FORMS = pytest.mark.parametrize("accept", [EVENTS, LINES])
@@ -23,7 +23,7 @@ def test_a_stream_gives_what_is_there_then_what_comes(server: Server, accept: st
     name = server.queue()
     server.fill(name, "there")
 
-    with live(server, name, accept=accept) as stream:
+    with read_live(server, name, accept=accept) as stream:
         opened = stream.next("open")
         there = stream.next()
         server.add(name, "comes", content_type="text/plain")
@@ -46,7 +46,7 @@ def test_a_stream_that_names_no_partitions_reads_all_of_them(server: Server, acc
     for body in sorted(sent):
         server.fill(name, body, partition=int(body) % 4 + 1)
 
-    with live(server, name, accept=accept) as stream:
+    with read_live(server, name, accept=accept) as stream:
         stream.next("open")
         found = [stream.next() for _ in sent]
         server.fill(name, "comes", partition=3)
@@ -63,7 +63,7 @@ def test_an_event_has_the_entry_of_a_read_as_its_data(server: Server) -> None:
     name = server.queue(partitions=2)
     server.post_batch(name, {"body": "zwei\nZeilen ü", "key": "k", "content_type": "text/plain"})
 
-    with live(server, name, partitions="all") as stream:
+    with read_live(server, name, partitions="all") as stream:
         stream.next("open")
         event = stream.next()
 
@@ -74,12 +74,12 @@ def test_an_event_has_the_entry_of_a_read_as_its_data(server: Server) -> None:
 def test_every_message_says_where_to_go_on(server: Server, accept: str) -> None:
     name = server.queue()
     server.fill(name, *"abcde")
-    with live(server, name, accept=accept) as stream:
+    with read_live(server, name, accept=accept) as stream:
         opened, *events = [stream.next("open"), *(stream.next() for _ in "abcde")]
 
     for at, event in enumerate([opened, *events]):
         given = {"headers": {"Last-Event-ID": event.cursor}} if accept == EVENTS else {"cursor": event.cursor}
-        with live(server, name, accept=accept, **given) as again:
+        with read_live(server, name, accept=accept, **given) as again:
             again.next("open")
             assert "".join(again.bodies(5 - at)) == "abcde"[at:]
 
@@ -87,11 +87,11 @@ def test_every_message_says_where_to_go_on(server: Server, accept: str) -> None:
 def test_last_event_id_counts_more_than_the_parameters_a_browser_repeats(server: Server) -> None:
     name = server.queue()
     first, *_ = server.fill(name, *"abc")
-    with live(server, name, since=first) as stream:
+    with read_live(server, name, since=first) as stream:
         stream.next("open")
         seen = [stream.next(), stream.next()]
 
-    with live(server, name, since=first, headers={"Last-Event-ID": str(seen[-1].cursor)}) as again:
+    with read_live(server, name, since=first, headers={"Last-Event-ID": str(seen[-1].cursor)}) as again:
         again.next("open")
         assert again.next().body == "c"
 
@@ -101,7 +101,7 @@ def test_a_stream_and_a_read_take_each_others_cursors(server: Server) -> None:
     for number in range(1, 7):
         server.fill(name, f"{number}", partition=number)
     page = server.get(name, partitions="all")
-    with live(server, name, accept=LINES, cursor=page.headers["Queuey-Cursor"]) as stream:
+    with read_live(server, name, accept=LINES, cursor=page.headers["Queuey-Cursor"]) as stream:
         stream.next("open")
         server.fill(name, "new", partition=3)
         event = stream.next()
@@ -115,7 +115,7 @@ def test_a_stream_and_a_read_take_each_others_cursors(server: Server) -> None:
 @FORMS
 def test_many_partitions_flow_and_each_cursor_goes_on(server: Server, accept: str) -> None:
     name = server.queue(partitions=20)
-    with live(server, name, accept=accept, partitions="all") as stream:
+    with read_live(server, name, accept=accept, partitions="all") as stream:
         stream.next("open")
         events = []
         for number in range(20):
@@ -125,7 +125,7 @@ def test_many_partitions_flow_and_each_cursor_goes_on(server: Server, accept: st
     assert [int(event.body) for event in events] == list(range(20))
     for event in (events[0], events[9], events[19]):
         given = {"headers": {"Last-Event-ID": event.cursor}} if accept == EVENTS else {"cursor": event.cursor}
-        with live(server, name, accept=accept, **given) as again:
+        with read_live(server, name, accept=accept, **given) as again:
             again.next("open")
             left = again.bodies(19 - int(event.body))
         assert sorted(left, key=int) == [str(number) for number in range(int(event.body) + 1, 20)]
@@ -135,7 +135,7 @@ def test_a_message_comes_when_it_is_due(server: Server) -> None:
     name = server.queue()
     server.add(name, "second", x_delay="2")
 
-    with live(server, name) as stream:
+    with read_live(server, name) as stream:
         stream.next("open")
         server.add(name, "first", x_delay="1")
         assert stream.bodies(2) == ["first", "second"]
@@ -144,7 +144,7 @@ def test_a_message_comes_when_it_is_due(server: Server) -> None:
 def test_partitions_added_later_are_followed(server: Server) -> None:
     name = server.queue()
 
-    with live(server, name, partitions="all") as stream:
+    with read_live(server, name, partitions="all") as stream:
         stream.next("open")
         server.call("PUT", name, data={"partitions": 3})
         server.fill(name, "new", partition=3)
@@ -157,7 +157,7 @@ def test_columns_are_those_asked_for(server: Server) -> None:
     name = server.queue()
     server.fill(name, "a")
 
-    with live(server, name, columns="message_id,queue") as stream:
+    with read_live(server, name, columns="message_id,queue") as stream:
         stream.next("open")
         assert set(stream.next().said) == {"message_id", "queue"}
 
@@ -165,7 +165,7 @@ def test_columns_are_those_asked_for(server: Server) -> None:
 def test_lines_with_a_wait_end_with_the_first_messages(server: Server) -> None:
     name = server.queue()
 
-    with live(server, name, accept=LINES, follow="false", wait="20") as stream:
+    with read_live(server, name, accept=LINES, follow="false", wait="20") as stream:
         stream.next("open")
         server.fill(name, "a")
         assert stream.next().body == "a"
@@ -177,7 +177,7 @@ def test_lines_with_a_wait_end_with_the_first_messages(server: Server) -> None:
 
 
 def test_lines_with_a_wait_end_when_the_time_is_over(server: Server) -> None:
-    with live(server, server.queue(), accept=LINES, follow="false", wait="1") as stream:
+    with read_live(server, server.queue(), accept=LINES, follow="false", wait="1") as stream:
         assert [stream.next("open").name, *stream.rest()] == ["open", "end"]
 
 
@@ -209,7 +209,7 @@ def test_a_head_is_answered_without_a_stream(server: Server) -> None:
 def test_a_deleted_queue_ends_its_stream(server: Server, accept: str) -> None:
     name = server.queue()
 
-    with live(server, name, accept=accept) as stream:
+    with read_live(server, name, accept=accept) as stream:
         stream.next("open")
         server.call("DELETE", name)
         reset, end = stream.next("reset"), stream.next("end")
@@ -223,7 +223,7 @@ def test_a_deleted_queue_ends_its_stream(server: Server, accept: str) -> None:
 def test_a_cursor_of_a_former_queue_is_told_and_the_new_one_flows(server: Server, accept: str) -> None:
     name = server.queue()
     server.fill(name, "old")
-    with live(server, name, accept=accept) as stream:
+    with read_live(server, name, accept=accept) as stream:
         stream.next("open")
         cursor = stream.next().cursor
     server.call("DELETE", name)
@@ -231,7 +231,7 @@ def test_a_cursor_of_a_former_queue_is_told_and_the_new_one_flows(server: Server
     server.fill(name, "new")
 
     given = {"headers": {"Last-Event-ID": cursor}} if accept == EVENTS else {"cursor": cursor}
-    with live(server, name, accept=accept, **given) as again:
+    with read_live(server, name, accept=accept, **given) as again:
         again.next("open")
         assert again.next("reset").said["code"] == "CursorLost"
         assert again.next().body == "new"
@@ -240,7 +240,7 @@ def test_a_cursor_of_a_former_queue_is_told_and_the_new_one_flows(server: Server
 def test_who_may_read_no_longer_is_told(server: Server) -> None:
     name = server.queue()
 
-    with live(server, name) as stream:
+    with read_live(server, name) as stream:
         stream.next("open")
         server.call("PUT", name, data={"principles": "bid:joe@example.org"})
         assert stream.next("refused").said["code"] == "Forbidden"
@@ -263,7 +263,7 @@ def test_several_queues_flow_beside_one_that_cannot_be_read(server: Server, acce
     names = [server.queue() for _ in range(6)]
     server.fill(names[5], "there")
 
-    with live(server, accept=accept, queues=",".join([*names, "absent"])) as stream:
+    with read_live(server, accept=accept, queues=",".join([*names, "absent"])) as stream:
         opened, absent = stream.next("open"), stream.next("refused")
         there = stream.next()
         for name in names:
@@ -281,7 +281,7 @@ def test_several_queues_flow_beside_one_that_cannot_be_read(server: Server, acce
 def test_each_cursor_of_several_queues_goes_on(server: Server, partitions: int) -> None:
     names = [server.queue(partitions=partitions) for _ in range(12)]
     asked = ",".join(names)
-    with live(server, queues=asked) as stream:
+    with read_live(server, queues=asked) as stream:
         stream.next("open")
         seen = []
         for turn in range(24):
@@ -290,7 +290,7 @@ def test_each_cursor_of_several_queues_goes_on(server: Server, partitions: int) 
 
     assert [event.body for event in seen] == [str(turn) for turn in range(24)]
     for at in (0, 7, 13, 22):
-        with live(server, queues=asked, headers={"Last-Event-ID": str(seen[at].cursor)}) as again:
+        with read_live(server, queues=asked, headers={"Last-Event-ID": str(seen[at].cursor)}) as again:
             again.next("open")
             assert sorted(again.bodies(23 - at), key=int) == [str(turn) for turn in range(at + 1, 24)]
 
@@ -298,7 +298,7 @@ def test_each_cursor_of_several_queues_goes_on(server: Server, partitions: int) 
 def test_a_queue_that_goes_leaves_the_others_flowing(server: Server) -> None:
     names = [server.queue() for _ in range(3)]
 
-    with live(server, queues=",".join(names)) as stream:
+    with read_live(server, queues=",".join(names)) as stream:
         stream.next("open")
         server.call("DELETE", names[1])
         assert stream.next("reset").said["queue"] == names[1]
@@ -307,7 +307,7 @@ def test_a_queue_that_goes_leaves_the_others_flowing(server: Server) -> None:
 
 
 def test_a_stream_of_nothing_that_can_be_read_ends(server: Server) -> None:
-    with live(server, queues="absent,gone") as stream:
+    with read_live(server, queues="absent,gone") as stream:
         assert stream.rest() == ["refused", "refused", "end"]
 
 
@@ -318,7 +318,7 @@ def test_a_stream_of_nothing_that_can_be_read_ends(server: Server) -> None:
 def test_a_stop_ends_streams_in_order(tmp_path: Path, accept: str) -> None:
     with servers.shipped(tmp_path) as running, Server(running) as server:
         name = server.queue()
-        with live(server, name, accept=accept) as stream:
+        with read_live(server, name, accept=accept) as stream:
             stream.next("open")
             kill(running.pid, signal.SIGTERM)
             end = stream.next("end")
@@ -347,14 +347,14 @@ def test_a_stop_answers_long_polls(tmp_path: Path) -> None:
 def test_a_restarted_server_goes_on_where_it_was(tmp_path: Path) -> None:
     with servers.shipped(tmp_path) as running, Server(running) as server:
         name = server.queue(partitions=5)
-        with live(server, name, partitions="all") as stream:
+        with read_live(server, name, partitions="all") as stream:
             stream.next("open")
             server.fill(name, "a", partition=5)
             cursor = stream.next().cursor
             server.fill(name, "b", partition=4)
             kill(running.pid, signal.SIGKILL)
     with servers.shipped(tmp_path) as running, Server(running) as server:
-        with live(server, name, headers={"Last-Event-ID": str(cursor)}) as stream:
+        with read_live(server, name, headers={"Last-Event-ID": str(cursor)}) as stream:
             stream.next("open")
             server.fill(name, "c", partition=5)
             assert sorted(stream.bodies(2)) == ["b", "c"]
@@ -372,7 +372,7 @@ max_in_flight = 2
 """
 
 
-def opened(stream: Live) -> Live:
+def opened(stream: LiveAnswer) -> LiveAnswer:
     stream.next("open")
     return stream
 
@@ -384,11 +384,11 @@ def test_beyond_the_limit_readers_are_refused_and_the_rest_goes_on(tmp_path: Pat
         Server(running, "other") as other,
     ):
         mine, theirs = server.queue(), other.queue()
-        with live(server, mine) as a, live(server, mine) as b, live(server, mine) as c:
+        with read_live(server, mine) as a, read_live(server, mine) as b, read_live(server, mine) as c:
             streams = [opened(stream) for stream in (a, b, c)]
             fourth = server.call("GET", mine, headers={"Accept": EVENTS})
             poll = server.get(mine, wait=20)
-            with live(other, theirs) as d, live(other, theirs) as e:
+            with read_live(other, theirs) as d, read_live(other, theirs) as e:
                 streams_of_others = [opened(stream) for stream in (d, e)]
                 full = other.get(theirs, wait=20)
                 server.fill(mine, "to all")
@@ -421,6 +421,6 @@ def test_a_reader_that_takes_nothing_is_ended_and_holds_little(tmp_path: Path) -
             for _ in range(20):
                 server.add(name, body)
             until_waiting(server, 0)
-        with live(server, name) as stream:
+        with read_live(server, name) as stream:
             stream.next("open")
             assert [len(stream.next().body) for _ in range(20)] == [1_000_000] * 20

@@ -37,6 +37,12 @@ def running(trusting_shipped_server: TrustingServer) -> TrustingServer:
     return trusting_shipped_server
 
 
+@pytest.fixture
+def trusting_server(trusting_shipped_server: TrustingServer) -> TrustingServer:
+    """The operator's key is of the same server."""
+    return trusting_shipped_server
+
+
 @pytest.mark.parametrize("label", OPERATIONS)
 def test_answers_are_as_described(server: Server, operator: str, label: str) -> None:
     operation = OPERATIONS[label]

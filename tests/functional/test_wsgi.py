@@ -16,7 +16,7 @@ from qdo.client import Client, NewMessage
 from tests.support import raw, servers
 from tests.support.client import Server, new_name, refused
 from tests.support.key_site import Site
-from tests.support.live import EVENTS, LINES, live, until_waiting
+from tests.support.live import EVENTS, LINES, read_live, until_waiting
 from tests.support.servers import APPLICATIONS, RunningServer, eventually
 from tests.support.trusting import TrustingServer, asking, login, people, settings, subjects, token_key_name, watched
 
@@ -46,7 +46,7 @@ def test_a_server_needs_the_name_of_the_application_only(request: pytest.Fixture
         server.fill(name, "a")
         assert server.bodies(name) == ["a"]
         refused(server.request("GET", "/v1/queuey/%C3%BC"), 404, "InvalidQueueName")
-        with live(server, name) as stream:
+        with read_live(server, name) as stream:
             stream.next("open")
             assert stream.next().body == "a"
 
@@ -144,7 +144,7 @@ def test_many_writers_at_once_lose_nothing(server: Server, running: RunningServe
 def test_a_stream_gives_what_is_there_then_what_comes_and_each_cursor_goes_on(server: Server, accept: str) -> None:
     name = server.queue(partitions=2)
     server.fill(name, "there")
-    with live(server, name, accept=accept) as stream:
+    with read_live(server, name, accept=accept) as stream:
         opened = stream.next("open")
         events = [stream.next()]
         for body in "ab":
@@ -156,7 +156,7 @@ def test_a_stream_gives_what_is_there_then_what_comes_and_each_cursor_goes_on(se
     assert stream.answer.headers["X-Accel-Buffering"] == "no"
     cursor = str(events[1].cursor)
     given: dict[str, Any] = {"headers": {"Last-Event-ID": cursor}} if accept == EVENTS else {"cursor": cursor}
-    with live(server, name, accept=accept, **given) as again:
+    with read_live(server, name, accept=accept, **given) as again:
         again.next("open")
         assert again.next().body == "b"
 
@@ -165,7 +165,7 @@ def test_a_stream_gives_what_is_there_then_what_comes_and_each_cursor_goes_on(se
 def test_a_deleted_queue_ends_its_stream(server: Server, accept: str) -> None:
     name = server.queue()
 
-    with live(server, name, accept=accept) as stream:
+    with read_live(server, name, accept=accept) as stream:
         stream.next("open")
         server.call("DELETE", name)
         assert stream.next("reset").said["code"] == "QueueNotFound"
@@ -198,7 +198,7 @@ def test_an_append_wakes_a_poll(server: Server, running: RunningServer) -> None:
 def test_threads_that_wait_leave_one_for_others(wsgi_server: RunningServer) -> None:
     with Server(wsgi_server) as server:
         name = server.queue()
-        with live(server, name) as a, live(server, name) as b, live(server, name) as c:
+        with read_live(server, name) as a, read_live(server, name) as b, read_live(server, name) as c:
             for stream in (a, b, c):
                 stream.next("open")
             fourth = server.get(name, wait=20)
@@ -243,7 +243,7 @@ def test_a_page_of_a_named_origin_may_ask(server: Server) -> None:
 
     asked = server.call("OPTIONS", name, headers={"Origin": PAGE, **asks})
     other = server.call("OPTIONS", name, headers={"Origin": "https://evil.example.org", **asks})
-    with live(server, name, headers={"Origin": PAGE}) as stream:
+    with read_live(server, name, headers={"Origin": PAGE}) as stream:
         stream.next("open")
 
     assert (asked.status_code, asked.content) == (204, b"")

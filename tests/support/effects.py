@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import TypeVar
 
-from qdo.client import Appended, Client, Located, Message
+from qdo.client import Appended, Client, HasLocation, Message
 from qdo.measure import loss
 from queuey.errors import OutcomeUnknown, StorageUnavailable
 from queuey.ids import MessageId
@@ -18,7 +18,7 @@ Value = bytes | None
 """A body; None is no message."""
 
 
-def place_of(where: Located) -> Place:
+def place_of(where: HasLocation) -> Place:
     return where.partition, where.id
 
 

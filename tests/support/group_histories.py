@@ -7,8 +7,8 @@ from itertools import count
 from hypothesis import strategies as st
 
 from qdo.groups.assign import Partition
-from qdo.groups.coordination import Claim, Offset
-from tests.support.members import START, Member, Party
+from qdo.groups.coordination import Claim, CommittedOffset
+from tests.support.members import START, Member, MemberGroup
 
 NUMBERS = count(1)
 """Each history has a partition of its own, in a group that all of them share."""
@@ -18,8 +18,8 @@ STEPS = st.tuples(st.sampled_from(["claim", "claim", "release", "commit", "commi
 class History:
     """Three who claim, release and commit one partition in turn, and what must come of it."""
 
-    def __init__(self, party: Party, members: list[Member]) -> None:
-        self.party = party
+    def __init__(self, group: MemberGroup, members: list[Member]) -> None:
+        self.group = group
         self.members = members
         self.partition = Partition("history", next(NUMBERS))
         self.believed: dict[int, Claim] = {}
@@ -28,7 +28,7 @@ class History:
         """Where each of them believes to be."""
         self.owner: int | None = None
         self.generation = 0
-        self.offset: Offset | None = None
+        self.offset: CommittedOffset | None = None
 
     def do(self, what: str, who: int) -> None:
         getattr(self, what)(who)
@@ -36,14 +36,14 @@ class History:
         assert found == self.offset
 
     def claim(self, who: int) -> None:
-        coordinator, found = self.members[who].coordinator, dict[Claim, Offset | None]()
+        coordinator, found = self.members[who].coordinator, dict[Claim, CommittedOffset | None]()
 
         def look() -> object:
             found.update(coordinator.claim([self.partition]))
             return found
 
         if self.owner in (None, who):
-            self.party.until(look)
+            self.group.until(look)
         else:
             assert not look()
         for claim, offset in found.items():
@@ -61,7 +61,7 @@ class History:
         if who not in self.believed:
             return
         self.reached[who] += 1
-        claim, offset = self.believed[who], self.party.place(self.reached[who], "history")
+        claim, offset = self.believed[who], self.group.place(self.reached[who], "history")
         recorded = self.members[who].commit(claim, offset)
         if self.owner == who:
             assert recorded
@@ -77,5 +77,5 @@ class History:
         self.members[who].coordinator.reset({self.partition: self.offset})
         owner, self.owner = self.owner, None
         if owner is not None:
-            assert not self.members[owner].commit(self.believed[owner], self.party.place(0, "history"))
+            assert not self.members[owner].commit(self.believed[owner], self.group.place(0, "history"))
             self.claim(owner)

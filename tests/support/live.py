@@ -33,7 +33,7 @@ class Event(NamedTuple):
         return str(self.said["body"])
 
 
-class Live:
+class LiveAnswer:
     """An open answer."""
 
     def __init__(self, answer: requests.Response) -> None:
@@ -95,9 +95,9 @@ class LeavesAbruptly(HTTPAdapter):
 
 
 @contextmanager
-def live(
+def read_live(
     server: Server, *below: str, accept: str = EVENTS, headers: Mapping[str, str] | None = None, **params: Any
-) -> Iterator[Live]:
+) -> Iterator[LiveAnswer]:
     """Begin to read live; the queue's name is the path, none for several queues."""
     if accept == LINES:
         params.setdefault("follow", "true")
@@ -112,7 +112,7 @@ def live(
         with session.get(
             path, params=params, headers={**allowed, **given}, stream=True, timeout=SILENCE_SECONDS
         ) as answer:
-            yield Live(answer)
+            yield LiveAnswer(answer)
     if server.running.name == "wsgi":  # a thread learns that its reader has gone when it sends something
         until_waiting(server, before)
 

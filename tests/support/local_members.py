@@ -12,10 +12,10 @@ from qdo.groups.coordination import Coordinator
 from qdo.groups.local import LocalCoordinator
 from queuey.clock import ManualClock
 from queuey.errors import SessionLost
-from tests.support.members import SESSION_SECONDS, Member, Party
+from tests.support.members import SESSION_SECONDS, Member, MemberGroup
 
 
-class LocalParty(Party):
+class LocalGroup(MemberGroup):
     """Time is moved by hand, and only by :meth:`end_session` and :meth:`pass_unheard`."""
 
     def __init__(self, folder: Path) -> None:
@@ -25,9 +25,7 @@ class LocalParty(Party):
         self._made_local: list[LocalCoordinator] = []
 
     def make(self) -> LocalCoordinator:
-        made = LocalCoordinator(
-            self.group, self.folder, session_seconds=SESSION_SECONDS, clock=self.clock, by_hand=True
-        )
+        made = LocalCoordinator(self.name, self.folder, session_seconds=SESSION_SECONDS, clock=self.clock, by_hand=True)
         self._made_local.append(made)
         return made
 
@@ -42,7 +40,7 @@ class LocalParty(Party):
                 "SELECT grp FROM claims WHERE grp = ?",
                 "SELECT grp FROM resets WHERE grp = ?",
             )
-            return [row for sql in asked for row in connection.execute(sql, (self.group,))]
+            return [row for sql in asked for row in connection.execute(sql, (self.name,))]
 
     def end_session(self, member: Member) -> None:
         self.fall_silent(member.coordinator)

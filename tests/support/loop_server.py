@@ -21,6 +21,8 @@ T = TypeVar("T")
 KEY = "b" * 32
 PATH = b"/v1/demo/q"
 MIB = 1 << 20
+LARGE = 8
+"""Messages of a MiB each, that :func:`reading` asks for."""
 
 
 class Wire(asyncio.Transport):
@@ -147,3 +149,22 @@ async def answered(wire: Wire, count: int = 1) -> list[int]:
 
 
 WHOLE = request(b"POST", PATH, b"Content-Length: 5", b"X-Request-Id: mine") + b"hello"
+
+
+async def reading(house: House, accept: bytes) -> Wire:
+    """A client that asks for :data:`LARGE` messages of a MiB each, and takes nothing of the answer yet."""
+    for _ in range(LARGE):
+        wire = house.wire()
+        wire.connection.data_received(request(b"POST", PATH, b"Content-Length: %d" % MIB) + b"x" * MIB)
+        await until(lambda wire=wire: b"201 Created" in wire.received)  # type: ignore[misc]
+        wire.connection.connection_lost(None)
+    wire = house.wire()
+    wire.room = 0
+    wire.connection.data_received(request(b"GET", PATH, b"Accept: " + accept, b"Connection: close"))
+    await until(lambda: wire.room < 0)
+    return wire
+
+
+def status_of(wire: Wire) -> int | None:
+    """Of the first answer; None before it has begun."""
+    return replies(wire.received)[0].status if wire.received else None

@@ -62,7 +62,7 @@ class Stop(NamedTuple):
 
 
 @dataclass
-class HandLog:
+class MemberLog:
     """All that happened, in the order of the file."""
 
     jobs: list[Job] = field(default_factory=list)
@@ -74,13 +74,13 @@ class HandLog:
     plans: dict[int, Mapping[str, Sequence[str]]] = field(default_factory=dict)
 
     @classmethod
-    def read(cls, path: Path) -> HandLog:
+    def read(cls, path: Path) -> MemberLog:
         """What is whole: a line may be on its way just now, and kill -9 may cut one where a page of the file ends."""
         lines = path.read_text().splitlines() if path.exists() else []
         return cls.of(said for line in lines if (said := _said(line)) is not None)
 
     @classmethod
-    def of(cls, lines: Iterable[Mapping[str, Any]]) -> HandLog:
+    def of(cls, lines: Iterable[Mapping[str, Any]]) -> MemberLog:
         log, begun = cls(), dict[tuple[Any, ...], list[int]]()
         for said in lines:
             what = said["what"]

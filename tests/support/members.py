@@ -12,7 +12,7 @@ from uuid import uuid4
 from kazoo.client import KazooClient
 
 from qdo.groups.assign import Partition
-from qdo.groups.coordination import Claim, Coordinator, Offset
+from qdo.groups.coordination import Claim, CommittedOffset, Coordinator
 from qdo.groups.zookeeper import ZooKeeperCoordinator
 from queuey.errors import CoordinatorUnavailable, SessionLost
 from queuey.ids import MessageId, tail_from_low
@@ -27,9 +27,9 @@ def parts(*numbers: int, queue: str = "q") -> list[Partition]:
     return [Partition(queue, number) for number in numbers]
 
 
-def place(number: int, incarnation: str = INCARNATION) -> Offset:
+def place(number: int, incarnation: str = INCARNATION) -> CommittedOffset:
     """Offsets in their order."""
-    return Offset(incarnation, MessageId(START + number, tail_from_low(0b10 << 62)))
+    return CommittedOffset(incarnation, MessageId(START + number, tail_from_low(0b10 << 62)))
 
 
 class Member:
@@ -61,16 +61,16 @@ class Member:
             pass
         return False
 
-    def commit(self, claim: Claim, offset: Offset) -> bool:
+    def commit(self, claim: Claim, offset: CommittedOffset) -> bool:
         """Whether it was recorded."""
         return self.coordinator.commit({claim: offset}) == []
 
 
-class Party(ABC):
+class MemberGroup(ABC):
     """A group of one kind of coordinator."""
 
     def __init__(self) -> None:
-        self.group = f"g{uuid4().hex}"
+        self.name = f"g{uuid4().hex}"
         self._made: list[Coordinator] = []
         self._names = count(1)
         self._incarnations: dict[str, str] = {}
@@ -103,7 +103,7 @@ class Party(ABC):
         self.until(look)
         return found[0]
 
-    def place(self, number: int, queue: str = "q") -> Offset:
+    def place(self, number: int, queue: str = "q") -> CommittedOffset:
         """Offsets in their order, of the queue that there is now."""
         return place(number, self._incarnations.get(queue, INCARNATION))
 

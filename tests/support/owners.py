@@ -22,7 +22,7 @@ TAKES_OVER = 0.05
 """Of the steps of an owner, whether it has the partition or not; the rest are commits, if it thinks that it has it."""
 
 
-class Told(NamedTuple):
+class Acknowledged(NamedTuple):
     """A request that was acknowledged, and between which moments it was under way."""
 
     generation: int
@@ -38,12 +38,12 @@ class Record:
 
     number: int
     generations: count[int] = field(default_factory=lambda: count(1))
-    claims: list[Told] = field(default_factory=list)
-    commits: list[Told] = field(default_factory=list)
+    claims: list[Acknowledged] = field(default_factory=list)
+    commits: list[Acknowledged] = field(default_factory=list)
     stale: int = 0
     unknown: int = 0
 
-    def accepted_stale(self) -> list[Told]:
+    def accepted_stale(self) -> list[Acknowledged]:
         """Commits that were accepted though they began after a claim of a greater generation was told to be done."""
         return [
             commit
@@ -51,9 +51,9 @@ class Record:
             if any(claim.generation > commit.generation and claim.ended < commit.began for claim in self.claims)
         ]
 
-    def lost(self, last: GroupOffset) -> list[Told]:
+    def lost(self, last: GroupOffset) -> list[Acknowledged]:
         """Commits that a later owner was not told of, or that are not there at the end."""
-        ends = [*self.claims, Told(last.generation, last.id or ZERO_ID, time.monotonic(), time.monotonic())]
+        ends = [*self.claims, Acknowledged(last.generation, last.id or ZERO_ID, time.monotonic(), time.monotonic())]
         return [
             commit for commit in self.commits if any(end.began > commit.ended and end.id < commit.id for end in ends)
         ]
@@ -91,7 +91,7 @@ class Owner:
     def _claim(self, record: Record, began: float) -> None:
         generation = next(record.generations)
         (offset,) = self.client.take_over("q", GROUP, [record.number], generation)
-        record.claims.append(Told(generation, offset.id or ZERO_ID, began, time.monotonic()))
+        record.claims.append(Acknowledged(generation, offset.id or ZERO_ID, began, time.monotonic()))
         self.held[record.number] = generation
 
     def _commit(self, record: Record) -> None:
@@ -100,7 +100,7 @@ class Owner:
             time.sleep(self.chance.uniform(0, AWAY_SECONDS))
         began = time.monotonic()
         self.client.commit_offsets("q", GROUP, {record.number: finished}, generation)
-        record.commits.append(Told(generation, finished, began, time.monotonic()))
+        record.commits.append(Acknowledged(generation, finished, began, time.monotonic()))
 
 
 @dataclass

@@ -1,4 +1,4 @@
-"""Faults for the hands: what a worker must not be like. The judges of the fault tests have to find each of them."""
+"""Faults for the workers: what a worker must not be like. The judges of the fault tests have to find each of them."""
 
 from __future__ import annotations
 
@@ -6,16 +6,18 @@ import time
 from collections.abc import Callable, Collection, Mapping
 
 from qdo.groups.assign import Partition
-from qdo.groups.coordination import Claim, Offset
+from qdo.groups.coordination import Claim, CommittedOffset
 from qdo.groups.zookeeper import ZooKeeperCoordinator
 from qdo.groups.zookeeper_nodes import GroupNodes
 from queuey.clock import SystemClock
 
-Claiming = Callable[[ZooKeeperCoordinator, Collection[Partition]], Mapping[Claim, Offset | None]]
+Claiming = Callable[[ZooKeeperCoordinator, Collection[Partition]], Mapping[Claim, CommittedOffset | None]]
 _claim: Claiming = ZooKeeperCoordinator.claim
 
 
-def _claim_and_believe(self: ZooKeeperCoordinator, partitions: Collection[Partition]) -> Mapping[Claim, Offset | None]:
+def _claim_and_believe(
+    self: ZooKeeperCoordinator, partitions: Collection[Partition]
+) -> Mapping[Claim, CommittedOffset | None]:
     """An attempt that was answered "no" is taken for success."""
     got = dict(_claim(self, partitions))
     owners, offsets = self.owners(), self.offsets()
@@ -23,7 +25,7 @@ def _claim_and_believe(self: ZooKeeperCoordinator, partitions: Collection[Partit
     return got | {Claim(part, owners.get(part, ("", 0))[1] + 1): offsets.get(part) for part in refused}
 
 
-def _commit_unchecked(self: GroupNodes, offsets: Mapping[Claim, Offset]) -> list[Claim]:
+def _commit_unchecked(self: GroupNodes, offsets: Mapping[Claim, CommittedOffset]) -> list[Claim]:
     """The offset is set without a look at the claim: who is late overwrites what its successor did."""
     for claim, offset in offsets.items():
         self._session.client.set(self.node("offsets", claim.partition), str(offset).encode())

@@ -80,7 +80,7 @@ def stop(message, context):
 WAIT_SECONDS = 90
 
 
-class Crew:
+class WorkProcesses:
     """A folder, an application, and the workers that were started there."""
 
     def __init__(self, folder: Path, server: Server) -> None:
@@ -149,22 +149,22 @@ class Crew:
 
 
 @contextmanager
-def crew_in(folder: Path, server: Server) -> Iterator[Crew]:
+def processes_in(folder: Path, server: Server) -> Iterator[WorkProcesses]:
     """Ended with all its workers."""
-    crew = Crew(folder, server)
+    processes = WorkProcesses(folder, server)
     try:
-        yield crew
+        yield processes
     finally:
-        crew.close()
+        processes.close()
 
 
-def fill(crew: Crew, count: int, partitions: int = 4) -> tuple[str, list[str]]:
+def fill(processes: WorkProcesses, count: int, partitions: int = 4) -> tuple[str, list[str]]:
     """A queue with numbered messages: its name, and the notes that their jobs will leave."""
-    queue = crew.server.queue(partitions=partitions)
+    queue = processes.server.queue(partitions=partitions)
     notes = []
     for partition in range(1, partitions + 1):
         bodies = [f"{partition}-{number}" for number in range(count // partitions)]
-        crew.server.fill(queue, *bodies, partition=partition)
+        processes.server.fill(queue, *bodies, partition=partition)
         notes += [f"{partition} {body}" for body in bodies]
     return queue, notes
 

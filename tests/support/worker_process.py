@@ -22,7 +22,7 @@ from typing import Any
 
 from qdo import Client, Worker
 from qdo.client.values import Message
-from qdo.groups.coordination import Claim, Coordinator, Offset, Plan
+from qdo.groups.coordination import Claim, CommittedOffset, Coordinator, Plan
 from qdo.groups.hash_slots import is_slot, slot_of
 from qdo.groups.local import LocalCoordinator
 from qdo.groups.zookeeper import ZooKeeperCoordinator
@@ -42,8 +42,8 @@ LATE_SECONDS = 0.2
 
 
 @dataclass(frozen=True)
-class HandSettings:
-    """What a test tells its hands; on the command line as JSON."""
+class WorkerSettings:
+    """What a test tells its workers; on the command line as JSON."""
 
     url: str
     key: str
@@ -62,26 +62,26 @@ class HandSettings:
     """One of :data:`tests.support.planted_faults.FAULTS`."""
 
     def wall(self, pid: int) -> WallOffset:
-        """The wall clock of one hand."""
+        """The wall clock of one worker."""
         return WallOffset(Path(self.folder) / f"wall-{pid}")
 
     @property
     def log(self) -> Path:
-        return Path(self.folder) / "hands.jsonl"
+        return Path(self.folder) / "workers.jsonl"
 
     def coordinator(self) -> Coordinator:
         if self.zookeeper:
-            return ZooKeeperCoordinator(self.zookeeper, "demo", "hands", session_seconds=self.session_seconds)
-        return LocalCoordinator("hands", Path(self.folder), session_seconds=self.session_seconds)
+            return ZooKeeperCoordinator(self.zookeeper, "demo", "workers", session_seconds=self.session_seconds)
+        return LocalCoordinator("workers", Path(self.folder), session_seconds=self.session_seconds)
 
     def argument(self) -> str:
         return json.dumps(asdict(self))
 
 
-class Hand:
+class WorkerProcess:
     """One worker, its job and its coordinator, all of which tell what they do."""
 
-    def __init__(self, settings: HandSettings) -> None:
+    def __init__(self, settings: WorkerSettings) -> None:
         self.settings = settings
         self._log = os.open(settings.log, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o644)
         self._mine = threading.local()
@@ -107,9 +107,9 @@ class Hand:
         self._slots = self.worker._owner if isinstance(self.worker._owner, SlotOwner) else None
         if self._slots is not None:
             self._tell_of_queues(self._slots)
-        self._tried: dict[Claim, Offset] = {}
+        self._tried: dict[Claim, CommittedOffset] = {}
         """What was last to be committed."""
-        self._over: dict[Claim, Offset] = {}
+        self._over: dict[Claim, CommittedOffset] = {}
         """The same, of claims that are somebody else's, or nobody's, by now."""
         self._coordinator = coordinator
         lost = self.worker.lost
@@ -121,7 +121,7 @@ class Hand:
         """A queue is claimed when it becomes active; again and again under the same claim, if its slot stays where it is."""
         make_buffer, told = slots.sweeper._make_buffer, set[Claim]()
 
-        def making(claim: Claim, offset: Offset | None, *, from_end: bool = False) -> PartitionBuffer:
+        def making(claim: Claim, offset: CommittedOffset | None, *, from_end: bool = False) -> PartitionBuffer:
             if claim not in told and offset is not None:
                 told.add(claim)
                 self.tell("claim", began=elapsed(), at=elapsed(), **_named(claim), id=offset.message_id)
@@ -146,8 +146,8 @@ class Hand:
         return trusted()
 
     def _claim(
-        self, claim: Callable[..., Mapping[Claim, Offset | None]], partitions: Collection[Any]
-    ) -> Mapping[Claim, Offset | None]:
+        self, claim: Callable[..., Mapping[Claim, CommittedOffset | None]], partitions: Collection[Any]
+    ) -> Mapping[Claim, CommittedOffset | None]:
         began = elapsed()
         claims = claim(partitions)
         for one, offset in claims.items():
@@ -172,7 +172,9 @@ class Hand:
             if one in claims or (not is_slot(one.partition) and slot_of(one.partition.queue) in gone)
         }
 
-    def _commit(self, commit: Callable[..., Collection[Claim]], offsets: Mapping[Claim, Offset]) -> Collection[Claim]:
+    def _commit(
+        self, commit: Callable[..., Collection[Claim]], offsets: Mapping[Claim, CommittedOffset]
+    ) -> Collection[Claim]:
         began = elapsed()
         self._tried |= offsets
         refused = commit(offsets)
@@ -198,7 +200,7 @@ class Hand:
                 assert isinstance(self._coordinator, ZooKeeperCoordinator)
                 end_session(self.settings.zookeeper, self._coordinator)
 
-    def _commit_late(self, offsets: Mapping[Claim, Offset]) -> None:
+    def _commit_late(self, offsets: Mapping[Claim, CommittedOffset]) -> None:
         queues = {one: at for one, at in offsets.items() if self._slots and not is_slot(one.partition)}
         rest = {one: at for one, at in offsets.items() if one not in queues}
         if rest:
@@ -215,14 +217,14 @@ def main() -> None:
     logging.basicConfig(level=logging.INFO, format="%(asctime)s %(process)d %(name)s %(message)s")
     told = {signal.SIGTERM, signal.SIGUSR1}
     signal.pthread_sigmask(signal.SIG_BLOCK, told)  # until it can heed them: connecting may take long
-    settings = HandSettings(**json.loads(sys.argv[1]))
+    settings = WorkerSettings(**json.loads(sys.argv[1]))
     skew(settings.wall(os.getpid()))
     FAULTS[settings.fault]()
-    hand = Hand(settings)
-    signal.signal(signal.SIGUSR1, lambda *_: hand.expiring.set())
-    signal.signal(signal.SIGTERM, lambda *_: hand.worker.stop())
+    process = WorkerProcess(settings)
+    signal.signal(signal.SIGUSR1, lambda *_: process.expiring.set())
+    signal.signal(signal.SIGTERM, lambda *_: process.worker.stop())
     signal.pthread_sigmask(signal.SIG_UNBLOCK, told)
-    hand.worker.run()
+    process.worker.run()
 
 
 if __name__ == "__main__":

@@ -15,17 +15,17 @@ from typing import Any, NamedTuple, Self
 
 from qdo.client import Client
 from qdo.groups.assign import Partition
-from qdo.groups.coordination import Coordinator, Offset
+from qdo.groups.coordination import CommittedOffset, Coordinator
 from qdo.groups.hash_slots import SLOTS
 from queuey.clock import SystemClock
 from queuey.errors import CoordinatorUnavailable
 from queuey.ids import MessageId
 from tests.support.effects import everything
 from tests.support.figures import Figures
-from tests.support.member_log import HandLog, Stop
+from tests.support.member_log import MemberLog, Stop
 from tests.support.node import busy
 from tests.support.servers import FIRST_KEY, RunningServer, eventually
-from tests.support.worker_process import HandSettings
+from tests.support.worker_process import WorkerSettings
 
 elapsed = SystemClock().elapsed
 FEED_SECONDS = 0.02
@@ -46,7 +46,7 @@ class Watcher:
     """Looks at the offsets from outside, again and again: none may fall."""
 
     coordinator: Coordinator
-    last: dict[Partition, Offset] = field(default_factory=dict)
+    last: dict[Partition, CommittedOffset] = field(default_factory=dict)
     looks: int = 0
     regressions: list[str] = field(default_factory=list)
 
@@ -55,7 +55,7 @@ class Watcher:
             self.look(self.coordinator.offsets())
         time.sleep(FEED_SECONDS)
 
-    def look(self, offsets: Mapping[Partition, Offset]) -> None:
+    def look(self, offsets: Mapping[Partition, CommittedOffset]) -> None:
         self.looks += 1
         for part, before in self.last.items():
             if part not in offsets or offsets[part] < before:
@@ -85,7 +85,7 @@ class Verdict(NamedTuple):
         assert self.g16["jobs"]
 
 
-class Crew:
+class Workers:
     """A context manager that leaves no process behind."""
 
     queues = "q"
@@ -94,12 +94,12 @@ class Crew:
     def __init__(
         self, running: RunningServer, folder: Path, chance: random.Random, *, partitions: int = 8, **given: Any
     ) -> None:
-        """:param partitions: what the hands divide.
-        :param given: further settings of the hands.
+        """:param partitions: what the workers divide.
+        :param given: further settings of the workers.
         """
-        self.settings = HandSettings(running.url, FIRST_KEY, self.queues, str(folder), **given)
+        self.settings = WorkerSettings(running.url, FIRST_KEY, self.queues, str(folder), **given)
         self.chance = chance
-        self.hands: list[subprocess.Popen[bytes]] = []
+        self.processes: list[subprocess.Popen[bytes]] = []
         self.stops: list[Stop] = []
         self.kills = 0
         self.stuck = 0
@@ -138,24 +138,24 @@ class Crew:
         with (Path(self.settings.folder) / "said.txt").open("ab") as said:
             for _ in range(count):
                 command = [sys.executable, "-m", "tests.support.worker_process", self.settings.argument()]
-                self.hands.append(subprocess.Popen(command, stdout=said, stderr=said, stdin=subprocess.DEVNULL))
+                self.processes.append(subprocess.Popen(command, stdout=said, stderr=said, stdin=subprocess.DEVNULL))
 
     def kill(self) -> None:
         """kill -9."""
-        hand = self._one()
+        process = self._one()
         began = elapsed()
-        hand.kill()
-        hand.wait()
-        self.hands.remove(hand)
-        self.stops.append(Stop(hand.pid, began))
+        process.kill()
+        process.wait()
+        self.processes.remove(process)
+        self.stops.append(Stop(process.pid, began))
         self.kills += 1
 
     def leave(self, count: int) -> None:
         """SIGTERM to those who are here longest; they end in order, and say so by their exit codes."""
-        leaving, self.hands = self.hands[:count], self.hands[count:]
-        for hand in leaving:
-            hand.terminate()
-        assert [hand.wait(60) for hand in leaving] == [0] * count
+        leaving, self.processes = self.processes[:count], self.processes[count:]
+        for process in leaving:
+            process.terminate()
+        assert [process.wait(60) for process in leaving] == [0] * count
 
     def lose_one(self) -> None:
         """One dies and another one comes; then one is gone for a while."""
@@ -176,7 +176,7 @@ class Crew:
 
     def storm(self) -> None:
         """As many join as are here, and those leave, none of them waiting for the others."""
-        count = len(self.hands)
+        count = len(self.processes)
         for _ in range(count):
             self.start()
             self.leave(1)
@@ -184,16 +184,16 @@ class Crew:
     @contextmanager
     def one_stopped(self) -> Iterator[None]:
         """SIGSTOP: neither dead nor alive while the block runs. Not in the middle of a write to the file of a local group."""
-        hand, began = self._one(), elapsed()
-        hand.send_signal(signal.SIGSTOP)
-        while _is_writing(hand.pid):
-            hand.send_signal(signal.SIGCONT)
-            hand.send_signal(signal.SIGSTOP)
+        process, began = self._one(), elapsed()
+        process.send_signal(signal.SIGSTOP)
+        while _is_writing(process.pid):
+            process.send_signal(signal.SIGCONT)
+            process.send_signal(signal.SIGSTOP)
         try:
             yield
         finally:
-            hand.send_signal(signal.SIGCONT)
-            self.stops.append(Stop(hand.pid, began, elapsed()))
+            process.send_signal(signal.SIGCONT)
+            self.stops.append(Stop(process.pid, began, elapsed()))
 
     def grow(self) -> None:
         """The queue gets more partitions."""
@@ -202,9 +202,9 @@ class Crew:
 
     def expire(self) -> None:
         """ZooKeeper ends a session that is in use: until its owner hears of it, it trusts what is no longer so."""
-        hand, began = self._one(), elapsed()
-        hand.send_signal(signal.SIGUSR1)
-        self.stops.append(Stop(hand.pid, began, began + 2 * self.settings.session_seconds))
+        process, began = self._one(), elapsed()
+        process.send_signal(signal.SIGUSR1)
+        self.stops.append(Stop(process.pid, began, began + 2 * self.settings.session_seconds))
 
     def step_clock(self, seconds: float) -> None:
         """The wall clock of one of them is set; may be negative."""
@@ -219,12 +219,12 @@ class Crew:
         eventually(lambda: self.log().refused, seconds=90)
 
     def _one(self) -> subprocess.Popen[bytes]:
-        return self.chance.choice(self.hands)
+        return self.chance.choice(self.processes)
 
     def _kill_all(self) -> None:
-        for hand in self.hands:
-            hand.kill()
-            hand.wait()
+        for process in self.processes:
+            process.kill()
+            process.wait()
 
     # What they do
 
@@ -244,15 +244,15 @@ class Crew:
     def _fed(self) -> str:
         return "q"
 
-    def log(self) -> HandLog:
-        return HandLog.read(self.settings.log)
+    def log(self) -> MemberLog:
+        return MemberLog.read(self.settings.log)
 
     def wait_until_owned(self, without: int = 0) -> None:
         """Until each partition has an owner among those who live, each of them has some, and all work.
 
         :param without: so many of them are not to be seen.
         """
-        seconds, count = MOVE_SECONDS + self.settings.session_seconds, len(self.hands) - without
+        seconds, count = MOVE_SECONDS + self.settings.session_seconds, len(self.processes) - without
         try:
             eventually(lambda: self._are_here(count), seconds=seconds if without else START_SECONDS)
             eventually(lambda: self._all_owned(count), seconds=seconds)
@@ -277,7 +277,7 @@ class Crew:
             and {name for name, _ in owners.values()} == members
         )
 
-    def _all_went_on(self, before: Mapping[Partition, Offset]) -> bool:
+    def _all_went_on(self, before: Mapping[Partition, CommittedOffset]) -> bool:
         last = self.watcher.last
         return len(last) == self.partitions and all(last[part] != before.get(part) for part in last)
 
@@ -290,7 +290,7 @@ class Crew:
         lasts = {part: ids[-1] for part, ids in stored.items()}
         eventually(lambda: self._reached() == lasts, seconds=180)
         self.watcher.look(self.outside.offsets())
-        self.leave(len(self.hands))
+        self.leave(len(self.processes))
         return self._judge({part: sorted(ids) for part, ids in stored.items()})
 
     def _reached(self) -> dict[str, MessageId]:
@@ -328,7 +328,7 @@ class Crew:
         )
 
 
-class SlotCrew(Crew):
+class SlotWorkers(Workers):
     """On many small queues, which they divide by slots."""
 
     queues = "small-*"

@@ -1,7 +1,7 @@
-"""Messages as Arrow: record batches whose columns are built from buffers, not from lists of values.
+"""Messages as Arrow: record batches with columns built from buffers.
 
-Of numbers and ids numpy makes columns at once; what has no value in a whole page costs next to nothing, and what the store
-keeps together goes out as it lies there.
+numpy builds columns of numbers and ids in one step, not from lists of values. A column without a value in a whole page
+costs next to nothing, and a pack goes out as it lies in the store.
 """
 
 from __future__ import annotations
@@ -16,14 +16,14 @@ from queuey.ids import EPOCH_TICKS, TAIL_MASK
 from queuey.model import Bodies, Columns, Message, decode_headers
 
 ARROW_COLUMNS = (*COLUMNS, "id")
-"""``id`` is a message's id as 16 bytes, big-endian as a UUID is written: half of what its text takes in an answer."""
+"""``id`` is a message id as 16 bytes, big-endian like a UUID: half the size of its text in an answer."""
 _DIGITS = 32
-"""Of a message's id as text."""
+"""Hex digits of a message id as text."""
 _DEFAULT = ("queue", "partition", "message_id", "timestamp", "content_type", "body")
 
 
 class ArrowForm:
-    """Arrow IPC record batches; the last batch has no rows and carries the end mark."""
+    """Arrow IPC record batches; the last one has no rows and carries the end mark."""
 
     media_type = "application/vnd.apache.arrow.stream"
 
@@ -35,7 +35,7 @@ class ArrowForm:
         self._pa, self._np = pa, np
         self._queue = queue
         self._queues: Any = ()
-        """The queue's name, as often as the longest batch needed it: made once, for it takes 50 µs."""
+        """The queue's name, repeated for the longest batch so far: built once, since it takes 50 µs."""
         kinds = {
             "queue": pa.string(),
             "partition": pa.int32(),
@@ -56,7 +56,7 @@ class ArrowForm:
         return self._out.take()
 
     def rows(self, messages: Sequence[Message], partition: int) -> Iterator[Chunk]:
-        """One batch."""
+        """One record batch."""
         columns = Columns.of(messages)
         arrays = [self._array(name, kind, columns, partition) for name, kind in self._kinds()]
         self._writer.write_batch(self._pa.RecordBatch.from_arrays(arrays, schema=self._schema))
@@ -108,7 +108,10 @@ class ArrowForm:
         return self._np.fromiter(values, self._np.int64, len(values))
 
     def _ids(self, columns: Columns) -> Any:
-        """The 16 bytes of each id, UUIDs of version 1: the low, middle and high words of the ticks, then the tail in its wire form."""
+        """The 16 bytes of each id.
+
+        It is a UUID of version 1: low, middle and high ticks, then the tail as on the wire.
+        """
         ticks, tails = (self._numbers(column).view(self._np.uint64) for column in (columns.ticks, columns.tails))
         made = self._np.empty((len(columns), 2), ">u8")
         made[:, 0] = ticks << 32 | ticks >> 16 & 0xFFFF0000 | ticks >> 48 | 0x1000
@@ -129,7 +132,7 @@ class ArrowForm:
 
 
 class _Chunks:
-    """A file that the Arrow writer writes to and the answer takes from."""
+    """A file object that the Arrow writer writes to and the answer reads from."""
 
     closed = False
 
@@ -137,11 +140,11 @@ class _Chunks:
         self._parts: list[memoryview] = []
 
     def write(self, data: Any) -> int:
-        self._parts.append(memoryview(data))  # of bytes, or of a buffer that keeps the memory of a column
+        self._parts.append(memoryview(data))  # over bytes, or over a buffer that keeps a column's memory alive
         return len(data)
 
     def flush(self) -> None:
-        """Nothing is held back."""
+        """Do nothing: this file buffers nothing."""
 
     def writable(self) -> bool:
         return True

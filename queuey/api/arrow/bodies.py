@@ -1,4 +1,7 @@
-"""Bodies of a batch as they came, in Arrow's memory: those of one partition are put together in one step, not one by one."""
+"""Bodies of a batch in Arrow's memory.
+
+Bodies of one partition are joined in one step.
+"""
 
 from __future__ import annotations
 
@@ -12,14 +15,14 @@ from queuey.model import Bodies
 
 @dataclass(frozen=True, slots=True)
 class ArrowBodies(Bodies):
-    """A column of bodies; one that is null is empty here."""
+    """A column of bodies; a null one is empty here."""
 
     column: Any
-    """The same as an Arrow array."""
+    """The same bodies as an Arrow array."""
 
     @classmethod
     def of(cls, column: Any) -> ArrowBodies:
-        """:param column: binary, with 32 bits an offset."""
+        """:param column: binary, with 32-bit offsets."""
         if not len(column):
             return cls(b"", array("i", [0]), 0, column)
         _, offsets, data = column.buffers()
@@ -51,7 +54,7 @@ class ArrowBodies(Bodies):
         return self.of(self.column.take(np.fromiter(chosen, np.int32, len(chosen))))
 
     def sizes(self) -> Any:
-        """Bytes of each, as numpy has numbers."""
+        """Bytes of each body, as numpy numbers."""
         import numpy as np
 
         return np.diff(np.asarray(self.ends))

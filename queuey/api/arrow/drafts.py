@@ -1,4 +1,4 @@
-"""From a batch as an Arrow IPC stream to drafts of messages, for writers of many at once."""
+"""Drafts of messages from an Arrow IPC stream, for writers of large batches."""
 
 from __future__ import annotations
 
@@ -28,19 +28,21 @@ from queuey.settings import Settings
 T = TypeVar("T")
 
 WRITE_COLUMNS = ("body", "partition", "key", "ttl", "content_type", "deliver_at", "idempotency_key", "headers")
-"""Columns that a batch may have: ``body`` is binary or text and required, ``partition`` and ``ttl`` (seconds) are integers,
-``deliver_at`` is a timestamp, ``headers`` a map from text to binary or text, the others are texts. Null is absent."""
+"""Columns that a batch may have: ``body`` is binary or text and required, ``partition`` and ``ttl`` (seconds) are
+integers, ``deliver_at`` is a timestamp, ``headers`` a map from text to binary or text, the others are texts. Null is
+absent."""
 MAX_BATCHES = 1000
-"""Record batches in one body: to read one takes as long as to read some 300 rows."""
+"""Record batches in one body. Reading one takes as long as reading some 300 rows."""
 MAX_METADATA_BYTES = 64 << 10
-"""What says how the stream, or one record batch, is laid out: Arrow takes it apart on the event loop."""
+"""Bytes of metadata, which describe the layout of the stream or of a record batch. Arrow parses them on the event
+loop."""
 
 
 def arrow_drafts(call: Call, queue: Queue, settings: Settings, now_ticks: int) -> Drafts:
-    """A row a message, in order; any bad one refuses the whole.
+    """One draft for each row, in order; any bad row refuses the whole batch.
 
     :raises NotAcceptable: this server has no Arrow.
-    :raises InvalidParameter: no Arrow stream, unknown columns or types, or values that are refused, by row.
+    :raises InvalidParameter: no Arrow stream, unknown columns or types, or bad values, named by row.
     """
     columns = _columns(call, settings.limits.max_batch_messages)
     problems = _RowProblems(MAX_BATCH_PROBLEMS)
@@ -67,7 +69,7 @@ def arrow_drafts(call: Call, queue: Queue, settings: Settings, now_ticks: int) -
 
 
 def _whole(values: Sequence[int | None], default: int) -> Sequence[int]:
-    """Values with the default in each gap."""
+    """The values, with the default in place of each null."""
     if values.count(None) == len(values):
         return Alike(default, len(values))
     return [default if value is None else value for value in values]
@@ -76,18 +78,18 @@ def _whole(values: Sequence[int | None], default: int) -> Sequence[int]:
 def _partitions(
     queue: Queue, numbers: Sequence[int | None], keys: Sequence[str | None], problems: _RowProblems
 ) -> Sequence[int]:
-    """Where each message goes: as it says, as its key says, or anywhere."""
+    """The partition of each message: the one it names, its key's, or a random one."""
     if keys.count(None) < len(keys):
         for index, (number, key) in enumerate(zip(numbers, keys, strict=True)):
             if key is not None and number is not None:
                 problems.add(f"{index}.key", "give a partition or a key, not both")
     elif None not in numbers:
-        return numbers  # type: ignore[return-value]  # which is what was just looked at
+        return numbers  # type: ignore[return-value]  # the check above found no None
     return [number or partition_for(queue, key) for number, key in zip(numbers, keys, strict=True)]
 
 
 def _onces(names: Sequence[str | None], *asked: Sequence[Any]) -> Sequence[IdempotencyKey | None]:
-    """The idempotency key of each message, bound to all that was asked of it."""
+    """The idempotency key of each message, bound to all that the message asks for."""
     if names.count(None) == len(names):
         return Alike(None, len(names))
     return [
@@ -97,22 +99,22 @@ def _onces(names: Sequence[str | None], *asked: Sequence[Any]) -> Sequence[Idemp
 
 
 class _RowProblems(Problems):
-    """Of a batch, whose rows are told by their index."""
+    """Problems of a batch. They name rows by index."""
 
     def without_body(self, bodies: Iterable[bytes | None]) -> None:
-        """Tell of those that are missing or empty."""
+        """Note each body that is missing or empty."""
         for index, body in enumerate(bodies):
             if not body:
                 self.add(f"{index}.body", "Required")
 
     def each(self, name: str, values: Sequence[Any], check: Callable[[Any], T]) -> Sequence[T | None]:
-        """Values checked, None for each that is absent or wrong."""
+        """The checked values; None for each that is absent or wrong."""
         if values.count(None) == len(values):
             return values
         return list(self._checked(name, values, check))
 
     def numbers(self, name: str, values: Sequence[int | None], low: int, high: int) -> Sequence[int | None]:
-        """The same of integers, which are looked at one by one only if one of them is out of range."""
+        """The same for integers; they are checked one by one only if one is out of range."""
         given: set[Any] = {*values} - {None}
         if not given or (low <= min(given) and max(given) <= high):
             return values
@@ -138,7 +140,10 @@ _TICKS_PER = {"s": TICKS_PER_SECOND, "ms": TICKS_PER_SECOND // 1000, "us": TICKS
 
 
 def _ticks(moments: Sequence[int | None], unit: str) -> Sequence[int | None]:
-    """Moments as ticks since 1970; nanoseconds count as the tick that they end in, since no message comes early."""
+    """Moments as ticks since 1970.
+
+    Nanoseconds round up, since no message may come early.
+    """
     if unit == "ns":
         return [None if moment is None else -(-moment // 100) for moment in moments]
     return [None if moment is None else moment * _TICKS_PER[unit] for moment in moments]
@@ -151,7 +156,7 @@ def _digest(body: bytes, *rest: Any) -> bytes:
 def _columns(call: Call, limit: int) -> dict[str, Any]:
     """The values of each column that a batch may have.
 
-    :param limit: rows that a batch may have.
+    :param limit: the most rows of a batch.
     """
     if call.media_type != ARROW:
         raise InvalidParameter(
@@ -187,13 +192,13 @@ def _bodies(column: Any) -> ArrowBodies:
 
 
 def _check_messages(pa: Any, body: bytes) -> None:
-    """See that no batch becomes larger when it is read, and that schema and batches are read quickly (G17).
+    """Refuse batches that grow when they are read, or take long to read (G17).
 
     :raises InvalidParameter: a batch is compressed or has dictionaries, there are more than :data:`MAX_BATCHES`, or one
-        or the schema has more than :data:`MAX_METADATA_BYTES` of metadata.
+        of them or the schema has more than :data:`MAX_METADATA_BYTES` of metadata.
     """
     for number, message in enumerate(pa.ipc.MessageReader.open_stream(body)):
-        if number > MAX_BATCHES:  # the first message is the schema
+        if number > MAX_BATCHES:  # the first message is the schema, so this allows MAX_BATCHES batches
             raise InvalidParameter(
                 problems={"body": f"has more than {MAX_BATCHES} record batches: send fewer, of more rows"}
             )
@@ -209,9 +214,9 @@ def _check_messages(pa: Any, body: bytes) -> None:
 
 
 def _check_schema(pa: Any, schema: Any) -> None:
-    """See that the columns are known ones of plain types, in which a row is never larger than what was sent.
+    """Refuse unknown columns, and types whose rows could grow when they are read.
 
-    :raises InvalidParameter: they are not.
+    :raises InvalidParameter: there are some.
     """
     names = schema.names
     if set(names) - set(WRITE_COLUMNS) or len(set(names)) < len(names) or "body" not in names:
@@ -235,7 +240,7 @@ def _check_schema(pa: Any, schema: Any) -> None:
 
 
 def _is_headers(kind: Any) -> bool:
-    """Whether a type is a map from texts to texts or bytes."""
+    """Whether a type is a map from text to text or bytes."""
     import pyarrow as pa
 
     texts = (pa.string(), pa.large_string())
@@ -251,16 +256,18 @@ _COMPRESSION = 3
 
 
 def is_packed(metadata: bytes) -> bool:
-    """Whether a message of an Arrow stream becomes larger when it is read: 8 MiB could become gigabytes (G17).
+    """Whether a message of an Arrow stream grows when it is read.
 
-    The metadata is a flatbuffer: ``Message`` has the kind of its header in field 1 and the header in field 2; a record
-    batch says in field 3 how it is compressed.
+    An upload of 8 MiB could become gigabytes (G17).
+
+    The metadata is a flatbuffer. ``Message`` has the kind of its header in field 1 and the header in field 2. Field 3
+    of a record batch says how it is compressed.
 
     :source: the Arrow columnar format, Message.fbs.
     """
 
     def field(table: int, number: int) -> int:
-        """Where a field of a table is; 0 if it is absent."""
+        """The offset of a table's field; 0 if it is absent."""
         entries = table - unpack_from("<i", metadata, table)[0]
         if 4 + 2 * number >= unpack_from("<H", metadata, entries)[0]:
             return 0
@@ -275,4 +282,4 @@ def is_packed(metadata: bytes) -> bool:
         batch = header + unpack_from("<I", metadata, header)[0]
         return metadata[kind] == _DICTIONARY_BATCH or field(batch, _COMPRESSION) != 0
     except (StructError, IndexError):
-        return True  # nothing that pyarrow would write
+        return True  # pyarrow writes nothing like this: refuse it

@@ -1,4 +1,7 @@
-"""What a live reader is sent: server-sent events, or lines of JSON. Each message carries where to go on from."""
+"""The wire forms of live readers: server-sent events, or lines of JSON.
+
+Each message carries a cursor to continue from.
+"""
 
 from __future__ import annotations
 
@@ -17,7 +20,10 @@ _LINE = orjson.OPT_APPEND_NEWLINE
 
 
 class EventForm:
-    """``text/event-stream``: the id of an event is a cursor, so ``Last-Event-ID`` goes on right behind it."""
+    """``text/event-stream``.
+
+    An event's id is a cursor, so ``Last-Event-ID`` continues right after it.
+    """
 
     media_type = EVENTS
 
@@ -38,14 +44,17 @@ class EventForm:
         )
 
     def note(self, name: str, said: Mapping[str, Any], cursor: str | None = None) -> bytes:
-        """Any other event."""
+        """Any event other than a message."""
         place = b"" if cursor is None else b"id: %b\n" % cursor.encode()
         retry = b"retry: %d\n" % RECONNECT_MS if name == "open" else b""
         return b"%b%bevent: %b\ndata: %b\n\n" % (retry, place, name.encode(), orjson.dumps(said))
 
 
 class LineForm:
-    """``application/x-ndjson``: a message is an entry with its ``cursor``; any other line has one member, its name."""
+    """``application/x-ndjson``.
+
+    A message is an entry with its ``cursor``. Any other line has one member, named after it.
+    """
 
     media_type = NDJSON
 
@@ -54,7 +63,7 @@ class LineForm:
         self._columns = (*wanted, "queue") if several and "queue" not in wanted else wanted
 
     def rows(self, queue: str, messages: Sequence[Message], partition: int, cursors: Iterable[str]) -> bytes:
-        """As of :class:`EventForm`."""
+        """See :class:`EventForm`."""
         shown = entries_of(self._columns, queue)(messages, partition)
         return b"".join(
             [
@@ -64,7 +73,7 @@ class LineForm:
         )
 
     def note(self, name: str, said: Mapping[str, Any], cursor: str | None = None) -> bytes:
-        """As of :class:`EventForm`."""
+        """See :class:`EventForm`."""
         place = {} if cursor is None else {"cursor": cursor}
         return orjson.dumps({name: {**said, **place}}, option=_LINE)
 

@@ -1,4 +1,7 @@
-"""Reading what is still to come: by long poll, as events or as lines, of one queue or of several."""
+"""Reads of messages still to come, from one queue or several.
+
+The answer is a long poll, events or lines.
+"""
 
 from __future__ import annotations
 
@@ -9,9 +12,9 @@ from queuey.api.cursors import Cursor, format_several, highest_named, parse_curs
 from queuey.api.forms import COLUMNS, Presenter, entries_of
 from queuey.api.json_pages import JsonPage
 from queuey.api.live.forms import EventForm, LineForm, LiveForm
-from queuey.api.live.stream import Following, LiveStream, identify_again, queue_again
+from queuey.api.live.stream import LiveRead, LiveStream, identify_again, queue_again
 from queuey.api.params import Problems, boolean, integer, moment, queue_name, words
-from queuey.api.reading import DEFAULT_LIMIT, MAX_LIMIT, PageEnd, ReadParams, answer_page, low, page, wants_bodies
+from queuey.api.reading import DEFAULT_LIMIT, MAX_LIMIT, PageEnd, ReadQuery, answer_page, low, page, wants_bodies
 from queuey.errors import CursorLost, Forbidden, InvalidParameter, NotAcceptable, QueueNotFound, TooManyWaiters
 from queuey.http.access import allowed
 from queuey.http.exchange import ARROW, EVENTS, NDJSON, Answer, Call, Headers, Target
@@ -27,13 +30,16 @@ from queuey.service.waiting.watch import Watch
 
 MAX_WAIT_SECONDS = 20
 MAX_QUEUES = 100
-"""In one request."""
+"""Queues in one request."""
 MAX_PARTITIONS_OF_ALL = 200
-"""Of the queues of one request together."""
+"""Partitions of all queues in one request together."""
 
 
 def is_live(call: Call) -> bool:
-    """Whether a read asks for what is still to come, so that its answer may take long and hold nothing meanwhile."""
+    """Whether a read asks for messages still to come.
+
+    Its answer may take long, and must hold nothing meanwhile.
+    """
     query = call.query
     return "wait" in query or boolean(query.get("follow")) or "queues" in query or call.accepts(EVENTS)
 
@@ -58,7 +64,7 @@ async def read_one(service: Service, call: Call, queue: Queue) -> Answer:
         numbers = None if cursor.every else list(cursor.places)
         follower.progress = _progress(queue, cursor)
     else:
-        params = ReadParams.parse(call, queue, max_limit=MAX_LIMIT, with_cursor=False, partitions="all")
+        params = ReadQuery.parse(call, queue, max_limit=MAX_LIMIT, with_cursor=False, partitions="all")
         numbers = (
             None if params.every else list(dict.fromkeys([n for n, _ in params.spans if 1 <= n <= queue.partitions]))
         )
@@ -66,11 +72,14 @@ async def read_one(service: Service, call: Call, queue: Queue) -> Answer:
     if numbers is not None and not numbers:
         raise InvalidParameter(problems={"partitions": "names none that the queue has: there is nothing to wait for"})
     follower.add(queue, range(1, queue.partitions + 1) if numbers is None else numbers)
-    return _stream(service, call, Following(follower, asked.form, numbers, False, asked.until(service), notes))
+    return _stream(service, call, LiveRead(follower, asked.form, numbers, False, asked.until(service), notes))
 
 
 async def read_several(service: Service, call: Call, target: Target) -> Answer:
-    """Several queues of an application in one answer. A queue that cannot be read is told of, the others flow."""
+    """Several queues of an application in one answer.
+
+    A queue that cannot be read is reported; the others are read.
+    """
     asked = Asked.parse(call, several=True)
     found: list[Queue] = []
     refused: list[dict[str, Any]] = []
@@ -96,7 +105,7 @@ async def read_several(service: Service, call: Call, target: Target) -> Answer:
     for queue in found:
         follower.add(queue, range(1, queue.partitions + 1))
     notes = _refused(asked.form, refused)
-    return _stream(service, call, Following(follower, asked.form, None, True, asked.until(service), notes))
+    return _stream(service, call, LiveRead(follower, asked.form, None, True, asked.until(service), notes))
 
 
 def _refused(form: LiveForm, refused: Sequence[dict[str, Any]]) -> bytes:
@@ -115,12 +124,12 @@ def _headers(form: LiveForm) -> Headers:
 
 
 class Asked(NamedTuple):
-    """What a live reader asked for, typed."""
+    """A live reader's request, parsed."""
 
     form: LiveForm | None
-    """None for a page of JSON."""
+    """How the answer is written; None for a page of JSON."""
     wait_seconds: int
-    """For a page; and for lines that end with the first messages."""
+    """The most messages of a page, and of lines that end with the first messages."""
     ends: bool
     """Lines end with the first messages, or when the time is up."""
     queues: Sequence[str]
@@ -136,7 +145,7 @@ class Asked(NamedTuple):
 
     @classmethod
     def parse(cls, call: Call, *, several: bool = False) -> Asked:
-        """:raises InvalidParameter: with every field that is wrong."""
+        """:raises InvalidParameter: it names every wrong field."""
         query, problems = call.query, Problems()
         take, get = problems.take, query.get
         wait = take("wait", integer(0, MAX_WAIT_SECONDS), get("wait"), 0)
@@ -157,13 +166,13 @@ class Asked(NamedTuple):
         last = call.header("last-event-id") if isinstance(form, EventForm) else None
         since = take("since", moment, get("since"), None)
         problems.check()
-        if last is not None:  # a browser sends it along with the parameters that it began with
+        if last is not None:  # a browser sends Last-Event-ID along with its first parameters
             return cls(form, wait, not endless, queues, last, None, columns, limit, boolean(get("skip_corrupt")))
         return cls(form, wait, not endless, queues, get("cursor"), since, columns, limit, boolean(get("skip_corrupt")))
 
 
 def _check_together(call: Call, problems: Problems, *, endless: bool, has_form: bool, several: bool) -> None:
-    """What does not go with reading what is still to come."""
+    """Note parameters that do not fit a read of messages still to come."""
     query = call.query
     if query.get("order", "ascending") != "ascending":
         problems.add("order", "what is still to come is read ascending")
@@ -193,7 +202,7 @@ def _progress(queue: Queue, cursor: Cursor) -> Progress:
     return Progress(base, {queue.partition(number): at for number, at in cursor.places.items() if at > base})
 
 
-def _stream(service: Service, call: Call, following: Following) -> Answer:
+def _stream(service: Service, call: Call, following: LiveRead) -> Answer:
     places = [(queue, number) for (_, number), queue in following.follower.partitions.items()]
     stream = LiveStream(service, call, _watch(service, call, places), following)
     return Answer(200, b"", _headers(following.form), stream=stream)
@@ -215,7 +224,7 @@ def _not_waited(answer: Answer) -> Answer:
 
 
 async def _poll(service: Service, call: Call, queue: Queue, seconds: int) -> Answer:
-    params = ReadParams.parse(call, queue, max_limit=DEFAULT_LIMIT, partitions="all")
+    params = ReadQuery.parse(call, queue, max_limit=DEFAULT_LIMIT, partitions="all")
     answer, rows = await page(service, call, queue, params)
     if rows or not seconds:
         return answer
@@ -253,7 +262,7 @@ async def _poll_several(
 ) -> Answer:
     answer, rows = await _page_of_several(service, call, asked, queues, refused, progress)
     if rows or not asked.wait_seconds or not queues or refused:
-        return answer  # who is refused something is told at once
+        return answer  # a refusal is reported at once
     try:
         watch = _watch(service, call, [(queue, n) for queue in queues for n in range(1, queue.partitions + 1)])
     except TooManyWaiters as error:
@@ -266,7 +275,7 @@ async def _poll_several(
             _, invalidated = watch.take_events()
             answer, rows = await _page_of_several(service, call, asked, queues, refused, progress)
             if rows or invalidated or service.waiters.ended or service.clock.elapsed() >= until:
-                return answer  # one that changed is told of when it is asked for again
+                return answer  # the next request reports a queue that changed
             with call.ticket.waiting():
                 await watch.wait(until)
 
@@ -279,7 +288,7 @@ async def _page_of_several(
     refused: Sequence[dict[str, Any]],
     since: Progress,
 ) -> tuple[Answer, int]:
-    """A page of each partition, as far as there is room for it."""
+    """A page of each partition, as far as there is room."""
     progress = Progress(since.base, since.apart)
     more, watermark = False, 0
     columns = None if asked.columns is None else (*asked.columns, "queue")
@@ -311,6 +320,6 @@ async def _page_of_several(
 
 
 def _named(queue: Queue, columns: Sequence[str] | None) -> Presenter:
-    """Entries that name their queue."""
+    """A presenter whose entries name their queue."""
     present = entries_of(columns, queue.name)
     return lambda messages, number: [{"queue": queue.name, **entry} for entry in present(messages, number)]

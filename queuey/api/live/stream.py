@@ -1,4 +1,4 @@
-"""A stream of what comes: nothing is held while nothing comes but one coroutine that waits."""
+"""A stream of new messages. While none come, it costs one waiting coroutine."""
 
 from __future__ import annotations
 
@@ -23,34 +23,36 @@ from queuey.service.waiting.registry import LOOK_AGAIN_SECONDS
 from queuey.service.waiting.watch import Watch
 
 KEEPALIVE_SECONDS = 30.0
-"""Between two keepalives; each time it is looked whether the reader may still read. Where other servers append to the same
-store it is :data:`~queuey.service.waiting.registry.LOOK_AGAIN_SECONDS`. Ten thousand readers take 8 % of a core at every 15 s (measured)."""
+"""Seconds between two keepalives. Each time the stream checks whether the reader may still read. If other servers
+append to the same store, it is :data:`~queuey.service.waiting.registry.LOOK_AGAIN_SECONDS`. With one every 15 s, ten
+thousand readers take 8 % of a core (measured)."""
 KEEPALIVE_IN_THREAD_SECONDS = 0.5
-"""Where a thread waits: it learns that its reader has gone when it sends something, and threads are few."""
+"""The same where a thread waits: threads are few, and one learns that its reader has gone only when it sends
+something."""
 _AGAIN_SECONDS = 1.0
-"""After trouble of the store."""
+"""Seconds until the next attempt after an error of the store."""
 _WORTH = 6
-"""Bytes that one of a body takes at most while it becomes a piece: as many has the longest escape of JSON."""
+"""Bytes that one byte of a body takes at most while a piece is made: the length of JSON's longest escape."""
 _ROW_BYTES = 512
-"""What a message takes beside its body and its cursor."""
+"""Bytes of a message beside its body and its cursor."""
 _PAGE_ROOM = _WORTH * PAGE_BYTES + PAGE_ROWS * (_ROW_BYTES + 128)
-"""For a page, unless it is one large message."""
+"""Bytes of room for a page, unless it is one large message."""
 
 
 @dataclass(frozen=True, slots=True)
-class Following:
+class LiveRead:
     """What a live answer reads, and how it shows it."""
 
     follower: Follower
     form: LiveForm
     numbers: Sequence[int] | None
-    """Partitions that are read; None for all, those to come included."""
+    """Partitions to read; None for all, later ones included."""
     several: bool
-    """Of several queues: the cursor has the form for those."""
+    """The reader reads several queues, and its cursor has the form for that."""
     until: float | None
-    """The elapsed time at which the stream ends, or earlier with the first messages; None for one without end."""
+    """The elapsed time at which the stream ends if no messages come first; None for a stream without end."""
     notes: bytes
-    """Sent first, after the opening."""
+    """Sent first, right after the opening."""
 
 
 class LiveStream:
@@ -77,7 +79,7 @@ class LiveStream:
         "_watch",
     )
 
-    def __init__(self, service: Service, call: Call, watch: Watch, following: Following) -> None:
+    def __init__(self, service: Service, call: Call, watch: Watch, following: LiveRead) -> None:
         self._service = service
         self._call = call
         self._follower = following.follower
@@ -94,7 +96,7 @@ class LiveStream:
         # A store that reads elsewhere may have brought a page for every reader before the first one is looked at.
         largest = service.settings.limits.max_body_bytes if service.log.reads_elsewhere else 0
         self._least_room = max(_PAGE_ROOM, largest)
-        self._check_at = self._next_check((1 + random()) / 2)  # noqa: S311 - who came together does not stay together
+        self._check_at = self._next_check((1 + random()) / 2)  # noqa: S311 - readers that came together part
 
     async def more(self) -> bytes | None:
         """See :class:`queuey.http.exchange.BodyStream`."""
@@ -127,7 +129,7 @@ class LiveStream:
         return None
 
     async def _step(self) -> bytes | None:
-        """One thing after the other; None to go on."""
+        """Do the next thing; None if it gives the client nothing."""
         waiters, follower = self._service.waiters, self._follower
         if not self._opened:
             self._opened = True
@@ -150,7 +152,7 @@ class LiveStream:
             return self._end(None)
         news, invalidated = self._watch.take_events()
         if news:
-            self._missed = True  # unless the round can begin
+            self._missed = True  # until a round has begun
             follower.begin(news)
             self._missed = False
         if invalidated:
@@ -160,9 +162,11 @@ class LiveStream:
         return None
 
     async def _wait_for_room(self) -> bytes | None:
-        """Wait for the turn of this stream, or for what else happens to it; what it is to read is not read before (G17).
+        """Wait for this stream's turn to get room, or for an event that ends the wait.
 
-        :raises ServerStopping, Throttled: it is over with the waiting; the reader goes on by its cursor.
+        It does not read ahead of the room (G17).
+
+        :raises ServerStopping, Throttled: the wait is over; the reader can go on from its cursor.
         """
         waiters, watch, until = self._service.waiters, self._watch, inf if self._until is None else self._until
         if waiters.ended:
@@ -179,7 +183,7 @@ class LiveStream:
         return None
 
     def _page(self, found: Found) -> bytes | None:
-        """A page of messages; None if there is no room to make it: it is read again when there is."""
+        """A page of messages; None without room to make it: it is read again later."""
         room = _WORTH * found.size + len(found.messages) * (_ROW_BYTES + len(self._cursor))
         if not self._ticket.widen(room):
             self._follower.put_back(found)
@@ -187,7 +191,10 @@ class LiveStream:
         return self._present(found)
 
     def _time_is_over(self, until: float) -> bool:
-        """Whether a stream with an end has come to it: after one last look where not all may have been heard of."""
+        """Whether the stream's time is over.
+
+        If it may have missed news, it looks once more first.
+        """
         if self._service.waiters.clock.elapsed() < until:
             return False
         if not self._service.waiters.looks_again or self._last_look:
@@ -226,7 +233,7 @@ class LiveStream:
             yield self._cursor
 
     def _end(self, error: QueueyError | None) -> bytes:
-        """The last piece; the cursor in it is where to go on."""
+        """The last piece; its cursor is where to continue."""
         self._over = True
         said = {
             "rows": self._rows,
@@ -239,7 +246,7 @@ class LiveStream:
     # Whether the reader may still read
 
     def _next_check(self, share: float = 1.0) -> float:
-        """:param share: how much of the usual pause."""
+        """:param share: the part of the usual pause that this one takes."""
         clock, expires = self._service.clock, self._call.identity.expires_ticks
         life = inf if expires is None else max((expires - clock.now_ticks()) / TICKS_PER_SECOND, 0.0)
         pause = LOOK_AGAIN_SECONDS if self._service.waiters.looks_again else KEEPALIVE_SECONDS
@@ -259,10 +266,12 @@ class LiveStream:
         )
 
     async def _look_up(self, *, only_the_reader: bool = False) -> bytes:
-        """Look at the reader and the queues anew, and tell of those that cannot be read any more.
+        """Check the reader and the queues again.
 
-        :param only_the_reader: the queues only if the reader is somebody else now: a change of a queue touches its
-            readers, and ten thousand queues that are looked up in turn are never at hand.
+        Report queues that cannot be read any more.
+
+        :param only_the_reader: check the queues only if the reader is another one now. A change of a queue already
+            notifies its readers, and ten thousand queues looked up in turn would push each other out of the cache.
         """
         service, call, before = self._service, self._call, self._call.identity
         await identify_again(service, call)
@@ -298,7 +307,7 @@ class LiveStream:
 
 
 async def identify_again(service: Service, call: Call) -> None:
-    """See that what a waiting reader proved is still proven.
+    """Check that the credential of a waiting reader is still valid.
 
     :raises Unauthenticated: it is not.
     """
@@ -307,14 +316,14 @@ async def identify_again(service: Service, call: Call) -> None:
     expires = call.identity.expires_ticks
     if expires is not None and expires <= service.clock.now_ticks():
         raise Unauthenticated("The credential has come to its end: connect again with a new one.")
-    with contextlib.suppress(Throttled):  # then it cannot be looked at now
+    with contextlib.suppress(Throttled):  # it cannot be checked now
         call.known_as(identify(service, call.headers.get("authorization", "")))
 
 
 async def queue_again(service: Service, call: Call, queue: Queue) -> Queue:
     """The queue as it is now.
 
-    :raises Forbidden, QueueNotFound: it cannot be read any more.
+    :raises Forbidden, QueueNotFound: the reader cannot read it any more.
     """
     found = await allowed(service, call.identity, Permission.VIEW, queue.application, queue.name)
     if found is None or found.uuid != queue.uuid:

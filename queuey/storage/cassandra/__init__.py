@@ -1,10 +1,9 @@
 """The production store: any number of servers over one Cassandra cluster.
 
-The parts: :mod:`~queuey.storage.cassandra.session` speaks to the driver,
-:mod:`~queuey.storage.cassandra.appending` appends, :mod:`~queuey.storage.cassandra.pages` reads,
-:mod:`~queuey.storage.cassandra.buckets` says where, :mod:`~queuey.storage.cassandra.idempotency` keeps
-idempotency keys, :mod:`~queuey.storage.cassandra.metadata` queues and application keys,
-:mod:`~queuey.storage.cassandra.clock` watches the time. docs/decisions/009.
+The parts: :mod:`~queuey.storage.cassandra.session` calls the driver, :mod:`~queuey.storage.cassandra.appending`
+appends, :mod:`~queuey.storage.cassandra.pages` reads, :mod:`~queuey.storage.cassandra.buckets` locates messages,
+:mod:`~queuey.storage.cassandra.idempotency` stores idempotency keys, :mod:`~queuey.storage.cassandra.metadata` queues
+and application keys, and :mod:`~queuey.storage.cassandra.clock` watches the time. docs/decisions/009.
 """
 
 from __future__ import annotations
@@ -44,7 +43,7 @@ __all__ = [
 log = logging.getLogger(__name__)
 
 _FIRST_SAMPLES = 3
-"""Of each node's clock before anything is served: the quickest round trip tells most."""
+"""Readings of each node's clock before the server starts: the fastest round trip is the most exact."""
 
 
 def open_messages(
@@ -56,9 +55,9 @@ def open_messages(
     strict_durability: bool = False,
     observer: Observer | None = None,
 ) -> tuple[CassandraMessages, CassandraOffsets]:
-    """Connect, check, and begin to watch the clock.
+    """Connect, check the cluster, and start to watch the clock.
 
-    :raises ConfigurationError: nobody answers, the tables are not there or of another version, or, with
+    :raises ConfigurationError: no node answers, the tables are missing or of another version, or, with
         ``strict_durability``, the cluster is weaker than a strong queue promises.
     """
     session = CassandraSession(options, observer)
@@ -89,7 +88,7 @@ def open_metadata(
 ) -> CassandraMetadata:
     """Connect and check.
 
-    :raises ConfigurationError: as :func:`open_messages`.
+    :raises ConfigurationError: see :func:`open_messages`.
     """
     session = CassandraSession(options, observer)
     try:
@@ -106,7 +105,7 @@ def open_metadata(
 class NodeClocks:
     """Asks every node for its time, every :data:`SAMPLE_SECONDS`.
 
-    The answers go to the guard.
+    It passes the answers to the clock guard.
     """
 
     def __init__(self, session: CassandraSession, clock: Clock, guard: ClockGuard) -> None:
@@ -117,7 +116,7 @@ class NodeClocks:
         self._thread = threading.Thread(target=self._run, name="node-clocks", daemon=True)
 
     def start(self) -> None:
-        """Look a few times, then go on in a thread."""
+        """Ask a few times, then go on in a thread."""
         for _ in range(_FIRST_SAMPLES):
             self._look()
         problem = self._guard.problem()
@@ -126,7 +125,7 @@ class NodeClocks:
         self._thread.start()
 
     def stop(self) -> None:
-        """Look no more. May be repeated."""
+        """Stop asking. May be called again."""
         self._stopped.set()
         if self._thread.is_alive():
             self._thread.join()
@@ -135,7 +134,7 @@ class NodeClocks:
         while not self._stopped.wait(SAMPLE_SECONDS):
             try:
                 self._look()
-            except Exception:  # a thread that ended here would leave every later append refused
+            except Exception:  # if this thread ended, every later append would be refused
                 log.exception("the clocks of the nodes are not known, and are asked for again")
 
     def _look(self) -> None:
@@ -154,7 +153,7 @@ class NodeClocks:
             try:
                 node = MessageId.from_uuid(answer.result()[0][0])
                 self._guard.learn(host.endpoint, node.ticks, asked, self._clock.elapsed())
-            except Exception as error:  # noqa: BLE001 - it belongs to who waits
+            except Exception as error:  # noqa: BLE001 - it goes to the future's owner
                 told.set_error(error)
             else:
                 told.set_result(())

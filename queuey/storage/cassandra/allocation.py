@@ -1,4 +1,4 @@
-"""What this server put where.
+"""Chooses buckets, by what this server has put into them.
 
 It fills a partition's widest bucket first, then finer ones.
 """
@@ -14,12 +14,12 @@ from queuey.storage.cassandra.buckets import WIDTHS, Bucket, Mark
 from queuey.storage.cassandra.rows import PartitionKey
 
 FULL_ROWS = 20_000
-"""Rows that one server puts into a bucket before it takes a finer one: with five servers 100,000."""
+"""Rows that one server puts into a bucket before it takes a finer one. With five servers that makes 100,000."""
 FULL_BYTES = 20 << 20
 KNOWN_PARTITIONS = 20_000
-"""Partitions whose use is remembered, the least used forgotten first: about 40 MB when all are in use."""
+"""Partitions whose bucket use is remembered; the least used is forgotten first. They take about 40 MB."""
 _KNOWN_BUCKETS = 12
-"""Of one partition: those of now, and of some due times."""
+"""Buckets remembered for one partition: those of now, and of some due times."""
 
 
 class BucketUse:
@@ -37,19 +37,19 @@ class BucketUse:
         self.rows = 0
         self.size = 0
         self.marks: frozenset[Mark] = frozenset()
-        """Those acknowledged."""
+        """Marks that are acknowledged."""
 
     @property
     def has_room(self) -> bool:
         return self.rows < FULL_ROWS and self.size < FULL_BYTES
 
     def add(self, rows: int, size: int) -> None:
-        """So much more is on its way there."""
+        """Count rows and bytes that are on their way to the bucket."""
         self.rows += rows
         self.size += size
 
     def learn(self, mark: Mark) -> None:
-        """This mark is acknowledged."""
+        """Note that this mark is acknowledged."""
         self.marks |= {mark}
 
 
@@ -61,13 +61,13 @@ class _Known:
     def __init__(self) -> None:
         self.uses: OrderedDict[Bucket, BucketUse] = OrderedDict()
         self.latest: BucketUse | None = None
-        """What was chosen last."""
+        """The last choice."""
 
 
 class BucketAllocator:
     """What this server knows of the buckets it writes to. Thread-safe.
 
-    Forgetting any of it costs a write, never a message.
+    Forgetting it costs extra writes, never a message.
     """
 
     def __init__(
@@ -79,9 +79,9 @@ class BucketAllocator:
         self._partitions: OrderedDict[tuple[int, int], _Known] = OrderedDict()
 
     def choose(self, partition: PartitionId, ticks: int) -> BucketUse:
-        """The bucket for what comes at this moment.
+        """The bucket for a message of this moment.
 
-        The widest that this server has not filled.
+        It is the widest one that this server has not filled.
         """
         key = (partition.queue.int, partition.number)
         with self._lock:
@@ -93,7 +93,7 @@ class BucketAllocator:
             else:
                 self._partitions.move_to_end(key)
                 latest = known.latest
-                # Where a bucket begins, no wider one begins in its midst: as long as it lasts, the choice stays.
+                # No wider bucket begins inside this one, so the choice holds until its end.
                 if latest is not None and latest.start <= ticks <= latest.end and latest.has_room:
                     return latest
             use = known.latest = self._widest(partition, known.uses, ticks)

@@ -1,9 +1,8 @@
 """Appends to Cassandra, acknowledged only if no reader can have passed them (G3).
 
-Between an id's stamp and its acknowledgement there is a network, a cluster and whatever stops a
-process. So every append is measured. If it took longer than the write budget, or the clock moved,
-what it wrote is withdrawn and written again under fresh ids, until its time is up and the outcome
-is told as unknown.
+A network, a cluster and any pause of a process lie between an id's stamp and its acknowledgement. So every append is
+timed. If it took longer than the write budget, or the clock moved, its rows are withdrawn and written again under fresh
+ids. When its time is up, it fails with an unknown outcome.
 """
 
 from __future__ import annotations
@@ -24,10 +23,10 @@ from queuey.storage.cassandra.stamping import StampedAppend, Stamper
 __all__ = ["CassandraAppender", "Plan"]
 
 _LEAST_SECONDS = 0.001
-"""Of a write that is sent just before its time is over."""
+"""The time limit of a write that is sent just before the append's time is up."""
 
 Plan = Callable[[Sequence[Location]], Awaitable[None]]
-"""Hears of the ids of an append before any of them is written, and may refuse by an error."""
+"""Called with the ids of an append before any of them is written. An error that it raises stops the append."""
 
 
 class CassandraAppender:
@@ -45,9 +44,9 @@ class CassandraAppender:
     async def store(self, queue: Queue, drafts: Sequence[Draft], plan: Plan | None = None) -> Sequence[Location]:
         """Store drafts under fresh ids.
 
-        :param plan: hears of the ids each time they are drawn, and may refuse by an error.
+        :param plan: called with the ids each time they are drawn; an error that it raises stops the append.
         :raises StorageUnavailable: nothing is stored.
-        :raises OutcomeUnknown: some of it may be, or may come to be.
+        :raises OutcomeUnknown: some of it may be stored now or later.
         """
         since, perhaps_read = self.clock.elapsed(), False
         while True:
@@ -70,7 +69,7 @@ class CassandraAppender:
     async def _try(
         self, queue: Queue, drafts: Sequence[Draft], plan: Plan | None
     ) -> tuple[StampedAppend, Sequence[QueueyError] | None]:
-        """Draw ids and send what gets them.
+        """Draw ids, and send the drafts with them.
 
         :returns: the errors of the buckets that failed; None if it was too late to send anything.
         :raises StorageUnavailable: nothing was sent.
@@ -87,9 +86,9 @@ class CassandraAppender:
     async def _undo(self, queue: Queue, stamped: StampedAppend, failures: Sequence[QueueyError]) -> bool:
         """Withdraw what was sent and must not be acknowledged.
 
-        :returns: whether a reader may have met it before: no reader comes to an id sooner than W after its stamp.
-        :raises StorageUnavailable: some of it was refused, and nothing of it is stored or was ever read.
-        :raises OutcomeUnknown: nobody can say that.
+        :returns: whether a reader may have met it: no reader reaches an id sooner than W after its stamp.
+        :raises StorageUnavailable: some of it was refused; nothing of it is stored, or was ever read.
+        :raises OutcomeUnknown: that is not certain.
         """
         refused = [one for one in failures if isinstance(one, StorageUnavailable)]
         if len(refused) == len(stamped.writes):
@@ -119,11 +118,10 @@ class CassandraAppender:
         return self.session.tell_together("bucket_mark", rows, self.session.to_write(queue.consistency))
 
     async def _send(self, queue: Queue, stamped: StampedAppend) -> list[QueueyError]:
-        """Write all buckets' rows at once, each bucket's whole or not at all.
+        """Write all buckets' rows at once, each bucket whole or not at all.
 
-        What takes longer than is left of the write budget is void, and the sooner it is withdrawn the fewer readers meet it.
-
-        :returns: the errors of the buckets that failed.
+        What takes longer than the rest of the write budget is void. It is withdrawn at once, so that few readers meet
+        it.
         """
         level, tell = self.session.to_write(queue.consistency), self.session.tell_encoded
         budget = self.timing.write_budget_seconds
@@ -136,7 +134,7 @@ class CassandraAppender:
         )
 
     def _is_late(self, stamped: StampedAppend) -> bool:
-        """Whether a reader may have passed these ids before they were sure to be stored."""
+        """Whether a reader may have passed these ids before they were surely stored."""
         budget = self.timing.write_budget_seconds
         if not budget:
             return False
@@ -144,14 +142,14 @@ class CassandraAppender:
             return True
         if self._server.guard is None:
             return False
-        # The clock may have been stepped just when it stamped; it is known to be right now, or this counts as late.
+        # A step of the clock may have fallen on the stamp. The clock must be right now, or the append counts as late.
         behind = stamped.first_ticks <= self.clock.now_ticks() - round(budget * TICKS_PER_SECOND)
         return behind or not self._server.guard.is_safe()
 
     async def withdraw(self, queue: Queue, placed: Sequence[Location]) -> None:
         """Undo an append that must not be acknowledged.
 
-        :raises OutcomeUnknown: it could not be undone for sure.
+        :raises OutcomeUnknown: it may not be undone.
         """
         try:
             await self._deleter.delete(queue, placed)

@@ -1,4 +1,4 @@
-"""Which buckets a span overlaps, by their marks (docs/decisions/009)."""
+"""Finds the buckets that a span overlaps, by their marks (docs/decisions/009)."""
 
 from __future__ import annotations
 
@@ -16,30 +16,28 @@ from queuey.storage.cassandra.buckets import Bucket, Mark
 from queuey.storage.cassandra.session import CassandraSession, Rows
 
 _MARKS = 64
-"""Marks of one query: most partitions have a few."""
+"""Marks of one query. Most partitions have only a few."""
 _FEW_BUCKETS = 72
-"""So many of all finer levels together are asked for by one query: they are the last ten minutes."""
+"""Buckets of all finer levels together that one query asks for: they are the last ten minutes."""
 _MARKS_OF_FEW = 1000
 _REMEMBERED = 10_000
-"""Partitions of which is remembered what readers found, the first known forgotten first."""
+"""Partitions for which readers' findings are remembered; the first known is forgotten first."""
 
 Found = tuple[Bucket, list[Mark]]
-"""A bucket and all that is said of it."""
+"""A bucket and all its marks."""
 
 
 class _Guess(NamedTuple):
-    """Where a reader found finer buckets."""
+    """The levels at which a reader found buckets."""
 
     levels: Sequence[int]
     head_ticks: int
 
 
 class BucketHints:
-    """What readers found out about levels.
+    """What readers found out about a partition's levels. Thread-safe.
 
-    So the next reader asks for buckets of all levels by one query.
-
-    A guess that is wrong costs a query, never a message. Thread-safe.
+    With it the next reader asks for buckets of all levels in one query. A wrong guess costs a query, never a message.
     """
 
     def __init__(self) -> None:
@@ -49,7 +47,7 @@ class BucketHints:
         return self._guesses.get(partition)
 
     def learn(self, partition: PartitionId, levels: Sequence[int], head_ticks: int) -> None:
-        """:param levels: empty forgets the partition."""
+        """:param levels: an empty one forgets the partition."""
         if levels:
             self._guesses[partition] = _Guess(levels, head_ticks)
             if len(self._guesses) > _REMEMBERED:
@@ -59,7 +57,7 @@ class BucketHints:
 
 
 class Walk:
-    """The buckets that overlap a span, in order, listed as they are needed.
+    """The buckets that overlap a span, in order, found as they are needed.
 
     Each comes with the size class of its largest body.
     """
@@ -80,23 +78,23 @@ class Walk:
         self.level = level
         self.newest_first = newest_first
         self.after, self.upto = span
-        """What is left of the span: nothing lives before ``after``."""
+        """The rest of the span: no message lives before ``after``."""
         self._head_ticks = 0
         self._hints = hints or BucketHints()
         self._near: tuple[set[int], Rows] | None = None
-        """Buckets of which all marks are known: by their numbers, and the marks."""
+        """Buckets whose marks are all known: the marks, by bucket number."""
         self._begun = False
         self._wide = _Marked(self, 0, self.after.ticks, self.upto.ticks)
         self._finer: list[tuple[Found, _Marked]] = []
 
     def begins_in(self, bucket: Bucket) -> bool:
-        """Whether where the reader starts lies in a bucket, or behind its beginning."""
+        """Whether the reader's starting point lies in a bucket, or after its beginning."""
         return bucket.end >= self.upto.ticks if self.newest_first else bucket.start <= self.after.ticks
 
     def raise_head(self, rows: Rows) -> None:
-        """Begin no lower than the partition's head, if one was noted.
+        """Begin no lower than the partition's head, if one is noted.
 
-        Each mark has it. Nothing lives below.
+        Each mark has the head. No message lives below it.
         """
         if rows and rows[0][2] is not None:
             head = MessageId.from_bytes(rows[0][2])
@@ -138,7 +136,7 @@ class Walk:
         return [_Marked(self, level, low_ticks, high_ticks) for level in levels]
 
     async def _learn_all(self, levels: Sequence[_Marked]) -> None:
-        """The marks of all these levels by one query, unless there are very many."""
+        """Fetch the marks of all these levels in one query, unless they are too many."""
         numbers = _numbers(levels)
         near = self._near is not None and self._near[0].issuperset(numbers)
         rows = self._near[1] if self._near is not None and near else await self._among(numbers)
@@ -147,7 +145,7 @@ class Walk:
                 level.learn_all(rows)
 
     async def _begin_near(self) -> None:
-        """Begin at the head that the last reader found, if it still stands.
+        """Begin at the head that the last reader found, if it is still valid.
 
         One query then lists wide and finer buckets.
         """
@@ -194,11 +192,11 @@ class _Marked:
 
     @property
     def numbers(self) -> range:
-        """Of the buckets that were not asked for yet, whether there are any or not."""
+        """The numbers of buckets that were not asked for yet, whether they exist or not."""
         return range(self._low, self._high + 1)
 
     def learn_all(self, rows: Rows) -> None:
-        """All their marks, oldest first, among those of others."""
+        """Take all marks of this level, oldest first; rows of other levels are ignored."""
         numbers = self.numbers
         of_these = [row for row in rows if row[0] in numbers]
         found = [(Bucket.from_number(number), marks) for number, marks in _by_bucket(of_these)]
@@ -213,7 +211,7 @@ class _Marked:
     async def _ask(self) -> None:
         """Send one more query.
 
-        A bucket whose marks did not all fit is listed again, with those behind it.
+        A bucket whose marks did not all fit is listed again, together with the buckets after it.
         """
         walk = self._walk
         name = "buckets_descending" if walk.newest_first else "buckets_ascending"
@@ -243,5 +241,5 @@ def _numbers(levels: Sequence[_Marked]) -> list[int]:
 
 
 def _are_few(levels: Sequence[_Marked]) -> bool:
-    """Whether one query is to ask for all of several."""
+    """Whether the levels are few enough for one query."""
     return len(levels) > 1 and sum(len(level.numbers) for level in levels) <= _FEW_BUCKETS

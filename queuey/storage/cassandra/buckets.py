@@ -1,15 +1,13 @@
-"""Time buckets: which Cassandra partition a message lies in.
+"""Time buckets: the Cassandra partition in which a message lies.
 
-So that no partition grows without bound.
+They bound the size of every Cassandra partition. A bucket has one of four widths, from ten days down to ten seconds.
+Each server fills the widest first. Once it has put 20,000 rows or 20 MiB there, it goes on in the next finer one, and
+so on. So a sparse queue has one bucket in ten days, and the busiest queue has one in ten seconds. No server needs to
+know what another does.
 
-A bucket is one of four widths, from ten days down to ten seconds. Each server fills the widest
-first; once it has put 20,000 rows or 20 MiB there, it goes on in the
-next finer one, and so on. A sparse queue so has one bucket in ten days, and the most a queue can
-take has one in ten seconds; no server needs to know what another does.
-
-The level stands in two bits of the id's clock sequence, so an id alone says where its message
-lies. What an id cannot say is which buckets there are: that is what marks are for, rows that are
-acknowledged before the first message they speak for (G3, rule 6). docs/decisions/009.
+The level stands in two bits of the id's clock sequence, so an id alone tells where its message lies. It does not tell
+which buckets exist. Marks do: rows that are acknowledged before the first message they speak for (G3, rule 6).
+docs/decisions/009.
 """
 
 from __future__ import annotations
@@ -19,7 +17,7 @@ from typing import NamedTuple
 from queuey.ids import TICKS_PER_SECOND, MessageId
 
 WIDTHS = tuple(seconds * TICKS_PER_SECOND for seconds in (864_000, 36_000, 600, 10))
-"""Of the levels, in ticks: ten days, ten hours, ten minutes, ten seconds. Each divides the one before."""
+"""Widths of the levels in ticks: ten days, ten hours, ten minutes, ten seconds. Each divides the one before."""
 FINEST = len(WIDTHS) - 1
 _SPARE_SECONDS = 86_400
 """How much longer than its messages a mark lives."""
@@ -33,7 +31,7 @@ class Bucket(NamedTuple):
 
     level: int
     ordinal: int
-    """How many widths after the beginning of ticks."""
+    """The number of widths since the beginning of ticks."""
 
     @classmethod
     def at(cls, level: int, ticks: int) -> Bucket:
@@ -41,7 +39,7 @@ class Bucket(NamedTuple):
 
     @classmethod
     def of(cls, message_id: MessageId) -> Bucket:
-        """Where the message of this id lies."""
+        """The bucket of the message with this id."""
         level = (message_id.tail & _LEVEL_MASK) >> _LEVEL_SHIFT
         return cls(level, message_id.ticks // WIDTHS[level])
 
@@ -51,7 +49,7 @@ class Bucket(NamedTuple):
 
     @property
     def number(self) -> int:
-        """The column ``bucket``: level by level, in order of time.
+        """The column ``bucket``: ordered by level, then by time.
 
         >>> Bucket.from_number(Bucket(3, 7).number)
         Bucket(level=3, ordinal=7)
@@ -70,12 +68,12 @@ class Bucket(NamedTuple):
 
     @property
     def widest(self) -> Bucket:
-        """The bucket of level 0 around it, whose marks tell of it."""
+        """The bucket of level 0 around it, which has its marks."""
         return Bucket(0, self.start // WIDTHS[0])
 
 
 def tail_for(level: int, tail: int) -> int:
-    """An id's tail with a level in it.
+    """An id's tail with a level put in.
 
     Ids of one tick are ordered by level, then by tail.
 
@@ -89,14 +87,14 @@ def tail_for(level: int, tail: int) -> int:
 class Mark(NamedTuple):
     """A statement about a bucket, acknowledged before its messages.
 
-    It has messages of this level, no larger and no longer-lived than this.
+    The bucket has messages of this level, none larger or longer-lived than this.
     """
 
     level: int
     ttl_class: int
-    """A TTL of up to 2 to this power, in seconds."""
+    """The messages' TTL is at most 2 to this power, in seconds."""
     size_class: int
-    """A body of up to 2 to this power, in bytes."""
+    """The messages' bodies have at most 2 to this power bytes."""
 
     @classmethod
     def of(cls, level: int, ttl_seconds: int, size: int) -> Mark:
@@ -116,9 +114,9 @@ class Mark(NamedTuple):
         return self.level << 16 | self.ttl_class << 8 | self.size_class
 
     def lives_seconds(self, bucket: Bucket, now_ticks: int) -> int:
-        """How long a mark must last.
+        """How long a mark must live.
 
-        Until the last message that can be in the bucket has expired.
+        It must live until the last possible message of the bucket has expired.
         """
         until_end = max(0, bucket.end - now_ticks) // TICKS_PER_SECOND + 1
         return until_end + (1 << self.ttl_class) + _SPARE_SECONDS

@@ -1,4 +1,4 @@
-"""How wrong this server's clock may be, and the times that writes carry.
+"""The error bound of this server's clock, and the times that writes carry.
 
 G3, rule 4.
 """
@@ -15,35 +15,35 @@ from queuey.ids import EPOCH_TICKS, TICKS_PER_SECOND
 from queuey.locks import new_lock
 
 SAMPLE_SECONDS = 5.0
-"""Between two looks at the nodes' clocks."""
+"""Seconds between two readings of the nodes' clocks."""
 _OLDEST_SECONDS = 30.0
-"""A node's clock that was not seen for so long says nothing any more."""
+"""Age from which on a reading of a node's clock is ignored."""
 _AGEING_SECONDS = _OLDEST_SECONDS - 1.5 * SAMPLE_SECONDS
-"""From then on any look takes the place of the last one: the next but one may come too late."""
+"""Age from which on any new reading replaces the last one: waiting longer might leave none."""
 _SILENT_SECONDS = 2.5 * SAMPLE_SECONDS
-"""Readiness says so when no node has told its time for so long."""
+"""Readiness reports a problem when no node has answered for this long."""
 _DRIFT = 0.0002
-"""How much two clocks may part in a second without anybody's fault: 200 millionths."""
+"""How much two healthy clocks may drift apart: 200 millionths."""
 
 
 @dataclass(frozen=True)
 class _Sample:
-    """What one round trip to a node's clock told."""
+    """The result of one round trip to a node's clock."""
 
     offset_ticks: int
     """The node's clock minus our elapsed time, both in ticks."""
     doubt_seconds: float
-    """Half of the round trip: when in it the node looked, nobody knows."""
+    """Half of the round trip. When in it the node read its clock is not known."""
     at: float
-    """Our elapsed time then."""
+    """Our elapsed time at that moment."""
 
 
 class ClockGuard:
     """Compares the wall clock with the clocks of the store's nodes. Thread-safe.
 
-    The nodes' clocks are known relative to this machine's elapsed time, which no step of the wall clock
-    moves: so a step shows at the very next stamp, not at the next round trip. Their median counts, so
-    that one node's bad clock stops no server.
+    The nodes' clocks are known relative to this machine's elapsed time, which no step of the wall clock moves. So a
+    step shows at the very next stamp, not at the next round trip. The median of the nodes counts, so that one node's
+    bad clock stops no server.
     """
 
     def __init__(self, clock: Clock, bound_seconds: float) -> None:
@@ -56,29 +56,29 @@ class ClockGuard:
         """Calls that were refused."""
 
     def learn(self, node: object, node_ticks: int, asked: float, answered: float) -> None:
-        """A node said what time it is.
+        """Take a reading of a node's clock.
 
-        :param asked: our elapsed seconds when the question left, and ``answered`` when the answer came.
+        :param asked: our elapsed seconds when the question left; ``answered``, when the answer came.
         """
         middle = (asked + answered) / 2
         sample = _Sample(node_ticks - round(middle * TICKS_PER_SECOND), (answered - asked) / 2, answered)
         with self._lock:
             last = self._samples.get(node)
-            # A slow round trip tells less than the one before, as long as that is fresh.
+            # A slow round trip is less exact than the last reading, as long as that one is fresh.
             age = inf if last is None else answered - last.at
             if last is None or age > _AGEING_SECONDS or sample.doubt_seconds <= last.doubt_seconds + age * _DRIFT * 10:
                 self._samples[node] = sample
             self._samples = {at: one for at, one in self._samples.items() if answered - one.at < _OLDEST_SECONDS}
             fresh = self._samples.values()
             if not fresh:
-                return  # this process was stopped for so long, while it asked, that nothing it knows says anything
+                return  # the process was stopped in mid-question for so long that all readings are void
             middle_one = median(one.offset_ticks for one in fresh)
             self._reference = _Sample(
                 round(middle_one), median(one.doubt_seconds for one in fresh), max(one.at for one in fresh)
             )
 
     def error_seconds(self) -> float:
-        """How far this clock may be from the nodes' now, at most.
+        """The most that this clock may be off the nodes' time.
 
         Infinite while no node has answered.
         """
@@ -93,18 +93,18 @@ class ClockGuard:
         return abs(off) / TICKS_PER_SECOND + reference.doubt_seconds + age * _DRIFT
 
     def is_safe(self) -> bool:
-        """Whether the error is under the bound for sure."""
+        """Whether the error is surely under the bound."""
         return self.error_seconds() <= self._bound
 
     def check(self) -> None:
-        """:raises ClockUnsafe: the error may be over the bound; nothing was stored, and it may pass by itself."""
+        """:raises ClockUnsafe: the error may exceed the bound; nothing was stored, and it may pass without help."""
         error = self.error_seconds()
         if error > self._bound:
             self.refused += 1
             raise ClockUnsafe(self.describe(error))
 
     def describe(self, error: float) -> str:
-        """What is wrong, for an operator."""
+        """The problem, in words for an operator."""
         if error == inf:
             return "no Cassandra node has told its time lately: nothing was stored, try again"
         return (
@@ -113,7 +113,7 @@ class ClockGuard:
         )
 
     def problem(self) -> str | None:
-        """A sentence for readiness, None when all is well."""
+        """A sentence for readiness, None if all is well."""
         reference = self._reference
         silence = inf if reference is None else self._clock.elapsed() - reference.at
         if silence > _SILENT_SECONDS:
@@ -125,9 +125,9 @@ class ClockGuard:
 class WriteTimes:
     """The times in microseconds that decide between two writes of one row.
 
-    Servers' clocks may differ by twice the bound, so what undoes a write is dated later by as much: a
-    delete beats every append that was acknowledged before it, whichever server took it. Within one
-    process a later call always beats an earlier one.
+    Servers' clocks may differ by twice the bound. So a write that undoes another is dated later by as much: a delete
+    beats every append that was acknowledged before it, on whichever server. Within one process a later call always
+    beats an earlier one.
     """
 
     def __init__(self, clock: Clock, bound_seconds: float) -> None:
@@ -140,20 +140,20 @@ class WriteTimes:
         return (self._clock.now_ticks() - EPOCH_TICKS) // 10
 
     def append(self) -> int:
-        """For a row nobody has written before."""
+        """For a row that was never written before."""
         with self._lock:
             self._appended = max(self._now(), self._appended)
             return self._appended
 
     def put(self, attempt: int = 0) -> int:
-        """For a row that takes the place of what is there; later with each attempt."""
+        """For a row that replaces an existing one; later with each attempt."""
         with self._lock:
-            now = max(self._now(), self._appended)  # which the clock may have been set back from
+            now = max(self._now(), self._appended)  # the clock may have been set back since
             self._put = max(now + (1 + 2 * attempt) * self._apart, self._deleted + 1, self._put + 1)
             return self._put
 
     def delete(self) -> int:
-        """For the end of a row."""
+        """For the removal of a row."""
         with self._lock:
             now = max(self._now(), self._appended)
             self._deleted = max(now + 2 * self._apart, self._put + 1, self._deleted)

@@ -27,14 +27,16 @@ from queuey.errors import ConfigurationError
 __all__ = ["SPECULATIVE", "Options", "connect", "why_none"]
 
 CONNECT_SECONDS = 10.0
-"""Least that a node has to take a connection, and to tell of the cluster and its tables: a busy one took more than the driver's 2 s."""
+"""The shortest time limit to connect to a node and to learn the cluster and its tables. A busy node took more than the
+driver's 2 s."""
 SPECULATIVE: Final = "speculative"
 _SPECULATIVE_SECONDS = 0.25
-"""After how long another replica is asked as well, if a statement may be carried out twice without harm."""
+"""After this time another replica is asked as well, if a statement may safely be carried out twice."""
 _HEARTBEAT_SECONDS = 3
-"""Of a connection on which nothing came for so long, a sign of life is asked for, and waited for as long."""
+"""After this time without data, a connection is probed; the answer has as much time."""
 _LONGEST_RECONNECT_SECONDS = 10.0
-"""Between two tries to reach a node that is away. The driver's own is ten minutes, and it gives up at last."""
+"""Seconds between two attempts to reach a node that is away. The driver's own limit is ten minutes, and it gives up in
+the end."""
 
 
 @dataclass(frozen=True)
@@ -53,13 +55,16 @@ class Options:
     tls_key: str = ""
     tls_check_host: bool = True
     most_calls: int = 1024
-    """Calls of one store under way at once."""
+    """Calls of one store that may be under way at once."""
     timeout_seconds: float = 1.5
-    """Of one statement; an append that takes longer would be void anyway (G3)."""
+    """The time limit of one statement. An append that takes longer would be void anyway (G3)."""
 
 
 class _Connection(Cluster.connection_class):  # type: ignore[misc]
-    """The driver's, which reads and writes 4 KiB at a time, with room for a page."""
+    """A connection with room for a page.
+
+    The driver's own reads and writes 4 KiB at a time.
+    """
 
     in_buffer_size = out_buffer_size = 128 << 10
 
@@ -70,7 +75,7 @@ def connect(options: Options) -> Cluster:
     :raises ConfigurationError: a file of the TLS settings cannot be used.
     """
     centre, patience = options.data_centre, max(CONNECT_SECONDS, options.timeout_seconds)
-    # Shuffled: what is repeated because a node did not answer goes to another one.
+    # Shuffled, so that a statement that a node did not answer is repeated on another node.
     balanced = TokenAwarePolicy(
         DCAwareRoundRobinPolicy(centre) if centre else RoundRobinPolicy(), shuffle_replicas=True
     )
@@ -132,7 +137,7 @@ def _tls(options: Options) -> ssl.SSLContext | None:
 
 
 def why_none(options: Options, error: NoHostAvailable) -> str:
-    """Why no node could be asked, for an operator."""
+    """Why no node could be reached, in words for an operator."""
     reasons: Mapping[Any, Any] = error.errors if isinstance(error.errors, dict) else {}
     for reason in reasons.values():
         if isinstance(reason, AuthenticationFailed):

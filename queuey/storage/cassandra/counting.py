@@ -1,4 +1,4 @@
-"""What lies in a partition in Cassandra, counted by its nodes."""
+"""Counts what lies in a partition in Cassandra; the nodes do the counting."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Deleting messages in Cassandra, and noting where those that are left begin."""
+"""Deletes messages in Cassandra, and notes where the remaining ones begin."""
 
 from __future__ import annotations
 
@@ -17,11 +17,11 @@ from queuey.storage.cassandra.server import CassandraServer
 __all__ = ["Deleter", "failures_of"]
 
 _DELETES_PER_HEAD = 1000
-"""Messages deleted from a partition before its head is looked for: readers step over about as many tombstones at most."""
+"""Deletes in a partition before its head is searched for: readers step over about as many tombstones at most."""
 _COUNTED = 10_000
-"""Partitions whose deletes are counted; with more of them the count begins anew."""
+"""Partitions whose deletes are counted; beyond that the count starts over."""
 _FIRST_TAIL = tail_from_low(0x8080808080808080)
-"""Of the lowest id of a tick that is a UUID of its kind."""
+"""The tail of the lowest valid UUID of a tick."""
 
 
 class Deleter:
@@ -36,7 +36,10 @@ class Deleter:
         self._deleted: dict[PartitionId, int] = defaultdict(int)
 
     async def delete(self, queue: Queue, wanted: Sequence[Location]) -> None:
-        """:raises StorageUnavailable: nothing was deleted. :raises OutcomeUnknown: some may be."""
+        """:raises StorageUnavailable: nothing was deleted.
+
+        :raises OutcomeUnknown: some messages may be deleted.
+        """
         level, time = self._session.to_write(queue.consistency), self._server.times.delete()
         groups: dict[tuple[PartitionId, Bucket], list[Any]] = defaultdict(list)
         for number, id_ in dict.fromkeys(wanted):
@@ -52,7 +55,7 @@ class Deleter:
             self._count_deleted(queue, partition, len(rows))
 
     def _count_deleted(self, queue: Queue, partition: PartitionId, count: int) -> None:
-        """Look for the partition's head every :data:`_DELETES_PER_HEAD` deletes.
+        """Search for the partition's head every :data:`_DELETES_PER_HEAD` deletes.
 
         So readers step over few tombstones.
         """
@@ -66,8 +69,8 @@ class Deleter:
     async def _raise_head(self, queue: Queue, partition: PartitionId) -> None:
         """Note where the first live message is.
 
-        The note carries the time at which the search began: a put behind it forgets the head with a later
-        time, in whatever order the two arrive.
+        The note carries the time at which the search began. A put below the head clears the note with a later time, so
+        the order in which the two arrive does not matter.
         """
         time, watermark = self._server.times.append(), self._server.watermark()
         upto = MessageId(watermark, _FIRST_TAIL)
@@ -78,7 +81,7 @@ class Deleter:
 
 
 async def failures_of(sent: Sequence[Future[Any]]) -> list[QueueyError]:
-    """Wait for all, and gather the errors."""
+    """Wait for all of them, and collect the errors."""
     failures = []
     for future in sent:
         try:

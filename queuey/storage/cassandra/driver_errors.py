@@ -1,4 +1,4 @@
-"""The driver's errors, told as ours (G10)."""
+"""Translates the driver's errors into ours (G10)."""
 
 from __future__ import annotations
 
@@ -16,11 +16,11 @@ __all__ = ["our_error"]
 log = logging.getLogger(__name__)
 
 _NOT_SENT = (Unavailable, NoConnectionsAvailable, OverloadedErrorMessage, InvalidRequest, SyntaxException, Unauthorized)
-"""Errors that say that nothing was done. NoHostAvailable is looked into: see :func:`_nothing_was_sent`."""
+"""Errors of statements that were not carried out. For NoHostAvailable see :func:`_nothing_was_sent`."""
 
 
 def _nothing_was_sent(error: BaseException) -> bool:
-    """Whether an error tells that no node can have taken the statement."""
+    """Whether an error proves that no node can have taken the statement."""
     if isinstance(error, NoHostAvailable):
         reasons = error.errors.values() if isinstance(error.errors, dict) else [error]
         return all(isinstance(reason, (*_NOT_SENT, ConnectionRefusedError)) for reason in reasons)
@@ -30,10 +30,9 @@ def _nothing_was_sent(error: BaseException) -> bool:
 def our_error(error: BaseException, *, writes: bool, alone: bool = True) -> QueueyError:
     """The driver's error as ours (G10).
 
-    It is a refusal only where nothing can have been written.
-
-    Everything that is not known to be harmless is unknown, the server error 0x1700 included, which the
-    driver raises as a bare ErrorMessage: a lightweight transaction of which nobody knows how it ended.
+    It is a refusal only if nothing can have been written. Every error that is not known to be harmless means an unknown
+    outcome. That includes the server error 0x1700, which the driver raises as a bare ErrorMessage: a lightweight
+    transaction whose end is not known.
 
     :param alone: no other node was asked to do the same.
     """

@@ -1,12 +1,12 @@
 """Group commit: requests for one partition are stored together.
 
-A group is stamped, sent and checked as one, with one write of one Cassandra partition and one entry in its
-log: so many clients cost little more than one. It begins when the event loop has dealt with all that had
-arrived, so it has company without waiting for any, and a lone request is sent at once. With some groups of
-a partition under way, what arrives for it gathers until one of them is done.
+A group is stamped, sent and checked as one, with one write of one Cassandra partition and one entry in its log. Thus
+many clients cost little more than one. A group begins when the event loop has handled everything that had arrived: it
+has company without waiting for any, and a lone request is sent at once. While some groups of a partition are under way,
+requests for it gather until one of them is done.
 
-The requests of a group share its outcome, as they share its write. A request for several partitions, or
-for later, has writes of its own.
+The requests of a group share its write, and so its outcome. A request for several partitions, or for later, has writes
+of its own.
 """
 
 from __future__ import annotations
@@ -24,13 +24,14 @@ from queuey.model import Consistency, Draft, Location, Queue
 from queuey.storage import Observer
 
 UNDER_WAY = 4
-"""Groups of a partition that are stored at the same time, at most."""
+"""Groups of one partition that are stored at the same time, at most."""
 GROUP_ROWS = 1000
 GROUP_BYTES = 512 << 10
-"""A group ends with the request that passes one of these: Cassandra takes no write of more than 8 MiB or so."""
+"""Limits of a group. It ends with the request that passes one of them, since Cassandra takes no write of more than
+about 8 MiB."""
 
 Store = Callable[[Queue, Sequence[Draft]], Awaitable[Sequence[Location]]]
-"""Stores messages, and says where."""
+"""Stores messages, and returns their locations."""
 _Partition = tuple[int, int, Consistency]
 
 
@@ -46,7 +47,7 @@ class _Waiting(NamedTuple):
 
 
 class PartitionLine:
-    """Who waits for a partition."""
+    """The requests that wait for one partition."""
 
     __slots__ = ("starting", "under_way", "waiting")
 
@@ -54,11 +55,11 @@ class PartitionLine:
         self.waiting: deque[_Waiting] = deque()
         self.under_way = 0
         self.starting = False
-        """One more group is about to begin."""
+        """Count one more group, which is about to begin."""
 
 
 def may_share(drafts: Sequence[Draft]) -> bool:
-    """Whether a request can go with others: it is for now, and for one partition."""
+    """Whether a request can join others: it is for now, and for one partition."""
     partition = drafts[0].partition if drafts else 0
     for draft in drafts:
         if draft.partition != partition or draft.due_ticks is not None:
@@ -67,7 +68,7 @@ def may_share(drafts: Sequence[Draft]) -> bool:
 
 
 class GroupCommit:
-    """The requests that wait for each other. Thread-safe.
+    """The requests that are grouped by partition. Thread-safe.
 
     It remembers only partitions with a group under way.
     """
@@ -86,7 +87,7 @@ class GroupCommit:
         """Store drafts that :func:`may_share`.
 
         :raises StorageUnavailable: nothing is stored.
-        :raises OutcomeUnknown: some of it may be, or may come to be.
+        :raises OutcomeUnknown: some of it may be stored now or later.
         """
         until = self._clock.elapsed() + self._patience
         one = _Waiting(queue, drafts, perf_counter(), until, Future())
@@ -116,11 +117,11 @@ class GroupCommit:
             start(self._carry(partition))
 
     async def _carry(self, partition: _Partition) -> None:
-        """Store one group after the other, until nobody waits."""
+        """Store one group after the other, until no request waits."""
         while group := self._next(partition):
             try:
                 await self._store_together(group)
-            except Exception as error:  # noqa: BLE001 - whatever it is, it belongs to those who wait, and more come behind them
+            except Exception as error:  # noqa: BLE001 - the error is the waiting requests'; more requests come
                 for one in group:
                     if not one.placed.done:
                         one.placed.set_error(error)
@@ -138,7 +139,7 @@ class GroupCommit:
             first = last
 
     def _next(self, partition: _Partition) -> list[_Waiting]:
-        """Who goes next; nobody ends a group's turn."""
+        """The requests of the next group; empty if none wait, and then the turn ends."""
         now, group, late = self._clock.elapsed(), list[_Waiting](), list[_Waiting]()
         rows = size = 0
         with self._lock:

@@ -1,9 +1,8 @@
 """Idempotency keys in Cassandra: lightweight transactions around an append (G7).
 
-A key's row says which attempt is to store under it and under which ids. The attempt claims the key
-with the ids it is about to write, writes, and only then records that it is done; it is answered when
-the record is. An attempt that died in between leaves its ids behind: who takes over withdraws them
-first, so the queue ends with one copy.
+A key's row names the attempt that stores under it, and the ids. An attempt claims the key with the ids that it is about
+to write, writes, and only then records that it is done. It is answered once that record exists. An attempt that died in
+between leaves its ids in the row. The attempt that takes over withdraws them first, so the queue ends with one copy.
 """
 
 from __future__ import annotations
@@ -25,7 +24,7 @@ _ROW_TTL_SECONDS = IDEMPOTENCY_SECONDS + 3600
 _LOCATION_BYTES = 17
 _LEAST_WAIT_SECONDS, _MOST_WAIT_SECONDS = 0.02, 0.25
 _GRACE_SECONDS = 5.0
-"""An attempt that is older than a request can be, and this, is taken for dead."""
+"""Seconds beyond the longest request after which an attempt counts as dead."""
 
 
 class _Busy(Exception):
@@ -47,10 +46,10 @@ class StoredKey:
 async def append_keyed(
     appender: CassandraAppender, queue: Queue, drafts: Sequence[Draft], idempotency: IdempotencyKey | None
 ) -> Appended:
-    """Append what is not stored yet under the keys of a request and of its drafts.
+    """Append the drafts of a request that are not stored yet under its keys or theirs.
 
     :raises KeyReused: a key stands for something else; nothing is stored.
-    :raises InProgress: another attempt holds a key, and went on holding it; nothing is stored.
+    :raises InProgress: another attempt holds a key and did not let it go; nothing is stored.
     """
     keys = _keys(drafts, idempotency)
     clock, patience = appender.clock, appender.timing.request_seconds
@@ -68,7 +67,7 @@ async def append_keyed(
 
 
 def _keys(drafts: Sequence[Draft], idempotency: IdempotencyKey | None) -> dict[str, IdempotencyKey]:
-    """:raises KeyReused: one key for two things within the request."""
+    """:raises KeyReused: the request uses one key for two things."""
     keys: dict[str, IdempotencyKey] = {}
     for one in (idempotency, *(draft.idempotency for draft in drafts)):
         if one is not None and keys.setdefault(one.key, one) != one:
@@ -77,7 +76,7 @@ def _keys(drafts: Sequence[Draft], idempotency: IdempotencyKey | None) -> dict[s
 
 
 class _Attempt:
-    """One try to store a request's drafts, each key once."""
+    """One attempt to store a request's drafts, each key once."""
 
     def __init__(
         self,
@@ -96,10 +95,10 @@ class _Attempt:
         self._found: dict[str, StoredKey | None] = {}
         self._claimed: set[str] = set()
         self._now = appender.clock.now_ticks()
-        """One moment decides which keys are past their day."""
+        """One moment decides which keys are more than a day old."""
 
     async def run(self) -> Appended:
-        """:raises _Busy: another attempt holds one of the keys; nothing is held and nothing stored."""
+        """:raises _Busy: another attempt holds one of the keys; nothing is claimed or stored."""
         await self._look()
         whole = self._known(self._idempotency)
         if whole is not None:
@@ -108,7 +107,7 @@ class _Attempt:
         try:
             placed = await self._appender.store(self._queue, [self._drafts[at] for at in fresh], self._plan)
         except OutcomeUnknown:
-            raise  # the claims stay, with the ids that may be stored: whoever repeats will look
+            raise  # the claims stay, with the ids that may be stored: the next attempt reads them
         except (QueueyError, _Busy):
             await self._release()
             raise
@@ -117,7 +116,7 @@ class _Attempt:
         return Appended(answer, repeated=bool(self._drafts) and not fresh)
 
     async def _look(self) -> None:
-        """Read all keys; refuse before anything is claimed."""
+        """Read all keys, and refuse the request before any is claimed."""
         level = self._appender.session.to_read(Consistency.STRONG)
         asked = {
             key: self._appender.session.ask("idempotency_find", (self._queue.uuid, key), level) for key in self._keys
@@ -129,15 +128,15 @@ class _Attempt:
                 raise KeyReused
 
     def _known(self, idempotency: IdempotencyKey | None) -> Sequence[Location] | None:
-        """Where an earlier request with this key stored."""
+        """The locations that an earlier request with this key stored."""
         kept = self._found[idempotency.key] if idempotency is not None else None
         live = kept is not None and kept.done and kept.expires > self._now
         return kept.places if kept is not None and live else None
 
     def _fresh(self) -> list[int]:
-        """Which drafts are to be stored.
+        """The drafts to store, by index.
 
-        Those without a key, and the first of each key that is not known.
+        They are the drafts without a key, and the first draft of each unknown key.
         """
         fresh, seen = [], set()
         for at, draft in enumerate(self._drafts):
@@ -150,7 +149,7 @@ class _Attempt:
         return fresh
 
     def _answer(self, stored: Sequence[Location]) -> list[Location]:
-        """One place per draft: of those just stored, and of those known before."""
+        """One location per draft, of those just stored and those known before."""
         new = dict(zip(self._fresh(), stored, strict=True))
         first: dict[str, Location] = {}
         answer = []
@@ -170,9 +169,9 @@ class _Attempt:
         return answer
 
     def _wanted(self, stored: Sequence[Location], whole: Sequence[Location]) -> dict[str, Sequence[Location]]:
-        """What each key that is not known is to stand for.
+        """The locations that each unknown key is to stand for.
 
-        :param whole: that of the request.
+        :param whole: the locations of the whole request.
         """
         wanted: dict[str, Sequence[Location]] = {}
         for place, draft in zip(self._answer(stored), self._drafts, strict=True):
@@ -185,9 +184,9 @@ class _Attempt:
     async def _plan(self, placed: Sequence[Location]) -> None:
         """Claim the keys with the ids about to be written, or renew the claims.
 
-        The keys of a dead attempt come first, with its ids: once it has lost them, an attempt that comes to life
-        again neither records what it stored nor stores anew. Then its ids are withdrawn, and only then are they
-        forgotten: should this attempt die as well, the next one finds them.
+        Keys of a dead attempt come first, with its ids. Once it has lost them, it can neither record what it stored nor
+        store again, even if it comes back to life. Only then are its ids withdrawn, and only after that forgotten: if
+        this attempt dies as well, the next one finds them.
 
         :raises _Busy: another attempt was first.
         """
@@ -200,11 +199,11 @@ class _Attempt:
             await self._get({key: self._move(key, wanted[key], done=False) for key in taken})
 
     async def _get(self, steps: Mapping[str, Waiting[bool]], but_for: Collection[str] = ()) -> None:
-        """Take one step towards each key, all under way together.
+        """Take one step for each key, all at the same time.
 
-        Notes the keys that this attempt then has.
+        It notes the keys that this attempt then holds.
 
-        :raises _Busy: another attempt has one of them.
+        :raises _Busy: another attempt holds one of them.
         """
         failure: QueueyError | _Busy | None = None
         for key, outcome in [(key, start(step)) for key, step in steps.items()]:
@@ -220,9 +219,9 @@ class _Attempt:
             raise failure
 
     async def _claim(self, key: str, places: Sequence[Location], taken: dict[str, Sequence[Location]]) -> bool:
-        """Claim a key that is free or past its day, or held by a dead attempt.
+        """Claim a key that is free, more than a day old, or held by a dead attempt.
 
-        :param taken: gets the ids that the dead one may have written.
+        :param taken: receives the ids that the dead attempt may have written.
         """
         kept = self._found[key]
         if kept is None or kept.attempt == self._id or kept.expires <= self._now:
@@ -236,10 +235,10 @@ class _Attempt:
     async def _move(self, key: str, places: Sequence[Location], *, done: bool) -> bool:
         """Change a key's row, if it still is as this attempt knows it.
 
-        So one change follows the other.
+        So changes never overlap.
 
-        :returns: False if the key is another attempt's.
-        :raises OutcomeUnknown: nobody can say.
+        :returns: False if another attempt holds the key.
+        :raises OutcomeUnknown: it is not known whether the row changed.
         """
         session, where, before = self._appender.session, (self._queue.uuid, key), self._found[key]
         said = self._said(key, places, done=done)
@@ -254,16 +253,16 @@ class _Attempt:
         return True
 
     def _said(self, key: str, places: Sequence[Location], *, done: bool) -> tuple[Any, ...]:
-        """What the row of a key is to say, ``digest`` to ``answer``."""
+        """The new values of a key's row, from ``digest`` to ``answer``."""
         now = self._appender.clock.now_ticks()
         answer = b"".join(place.partition.to_bytes(1, "big") + place.id.bytes for place in places)
         expires = now + IDEMPOTENCY_SECONDS * TICKS_PER_SECOND
         return self._keys[key].digest, self._id, now, expires, done, answer
 
     async def _record(self, answer: Sequence[Location]) -> None:
-        """Note that the append is done, under each key.
+        """Record under each key that the append is done.
 
-        :raises OutcomeUnknown: somebody took over, or nobody can say.
+        :raises OutcomeUnknown: another attempt took over, or it is not known.
         """
         stored = [answer[at] for at in self._fresh()]
         outcomes = [start(self._move(key, places, done=True)) for key, places in self._wanted(stored, answer).items()]
@@ -277,9 +276,9 @@ class _Attempt:
             raise OutcomeUnknown
 
     async def _release(self) -> None:
-        """Give back the keys, as nothing was stored under them.
+        """Release the keys, since nothing was stored under them.
 
-        A key that cannot be given back goes with its age.
+        A key that cannot be released expires with its age.
         """
         asked = [
             self._appender.session.compare_and_set("idempotency_release", (self._queue.uuid, key, self._id))

@@ -37,7 +37,7 @@ from queuey.storage.cassandra.server import CassandraServer
 __all__ = ["CassandraMessages"]
 
 _AT_ONCE = 32
-"""Queries under way for one call that needs many."""
+"""Queries that one call with many of them has under way at once."""
 
 
 class CassandraMessages(MessageStore):
@@ -56,7 +56,7 @@ class CassandraMessages(MessageStore):
     ) -> None:
         """
         :param offsets: purged with their queue.
-        :param weaknesses: what was found at start that makes the cluster weaker than promised; told as warnings.
+        :param weaknesses: findings at start that make the cluster weaker than promised; reported as warnings.
         :param on_close: called when the last call has ended.
         """
         timing = server.timing
@@ -89,9 +89,9 @@ class CassandraMessages(MessageStore):
     # Reading
 
     def watermark(self, consistency: Consistency) -> int:
-        """As in :class:`~queuey.storage.MessageStore`.
+        """See :class:`~queuey.storage.MessageStore`.
 
-        :raises ClockUnsafe: this server's clock may be too far off to say.
+        :raises ClockUnsafe: this server's clock may be too far off.
         """
         return self._server.watermark()
 
@@ -153,7 +153,7 @@ class CassandraMessages(MessageStore):
     async def _purge(self, queue: UUID) -> None:
         """Delete what is there now.
 
-        What comes later, from a write under way, goes with its TTL, and nobody reads it.
+        A write under way may add more. It cannot be read, and expires with its TTL.
         """
         session = self._session
         level, time = session.to_write(Consistency.STRONG), self._server.times.delete()

@@ -1,6 +1,7 @@
 """Queues and application keys in Cassandra.
 
-:mod:`~queuey.storage.cassandra.queue_rows` has a row for each queue, :mod:`~queuey.storage.cassandra.names` the lists beside it.
+:mod:`~queuey.storage.cassandra.queue_rows` has a row for each queue, :mod:`~queuey.storage.cassandra.names` the lists
+of names.
 """
 
 from __future__ import annotations
@@ -23,7 +24,7 @@ __all__ = ["CassandraMetadata"]
 
 _CLOSE_SECONDS = 10.0
 _AT_ONCE = 128
-"""Queues looked up together for a page."""
+"""Queues looked up together for one page."""
 
 
 class CassandraMetadata(MetadataStore):
@@ -40,8 +41,8 @@ class CassandraMetadata(MetadataStore):
     ) -> None:
         """
         :param trusted_seconds: how long servers use what they read of a queue.
-        :param settle_seconds: between a removal being decided and being done: no server then has an append
-            under way that it took by settings from before (G9).
+        :param settle_seconds: the time between the decision on a removal and its end. After it no server has an append
+            under way that it took by the former settings (G9).
         """
         self._session = session
         self.trusted_seconds = trusted_seconds

@@ -1,9 +1,8 @@
-"""The lists of queues' names in Cassandra.
+"""The lists of queue names in Cassandra.
 
-One has all queues of an application, the others those that name a principal.
-
-They are plain rows. They may name a queue that is not there or not as told, never miss one, and who lists looks each queue
-up. What is told of a name is dated by the change that told it, so that the end of one incarnation never hides the next.
+One list has all queues of an application, the others the queues that name a principal. They are plain rows. A list may
+name a queue that does not exist or does not fit, but never misses one, so its readers look each queue up. A name is
+dated by the change that wrote it, so that the end of one incarnation never hides the next.
 """
 
 from __future__ import annotations
@@ -17,9 +16,9 @@ from queuey.storage.cassandra.session import ALL_CENTRES, CassandraSession
 __all__ = ["EVERYBODY", "NameLists", "list_place"]
 
 EVERYBODY = ""
-"""Whose list has all queues of an application."""
+"""The owner of the list with all queues of an application."""
 _SHARDS = 16
-"""Of the list of all: a million names are 16 Cassandra partitions of some megabytes."""
+"""Shards of the list of all queues: a million names are 16 Cassandra partitions of some megabytes."""
 _LEAST_ASKED = 8
 
 
@@ -30,9 +29,9 @@ class NameLists:
         self._session = session
 
     async def page(self, application: str, who: str, start: str, limit: int) -> tuple[list[str], bool]:
-        """Names from ``start`` on, at least one if there is any; True if these are all.
+        """Names from ``start`` on, at least one if any exist; True if these are all.
 
-        A shard that gave as many as asked may have more, so names count up to the least of such ends.
+        A shard that gave as many as asked may have more, so names count only up to the lowest end of such shards.
         """
         shards = _SHARDS if who == EVERYBODY else 1
         step = max(_LEAST_ASKED, 2 * limit // shards)

@@ -1,12 +1,12 @@
 """Offsets of groups in Cassandra.
 
-All offsets of a group are one Cassandra partition, and each change is one lightweight transaction there: it wants every
-row that it changes as it was found, by the version that each change draws anew. So a take-over comes before or after
-a commit, never in its midst, and what a former owner sends late wants rows that are no more.
+All offsets of a group are one Cassandra partition, and each change is one lightweight transaction there. It requires
+that every row it changes is as it was read, by a version that each change draws anew. So a take-over comes before or
+after a commit, never in the middle. A late request of a former owner requires rows that do not exist any more.
 
-Beside it stands the list of a queue's groups, plain rows. A group that is forgotten may begin anew, and be forgotten
-again, through any server: each such life has a row of its own, added before the life begins and removed after it
-ended. The list may name a group that is not there, never miss one; who lists looks each up.
+The list of a queue's groups is plain rows. A forgotten group may begin again, and be forgotten again, through any
+server. Each such life has a row of its own, added before the life begins and removed after it has ended. The list may
+name a group that does not exist, but never misses one, so its readers look each group up.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from queuey.storage.cassandra.server import CassandraServer
 from queuey.storage.cassandra.session import ALL_CENTRES, Change, Rows
 
 _TRIES = 50
-"""Of one change, while others change the same partitions of the same group."""
+"""Attempts of one change while others change the same partitions of the same group."""
 _PAGE = 100
 """Groups that are read, or looked up, together."""
 
@@ -34,7 +34,7 @@ class _Group(NamedTuple):
     """A group's Cassandra partition."""
 
     life: UUID | None
-    """None: there is no such group."""
+    """None if the group does not exist."""
     offsets: dict[int, Offset]
     versions: dict[int, UUID]
 
@@ -48,7 +48,7 @@ class CassandraOffsets(OffsetStore):
         self._dropped = server.dropped
         self.session = server.session
 
-    # Of one group
+    # One group
 
     def read_offsets(self, queue: UUID, group: str) -> Future[Mapping[int, Offset]]:
         if queue in self._dropped:
@@ -67,7 +67,7 @@ class CassandraOffsets(OffsetStore):
             return await attempt.repeat()
         except (BadRequest, Conflict, QueueNotFound, StorageUnavailable) as refused:
             if attempt.uncertain:
-                raise OutcomeUnknown from refused  # it may have been carried out, and followed by another's
+                raise OutcomeUnknown from refused  # it may have been carried out, before another change
             raise
 
     def forget_group(self, queue: UUID, group: str) -> Future[None]:
@@ -81,7 +81,7 @@ class CassandraOffsets(OffsetStore):
     async def _end(self, queue: UUID, group: str, life: UUID) -> None:
         """End one life of a group, if it has not ended.
 
-        There may be another life by now, which is left alone.
+        Another life that has begun since is left alone.
         """
         where = (queue, group)
         changes: list[Change] = [("offset_end", (*where, life)), ("offset_clear", where)]
@@ -89,9 +89,9 @@ class CassandraOffsets(OffsetStore):
         try:
             await self.session.tell("group_forget", (*where, life), ALL_CENTRES)
         except StorageUnavailable as error:
-            raise OutcomeUnknown from error  # it is forgotten; a name that is listed is looked up in vain
+            raise OutcomeUnknown from error  # the group is forgotten; its name in the list leads nowhere
 
-    # Of a queue
+    # All groups of a queue
 
     def list_groups(self, queue: UUID, *, start: str = "", limit: int = 1000) -> Future[Sequence[str]]:
         if queue in self._dropped:
@@ -115,7 +115,7 @@ class CassandraOffsets(OffsetStore):
     async def purge(self, queue: UUID) -> None:
         """End all groups of a dropped queue.
 
-        A server that has not heard of the drop may add more; nobody reads that.
+        A server that does not know of the drop yet may add more. They are never read.
         """
         while rows := await self.session.ask("group_list", (queue, "", _PAGE), ALL_CENTRES):
             for ended in [future.start(self._end(queue, name, life)) for name, life in rows]:
@@ -123,7 +123,7 @@ class CassandraOffsets(OffsetStore):
 
 
 class _Attempt:
-    """One request's change, tried until it finds the rows as they were read."""
+    """One request's change, repeated until it finds the rows as they were read."""
 
     def __init__(self, server: CassandraServer, where: tuple[UUID, str], change: OffsetChange) -> None:
         self._session = server.session
@@ -132,14 +132,14 @@ class _Attempt:
         self._change = change
         self._dropped = server.dropped
         self.uncertain = False
-        """A transaction was sent of which nobody said whether it was carried out."""
+        """A transaction was sent, and it is not known whether it was carried out."""
 
     async def repeat(self) -> Mapping[int, OffsetMove]:
-        """Read and change, until nobody else comes in between.
+        """Read and change, until no other change comes in between.
 
-        :raises Conflict, QueueNotFound, StorageUnavailable: this time nothing was changed.
+        :raises Conflict, QueueNotFound, StorageUnavailable: nothing was changed by this attempt.
         """
-        # What is not decided yet may be missing here: then the transaction wants rows that are no more.
+        # An undecided change may be missing here; then the transaction requires rows that do not exist any more.
         rows = await self._session.ask("offsets_find", self._where, ALL_CENTRES)
         for _ in range(_TRIES):
             if self._where[0] in self._dropped:
@@ -153,7 +153,7 @@ class _Attempt:
     async def _carry_out(self, found: _Group) -> Mapping[int, OffsetMove] | None:
         """Change what was found.
 
-        :returns: None if it is no more as it was found.
+        :returns: None if it has changed since.
         """
         moves = self._change.moves(found.offsets, self._clock.now_ticks())
         life = found.life
@@ -180,9 +180,9 @@ class _Attempt:
         return await self._session.decide_together(changes, "offsets_find", self._where, ours)
 
     async def _take_back(self, life: UUID) -> None:
-        """Take a life that did not begin from the list.
+        """Remove a life that did not begin from the list.
 
-        Should that fail, readers of the list look it up in vain.
+        If that fails, readers of the list look it up in vain.
         """
         if self.uncertain:
             return

@@ -1,6 +1,6 @@
-"""Storing a body in Cassandra under an id that the caller chose.
+"""Stores a body in Cassandra under an id that the caller chose.
 
-It takes the place of what is there.
+It replaces any message there.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from queuey.storage.checksums import beside
 __all__ = ["Overwriter"]
 
 _TRIES = 3
-"""Of one overwrite, each dated later."""
+"""Attempts of one overwrite; each carries a later date."""
 
 
 class Overwriter:
@@ -48,12 +48,12 @@ class Overwriter:
         return any(id_.ticks <= watermark for _, id_ in wanted)
 
     async def _put_one(self, queue: Queue, partition: PartitionId, id_: MessageId, new: Overwrite) -> None:
-        """Write a row and see that it is there.
+        """Write a row, and check that it is there.
 
-        A deletion through a server whose clock is ahead may be dated later.
+        A deletion through a server whose clock is ahead may carry a later date and hide the row.
 
         :raises StorageUnavailable: nothing is stored.
-        :raises OutcomeUnknown: it may be.
+        :raises OutcomeUnknown: the row may be stored.
         """
         session, times = self._session, self._server.times
         bucket, now = Bucket.of(id_), self._server.ids.watermark()
@@ -70,7 +70,7 @@ class Overwriter:
                 await session.tell_encoded("message_insert", [row], key.routing_key, write)
             except StorageUnavailable as error:
                 if attempt:
-                    raise OutcomeUnknown from error  # an earlier one is written, hidden or not
+                    raise OutcomeUnknown from error  # an earlier attempt has written, hidden or not
                 raise
             try:
                 if id_.ticks <= now:

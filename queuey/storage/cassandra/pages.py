@@ -1,4 +1,4 @@
-"""Reading a span: its buckets, merged into one order, in bounded memory."""
+"""Reads a span: merges its buckets into one order, in bounded memory."""
 
 from __future__ import annotations
 
@@ -17,11 +17,11 @@ from queuey.storage.cassandra.session import CassandraSession
 from queuey.storage.checksums import corrupt
 
 _HELD = 4
-"""A query may hold this many times the bytes of its page, should all its bodies be as large as the bucket's largest."""
+"""The most bytes of one query, in multiples of its page, if all its bodies were as large as the bucket's largest."""
 _MOST_AT_ONCE = 8
-"""Buckets that are opened together when those before had little."""
+"""Buckets that are opened together if the ones before had few messages."""
 _ROWS_TOGETHER = 4096
-"""Of several buckets by one query; the driver divides an answer of more than 5,000."""
+"""Rows of several buckets in one query. The driver splits an answer of more than 5,000."""
 
 
 async def read_page(
@@ -31,10 +31,10 @@ async def read_page(
 
     :param level: consistency of each query.
 
-    The buckets come in the order of their beginnings (newest first: of their ends). Rows are final up to
-    the point where each open bucket is known, and up to where the next bucket begins. So no bucket is
-    fetched further than the page needs, and none is left before it was seen to its end (G3, rule 6).
-    Those that the span begins in are opened together: nothing is final before all of them are.
+    The buckets come in the order of their beginnings (newest first: of their ends). Rows are final up to the point to
+    which each open bucket is known, and to the beginning of the next bucket. So no bucket is read further than the page
+    needs, and each is read to its end before it is left (G3, rule 6). Buckets in which the span begins are opened
+    together, since no row is final before all of them are open.
     """
     newest_first = request.newest_first
     walk = Walk(session, request.partition, request.span, level, newest_first=newest_first, hints=hints)
@@ -75,7 +75,7 @@ class _Stream:
         """Rows of one query."""
 
     def take(self, found: Block) -> None:
-        """What a query brought."""
+        """Take the rows of a query."""
         self.block = found
         self.ended = found.length < self.step
         if found.length:
@@ -86,7 +86,7 @@ class _Stream:
                 self.after = last
 
     def cut(self, bound: MessageId | None) -> Block:
-        """Take out the rows that come no later than a bound; None is no bound."""
+        """Remove and return the rows up to a bound; None means no bound."""
         block, newest_first, end = self.block, self.request.newest_first, self.block.length
         if bound is not None and newest_first:
             end = bisect_right(
@@ -101,7 +101,7 @@ class _Stream:
 async def _fetch(streams: Sequence[_Stream]) -> None:
     """Fetch some rows of each of these buckets.
 
-    By one query if that is possible, else by a query each, all under way together.
+    It sends one query if possible, else one for each bucket, all at the same time.
     """
     if _alike(streams):
         await _fetch_together(streams)
@@ -118,9 +118,9 @@ async def _fetch(streams: Sequence[_Stream]) -> None:
 
 
 def _alike(streams: Sequence[_Stream]) -> bool:
-    """Whether one query can fetch for all of them.
+    """Whether one query can fetch from all these buckets.
 
-    They are several, want the same span, and have few enough rows for one answer.
+    There must be several, with the same span, and few enough rows for one answer.
     """
     if len(streams) < 2 or len({(stream.after, stream.upto) for stream in streams}) > 1:
         return False
@@ -140,9 +140,9 @@ async def _fetch_together(streams: Sequence[_Stream]) -> None:
 
 
 def _final(streams: Sequence[_Stream], upcoming: Bucket | None, *, newest_first: bool) -> Block:
-    """Take the final rows out of the streams, in order.
+    """Remove and return the final rows of the streams, in order.
 
-    Nothing can come before them any more.
+    No row can come before them any more.
     """
     bounds = [stream.block.id_at(-1) for stream in streams if not stream.ended]
     if upcoming is not None:
@@ -172,7 +172,7 @@ class BlockPage:
         return len(self._columns[0])
 
     def take(self, block: Block) -> None:
-        """Take the live rows, each checked, up to the limit of count or bytes."""
+        """Take the live rows, each checked, up to the limits of count and bytes."""
         live = block.live(self._now)
         fitting = live.between(0, self._fitting(live))
         if self._request.with_bodies and not fitting.is_sound():
@@ -194,7 +194,7 @@ class BlockPage:
         for column, more in zip(self._columns, block, strict=True):
             column.extend(more)
         self._room -= sum(map(len, block.bodies)) + size_of_headers(block.headers)
-        self._counted = self._passed  # those after the page's last message are met again by the next page
+        self._counted = self._passed  # the next page meets the later ones again
 
     def _take_one_by_one(self, block: Block) -> None:
         for at in range(block.length):

@@ -1,10 +1,8 @@
-"""How servers over one Cassandra tell each other where messages came.
+"""How the servers of one Cassandra notify each other of new messages.
 
-By rows that live for a minute.
-
-Time is cut into slices, each a Cassandra partition, so that a look reads what is new and nothing else.
-A row counts from the moment that its server sent it. One that was not acknowledged soon after may be
-seen by nobody, so it is told anew: a listener reads only as far back as an acknowledged row can be late.
+They use rows that live for a minute. Time is cut into slices, each a Cassandra partition, so that a poll reads new rows
+and nothing else. A row counts from the moment its server sent it. If it was not acknowledged soon after, some servers
+may miss it, and its notice is published again. So a poll reads only as far back as an acknowledged row can be late.
 """
 
 from __future__ import annotations
@@ -25,18 +23,18 @@ from queuey.storage.cassandra.session import CassandraSession
 SLICE_SECONDS = 10
 _SLICE_TICKS = SLICE_SECONDS * TICKS_PER_SECOND
 LIVES_SECONDS = 60
-"""Of a row; long enough for each listener to have looked, and no longer."""
+"""The TTL of a row: long enough for each server to have polled, and no longer."""
 LATE_SECONDS = 1.0
-"""A row that took longer is told anew."""
+"""A notice whose row took longer is published again."""
 _MOST_BACK_TICKS = 30 * TICKS_PER_SECOND
-"""Who has not listened for longer looks at all of its queues anyway."""
+"""A server that has not polled for longer reads all of its queues anyway."""
 _SEEN = 10_000
-"""Rows that are known to be heard already."""
+"""Rows that are known to be received already."""
 _PARTITION = Struct(">16sB")
 
 
 class CassandraPeers(Peers):
-    """One server's part in it."""
+    """One server's view of the notices."""
 
     def __init__(self, session: CassandraSession, clock: Clock, clock_error_seconds: float) -> None:
         self._session = session

@@ -1,9 +1,7 @@
 """The rows of queues in Cassandra.
 
-Only lightweight transactions change them.
-
-All of it is read and written by a quorum of all copies, also with several data centres: a server that
-missed a removal decided elsewhere would go on appending to the queue (G9).
+Only lightweight transactions change them. A quorum of all copies reads and writes them, also with several data centres:
+a server that missed a removal decided elsewhere would go on appending to the queue (G9).
 """
 
 from __future__ import annotations
@@ -25,9 +23,9 @@ __all__ = ["QueueRows", "settings_text"]
 
 _REMOVAL_SHARDS = 16
 _ABANDONED_SECONDS = 60.0
-"""How much longer than it should take a removal may take before another server finishes it."""
+"""How much longer than planned a removal may take before another server finishes it."""
 _BEING_REMOVED_SECONDS = 0.1
-"""Between two looks at a queue that is being removed, by who wants to make it anew."""
+"""Seconds between two looks at a queue that is being removed, for a call that wants to make it again."""
 
 
 @dataclass(frozen=True)
@@ -36,11 +34,11 @@ class _Stored:
 
     queue: Queue
     changed: int
-    """When the last change was, in microseconds; rises with each."""
+    """The time of the last change in microseconds; it rises with each change."""
     version: UUID
-    """Of the last change: drawn anew by each, so that one is never taken for another."""
+    """The version of the last change: each draws a new one, so that no two are confused."""
     removing: int | None
-    """Since when it is being removed."""
+    """The time since which it is being removed."""
 
 
 class QueueRows:
@@ -68,7 +66,7 @@ class QueueRows:
             if stored.removing is None:
                 return stored.queue, stored.queue.uuid == queue.uuid
             if waited > 2 * self._settle + 1:
-                await self._finish_removal(stored.queue)  # whoever began it is gone
+                await self._finish_removal(stored.queue)  # the server that began the removal is gone
             if waited > 4 * self._settle + 5:
                 raise StorageUnavailable(f"the queue {queue.name} is being removed: try again")
             await self._session.pause(_BEING_REMOVED_SECONDS)
@@ -77,7 +75,7 @@ class QueueRows:
     async def _applied(self, name: str, values: Sequence[Any], queue: Queue, version: UUID) -> bool:
         """Whether a change was carried out.
 
-        If its outcome is unknown, what is stored now decides.
+        If its outcome is unknown, the stored row decides.
         """
         where = (queue.application, queue.name)
 
@@ -106,7 +104,7 @@ class QueueRows:
         try:
             await self._names.remove(old, [who for who in old.principals if who not in new.principals], time)
         except StorageUnavailable as error:
-            raise OutcomeUnknown from error  # it is changed; a name that is listed for too many is looked up in vain
+            raise OutcomeUnknown from error  # it is changed; a stale name in a list leads nowhere
         return True
 
     async def remove(self, queue: Queue) -> bool:
@@ -117,14 +115,14 @@ class QueueRows:
         await self._announce_removal(queue)
         if not await self._marked(stored.queue, time):
             return False
-        # The driver's timers go by the wall clock, which may be stepped: they are not taken at their word.
+        # The driver's timers follow the wall clock, which may be stepped: so the elapsed time is checked as well.
         until = self._clock.elapsed() + self._settle
         while (left := until - self._clock.elapsed()) > 0:
             await self._session.pause(left)
         try:
             await self._finish_removal(stored.queue)
         except StorageUnavailable as error:
-            raise OutcomeUnknown from error  # it is decided, and somebody will finish it
+            raise OutcomeUnknown from error  # the removal is decided, and some server will finish it
         return True
 
     async def _announce_removal(self, queue: Queue) -> None:
@@ -132,7 +130,7 @@ class QueueRows:
         await self._session.tell("removal_keep", values, ALL_CENTRES)
 
     async def _marked(self, queue: Queue, time: int) -> bool:
-        """Decide that this incarnation goes; True to one of those who ask."""
+        """Decide that this incarnation goes; True for exactly one of the calls that ask."""
         where = (queue.application, queue.name)
 
         def ours(rows: Rows) -> bool:
@@ -142,7 +140,10 @@ class QueueRows:
         return await self._session.decide("queue_mark", (time, *where, queue.uuid), "queue_find", where, ours)
 
     async def _finish_removal(self, queue: Queue) -> None:
-        """From being removed to gone; may be repeated, also by another server."""
+        """Take a queue from being removed to gone.
+
+        May be repeated, also by another server.
+        """
         stored = await self._stored(queue.application, queue.name)
         if stored is None or stored.queue.uuid != queue.uuid or stored.removing is None:
             return
@@ -158,15 +159,15 @@ class QueueRows:
         return found[:limit]
 
     async def _is_gone(self, uuid: UUID, application: str, name: str, since: int) -> bool:
-        """Whether an announced removal was done.
+        """Whether an announced removal is complete.
 
-        A removal that a server left half-way is finished, or forgotten.
+        A removal that a server left unfinished is finished here, or forgotten.
         """
         stored = await self._stored(application, name)
         if stored is None or stored.queue.uuid != uuid:
             return True
         if (self._clock.now_ticks() - since) / TICKS_PER_SECOND < self._settle + _ABANDONED_SECONDS:
-            return False  # whoever began it is at it
+            return False  # the server that began it is still working on it
         if stored.removing is None:
             await self.forget_removed(uuid)
             return False
@@ -183,7 +184,10 @@ class QueueRows:
 
 
 def settings_text(queue: Queue) -> str:
-    """What of a queue can change, as one text: a compare-and-set compares all of it."""
+    """The changeable settings of a queue as one text.
+
+    A compare-and-set compares all of it.
+    """
     return json.dumps([queue.partitions, queue.kind, queue.consistency, queue.principals], ensure_ascii=False)
 
 

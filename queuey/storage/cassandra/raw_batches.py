@@ -1,7 +1,7 @@
 """Batches of rows that :mod:`~queuey.storage.cassandra.rows` has encoded.
 
-The driver encodes a batch value by value, and looks at each value's column first: of an append of a
-hundred messages that was the larger part. Here it encodes an empty batch, and the rows are put in.
+The driver encodes a batch value by value, and looks up each value's column first. For an append of a hundred messages
+that was the larger part of the work. So here the driver encodes an empty batch, and the rows are put in.
 """
 
 from __future__ import annotations
@@ -22,14 +22,17 @@ class EncodedBatch(BatchStatement):  # type: ignore[misc]
 
     def __init__(self, rows: Sequence[bytes], routing_key: bytes, keyspace: str) -> None:
         super().__init__(BatchType.UNLOGGED)
-        self._statements_and_parameters = _Rows(rows)  # what the driver makes its message of
+        self._statements_and_parameters = _Rows(rows)  # the driver builds its message from this
         self.routing_key = routing_key
         self.keyspace = keyspace
         self.is_idempotent = True
 
 
 class _Rows:
-    """Known to the driver by their number; :class:`EncodedHandler` puts them in."""
+    """The number of rows, as the driver sees it.
+
+    :class:`EncodedHandler` puts the rows in.
+    """
 
     def __init__(self, rows: Sequence[bytes]) -> None:
         self._rows = rows
@@ -45,7 +48,7 @@ class _Rows:
 
 
 class EncodedHandler(ProtocolHandler):  # type: ignore[misc]
-    """The driver's handler, which knows encoded rows as well."""
+    """The driver's handler, extended with encoded rows."""
 
     @classmethod
     def encode_message(cls, msg: Any, *how: Any, **named: Any) -> bytes:

@@ -1,9 +1,7 @@
-"""How a message lies in a row of ``messages``.
+"""The form of a message as a row of ``messages``.
 
-Rows are made here when they are written, and taken apart here when they are read.
-
-Rows are made as they go over the wire, with all that a batch says of each. The driver would do that
-value by value, with a look at the column's type each time.
+Rows are built here when they are written, and parsed here when they are read. They are built in their wire form, with
+all that a batch says about each. The driver would do that value by value, looking up the column's type each time.
 """
 
 from __future__ import annotations
@@ -20,7 +18,7 @@ from queuey.storage.cassandra.session import Rows
 from queuey.storage.checksums import Beside, all_match, checksum_of, corrupt
 
 _SPARE_SECONDS = 60
-"""How much longer than its message a row lives: expiry is decided by its column, to the tick; the rest is room."""
+"""How much longer than its message a row lives. The expiry column decides to the tick; the extra time is a margin."""
 # A batch's row is the prepared statement's id, the number of values, and the values, each after its length.
 _PREPARED = struct.Struct(">BH")
 _PARTITION_VALUES = struct.Struct(">Hi16siiiqi")
@@ -29,7 +27,7 @@ _TTL_TIME = struct.Struct(">iiiq")
 _LENGTH = struct.Struct(">i").pack
 _NULL, _UNSET = _LENGTH(-1), _LENGTH(-2)
 _VALUES = 12
-"""Of ``message_insert``."""
+"""Columns of ``message_insert``."""
 _ROUTING_KEY = struct.Struct(">H16sxHixHqx")
 
 
@@ -52,13 +50,13 @@ def partition_key_of(query_id: bytes, partition: PartitionId, bucket: Bucket) ->
 
 
 class RowEncoder:
-    """Makes rows of a batch of ``message_insert`` that are written at one moment."""
+    """Builds the rows of a ``message_insert`` batch, all written at one moment."""
 
     __slots__ = ("_nothing", "_now_ticks", "_write_time")
 
     def __init__(self, now_ticks: int, write_time: int, *, over: bool = False) -> None:
-        """:param now_ticks: the moment Cassandra counts the rows' own TTL from.
-        :param over: there may be a row already, whose content type and key are to go.
+        """:param now_ticks: the moment from which Cassandra counts the rows' own TTL.
+        :param over: there may be an old row, whose content type and key must go.
         """
         self._now_ticks = now_ticks
         self._write_time = write_time
@@ -72,7 +70,7 @@ class RowEncoder:
         body: bytes,
         beside: Beside,
     ) -> bytes:
-        """:param beside: headers are encoded as CQL encodes a map, and go into the row as they are."""
+        """:param beside: encoded headers have CQL's form of a map, and go into the row unchanged."""
         checksum = checksum_of(message_id, beside, body)
         kind, key, headers = beside
         ttl_seconds = (expires_ticks - self._now_ticks) // TICKS_PER_SECOND + _SPARE_SECONDS
@@ -91,9 +89,9 @@ class RowEncoder:
 
 
 class Block(NamedTuple):
-    """Rows by column, in the order of their ids or the other way round.
+    """Rows by column, in the order of their ids or in reverse.
 
-    A page of a thousand is a few steps.
+    Handling a page of a thousand takes only a few steps.
     """
 
     ticks: tuple[int, ...]
@@ -121,13 +119,13 @@ class Block(NamedTuple):
         return zip(*self, strict=True)
 
     def between(self, first: int, end: int) -> Block:
-        """From the row at ``first`` up to that before ``end``."""
+        """The rows from ``first`` on, up to but without ``end``."""
         if first == 0 and end >= self.length:
             return self
         return Block._make(column[first:end] for column in self)
 
     def live(self, now_ticks: int) -> Block:
-        """Without those that have expired."""
+        """The rows that have not expired."""
         if not self.expires or min(self.expires) > now_ticks:
             return self
         lives = [expires > now_ticks for expires in self.expires]
@@ -135,7 +133,7 @@ class Block(NamedTuple):
 
     @property
     def beside(self) -> tuple[tuple[bytes | None, ...], tuple[bytes | None, ...], tuple[bytes | None, ...]]:
-        """What stands beside the bodies."""
+        """Content types, keys and headers."""
         return self.content_types, self.keys, self.headers
 
     def sizes(self) -> list[int]:
@@ -145,7 +143,7 @@ class Block(NamedTuple):
         return [len(body) + len(headers or b"") for body, headers in zip(self.bodies, self.headers, strict=True)]
 
     def is_sound(self) -> bool:
-        """Whether all match their checksums."""
+        """Whether all rows match their checksums."""
         return all_match(self.checksums, self.ticks, self.tails, self.beside, self.bodies)
 
 
@@ -153,7 +151,7 @@ NO_ROWS = Block((), (), (), (), (), (), (), ())
 
 
 def block_of(found: Rows) -> Block:
-    """What the statements ``read_...`` and ``message_find`` found."""
+    """The rows that the statements ``read_...`` and ``message_find`` found."""
     if not found:
         return NO_ROWS
     return _block(*zip(*found, strict=True))
@@ -165,14 +163,14 @@ def _block(ids: Sequence[bytes], *others: Any) -> Block:
 
 
 def _encoded(headers: tuple[Any, ...]) -> tuple[bytes | None, ...]:
-    """Headers as they were written; the driver makes a mapping of each."""
+    """Headers as they were written; the driver makes each a mapping."""
     if headers.count(None) == len(headers):
         return headers
     return tuple([None if found is None else encode_headers(found) for found in headers])
 
 
 def blocks_of(found: Rows) -> dict[int, Block]:
-    """What ``read_together`` found, by bucket.
+    """The rows that ``read_together`` found, by bucket.
 
     The rows of each bucket come one after the other.
     """
@@ -186,7 +184,7 @@ def blocks_of(found: Rows) -> dict[int, Block]:
 
 
 def block_of_ids(found: Rows) -> Block:
-    """What ``ids_...`` found: bodies are empty, and nothing is to be checked."""
+    """The rows that ``ids_...`` found: bodies are empty, and need no check."""
     if not found:
         return NO_ROWS
     ids, expires = zip(*found, strict=True)
@@ -195,7 +193,7 @@ def block_of_ids(found: Rows) -> Block:
 
 
 class _Tails(dict[int, int]):
-    """Tails by the low halves of ids; most ids of a page share theirs."""
+    """Tails by the low halves of ids; most ids of a page share one."""
 
     def __missing__(self, low: int) -> int:
         tail = self[low] = tail_from_low(low)
@@ -203,7 +201,7 @@ class _Tails(dict[int, int]):
 
 
 def _ids(raw: Sequence[bytes]) -> tuple[tuple[int, ...], tuple[int, ...]]:
-    """Ticks and tails of ids, all together.
+    """Ticks and tails of ids, all in one step.
 
     One by one they took a third of a page's time.
     """
@@ -213,14 +211,14 @@ def _ids(raw: Sequence[bytes]) -> tuple[tuple[int, ...], tuple[int, ...]]:
 
 
 def texts_of(values: Sequence[bytes | None]) -> Sequence[str | None]:
-    """Names as they were before they were encoded."""
+    """Texts as they were before they were encoded."""
     if values.count(None) == len(values):
         return [None] * len(values)
     return [None if value is None else value.decode() for value in values]
 
 
 def message_of(found: Rows) -> Message | None:
-    """What ``message_find`` found, if anything.
+    """The message that ``message_find`` found; None if there is none.
 
     :raises CorruptMessage: it does not match its checksum.
     """

@@ -1,4 +1,4 @@
-"""Making and checking the tables of a keyspace."""
+"""Makes and checks the tables of a keyspace."""
 
 from __future__ import annotations
 
@@ -14,14 +14,14 @@ from queuey.storage.cassandra.cluster import Options, connect, why_none
 from queuey.storage.cassandra.session import CQL
 
 VERSION = 1
-"""Of the tables. A server refuses a keyspace of another version; ``queuey init`` brings it up."""
+"""Version of the tables. A server refuses a keyspace of another version; ``queuey init`` upgrades it."""
 _PART = "tables"
 _SCHEMA_SECONDS = 60.0
 _ATTEMPTS = 3
-"""Of ten seconds each."""
+"""The number of statements tried; each may take ten seconds."""
 _REPLICATION = re.compile(r"[1-9][0-9]*|[\w.-]+:[1-9][0-9]*(,\s*[\w.-]+:[1-9][0-9]*)*")
 GC_GRACE_SECONDS = 864_000
-"""Cassandra's own: a node that was away for longer must be repaired or replaced before it returns."""
+"""Cassandra's own default. A node that was away for longer must be repaired or replaced before it returns."""
 
 
 def replication_of(text: str) -> dict[str, str]:
@@ -49,11 +49,11 @@ def make_tables(
     gc_grace_seconds: int = GC_GRACE_SECONDS,
     say: Callable[[str, int, int], None] = lambda what, done, of: None,
 ) -> None:
-    """Make the keyspace and its tables, as far as they are missing. May be repeated.
+    """Make the keyspace and the tables that are missing. May be repeated.
 
-    :param replication: see :func:`replication_of`; of a keyspace that is there it is left alone.
-    :param say: hears of each step.
-    :raises ConfigurationError: no node answers, or this role may not.
+    :param replication: see :func:`replication_of`; an existing keyspace's replication is left alone.
+    :param say: called with each step.
+    :raises ConfigurationError: no node answers, or this role lacks the permission.
     """
     names: dict[str, Any] = {
         "keyspace": options.keyspace,
@@ -79,10 +79,10 @@ def make_tables(
 
 
 def check_tables(session: Session, keyspace: str, *, keep: bool = False) -> None:
-    """See that the tables have the form of this version.
+    """Check that the tables have this version's form.
 
-    :param keep: note the form, if none is noted.
-    :raises ConfigurationError: they have another, or none.
+    :param keep: note the form if none is noted.
+    :raises ConfigurationError: they have another form, or none.
     :raises StorageUnavailable: too few nodes answer.
     """
     query = CQL["version_find"] % {"keyspace": keyspace}
@@ -105,7 +105,7 @@ def check_tables(session: Session, keyspace: str, *, keep: bool = False) -> None
 def _asked(session: Session, statement: Any) -> Sequence[tuple[int]]:
     """Ask, and ask again while the driver still asks a node that has just died.
 
-    Once it has noticed, another node answers.
+    Once the driver has noticed, another node answers.
 
     :source: a server that was started in the moment a node was killed ended with the driver's error.
     """
@@ -120,7 +120,7 @@ def _asked(session: Session, statement: Any) -> Sequence[tuple[int]]:
 def durability_problems(session: Session, options: Options) -> list[str]:
     """What makes this cluster weaker than a strong queue promises (G1).
 
-    Each as a sentence.
+    Each finding is a sentence.
     """
     found = []
     rows = list(
@@ -154,7 +154,7 @@ def _copies(replication: dict[str, str]) -> dict[str, int]:
 
 
 def _commit_log_mode(session: Session) -> str:
-    """``unknown`` to a role that may not look."""
+    """The commit log's mode; ``unknown`` for a role that may not read it."""
     try:
         rows = list(session.execute("select value from system_views.settings where name = 'commitlog_sync'"))
     except Unauthorized:

@@ -1,4 +1,4 @@
-"""What the stores of one server share when they lie in one keyspace."""
+"""What the stores of one server share if they lie in one keyspace."""
 
 from __future__ import annotations
 
@@ -17,25 +17,25 @@ from queuey.storage.cassandra.underway import Underway
 __all__ = ["CassandraServer", "Dropped", "Timing"]
 
 _DROPPED = 10_000
-"""Incarnations whose end is remembered, to refuse what was under way; their names lead nowhere any more."""
+"""Incarnations whose drop is remembered, to refuse calls under way. After that their names lead nowhere."""
 
 
 @dataclass(frozen=True)
 class Timing:
-    """How long a write may take, so that the read delay is enough (G3)."""
+    """Time limits of writes that make the read delay long enough (G3)."""
 
     write_budget_seconds: float = 1.5
-    """W; 0 switches the check off, and with it the promise."""
+    """W, the write budget in seconds; 0 switches the check off, and with it the guarantee."""
     clock_error_seconds: float = 0.25
-    """E."""
+    """E, the bound of the clock error."""
     read_delay_seconds: float = 2.0
-    """D, at least W + 2 E."""
+    """D, the read delay: at least W + 2 E."""
     request_seconds: float = 10.0
-    """How long an append tries again before its outcome is told as unknown."""
+    """How long an append is retried before its outcome counts as unknown."""
 
 
 class Dropped:
-    """The incarnations that this server dropped last."""
+    """The incarnations that this server dropped most recently."""
 
     def __init__(self) -> None:
         self._queues: dict[UUID, None] = {}
@@ -50,7 +50,7 @@ class Dropped:
 
 
 class CassandraServer:
-    """A session, the time, and what is under way."""
+    """A session, the clock, and the calls under way."""
 
     def __init__(
         self,
@@ -61,7 +61,7 @@ class CassandraServer:
         guard: ClockGuard | None = None,
         observer: Observer | None = None,
     ) -> None:
-        """:param guard: None trusts the clock: for tests, where time is told."""
+        """:param guard: None trusts the clock: for tests with a manual clock."""
         self.session = session
         self.clock = clock
         self.ids = ids
@@ -77,11 +77,11 @@ class CassandraServer:
     def watermark(self) -> int:
         """See :meth:`queuey.storage.MessageStore.watermark`.
 
-        :raises ClockUnsafe: this server's clock may be too far off to say.
+        :raises ClockUnsafe: this server's clock may be too far off.
         """
         if self.guard is None:
             return self.ids.watermark() - self._read_delay_ticks
         self.guard.check()
         watermark = self.ids.watermark() - self._read_delay_ticks
-        self.guard.check()  # the clock may have been stepped just then
+        self.guard.check()  # the clock may have been stepped in between
         return watermark

@@ -41,14 +41,14 @@ _ONE_CENTRE = {
 _SEVERAL_CENTRES = {
     Consistency.WEAK: (ConsistencyLevel.LOCAL_ONE, ConsistencyLevel.LOCAL_ONE),
     Consistency.STRONG: (ConsistencyLevel.LOCAL_QUORUM, ConsistencyLevel.LOCAL_QUORUM),
-    # Cassandra has no EACH_QUORUM reads. None are needed: what a quorum of every centre has written,
-    # a quorum of the reader's own centre meets.
+    # Cassandra has no EACH_QUORUM reads, and needs none: a quorum in every centre has written, so a quorum
+    # of the reader's own centre sees the write.
     Consistency.VERY_STRONG: (ConsistencyLevel.EACH_QUORUM, ConsistencyLevel.LOCAL_QUORUM),
 }
 
 
 ALL_CENTRES: Final = int(ConsistencyLevel.QUORUM)
-"""A quorum of all copies, as lightweight transactions have it: what one centre has decided, the others are to see."""
+"""A quorum of all copies, as for lightweight transactions: each centre must see what another has decided."""
 
 
 _FORKED = (
@@ -66,7 +66,7 @@ _NEVER_TWICE = (
     "key_insert",
     "key_delete",
 )
-"""Lightweight transactions: carried out twice, the second answers otherwise than the first."""
+"""Lightweight transactions. Carried out twice, the second answers differently from the first."""
 
 
 class CassandraSession:
@@ -74,7 +74,7 @@ class CassandraSession:
 
     It connects when it is made.
 
-    :raises ConfigurationError: no node answers, the credentials are refused, or the tables are not there.
+    :raises ConfigurationError: no node answers, the credentials are refused, or the tables are missing.
     """
 
     def __init__(self, options: Options, observer: Observer | None = None) -> None:
@@ -115,9 +115,9 @@ class CassandraSession:
         return int(self._levels[consistency][1])
 
     def to_read_all(self, consistency: Consistency) -> int:
-        """The level of a read that must not miss anything acknowledged.
+        """The level of a read that must see everything acknowledged.
 
-        A weak write may be on one node alone.
+        A weak write may be on one node only.
         """
         return int(ConsistencyLevel.ALL) if consistency is Consistency.WEAK else self.to_read(consistency)
 
@@ -131,10 +131,10 @@ class CassandraSession:
         return self._send(name, self._statements[name].bind(values), level, writes=False, host=host)
 
     def tell(self, name: str, values: Sequence[Any], level: int) -> Future[Rows]:
-        """Write one row, in a way that may be repeated.
+        """Write one row with a statement that may be repeated.
 
         :raises StorageUnavailable: nothing was written.
-        :raises OutcomeUnknown: it may have been, or may be yet.
+        :raises OutcomeUnknown: the row may be written now or later.
         """
         return self._send(name, self._statements[name].bind(values), level, writes=True)
 
@@ -154,26 +154,26 @@ class CassandraSession:
     ) -> Future[Rows]:
         """Write encoded rows of one Cassandra partition, all or none.
 
-        :param seconds: the time limit, where it is not that of all statements.
+        :param seconds: the time limit, if it differs from that of all statements.
         """
         batch = EncodedBatch(rows, routing_key, self.options.keyspace)
         return self._send(name, batch, level, writes=True, seconds=seconds)
 
     def query_id(self, name: str) -> bytes:
-        """What the nodes know a statement by."""
+        """The id by which the nodes know a statement."""
         return bytes(self._statements[name].query_id)
 
     def compare_and_set(self, name: str, values: Sequence[Any]) -> Future[Rows]:
         """A lightweight transaction of one row.
 
-        The first value of the answer is whether it was applied.
+        The first value of the answer says whether it was applied.
 
         :raises OutcomeUnknown: it may have been applied.
         """
         return self.compare_and_set_together([(name, values)])
 
     def compare_and_set_together(self, changes: Sequence[Change]) -> Future[Rows]:
-        """The same of several rows of one Cassandra partition, all or none."""
+        """The same for several rows of one Cassandra partition, all or none."""
         bound = [self._statements[name].bind(values) for name, values in changes]
         statement: BoundStatement | BatchStatement = bound[0]
         if len(bound) > 1:
@@ -186,21 +186,22 @@ class CassandraSession:
     async def decide(
         self, name: str, values: Sequence[Any], look: str, where: Sequence[Any], ours: Callable[[Rows], bool]
     ) -> bool:
-        """:meth:`decide_together` of one row."""
+        """:meth:`decide_together` for one row."""
         return await self.decide_together([(name, values)], look, where, ours)
 
     async def decide_together(
         self, changes: Sequence[Change], look: str, where: Sequence[Any], ours: Callable[[Rows], bool]
     ) -> bool:
-        """A lightweight transaction whose outcome is found out.
+        """A lightweight transaction that finds out its own outcome.
 
-        Where it is not told, the rows tell, and a transaction that got lost is repeated, likely through another
-        node. One that is only late does no harm when it comes: it must want the rows as they were before.
+        If the answer is missing, the rows show the outcome. A transaction that got lost is repeated, most likely
+        through another node. One that is only late does no harm when it arrives: it must require the rows as they were
+        before.
 
-        :param look: reads them serially, which ends what is under way; ``ours`` tells from it.
+        :param look: reads the rows serially, which also ends transactions under way; ``ours`` judges the result.
         :returns: whether it was applied.
         :raises StorageUnavailable: it was not.
-        :raises OutcomeUnknown: nobody can say.
+        :raises OutcomeUnknown: that is not known.
         """
         for attempt in range(1, _SERIAL_TRIES + 1):
             refused = False
@@ -225,7 +226,7 @@ class CassandraSession:
         raise OutcomeUnknown
 
     def ask_serially(self, name: str, values: Sequence[Any]) -> Future[Rows]:
-        """Read what lightweight transactions have decided, those under way included."""
+        """Read what lightweight transactions have decided, including those under way."""
         return self._send(name, self._statements[name].bind(values), ConsistencyLevel.SERIAL, writes=False)
 
     def _send(
@@ -247,8 +248,8 @@ class CassandraSession:
 
         def failed(error: BaseException, asked: Sequence[Host] = ()) -> None:
             if future.done:
-                return  # where two nodes were asked, the second answer changes nothing
-            # What one node did not take, the other may have taken that was asked as well.
+                return  # if two nodes were asked, the second answer changes nothing
+            # What one node did not take, the other node that was asked may have taken.
             told = our_error(error, writes=writes, alone=len(asked) < 2)
             self._observer.failed(name, told.code)
             future.set_error(told)
@@ -261,31 +262,31 @@ class CassandraSession:
         try:
             limit = self.options.timeout_seconds if seconds is None else seconds
             sent = self.driver.execute_async(statement, execution_profile=profile, host=host, timeout=limit)
-        except Exception as error:  # noqa: BLE001 - whatever the driver could not send is told like what it could
+        except Exception as error:  # noqa: BLE001 - what the driver could not send fails like the rest
             failed(error)
             return future
         sent.add_callbacks(answered, failed, errback_args=(sent.attempted_hosts,))
         return future
 
     def pause(self, seconds: float) -> Future[None]:
-        """Done after a while; no thread waits for it."""
+        """A future that completes after a while; no thread waits for it."""
         future: Future[None] = Future()
         self.cluster.connection_class.create_timer(seconds, lambda: future.set_result(None))
         return future
 
     def hosts(self) -> list[Host]:
-        """The nodes that are thought to be up."""
+        """The nodes that are believed to be up."""
         return [host for host in self.cluster.metadata.all_hosts() if host.is_up]
 
     def problems(self) -> Sequence[str]:
-        """As :meth:`queuey.storage.MessageStore.problems`.
+        """See :meth:`queuey.storage.MessageStore.problems`.
 
-        After a fork, in the child, the driver's threads are not there, and its sockets are the parent's.
+        In the child of a fork, the driver's threads do not exist, and its sockets are the parent's.
         """
         return () if self._process == os.getpid() else (_FORKED,)
 
     def close(self) -> None:
-        """End the connections. May be repeated."""
+        """End the connections. May be called again."""
         if not self._closed:
             self._closed = True
             if not self.problems():
@@ -293,7 +294,7 @@ class CassandraSession:
 
 
 def _see_keyspace(cluster: Cluster, options: Options) -> None:
-    """:raises ConfigurationError: it or some of its tables are not there."""
+    """:raises ConfigurationError: the keyspace or some of its tables are missing."""
     keyspace = cluster.metadata.keyspaces.get(options.keyspace)
     wanted = {name.removeprefix("table_") for name in CQL if name.startswith("table_")}
     missing = sorted(wanted - set(keyspace.tables)) if keyspace is not None else ["all of it"]

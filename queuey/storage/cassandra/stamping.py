@@ -1,4 +1,4 @@
-"""The first step of an append: ids are drawn, buckets chosen, rows made."""
+"""The first step of an append: draw ids, choose buckets, build rows."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ class BucketWrite:
 
     @property
     def mark(self) -> Mark:
-        """What speaks for all of its messages."""
+        """The mark that covers all of its messages."""
         return Mark.of(self.use.bucket.level, self.ttl_seconds, self.largest)
 
 
@@ -46,7 +46,7 @@ class StampedAppend(NamedTuple):
     first_ticks: int
     """The earliest id."""
     at: float
-    """Elapsed seconds at the stamp."""
+    """Elapsed seconds when the ids were drawn."""
 
 
 class Stamper:

@@ -30,7 +30,8 @@ class Underway:
     def start(self, work: Coroutine[Future[Any], None, T]) -> Future[T]:
         """Start a call.
 
-        :returns: its outcome; :class:`StorageUnavailable` at once if there are too many, or the store is closed.
+        :returns: its outcome; :class:`StorageUnavailable` at once if too many calls are under way, or the store is
+            closed.
         """
         with self._changed:
             if self._closed or self._count >= self._most:
@@ -50,9 +51,9 @@ class Underway:
                     self._changed.notify_all()
 
     def finish(self, seconds: float) -> None:
-        """Take no more calls, and wait a while for those under way.
+        """Refuse new calls, and wait a while for those under way.
 
-        May be repeated.
+        May be called again.
         """
         with self._changed:
             self._closed = True

@@ -45,7 +45,7 @@ from queuey.storage.contract.headers import Headers
 from queuey.storage.contract.history import MetadataHistory, PartitionHistory
 from queuey.storage.contract.metadata import MetadataStoreContract
 from queuey.storage.contract.offsets import Committing, OffsetHistory
-from queuey.storage.contract.reading import Counting, Fetching, Reading
+from queuey.storage.contract.reading import CountingSpans, Fetching, Reading
 from queuey.storage.contract.repeating import Repeating
 from queuey.storage.contract.timing import Scheduling
 
@@ -53,7 +53,7 @@ __all__ = ["MessageStoreContract", "MetadataHistory", "MetadataStoreContract", "
 
 
 class MessageStoreContract(
-    Appending, Ending, Reading, Fetching, Counting, Changing, Headers, Scheduling, Repeating, Committing
+    Appending, Ending, Reading, Fetching, CountingSpans, Changing, Headers, Scheduling, Repeating, Committing
 ):
     """Every sentence of :class:`~queuey.storage.MessageStore`, and of :class:`~queuey.storage.OffsetStore`."""
 

@@ -71,7 +71,7 @@ def located(wanted: Iterable[tuple[int, MessageId]]) -> list[Location]:
     return [Location(number, id_) for number, id_ in wanted]
 
 
-class Log:
+class QueueLog:
     """One queue of a message store, and what tests do with it again and again."""
 
     def __init__(self, store: MessageStore, clock: ManualClock, partitions: int = 4) -> None:
@@ -168,5 +168,5 @@ class StoreContract:
         return stores.metadata
 
     @pytest.fixture
-    def log(self, store: MessageStore, clock: ManualClock) -> Log:
-        return Log(store, clock)
+    def log(self, store: MessageStore, clock: ManualClock) -> QueueLog:
+        return QueueLog(store, clock)

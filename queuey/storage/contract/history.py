@@ -16,7 +16,7 @@ from queuey.errors import KeyReused, QueueNotFound
 from queuey.ids import MAX_ID, ZERO_ID, MessageId
 from queuey.model import Appended, AppendRequest, ApplicationKey, Draft, IdempotencyKey, Message, PartitionState, Queue
 from queuey.storage import IDEMPOTENCY_SECONDS, MessageStore, MetadataStore
-from queuey.storage.contract.common import SECOND, STRONG, Log, client_id, done
+from queuey.storage.contract.common import SECOND, STRONG, QueueLog, client_id, done
 
 Place = tuple[int, MessageId]
 
@@ -44,7 +44,7 @@ class PartitionHistory(RuleBasedStateMachine):
         self._begin()
 
     def _begin(self) -> None:
-        self.log = Log(self.store, self.clock, partitions=2)
+        self.log = QueueLog(self.store, self.clock, partitions=2)
         self.live: dict[Place, Message] = {}
         self.places: list[Place] = [(1, client_id(self.clock.now_ticks() - 60 * SECOND))]
         """All that were ever named, the removed ones too."""

@@ -10,12 +10,12 @@ from queuey.clock import ManualClock
 from queuey.ids import MAX_ID, ZERO_ID, MessageId
 from queuey.model import Page, ReadRequest, Span, SpanCount
 from queuey.storage import MessageStore
-from queuey.storage.contract.common import SECOND, Log, StoreContract, client_id, done, draft
+from queuey.storage.contract.common import SECOND, QueueLog, StoreContract, client_id, done, draft
 
 LETTERS = [bytes([letter]) for letter in b"abcdefgh"]
 
 
-def pages(log: Log, **how: Any) -> list[Page]:
+def pages(log: QueueLog, **how: Any) -> list[Page]:
     """The pages of a partition, each taken up where the one before ended."""
     found = [log.read(**how)]
     while found[-1].more:
@@ -29,7 +29,7 @@ def pages(log: Log, **how: Any) -> list[Page]:
 class Reading(StoreContract):
     """:meth:`MessageStore.read`, :meth:`MessageStore.fetch` and :meth:`MessageStore.inspect`."""
 
-    def test_a_span_leaves_out_its_lower_end_and_has_its_upper(self, log: Log) -> None:
+    def test_a_span_leaves_out_its_lower_end_and_has_its_upper(self, log: QueueLog) -> None:
         ids = log.add(*LETTERS)
 
         page = log.read(after=ids[1], upto=ids[4])
@@ -37,26 +37,26 @@ class Reading(StoreContract):
         assert [message.id for message in page.messages] == ids[2:5]
         assert not page.more
 
-    def test_spans_that_share_an_end_join(self, log: Log) -> None:
+    def test_spans_that_share_an_end_join(self, log: QueueLog) -> None:
         ids = log.add(*LETTERS)
 
         for middle in ids:
             lower, upper = log.read(upto=middle), log.read(after=middle)
             assert [message.id for message in (*lower.messages, *upper.messages)] == ids
 
-    def test_an_inclusive_start_is_the_bound_before_it(self, log: Log) -> None:
+    def test_an_inclusive_start_is_the_bound_before_it(self, log: QueueLog) -> None:
         ids = log.add(*LETTERS)
 
         assert log.bodies(after=ids[3].before()) == LETTERS[3:]
 
-    def test_a_bound_need_not_be_a_message(self, log: Log) -> None:
+    def test_a_bound_need_not_be_a_message(self, log: QueueLog) -> None:
         ids = log.add(*LETTERS)
 
         assert log.bodies(after=MessageId.first_of(ids[2].ticks)) == LETTERS[2:]
         assert log.bodies(after=MessageId.last_of(ids[2].ticks)) == LETTERS[3:]
         assert log.bodies(upto=MessageId.last_of(ids[2].ticks)) == LETTERS[:3]
 
-    def test_messages_of_one_tick_are_in_the_order_of_their_tails(self, log: Log, clock: ManualClock) -> None:
+    def test_messages_of_one_tick_are_in_the_order_of_their_tails(self, log: QueueLog, clock: ManualClock) -> None:
         due = clock.now_ticks() + 5 * SECOND
         ids = [client_id(due, number) for number in (0x7F, 0x80, 0xFF, 1, 0x7F00, 0x8000, 1 << 47)]
         for id_ in ids:
@@ -66,16 +66,16 @@ class Reading(StoreContract):
         assert [message.id for message in log.read().messages] == sorted(ids)
         assert [message.id for message in log.read(after=sorted(ids)[2]).messages] == sorted(ids)[3:]
 
-    def test_an_empty_span_has_nothing(self, log: Log) -> None:
+    def test_an_empty_span_has_nothing(self, log: QueueLog) -> None:
         ids = log.add(*LETTERS)
 
         for after, upto in ((ids[2], ids[2]), (ids[5], ids[2]), (MAX_ID, MAX_ID), (ZERO_ID, ZERO_ID)):
             assert log.read(after=after, upto=upto) == ([], False, 0)
 
-    def test_a_partition_nobody_wrote_to_is_empty(self, log: Log) -> None:
+    def test_a_partition_nobody_wrote_to_is_empty(self, log: QueueLog) -> None:
         assert log.read(4) == ([], False, 0)
 
-    def test_newest_first_turns_the_order_round(self, log: Log) -> None:
+    def test_newest_first_turns_the_order_round(self, log: QueueLog) -> None:
         ids = log.add(*LETTERS)
 
         page = log.read(after=ids[0], upto=ids[6], newest_first=True)
@@ -84,7 +84,7 @@ class Reading(StoreContract):
 
     @pytest.mark.parametrize("newest_first", [False, True])
     @pytest.mark.parametrize("limit", [1, 3, 4, 7, 8, 9])
-    def test_pages_join_without_gap_or_repeat(self, log: Log, limit: int, newest_first: bool) -> None:
+    def test_pages_join_without_gap_or_repeat(self, log: QueueLog, limit: int, newest_first: bool) -> None:
         log.add(*LETTERS)
 
         found = pages(log, newest_first=newest_first, limit=limit)
@@ -93,7 +93,7 @@ class Reading(StoreContract):
         assert all(len(page.messages) == limit for page in found[:-1])
         assert 1 <= len(found[-1].messages) <= limit
 
-    def test_a_page_says_that_there_is_more_only_if_there_is(self, log: Log) -> None:
+    def test_a_page_says_that_there_is_more_only_if_there_is(self, log: QueueLog) -> None:
         log.add(b"a", b"b")
 
         assert log.read(limit=1).more
@@ -102,7 +102,7 @@ class Reading(StoreContract):
 
     @pytest.mark.parametrize("newest_first", [False, True])
     def test_the_limit_counts_only_messages_that_are_visible(
-        self, log: Log, clock: ManualClock, newest_first: bool
+        self, log: QueueLog, clock: ManualClock, newest_first: bool
     ) -> None:
         ids = log.add(*LETTERS)
         log.append(*[draft(b"short", ttl_seconds=5)] * 10)
@@ -116,7 +116,7 @@ class Reading(StoreContract):
         assert not page.more
 
     @pytest.mark.parametrize("newest_first", [False, True])
-    def test_a_page_ends_before_the_message_that_would_pass_its_bytes(self, log: Log, newest_first: bool) -> None:
+    def test_a_page_ends_before_the_message_that_would_pass_its_bytes(self, log: QueueLog, newest_first: bool) -> None:
         log.add(*[b"x" * 100] * 6)
 
         assert len(log.read(max_bytes=250, newest_first=newest_first).messages) == 2
@@ -124,7 +124,7 @@ class Reading(StoreContract):
         sizes = [len(page.messages) for page in pages(log, newest_first=newest_first, max_bytes=399)]
         assert sizes == [3, 3]
 
-    def test_a_page_has_one_message_at_least_however_large(self, log: Log) -> None:
+    def test_a_page_has_one_message_at_least_however_large(self, log: QueueLog) -> None:
         log.add(b"x" * 1000, b"y" * 1000)
 
         page = log.read(max_bytes=1)
@@ -132,13 +132,13 @@ class Reading(StoreContract):
         assert [message.body for message in page.messages] == [b"x" * 1000]
         assert page.more
 
-    def test_bytes_that_just_fit_are_no_reason_for_more(self, log: Log) -> None:
+    def test_bytes_that_just_fit_are_no_reason_for_more(self, log: QueueLog) -> None:
         log.add(b"x" * 10, b"y" * 10)
 
         assert not log.read(max_bytes=20).more
 
     @pytest.mark.parametrize("newest_first", [False, True])
-    def test_a_page_without_bodies_has_the_same_ids(self, log: Log, newest_first: bool) -> None:
+    def test_a_page_without_bodies_has_the_same_ids(self, log: QueueLog, newest_first: bool) -> None:
         log.append(draft(b"a" * 100, content_type="text/plain", key="k"), draft(b"b" * 100), draft(b"c" * 100))
 
         full = log.read(newest_first=newest_first, limit=2)
@@ -148,7 +148,7 @@ class Reading(StoreContract):
         assert [message[3:] for message in bare.messages] == [(None, None, b"", None)] * 2
         assert bare.more
 
-    def test_stepping_over_corrupt_messages_passes_over_no_other(self, log: Log) -> None:
+    def test_stepping_over_corrupt_messages_passes_over_no_other(self, log: QueueLog) -> None:
         log.add(*LETTERS)
 
         page = log.read(skip_corrupt=True)
@@ -156,13 +156,13 @@ class Reading(StoreContract):
         assert [message.body for message in page.messages] == LETTERS
         assert page.corrupt == 0
 
-    def test_a_large_page_is_whole(self, log: Log) -> None:
+    def test_a_large_page_is_whole(self, log: QueueLog) -> None:
         log.append(*(draft(b"%d" % number) for number in range(3000)))
 
         assert log.bodies(limit=10_000) == [b"%d" % number for number in range(3000)]
 
     def test_a_read_says_nothing_beyond_its_span_even_of_messages_to_come(
-        self, log: Log, store: MessageStore, clock: ManualClock
+        self, log: QueueLog, store: MessageStore, clock: ManualClock
     ) -> None:
         log.add(b"now")
         log.append(draft(b"later", due_ticks=clock.now_ticks() + 60 * SECOND))
@@ -177,7 +177,7 @@ class Reading(StoreContract):
 class Fetching(StoreContract):
     """:meth:`MessageStore.fetch`."""
 
-    def test_a_fetch_keeps_the_order_asked_and_says_what_is_not_there(self, log: Log) -> None:
+    def test_a_fetch_keeps_the_order_asked_and_says_what_is_not_there(self, log: QueueLog) -> None:
         first, second = log.add(b"first", b"second")
         (other,) = log.add(b"other", partition=2)
 
@@ -185,7 +185,7 @@ class Fetching(StoreContract):
 
         assert [message and message.body for message in found] == [b"second", None, b"other", None, b"first", b"second"]
 
-    def test_a_fetch_is_not_bound_by_the_watermark(self, log: Log, clock: ManualClock) -> None:
+    def test_a_fetch_is_not_bound_by_the_watermark(self, log: QueueLog, clock: ManualClock) -> None:
         (placed,) = log.append(draft(b"later", due_ticks=clock.now_ticks() + 60 * SECOND)).placed
 
         (message,) = log.fetch((1, placed.id))
@@ -193,12 +193,12 @@ class Fetching(StoreContract):
         assert message is not None
         assert message.body == b"later"
 
-    def test_a_fetch_wants_the_whole_id(self, log: Log) -> None:
+    def test_a_fetch_wants_the_whole_id(self, log: QueueLog) -> None:
         (id_,) = log.add(b"x")
 
         assert log.fetch((1, client_id(id_.ticks)), (1, MessageId(id_.ticks + 1, id_.tail))) == [None, None]
 
-    def test_a_fetch_finds_nothing_that_was_deleted_or_has_expired(self, log: Log, clock: ManualClock) -> None:
+    def test_a_fetch_finds_nothing_that_was_deleted_or_has_expired(self, log: QueueLog, clock: ManualClock) -> None:
         (deleted,) = log.add(b"deleted")
         (short,) = log.append(draft(b"short", ttl_seconds=5)).placed
         log.delete((1, deleted))
@@ -206,14 +206,14 @@ class Fetching(StoreContract):
 
         assert log.fetch((1, deleted), (1, short.id)) == [None, None]
 
-    def test_a_fetch_of_nothing_is_nothing(self, log: Log) -> None:
+    def test_a_fetch_of_nothing_is_nothing(self, log: QueueLog) -> None:
         assert list(log.fetch()) == []
 
 
-class Counting(StoreContract):
+class CountingSpans(StoreContract):
     """:meth:`MessageStore.inspect` and :meth:`MessageStore.count_span`."""
 
-    def test_an_inspection_counts_live_messages_and_names_the_ends(self, log: Log, clock: ManualClock) -> None:
+    def test_an_inspection_counts_live_messages_and_names_the_ends(self, log: QueueLog, clock: ManualClock) -> None:
         log.append(draft(b"short", ttl_seconds=5))
         ids = log.add(*LETTERS)
         log.delete((1, ids[0]), (1, ids[3]))
@@ -229,7 +229,9 @@ class Counting(StoreContract):
         assert first == (7, 1, ids[1], later.id)
 
     @pytest.mark.parametrize("expired", [False, True])
-    def test_a_count_tells_of_a_span_what_reading_it_would(self, log: Log, clock: ManualClock, expired: bool) -> None:
+    def test_a_count_tells_of_a_span_what_reading_it_would(
+        self, log: QueueLog, clock: ManualClock, expired: bool
+    ) -> None:
         if expired:
             log.append(*(draft(b"gone", ttl_seconds=60) for _ in range(5)))
         ids = log.add(*LETTERS)
@@ -250,7 +252,7 @@ class Counting(StoreContract):
                     step,
                 )
 
-    def test_a_count_of_a_dropped_queue_finds_nothing(self, log: Log) -> None:
+    def test_a_count_of_a_dropped_queue_finds_nothing(self, log: QueueLog) -> None:
         log.add(*LETTERS)
         done(log.store.drop(log.queue.uuid))
 

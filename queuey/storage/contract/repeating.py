@@ -10,7 +10,7 @@ from queuey.clock import ManualClock
 from queuey.errors import KeyReused
 from queuey.model import Appended, Draft, IdempotencyKey
 from queuey.storage import IDEMPOTENCY_SECONDS, MessageStore
-from queuey.storage.contract.common import SECOND, Log, StoreContract, done, draft
+from queuey.storage.contract.common import SECOND, QueueLog, StoreContract, done, draft
 
 ONCE = IdempotencyKey("key", b"digest")
 OTHER = IdempotencyKey("key", b"another digest")
@@ -29,7 +29,7 @@ def same(first: Appended, second: Appended) -> bool:
 class Repeating(StoreContract):
     """``AppendRequest.idempotency`` stands for a whole request, ``Draft.idempotency`` for one message of it."""
 
-    def test_a_repeated_request_stores_once_and_gets_the_same_answer(self, log: Log, clock: ManualClock) -> None:
+    def test_a_repeated_request_stores_once_and_gets_the_same_answer(self, log: QueueLog, clock: ManualClock) -> None:
         drafts = [draft(b"a"), draft(b"b", 2), draft(b"c", due_ticks=clock.now_ticks() + 10 * SECOND)]
         first = log.append(*drafts, idempotency=ONCE)
         clock.advance(3)
@@ -43,7 +43,7 @@ class Repeating(StoreContract):
         assert log.bodies(1) == [b"a", b"c"]
         assert log.bodies(2) == [b"b"]
 
-    def test_a_repeated_request_gets_the_place_of_the_first_though_it_names_another(self, log: Log) -> None:
+    def test_a_repeated_request_gets_the_place_of_the_first_though_it_names_another(self, log: QueueLog) -> None:
         """A random partition is chosen once and remembered."""
         first = log.append(draft(b"a", 1), idempotency=ONCE)
         second = log.append(draft(b"a", 3), idempotency=ONCE)
@@ -51,7 +51,7 @@ class Repeating(StoreContract):
         assert list(second.placed) == list(first.placed)
         assert log.bodies(3) == []
 
-    def test_a_key_used_for_something_else_is_refused_and_stores_nothing(self, log: Log) -> None:
+    def test_a_key_used_for_something_else_is_refused_and_stores_nothing(self, log: QueueLog) -> None:
         log.append(draft(b"a"), idempotency=ONCE)
 
         with pytest.raises(KeyReused):
@@ -60,7 +60,7 @@ class Repeating(StoreContract):
         assert log.bodies() == [b"a"]
         assert log.append(draft(b"a"), idempotency=ONCE).repeated
 
-    def test_a_refused_key_takes_no_other_append_with_it(self, log: Log) -> None:
+    def test_a_refused_key_takes_no_other_append_with_it(self, log: QueueLog) -> None:
         log.append(draft(b"a"), idempotency=ONCE)
         with pytest.raises(KeyReused):
             log.append(draft(b"b"), draft(b"c"), idempotency=OTHER)
@@ -69,15 +69,15 @@ class Repeating(StoreContract):
 
         assert log.bodies() == [b"a", b"d"]
 
-    def test_keys_are_compared_exactly(self, log: Log) -> None:
+    def test_keys_are_compared_exactly(self, log: QueueLog) -> None:
         keys = ["key", "Key", "key ", " key", "ke", "ké", "ke\u0301", "%", "_"]
         for key in keys:
             assert not log.append(draft(key.encode()), idempotency=IdempotencyKey(key, b"digest")).repeated
 
         assert log.bodies() == [key.encode() for key in keys]
 
-    def test_a_key_means_nothing_in_another_queue(self, store: MessageStore, clock: ManualClock, log: Log) -> None:
-        other = Log(store, clock)
+    def test_a_key_means_nothing_in_another_queue(self, store: MessageStore, clock: ManualClock, log: QueueLog) -> None:
+        other = QueueLog(store, clock)
         first = log.append(draft(b"a"), idempotency=ONCE)
 
         second = other.append(draft(b"b"), idempotency=OTHER)
@@ -86,7 +86,7 @@ class Repeating(StoreContract):
         assert list(second.placed) != list(first.placed)
         assert other.bodies() == [b"b"]
 
-    def test_a_key_is_remembered_for_a_day_from_the_append_that_stored(self, log: Log, clock: ManualClock) -> None:
+    def test_a_key_is_remembered_for_a_day_from_the_append_that_stored(self, log: QueueLog, clock: ManualClock) -> None:
         log.append(draft(b"a", ttl_seconds=10 * IDEMPOTENCY_SECONDS), idempotency=ONCE)
 
         clock.advance(IDEMPOTENCY_SECONDS - 10)
@@ -95,7 +95,9 @@ class Repeating(StoreContract):
         assert not log.append(draft(b"b"), idempotency=OTHER).repeated
         assert log.bodies() == [b"a", b"b"]
 
-    def test_a_key_is_remembered_after_its_message_expired_or_was_deleted(self, log: Log, clock: ManualClock) -> None:
+    def test_a_key_is_remembered_after_its_message_expired_or_was_deleted(
+        self, log: QueueLog, clock: ManualClock
+    ) -> None:
         first = log.append(draft(b"a", ttl_seconds=5), draft(b"b"), idempotency=ONCE)
         log.delete((1, first.placed[1].id))
         clock.advance(10)
@@ -105,7 +107,7 @@ class Repeating(StoreContract):
         assert same(first, second)
         assert log.bodies() == []
 
-    def test_a_repeat_that_runs_at_the_same_time_stores_once(self, log: Log) -> None:
+    def test_a_repeat_that_runs_at_the_same_time_stores_once(self, log: QueueLog) -> None:
         answers: list[Appended] = []
 
         def work() -> None:
@@ -124,14 +126,14 @@ class Repeating(StoreContract):
 
     # Keys of single messages
 
-    def test_a_draft_with_a_key_is_stored_once(self, log: Log) -> None:
+    def test_a_draft_with_a_key_is_stored_once(self, log: QueueLog) -> None:
         first = log.append(keyed(b"a", "a"))
         second = log.append(keyed(b"a", "a"))
 
         assert same(first, second)
         assert log.bodies() == [b"a"]
 
-    def test_a_batch_may_be_new_in_part(self, log: Log) -> None:
+    def test_a_batch_may_be_new_in_part(self, log: QueueLog) -> None:
         first = log.append(keyed(b"a", "a"), keyed(b"b", "b", partition=2))
 
         second = log.append(keyed(b"b", "b", partition=2), draft(b"plain"), keyed(b"c", "c"), keyed(b"a", "a"))
@@ -141,13 +143,13 @@ class Repeating(StoreContract):
         assert log.bodies(1) == [b"a", b"plain", b"c"]
         assert log.bodies(2) == [b"b"]
 
-    def test_a_batch_is_a_repeat_only_if_nothing_of_it_is_new(self, log: Log) -> None:
+    def test_a_batch_is_a_repeat_only_if_nothing_of_it_is_new(self, log: QueueLog) -> None:
         log.append(keyed(b"a", "a"), keyed(b"b", "b"))
 
         assert log.append(keyed(b"b", "b"), keyed(b"a", "a")).repeated
         assert not log.append(keyed(b"a", "a"), draft(b"plain")).repeated
 
-    def test_one_key_used_for_something_else_refuses_the_whole_batch(self, log: Log) -> None:
+    def test_one_key_used_for_something_else_refuses_the_whole_batch(self, log: QueueLog) -> None:
         log.append(keyed(b"a", "a"))
 
         with pytest.raises(KeyReused):
@@ -156,19 +158,19 @@ class Repeating(StoreContract):
         assert log.bodies() == [b"a"]
         assert not log.append(keyed(b"b", "b")).repeated
 
-    def test_a_key_named_twice_in_a_batch_stores_once(self, log: Log) -> None:
+    def test_a_key_named_twice_in_a_batch_stores_once(self, log: QueueLog) -> None:
         appended = log.append(keyed(b"a", "a"), draft(b"plain"), keyed(b"a", "a"))
 
         assert appended.placed[0] == appended.placed[2]
         assert log.bodies() == [b"a", b"plain"]
 
-    def test_a_key_named_twice_in_a_batch_for_two_things_refuses_the_batch(self, log: Log) -> None:
+    def test_a_key_named_twice_in_a_batch_for_two_things_refuses_the_batch(self, log: QueueLog) -> None:
         with pytest.raises(KeyReused):
             log.append(keyed(b"a", "a"), keyed(b"b", "a", b"another digest"))
 
         assert log.bodies() == []
 
-    def test_keys_of_requests_and_of_messages_are_of_one_kind(self, log: Log) -> None:
+    def test_keys_of_requests_and_of_messages_are_of_one_kind(self, log: QueueLog) -> None:
         log.append(keyed(b"a", "key"))
 
         with pytest.raises(KeyReused):
@@ -178,7 +180,7 @@ class Repeating(StoreContract):
 
         assert log.bodies() == [b"a"]
 
-    def test_a_request_with_a_key_may_have_messages_with_keys(self, log: Log) -> None:
+    def test_a_request_with_a_key_may_have_messages_with_keys(self, log: QueueLog) -> None:
         log.append(keyed(b"a", "a"))
 
         first = log.append(keyed(b"a", "a"), keyed(b"b", "b"), idempotency=IdempotencyKey("whole", b"digest"))
@@ -187,7 +189,7 @@ class Repeating(StoreContract):
         assert same(first, second)
         assert log.bodies() == [b"a", b"b"]
 
-    def test_a_repeat_does_not_prolong_a_drafts_key(self, log: Log, clock: ManualClock) -> None:
+    def test_a_repeat_does_not_prolong_a_drafts_key(self, log: QueueLog, clock: ManualClock) -> None:
         log.append(keyed(b"a", "a"))
         clock.advance(IDEMPOTENCY_SECONDS - 10)
         assert log.append(keyed(b"a", "a")).repeated
@@ -196,8 +198,10 @@ class Repeating(StoreContract):
 
         assert not log.append(keyed(b"a", "a")).repeated
 
-    def test_a_dropped_queue_takes_its_keys_with_it(self, store: MessageStore, clock: ManualClock, log: Log) -> None:
+    def test_a_dropped_queue_takes_its_keys_with_it(
+        self, store: MessageStore, clock: ManualClock, log: QueueLog
+    ) -> None:
         log.append(draft(b"a"), idempotency=ONCE)
         done(store.drop(log.queue.uuid))
 
-        assert not Log(store, clock).append(draft(b"a"), idempotency=ONCE).repeated
+        assert not QueueLog(store, clock).append(draft(b"a"), idempotency=ONCE).repeated

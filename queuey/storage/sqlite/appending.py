@@ -1,7 +1,4 @@
-"""Appends inside a transaction of an embedded store.
-
-And the idempotency keys beside them.
-"""
+"""Appends inside a transaction of an embedded store, with their idempotency keys."""
 
 from __future__ import annotations
 
@@ -13,7 +10,7 @@ from queuey.errors import KeyReused, QueueNotFound
 from queuey.ids import TICKS_PER_SECOND, MessageId
 from queuey.model import Appended, AppendRequest, Draft, Drafts, IdempotencyKey, Location, LocationsInOrder
 from queuey.storage import IDEMPOTENCY_SECONDS
-from queuey.storage.checksums import beside, making_sense
+from queuey.storage.checksums import NOTHING_BESIDE, beside, making_sense
 from queuey.storage.sqlite import packs
 from queuey.storage.sqlite.committer import Transaction
 from queuey.storage.sqlite.packing import Ready, insert
@@ -23,16 +20,17 @@ from queuey.storage.sqlite.statements import SQL
 __all__ = ["SqliteAppender", "ready_apart"]
 
 _IN_ORDER = b"\xff"
-"""In place of a partition's number: the answer kept for an idempotency key is one id, and then the partitions of the messages that
-were stamped from it on. Else it is 17 bytes a message: its partition's number and its id."""
+"""Stands where a partition's number would stand. The value stored for an idempotency key is then one id, followed by
+the partitions of the messages that were stamped from it on. Otherwise it is 17 bytes for each message: its partition's
+number and its id."""
 _LOCATION_BYTES = 17
 
 
 class SqliteAppender:
-    """Stores what a request has, once."""
+    """Stores the messages of a request, without repeating them."""
 
     def __init__(self, clock: Clock, dropped: dict[bytes, float]) -> None:
-        """:param dropped: incarnations that take no more messages."""
+        """:param dropped: incarnations that accept no more messages."""
         self._clock = clock
         self._dropped = dropped
 
@@ -88,9 +86,9 @@ class SqliteAppender:
         drafts: Sequence[Draft],
         first: dict[str, int],
     ) -> Location | int | None:
-        """Where a draft with this key is already.
+        """The location of a draft with this key, if it is stored already.
 
-        In the store, or earlier in its own batch (an index).
+        It is a location in the store, or an index in the draft's own batch.
         """
         if idempotency is None:
             return None
@@ -105,7 +103,7 @@ class SqliteAppender:
     def _earlier(
         self, transaction: Transaction, queue: bytes, idempotency: IdempotencyKey
     ) -> Sequence[Location] | None:
-        """What an earlier request stored under this key."""
+        """The locations that an earlier request stored under this key."""
         rows = transaction.look(SQL["idempotency_find"], (queue, idempotency.key, self._clock.now_ticks()))
         if not rows:
             return None
@@ -132,7 +130,7 @@ class SqliteAppender:
 def ready(drafts: Sequence[Draft]) -> Ready | None:
     """Drafts ready to be stored in packs.
 
-    None if they are too few, or not all due now.
+    None if they are too few, or some are not due now.
     """
     if len(drafts) < packs.LEAST:
         return None
@@ -141,15 +139,15 @@ def ready(drafts: Sequence[Draft]) -> Ready | None:
 
 
 def ready_apart(drafts: Drafts) -> Ready | None:
-    """What of :func:`ready` the caller can do before the committer.
+    """The part of :func:`ready` that can run before the committer's turn.
 
-    Nothing for drafts with keys of their own: the store may have some of them.
+    It does nothing for drafts with keys of their own, since the store may have some of them.
     """
     return None if _have_keys(drafts) else ready(drafts)
 
 
 def _have_keys(drafts: Sequence[Draft]) -> bool:
-    """Whether some have an idempotency key of their own."""
+    """Whether some of them have an idempotency key of their own."""
     if len(drafts) == 1:
         return drafts[0].idempotency is not None
     keys: Sequence[Any] = (
@@ -174,7 +172,8 @@ def _insert_each(transaction: Transaction, queue: bytes, drafts: Sequence[Draft]
         else:
             message_id = MessageId(due, ids.scheduled_tail())
         expires = message_id.ticks + ttl * TICKS_PER_SECOND
-        around = beside(content_type, key, headers)
+        plain = content_type is None and key is None and headers is None
+        around = NOTHING_BESIDE if plain else beside(content_type, key, headers)
         insert_row(message_row(queue + PARTITION_BYTES[partition], message_id, expires, body, around))
         placed.append(Location(partition, message_id))
     return placed

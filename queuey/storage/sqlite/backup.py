@@ -19,12 +19,12 @@ _PAGES_A_STEP = 2000
 def backup(source: Path, target: Path, progress: Callable[[int, int], None] | None = None) -> None:
     """Copy the store ``source`` to the new file ``target``.
 
-    The copy is the store as it was at one moment: a read transaction stays open from the first page to
-    the last, so commits of a running server do not mix in. They go on meanwhile; only the server's
-    write-ahead log cannot start over before the copy is done. Copying the file with ``cp`` instead
-    looks right to every check and misses what is still in the log.
+    The copy is the store as it was at one moment: a read transaction stays open from the first page to the last, so it
+    contains no later commits of a running server. Those go on meanwhile; only the server's write-ahead log cannot start
+    over before the copy is done. Copying the file with ``cp`` looks right to every check, and misses what is still in
+    the log.
 
-    :param progress: told (pages done, pages in all) after every step.
+    :param progress: called with (pages done, pages in all) after every step.
     :raises ConfigurationError: there is no store at ``source``, or ``target`` exists or cannot be
         written; nothing is left at ``target``.
     """
@@ -61,7 +61,7 @@ def _copy(source: Path, partial: Path, progress: Callable[[int, int], None] | No
         reading.execute("commit")
         writing.execute("pragma journal_mode = delete")
         writing.execute(f"pragma application_id = {new_mark()}")
-        writing.execute(SQL["cached_runs_delete_all"])  # their files stay where they are
+        writing.execute(SQL["cached_runs_delete_all"])  # this deletes only rows; the files stay where they are
     finally:
         writing.close()
         reading.close()

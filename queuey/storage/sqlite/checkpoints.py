@@ -1,4 +1,4 @@
-"""Copying an embedded store's write-ahead log into its file."""
+"""Copies an embedded store's write-ahead log into its file."""
 
 from __future__ import annotations
 
@@ -17,17 +17,17 @@ from queuey.storage.sqlite.moments import short_waits
 __all__ = ["Checkpoints"]
 
 CHECKPOINT_BYTES = 16 << 20
-"""Of the write-ahead log, from which on it is copied into the file."""
+"""Size from which on the write-ahead log is copied into the file."""
 _LITTLE_BYTES = 1 << 20
-"""Of the log, that may be left for the committer to copy."""
+"""Bytes of the log that may be left for the committer to copy."""
 _PASSES = 8
-"""Most in one turn: the thread has the moment to note as well."""
+"""Passes in one turn at most, since the thread has other work, such as noting the moment."""
 
 
 class Checkpoints:
-    """Copies the log, and starts it over.
+    """Copies the log, and lets it start over.
 
-    The upkeep copies; the committer copies the rest, and puts a new mark into the file.
+    The upkeep copies most of it. The committer copies the rest, and puts a new mark into the file.
     """
 
     def __init__(
@@ -38,7 +38,7 @@ class Checkpoints:
         health: DiskHealth,
         mark: FileMark,
     ) -> None:
-        """:param connection: used by the thread of the upkeep alone."""
+        """:param connection: only the thread of the upkeep uses it."""
         self._writer = writer
         self._connection = connection
         self._committer = committer
@@ -48,13 +48,13 @@ class Checkpoints:
         self._log_bytes = 0
         self._cap = self._step = self._due = CHECKPOINT_BYTES
         self._again = 0.0
-        """From this moment on the log may be copied without having grown by a step."""
+        """From this moment on the log may be copied even if it has not grown by a step."""
         self._wake: Callable[[], None] = lambda: None
 
     def begin(self, log_bytes_cap: int, wake: Callable[[], None]) -> None:
-        """Follow the log of the writer.
+        """Start to follow the writer's log.
 
-        :param log_bytes_cap: past it the committer waits for readers, so that the log can start over.
+        :param log_bytes_cap: above it the committer waits for readers, so that the log can start over.
         :param wake: called when the log has grown by a step.
         """
         self._cap, self._wake = log_bytes_cap, wake
@@ -62,7 +62,7 @@ class Checkpoints:
         self._writer.set_wal_hook(self._log_grew)
 
     def stop(self) -> None:
-        """End after the pass under way."""
+        """Stop after the pass under way."""
         self._stopping = True
 
     def close(self) -> None:
@@ -76,7 +76,7 @@ class Checkpoints:
     def _note_log(self, log_bytes: int) -> None:
         self._health.log_bytes = log_bytes
         if log_bytes < self._log_bytes:
-            self._due = self._step  # it has started over
+            self._due = self._step  # the log has started over
         self._log_bytes = log_bytes
         if log_bytes >= self._due:
             self._wake()
@@ -84,9 +84,9 @@ class Checkpoints:
     def run(self) -> None:
         """Copy the log, if it has grown by a step.
 
-        Past the cap the committer waits for readers too, so that the log cannot grow for ever. In between, a mark that is due is
-        tried again, and on a disk that is short the log's own room is given back: once a turn, since the committer may wait in
-        vain.
+        Above the cap the committer waits for readers too, so that the log cannot grow without end. Between copies, a
+        due mark is tried again. On a disk that is short the log's own space is given back, once a turn only, since the
+        committer may wait in vain.
         """
         is_short, now = self._health.is_short_of_room(), time.monotonic()
         has_grown = self._log_bytes >= self._due
@@ -106,9 +106,9 @@ class Checkpoints:
             self._due = self._log_bytes + self._step
 
     def _copy(self, connection: apsw.Connection) -> None:
-        """Copy the log, and what came meanwhile, until that is little.
+        """Copy the log, and what was added meanwhile, until little is left.
 
-        While the committer copies the rest, all appends wait.
+        While the committer copies that rest, all appends wait.
         """
         ends = time.monotonic() + upkeep.TURN_SECONDS
         for _ in range(_PASSES):
@@ -125,19 +125,19 @@ class Checkpoints:
     def finish(self, mode: int) -> Future[None]:
         """Let the committer copy what :meth:`_copy` left, and the mark.
 
-        So the log can start over with the next commit.
+        Then the log can start over with the next commit.
         """
 
         def copy() -> None:
             try:
                 with short_waits(self._writer):
-                    # A part that was copied says nothing: SQLite syncs the file when the last page of the log is in it.
+                    # A partial copy proves nothing: SQLite syncs the file only when the last page of the log is in it.
                     if self._mark.write_last(self._writer, mode, may_write=self._health.refusal is None):
                         self._health.copy_succeeded()
                 if mode == apsw.SQLITE_CHECKPOINT_TRUNCATE:
                     self._note_log(0)
             except apsw.BusyError:
-                return  # somebody reads an old snapshot, or writes: the log goes on for now
+                return  # a reader has an old snapshot, or a process writes: try again later
             except apsw.IOError as error:
                 self._health.copy_failed(error)
 

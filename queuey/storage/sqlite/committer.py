@@ -1,18 +1,17 @@
-"""Group commit: one thread writes, and all who wait share its commits (G1).
+"""Group commit: one thread writes, and waiting requests share its commits (G1).
 
-A request hands over a job and gets a future. The committer takes every job that is waiting, runs
-them one after the other in one ``BEGIN IMMEDIATE`` transaction, commits, and only then keeps their
-promises. While a commit is on its way to disk the next group gathers. A job that refuses raises
-before it writes anything, or writes inside of :meth:`Transaction.whole`; the others of its group are not touched.
+A request submits a job and gets a future. The committer takes all waiting jobs, runs them one after the other in one
+``BEGIN IMMEDIATE`` transaction, commits, and only then completes their futures. While a commit is on its way to disk,
+the next group gathers. A job that refuses its request raises before it writes anything, or writes inside
+:meth:`Transaction.whole`; so it does not affect the other jobs of its group.
 
-Large jobs have a line and groups of their own, each of a few megabytes, and a group of small jobs goes
-between two of them: one message does not wait until all the batches before it are stored.
+Large jobs have a queue and groups of their own, each of a few megabytes. A group of small jobs goes between two of
+them, so one message does not wait until all earlier batches are stored.
 
-Every call into SQLite or the kernel lets the other threads have the interpreter, and getting it
-back from a busy event loop is what costs most, up to the switch interval each time. So a group of
-plain appends is one INSERT of many rows, and that one statement is the transaction: it begins,
-writes, syncs and commits in one call. Only a group with other work in it begins a transaction of
-several statements.
+Every call into SQLite or the kernel releases the interpreter. Getting it back from a busy event loop costs most of all,
+up to the switch interval each time. So a group of plain appends is one INSERT of many rows, and this one statement is
+the whole transaction: it begins, writes, syncs and commits in one call. Only a group with other work begins a
+transaction of several statements.
 """
 
 from __future__ import annotations
@@ -43,15 +42,16 @@ Bindings = tuple[Any, ...] | dict[str, Any]
 """Values of a statement in the order of its parameters, or by name."""
 _COLUMNS = 9
 _ROWS_AT_ONCE = 256
-"""Rows of one statement at most. A prepared statement takes 1.2 KiB a row."""
+"""The most rows of one statement. A prepared statement takes 1.2 KiB for each row."""
 _GROUP = 4096
-"""Jobs of one transaction at most: bounds the memory and the wait of the first."""
+"""The most jobs of one transaction. It bounds the memory, and the wait of the first job."""
 _LARGE = 64 << 10
-"""Bytes from which on a job is large."""
+"""A job with this many bytes is large."""
 _OF_THE_FILE = (*LOCKED, apsw.ReadOnlyError, apsw.CantOpenError)
-"""Errors that every job of a group would meet. Others may come of what one job stores, or of a page that no other reads."""
+"""Errors that every job of a group would meet. Other errors may come from what one job stores, or from a page that only
+it reads."""
 _LARGE_AT_ONCE = 4 << 20
-"""Bytes of large jobs in one transaction, unless one has more: small ones wait for one such transaction."""
+"""Bytes of large jobs in one transaction, unless a single job has more. Small jobs wait for one such transaction."""
 
 
 class Transaction:
@@ -68,7 +68,7 @@ class Transaction:
 
     @property
     def ids(self) -> IdGenerator:
-        """Where ids come from.
+        """The source of new ids.
 
         From its first use to the end of the group, no watermark passes the group's ids.
         """
@@ -89,7 +89,7 @@ class Transaction:
         return self.connection.execute(sql, bindings)
 
     def look(self, sql: str, bindings: Bindings) -> list[Row]:
-        """Run a statement that does not touch the messages table.
+        """Run a statement that does not use the messages table.
 
         Gathered inserts may still wait.
         """
@@ -97,15 +97,15 @@ class Transaction:
         return self.connection.execute(sql, bindings).fetchall()
 
     def insert(self, values: Row) -> None:
-        """Insert one message, at the latest at the end.
+        """Insert one message, by the end of the group at the latest.
 
-        Values are in the order of :data:`_INSERT`.
+        The values are in the order of :data:`_INSERT`.
         """
         self._values += values
 
     @contextmanager
     def whole(self) -> Iterator[None]:
-        """What a job writes inside is not written at all if it refuses."""
+        """Undo what a job writes in this block if it refuses its request."""
         self.execute("savepoint whole")
         inserted = self.inserted
         try:
@@ -124,7 +124,7 @@ class Transaction:
             self.connection.execute("begin immediate")
 
     def _flush(self) -> None:
-        """Write gathered inserts, in as few statements as there can be."""
+        """Write gathered inserts in as few statements as possible."""
         values, self._values = self._values, []
         self.inserted += len(values) // _COLUMNS
         step = _ROWS_AT_ONCE * _COLUMNS
@@ -140,14 +140,14 @@ class Transaction:
     def commit(self) -> None:
         """Put the group on disk.
 
-        :raises CommitFailed: it may or may not be there.
+        :raises CommitFailed: the group may or may not be on disk.
         """
         if len(self._values) > _ROWS_AT_ONCE * _COLUMNS:
             self._begin()
         if self._begun:
             self._flush()
         try:
-            self._flush()  # nothing is left, or it is the whole transaction
+            self._flush()  # nothing is left, or the flush is the whole transaction
             if self._begun:
                 self.connection.execute("commit")
         except (apsw.IOError, apsw.InternalError) as error:
@@ -156,9 +156,9 @@ class Transaction:
 
 @lru_cache
 def _insert_statement(size: int) -> str:
-    """An INSERT of up to ``size`` messages, the rest being nulls.
+    """An INSERT of up to ``size`` messages; unused rows are nulls.
 
-    There are few sizes, so each stays prepared.
+    There are only a few sizes, so each stays prepared.
     """
     return _INSERT + ",".join(["(?,?,?,?,?,?,?,?,?)"] * size) + ") where column1 is not null"
 
@@ -168,24 +168,24 @@ insert into messages (partition_key, ticks, tail, expires, checksum, content_typ
 
 
 class CommitFailed(Exception):
-    """The commit itself failed: the write-ahead log may or may not hold the group."""
+    """The commit itself failed: the write-ahead log may or may not have the group."""
 
 
 Job = Callable[[Transaction], Any]
 
 
 class Write(NamedTuple):
-    """A job, and who waits for it."""
+    """A job, and the future of its caller."""
 
     job: Job
     grows: bool
     future: Future[Any]
     size: int
-    """Bytes to store, about."""
+    """Bytes to store, approximately."""
 
 
 class Aside(NamedTuple):
-    """Work outside of any transaction, and who waits for it."""
+    """Work outside of any transaction, and the future of its caller."""
 
     work: Callable[[], None]
     future: Future[None]
@@ -202,7 +202,7 @@ class Committer:
     ) -> None:
         self._connection = connection
         self.page_bytes = self._pragma("page_size")
-        """Of the file and of its log."""
+        """Paths of the file and of its log."""
         self._ids = ids
         self._health = health
         self._observer = observer
@@ -218,11 +218,11 @@ class Committer:
     def submit(self, job: Job, *, grows: bool, size: int = 0) -> Future[Any]:
         """Run ``job`` in the next group's transaction.
 
-        A large job may wait behind small ones that come later.
+        A large job may wait behind small jobs that come later.
 
-        :param grows: it takes more room, so it is refused when the disk is full up to the reserve.
-        :param size: bytes to store, about.
-        :returns: kept with the job's value once the group is on disk.
+        :param grows: the job needs more space, so it is refused when the disk is full up to the reserve.
+        :param size: bytes to store, approximately.
+        :returns: completes with the job's value once the group is on disk.
         :raises StorageFull, StorageReadOnly, StorageUnavailable: by the future; nothing was written.
         :raises OutcomeUnknown: by the future; the commit itself failed.
         """
@@ -236,7 +236,7 @@ class Committer:
     def run_between(self, work: Callable[[], None]) -> Future[None]:
         """Let the committer's thread do ``work`` outside of any transaction.
 
-        :returns: kept when it is done; its error is logged and not passed on.
+        :returns: completes when it is done; an error is logged and not passed on.
         """
         future: Future[None] = Future()
         if self._closed:
@@ -246,16 +246,16 @@ class Committer:
         return future
 
     def forsake(self, why: str) -> None:
-        """After a fork, in the child: refuse all jobs.
+        """Refuse all jobs, in the child of a fork.
 
-        The thread is not there.
+        The thread does not exist there.
         """
         self._closed, self._why_closed = True, why
 
     def close(self, last: Job | None = None) -> None:
         """Commit what was accepted, then end. Later jobs are refused.
 
-        :param last: runs when all others are committed; in line it would pass the large ones.
+        :param last: runs after all others are committed; in the queue it would overtake the large ones.
         """
         with self._close_lock:
             if not self._closed:
@@ -278,7 +278,7 @@ class Committer:
                 ending = ending or None in items
                 self._large += [item for item in items if type(item) is Write and item.size >= _LARGE]
                 self._step_aside([item for item in items if type(item) is Aside])
-            del items, small  # an idle committer holds no bodies
+            del items, small  # an idle committer must hold no bodies
             if self._large:
                 self._commit(self._next_large())
         if self._last is not None:
@@ -287,15 +287,15 @@ class Committer:
     def _gathered(self) -> list[Write | Aside | None]:
         """What has come since the last group.
 
-        Waits for something if nothing is left to do.
+        It waits for something if nothing is left to do.
         """
         items = [] if self._large else [self._waiting.get()]
         return items + [self._waiting.get_nowait() for _ in range(min(self._waiting.qsize(), _GROUP - len(items)))]
 
     def _next_large(self) -> Group:
-        """The large jobs whose turn it is.
+        """The large jobs of the next group.
 
-        One, and more while they are few bytes together.
+        It is one job, or several if they are few bytes together.
         """
         group = [self._large.popleft()]
         left = _LARGE_AT_ONCE - group[0].size
@@ -308,7 +308,7 @@ class Committer:
         for work, future in asides:
             try:
                 work()
-            except Exception as error:  # the loop must survive faulty work, too
+            except Exception as error:  # faulty work must not end the loop
                 log.warning("work between commits failed: %s", error, exc_info=not isinstance(error, apsw.Error))
             future.set_result(None)
 
@@ -333,7 +333,7 @@ class Committer:
             self._write_failed(failed)
             unknown = OutcomeUnknown(f"the commit failed and may or may not be on disk: {failed}")
             return self._fail_together(group, unknown, failed)
-        except Exception as error:  # noqa: BLE001 - the loop must survive a faulty job
+        except Exception as error:  # noqa: BLE001 - a faulty job must not end the loop
             return self._fail_alone(group, QueueyError("a write failed inside the store; nothing was stored"), error)
         finally:
             self._ids.close_group()
@@ -345,7 +345,7 @@ class Committer:
         return None
 
     def _free_inside(self) -> int:
-        """Bytes of the file that deletions gave back."""
+        """Bytes of free pages inside the file."""
         return self._pragma("freelist_count") * self.page_bytes
 
     def _pragma(self, name: str) -> int:
@@ -378,7 +378,7 @@ class Committer:
     def _fail_alone(self, group: Group, refusal: QueueyError, error: Exception) -> None:
         """Try the jobs one by one.
 
-        So a job that cannot be stored takes no other with it.
+        So a job that cannot be stored does not fail the others.
         """
         self._roll_back(group, error)
         if len(group) > 1:

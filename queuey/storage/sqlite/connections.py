@@ -1,4 +1,4 @@
-"""Connections to an embedded store's file, and the format of the file."""
+"""Connections to an embedded store's file, and the file's format."""
 
 from __future__ import annotations
 
@@ -18,17 +18,18 @@ __all__ = ["BUSY_MS", "PAGE_BYTES", "Connections"]
 BUSY_MS = 5000
 """How long a write waits for another process that writes, such as ``queuey key new``."""
 _FORMAT = 1
-"""Of the file, in its ``user_version``."""
+"""The file's format, in its ``user_version``."""
 PAGE_BYTES = 8192
-"""Page size of a file that is made now; another file keeps its own.
+"""Page size of a new file; an existing file keeps its own.
 
-Twice SQLite's own. Packs are many pages long, and each page is two calls of the system in the log and two in a checkpoint. Bulk
-writes are a twelfth faster, small ones as fast, over ten queues and over 100,000 (measured).
+It is twice SQLite's default. Packs are many pages long. Each page takes two system calls in the log and two in a
+checkpoint. With this size bulk writes are a twelfth faster, and small ones as fast, over ten queues and over 100,000
+(measured).
 """
 
 
 class Connections:
-    """Opens connections to one file, and knows all that are open."""
+    """Opens connections to one file, and knows all open ones."""
 
     def __init__(self, path: Path, options: SqliteOptions, *, read_only: bool) -> None:
         self._path = path
@@ -40,7 +41,7 @@ class Connections:
     def writer(self) -> apsw.Connection:
         """The one connection that appends. It makes the tables of an empty file.
 
-        :raises ConfigurationError: no write-ahead log is possible here, or the file has another format.
+        :raises ConfigurationError: a write-ahead log is not possible here, or the file has another format.
         """
         if self._read_only:
             return self._connect(read_only=True)
@@ -61,15 +62,15 @@ class Connections:
     def beside(self) -> apsw.Connection:
         """A further connection that may write.
 
-        For checkpoints, and for the search for damage.
+        It is for checkpoints, and for the search for damage.
         """
         return self._connect(read_only=False)
 
     def reader(self, *, often: bool) -> apsw.Connection:
-        """A connection of one thread alone, without SQLite's own mutexes.
+        """A connection for one thread, without SQLite's own mutexes.
 
-        :param often: it reads most pages. A queue among many has each message on a page of its own, so this connection has
-            room for the pages of some queues that are read again and again.
+        :param often: it reads most pages. A queue among many has each message on a page of its own. So this connection
+            has a cache for the pages of some queues that are read again and again.
         """
         connection = self._connect(read_only=True, flags=apsw.SQLITE_OPEN_NOMUTEX)
         connection.execute(f"pragma cache_size = -{self._cache_kib * 2 if often else self._cache_kib // 4}")
@@ -78,7 +79,7 @@ class Connections:
     def _connect(self, *, read_only: bool, flags: int = 0) -> apsw.Connection:
         if read_only:
             wal = self._path.with_name(self._path.name + "-wal")
-            # A store on a read-only file system without a write-ahead log cannot change at all, and is opened so.
+            # On a read-only file system a store without a write-ahead log cannot change: open it as immutable.
             still = self._read_only and not (wal.exists() and wal.stat().st_size)
             uri = f"file:{self._path}?mode=ro" + ("&immutable=1" if still else "")
             connection = apsw.Connection(uri, flags=apsw.SQLITE_OPEN_READONLY | apsw.SQLITE_OPEN_URI | flags)
@@ -87,14 +88,14 @@ class Connections:
         else:
             connection = apsw.Connection(str(self._path))
         self._open.add(connection)
-        # Else SQLite plans a statement anew whenever a value bound to it changes: 28 of the 32 µs that the index of a page took.
+        # Otherwise SQLite plans a statement again whenever a bound value changes: 28 of the 32 µs that a page's index took.
         connection.config(apsw.SQLITE_DBCONFIG_ENABLE_QPSG, 1)
         connection.set_busy_timeout(BUSY_MS)
         connection.execute(f"pragma cache_size = -{self._cache_kib}")
         return connection
 
     def _has_tables(self, connection: apsw.Connection) -> bool:
-        """False of a file that is empty so far.
+        """False if the file is still empty.
 
         :raises ConfigurationError: it has another format than this version reads.
         """
@@ -110,10 +111,11 @@ class Connections:
         return True
 
     def forsake(self) -> None:
-        """After a fork, in the child: free none of them, ever.
+        """Keep all connections allocated for ever, in the child of a fork.
 
-        A thread of the parent may have held one of SQLite's own locks, which is then held for ever here. The end of the process
-        would wait for it: it frees connections, and apsw, when it is freed itself, closes all that it knows of.
+        A thread of the parent may have held one of SQLite's own locks, which then stays held in the child. Freeing a
+        connection would wait for it, and so would the end of the process: it frees connections, and apsw closes all
+        that it knows when it is freed itself.
         """
         for kept in (apsw, *self._open):
             ctypes.pythonapi.Py_IncRef(ctypes.py_object(kept))

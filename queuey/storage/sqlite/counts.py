@@ -1,6 +1,6 @@
-"""What lies in a partition of an embedded store, from its indexes alone.
+"""Counts what lies in a partition of an embedded store, from its indexes alone.
 
-No message is read.
+It reads no message.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ def inspect(ask: Ask, partition_key: bytes, now_ticks: int) -> PartitionState:
 def count_span(ask: Ask, partition_key: bytes, span: Span, now_ticks: int, limit: int, step: int) -> SpanCount:
     """See :meth:`queuey.storage.MessageStore.count_span`.
 
-    :raises CorruptMessage: a pack's ids are not as they were written.
+    :raises CorruptMessage: a pack's ids are damaged.
     """
     count = _Count(ask, partition_key, now_ticks, limit, step)
     for part in _parts(ask, partition_key, span, now_ticks):
@@ -51,7 +51,7 @@ def count_span(ask: Ask, partition_key: bytes, span: Span, now_ticks: int, limit
 class _Count:
     """Counts messages in order, up to one more than a limit.
 
-    Notes every n-th as a split point.
+    It notes every n-th as a split point.
     """
 
     def __init__(self, ask: Ask, partition_key: bytes, now_ticks: int, limit: int, step: int) -> None:
@@ -65,7 +65,7 @@ class _Count:
         return self.counted > self._limit
 
     def take_loose(self, span: Span) -> None:
-        """Messages in no pack."""
+        """Count messages that are in no pack."""
         bound = (self._partition_key, *span.after, *span.upto, self._now)
         ((found,),) = self._ask(SQL["count"], (*bound, self._limit + 1 - self.counted))
         after = span.after
@@ -92,9 +92,9 @@ class _Count:
         return bool(step) and self.counted // step < min(self.counted + found, self._limit) // step
 
     def _due(self, found: int) -> Iterator[tuple[int, int]]:
-        """Which of the next messages are split points.
+        """The next messages that are split points.
 
-        Each as two distances: from those counted, and from the split point before.
+        Each is given as two distances: from the counted messages, and from the last split point.
         """
         if not self._step:
             return
@@ -106,9 +106,9 @@ class _Count:
 
 
 def _parts(ask: Ask, partition_key: bytes, span: Span, now_ticks: int) -> Iterator[PackEntry | Span]:
-    """The packs of a span, and the spans between them, in order.
+    """The packs of a span and the spans between them, in order.
 
-    Spans come only if any message is in no pack.
+    Spans come only if some messages are in no pack.
     """
     bound = (partition_key, *span.after, *span.upto, now_ticks)
     ((has_loose,),) = ask(SQL["count"], (*bound, 1))
@@ -126,7 +126,7 @@ def _parts(ask: Ask, partition_key: bytes, span: Span, now_ticks: int) -> Iterat
 def _end(ask: Ask, partition_key: bytes, span: Span, now_ticks: int, *, newest: bool) -> MessageId | None:
     """The first or the last live id of a span.
 
-    Packs whose ids are damaged are stepped over.
+    Packs whose ids are damaged are skipped.
     """
     sql = SQL["ids_descending" if newest else "ids_ascending"]
     request = ReadRequest(

@@ -1,9 +1,9 @@
 """The file of an embedded store: connections, writer, health and upkeep.
 
 WAL with ``synchronous=FULL``: acknowledged means on disk. One committer writes in groups
-(:mod:`queuey.storage.sqlite.committer`), a reader per thread reads without waiting for it, and two threads do what need not
-happen on the way (:mod:`queuey.storage.sqlite.upkeep`, :mod:`queuey.storage.sqlite.search`). Messages, offsets and metadata
-are parts that are handed the file.
+(:mod:`queuey.storage.sqlite.committer`). One reader for each thread reads without waiting for it. Two more threads do
+what need not happen at once (:mod:`queuey.storage.sqlite.upkeep`, :mod:`queuey.storage.sqlite.search`). Messages,
+offsets and metadata are parts that get the file as an argument.
 
 The layout and its measurements are in docs/decisions/004.
 """
@@ -61,12 +61,12 @@ os.register_at_fork(after_in_child=_forsake_all)
 
 
 class _OfAPart(Protocol):
-    """What a part of the store has running, which ends with the file."""
+    """Something that a part of the store runs, which ends with the file."""
 
     def close(self) -> None: ...
 
     def forsake(self, why: str) -> None:
-        """After a fork, in the child."""
+        """Give up, in the child of a fork."""
 
 
 class File:
@@ -86,7 +86,10 @@ class File:
         serve: bool = True,
         observer: Observer | None = None,
     ) -> None:
-        """:param serve: False opens the file beside a running server, for keys and the like: no lock, no upkeep."""
+        """:param serve: False opens the file beside a running server, for commands such as those on keys.
+
+        It takes no lock, and runs no upkeep.
+        """
         self.path = path = path.resolve()
         self.clock = clock
         self.ids = ids
@@ -98,7 +101,7 @@ class File:
         read_only = self._lock is not None and self._lock.read_only
         self.connections = Connections(path, options, read_only=read_only)
         self.serves = serve and not read_only
-        """Whether this process writes, and keeps the file in order."""
+        """Whether this process writes to the file and maintains it."""
         mark: FileMark | None = None
         try:
             refuse_foreign_log(path)
@@ -118,11 +121,11 @@ class File:
             raise ConfigurationError(f"cannot open the store {path}: {error}") from error
         self.health = DiskHealth(path, reserve_bytes=options.reserve_mb << 20, read_only=read_only)
         self.unsound: set[bytes] = set()
-        """Keys of partitions of which an index hides messages."""
+        """Keys of partitions in which an index hides messages."""
         self.dropped: dict[bytes, float] = {queue: clock.elapsed() for (queue,) in dropped}
-        """Incarnations whose end is remembered, and when each was dropped."""
+        """Dropped incarnations that are remembered, and when each was dropped."""
         self.readers = Readers(self.connections.reader)
-        self.readers.mine().ask(SQL["dropped_all"], (), list)  # reads go on if somebody removes the file (G18)
+        self.readers.mine().ask(SQL["dropped_all"], (), list)  # so reads go on if the file is removed (G18)
         self.committer = Committer(self.writer, ids, self.health, self.observer)
         self.purger = Purger(clock, self.committer, self.readers, self.dropped)
         self.upkeep: Upkeep | None = None
@@ -145,11 +148,11 @@ class File:
         self.search.start()
 
     def add_running(self, part: _OfAPart) -> None:
-        """End this with the file."""
+        """Close this part with the file."""
         self._running.append(part)
 
     def close(self) -> None:
-        """Commit what was accepted, then let go of files and threads. May be repeated."""
+        """Commit what was accepted, then release files and threads. May be repeated."""
         if self._closed:
             return
         self._closed = True
@@ -166,11 +169,10 @@ class File:
         self._release()
 
     def forsake(self) -> None:
-        """After a fork, in the child: refuse everything, and touch nothing.
+        """Refuse everything, in the child of a fork, without using SQLite.
 
-        The threads are not there, and SQLite must not be entered, not even to close a connection.
-
-        The lock of the folder stays the parent's alone.
+        The threads do not exist there, and no call into SQLite is allowed, not even to close a connection. The lock of
+        the folder stays the parent's alone.
         """
         self._closed = True
         self.health.refuse(StorageUnavailable(_FORKED))
@@ -186,7 +188,7 @@ class File:
             self._lock.close()
 
     def problems(self) -> Sequence[str]:
-        """What keeps the store from its work."""
+        """What makes the store unable to work."""
         return self.health.problems()
 
     def query(self, sql: str, bindings: tuple[Any, ...], shape: Callable[[list[Row]], T]) -> Future[T]:
@@ -197,7 +199,7 @@ class File:
             return Future.failed(self.read_failed(error))
 
     def change(self, sql: str, bindings: tuple[Any, ...] = ()) -> Future[None]:
-        """One statement that takes no more room."""
+        """Run one statement that needs no more space."""
 
         def job(transaction: Transaction) -> None:
             transaction.execute(sql, bindings)
@@ -205,7 +207,7 @@ class File:
         return self.committer.submit(job, grows=False)
 
     def refusal_of(self, partition_key: bytes) -> QueueyError:
-        """What a read of an unsound partition gets."""
+        """The error of a read of an unsound partition."""
         number, queue = partition_key[-1], partition_key[:-1].hex()
         return self.read_failed(
             StorageUnavailable(
@@ -215,7 +217,7 @@ class File:
         )
 
     def read_failed(self, error: Exception) -> QueueyError:
-        """What a failed read is to the caller; damage found on the way stops the writing."""
+        """The caller's error for a failed read. Damage that it met stops all writing."""
         if isinstance(error, QueueyError):
             self.observer.failed("read", error.code)
             return error

@@ -1,4 +1,4 @@
-"""What stands between an embedded store and accidents of its folder (G18)."""
+"""Protects an embedded store from accidents in its folder (G18)."""
 
 from __future__ import annotations
 
@@ -26,18 +26,17 @@ from queuey.file_system import network_file_system_of
 log = logging.getLogger(__name__)
 
 PRIVATE = 0o600
-"""Mode of each file: whoever reads it reads all messages."""
+"""Mode of each file. A user with access to the files could read all messages."""
 PRIVATE_FOLDER = 0o700
 OTHERS = 0o077
-"""In a mode, what anybody but the owner may do."""
+"""Mode bits that give others than the owner access."""
 
 
 def make_private(file: Path) -> None:
     """Make a file that only its owner may read.
 
-    A file that is there loses what others may do, if it is ours.
-
-    SQLite gives its log and the log's index the mode of the file.
+    From an existing file of ours, the access of others is removed. SQLite gives its log and the log's index the mode of
+    the file.
     """
     with contextlib.suppress(OSError):
         os.close(os.open(file, os.O_RDONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, PRIVATE))
@@ -54,7 +53,7 @@ def beside(file: Path) -> tuple[Path, Path]:
 
 
 def refuse_second_name(file: Path) -> None:
-    """:raises ConfigurationError: it has one: what is beside it under the other name nobody would see."""
+    """:raises ConfigurationError: the file has a second name, under which its log would not be found."""
     if file.stat().st_nlink > 1:
         raise ConfigurationError(
             f"{file} has another name (a hard link), under which another server would not see its write-ahead log: "
@@ -63,12 +62,11 @@ def refuse_second_name(file: Path) -> None:
 
 
 class FolderLock:
-    """Keeps a store to one server process.
+    """Limits a store to one server process.
 
-    By exclusive flocks on ``<file>.lock`` and on the file, which the kernel releases when the process dies.
-
-    The file has one as well, since it may be reached by another name. SQLite's own locks end when any handle of this process to the
-    file is closed, so this one is closed last.
+    It holds exclusive flocks on ``<file>.lock`` and on the file itself. The kernel releases them when the process dies.
+    The file has one too, since it may be reached by another name. SQLite's own locks end when any handle of this
+    process to the file is closed, so this one is closed last.
     """
 
     def __init__(self, database: Path) -> None:
@@ -100,7 +98,7 @@ class FolderLock:
 
     @property
     def database(self) -> int:
-        """Handle of the store's file, to read from."""
+        """Handle of the store's file, for reading."""
         return self._files[1]
 
     def _lock(self, database: Path) -> None:
@@ -135,19 +133,20 @@ class FolderLock:
 
 
 _FAILURES = 3
-"""Writes that fail one after the other before no more are tried: one may be an accident, and each costs its caller an unknown outcome."""
+"""Failed writes in a row after which no more are tried. One may be an accident, and each costs its caller an unknown
+outcome."""
 _ROOM_AGAIN_BYTES = 16 << 20
-"""Free disk from which on a disk that was full no longer counts as full."""
+"""Free space from which on a full disk no longer counts as full."""
 LOCKED = (apsw.BusyError, apsw.LockedError, apsw.ProtocolError)
-"""What SQLite raises when it waited in vain for another process that writes. Nothing was stored."""
+"""What SQLite raises after waiting in vain for another process that writes. Nothing was stored."""
 LOOK_SECONDS = 0.25
-"""How old what is known of the disk may be when a group of writes begins."""
+"""The age up to which the last look at the disk counts when a group of writes begins."""
 _PLENTY_BYTES = 256 << 20
-"""More above the reserve than is written in that time: with less, every group of writes looks."""
+"""More space above the reserve than is written in that time. With less, every group of writes looks."""
 
 
 class DiskHealth:
-    """Asks before a commit whether writing is still right."""
+    """Decides before each commit whether writing is still safe."""
 
     def __init__(self, database: Path, *, reserve_bytes: int, read_only: bool) -> None:
         wal = database.with_name(database.name + "-wal")
@@ -159,21 +158,21 @@ class DiskHealth:
         self._free = self._log_then = 0
         self._looked = float("-inf")
         self.log_bytes = 0
-        """What the write-ahead log holds: as much may the file grow when it is copied."""
+        """Bytes of the write-ahead log: the file may grow by as much when the log is copied."""
         self.refusal: QueueyError | None = None
-        """Why nothing at all may be written, if so."""
+        """Why nothing may be written at all; None if it may."""
         self._for_good: QueueyError | None = (
             StorageReadOnly("the store's folder cannot be written") if read_only else None
         )
         self._failures = 0
         """Writes that failed since the last one that succeeded."""
         self.failing: QueueyError | None = None
-        """Why no write is tried until a probe succeeds, if so."""
+        """Why no write is tried until a probe succeeds; None if writes are tried."""
         self._uncopied = 0
-        """Times in a row that the log could not be copied into the file."""
+        """Failed copies of the log into the file, in a row."""
         self._copy_error = ""
         self.search_error = ""
-        """Why the last search for damage failed, if so."""
+        """Why the last search for damage failed; None if it did not."""
         self._was_full = False
 
     def _look_at_files(self) -> list[tuple[int, int]]:
@@ -183,30 +182,30 @@ class DiskHealth:
             return []
 
     def found_damage(self, text: str) -> QueueyError:
-        """From here on nothing is written.
+        """Stop all writing from now on, because of damage.
 
-        :returns: what those who wanted to write get.
+        :returns: the error for callers that want to write.
         """
         error = StorageUnavailable(f"the store is damaged and takes no more writes; nothing was stored: {text}")
         self.refuse(error)
         return error
 
     def report_damage(self, text: str) -> None:
-        """Stop writing; readiness and the log say why (G18)."""
+        """Stop all writing; readiness and the log say why (G18)."""
         log.error("the store is damaged", extra={"error": text})
         self.found_damage(text)
 
     def refuse(self, error: QueueyError) -> None:
-        """From here on nothing is written, for this reason."""
+        """Refuse all writes from now on, for this reason."""
         self._for_good = self.refusal = error
 
     def write_failed(self, error: Exception, number: int) -> QueueyError:
-        """A write or a probe failed.
+        """Note that a write or a probe failed.
 
-        Where that goes on, no more are tried: each would end with an unknown outcome, or wait for a lock in vain.
+        If that goes on, no more are tried: each would end with an unknown outcome, or wait for a lock in vain.
 
-        :param number: the system's, such as EROFS; 0 if there is none.
-        :returns: what those who wanted to write get, if nothing was stored.
+        :param number: the system's error number, such as EROFS; 0 if there is none.
+        :returns: the error for callers that want to write, if nothing was stored.
         """
         self._failures += 1
         if number == errno.EROFS or isinstance(error, apsw.ReadOnlyError) or self._is_mounted_read_only():
@@ -229,17 +228,20 @@ class DiskHealth:
         return self.failing or StorageUnavailable(f"the store refused the write: {error}")
 
     def write_succeeded(self) -> None:
-        """A commit is on disk."""
+        """Note that a commit is on disk."""
         if self._failures:
             self._failures, self.failing = 0, None
             self._looked = float("-inf")
 
     def was_full(self) -> None:
-        """A write failed for want of room."""
+        """Note that a write failed for lack of space."""
         self._was_full = True
 
     def copy_failed(self, error: Exception) -> None:
-        """The log could not be copied into the file: it grows until the disk is full."""
+        """Note that the log could not be copied into the file.
+
+        If that goes on, the log grows until the disk is full.
+        """
         self._uncopied, self._copy_error = self._uncopied + 1, str(error)
 
     def copy_succeeded(self) -> None:
@@ -252,11 +254,10 @@ class DiskHealth:
             return False
 
     def look(self) -> None:
-        """Look at files and disk.
+        """Check the files and the disk.
 
-        Unless that was done a moment ago and there was plenty of room.
-
-        An unlinked file, or log, would go on taking commits, and lose them.
+        It skips that if it was done a moment ago and there was plenty of space. An unlinked file or log would accept
+        commits and lose them.
         """
         now = time.monotonic()
         if now - self._looked < LOOK_SECONDS and (not self._reserve or self._spare() > _PLENTY_BYTES):
@@ -274,10 +275,12 @@ class DiskHealth:
             self._log_then = self.log_bytes
 
     def refusal_to_grow(self, free_inside: Callable[[], int]) -> QueueyError | None:
-        """Why nothing that takes more room may be written, if so; deletes still may.
+        """Why nothing that needs more space may be written; None if it may.
 
-        :param free_inside: bytes of the file that deletions gave back, asked for when the disk is short: they
-            can be used again as long as half of the reserve is left for the log.
+        Deletes still may.
+
+        :param free_inside: gives the bytes of free pages inside the file. It is called when the disk is short: they can
+            be used again as long as half of the reserve is left for the log.
         """
         spare = self._spare()
         if not self._reserve or spare >= 0:
@@ -290,14 +293,15 @@ class DiskHealth:
         )
 
     def is_short_of_room(self) -> bool:
-        """Whether appends are refused for want of room."""
+        """Whether appends are refused for lack of space."""
         self.look()
         return self.refusal is None and self.refusal_to_grow(lambda: 0) is not None
 
     def _spare(self) -> int:
-        """Room above the reserve, in bytes.
+        """Bytes of free space above the reserve.
 
-        What was free at the last look, less what the log has grown by since, and less what is to be copied from it.
+        It is the free space at the last look, minus the log's growth since, and minus what is to be copied from the
+        log.
         """
         grown = max(self.log_bytes - self._log_then, 0)
         return self._free - grown - self.log_bytes - self._reserve
@@ -310,7 +314,7 @@ class DiskHealth:
         return found.f_bavail * found.f_frsize
 
     def problems(self) -> list[str]:
-        """For readiness and operators."""
+        """The problems, for readiness and operators."""
         self.look()
         found = self.refusal or self.refusal_to_grow(lambda: 0) or self._full()
         problems = [] if found is None else [str(found)]
@@ -326,9 +330,9 @@ class DiskHealth:
         return problems
 
     def _full(self) -> QueueyError | None:
-        """The error, if a write failed for want of room and there is still none.
+        """The error, if a write failed for lack of space and there is still none.
 
-        The reserve may be 0, or others may have used it up.
+        The reserve may be 0, or other programs may have used it up.
         """
         self._was_full = self._was_full and self._free_bytes() < _ROOM_AGAIN_BYTES
         return StorageFull() if self._was_full else None

@@ -1,22 +1,24 @@
 """Marks: whether the write-ahead log beside a store's file belongs to it.
 
-SQLite applies whatever log lies beside a file. If another file was moved over a store that did not end in order, the log of the
-former would be copied into it. So a server gives its file a new mark (``application_id``, in the header), notes it in the lock
-file, and refuses to start where there is a log and the file has another mark than the one that was noted. A backup has a mark of its own.
+SQLite applies whatever log lies beside a file. If another file was moved over a store that did not end in order, the
+log of the former file would be copied into it. So a server gives its file a new mark (``application_id``, in the
+header) and notes it in the lock file. It refuses to start if there is a log and the file has another mark than the
+noted one. A backup has a mark of its own.
 
-A copy of the file that was made while the server ran has a mark of the server's as well. It fits the log as long as that goes on:
-together they are the whole store. Once the log has started over, what it held before is missing. So the file gets a new mark at
-the start and each time that the log has been copied, before it starts over:
+A copy of the file that was made while the server ran also has one of the server's marks. It fits the log as long as the
+log goes on: together they are the whole store. Once the log has started over, its former content is missing. So the
+file gets a new mark at the start, and each time that the log has been copied, before it starts over:
 
-1. The new mark is noted beside the former (:meth:`FileMark.announce`).
-2. The committer, so that nothing is written meanwhile, copies the rest of the log, writes the mark, and copies that. The mark comes last: a copy of
-   the file that has it lacks nothing that the log held before.
-3. The new mark alone is noted, when it is on disk in the file (:meth:`FileMark.confirm`).
+1. The new mark is noted beside the former one (:meth:`FileMark.announce`).
+2. The committer copies the rest of the log, writes the mark, and copies that too; it does this itself so that nothing
+is written meanwhile. The mark comes last: a copy of the file that has it has everything that the log held before. 3.
+When the new mark is on disk in the file, it alone is noted (:meth:`FileMark.confirm`).
 
-A server that is killed between two steps leaves a file with one of the marks noted, so its store is never refused. What this does not catch: a
-copy that was made before the last step 2, and put in the place of a file whose server was killed after the log started over, before step 3. Where nothing was
-written while the upkeep copied, the log starts over by itself with the next write, some milliseconds before. If readers of old snapshots or a full disk hold up step 2, it
-is tried again every second, and until then such a copy is not told from the file.
+A server that is killed between two steps leaves a file with one of the noted marks, so its store is never refused. One
+case is not caught: a copy that was made before the last step 2, and that replaces a file whose server was killed after
+the log started over and before step 3. If nothing was written while the upkeep copied, the log starts over with the
+next write, some milliseconds before that step. If readers of old snapshots or a full disk hold up step 2, it is tried
+again every second; until it succeeds such a copy cannot be told from the file.
 """
 
 from __future__ import annotations
@@ -35,17 +37,17 @@ __all__ = ["FileMark", "give_mark", "new_mark", "refuse_foreign_log", "refuse_lo
 
 _HEADER_BYTES = 100
 _FORMAT_AT = 18
-"""Where a file's header tells whether there may be a log beside it,"""
+"""The byte of a file's header that says whether there may be a log beside it,"""
 _WITH_LOG = 2
-"""and what it says if so."""
+"""and its value if there may be."""
 _AT = 68
-"""Where ``application_id`` stands in a file's header, in four bytes."""
+"""The offset of ``application_id`` in a file's header: four bytes."""
 _FORMER = 4
-"""Marks that are remembered of starts whose own never came from the log into the file."""
+"""Noted marks of earlier starts whose own mark never came from the log into the file."""
 _LOG_HEADER_BYTES = 32
-"""A log that is no longer has nothing in it."""
+"""Bytes of a log without content."""
 _LOOKS = 8
-"""Most at a file while the marks noted change: a server changes them some times a second at most."""
+"""The most looks at a file while the noted marks change. A server changes them a few times a second at most."""
 
 
 def new_mark() -> int:
@@ -53,9 +55,9 @@ def new_mark() -> int:
 
 
 def refuse_foreign_log(path: Path) -> None:
-    """To be called before SQLite opens the file.
+    """Check the file's mark. Call this before SQLite opens the file.
 
-    :raises ConfigurationError: the log beside it belongs to another file, or its own may lie elsewhere.
+    :raises ConfigurationError: the log beside it belongs to another file, or its own log may lie elsewhere.
     """
     refuse_log_elsewhere(path)
     log, _ = beside(path)
@@ -74,9 +76,9 @@ def _has_content(log: Path) -> bool:
 
 
 def _has_other_mark(path: Path) -> bool:
-    """Whether the file has none of the marks noted, as long as these stay the same.
+    """Whether the file has none of the noted marks, while these stay the same.
 
-    A server that runs meanwhile notes others. It looked itself before it started.
+    If they change, a server is running. It checked the file itself before it started.
     """
     lock_file = path.with_name(f"{path.name}.lock")
     noted = _noted(lock_file)
@@ -90,7 +92,10 @@ def _has_other_mark(path: Path) -> bool:
 
 
 def refuse_log_elsewhere(path: Path) -> None:
-    """:raises ConfigurationError: a store with a second name, where its log may lie. A backup has no log, and any number of names."""
+    """:raises ConfigurationError: the store has a second name, where its log may lie.
+
+    A backup has no log, and may have many names.
+    """
     with suppress(FileNotFoundError):
         if path.stat().st_nlink > 1 and _header(path)[_FORMAT_AT] == _WITH_LOG:
             refuse_second_name(path)
@@ -99,14 +104,14 @@ def refuse_log_elsewhere(path: Path) -> None:
 def _header(path: Path) -> bytes:
     """The first bytes of a file.
 
-    Closing the file ends all locks that connections of this process have on it, so there may be no connections.
+    Closing the file ends all locks that connections of this process have on it, so there must be no connections.
     """
     with path.open("rb") as file:
         return file.read(_HEADER_BYTES).ljust(_HEADER_BYTES, b"\0")
 
 
 class FileMark:
-    """The mark of a file that is served. One thread at a time uses it."""
+    """The mark of a file that is served. Only one thread at a time uses it."""
 
     def __init__(self, lock: FolderLock) -> None:
         self._lock = lock
@@ -114,13 +119,13 @@ class FileMark:
 
     @property
     def is_due(self) -> bool:
-        """Whether a mark was announced and is not in the file yet."""
+        """Whether a mark was announced that is not in the file yet."""
         return bool(self._next)
 
     def announce(self) -> None:
-        """Note a new mark, before it is written.
+        """Note a new mark before it is written.
 
-        Until it is in the file, the former ones are good as well.
+        Until it is in the file, the former ones are valid as well.
         """
         if self._next:
             return
@@ -131,13 +136,13 @@ class FileMark:
             self._next = mark
 
     def write_last(self, connection: apsw.Connection, mode: int, *, may_write: bool = True) -> bool:
-        """Copy the whole log into the file, and then the mark by itself.
+        """Copy the whole log into the file, and the mark after it.
 
-        The mark is left out while somebody reads an old snapshot.
+        The mark is left out while a reader has an old snapshot.
 
         :param connection: the one that writes, outside of any transaction.
-        :param mode: of the checkpoint.
-        :param may_write: else the log is copied, and no mark written.
+        :param mode: the checkpoint's mode.
+        :param may_write: False copies the log and writes no mark.
         :returns: whether the whole log is in the file, and on disk.
         :raises apsw.Error: what is left out can be done later.
         """
@@ -149,7 +154,7 @@ class FileMark:
         return is_whole
 
     def confirm(self) -> None:
-        """Forget the former marks once the new one is on disk in the file."""
+        """Forget the former marks, once the new one is on disk in the file."""
         with suppress(OSError):
             if self._next and _read_mark(self._lock.database) == self._next:
                 os.fsync(self._lock.database)
@@ -160,7 +165,7 @@ class FileMark:
 def give_mark(connection: apsw.Connection, lock: FolderLock) -> FileMark:
     """Give the file a new mark as a server starts.
 
-    On a full disk it keeps the former: a full store still has to open, for reading and deleting.
+    On a full disk the file keeps the former mark: a full store must still open, for reading and deleting.
     """
     mark = FileMark(lock)
     mark.announce()
@@ -171,7 +176,7 @@ def give_mark(connection: apsw.Connection, lock: FolderLock) -> FileMark:
 
 
 def _mark_of(path: Path) -> int:
-    """0 of a file that has none, or is not there."""
+    """The file's mark; 0 if it has none, or does not exist."""
     try:
         return int.from_bytes(_header(path)[_AT : _AT + 4], "big")
     except OSError:

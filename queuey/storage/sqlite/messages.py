@@ -54,7 +54,7 @@ _READS = {
 }
 _FETCH = SQL["fetch"]
 _ROW_BYTES = 256
-"""What a message costs beside its body, in bytes that take as long to write."""
+"""Extra cost of a message beside its body, in bytes that take as long to write."""
 _PURGE = Purge(
     expired=("purge_expired", "purge_idempotency", "purge_expired_packs"),
     dropped=("purge_dropped", "purge_dropped_idempotency", "purge_dropped_packs"),
@@ -78,9 +78,9 @@ class SqliteMessages(MessageStore):
 
     def append(self, request: AppendRequest) -> Future[Appended]:
         drafts, append = request.drafts, self._appender.append
-        # Columns come in bulk, in a thread of their own: they are made ready here, and not while all appends wait for the
-        # committer. Plain drafts come from the event loop, which has no time for this.
-        made = ready_apart(drafts) if type(drafts) is Drafts else None  # quicker than isinstance
+        # Columns come from bulk writers, in a thread of their own. They are made ready here, or all appends would wait for
+        # the committer to do it. Plain drafts come from the event loop, which has no time for it.
+        made = ready_apart(drafts) if type(drafts) is Drafts else None  # faster than isinstance
         size = bytes_of(drafts) + len(drafts) * _ROW_BYTES
         return self._committer.submit(lambda transaction: append(transaction, request, made), grows=True, size=size)
 
@@ -92,9 +92,13 @@ class SqliteMessages(MessageStore):
     ) -> Future[Page]:
         if request.partition.queue.bytes in self._dropped:
             return Future.of(Page([], False))
-        reader, partition_key = self._readers.mine(), key_of(request.partition)
+        partition_key = key_of(request.partition)
         if self._unsound and partition_key in self._unsound:
             return Future.failed(self._file.refusal_of(partition_key))
+        try:
+            reader = self._readers.mine()
+        except (QueueyError, apsw.Error) as error:  # this thread reads for the first time, and the file is gone
+            return Future.failed(self._file.read_failed(error))
         builder = PageBuilder(request, now_ticks, reader.beside)
         cache = self.tidying.cache if is_bulk(request) else None
 

@@ -24,7 +24,7 @@ class SqliteMetadata(MetadataStore):
         self._file = file
         self._lookups = LookupThread(self._find_all)
         file.add_running(self._lookups)
-        self._lookups.ask(("", "")).wait()  # its connection is open while the file is there (G18)
+        self._lookups.ask(("", "")).wait()  # opens its connection while the file surely exists (G18)
 
     def create_queue(self, queue: Queue) -> Future[tuple[Queue, bool]]:
         def job(transaction: Transaction) -> tuple[Queue, bool]:
@@ -42,7 +42,7 @@ class SqliteMetadata(MetadataStore):
         return self._lookups.ask((application, name))
 
     def _find_all(self, names: Sequence[tuple[str, str]]) -> Sequence[Queue | None]:
-        """The queues of these applications and names, in order."""
+        """The queues with these applications and names, in order."""
         if len(names) == 1:
             return [
                 self._file.query(SQL["queue_find"], names[0], lambda rows: _queue(rows[0]) if rows else None).result()
@@ -116,7 +116,7 @@ class SqliteMetadata(MetadataStore):
 
 
 class _QueueRow(NamedTuple):
-    """As in ``queues``."""
+    """A queue as a row of ``queues``."""
 
     application: str
     name: str
@@ -126,7 +126,7 @@ class _QueueRow(NamedTuple):
     kind: str
     consistency: str
     principals: str
-    """A JSON list."""
+    """The principals as a JSON list."""
 
     @classmethod
     def of(cls, queue: Queue) -> _QueueRow:

@@ -1,6 +1,6 @@
 """How far time has got, noted in the file (G3, G4).
 
-After a restart ids and watermarks go on above it.
+After a restart, ids and watermarks go on above it.
 """
 
 from __future__ import annotations
@@ -23,13 +23,15 @@ from queuey.storage.sqlite.statements import SQL
 __all__ = ["Moments", "short_waits"]
 
 _OTHER_BOOT_SECONDS = 5.0
-"""How far a process may have run past its anchor if the machine went down with it; one boot's clocks do not tell the other."""
+"""How far a process may have run past its anchor before the machine went down. Clocks of another boot do not show
+it."""
 _SAME_BOOT_SECONDS = 3600.0
-"""The longest that a process can have lived on without a new anchor."""
+"""The longest that a process can have gone on without a new anchor."""
 _CLOSED = "closed"
-"""In place of the boot's name: the process closed the store, and was not past the moment noted."""
+"""Stands for the boot's name: the process closed the store, and had not passed the noted moment."""
 _SHORT_MS = 50
-"""How long the committer, and all who wait for it, wait for readers of an old snapshot, such as a backup, and in a probe."""
+"""How long the committer, and everything behind it, waits for readers of an old snapshot, such as a
+backup, and in a probe."""
 
 
 class _Noted(NamedTuple):
@@ -50,9 +52,9 @@ class Moments:
         self._noted_ticks, self._noted_at = 0, 0.0
 
     def raise_floor(self) -> None:
-        """Go on above all that an earlier process stamped or promised (G3, G4).
+        """Go on above everything that an earlier process stamped or promised (G3, G4).
 
-        Also if the clock was set back.
+        That holds even if the clock was set back.
         """
         rows: list[Row] = self._writer.execute(SQL["moment_read"]).fetchall()
         for noted in [_Noted(*row) for row in rows]:
@@ -65,21 +67,21 @@ class Moments:
             self._ids.raise_floor(floor)
             ahead = (floor - self._clock.now_ticks()) / TICKS_PER_SECOND
             if 0 < ahead <= ANCHOR_SLACK_SECONDS:
-                time.sleep(ahead)  # no message is given out before its moment, not even by the slack (G13)
+                time.sleep(ahead)  # no message is readable before its moment, not even by the slack (G13)
 
     def begin(self) -> None:
-        """Note where this process begins, before it gives anything out."""
+        """Note where this process begins, before it hands out ids."""
         anchor = self._ids.anchor()
         try:
             self._writer.execute(SQL["moment_keep"], self._values(anchor))
         except apsw.FullError:
-            return  # the upkeep tries again; a full store still has to open, for reading and deleting
+            return  # the upkeep tries again; a full store must still open, for reading and deleting
         self._ids.anchored(anchor)
 
     def probe(self, committer: Committer, health: DiskHealth) -> None:
-        """Try to write, while writes are refused because they failed.
+        """Try to write, while writes are refused because earlier ones failed.
 
-        If that succeeds, they go on.
+        If the probe succeeds, writes go on.
         """
 
         def write() -> None:
@@ -93,9 +95,9 @@ class Moments:
             committer.run_between(write).wait()
 
     def note(self, committer: Committer) -> None:
-        """Note how far time has got, once a turn, and wait for that.
+        """Note how far time has got, once a turn, and wait until that is stored.
 
-        Only if it moved, or a step of the clock waits to count.
+        It does so only if time moved, or a step of the clock waits to count.
         """
         now, moment = time.monotonic(), self._ids.last_ticks
         if now - self._noted_at < upkeep.TURN_SECONDS / 2 or (moment == self._noted_ticks and not self._ids.held_back):
@@ -110,7 +112,7 @@ class Moments:
         self._noted_ticks, self._noted_at = moment, now
 
     def end(self, transaction: Transaction) -> None:
-        """Note that nothing more is given out."""
+        """Note that this process hands out nothing more."""
         transaction.look(SQL["moment_keep"], (_CLOSED, self._clock.elapsed(), self._ids.last_ticks))
 
     def _values(self, anchor: Anchor) -> Row:
@@ -119,7 +121,7 @@ class Moments:
 
 @contextmanager
 def short_waits(writer: apsw.Connection) -> Iterator[None]:
-    """Inside, the committer waits for others for a moment only."""
+    """Let the committer wait only a moment for others while the block runs."""
     writer.set_busy_timeout(_SHORT_MS)
     try:
         yield

@@ -48,7 +48,7 @@ class SqliteOffsets(OffsetStore):
             known = _offsets(self._file.readers.mine().ask(SQL["offset_find"], group_key, list))
         except (apsw.Error, *NONSENSE) as error:
             return Future.failed(self._file.read_failed(error))
-        # Who goes on where it was takes no room: on a full disk commits go on (G18), and only new rows are refused.
+        # Existing rows need no more space. So on a full disk commits go on (G18), and only new rows are refused.
         return self._file.committer.submit(job, grows=not change.ids.keys() <= known.keys())
 
     def list_groups(self, queue: uuid.UUID, *, start: str = "", limit: int = 1000) -> Future[Sequence[str]]:

@@ -13,12 +13,12 @@ class SqliteOptions:
 
     synchronous: str = "full"
     reserve_mb: int = 64
-    """Disk that stays free of appends."""
+    """Disk space that appends leave free."""
     cache_mb: int = 4
-    """Pages in memory, of each connection that writes."""
+    """Pages in memory, for each connection that writes."""
     wal_mb: int = 64
-    """Size of the write-ahead log past which the committer waits for readers to start it over."""
+    """Size of the write-ahead log above which the committer waits for readers, so that the log can start over."""
     read_cache_mb: int = 1024
-    """Cached runs of packs, all together; 0 keeps none."""
+    """All cached runs of packs together; 0 stores none."""
     scrub_percent: int = 0
-    """Share of one core's time for the search for damage."""
+    """Share of one core's time that the search for damage may use."""

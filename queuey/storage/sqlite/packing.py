@@ -1,8 +1,8 @@
-"""Making packs, and taking them apart, inside a transaction of an embedded store.
+"""Makes packs and takes them apart, inside a transaction of an embedded store.
 
-Three things keep a pack's range to itself, so that a reader merges nothing: what came as a batch is stamped without gaps, and
-is packed only if no scheduled message is due in between; what is stored under an id of its own has the pack around it
-unpacked before; and what is packed later is all there is between two ids below the watermark.
+No other message lies in a pack's range, so a reader merges nothing. Three rules ensure that. A batch is stamped without
+gaps, and is packed only if no scheduled message is due in between. Before a message is stored under a chosen id, the
+pack around that id is unpacked. And a later pack contains all messages between two ids below the watermark.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ class Run(NamedTuple):
 
     columns: Columns
     rest: Rest | None
-    """Of the pack that they are to be; None if they are too few for one."""
+    """The rest of the future pack; None if the messages are too few for one."""
 
     def moved(self, first: MessageId) -> Columns:
         """The messages, with their ids."""
@@ -44,13 +44,13 @@ class Run(NamedTuple):
 class Ready(NamedTuple):
     """Drafts of a request, all due now, ready to be stored but for their ids.
 
-    Nothing of it changes when they are stored.
+    Storing them changes none of these fields.
     """
 
     partitions: bytes
-    """Of each draft."""
+    """The partition of each draft."""
     runs: Mapping[int, Sequence[Run]]
-    """By partition."""
+    """The runs by partition."""
 
     @classmethod
     def of(cls, drafts: Drafts) -> Ready:
@@ -68,14 +68,14 @@ def _runs(columns: Columns) -> Iterator[Run]:
 
 
 def _moved(numbers: Sequence[int], by: int) -> Sequence[int]:
-    """Something added to each."""
+    """The numbers, with ``by`` added to each."""
     if isinstance(numbers, range):
         return range(numbers.start + by, numbers.stop + by, numbers.step)
     return shifted("q", numbers, by)
 
 
 def _expiries(ticks: range, ttls: Sequence[int]) -> Sequence[int]:
-    """When messages expire: a range as well if all live equally long."""
+    """The moments at which messages expire; a range too if all live equally long."""
     if ttls.count(ttls[0]) < len(ttls):
         return [tick + ttl * TICKS_PER_SECOND for tick, ttl in zip(ticks, ttls, strict=True)]
     life = ttls[0] * TICKS_PER_SECOND
@@ -83,7 +83,7 @@ def _expiries(ticks: range, ttls: Sequence[int]) -> Sequence[int]:
 
 
 def _by_partition(partitions: bytes) -> Mapping[int, Sequence[int]]:
-    """Which messages go to each."""
+    """The indexes of the messages of each partition."""
     regular = {number: _every(partitions, number) for number in set(partitions)}
     if sum(map(len, regular.values())) == len(partitions):
         return regular
@@ -94,9 +94,9 @@ def _by_partition(partitions: bytes) -> Mapping[int, Sequence[int]]:
 
 
 def _every(partitions: bytes, number: int) -> range:
-    """Where a number is, if its places are regular: every n-th.
+    """The indexes of a number as a range, if they are regular: every n-th.
 
-    Else some of these places.
+    Otherwise it is the range of only some of them.
     """
     first = partitions.index(number)
     step = partitions.find(number, first + 1) - first
@@ -108,9 +108,9 @@ def _every(partitions: bytes, number: int) -> range:
 
 
 def insert(transaction: Transaction, queue: bytes, ready: Ready) -> LocationsInOrder:
-    """Give messages their ids in order, and insert them, many as packs.
+    """Give messages their ids in order, and insert them, most of them as packs.
 
-    May be repeated when its transaction was not committed: they get other ids then.
+    It may be repeated if its transaction was not committed: they get other ids then.
     """
     ids, count = transaction.ids, len(ready.partitions)
     first = MessageId(ids.stamp(count), ids.tail)
@@ -132,11 +132,11 @@ def _insert_runs(transaction: Transaction, partition_key: bytes, runs: Sequence[
 
 
 def remove(transaction: Transaction, partition_key: bytes, ids: Collection[MessageId]) -> None:
-    """Remove messages by id, there or not.
+    """Remove messages by id, whether they exist or not.
 
     Afterwards no pack has one of these ids between its ends.
 
-    :raises CorruptMessage: of a pack's messages that cannot be told from each other; those before it are removed, see
+    :raises CorruptMessage: a damaged pack's messages cannot be separated. Those before it are removed; see
         :meth:`Transaction.whole`.
     """
     for message_id in ids:
@@ -147,12 +147,12 @@ def remove(transaction: Transaction, partition_key: bytes, ids: Collection[Messa
 
 
 def pack(transaction: Transaction, partition_key: bytes, span: Span, now_ticks: int) -> MessageId | None:
-    """Make one pack of loose messages and small packs where a span begins.
+    """Make one pack of loose messages and small packs at the beginning of a span.
 
-    What is left at the end of the span and fills no pack stays as it is: it may grow.
+    Messages at the end of the span that fill no pack stay as they are, since more may come.
 
     :param span: not past the watermark.
-    :returns: where to go on; None at the end of the span, or where a message is damaged.
+    :returns: where to go on; None at the end of the span, or at a damaged message.
     """
     span = Span(_behind_pack(transaction, partition_key, span.after), span.upto)
     request = ReadRequest(partition_of(partition_key), span, packs.MOST, max_bytes=packs.MOST_BYTES)
@@ -170,14 +170,14 @@ def pack(transaction: Transaction, partition_key: bytes, span: Span, now_ticks: 
     if len(found) >= packs.LEAST and (len(parts) > 1 or not taken):
         for seq in taken:
             transaction.look(SQL["pack_delete"], (seq,))
-        for leftovers in ("delete_between", "packs_delete_between"):  # expired, so not found
+        for leftovers in ("delete_between", "packs_delete_between"):  # leftovers have expired, so they were not found
             transaction.execute(SQL[leftovers], (partition_key, *found[0].id, *found[-1].id))
         _insert_pack(transaction, partition_key, found)
     return found[-1].id
 
 
 def _behind_pack(transaction: Transaction, partition_key: bytes, after: MessageId) -> MessageId:
-    """The end of the pack that an id lies in, or the id."""
+    """The end of the pack that an id lies in; else the id."""
     for _, *last in transaction.look(SQL["pack_over"], (partition_key, *after)):
         return MessageId(*last)
     return after
@@ -190,18 +190,18 @@ def _insert_pack(transaction: Transaction, partition_key: bytes, columns: Column
 
 
 def _bounds(values: Sequence[int]) -> tuple[int, int]:
-    """The least and the greatest."""
+    """The least and the greatest value."""
     return (values[0], values[-1]) if isinstance(values, range) else (min(values), max(values))
 
 
 def _any_between(transaction: Transaction, partition_key: bytes, begin: Columns, end: Columns) -> bool:
-    """Whether a message lies between the first of some and the last of others."""
+    """Whether a message lies between the first of ``begin`` and the last of ``end``."""
     ends = (*_first_and_last(begin)[:2], *_first_and_last(end)[2:])
     return bool(transaction.execute(SQL["any_between"], (partition_key, *ends)))
 
 
 def _first_and_last(columns: Columns) -> tuple[int, int, int, int]:
-    """The ids of these two."""
+    """The first and the last id."""
     return columns.ticks[0], columns.tails[0], columns.ticks[-1], columns.tails[-1]
 
 
@@ -213,9 +213,9 @@ def _insert_rows(transaction: Transaction, partition_key: bytes, columns: Column
 
 
 def _unpack(transaction: Transaction, partition_key: bytes, seq: int, without: Collection[MessageId]) -> None:
-    """Make rows of a pack's messages: what was damaged stays so.
+    """Make rows of a pack's messages; damaged ones stay damaged.
 
-    :raises CorruptMessage: its messages cannot be told from each other; nothing changed.
+    :raises CorruptMessage: its messages cannot be separated; nothing changed.
     """
     head, rest = pack_of(transaction.look, seq)
     if head is None:
@@ -226,7 +226,7 @@ def _unpack(transaction: Transaction, partition_key: bytes, seq: int, without: C
         raise corrupt(next(iter(without))) from error
     transaction.look(SQL["pack_delete"], (seq,))
     kept = [at for at in range(len(columns)) if head.id_at(at) not in without]
-    transaction.inserted -= len(kept)  # counted when they came
+    transaction.inserted -= len(kept)  # they were counted when they came
     if kept:
         rows = packs.taken_from(columns, kept)
         checksums = [checksum if sound[at] else ~checksum for at, checksum in zip(kept, _checksums(rows), strict=True)]

@@ -1,12 +1,13 @@
-"""Packs: neighbouring messages of one partition, kept as one piece.
+"""Packs: neighbouring messages of one partition, stored as one piece.
 
-A message by itself costs a row and an entry of the index, and as much again when it is read. What came as a batch is
-mostly read as a batch; so it is kept as one, in the layout that Arrow has in memory: numbers beside numbers, bodies end
-to end. A reader takes the columns as they are, without a step of the interpreter for each message.
+A single message costs a row and an index entry, and as much again when it is read. What came as a batch is mostly read
+as a batch. So it is stored as one, in the layout that Arrow has in memory: numbers beside numbers, bodies end to end. A
+reader takes the columns unchanged, without an interpreter step for each message.
 
-A pack is two pieces of bytes. The *head* decides about messages: ids and expiry. The *rest* has bodies, content types and
-keys, and is not looked at by who wants ids alone. Each has a CRC32C of the whole piece. Messages have a CRC32C of their own as well,
-so that damage is told by message (G6), with the pack's first id added to it, so that the rest of another pack is none of this one.
+A pack is two pieces of bytes. The *head* has what decides about messages: ids and expiry. The *rest* has bodies,
+content types and keys; readers that want only ids skip it. Each piece has a CRC32C. Each message also has a CRC32C of
+its own, so that damage is reported by message (G6). The pack's first id is added to it, so that the rest of another
+pack does not match.
 """
 
 from __future__ import annotations
@@ -45,18 +46,18 @@ __all__ = [
 T = TypeVar("T")
 
 LEAST = 32
-"""Messages from which on a pack pays: fewer are as quick as rows, and are deleted quicker."""
+"""The number of messages from which on a pack pays. Fewer are as fast as rows, and are deleted faster."""
 MOST = 250
-"""Messages of one pack at most. All are read for a page that needs one, and unpacked when one is deleted."""
+"""The most messages of one pack. A page that needs one of them reads all, and deleting one unpacks all."""
 MOST_BYTES = 64 << 10
-"""Bodies of one pack at most, but for a single one."""
+"""The most bytes of bodies in one pack, unless it has a single message."""
 
 _HEAD = struct.Struct("<I")
 _REST = struct.Struct("<IIII")
 
 
 class Piece(NamedTuple):
-    """Bytes, and what they must match when they are read."""
+    """Bytes, and the checksum that they must match when they are read."""
 
     data: bytes
     crc: int
@@ -68,22 +69,22 @@ class Piece(NamedTuple):
 
     @property
     def is_sound(self) -> bool:
-        """Whether the bytes are as they were written."""
+        """Whether the bytes match their checksum."""
         try:
             return bool(crc32c(self.data) == self.crc)
-        except TypeError:  # a flipped bit made something else of a blob
+        except TypeError:  # a flipped bit changed the type of a blob
             return False
 
 
 class PackHead(NamedTuple):
-    """What decides about a pack's messages, in the order of their ids."""
+    """The ids and expiries of a pack's messages, in the order of their ids."""
 
     ticks: Sequence[int]
     tails: Sequence[int]
     expires_ticks: Sequence[int]
 
     def inside(self, span: Span) -> range:
-        """Which of them lie in a span."""
+        """The messages that lie in a span, by index."""
         ids = range(len(self.ticks))
         start, stop = (bisect_right(ids, end, key=self.id_at) for end in span)
         return range(start, max(start, stop))
@@ -97,7 +98,7 @@ def _has_any(values: Sequence[bytes | None]) -> bool:
 
 
 def cut(columns: Columns) -> Iterator[Columns]:
-    """Messages in runs of which each may be a pack, by number and by bytes."""
+    """The messages in runs that can each be a pack, by count and by bytes."""
     ends = [*accumulate(columns.sizes(), initial=0)] if _has_any(columns.headers) else _laid(columns.bodies)[0]
     start, count = 0, len(columns)
     while start < count:
@@ -110,18 +111,18 @@ def cut(columns: Columns) -> Iterator[Columns]:
 class Rest(NamedTuple):
     """The rest of a pack whose messages need not have ids yet.
 
-    It is put together while others of its store commit.
+    It is built while other requests of its store commit.
     """
 
     messages: int
     sizes: bytes
     crcs: int
-    """Of the messages, as digits of one large number."""
+    """The CRCs of the messages, as digits of one large number."""
     parts: Sequence[bytes | memoryview]
 
     @classmethod
     def of(cls, columns: Columns) -> Rest:
-        """:param columns: at least one message, of which the ids are not looked at."""
+        """:param columns: at least one message; their ids are not used."""
         beside = _beside(columns)
         lengths_and_parts = [_names(values) for values in beside]
         ends, bodies = _laid(columns.bodies)
@@ -138,8 +139,8 @@ class Rest(NamedTuple):
 def packed(columns: Columns, rest: Rest | None = None) -> tuple[Piece, Piece]:
     """The head and the rest of a pack.
 
-    :param columns: at least one message, ids rising.
-    :param rest: of these messages, if it is there already.
+    :param columns: at least one message, with rising ids.
+    :param rest: the rest of these messages, if it is built already.
     """
     numbers = [_numbers("q", values) for values in (columns.ticks, columns.tails, columns.expires_ticks)]
     first = MessageId(columns.ticks[0], columns.tails[0])
@@ -147,7 +148,7 @@ def packed(columns: Columns, rest: Rest | None = None) -> tuple[Piece, Piece]:
 
 
 def read_head(piece: Piece) -> PackHead | None:
-    """:returns: None of a head that is not as it was written."""
+    """:returns: None if the head is damaged."""
     if not piece.is_sound:
         return None
     (messages,) = _HEAD.unpack_from(piece.data)
@@ -157,11 +158,9 @@ def read_head(piece: Piece) -> PackHead | None:
 
 
 def read_rest(head: PackHead, piece: Piece, chosen: Sequence[int]) -> tuple[Columns, Sequence[MessageId]]:
-    """Messages of a pack, and the ids of the damaged among them.
+    """Messages of a pack, and the ids of damaged ones, which are left out.
 
-    The damaged ones are left out.
-
-    :param chosen: which are wanted, rising.
+    :param chosen: indexes of the messages, rising.
     """
     try:
         whole, crcs = _read(head, piece.data)
@@ -175,7 +174,7 @@ def read_rest(head: PackHead, piece: Piece, chosen: Sequence[int]) -> tuple[Colu
 
 
 def picked(column: Sequence[T], chosen: Sequence[int]) -> Sequence[T]:
-    """The values of a column that are wanted."""
+    """The chosen values of a column."""
     if isinstance(chosen, range):
         return column if len(chosen) == len(column) else column[chosen.start : chosen.stop : chosen.step]
     if isinstance(column, range) and column.step == 1:
@@ -186,7 +185,7 @@ def picked(column: Sequence[T], chosen: Sequence[int]) -> Sequence[T]:
 
 
 def taken_from(columns: Columns, chosen: Sequence[int]) -> Columns:
-    """The messages that are wanted."""
+    """The chosen messages."""
     if isinstance(chosen, range) and len(chosen) == len(columns):
         return columns
     return Columns(*[picked(column, chosen) for column in columns.all()])
@@ -198,20 +197,20 @@ def _beside(columns: Columns) -> tuple[Sequence[bytes | None], ...]:
 
 
 def _crcs(beside: Sequence[Sequence[bytes | None]], bodies: Sequence[bytes]) -> Iterable[int]:
-    """The CRC of each message, over what stands beside its body as well."""
+    """The CRC of each message, over its body and what is beside it."""
     crcs: Iterable[int] = map(crc32c, bodies)
     return map(_with_rest, crcs, *beside) if any(map(_has_any, beside)) else crcs
 
 
 def _bits_of(first: MessageId) -> int:
-    """What the first id of a pack adds to the CRC of each of its messages."""
+    """The number that a pack's first id adds to the CRC of each message."""
     return (first.ticks ^ first.tail) & 0xFFFFFFFF
 
 
 def _with_rest(crc: int, *beside: bytes | None) -> int:
-    """A body's CRC, continued over what stands beside the body.
+    """A body's CRC, continued over what is beside the body.
 
-    No value is something else than an empty one.
+    A missing value gives another CRC than an empty one.
     """
     if beside.count(None) == len(beside):
         return crc
@@ -221,15 +220,15 @@ def _with_rest(crc: int, *beside: bytes | None) -> int:
 
 
 def _which_match(columns: Columns, crcs: Sequence[int]) -> Sequence[bool]:
-    """Whether each message is as it was written."""
+    """Whether each message matches its CRC."""
     bits, made = _bits_of(columns[0].id), _crcs(_beside(columns), columns.bodies)
     return [crc ^ bits == one for crc, one in zip(crcs, made, strict=True)]
 
 
 def read_whole(head: PackHead, piece: Piece) -> tuple[Columns, Sequence[bool]]:
-    """All messages of a pack, and whether each is as it was written.
+    """All messages of a pack, and whether each is undamaged.
 
-    :raises ValueError: it is damaged, and its messages cannot be told from each other.
+    :raises ValueError: it is damaged, and its messages cannot be separated.
     """
     whole, crcs = _read(head, piece.data)
     return whole, [True] * len(whole) if piece.is_sound else _which_match(whole, crcs)
@@ -267,9 +266,9 @@ def _parts(head: PackHead, data: bytes) -> tuple[Columns, Sequence[int]]:
 
 
 def _laid(bodies: Sequence[bytes]) -> tuple[Sequence[int], Sequence[bytes | memoryview]]:
-    """Where each body begins and ends, and the pieces they come in.
+    """Where each body begins and ends, and the pieces that the bodies come in.
 
-    One number more than there are bodies: each begins where the one before it ends.
+    There is one more number than bodies: each body begins where the one before it ends.
     """
     if isinstance(bodies, Bodies):
         return bodies.places(), [bodies.whole()]
@@ -277,7 +276,7 @@ def _laid(bodies: Sequence[bytes]) -> tuple[Sequence[int], Sequence[bytes | memo
 
 
 def _numbers(code: str, values: Iterable[int]) -> bytes:
-    """Little-endian on every machine."""
+    """The numbers as bytes, little-endian on every machine."""
     if isinstance(values, array) and sys.byteorder == "little":
         return values.tobytes()
     if isinstance(values, range):
@@ -291,7 +290,7 @@ def _numbers(code: str, values: Iterable[int]) -> bytes:
 def _rising(values: range, size: int) -> bytes:
     """Numbers of 0 or more, each of ``size`` bytes.
 
-    All together, as digits of one large number.
+    They are made in one step, as digits of one large number.
     """
     number = _ones(len(values), size) * values.start + _steps(len(values), values.step, size)
     return number.to_bytes(len(values) * size, "little")
@@ -299,13 +298,13 @@ def _rising(values: range, size: int) -> bytes:
 
 @lru_cache
 def _ones(count: int, size: int) -> int:
-    """1, 1, 1 ... as digits of so many bytes each."""
+    """1, 1, 1 ... as digits of ``size`` bytes each."""
     return int.from_bytes((1).to_bytes(size, "little") * count, "little")
 
 
 @lru_cache
 def _steps(count: int, step: int, size: int) -> int:
-    """0, step, 2 * step ..."""
+    """0, step, 2 * step ... as digits of ``size`` bytes each."""
     return int.from_bytes(b"".join([(step * at).to_bytes(size, "little") for at in range(count)]), "little")
 
 
@@ -326,7 +325,7 @@ def encoded(names: Sequence[str | None]) -> Sequence[bytes | None]:
 def _names(names: Sequence[bytes | None]) -> bytes:
     """Content types or keys as bytes.
 
-    Nothing if no message has one; one if all have the same; else each after its length.
+    It is empty if no message has one, one value if all have the same, and else each value after its length.
     """
     first = names[0]
     if names.count(first) == len(names):

@@ -1,7 +1,7 @@
-"""From rows and packs of an embedded store's file to pages of messages.
+"""Makes pages of messages from rows and packs of an embedded store's file.
 
-No message's id lies between the ends of a pack, so rows and packs in the order of their last ids are in the order
-of their messages.
+No message's id lies between the ends of a pack. So rows and packs ordered by their last ids are in the order of their
+messages.
 """
 
 from __future__ import annotations
@@ -33,24 +33,26 @@ __all__ = [
 ]
 
 Ask = Callable[[str, tuple[Any, ...]], Any]
-"""Asks a further question of the same state of the file, and has its rows, see :meth:`queuey.storage.sqlite.readers.Reader.beside`."""
+"""Asks a further question of the same state of the file, and returns its rows; see
+:meth:`queuey.storage.sqlite.readers.Reader.beside`."""
 
 
 NextRun = tuple["CachedRun", Callable[["CachedRun", Sequence[Row]], Columns | None]]
-"""A cached run, and what reads it, given the rows of ``read_ascending`` that lie in it: None if it cannot stand for these."""
+"""A cached run, and a function that reads it. It gets the rows of ``read_ascending`` inside the run, and returns None
+if the run cannot replace them."""
 
 
 RUN_MESSAGES = 4000
-"""Of a cached run at most: as many as a page of a stream has."""
+"""The most messages of a cached run: as many as a page of a stream has."""
 
 
 def is_bulk(request: ReadRequest) -> bool:
-    """Whether its page may be a cached run."""
+    """Whether the page of this request may be a cached run."""
     return request.limit >= RUN_MESSAGES and not request.newest_first
 
 
 class PackEntry(NamedTuple):
-    """What the index says of a pack."""
+    """A pack's entry in the index."""
 
     first: MessageId
     last: MessageId
@@ -60,7 +62,7 @@ class PackEntry(NamedTuple):
 
     @classmethod
     def of_index(cls, row: Row) -> PackEntry:
-        """Of ``packs_in``."""
+        """An entry from a row of ``packs_in``."""
         return cls(MessageId(*row[:2]), MessageId(*row[2:4]), *row[4:])
 
     def is_whole(self, span: Span, now_ticks: int) -> bool:
@@ -68,7 +70,7 @@ class PackEntry(NamedTuple):
         return self.earliest_ticks > now_ticks and span.after < self.first and self.last <= span.upto
 
     def chosen(self, head: PackHead, span: Span, now_ticks: int) -> Sequence[int]:
-        """Which of its messages are alive and in the span."""
+        """The messages that are alive and in the span, by index."""
         if self.is_whole(span, now_ticks):
             return range(self.messages)
         inside = head.inside(span)
@@ -90,7 +92,7 @@ class Written(NamedTuple):
 
 
 class CachedRun(NamedTuple):
-    """What the index says of a run of packs that has a copy.
+    """The index entry of a cached run of packs.
 
     See :mod:`queuey.storage.sqlite.read_cache`.
     """
@@ -107,9 +109,9 @@ class CachedRun(NamedTuple):
         return cls(row[0], MessageId(*row[1:3]), MessageId(*row[3:5]), row[5], row[6], Written(*row[7:]))
 
     def is_of(self, rows: Sequence[Row]) -> bool:
-        """Whether what lies between its ends is what it was made of.
+        """Whether these are exactly the packs that the run was made from.
 
-        A pack that went would have taken it along.
+        If one of its packs had been removed, the run would have been removed with it.
 
         :param rows: of ``read_ascending``; only the last may be no pack.
         """
@@ -133,21 +135,22 @@ class PageBuilder:
         self._room = request.max_bytes
         self._is_cut = False
         self._loose: list[Columns] = []
-        """Of the parts, those that came as rows."""
+        """Indexes of the parts that came as rows."""
         self._after_small = self._has_neighbours = False
-        """Whether the last pack is less than half full, and whether two such packs lie together."""
+        """Whether the last pack is less than half full, and whether two such packs are neighbours."""
         self._packs: list[int] = []
         self._passed = self._counted = 0
-        """Damaged messages stepped over, and those of them before the page's last message: the rest is met again by the next page."""
+        """Damaged messages that were skipped, and how many of them lie before the page's last message: the next page
+        meets the rest again."""
 
     def page(self, rows: Iterable[Row], next_run: NextRun | None = None) -> Page:
-        """:param next_run: a cached run that the page may come upon, in ascending order.
-        :raises CorruptMessage: a message does not match its checksum, and is not to be stepped over.
+        """:param next_run: a cached run that the page may reach, in ascending order.
+        :raises CorruptMessage: a message does not match its checksum, and must not be skipped.
         """
         return self._page(rows) if next_run is None else self._page_before(next_run, iter(rows))
 
     def _page_before(self, next_run: NextRun, rows: Iterator[Row]) -> Page:
-        """A cached run is a page by itself, and so is what lies before it."""
+        """Make a page of a cached run alone, or of what lies before it."""
         cached, opened = next_run
         met: list[Row] = []
         page = self._page(_before(cached.first, rows, met))
@@ -164,7 +167,7 @@ class PageBuilder:
         return Page(found, self._any(chain(beyond, rows)), self._passed)
 
     def _any(self, rows: Iterable[Row]) -> bool:
-        """Whether any message that is wanted lies in them, sound or not."""
+        """Whether the rows have any wanted message, damaged or not."""
         span, now = self._request.span, self._now
         for row in rows:
             if row[8] is None or (entry := _entry(row)).is_whole(span, now):
@@ -195,7 +198,10 @@ class PageBuilder:
         return Page(Columns.joined(self._parts) if self._parts else [], more, self._counted if more else self._passed)
 
     def _takes_pack(self, row: Row) -> bool:
-        """Take a pack, or as much of it as there is room for; whether all of it."""
+        """Take a pack, or as much of it as there is room for.
+
+        Returns whether it took all.
+        """
         request = self._request
         entry = _entry(row)
         if self._count == request.limit and entry.is_whole(request.span, self._now):
@@ -218,9 +224,9 @@ class PageBuilder:
         return taken + len(damaged) == len(chosen)
 
     def _meets(self, entry: PackEntry, rest: Piece) -> None:
-        """Note whether a pack and the one before it are fit to be one.
+        """Note whether a pack and the one before it could become one pack.
 
-        With the rows in between.
+        The rows between them are included.
         """
         small = 2 * entry.messages < packs.MOST and 2 * len(rest.data) < packs.MOST_BYTES
         if small and self._after_small and len(self._rows) < packs.LEAST:
@@ -228,7 +234,7 @@ class PageBuilder:
         self._after_small = small
 
     def _next(self, chosen: Sequence[int]) -> Sequence[int]:
-        """As many as there may be in the page."""
+        """As many of the chosen messages as the page may still have."""
         left = self._request.limit - self._count
         if not self._request.newest_first:
             return chosen[:left]
@@ -244,7 +250,7 @@ class PageBuilder:
         return True
 
     def _fitting(self, found: Columns) -> int:
-        """How many of the next messages the page has room for."""
+        """The number of next messages that the page has room for."""
         most = min(len(found), self._request.limit - self._count)
         if found.size <= self._room:
             return most
@@ -270,25 +276,25 @@ class PageBuilder:
 
     @property
     def is_loose(self) -> bool:
-        """Whether the messages of the page would lie better in packs.
+        """Whether the messages of the page would be better in packs.
 
-        Rows enough for one, or packs that fit into one.
+        They would if there are enough rows for a pack, or packs that fit into one.
         """
         if self._has_neighbours:
             return True
         return any(len(run) >= packs.LEAST for part in self._loose for run in cut(part))
 
     def whole(self) -> tuple[Sequence[Columns], Sequence[int]]:
-        """What the page was put together from, and the packs among it.
+        """The parts of the page, and the packs among them.
 
-        Without what it has of a pack that did not fit.
+        What it has of a pack that did not fit is left out.
         """
         if self._is_cut:
             return self._parts[:-1], self._packs[:-1]
         return self._parts, self._packs
 
     def _close_rows(self) -> None:
-        """What came as rows becomes a part of the page."""
+        """Turn the rows so far into a part of the page."""
         if self._rows:
             self._loose.append(_messages(self._rows, check=self._request.with_bodies))
             self._parts.append(self._loose[-1])
@@ -296,12 +302,12 @@ class PageBuilder:
 
 
 def _entry(row: Row) -> PackEntry:
-    """Of ``read_ascending``."""
+    """An entry from a row of ``read_ascending``."""
     return PackEntry(MessageId(row[3], row[4]), MessageId(row[0], row[1]), row[5], row[6], row[8])
 
 
 def _before(first: MessageId, rows: Iterator[Row], met: list[Row]) -> Iterator[Row]:
-    """Rows up to the first that ends at or behind an id, which is put into ``met``."""
+    """Rows before the first that ends at or after an id; ``met`` gets that one."""
     for row in rows:
         if row[:2] >= first:
             met.append(row)
@@ -310,9 +316,9 @@ def _before(first: MessageId, rows: Iterator[Row], met: list[Row]) -> Iterator[R
 
 
 def _parted(rows: Iterator[Row], last: MessageId) -> tuple[list[Row], list[Row]]:
-    """Packs that end at or before an id, and the row behind them.
+    """Packs that end at or before an id, and the row after them.
 
-    Up to the first row that is no pack, or lies behind the id; that row comes second if it lies behind.
+    It stops at the first row that is no pack or lies after the id. That row comes second if it lies after.
     """
     inside: list[Row] = []
     for row in rows:
@@ -325,20 +331,20 @@ def _parted(rows: Iterator[Row], last: MessageId) -> tuple[list[Row], list[Row]]
 
 
 def head_of(ask: Ask, seq: int) -> PackHead | None:
-    """:returns: None of a head that is not as it was written."""
+    """:returns: None if the head is damaged."""
     return read_head(Piece(*_row_of(ask(SQL["pack_head"], (seq,)))))
 
 
 def pack_of(ask: Ask, seq: int) -> tuple[PackHead | None, Piece]:
-    """The head, None if it is not as it was written, and the rest."""
+    """The head, or None if it is damaged, and the rest."""
     head, head_crc, rest, rest_crc = _row_of(ask(SQL["pack"], (seq,)))
     return read_head(Piece(head, head_crc)), Piece(rest, rest_crc)
 
 
 def _row_of(rows: Iterable[Row]) -> Row:
-    """The row that an index leads to.
+    """The row that an index refers to.
 
-    :raises StorageUnavailable: there is none.
+    :raises StorageUnavailable: it does not exist.
     """
     for row in list(rows):
         return row
@@ -346,9 +352,9 @@ def _row_of(rows: Iterable[Row]) -> Row:
 
 
 def columns_of(head: PackHead, rest: Piece | None, chosen: Sequence[int]) -> tuple[Columns, Sequence[MessageId]]:
-    """Messages of a pack, and the ids of the damaged among them.
+    """Messages of a pack, and the ids of damaged ones.
 
-    Without bodies, if there is no rest.
+    They have no bodies if there is no rest.
     """
     if rest is not None:
         return read_rest(head, rest, chosen)
@@ -358,9 +364,9 @@ def columns_of(head: PackHead, rest: Piece | None, chosen: Sequence[int]) -> tup
 
 
 def message_in(ask: Ask, seq: int, message_id: MessageId, now_ticks: int) -> Message | None:
-    """A message of the pack that it would be in.
+    """A message, from the pack that its id falls into.
 
-    :raises CorruptMessage: it, or what tells where it is, is not as it was written.
+    :raises CorruptMessage: it is damaged, or so is the entry that locates it.
     """
     head, rest = pack_of(ask, seq)
     if head is None:
@@ -377,14 +383,14 @@ def message_in(ask: Ask, seq: int, message_id: MessageId, now_ticks: int) -> Mes
 def one_row(rows: Iterable[Row]) -> Message | None:
     """A message that was asked for by its id.
 
-    :raises CorruptMessage: it is not as it was written.
+    :raises CorruptMessage: it is damaged.
     """
     found = list(rows)
     return _messages(found, check=True)[0] if found else None
 
 
 def _messages(rows: Sequence[Row], *, check: bool) -> Columns:
-    """Rows side by side, after a look at their checksums.
+    """Rows as columns, after a check of their checksums.
 
     :raises CorruptMessage: one does not match.
     """
@@ -395,7 +401,7 @@ def _messages(rows: Sequence[Row], *, check: bool) -> Columns:
 
 
 def _is_sound(row: Row) -> bool:
-    """Whether one row is as it was written."""
+    """Whether one row matches its checksum."""
     ticks, tail, _, kind, key, body, checksum, headers, _ = row
     return all_match((checksum,), (ticks,), (tail,), ((kind,), (key,), (headers,)), (body,))
 

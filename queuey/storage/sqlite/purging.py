@@ -1,4 +1,4 @@
-"""Giving back the room of what expired or was dropped in an embedded store."""
+"""Gives back the space of expired and dropped messages in an embedded store."""
 
 from __future__ import annotations
 
@@ -18,26 +18,27 @@ PURGE_ROWS = 2000
 _PACK_ROWS = 100
 """Rows that are deleted in the time of one pack."""
 _DROPPED_SECONDS = 600.0
-"""How long a dropped incarnation is remembered to refuse appends that were under way; rows go by themselves."""
+"""How long a dropped incarnation is remembered, to refuse appends that were under way. Its rows are purged in any
+case."""
 
 
 class Purge(NamedTuple):
-    """Statements that give back room, some rows at a time.
+    """Statements that give back space, some rows at a time.
 
-    Each binds what it names of ``now``, ``queue``, ``end``, ``rows`` and ``packs``.
+    Each binds those of ``now``, ``queue``, ``end``, ``rows`` and ``packs`` that it names.
     """
 
     expired: Sequence[str] = ()
-    """What is past its time."""
+    """Deletes what has expired."""
     dropped: Sequence[str] = ()
-    """What belongs to a dropped incarnation."""
+    """Deletes what belongs to a dropped incarnation."""
 
 
 class Purger:
-    """Gives back room by the statements that parts of the store register."""
+    """Gives back space by the statements that the store's parts register."""
 
     def __init__(self, clock: Clock, committer: Committer, readers: Readers, dropped: dict[bytes, float]) -> None:
-        """:param dropped: incarnations, and when each was dropped; those without rows are forgotten here."""
+        """:param dropped: incarnations, and when each was dropped; those without rows are removed from it here."""
         self._clock = clock
         self._committer = committer
         self._readers = readers
@@ -50,11 +51,11 @@ class Purger:
         self._of_dropped += purge.dropped
 
     def run(self) -> bool:
-        """Purge some; True if there may be more."""
+        """Purge some rows; True if there may be more."""
         return self.has_refuse() and self.purge(PURGE_ROWS).wait() > 0
 
     def has_refuse(self) -> bool:
-        """Whether there is something whose room can be given back."""
+        """Whether some space can be given back."""
         now, reader = self._clock.elapsed(), self._readers.mine()
         for queue, since in list(self._dropped.items()):
             if now - since > _DROPPED_SECONDS and not reader.ask(SQL["dropped_find"], (queue,), list):
@@ -63,9 +64,9 @@ class Purger:
         return bool(found)
 
     def purge(self, rows: int) -> Future[int]:
-        """Delete up to ``rows`` rows of each statement.
+        """Delete up to ``rows`` rows by each statement.
 
-        :returns: how many went, more than 0 as long as there may be more.
+        :returns: the number of deleted rows, more than 0 as long as there may be more.
         """
 
         def job(transaction: Transaction) -> int:

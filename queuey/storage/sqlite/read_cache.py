@@ -1,9 +1,10 @@
-"""The read cache: copies of runs of packs, for readers of many.
+"""The read cache: copies of runs of packs, for bulk readers.
 
-SQLite keeps a pack in some seventeen pages, wherever there was room. What is read in bulk again and again is copied end to
-end, up to 4,000 messages in one run, which the kernel gives in two calls. The packs stay what is true, and no cached run is ever
-needed. A run whose packs change is forgotten with them, by a trigger of the database. A run that is damaged, cut short by a
-crash or gone is passed over. So nothing is flushed to disk for them, a backup has none, and they go first when room is short.
+SQLite stores a pack in some seventeen pages, wherever there was space. Packs that are read in bulk again and again are
+copied end to end, up to 4,000 messages in one run, which the kernel reads in two calls. The packs stay authoritative,
+and no cached run is ever needed. If a run's packs change, a trigger of the database deletes its entry. A run that is
+damaged, cut short by a crash or missing is skipped. So runs are not synced to disk, a backup has none, and they go
+first when space is short.
 """
 
 from __future__ import annotations
@@ -29,9 +30,9 @@ from queuey.storage.sqlite.statements import SQL
 __all__ = ["ReadCache", "RunCandidate", "find_run", "keep", "read_run"]
 
 MOST_BYTES = 1 << 20
-"""Of the packs of one at most, besides ids and expiries: so its bodies fit into a page of a stream."""
+"""The most bytes of the packs of one run, besides ids and expiries: so its bodies fit into a page of a stream."""
 FILE_BYTES = 64 << 20
-"""A file of this size is closed, and the next begun: room is given back by the file."""
+"""Size at which a file is closed and the next one begun. Space is given back by whole files."""
 _SWEEP_SECONDS = 60.0
 _UNUSED_TICKS = 3600 * TICKS_PER_SECOND
 _RANGES = 8
@@ -39,13 +40,14 @@ _RANGES = 8
 _PLACES = 10_000
 """and partitions."""
 _WORTH, _FULL = 0.25, 0.9
-"""Of what a run may have: less between other messages is not worth one, and less at the end of what was read waits for more."""
+"""The least share of a full run. A smaller run between other messages is not worth it; one at the end of what was read
+waits for more."""
 _LOOKED_AT = 1000
-"""Packs and loose messages that the upkeep looks at before it does something else."""
+"""Packs and loose messages that the upkeep examines before it does something else."""
 
 
 class _File:
-    """A file to read from; closed when the last that reads it has let go of it."""
+    """A file open for reading; it is closed when its last reader releases it."""
 
     def __init__(self, path: Path) -> None:
         self._descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
@@ -63,7 +65,10 @@ def _private(path: str, flags: int) -> int:
 
 
 class _Folder:
-    """The files of a store's cached runs: one thread writes them, any reads them."""
+    """The files of a store's cached runs.
+
+    One thread writes them, any thread reads them.
+    """
 
     def __init__(self, path: Path) -> None:
         self._path = path
@@ -71,24 +76,24 @@ class _Folder:
         self._lock = new_lock()
         files = [file for file in sorted(path.glob("*.segments")) if file.stem.isdecimal()]
         self.sizes = {int(file.stem): file.stat().st_size for file in files}
-        """Bytes of each file, by its number; the oldest first."""
+        """Bytes of each file by its number, the oldest first."""
         self._newest = max(self.sizes, default=0)
 
     def columns(self, cached: CachedRun, *, with_bodies: bool) -> Columns | None:
-        """The messages of a run; None if it is not as it was written.
+        """The messages of a run; None if it is damaged.
 
-        Without bodies if nobody wants them.
+        Bodies are read only with ``with_bodies``.
         """
         number, at, head_bytes, head_crc, rest_bytes, rest_crc, _ = cached.written
         head = read_head(Piece(self._read(number, at, head_bytes), head_crc))
         rest = Piece(self._read(number, at + head_bytes, rest_bytes), rest_crc) if with_bodies else None
         if head is None or (rest is not None and not rest.is_sound):
-            self._let_go(number)  # another file may have its name by now
+            self._let_go(number)  # another file may have its name now
             return None
         return columns_of(head, rest, range(cached.messages))[0]
 
     def _read(self, number: int, at: int, size: int) -> bytes:
-        """As many bytes as there are."""
+        """Up to ``size`` bytes: as many as there are."""
         try:
             return self._opened(number).read(size, at)
         except OSError:
@@ -102,13 +107,13 @@ class _Folder:
             return file
 
     def append(self, columns: Columns) -> Written:
-        """Write a run; it is not on disk yet.
+        """Write a run, without syncing it to disk.
 
-        :raises OSError: there is no room, or no folder can be made.
+        :raises OSError: there is no space, or the folder cannot be made.
         """
         head, rest = packed(columns)
         if self.sizes.get(self._newest, FILE_BYTES) >= FILE_BYTES:
-            self._newest += 1  # a number is used once in a process: somebody may read the file that had it
+            self._newest += 1  # use a number only once in a process: a reader may have its file open
         self._path.mkdir(mode=PRIVATE_FOLDER, exist_ok=True)
         with open(self._file(self._newest), "ab", opener=_private) as file:
             at = file.tell()
@@ -117,7 +122,7 @@ class _Folder:
         return Written(self._newest, at, len(head.data), head.crc, len(rest.data), rest.crc, columns.size)
 
     def remove(self, numbers: Sequence[int]) -> None:
-        """Remove files. A reader that has one open reads on."""
+        """Remove files. Readers that have one open go on reading it."""
         for number in numbers:
             del self.sizes[number]
             with contextlib.suppress(OSError):
@@ -133,14 +138,14 @@ class _Folder:
 
     @property
     def bytes(self) -> int:
-        """Of all files."""
+        """Bytes of all files together."""
         return sum(self.sizes.values())
 
 
 class _Ranges:
-    """Spans of partitions, those that touch as one.
+    """Spans of partitions; adjacent spans are joined.
 
-    Few are kept of each partition: the oldest are forgotten.
+    Only a few are remembered for each partition; the oldest are dropped.
     """
 
     def __init__(self) -> None:
@@ -148,7 +153,7 @@ class _Ranges:
         self._lock = new_lock()
 
     def add(self, partition_key: bytes, span: Span) -> bool:
-        """:returns: whether all of it was there before."""
+        """:returns: whether all of it was there already."""
         with self._lock:
             spans = self._spans.pop(partition_key, [])
             apart = [known for known in spans if known.upto < span.after or span.upto < known.after]
@@ -160,7 +165,7 @@ class _Ranges:
             return merged in spans
 
     def take(self) -> tuple[bytes, Span] | None:
-        """The one added last; it is there no more."""
+        """Remove and return the span that was added last."""
         with self._lock:
             if not self._spans:
                 return None
@@ -172,18 +177,18 @@ class _Ranges:
 
 
 class RunCandidate(NamedTuple):
-    """Packs that are fit to be one cached run, at the beginning of a span."""
+    """Packs at the beginning of a span that could be one cached run."""
 
     packs: Sequence[Row]
-    """As ``ids_ascending`` tells them; none if nothing is."""
+    """The packs as rows of ``ids_ascending``; empty if none are fit."""
     goes_on: MessageId
-    """Behind which id there may be more,"""
+    """The id after which to look for more packs."""
     is_over: bool
-    """unless the span grows."""
+    """Whether there are none until the span grows."""
 
     @property
     def span(self) -> Span:
-        """From the first message to the last."""
+        """The span from the first message to the last."""
         return Span(MessageId(*self.packs[0][3:5]).before(), MessageId(*self.packs[-1][:2]))
 
 
@@ -195,7 +200,7 @@ class _Run:
         self._messages = self._bytes = 0
 
     def takes(self, row: Row, size: int) -> bool:
-        """Whether there was room for one more."""
+        """Add a pack; returns whether there was room for it."""
         if self._messages + row[5] > sqlite_pages.RUN_MESSAGES or self._bytes + size > MOST_BYTES:
             return False
         self.packs.append(row)
@@ -204,12 +209,12 @@ class _Run:
 
     @property
     def share(self) -> float:
-        """How much it has of what it may have."""
+        """The part of a full run that it has."""
         return max(self._messages / sqlite_pages.RUN_MESSAGES, self._bytes / MOST_BYTES)
 
 
 def find_run(ask: Ask, partition_key: bytes, span: Span, now_ticks: int) -> RunCandidate:
-    """Look for a run of packs that no cached run has.
+    """Find packs for a run that no cached run has yet.
 
     All of their messages are alive.
 
@@ -234,11 +239,11 @@ def find_run(ask: Ask, partition_key: bytes, span: Span, now_ticks: int) -> RunC
 
 
 def _size_of(ask: Ask, partition_key: bytes, row: Row, now_ticks: int) -> int | None:
-    """Bytes of a pack's rest, if it may become part of a run."""
+    """Bytes of a pack's rest, if the pack may become part of a run."""
     if row[8] is None or row[6] <= now_ticks or ask(SQL["cached_run_over"], (partition_key, *row[:2])).fetchall():
         return None
     ((size,),) = ask(SQL["pack_size"], (row[8],)).fetchall()
-    return None if size is None else int(size)  # damage may make anything of it
+    return None if size is None else int(size)  # a damaged row may have any value
 
 
 def read_run(ask: Ask, packs: Sequence[Row]) -> Columns | None:
@@ -253,7 +258,7 @@ def read_run(ask: Ask, packs: Sequence[Row]) -> Columns | None:
 
 
 def keep(transaction: Transaction, partition_key: bytes, run: RunCandidate, written: Written, now_ticks: int) -> None:
-    """Note a cached run, unless something changed since its packs were read."""
+    """Note a cached run, unless something has changed since its packs were read."""
     span = run.span
     if transaction.execute(SQL["ids_ascending"], (partition_key, *span.after, *span.upto, now_ticks)) != run.packs:
         return
@@ -265,23 +270,23 @@ def keep(transaction: Transaction, partition_key: bytes, run: RunCandidate, writ
 class ReadCache:
     """The cached runs of a store.
 
-    Finds them for readers, and notes for the upkeep what is worth one.
+    It finds them for readers, and notes for the upkeep what is worth caching.
     """
 
     def __init__(self, path: Path, most_bytes: int) -> None:
-        """:param path: a folder that need not be there.
-        :param most_bytes: of all files together.
+        """:param path: a folder, which need not exist.
+        :param most_bytes: the most bytes of all files together.
         """
         self.folder = _Folder(path)
         self._most_bytes = most_bytes
         self._met, self._wanted = _Ranges(), _Ranges()
         self._tails: dict[bytes, Span] = {}
-        """What was wanted of a partition and is not enough for a run."""
+        """What readers wanted of a partition, and is too little for a run so far."""
         self.spoilt: set[int] = set()
         """First packs of runs that could not be used."""
         self._due = float("-inf")
         self._used: dict[int, int] = {}
-        """When each file was read last, in ticks."""
+        """When each file was last read, in ticks."""
 
     def next_run(self, ask: Ask, partition_key: bytes, request: ReadRequest, now_ticks: int) -> NextRun | None:
         """The first cached run that begins in a span, if it may be a page."""
@@ -303,16 +308,16 @@ class ReadCache:
         return found
 
     def was_read(self, partition_key: bytes, request: ReadRequest, last: MessageId) -> None:
-        """A page came from packs, up to this message.
+        """Note that a page came from packs, up to this message.
 
-        What readers of many meet so for the second time is wanted.
+        What bulk readers read from packs a second time is wanted as a run.
         """
         span = Span(request.span.after, last)
         if is_bulk(request) and self._met.add(partition_key, span):
             self._wanted.add(partition_key, span)
 
     def take(self) -> tuple[bytes, Span] | None:
-        """What is wanted; there no more."""
+        """Remove and return a wanted span."""
         found = self._wanted.take()
         if found is None:
             return None
@@ -321,7 +326,7 @@ class ReadCache:
         return partition_key, Span(min(tail.after, span.after), span.upto) if tail.upto >= span.after else span
 
     def went_on(self, partition_key: bytes, span: Span, run: RunCandidate) -> None:
-        """Note what is left of what was taken."""
+        """Note what is left of a span that was taken."""
         left = Span(run.goes_on, span.upto)
         if not run.is_over:
             self._wanted.add(partition_key, left)
@@ -331,18 +336,17 @@ class ReadCache:
                 del self._tails[next(iter(self._tails))]
 
     def is_due(self, elapsed: float) -> bool:
-        """Whether to look for files that nothing is in any more; once a minute."""
+        """Whether it is time to look for files without runs: once a minute."""
         is_due = elapsed >= self._due
         if is_due:
             self._due = elapsed + _SWEEP_SECONDS
         return is_due
 
     def unused(self, now_ticks: int) -> list[int]:
-        """Files to make room with.
+        """Files to delete to make space.
 
-        Those read longest ago, of which nobody has read anything for an hour.
-
-        Not the oldest: of a partition that has no room as a whole the beginning would go each time its end is read.
+        They are the files that were read longest ago, and by no reader within the last hour. Age does not decide: if a
+        partition does not fit as a whole, its beginning would be deleted each time its end is read.
         """
         used, left, found = self._used, self.folder.bytes, []
         for number in sorted(self.folder.sizes, key=lambda number: used.setdefault(number, now_ticks)):

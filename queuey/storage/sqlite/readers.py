@@ -1,9 +1,7 @@
-"""Reading an embedded store's file: a connection for each thread.
+"""Reads an embedded store's file, with one connection for each thread.
 
-None of them waits for the writer.
-
-Pages are read by the thread that asks for them: handing a page over costs more than it saves. Lookups are short and stand
-before an append; they are left to a thread of their own.
+No reader waits for the writer. The thread that asks for a page reads it itself, since handing a page over costs more
+than it saves. Look-ups are short and come before an append, so a thread of their own does them.
 """
 
 from __future__ import annotations
@@ -24,14 +22,14 @@ K = TypeVar("K")
 T = TypeVar("T")
 
 TOGETHER = 63
-"""Questions that are answered with the first of them."""
+"""Questions that are answered together with the first of them."""
 
 
 class Reader:
     """One thread's connection.
 
-    It is opened without SQLite's own mutexes, which took a sixth of the time of a page. So no other thread may touch it
-    while a statement runs, and no cursor may be left behind for another thread to close: :meth:`ask` sees to both.
+    It is opened without SQLite's own mutexes, which took a sixth of the time of a page. So no other thread may use it
+    while a statement runs, and no cursor may be left for another thread to close. :meth:`ask` ensures both.
     """
 
     def __init__(self, connection: apsw.Connection) -> None:
@@ -39,17 +37,17 @@ class Reader:
         self._lock = new_lock()
 
     def ask(self, sql: str, bindings: tuple[Any, ...], shape: Callable[[Any], T]) -> T:
-        """What ``shape`` makes of a statement's rows, of which it need not take all.
+        """What ``shape`` makes of a statement's rows; it need not take all of them.
 
-        One statement is one short read transaction, of which what ``shape`` asks by :meth:`beside` is part.
+        One statement is one short read transaction. What ``shape`` asks by :meth:`beside` is part of it.
         """
         with self._lock:
             return self._shaped(sql, bindings, shape)
 
     def ask_lasting(self, sql: str, bindings: tuple[Any, ...], shape: Callable[[Any], T]) -> T:
-        """As :meth:`ask`, with a transaction that lasts as long as ``shape``.
+        """The same as :meth:`ask`, with a transaction that lasts as long as ``shape``.
 
-        It may ask further questions after it took the last row.
+        So ``shape`` may ask further questions after it took the last row.
         """
         with self.snapshot():
             return self._shaped(sql, bindings, shape)
@@ -62,7 +60,7 @@ class Reader:
             rows.close(True)
 
     def beside(self, sql: str, bindings: tuple[Any, ...]) -> Any:
-        """The rows of a further statement, inside of :meth:`ask` or :meth:`snapshot`.
+        """The rows of a further statement, inside :meth:`ask` or :meth:`snapshot`.
 
         The caller takes all of them, or closes them.
         """
@@ -70,27 +68,30 @@ class Reader:
 
     @contextmanager
     def snapshot(self) -> Iterator[None]:
-        """What is asked inside by :meth:`beside` sees one state of the file."""
+        """Let all questions in this block see one state of the file.
+
+        They are asked by :meth:`beside`.
+        """
         with self._lock:
             self._connection.execute("begin")
             try:
                 yield
             finally:
-                if self._connection.in_transaction:  # SQLite ends it itself when a read fails
+                if self._connection.in_transaction:  # SQLite has ended it if a read failed
                     self._connection.execute("commit")
 
     def close(self) -> None:
-        """Close the connection, once its thread does not use it."""
+        """Close the connection, once its thread no longer uses it."""
         with self._lock:
             self._connection.close()
 
 
 class Readers:
-    """The readers of one file, one a thread."""
+    """The readers of one file, one for each thread."""
 
     def __init__(self, connect: Callable[..., apsw.Connection]) -> None:
-        """:param connect: see :meth:`queuey.storage.sqlite.connections.Connections.reader`. The thread that opens the store asks
-        first: it has the event loop, and reads most pages.
+        """:param connect: see :meth:`queuey.storage.sqlite.connections.Connections.reader`. The thread that opens the
+        store asks first: it has the event loop, and reads most pages.
         """
         self._connect = connect
         self._local = threading.local()
@@ -115,7 +116,7 @@ class Readers:
         return reader
 
     def forsake(self, why: str) -> None:
-        """After a fork, in the child: these connections are the parent's."""
+        """Give up the connections, in the child of a fork: they are the parent's."""
         self._local = threading.local()
         self._closed, self._why_closed = True, why
 
@@ -129,14 +130,13 @@ class Readers:
 class LookupThread(Generic[K, T]):
     """Short questions, answered by one thread.
 
-    All that came while it answered the last ones are answered together.
-
-    Each step of SQLite lets go of the interpreter. While commits are under way, an event loop that asks itself pays more
-    for getting the interpreter back than for the answer; and so does a thread that asks for one after the other.
+    All questions that came during the last answers are answered together. Each step of SQLite releases the interpreter.
+    While commits are under way, an event loop that asks by its own thread pays more for getting the interpreter back
+    than for the answer. So does a thread that answers one question after the other.
     """
 
     def __init__(self, find_all: Callable[[Sequence[K]], Sequence[T]]) -> None:
-        """:param find_all: an answer for each question, in order; called in the one thread."""
+        """:param find_all: gives an answer for each question, in order; only the one thread calls it."""
         self._find_all = find_all
         self._asked: SimpleQueue[tuple[K, Future[T]] | None] = SimpleQueue()
         self._thread: threading.Thread | None = None
@@ -156,11 +156,11 @@ class LookupThread(Generic[K, T]):
         return future
 
     def forsake(self, why: str) -> None:
-        """After a fork, in the child: the thread is not there."""
+        """Give up, in the child of a fork: the thread does not exist there."""
         self._closed, self._why_closed = True, why
 
     def close(self) -> None:
-        """Answer what was asked, then end."""
+        """Answer the questions so far, then end."""
         with self._lock:
             self._closed = True
             self._asked.put(None)
@@ -172,11 +172,11 @@ class LookupThread(Generic[K, T]):
             self._answer([first, *self._waiting()])
 
     def _waiting(self) -> Iterator[tuple[K, Future[T]]]:
-        """What has been asked by now."""
+        """The questions that have come so far."""
         for _ in range(min(self._asked.qsize(), TOGETHER)):
             asked = self._asked.get()
             if asked is None:
-                self._asked.put(None)  # nothing comes after it
+                self._asked.put(None)  # the end mark stays last
                 return
             yield asked
 
@@ -185,7 +185,7 @@ class LookupThread(Generic[K, T]):
             found = self._find_all([question for question, _ in asked])
             for (_, future), answer in zip(asked, found, strict=True):
                 future.set_result(answer)
-        except Exception as error:  # noqa: BLE001 - whoever asked is told, and the next are answered
+        except Exception as error:  # noqa: BLE001 - it goes to the askers, and the next are answered
             for _, future in asked:
                 if not future.done:
                     future.set_error(error)

@@ -1,4 +1,4 @@
-"""Put a backup in the place of a store: ``queuey restore``."""
+"""Replaces a store by a backup: ``queuey restore``."""
 
 from __future__ import annotations
 
@@ -18,16 +18,16 @@ _STEP_BYTES = 8 << 20
 
 
 def restore(source: Path, target: Path, progress: Callable[[int, int], None] | None = None) -> Path | None:
-    """Make a copy of the backup ``source`` the store ``target``.
+    """Copy the backup ``source`` to the store ``target``.
 
-    What was there is kept beside it with its write-ahead log, under a name of its own. If the machine goes down between the two, the
-    next start refuses, and the restore can be repeated.
+    A former store stays beside it with its write-ahead log, under a name of its own. If the machine goes down between
+    the two renames, the next start refuses, and the restore can be repeated.
 
-    :param source: sound, which is for the caller to see to.
-    :param progress: told (bytes copied, bytes in all) after every step.
+    :param source: an undamaged backup; the caller checks that.
+    :param progress: called with (bytes copied, bytes in all) after every step.
     :returns: where the former store lies; None if there was none.
     :raises StoreInUse: a server runs on ``target``.
-    :raises ConfigurationError: ``source`` is no backup, or cannot be copied; ``target`` is as it was.
+    :raises ConfigurationError: ``source`` is no backup, or cannot be copied; ``target`` is unchanged.
     """
     source = source.resolve()
     refuse_log_elsewhere(source)
@@ -51,7 +51,7 @@ def restore(source: Path, target: Path, progress: Callable[[int, int], None] | N
             sync_folder(target.parent)
         finally:
             if is_new and not target.stat().st_size:
-                target.unlink()  # the lock made it
+                target.unlink()  # the lock made this empty file
             lock.close()
             partial.unlink(missing_ok=True)
     except OSError as error:
@@ -74,14 +74,14 @@ def _copy(source: Path, partial: Path, progress: Callable[[int, int], None] | No
 
 
 def _put_aside(target: Path) -> Path | None:
-    """The former store, with its log, which is its own under the new name as well."""
+    """Rename the former store and its log, which stays valid under the new name."""
     log, index = beside(target)
     index.unlink(missing_ok=True)
     if target.stat().st_size:
         kept = _name_beside(target, _is_free)
         target.rename(kept)
     elif log.exists():
-        kept = _name_beside(target, _lacks_log)  # a restore that was cut off renamed the file and not yet its log
+        kept = _name_beside(target, _lacks_log)  # an interrupted restore renamed the file, but not its log
     else:
         return None
     if log.exists():
@@ -91,7 +91,7 @@ def _put_aside(target: Path) -> Path | None:
 
 
 def _name_beside(target: Path, fits: Callable[[Path], bool]) -> Path:
-    """The first name for a former store that fits, or that nothing has."""
+    """The first name for a former store that fits, or that is free."""
     name = f"{target.name}.before-restore"
     names = chain([name], (f"{name}-{number}" for number in count(2)))
     return next(kept for kept in map(target.with_name, names) if fits(kept) or _is_free(kept))

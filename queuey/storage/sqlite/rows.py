@@ -18,17 +18,17 @@ PARTITION_BYTES = [number.to_bytes(1, "big") for number in range(256)]
 def key_of(partition: PartitionId) -> bytes:
     """The column ``partition_key`` of a partition.
 
-    The uuid of the queue's incarnation, then the number in one byte.
+    It is the uuid of the queue's incarnation, then the number in one byte.
     """
     return partition.queue.bytes + PARTITION_BYTES[partition.number]
 
 
 def partition_of(key: bytes) -> PartitionId:
-    """The inverse."""
+    """The partition of a key: the inverse of :func:`key_of`."""
     return PartitionId(UUID(bytes=key[:-1]), key[-1])
 
 
 def message_row(partition_key: bytes, message_id: MessageId, expires: int, body: bytes, beside: Beside) -> Row:
-    """A message as :meth:`Transaction.insert` takes it."""
+    """A message in the form that :meth:`Transaction.insert` takes."""
     kind, key, headers = beside
     return partition_key, *message_id, expires, checksum_of(message_id, beside, body), kind, key, body, headers

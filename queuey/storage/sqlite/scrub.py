@@ -1,12 +1,12 @@
-"""Search for damage that hides messages.
+"""Searches for damage that hides messages.
 
-An embedded store's tables and indexes must say the same.
+An embedded store's tables and indexes must agree. SQLite notices a page that makes no sense. It does not notice a
+flipped bit that turns a key into another one: a page of messages that is read through such an index lacks some, and
+looks complete. So each row is looked up in the index, and each index entry in the table. The ends of packs are compared
+with their heads.
 
-SQLite notices a page that makes no sense. It does not notice a flipped bit that makes another number of a key: a page of
-messages that is read through such an index misses some, and looks sound. So each row is looked up in the index, and each entry
-of the index in the table, and the ends of packs are compared with what their heads say.
-
-A pass is a series of steps. Each reads a few hundred rows in a read transaction of its own, so whoever runs it may rest in between.
+A pass is a series of steps. Each reads a few hundred rows in a read transaction of its own, so the caller may pause
+between steps.
 """
 
 from __future__ import annotations
@@ -27,12 +27,12 @@ from queuey.storage.sqlite.statements import SQL
 __all__ = ["DAMAGE", "Finding", "Scrub", "described", "own_check"]
 
 ROWS = 256
-"""Compared in one step: about a millisecond."""
+"""Rows compared in one step: about a millisecond."""
 _HEADS = 32
 _MOST_FINDINGS = 1000
-"""Kinds of findings by partition; more are counted together."""
+"""Kinds of findings for each partition; more are counted together."""
 _TABLES = ("queues", "named", "offsets", "idempotency", "dropped", "removed", "app_keys")
-"""Tables that are an index themselves: SQLite's own check sees whether they are in order."""
+"""Tables that are an index themselves: SQLite's own check covers their order."""
 
 _WALKS: tuple[tuple[str, str, tuple[Any, ...]], ...] = (
     ("scrub_rows", "messages that the index does not lead to", (-(2**63),)),
@@ -44,14 +44,14 @@ _WALKS: tuple[tuple[str, str, tuple[Any, ...]], ...] = (
 
 
 DAMAGE = (apsw.CorruptError, apsw.NotADBError)
-"""What SQLite raises of a damaged file. Its other errors say nothing of what is stored."""
+"""What SQLite raises for a damaged file. Its other errors say nothing about the stored data."""
 _UNREAD = re.compile(r"error code=(\d+)")
 
 
 def own_check(connection: apsw.Connection, name: str) -> list[str]:
-    """What a check of SQLite's own says.
+    """The findings of a check of SQLite's own.
 
-    :raises apsw.Error: a page could not be read just now, which the check would list like damage.
+    :raises apsw.Error: a page could not be read just now, which the check would list as damage.
     """
     told = [str(text) for (text,) in connection.execute(f"pragma {name}")]
     for text in told:
@@ -64,26 +64,26 @@ class Finding(NamedTuple):
     """What is wrong, and where."""
 
     partition_key: bytes
-    """A queue's incarnation and one byte of partition number; empty if the damage lies in no one partition."""
+    """A queue's incarnation and one byte of partition number; empty if the damage is not in one partition."""
     what: str
 
 
 class Scrub:
     """One pass over a file.
 
-    A read that fails raises another ``apsw.Error`` out of :meth:`steps`: it may succeed the next time.
+    A read that fails raises another ``apsw.Error`` from :meth:`steps`: it may succeed the next time.
     """
 
     unreadable: tuple[type[Exception], ...] = (*DAMAGE, *NONSENSE)
-    """What counts as damage."""
+    """The errors that count as damage."""
 
     def __init__(self, connection: apsw.Connection) -> None:
-        """:param connection: used for nothing else meanwhile."""
+        """:param connection: used for nothing else during the pass."""
         self.connection = connection
         self.found: Counter[Finding] = Counter()
 
     def steps(self) -> Iterator[None]:
-        """Compare all of it, a little at each step."""
+        """Compare everything, a little at each step."""
         for name, what, begin in _WALKS:
             yield from self._walk(name, what, begin)
         yield from self._heads()
@@ -97,7 +97,7 @@ class Scrub:
         try:
             yield
         finally:
-            if self.connection.in_transaction:  # SQLite ends it itself when a read fails
+            if self.connection.in_transaction:  # SQLite has ended it if a read failed
                 self.connection.execute("rollback")
 
     def _walk(self, name: str, what: str, key: tuple[Any, ...]) -> Iterator[None]:
@@ -111,7 +111,7 @@ class Scrub:
             yield
 
     def _compare(self, name: str, what: str, after: tuple[Any, ...]) -> tuple[Any, ...] | None:
-        """:returns: where to go on; None at the end."""
+        """:returns: the key from which to go on; None at the end."""
         with self._snapshot():
             ends = self.connection.execute(SQL[f"{name}_next"], (*after, ROWS)).fetchall()
             for partition_key, _ in self.connection.execute(SQL[name], (*after, ROWS)):
@@ -144,7 +144,7 @@ class Scrub:
         *ends, messages, earliest, latest, crc, data = told
         head = read_head(Piece(data, crc))
         if head is None:
-            return  # it hides nothing: readers get CorruptMessage
+            return  # such damage hides nothing: readers get CorruptMessage
         if (*ends, messages, earliest, latest) != _told_by(head):
             self.finds(partition_key, "packs whose ends are not those of their messages")
         elif self.connection.execute(SQL["scrub_inside"], (partition_key, *ends)).fetchall() != [(0,)]:
@@ -169,12 +169,15 @@ class Scrub:
 def _follows(end: tuple[Any, ...], after: tuple[Any, ...]) -> bool:
     try:
         return bool(end > after)
-    except TypeError:  # damage made something else of a number
+    except TypeError:  # damage changed the type of a number
         return False
 
 
 def _told_by(head: PackHead) -> tuple[int, ...]:
-    """As in the columns of ``packs``, from ``first_ticks`` to ``latest``."""
+    """What a head says.
+
+    It has the columns of ``packs`` from ``first_ticks`` to ``latest``.
+    """
     first, last = head.id_at(0), head.id_at(-1)
     return (*first, *last, len(head.ticks), min(head.expires_ticks), max(head.expires_ticks))
 
@@ -182,7 +185,7 @@ def _told_by(head: PackHead) -> tuple[int, ...]:
 def described(connection: apsw.Connection, finding: Finding, count: int) -> str:
     """A finding in words.
 
-    :param connection: to the file that has the queues; queues of another file are named by their ids.
+    :param connection: to the file with the queues; queues of another file are named by their ids.
     """
     if not finding.partition_key:
         return f"{count} {finding.what}"
@@ -190,7 +193,7 @@ def described(connection: apsw.Connection, finding: Finding, count: int) -> str:
 
 
 def queue_at(connection: apsw.Connection, partition_key: bytes) -> str:
-    """The name of a queue, if its metadata is in this file and sound."""
+    """The name of a queue, if its metadata is in this file and undamaged."""
     key = partition_key[:16]
     with suppress(apsw.Error, *NONSENSE):
         for application, name in connection.execute(SQL["queue_of"], (key,)):

@@ -1,4 +1,4 @@
-"""The search for damage of a served store, in a thread of its own."""
+"""Searches a served store for damage, in a thread of its own."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ __all__ = ["DamageSearch"]
 log = logging.getLogger(__name__)
 
 SCRUB_PAUSE_SECONDS = 60.0
-"""Between two searches: of a small store each takes a moment."""
+"""The least time between two searches: for a small store each takes a moment."""
 _LISTED = 5
 """Kinds of damage that readiness lists."""
 
@@ -26,14 +26,14 @@ _LISTED = 5
 class DamageSearch:
     """Looks for damage while the store is served.
 
-    At the pages when the store opens, as fast as it goes; then again and again at what they say, slowly.
+    It checks the pages when the store opens, as fast as possible; then the content again and again, slowly.
     """
 
     def __init__(
         self, connect: Callable[[], apsw.Connection], health: DiskHealth, unsound: set[bytes], scrub_percent: int
     ) -> None:
-        """:param unsound: gets the keys of partitions of which an index hides messages.
-        :param scrub_percent: share of one core's time; 0 looks at the pages alone.
+        """:param unsound: receives the keys of partitions in which an index hides messages.
+        :param scrub_percent: share of one core's time; 0 checks only the pages.
         """
         self._connect = connect
         self._health = health
@@ -48,7 +48,7 @@ class DamageSearch:
         self._thread.start()
 
     def stop(self) -> None:
-        """End after the step under way; a check of the pages is interrupted."""
+        """Stop after the step under way; a check of the pages is interrupted."""
         self._ending.set()
         with contextlib.suppress(apsw.ConnectionClosedError):
             if self._connection is not None:
@@ -56,9 +56,9 @@ class DamageSearch:
         self._thread.join()
 
     def _work(self) -> None:
-        """Search, and search again a minute after an error.
+        """Search; after an error, search again a minute later.
 
-        Of errors only those of damage are damage.
+        Only errors that SQLite raises for damage count as damage.
         """
         while not self._ending.is_set():
             try:
@@ -67,7 +67,7 @@ class DamageSearch:
                 return None
             except DAMAGE as error:
                 self._health.report_damage(str(error))
-            except Exception as error:  # also one that nobody foresaw: the search goes on
+            except Exception as error:  # even an unforeseen one: the search goes on
                 log.warning("the search for damage failed: %s", error, exc_info=True)
                 self._health.search_error = str(error) or type(error).__name__
             self._ending.wait(SCRUB_PAUSE_SECONDS)
@@ -88,7 +88,7 @@ class DamageSearch:
             self._connection.close()
 
     def _scrub(self, scrub: Scrub) -> None:
-        """One pass, and a rest of at least a minute."""
+        """Make one pass, and pause for at least a minute."""
         began, known = time.monotonic(), 0
         for _ in scrub.steps():
             if len(scrub.found) > known:
@@ -104,13 +104,16 @@ class DamageSearch:
         self._ending.wait(SCRUB_PAUSE_SECONDS)
 
     def _rests(self, worked_seconds: float) -> bool:
-        """Keep to the share of time after a step; False when it is time to end."""
+        """Pause after a step, to stay within the share of time.
+
+        False when it is time to end.
+        """
         return not self._ending.wait(worked_seconds * (100 / self._percent - 1))
 
     def _report(self, scrub: Scrub) -> None:
-        """Stop writing, and refuse to read what may miss messages (G18).
+        """Stop writing, and refuse reads that may miss messages (G18).
 
-        Indexes and tables do not say the same.
+        Indexes and tables do not agree.
         """
         self._unsound.update(finding.partition_key for finding in scrub.found)
         told = [described(scrub.connection, finding, count) for finding, count in scrub.found.most_common(_LISTED)]

@@ -321,11 +321,11 @@ select queue from removed limit ?1
 -- removed_forget: dropped now
 delete from removed where queue = ?1
 
--- key_insert: an application key's digest
-insert or ignore into app_keys (digest, application, label, created) values (:digest, :application, :label, :created)
+-- key_insert: the digest of a key
+insert or ignore into app_keys (digest, principal, label, created) values (:digest, :principal, :label, :created)
 
 -- key_list: all keys, oldest first
 select principal, digest, label, created from app_keys order by created, digest
 
 -- key_delete: by label
-delete from app_keys where principal = ?1 and label = ?2
+delete from app_keys where principal = :principal and label = :label

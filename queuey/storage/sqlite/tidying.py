@@ -1,4 +1,4 @@
-"""Putting messages of an embedded store together for readers of many."""
+"""Packs and caches messages of an embedded store for bulk readers."""
 
 from __future__ import annotations
 
@@ -26,34 +26,34 @@ _MANY_LOOSE = 10_000
 class Tidying:
     """Makes packs of loose messages, and cached runs of packs.
 
-    Noted as they are read, made by the upkeep.
+    Reads note what to do, and the upkeep does it.
     """
 
     def __init__(self, file: File) -> None:
         self._file = file
         self.loose: dict[bytes, MessageId] = {}
-        """By partition key, after which id messages lie that are worth a pack."""
+        """By partition key, the id after which messages lie that are worth a pack."""
         self.cache = _opened_cache(file)
-        """None where none is kept."""
+        """The read cache; None if there is none."""
 
     def note_read(self, partition_key: bytes, request: ReadRequest, page: Page, builder: PageBuilder) -> None:
-        """What readers of many meet is to be put together."""
+        """Note what bulk readers meet, to pack or cache it."""
         if request.limit < packs.MOST or request.newest_first or not page.messages:
             return
         if builder.is_loose:
             if page.more and request.with_bodies and len(self.loose) < _MANY_LOOSE:
-                self.loose.setdefault(partition_key, request.span.after)  # its next pages come with the first one's
+                self.loose.setdefault(partition_key, request.span.after)  # the span's next pages come with its first
         elif self.cache is not None and not builder.is_cached:
             self.cache.was_read(partition_key, request, page.messages[-1].id)
 
     def run(self) -> bool:
-        """Put some together; True as long as there is more to do."""
+        """Pack or cache some messages; True as long as there is more to do."""
         is_short = self._file.health.is_short_of_room()
         has_room = self.cache is not None and self._made_room(self.cache, is_short=is_short)
         return not is_short and (self.pack_some() or (has_room and self.cache_some()))
 
     def pack_some(self) -> bool:
-        """Make a pack of messages that a reader of many met one by one.
+        """Make a pack of messages that a bulk reader met one by one.
 
         :returns: False if there is nothing more to do.
         """
@@ -73,7 +73,7 @@ class Tidying:
         return True
 
     def cache_some(self) -> bool:
-        """Make a cached run of packs that readers of many meet again and again.
+        """Make a cached run of packs that bulk readers meet again and again.
 
         :returns: False if there is nothing more to do.
         """
@@ -96,11 +96,11 @@ class Tidying:
         return True
 
     def _made_room(self, cache: ReadCache, *, is_short: bool) -> bool:
-        """Forget runs that cannot be used, and those there is no room for.
+        """Delete runs that cannot be used, and runs for which there is no space.
 
-        Whether there is room for new ones.
+        It returns whether there is space for new ones.
 
-        :param is_short: the disk is: then none stays.
+        :param is_short: the disk is short of space: then no run stays.
         """
         file = self._file
         while cache.spoilt:

@@ -1,9 +1,8 @@
-"""What an embedded store does on the side, in a thread of its own.
+"""Background work of an embedded store, in a thread of its own.
 
-Checkpoints, expiry, and noting how far time has got.
-
-The thread never writes messages itself: it hands small jobs to the committer, and copies the write-ahead log into the file
-over a connection of its own, so that commits go on meanwhile. Each part of a store registers what it has to do.
+It makes checkpoints, purges expired messages, and notes how far time has got. The thread never writes messages itself:
+it submits small jobs to the committer, and copies the write-ahead log into the file over a connection of its own, so
+that commits go on meanwhile. Each part of a store registers its work.
 """
 
 from __future__ import annotations
@@ -22,19 +21,19 @@ __all__ = ["TURN_SECONDS", "Upkeep"]
 log = logging.getLogger(__name__)
 
 TURN_SECONDS = 1.0
-"""Length of a turn; also how stale the noted moment can be, unless one pass over the log takes longer."""
+"""Length of a turn. It is also the greatest age of the noted moment, unless one pass over the log takes longer."""
 
 Duty = Callable[[], None]
 Chore = Callable[[], bool]
-"""Does a little; True as long as there is more to do."""
+"""Does some work; returns True as long as there is more."""
 
 
 class Upkeep:
-    """One thread per served store."""
+    """One thread for each served store."""
 
     def __init__(self, duties: Sequence[Duty], found_damage: Callable[[str], None]) -> None:
-        """:param duties: done first in each turn, in this order.
-        :param found_damage: called with what SQLite says of damage that a turn meets.
+        """:param duties: run first in each turn, in this order.
+        :param found_damage: called with SQLite's words for damage that a turn meets.
         """
         self._duties = duties
         self._found_damage = found_damage
@@ -44,14 +43,14 @@ class Upkeep:
         self._thread = threading.Thread(target=self._work, name="upkeep", daemon=True)
 
     def add(self, chore: Chore) -> None:
-        """Do this in each turn, and go on without a pause while it has more to do."""
+        """Run this chore in each turn, and go on without a pause while it has more to do."""
         self._chores.append(chore)
 
     def start(self) -> None:
         self._thread.start()
 
     def stop(self) -> None:
-        """End after the step under way."""
+        """Stop after the step under way."""
         self._stopping = True
         self._wake.set()
         self._thread.join()
@@ -73,12 +72,12 @@ class Upkeep:
                 self._found_damage(str(error))
             except (apsw.Error, QueueyError, OSError) as error:
                 more = False
-                if str(error) != said:  # the same failure each second says nothing new
+                if str(error) != said:  # log a repeated failure only once
                     said = str(error)
                     log.warning("a turn of the upkeep failed: %s", error)
             except Exception:
                 more = False
-                log.exception("a turn of the upkeep failed")  # and go on: the log is to be copied and room given back
+                log.exception("a turn of the upkeep failed")  # go on: the log must be copied, and space given back
 
     def _rested(self, seconds: float) -> bool:
         """Wait for the next turn; False when it is time to end."""
@@ -87,6 +86,6 @@ class Upkeep:
         return not self._stopping
 
     def _tidy(self) -> bool:
-        """Do each chore; True if one has more to do."""
-        outcomes = [chore() for chore in list(self._chores)]  # each has its turn, whatever the others have to do
+        """Run each chore; True if one of them has more to do."""
+        outcomes = [chore() for chore in list(self._chores)]  # a list, so that each has its turn
         return True in outcomes

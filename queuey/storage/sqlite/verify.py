@@ -1,4 +1,4 @@
-"""``queuey verify``: search a store for damage, and rebuild its indexes."""
+"""``queuey verify``: searches a store for damage, and rebuilds its indexes."""
 
 from __future__ import annotations
 
@@ -30,14 +30,14 @@ class Damage(NamedTuple):
     """What is wrong with a store."""
 
     queue: str
-    """``application/name``, or its id where the name is not known; empty if the damage is in no one partition."""
+    """``application/name``, or the queue's id if its name is not known; empty if the damage is not in one partition."""
     partition: int | None
     found: int
     what: str
 
 
 class _Whole(Scrub):
-    """Looks at pages and bodies as well."""
+    """Also checks pages and bodies."""
 
     unreadable = (*Scrub.unreadable, apsw.IOError)
 
@@ -94,19 +94,19 @@ class _Whole(Scrub):
 def verify(path: Path, names: Path | None = None, progress: Progress | None = None) -> Sequence[Damage]:
     """Compare everything in a store with everything else.
 
-    A server may use it meanwhile.
+    A server may use the store meanwhile.
 
-    :param path: of a store or of a backup.
-    :param names: the file with the queues, if that is another.
-    :param progress: told (steps done, steps in all), about.
-    :returns: nothing of a sound store.
+    :param path: a store or a backup.
+    :param names: the file with the queues, if it is another one.
+    :param progress: called with (steps done, steps in all), approximately.
+    :returns: the damage; empty for a sound store.
     :raises ConfigurationError: there is no store.
     """
     try:
         with closing(_connected(path)) as connection:
             whole = _Whole(connection)
             _follow(whole, progress)
-            if names is None or names.resolve() == path.resolve():  # another connection would take this one's locks
+            if names is None or names.resolve() == path.resolve():  # another connection would end this one's locks
                 return [_damage(connection, *found) for found in whole.found.most_common()]
             with closing(_connected(names)) as known:
                 return [_damage(known, *found) for found in whole.found.most_common()]
@@ -115,7 +115,7 @@ def verify(path: Path, names: Path | None = None, progress: Progress | None = No
 
 
 def _check_is_there(path: Path) -> None:
-    """To be called before the lock, which makes the file."""
+    """Check that the store exists. Call this before the lock, which makes the file."""
     if not path.is_file():
         raise ConfigurationError(f"there is no store at {path}")
 
@@ -153,11 +153,11 @@ def _damage(known: apsw.Connection, finding: Any, count: int) -> Damage:
 
 
 def repair(path: Path) -> Path:
-    """Build the indexes of a store anew from its tables.
+    """Rebuild the indexes of a store from its tables.
 
-    :returns: where a copy of the store as it was lies.
+    :returns: where a copy of the former store lies.
     :raises StoreInUse: a server uses it.
-    :raises ConfigurationError: it cannot be repaired; the store is as it was.
+    :raises ConfigurationError: it cannot be repaired; the store is unchanged.
     """
     path = path.resolve()
     _check_is_there(path)
@@ -165,7 +165,7 @@ def repair(path: Path) -> Path:
     try:
         with closing(_connected(path)) as connection:
             connection.wal_checkpoint(mode=apsw.SQLITE_CHECKPOINT_TRUNCATE)
-        kept = _kept(path)  # while no connection is open: it would lose its locks
+        kept = _kept(path)  # before any connection is open, which would lose its locks
         with closing(_connected(path)) as connection:
             connection.execute("begin immediate")
             for table in ("messages", "packs", "idempotency"):
@@ -181,7 +181,7 @@ def repair(path: Path) -> Path:
 
 
 def _kept(path: Path) -> Path:
-    """A copy beside the file, under a name that is free."""
+    """A copy beside the file, under a free name."""
     number, kept = 1, path.with_name(f"{path.name}.before-repair")
     while kept.exists():
         number += 1

@@ -29,7 +29,7 @@ _WARM_SECONDS = 40
 _REFUSED_REST_SECONDS = 0.1
 
 
-class Told(NamedTuple):
+class TimedAppend(NamedTuple):
     """One append."""
 
     due: float
@@ -44,28 +44,28 @@ def measure(plan: Plan) -> Iterator[Row]:
         server.create(QUEUE, PARTITIONS)
         load(server, _WARM_SECONDS)
         plan.tell(f"{RATE} appends a second for {SECONDS} s; a node is killed after {KILLED_AFTER} s")
-        told = load(server, SECONDS, lambda: _kill_later(nodes.service.nodes[1].kill))
-    yield report(told)
+        appends = load(server, SECONDS, lambda: _kill_later(nodes.service.nodes[1].kill))
+    yield report(appends)
 
 
 def _kill_later(kill: Callable[[], object]) -> None:
     threading.Timer(KILLED_AFTER, kill).start()
 
 
-def load(server: Server, seconds: float, also: Callable[[], None] = lambda: None) -> Sequence[Told]:
+def load(server: Server, seconds: float, also: Callable[[], None] = lambda: None) -> Sequence[TimedAppend]:
     """Appends at :data:`RATE`, from clients that send each when it is due, or late if they are still busy."""
     port, turns = int(server.url.rpartition(":")[2]), iter(range(round(RATE * seconds)))
     lock, text = threading.Lock(), append_one(QUEUE)
     began = time.perf_counter()
     also()
 
-    def client(_: int) -> list[Told]:
-        asking, told = Asking(port), list[Told]()
+    def client(_: int) -> list[TimedAppend]:
+        asking, appends = Asking(port), list[TimedAppend]()
         while True:
             with lock:
                 turn = next(turns, None)
             if turn is None:
-                return told
+                return appends
             due = turn / RATE
             time.sleep(max(due - (time.perf_counter() - began), 0.0))
             try:
@@ -74,17 +74,17 @@ def load(server: Server, seconds: float, also: Callable[[], None] = lambda: None
             except (BenchFailed, OSError):
                 stored, asking = False, Asking(port)
                 time.sleep(_REFUSED_REST_SECONDS)
-            told.append(Told(due, time.perf_counter() - began - due, stored))
+            appends.append(TimedAppend(due, time.perf_counter() - began - due, stored))
 
     with ThreadPoolExecutor(CLIENTS) as threads:
         return [one for found in threads.map(client, range(CLIENTS)) for one in found]
 
 
-def report(told: Sequence[Told]) -> Row:
+def report(appends: Sequence[TimedAppend]) -> Row:
     """What was stored, and how long it took, before the kill and from when things should be well again."""
-    before = [one for one in told if one.due < KILLED_AFTER]
-    within = [one for one in told if KILLED_AFTER <= one.due < KILLED_AFTER + MENDED_AFTER]
-    after = [one for one in told if one.due >= KILLED_AFTER + MENDED_AFTER]
+    before = [one for one in appends if one.due < KILLED_AFTER]
+    within = [one for one in appends if KILLED_AFTER <= one.due < KILLED_AFTER + MENDED_AFTER]
+    after = [one for one in appends if one.due >= KILLED_AFTER + MENDED_AFTER]
     usual, then = (percentile([one.took for one in part], 0.99) * 1000 for part in (before, after))
     outside = [*before, *after]
     share = 100 * sum(one.stored for one in outside) / len(outside)

@@ -19,7 +19,7 @@ from qdo.compat.cli import main as old_main
 from qdo.compat.positions import parse_old_partition
 from qdo.compat.qdo_worker import FixedCoordinator, as_dict, read_settings
 from qdo.groups.assign import Partition
-from qdo.groups.coordination import Member, Offset
+from qdo.groups.coordination import CommittedOffset, Member
 from qdo.groups.hash_slots import every_slot
 from qdo.groups.lag import Lag, PartitionStatus, total
 from qdo.groups.subscription import is_meant
@@ -41,7 +41,7 @@ def run(*arguments: str, **variables: str) -> Result:
 
 
 def status(lag: Lag | None = None, *, owner: str | None = None, partition: Partition = ONE) -> PartitionStatus:
-    return PartitionStatus(partition, owner, 1, Offset(UUID, ID), lag)
+    return PartitionStatus(partition, owner, 1, CommittedOffset(UUID, ID), lag)
 
 
 # What a user is told.
@@ -113,9 +113,9 @@ def test_groups_of_other_servers_and_applications_are_others(tmp_path: Path, oth
     there = Workplace(Server(**(vars(SERVER) | other)), "g", None, str(tmp_path))
     first, same, second = here.coordinator(), here.coordinator(), there.coordinator()
     try:
-        first.reset({ONE: Offset(UUID, ID)})
+        first.reset({ONE: CommittedOffset(UUID, ID)})
 
-        assert (same.offsets(), second.offsets()) == ({ONE: Offset(UUID, ID)}, {})
+        assert (same.offsets(), second.offsets()) == ({ONE: CommittedOffset(UUID, ID)}, {})
     finally:
         for coordinator in (first, same, second):
             coordinator.close()
@@ -152,7 +152,7 @@ def test_a_partition_of_a_queue_that_is_gone_has_no_lag() -> None:
 
 
 def test_the_beginning_has_no_id() -> None:
-    found = row(PartitionStatus(ONE, None, None, Offset(UUID, ZERO_ID), Lag()))
+    found = row(PartitionStatus(ONE, None, None, CommittedOffset(UUID, ZERO_ID), Lag()))
 
     assert (found["message_id"], found["time"]) == (None, None)
 

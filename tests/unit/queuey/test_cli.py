@@ -1,18 +1,13 @@
-"""The command line's parts: times, forms of output, exit codes, and what needs no server."""
+"""The command line's parts: exit codes, wrong usage, and what needs no server."""
 
 from __future__ import annotations
 
-import csv
-import io
 import json
 import sqlite3
 import subprocess
 import sys
-from collections.abc import Iterator, Mapping, Sequence
-from datetime import UTC, datetime, timedelta
-from decimal import Decimal
+from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 import click
 import pytest
@@ -27,203 +22,16 @@ from queuey.cli.get import _formatter
 from queuey.cli.put import BATCH_BYTES, BATCH_MESSAGES, _headers, portions
 from queuey.cli.serve import first_words
 from queuey.errors import error_classes
-from queuey.ids import EPOCH_TICKS, MessageId, parse_timestamp
+from queuey.ids import MessageId
 from queuey.security.app_keys import digest_of, label_of
 from queuey.settings import SETTINGS, load_settings
-from queuey.terminal.output import FORMS, Failed, Progress, exit_code, visible, write_one, write_rows
-from queuey.terminal.times import parse_duration, parse_moment, rfc3339
 
 KEY = "0123456789abcdef" * 4
 HEX = "1f9f6640e56711f189bf02fc00000001"
-NOW = EPOCH_TICKS + 1_795_236_650 * 10_000_000
 
 
 def run(*arguments: str, **variables: str) -> Result:
     return CliRunner().invoke(main, arguments, env={"QUEUEY_DATA": None, **variables}, prog_name="queuey")
-
-
-# Times.
-
-
-@given(st.lists(st.tuples(st.integers(0, 10**6), st.sampled_from(["ms", "s", "m", "h", "d", "w"])), min_size=1))
-def test_a_duration_is_the_sum_of_its_parts(parts: list[tuple[int, str]]) -> None:
-    names = {"ms": "milliseconds", "s": "seconds", "m": "minutes", "h": "hours", "d": "days", "w": "weeks"}
-    expected = sum((timedelta(**{names[unit]: number}) for number, unit in parts), timedelta())
-
-    seconds = parse_duration("".join(f"{number}{unit}" for number, unit in parts))
-
-    assert seconds == Decimal(expected // timedelta(milliseconds=1)) / 1000
-
-
-@pytest.mark.parametrize("text", ["", "3x", "d", "-1s", "1 h", "1e3", "10m later", "³d", "1h-30m", "\u0661s"])
-def test_what_is_no_duration_is_refused(text: str) -> None:
-    with pytest.raises(ValueError, match="is not a duration such as"):
-        parse_duration(text)
-
-
-@given(st.datetimes(datetime(1970, 1, 2), datetime(4000, 1, 1), timezones=st.timezones()))  # noqa: DTZ001 -- bounds
-def test_a_time_is_read_exactly_as_it_is_printed(moment: datetime) -> None:
-    wire = parse_moment(moment.isoformat(), NOW)
-
-    assert rfc3339(parse_timestamp(wire))[:26] == moment.astimezone(UTC).isoformat(timespec="microseconds")[:26]
-
-
-@given(st.integers(EPOCH_TICKS, NOW))
-def test_an_epoch_time_is_passed_on_to_the_tick(ticks: int) -> None:
-    text = f"{(ticks - EPOCH_TICKS) / Decimal(10**7):f}"
-
-    assert parse_timestamp(parse_moment(text, NOW)) == ticks
-
-
-@pytest.mark.parametrize(
-    ("text", "wire"),
-    [
-        (HEX, HEX),
-        (HEX.upper(), HEX),
-        ("now", "1795236650.0000000"),
-        ("10m", "1795236050.0000000"),
-        ("9999w", "0.0000000"),
-        ("2026-11-21T08:00:00Z", "1795248000.0000000"),
-        ("2026-11-21T09:00:00+01:00", "1795248000.0000000"),
-        ("2026-11-21 08:00", "1795248000.0000000"),
-        ("2026-11-21", "1795219200.0000000"),
-        ("60", "60.0000000"),
-    ],
-)
-def test_a_moment_has_many_forms(text: str, wire: str) -> None:
-    assert parse_moment(text, NOW, ago=True) == wire
-
-
-@pytest.mark.parametrize("text", ["", "yesterday", "10m", "1969-12-31", "-5", "1e9", HEX[:-1], "9" * 13])
-def test_what_is_no_moment_is_refused(text: str) -> None:
-    with pytest.raises(ValueError, match="is not"):
-        parse_moment(text, NOW)
-
-
-# Output.
-
-ROWS: list[dict[str, Any]] = [{"name": "a,b", "n": 1, "on": True, "tags": ["x", "y"]}, {"name": 'ü"\x1b', "n": None}]
-COLUMNS = ("name", "n", "on", "tags")
-
-
-def printed(form: str | None, rows: Sequence[Mapping[str, Any]] = ROWS, **options: Any) -> str:
-    command = click.Command("print", callback=lambda: write_rows(iter(rows), COLUMNS, form, **options))
-    return CliRunner().invoke(command, catch_exceptions=False).stdout
-
-
-def test_a_table_has_headings_columns_and_nothing_that_steers_a_terminal() -> None:
-    assert printed("table").splitlines() == ["NAME    N  ON    TAGS", "a,b     1  true  x,y", 'ü"\\x1b']
-
-
-def test_a_tables_columns_may_be_of_given_width() -> None:
-    assert printed("table", ROWS[:1], widths=(5, 2, 6, 0)).splitlines() == [
-        "NAME   N   ON      TAGS",
-        "a,b    1   true    x,y",
-    ]
-
-
-def test_in_a_pipe_each_row_is_a_line_of_json() -> None:
-    assert [json.loads(line) for line in printed(None).splitlines()] == ROWS
-
-
-def test_json_is_one_list() -> None:
-    assert json.loads(printed("json")) == ROWS
-    assert json.loads(printed("json", [])) == []
-
-
-def test_csv_has_every_column_in_every_row() -> None:
-    assert list(csv.reader(io.StringIO(printed("csv")))) == [
-        list(COLUMNS),
-        ["a,b", "1", "true", "x,y"],
-        ['ü"\x1b', "", "", ""],
-    ]
-
-
-@given(st.lists(st.dictionaries(st.sampled_from(COLUMNS), st.text(st.characters(exclude_categories=["Cs"])))))
-def test_any_rows_survive_json_lines(rows: list[dict[str, str]]) -> None:
-    # Only the line feed ends a line: bodies may have other characters that do so for Python.
-    assert [json.loads(line) for line in printed("jsonl", rows).split("\n")[:-1]] == rows
-
-
-@pytest.mark.parametrize("form", FORMS)
-def test_what_fails_at_once_prints_no_heading(form: str) -> None:
-    def refuse(row: dict[str, Any]) -> dict[str, Any]:
-        raise click.ClickException(f"no {row}")
-
-    rows = map(refuse, ROWS)
-    result = CliRunner().invoke(click.Command("print", callback=lambda: write_rows(rows, COLUMNS, form)))
-
-    assert (result.stdout, result.exit_code) == ("", 1)
-
-
-def test_one_thing_is_a_list_of_members_or_an_object() -> None:
-    def one(form: str) -> str:
-        return CliRunner().invoke(click.Command("print", callback=lambda: write_one(ROWS[0], form))).stdout
-
-    assert one("table").splitlines() == ["name  a,b", "n     1", "on    true", "tags  x,y"]
-    assert json.loads(one("json")) == ROWS[0]
-    assert one("csv").splitlines() == ["name,n,on,tags", '"a,b",1,true,"x,y"']
-
-
-@given(st.text())
-def test_visible_text_is_printable(text: str) -> None:
-    assert visible(text).isprintable()
-
-
-@pytest.mark.parametrize(
-    ("code", "expected"),
-    [
-        ("ConfigurationError", 2),
-        ("StoreInUse", 2),
-        ("InvalidParameter", 2),
-        ("QueueNotFound", 3),
-        ("InvalidApplicationKey", 4),
-        ("Forbidden", 4),
-        ("Throttled", 5),
-        ("ClockUnsafe", 5),
-        ("StorageFull", 5),
-        ("ServerUnreachable", 5),
-        ("OutcomeUnknown", 6),
-        ("QueueExists", 1),
-        ("BrokenStream", 1),
-    ],
-)
-def test_an_error_has_its_exit_code(code: str, expected: int) -> None:
-    error = error_classes()[code]()
-
-    assert exit_code(error) == Failed(error).exit_code == expected
-
-
-class Terminal(io.StringIO):
-    def isatty(self) -> bool:
-        return True
-
-
-def test_a_bar_appears_after_two_seconds_on_a_terminal(monkeypatch: pytest.MonkeyPatch) -> None:
-    times = iter([0.0, 1.9, 2.1])
-    terminal = Terminal()
-    monkeypatch.setattr(sys, "stderr", terminal)
-
-    with Progress("copying", 0, now=lambda: next(times)) as progress:
-        progress.reach(1, 10)
-        before = terminal.getvalue()
-        progress.reach(4, 10)
-        progress.reach(10)
-
-    assert before == ""
-    assert "copying" in terminal.getvalue()
-    assert "100%" in terminal.getvalue()
-
-
-def test_there_is_no_bar_without_a_terminal(monkeypatch: pytest.MonkeyPatch) -> None:
-    pipe = io.StringIO()
-    monkeypatch.setattr(sys, "stderr", pipe)
-    times = iter([0.0, 9.0])
-
-    with Progress("copying", 10, now=lambda: next(times, 99.0)) as progress:
-        progress.reach(5)
-
-    assert pipe.getvalue() == ""
 
 
 # put and get.

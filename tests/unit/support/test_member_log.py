@@ -8,10 +8,10 @@ import pytest
 from hypothesis import given
 
 from qdo.groups.assign import Assignment, Partition, assign_sticky
-from qdo.groups.coordination import Offset
+from qdo.groups.coordination import CommittedOffset
 from queuey.ids import MessageId
 from tests.support.assignments import least_possible, members_there, ownerships, partitions_there
-from tests.support.member_log import HandLog, Stop, least_moves
+from tests.support.member_log import MemberLog, Stop, least_moves
 from tests.support.workers import Verdict, Watcher
 
 Line = dict[str, Any]
@@ -59,7 +59,7 @@ KILLED = [Stop(1, 1.45)]
 
 
 def judged(lines: list[Line], stops: list[Stop]) -> dict[str, int]:
-    log = HandLog.of(lines)
+    log = MemberLog.of(lines)
     return {
         "stale": len(log.accepted_stale()),
         "fallen": len(log.fallen()),
@@ -75,7 +75,7 @@ def only(what: str = "", count: int = 1) -> dict[str, int]:
 
 
 def test_a_sound_log_is_sound() -> None:
-    log = HandLog.of(sound())
+    log = MemberLog.of(sound())
 
     assert judged(sound(), KILLED) == only()
     assert log.takeovers() == 1
@@ -178,7 +178,7 @@ def test_the_least_number_of_moves_is_that_of_every_way(
 
 
 def test_moves_are_counted_over_all_plans() -> None:
-    log = HandLog.of(
+    log = MemberLog.of(
         {"what": "plan", "generation": generation, "assignment": assignment}
         for generation, assignment in (
             (1, {"a": ["q:1", "q:2", "q:3", "q:4"]}),
@@ -193,7 +193,7 @@ def test_moves_are_counted_over_all_plans() -> None:
 def test_an_offset_that_falls_or_vanishes_is_seen() -> None:
     watcher = Watcher(None)  # type: ignore[arg-type]
     one, two = Partition("q", 1), Partition("q", 2)
-    low, high = Offset("i", an_id(1)), Offset("i", an_id(2))
+    low, high = CommittedOffset("i", an_id(1)), CommittedOffset("i", an_id(2))
 
     watcher.look({one: high, two: low})
     watcher.look({one: high, two: high})

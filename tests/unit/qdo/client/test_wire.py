@@ -32,7 +32,7 @@ def test_what_cannot_go_raw_goes_as_a_batch_of_one(client: Client, script: Scrip
     client.append("q", message)
 
     (asked,) = script.asked
-    assert asked.headers["Content-Type"] == "application/json"
+    assert asked.headers["Content-Type"] == "application/vnd.queuey.batch+json"
     assert json.loads(asked.body) == {"messages": [message.to_wire()]}
     assert asked.headers["Idempotency-Key"]
 

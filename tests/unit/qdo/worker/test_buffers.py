@@ -8,7 +8,7 @@ import pytest
 
 from qdo.client.values import Message
 from qdo.groups.assign import Partition
-from qdo.groups.coordination import Claim, Offset
+from qdo.groups.coordination import Claim, CommittedOffset
 from qdo.worker.buffers import KeyQueue, PartitionBuffer, Prefetched, cursor_of
 from qdo.worker.job import Context, RetryPolicy
 from queuey.clock import ManualClock
@@ -44,7 +44,12 @@ def make(clock: ManualClock) -> Maker:
 
 
 def buffer_of(
-    prefetched: Prefetched, clock: ManualClock, number: int = 1, offset: Offset | None = None, *, key_queues: int = 1
+    prefetched: Prefetched,
+    clock: ManualClock,
+    number: int = 1,
+    offset: CommittedOffset | None = None,
+    *,
+    key_queues: int = 1,
 ) -> PartitionBuffer:
     contexts = [
         Context(Claim(Partition("q", number), 1), member="m", group="g", clock=clock, value=None)
@@ -82,10 +87,10 @@ def test_what_is_finished_is_committed_up_to_the_last(prefetched: Prefetched, cl
     begun(prefetched, clock)
 
     assert prefetched.finished(buffer.key_queues[0], 1)
-    assert prefetched.to_commit() == {buffer.claim: Offset(INCARNATION, first.id)}
+    assert prefetched.to_commit() == {buffer.claim: CommittedOffset(INCARNATION, first.id)}
     assert not prefetched.finished(buffer.key_queues[0], 2)
     offsets = prefetched.to_commit()
-    assert offsets == {buffer.claim: Offset(INCARNATION, third.id)}
+    assert offsets == {buffer.claim: CommittedOffset(INCARNATION, third.id)}
     assert not buffer.idle
     prefetched.end_turn(buffer.key_queues[0])
     prefetched.committed(offsets)
@@ -105,7 +110,7 @@ def test_a_commit_that_was_overtaken_leaves_the_rest_to_commit(
     prefetched.finished(buffer.key_queues[0], 1)
     prefetched.committed(sent)
 
-    assert prefetched.to_commit() == {buffer.claim: Offset(INCARNATION, second.id)}
+    assert prefetched.to_commit() == {buffer.claim: CommittedOffset(INCARNATION, second.id)}
 
 
 def test_a_buffer_that_waits_for_another_attempt_holds_up_no_other(
@@ -177,7 +182,7 @@ def test_messages_for_a_buffer_that_was_lost_meanwhile_are_dropped(
 
 def test_a_queue_made_anew_is_read_from_its_beginning(prefetched: Prefetched, clock: ManualClock, make: Maker) -> None:
     (done,) = make.messages(1)
-    buffer = buffer_of(prefetched, clock, offset=Offset(INCARNATION, done.id))
+    buffer = buffer_of(prefetched, clock, offset=CommittedOffset(INCARNATION, done.id))
     prefetched.start_over("q", INCARNATION, ZERO_ID)
     assert buffer.fetched == done.id
 
@@ -234,10 +239,10 @@ def test_key_queues_keep_the_order_of_a_key_and_pass_each_other(
     prefetched.end_turn(second)
     assert prefetched.to_commit() == {}
     prefetched.finished(first, 1)
-    assert prefetched.to_commit() == {buffer.claim: Offset(INCARNATION, messages[1].id)}
+    assert prefetched.to_commit() == {buffer.claim: CommittedOffset(INCARNATION, messages[1].id)}
     prefetched.finished(first, 1)
     prefetched.end_turn(first)
-    assert prefetched.to_commit() == {buffer.claim: Offset(INCARNATION, messages[2].id)}
+    assert prefetched.to_commit() == {buffer.claim: CommittedOffset(INCARNATION, messages[2].id)}
     prefetched.committed(prefetched.to_commit())
     assert buffer.idle
 

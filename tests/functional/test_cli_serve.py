@@ -1,0 +1,161 @@
+"""``queuey serve`` as a process, and the commands beside a running server."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from tests.support.commands import command, done, run_in
+from tests.support.servers import eventually
+
+
+@contextmanager
+def serving(folder: Path, *options: str, **variables: str) -> Iterator[tuple[subprocess.Popen[bytes], Path]]:
+    """``queuey serve`` in a folder of its own: the process, and the file with everything it said."""
+    said = folder / "said.txt"
+    with said.open("wb") as output:
+        process = subprocess.Popen(
+            command("serve", "--port", "0", *options),
+            stdin=subprocess.DEVNULL,
+            stdout=output,
+            stderr=subprocess.STDOUT,
+            cwd=folder,
+            env=os.environ | variables,
+        )
+    try:
+        eventually(lambda: process.poll() is not None or b"--follow" in said.read_bytes(), seconds=90)
+        yield process, said
+    finally:
+        process.send_signal(signal.SIGTERM)
+        assert process.wait(90) == 0
+
+
+def exports(said: Path) -> dict[str, str]:
+    """The variables that the first words say to export."""
+    (line,) = [line for line in said.read_text().splitlines() if "export" in line]
+    return dict(pair.split("=", 1) for pair in line.split()[1:])
+
+
+def test_the_first_start_tells_what_to_type_and_it_works(tmp_path: Path) -> None:
+    with serving(tmp_path) as (_, said):
+        environment = exports(said)
+        typed = [line.split()[1:] for line in said.read_text().splitlines() if line.startswith("    queuey ")]
+
+        put = run_in(environment, tmp_path, *typed[0])
+        got = run_in(environment, tmp_path, *[word for word in typed[1] if word != "--follow"])
+
+    assert typed == [["put", "demo", "hello"], ["get", "demo", "--follow"]]
+    assert done(put).err == "made queue demo, 1 partition\n"
+    assert done(got).column("body") == ["hello"]
+    assert len(environment["QUEUEY_KEY"]) == 64
+
+
+def test_a_second_server_on_the_store_or_the_port_is_refused_in_a_sentence(tmp_path: Path) -> None:
+    with serving(tmp_path) as (_, said):
+        port = exports(said)["QUEUEY_URL"].rsplit(":", 1)[1]
+
+        same_store = run_in({}, tmp_path, "serve", "--port", "0")
+        same_port = run_in({}, tmp_path, "serve", "--port", port, "--data", "elsewhere")
+
+    assert (same_store.code, same_store.err.split(":")[0]) == (2, "StoreInUse")
+    assert (same_port.code, same_port.err.split(":")[0]) == (2, "ConfigurationError")
+    assert same_store.err.count("\n") == same_port.err.count("\n") == 1
+
+
+def test_keys_are_made_and_removed_while_the_server_runs(tmp_path: Path) -> None:
+    with serving(tmp_path) as (_, said):
+        url = exports(said)["QUEUEY_URL"]
+        key = done(run_in({}, tmp_path, "key", "new", "later")).text.strip()
+        environment = {"QUEUEY_URL": url, "QUEUEY_APPLICATION": "later", "QUEUEY_KEY": key}
+
+        eventually(lambda: run_in(environment, tmp_path, "put", "q", "x").code == 0, seconds=90)
+        listed = done(run_in({}, tmp_path, "key", "ls")).column("application")
+        (label,) = done(run_in({}, tmp_path, "key", "ls", "later")).column("label")
+        done(run_in({}, tmp_path, "key", "rm", "later", str(label), "--yes"))
+        eventually(lambda: run_in(environment, tmp_path, "get", "q").code in (3, 4), seconds=90)
+
+    assert listed == ["demo", "later"]
+
+
+def test_a_backup_of_a_running_server_is_a_store(tmp_path: Path) -> None:
+    with serving(tmp_path) as (_, said):
+        environment = exports(said)
+        done(run_in(environment, tmp_path, "put", "q", "--lines", given=b"a\nb\n"))
+        done(run_in({}, tmp_path, "backup", "copy.db"))
+        refused = run_in({}, tmp_path, "backup", "copy.db")
+        done(run_in(environment, tmp_path, "put", "q", "c"))
+        done(run_in({}, tmp_path, "backup", "copy.db", "--force"))
+
+    other = tmp_path / "other"
+    other.mkdir()
+    (tmp_path / "copy.db").rename(other / "queuey.db")
+    told = other / "said.txt"
+    assert refused.code == 2
+    with told.open("wb") as output:
+        process = subprocess.Popen(
+            command("serve", "--port", "0", "--data", "."), stdout=output, stderr=output, cwd=other
+        )
+    try:
+        eventually(lambda: b"http://" in told.read_bytes(), seconds=90)
+        url = told.read_text().split("listens on ")[1].split(",")[0]
+        got = done(run_in({**environment, "QUEUEY_URL": url}, tmp_path, "get", "q"))
+    finally:
+        process.send_signal(signal.SIGTERM)
+        assert process.wait(90) == 0
+    assert got.column("body") == ["a", "b", "c"]
+
+
+OLD = """\
+[app:main]
+use = egg:queuey
+
+[server:main]
+use = egg:Paste#http
+host = 0.0.0.0
+port = 0
+
+[storage]
+backend = queuey.storage.memory.MemoryQueueBackend
+
+[metadata]
+backend = queuey.storage.memory.MemoryMetadata
+
+[metlog]
+backend = mozsvc.metrics.MetlogPlugin
+
+[application_keys]
+queuey = f25bfb8fe200475c8a0532a9cbe7651e
+"""
+
+
+def test_a_file_of_the_first_queuey_is_served_and_each_notice_told_once(tmp_path: Path) -> None:
+    (tmp_path / "old.ini").write_text(OLD)
+    with serving(tmp_path, "-c", "old.ini", QUEUEY_KEY="0123456789abcdef" * 2) as (_, said):
+        told = said.read_text()
+
+    for notice in ("[metlog] has no meaning any more", "MemoryMetadata means memory now", "0.0.0.0 without TLS"):
+        assert told.count(notice) == 1, told
+
+
+def test_serve_refuses_wrong_settings_in_a_sentence(tmp_path: Path) -> None:
+    (tmp_path / "queuey.ini").write_text("[server]\nprot = 1\n")
+
+    in_file = run_in({}, tmp_path, "serve", "-c", "queuey.ini")
+    in_environment = run_in({}, tmp_path, "serve", QUEUEY_PROT="1")
+
+    assert (in_file.code, in_environment.code) == (2, 2)
+    assert "[server] prot is unknown: did you mean port?" in in_file.err
+    assert "QUEUEY_PROT is unknown: did you mean QUEUEY_PORT?" in in_environment.err
+
+
+def test_serve_refuses_a_key_that_is_none_by_the_name_of_its_variable(tmp_path: Path) -> None:
+    refused = run_in({}, tmp_path, "serve", QUEUEY_KEY="short")
+
+    assert refused.code == 2
+    assert refused.err.startswith(
+        "ConfigurationError: the variable QUEUEY_KEY must be at least 16 printable characters"
+    )
