@@ -110,12 +110,18 @@ class RequestChunks:
 def _bytes_of(values: Any) -> int:
     import pyarrow.compute as pc
 
-    return pc.sum(pc.binary_length(values)).as_py() or 0
+    size: int = pc.sum(pc.binary_length(values)).as_py() or 0
+    return size
 
 
 def _header_bytes(headers: Any) -> int:
     """Bytes of names and values. They do not depend on how Spark has cut the rows into batches."""
-    return sum(_bytes_of(part) for chunk in headers.chunks for part in chunk.flatten().flatten())
+    size = 0
+    for chunk in headers.chunks:
+        # Names and values are those of the whole array: a slice tells by its offsets which ones are its own.
+        first, end = chunk.offsets[0].as_py(), chunk.offsets[-1].as_py()
+        size += sum(_bytes_of(part.slice(first, end - first)) for part in (chunk.keys, chunk.items))
+    return size
 
 
 class _Sender:

@@ -29,6 +29,9 @@ from tests.support.raw import begin_upload
 from tests.support.servers import RunningServer
 
 
+HEADERS = pa.map_(pa.string(), pa.binary())
+
+
 def write(frame: DataFrame, running: RunningServer, **options: Any) -> None:
     given = {"url": running.url, "application": APPLICATION, "token": KEY} | options
     frame.write.format("queuey").options(**given).mode("append").save()
@@ -225,6 +228,11 @@ def test_a_rate_is_kept(spark: SparkSession, running: RunningServer, client: Cli
     [
         ("'x' as text", {"queue": "q"}, "column text cannot be written"),
         ("1 as body", {"queue": "q"}, "column body is int: expected string or binary"),
+        (
+            "'x' as body, map('a',1) as headers",
+            {"queue": "q"},
+            "is map<string,int>: expected map<string,binary> or map",
+        ),
         ("'x' as key", {"queue": "q"}, "no column body"),
         ("'x' as body, 1 as partition, 'k' as key", {"queue": "known"}, "give a partition or a key"),
         ("'x' as body", {}, "where to"),
@@ -261,9 +269,10 @@ def test_requests_are_cut_in_the_same_places_however_spark_cut_the_rows(
     sizes: list[int], rows: int, size: int, otherwise: list[int]
 ) -> None:
     bodies = [os.urandom(length) for length in sizes for _ in range(3)]
+    headers = [[("name", body[:9])] if at % 3 else None for at, body in enumerate(bodies)]
 
     def cut(lengths: list[int]) -> list[tuple[int, list[bytes]]]:
-        table = pa.table({"body": pa.array(bodies, pa.binary())})
+        table = pa.table({"body": pa.array(bodies, pa.binary()), "headers": pa.array(headers, HEADERS)})
         batches, at = [], 0
         for length in [*lengths, len(bodies)]:
             batches += table.slice(at, length).to_batches()
