@@ -28,7 +28,6 @@ from tests.support.pipeline import APPLICATION, KEY, counted, fill, on_both_stor
 from tests.support.raw import begin_upload
 from tests.support.servers import RunningServer
 
-
 HEADERS = pa.map_(pa.string(), pa.binary())
 
 
