@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Any, TypeVar
 
+from qdo.client import NewMessage
 from qdo.pipeline.jobs.archive import Archive
 from qdo.pipeline.options import WRITE, Given, Reach, ticks_of
 from qdo.pipeline.task_reader import connect
@@ -154,11 +155,14 @@ def restore(
         if row.seconds_left < 1:
             return False
         where = f"{row.partition}:{MessageId.parse(row.message_id).hex}"
-        names = {"content_type": row.content_type, "key": row.key}
-        headers = {name: bytes(value) for name, value in (row.headers or {}).items()}
-        client.put(
-            queue or row.queue, where, bytes(row.body), ttl_seconds=row.seconds_left, message_headers=headers, **names
+        message = NewMessage(
+            bytes(row.body),
+            row.seconds_left,
+            key=row.key,
+            content_type=row.content_type,
+            headers={name: bytes(value) for name, value in (row.headers or {}).items()},
         )
+        client.put(queue or row.queue, where, message)
         return True
 
     def put_all(rows: Iterable[Any]) -> Iterator[tuple[int, int]]:
