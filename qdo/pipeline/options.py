@@ -58,7 +58,7 @@ OPTIONS = (
     Option("startingTimestamp", READS, "", "Milliseconds since 1970, or ISO 8601 with a zone; inclusive. It replaces the offsets."),
     Option("endingTimestamp", frozenset({BATCH}), "", "The same form; exclusive."),
     Option("failOnDataLoss", READS, "true", "Fail if messages are gone that should have been read; false goes on, and logs how many and where."),
-    Option("columns", READS, "", "Names, separated by commas: the server sends only these. A schema given by the user does the same."),
+    Option("columns", READS, "", "Names, separated by commas: the server sends only these. A schema given by the user does the same. Only so does a read have `headers`."),
     Option("bodyType", READS, "binary", "`string` makes text of bodies, and fails on a body that is not UTF-8."),
     Option("filterPushdown", frozenset({BATCH}), "as install() set", "Let the server apply filters on time, queue, partition and id."),
     Option("minPartitions", frozenset({BATCH}), "", "The least number of tasks: large spans are cut."),
@@ -72,7 +72,7 @@ OPTIONS = (
     Option("queue", frozenset({WRITE}), "", "The queue of messages without a column `queue`."),
     Option("ttl", frozenset({WRITE}), "the server's", "Seconds to live of messages without a column `ttl`."),
     Option("batchSize", frozenset({WRITE}), "10000", "Messages in a request."),
-    Option("batchBytes", frozenset({WRITE}), "4194304", "Bytes of bodies in a request."),
+    Option("batchBytes", frozenset({WRITE}), "4194304", "Bytes of bodies and headers in a request."),
     Option("maxRate", frozenset({WRITE}), "", "Messages a second of each task, at most."),
     Option("jobId", frozenset({WRITE}), "drawn", "The id of a batch job: a job with the same id repeats an earlier one safely within a day."),
 )  # fmt: skip

@@ -1,7 +1,7 @@
 """Rows as Spark takes them, made from what the server sends.
 
 The server sends only what differs from message to message: the id as 16 bytes, the body, and on request content type,
-key and expiry. Queue, partition, the id as text and its time are made here, one column at a time.
+key, expiry and headers. Queue, partition, the id as text and its time are made here, one column at a time.
 """
 
 from __future__ import annotations
@@ -26,9 +26,13 @@ COLUMNS = {
     "content_type": "string",
     "key": "string",
     "expires": "timestamp",
+    "headers": "map<string,binary>",
 }
 """From names to Spark's types, in the order of the schema. The first five are never null."""
-_SENT = ("body", "content_type", "key", "expires")
+DEFAULT_COLUMNS = tuple(name for name in COLUMNS if name != "headers")
+"""Of a read that names no columns. It has no headers: Spark refuses ``distinct``, ``dropDuplicates``, ``groupBy`` and
+``union distinct`` over a map, so such queries of whole messages would fail. The server sends headers only on request."""
+_SENT = ("body", "content_type", "key", "expires", "headers")
 BATCH_ROWS = 8_000
 """Small batches of an answer are put together until they have this many rows,"""
 BATCH_BYTES = 4 << 20
@@ -38,7 +42,7 @@ BATCH_BYTES = 4 << 20
 def schema_text(columns: Sequence[str] = (), body_type: str = "binary") -> str:
     """The schema in Spark's syntax.
 
-    :param columns: in the order wanted; empty for all.
+    :param columns: in the order wanted; empty for :data:`DEFAULT_COLUMNS`.
     :raises ConfigurationError: a column does not exist.
 
     >>> schema_text(["message_id", "body"], "string")
@@ -48,7 +52,7 @@ def schema_text(columns: Sequence[str] = (), body_type: str = "binary") -> str:
     if unknown:
         raise ConfigurationError(f"option columns: no column {unknown[0]!r}: there are {', '.join(COLUMNS)}")
     kinds = COLUMNS | {"body": body_type}
-    return ", ".join(f"{name} {kinds[name]}" for name in columns or COLUMNS)
+    return ", ".join(f"{name} {kinds[name]}" for name in columns or DEFAULT_COLUMNS)
 
 
 def check_schema(schema: StructType) -> None:

@@ -38,8 +38,9 @@ COLUMNS = {
     "deliver_at": ("timestamp",),
     "content_type": ("string",),
     "idempotency_key": ("string",),
+    "headers": ("map<string,binary>", "map<string,string>"),
 }
-"""The columns of a DataFrame that can be written, with their types. ``body`` is required."""
+"""The columns of a DataFrame that can be written, with their types. ``body`` is required, and null is none."""
 
 
 @dataclass
@@ -95,15 +96,32 @@ class RequestChunks:
 
     def _small(self, first: int, table: Any) -> Iterator[tuple[int, Any]]:
         """Cut a table into halves until each is small enough or has one row."""
-        import pyarrow.compute as pc
-
-        size = pc.sum(pc.binary_length(table["body"])).as_py() or 0
+        size = _bytes_of(table["body"])
+        if "headers" in table.column_names:
+            size += _header_bytes(table["headers"])
         if size <= self._bytes or table.num_rows == 1:
             yield first, table
             return
         middle = table.num_rows // 2
         yield from self._small(first, table.slice(0, middle))
         yield from self._small(first + middle, table.slice(middle))
+
+
+def _bytes_of(values: Any) -> int:
+    import pyarrow.compute as pc
+
+    size: int = pc.sum(pc.binary_length(values)).as_py() or 0
+    return size
+
+
+def _header_bytes(headers: Any) -> int:
+    """Bytes of names and values. They do not depend on how Spark has cut the rows into batches."""
+    size = 0
+    for chunk in headers.chunks:
+        # Names and values are those of the whole array: a slice tells by its offsets which ones are its own.
+        first, end = chunk.offsets[0].as_py(), chunk.offsets[-1].as_py()
+        size += sum(_bytes_of(part.slice(first, end - first)) for part in (chunk.keys, chunk.items))
+    return size
 
 
 class _Sender:
@@ -158,6 +176,9 @@ class _Sender:
 
         if self._options.ttl_seconds is not None and "ttl" not in table.column_names:
             table = table.append_column("ttl", pa.repeat(pa.scalar(self._options.ttl_seconds, pa.int32()), len(table)))
+        if "headers" in table.column_names and table["headers"].null_count == len(table):
+            # The server looks at a column of headers row by row.
+            table = table.drop_columns(["headers"])
         out = pa.BufferOutputStream()
         with pa.ipc.new_stream(out, table.schema) as writer:
             writer.write_table(table)

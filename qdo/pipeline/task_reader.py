@@ -248,6 +248,9 @@ class _JsonBatches:
             "expires": lambda: pa.array(
                 [(parse_timestamp(message.expires) - EPOCH_TICKS) // 10 for message in messages], pa.int64()
             ).cast(pa.timestamp("us", tz="UTC")),
+            "headers": lambda: pa.array(
+                [[*message.headers.items()] or None for message in messages], pa.map_(pa.string(), pa.binary())
+            ),
         }
         return pa.record_batch([made[name]() for name in self._sent], names=list(self._sent))
 

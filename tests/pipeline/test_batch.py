@@ -57,6 +57,25 @@ def test_every_column_of_every_message_is_as_by_rest(
     assert [(row.key, row.content_type) for row in rows if row.key] == [("k", "image/png")]
 
 
+@pytest.mark.parametrize("transport", ["arrow", "json"])
+def test_headers_come_where_they_are_asked_for(
+    spark: SparkSession, running: RunningServer, client: Client, transport: str
+) -> None:
+    queue = fill(client, partitions=1, messages=0)
+    headers = {"Kind": b"order", "trace": b"\xff\x00", "empty": b""}
+    append(client, queue, NewMessage("a", headers=headers), "b")
+    given = {"subscribe": queue, "transport": transport}
+
+    chosen = read(spark, running, columns="body,headers", bodyType="string", **given).collect()
+    by_schema = read(spark, running, "headers map<string,binary>", **given).collect()
+    whole = read(spark, running, **given)
+
+    assert {row.body: row.headers for row in chosen} == {"a": headers, "b": None}
+    assert [row.headers for row in by_schema] == [row.headers for row in chosen]
+    assert "headers" not in whole.columns
+    assert whole.distinct().count() == 2
+
+
 def test_a_schema_of_the_user_is_all_that_is_sent(spark: SparkSession, running: RunningServer, client: Client) -> None:
     queue = fill(client)
 

@@ -8,9 +8,9 @@ import pyarrow as pa
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from pyspark.sql.types import IntegerType, StringType, StructField, StructType
+from pyspark.sql.types import IntegerType, MapType, StringType, StructField, StructType
 
-from qdo.pipeline.rows import BATCH_ROWS, COLUMNS, Rows, check_schema, schema_text
+from qdo.pipeline.rows import BATCH_ROWS, COLUMNS, DEFAULT_COLUMNS, Rows, check_schema, schema_text
 from queuey.errors import BadRequest, ConfigurationError
 from queuey.ids import EPOCH_TICKS, MAX_TICKS, MessageId, tail_from_low
 
@@ -79,7 +79,8 @@ def test_text_bodies_are_text_or_named() -> None:
 
 
 def test_the_schema_names_all_columns_or_those_wanted() -> None:
-    assert schema_text() == ", ".join(f"{name} {kind}" for name, kind in COLUMNS.items())
+    assert schema_text() == ", ".join(f"{name} {COLUMNS[name]}" for name in DEFAULT_COLUMNS)
+    assert schema_text(["body", "headers"]) == "body binary, headers map<string,binary>"
     assert schema_text(["key"]) == "key string"
     with pytest.raises(ConfigurationError, match="'size'"):
         schema_text(["size"])
@@ -87,7 +88,12 @@ def test_the_schema_names_all_columns_or_those_wanted() -> None:
 
 @pytest.mark.parametrize(
     "field",
-    [StructField("size", IntegerType()), StructField("partition", StringType()), StructField("body", IntegerType())],
+    [
+        StructField("size", IntegerType()),
+        StructField("partition", StringType()),
+        StructField("body", IntegerType()),
+        StructField("headers", MapType(StringType(), StringType())),
+    ],
 )
 def test_another_schema_is_refused_with_the_columns_there_are(field: StructField) -> None:
     with pytest.raises(ConfigurationError, match="there are queue string"):

@@ -28,6 +28,8 @@ from tests.support.pipeline import APPLICATION, KEY, counted, fill, on_both_stor
 from tests.support.raw import begin_upload
 from tests.support.servers import RunningServer
 
+HEADERS = pa.map_(pa.string(), pa.binary())
+
 
 def write(frame: DataFrame, running: RunningServer, **options: Any) -> None:
     given = {"url": running.url, "application": APPLICATION, "token": KEY} | options
@@ -72,6 +74,22 @@ def test_a_row_says_where_how_long_and_what(spark: SparkSession, running: Runnin
     assert (image.body, image.key, image.content_type, plain.body) == (b"\xff\x00", "k", "image/png", b"plain")
     assert client.queue_info(first).partitions[0].number == 1
     assert sum(partition.scheduled for partition in client.queue_info(first).partitions) == 1
+
+
+@pytest.mark.parametrize("kind", ["binary", "string"])
+def test_headers_are_maps_of_bytes_or_texts(
+    spark: SparkSession, running: RunningServer, client: Client, kind: str
+) -> None:
+    queue = made(client, 1)
+    value = bytearray(b"\xff\x00") if kind == "binary" else "\u00e4"
+    rows = [("a", {"trace": value}), ("b", None), ("c", {})]
+
+    write(spark.createDataFrame(rows, f"body string, headers map<string,{kind}>"), running, queue=queue)
+    write(spark.createDataFrame([("d", None)], f"body string, headers map<string,{kind}>"), running, queue=queue)
+
+    expected = value.encode() if isinstance(value, str) else bytes(value)
+    found = {message.body: message.headers for message in client.iterate(queue)}
+    assert found == {b"a": {"trace": expected}, b"b": {}, b"c": {}, b"d": {}}
 
 
 def test_the_option_ttl_is_of_rows_that_name_none(spark: SparkSession, running: RunningServer, client: Client) -> None:
@@ -209,6 +227,11 @@ def test_a_rate_is_kept(spark: SparkSession, running: RunningServer, client: Cli
     [
         ("'x' as text", {"queue": "q"}, "column text cannot be written"),
         ("1 as body", {"queue": "q"}, "column body is int: expected string or binary"),
+        (
+            "'x' as body, map('a',1) as headers",
+            {"queue": "q"},
+            "is map<string,int>: expected map<string,binary> or map",
+        ),
         ("'x' as key", {"queue": "q"}, "no column body"),
         ("'x' as body, 1 as partition, 'k' as key", {"queue": "known"}, "give a partition or a key"),
         ("'x' as body", {}, "where to"),
@@ -245,9 +268,10 @@ def test_requests_are_cut_in_the_same_places_however_spark_cut_the_rows(
     sizes: list[int], rows: int, size: int, otherwise: list[int]
 ) -> None:
     bodies = [os.urandom(length) for length in sizes for _ in range(3)]
+    headers = [[("name", body[:9])] if at % 3 else None for at, body in enumerate(bodies)]
 
     def cut(lengths: list[int]) -> list[tuple[int, list[bytes]]]:
-        table = pa.table({"body": pa.array(bodies, pa.binary())})
+        table = pa.table({"body": pa.array(bodies, pa.binary()), "headers": pa.array(headers, HEADERS)})
         batches, at = [], 0
         for length in [*lengths, len(bodies)]:
             batches += table.slice(at, length).to_batches()

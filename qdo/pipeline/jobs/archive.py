@@ -34,7 +34,7 @@ from qdo.pipeline.jobs.archive_files import (
     writing,
 )
 from qdo.pipeline.jobs.folder import Folder
-from qdo.pipeline.rows import schema_text
+from qdo.pipeline.rows import COLUMNS, schema_text
 from queuey.errors import ConfigurationError, CorruptMessage
 
 if TYPE_CHECKING:
@@ -56,7 +56,8 @@ _STAGING = "_staging"
 _DAY = "date_add(date'1970-01-01', cast(floor(unix_micros(timestamp) / 86400000000) as int))"
 _IN_ORDER = ("queue", "day", "partition", "timestamp", "message_id")
 """Queue and day come first: Spark sorts by folders when it writes, and would lose another order."""
-_ROW = "xxhash64(partition, message_id, body, content_type, key, expires)"
+_ROW = "xxhash64(partition, message_id, body, content_type, key, expires, array_sort(map_entries(headers)))"
+"""Spark hashes no map, and a map has no order: its entries are hashed in the order of their names."""
 
 
 Looked = list[tuple[Staged, int]]
@@ -97,14 +98,14 @@ class Archive:
         return [found[name] for name in sorted(found) if name not in replaced]
 
     def read(self, files: Iterable[ArchivedFile] | None = None) -> DataFrame:
-        """The messages, with the columns of the source and ``day``.
+        """The messages, with all columns of the source, ``headers`` too, and ``day``.
 
         Manifests say which files to read.
 
         :param files: only these; None for all.
         """
         names = [self.folder.at(file.name) for file in (self.files() if files is None else files)]
-        schema = f"{schema_text()}, day date"
+        schema = f"{schema_text(list(COLUMNS))}, day date"
         if not names:
             return self._spark.createDataFrame([], schema)
         return self._reader(schema).option("basePath", self.folder.url).parquet(*names)
@@ -301,7 +302,8 @@ def archive(
         source = "queuey"
         if found.folder.local is not None:
             source = _staging(spark, f"{found.folder.local}/{found.aside}")
-        frame = spark.readStream.format(source).options(startingOffsets="earliest").options(**options).load()
+        whole = {"startingOffsets": "earliest", "columns": ",".join(COLUMNS)}
+        frame = spark.readStream.format(source).options(**whole).options(**options).load()
         writer = frame.writeStream.foreachBatch(found.store).option("checkpointLocation", found.checkpoint)
         begun(found)
         _run(writer.trigger(availableNow=True))

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Any, TypeVar
 
+from qdo.client import NewMessage
 from qdo.pipeline.jobs.archive import Archive
 from qdo.pipeline.options import WRITE, Given, Reach, ticks_of
 from qdo.pipeline.task_reader import connect
@@ -113,6 +114,7 @@ def replay(
         "key",
         "body",
         "content_type",
+        "headers",
         col("message_id").alias("idempotency_key"),
         col("partition").alias("was"),
         "timestamp",
@@ -153,8 +155,14 @@ def restore(
         if row.seconds_left < 1:
             return False
         where = f"{row.partition}:{MessageId.parse(row.message_id).hex}"
-        names = {"content_type": row.content_type, "key": row.key}
-        client.put(queue or row.queue, where, bytes(row.body), ttl_seconds=row.seconds_left, **names)
+        message = NewMessage(
+            bytes(row.body),
+            row.seconds_left,
+            key=row.key,
+            content_type=row.content_type,
+            headers={name: bytes(value) for name, value in (row.headers or {}).items()},
+        )
+        client.put(queue or row.queue, where, message)
         return True
 
     def put_all(rows: Iterable[Any]) -> Iterator[tuple[int, int]]:
@@ -179,7 +187,7 @@ def _appended(frame: DataFrame) -> DataFrame:
 def _with_lives(frame: DataFrame, now: datetime) -> DataFrame:
     """Messages to restore, with the whole seconds that they have left."""
     left = f"(unix_micros(expires) * 10 - {ticks_of(now) - EPOCH_TICKS}) div {TICKS_PER_SECOND} as seconds_left"
-    return frame.selectExpr("queue", "partition", "message_id", "body", "content_type", "key", left)
+    return frame.selectExpr("queue", "partition", "message_id", "body", "content_type", "key", "headers", left)
 
 
 def _reach(options: Mapping[str, str]) -> Reach:

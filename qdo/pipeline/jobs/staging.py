@@ -168,8 +168,8 @@ class _File:
             self.path,
             schema,
             compression="snappy",
-            use_dictionary=["partition", "content_type", "key"],
-            write_statistics=[name for name in schema.names if name != "body"],
+            use_dictionary=["partition", "content_type", "key", "headers.key_value.key"],
+            write_statistics=[name for name in schema.names if name not in ("body", "headers")],
             write_page_checksum=True,
             store_schema=False,
         )
