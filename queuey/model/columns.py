@@ -208,7 +208,10 @@ class Columns(Sequence[Message]):
     @property
     def size(self) -> int:
         """Bytes of the bodies and the headers."""
-        return _size(self.bodies) + size_of_headers(self.headers)
+        headers, size = self.headers, _size(self.bodies)
+        if type(headers) is Alike and headers.value is None:  # a page asks five times, and mostly there are none
+            return size
+        return size + size_of_headers(headers)
 
     def sizes(self) -> list[int]:
         """Bytes of each message: its body and its headers."""
@@ -223,6 +226,8 @@ def _size(bodies: Sequence[bytes]) -> int:
 
 def size_of_headers(headers: Sequence[bytes | None]) -> int:
     """Bytes of all headers; 0 at once if no message has any."""
+    if type(headers) is Alike:  # of a pack, and then mostly of none
+        return 0 if headers.value is None else len(headers.value) * headers.length
     if headers.count(None) == len(headers):
         return 0
     return sum([len(encoded) for encoded in headers if encoded is not None])
