@@ -127,7 +127,7 @@ class Served(NamedTuple):
 def skipped(acknowledged: Mapping[P, Iterable[O]], served: Iterable[Served]) -> dict[P, list[O]]:
     """Acknowledged messages that a reader should have got, and never did (G3).
 
-    They lie at or below a watermark that the reader was told of.
+    They lie at or below a watermark that the reader got.
 
     The acknowledged messages must not include any that expired or were deleted.
 

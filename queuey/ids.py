@@ -255,7 +255,7 @@ class IdGenerator:
 
     A store that stamps inside its commit brackets every commit with :meth:`open_group` and
     :meth:`close_group`; between them :meth:`watermark` stays below the group's first stamp, so no
-    reader is told that a moment is complete while a message of that moment is on its way to disk.
+    reader takes a moment for complete while a message of that moment is on its way to disk.
     Outside of groups, serving a watermark raises ``last``: no later stamp can fall behind it.
 
     Thread-safe. One group is open at a time.

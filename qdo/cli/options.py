@@ -140,7 +140,7 @@ def with_workplace(command: Command) -> Command:
         envvar="QDO_OFFSETS",
         default="group",
         show_default=True,
-        help="Where offsets are kept: with the group, or in Queuey, where everybody who may read the queue sees them.",
+        help="Where offsets are kept: with the group, or in Queuey, where every reader of the queue sees them.",
     )
     @functools.wraps(command)
     def call(server: Server, group: str, zookeeper: str | None, state: str | None, offsets: str, **given: Any) -> None:

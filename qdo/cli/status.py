@@ -36,7 +36,7 @@ COLUMNS = ("queue", "partition", "owner", "message_id", "time", "lag_messages", 
 )
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")
 def status_command(workplace: Workplace, queues: tuple[str, ...], most: int, as_json: bool) -> None:
-    """Who is in a group, who works on which partition, and how much is left.
+    """The members of a group, the partitions of each, and how much is left.
 
     Lag in seconds is the age of the first message that is not done. Lag in messages is what can be read behind the offset;
     in one partition up to 10,000 messages are counted, and above that it reads '10000+'. This takes one request for each

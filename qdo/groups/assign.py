@@ -1,4 +1,4 @@
-"""Who gets which partitions.
+"""Assigns partitions to members.
 
 These are pure functions from members and partitions to an assignment.
 

@@ -2,9 +2,9 @@
 
 ::
 
-    members   who is there; the first to have joined leads
-    plan      which partitions there are and who is to own each, with a generation that only rises
-    claims    who owns a partition now: at most one living member, with a generation that only rises
+    members   the living members; the first to have joined leads
+    plan      all partitions and the planned owner of each, with a generation that only rises
+    claims    the owner of a partition now: at most one living member, with a generation that only rises
     offsets   how far the group is in a partition; the holder of the claim moves it
 
 Each change is atomic. A change that carries a generation is refused once there is a higher one. So a former owner or
@@ -80,7 +80,7 @@ class Claim(NamedTuple):
 
 @dataclass(frozen=True)
 class Plan:
-    """Who is to own what, as the leader last said."""
+    """The planned owner of each partition, as the leader last said."""
 
     generation: int = 0
     """0 before the first one."""

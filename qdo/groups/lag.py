@@ -1,6 +1,6 @@
 """How far a group is, seen from outside.
 
-A view says who owns what, and what lies behind the offsets.
+A view has the owner of each partition, and what lies behind the offsets.
 
 Lag in seconds is the age of the first message that is not finished, by the server's clock. Lag in messages is what can
 still be read behind the offset. Where the offset lies before the oldest message of its partition, that is the depth of

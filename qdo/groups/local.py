@@ -82,7 +82,7 @@ class LocalCoordinator(Coordinator):
         self._thread: threading.Thread | None = None
         self._file = GroupFile(group, folder or default_folder(), self._clock)
 
-    # Who is there
+    # Members
 
     def join(self, about: Mapping[str, Any]) -> str:
         with self._file.lock:

@@ -1,8 +1,8 @@
 """Offsets kept inside Queuey, next to the messages.
 
-Everybody who may read a queue can see how far a group is.
+Every reader of a queue can see how far a group is.
 
-A coordinator still says who owns what. Taking over a partition raises its generation in Queuey before the offset is
+A coordinator still gives each partition its owner. Taking over a partition raises its generation in Queuey before the offset is
 read, so Queuey refuses the commits of a former owner as well (G14). A claim is only given out if the coordinator
 confirms it *after* that: otherwise a member that slept between the two steps could share a generation with its
 successor. So the generation of a claim is the one in Queuey. A reset raises it, too.
@@ -173,7 +173,7 @@ class OffsetsInQueuey(DelegatingCoordinator):
     def _set_slots_back(self, offsets: Mapping[Partition, CommittedOffset | None]) -> None:
         """Set the slots' moments back as well.
 
-        Their owners look again at what came since then.
+        Their owners then read again from those moments.
         """
         moments = {part: offset for part, offset in self._inner.offsets().items() if is_slot(part)}
         back: dict[Partition, CommittedOffset | None] = {}

@@ -32,7 +32,7 @@ MOST_LOOKED_AT = 1000
 
 
 class GroupView(NamedTuple):
-    """Who is in a group, and how far it is."""
+    """The members of a group, and how far it is."""
 
     members: Sequence[Member]
     owned: Sequence[PartitionStatus]

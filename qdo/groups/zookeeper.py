@@ -191,7 +191,7 @@ class ZooKeeperCoordinator(Coordinator):
         """:param hosts: ``host:port``, separated by commas, and maybe a ``/chroot``. A missing chroot is made.
         :param session_seconds: a member that gives no sign of life for so long is dead. ZooKeeper has bounds of its own.
         :param kazoo: further arguments of its client: ``auth_data``, ``default_acl``, ``use_ssl``, ``certfile`` and so on.
-        :raises ConfigurationError: a name that cannot be part of a path, or a ZooKeeper that does not prove who it is.
+        :raises ConfigurationError: a name that cannot be part of a path, or a ZooKeeper that does not prove its identity.
         :raises CoordinatorUnavailable: no server answered in ``connect_seconds``.
         """
         for what, name in (("application", application), ("group", group)):
@@ -215,7 +215,7 @@ class ZooKeeperCoordinator(Coordinator):
     def _has_changed(self) -> None:
         self.changed()  # looked up at each call, for it may be set at any time
 
-    # Who is there
+    # Members
 
     def join(self, about: Mapping[str, Any]) -> str:
         return self._member.join(about)

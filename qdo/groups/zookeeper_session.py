@@ -31,7 +31,7 @@ class ZooKeeperSession:
     ) -> None:
         """:param session_seconds: asked for; ZooKeeper has bounds of its own.
         :param kazoo: further arguments of its client.
-        :raises ConfigurationError: a ZooKeeper that does not prove who it is.
+        :raises ConfigurationError: a ZooKeeper that does not prove its identity.
         :raises CoordinatorUnavailable: no server answered in ``connect_seconds``.
         """
         self._asked_seconds = session_seconds
@@ -61,7 +61,7 @@ class ZooKeeperSession:
             raise CoordinatorUnavailable(f"{said}: {why}" if why else said) from error
 
     def _check_tls(self, servers: str) -> None:
-        """:raises ConfigurationError: ZooKeeper does not prove who it is."""
+        """:raises ConfigurationError: ZooKeeper does not prove its identity."""
         if self.client.use_ssl and (trouble := zookeeper_tls.tls_trouble(self.client)):
             self.client.close()
             raise ConfigurationError(f"no TLS with ZooKeeper at {servers}: {trouble}")

@@ -32,7 +32,7 @@ class Candidates:
         """Their names. A list always gives all of its names. Some queues may not exist."""
         if self._subscription.pattern is None:
             return self._subscription.names
-        told = self._told(client)  # before the list: what comes meanwhile is told at the next look
+        told = self._told(client)  # before the list: what arrives meanwhile comes at the next look
         return subscribed(client, self._subscription) if told is None else sorted(told | self._left)
 
     def left(self, names: Iterable[str]) -> None:

@@ -2,7 +2,7 @@
 
 ::
 
-    GroupMember (who owns what) ─► Owner (where work is) ─► Fetcher (reads ahead) ─► Prefetched ─► JobThreads ─► commits
+    GroupMember (owners) ─► Owner (where work is) ─► Fetcher (reads ahead) ─► Prefetched ─► JobThreads ─► commits
 
 A worker that dies leaves messages that were fetched and not committed. The next owner of their partition does them
 again: each message is done at least once, in order within its partition (G16). A job begins only while the worker

@@ -90,7 +90,7 @@ class RecentlyActive(NamedTuple):
     """Where the last sweep ended. Partitions that the queue has got since hold nothing before it."""
 
     def since(self, partitions: int) -> int:
-        """Where to go on looking, now that the queue has so many partitions."""
+        """Where to go on looking, now that the queue has this number of partitions."""
         return self.read_upto if partitions == self.partitions else self.floor
 
     @property

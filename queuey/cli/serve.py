@@ -31,7 +31,7 @@ def serve_command(ctx: click.Context, config: str | None, host: str | None, port
     Ctrl-C lets requests finish, then stops.
     """
     settings = settings_from(config, tell=False, server={"host": host, "port": port, "data": data})
-    # Pyramid imports pkg_resources, which warns (hence setuptools<81); nobody who reads this can do anything about it.
+    # Pyramid imports pkg_resources, which warns (hence setuptools<81); no user of this command can do anything about it.
     warnings.filterwarnings("ignore", "(Deprecated call to .)?pkg_resources", Warning)
     from queuey.server.run import serve
     from queuey.service.keys import KEY_RULE

@@ -18,7 +18,7 @@ ONE, TWO, THREE = parts(1, 2, 3)
 class CoordinatorContract:
     """Subclasses give the fixture ``group``."""
 
-    # Who is there
+    # Members
 
     def test_members_stand_in_the_order_of_joining(self, group: MemberGroup) -> None:
         assert group.coordinator().members() == []

@@ -92,7 +92,7 @@ def ask(server: Server, queues: Sequence[str] = (), *, lists: bool = True) -> No
 
     Spark would take longer to start and to give up.
 
-    :param queues: names or patterns that were given. The user is told of one that matches no queue: it may have existed.
+    :param queues: the given names and patterns. A warning names each that matches no queue, since a queue may have existed.
     :param lists: the job lists queues. Otherwise a token that may not list them will do.
     :raises QueueyError: the server does not answer, or refuses.
     """
