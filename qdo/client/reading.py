@@ -36,7 +36,7 @@ class ReadCalls:
         return found
 
     def get_raw(self, queue: str, where: HasLocation | str) -> Message:
-        """One message, with its body as it was sent.
+        """One message, with its body as it was sent, and without key and headers: :meth:`get` gives those too.
 
         :raises MessageNotFound: the message expired, was deleted, or never existed.
         """

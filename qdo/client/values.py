@@ -14,7 +14,7 @@ from typing import Any, Protocol
 
 from queuey.errors import InvalidParameter
 from queuey.ids import EPOCH_TICKS, TICKS_PER_SECOND, MessageId, format_timestamp
-from queuey.model import encode_headers
+from queuey.model import encode_headers, header_to_json
 
 __all__ = [
     "Appended",
@@ -138,7 +138,7 @@ class NewMessage:
             entry["body"] = base64.b64encode(self.raw).decode()
             entry["encoding"] = "base64"
         if self.headers:
-            entry["headers"] = {name: _header_to_wire(value) for name, value in self.headers.items()}
+            entry["headers"] = {name: header_to_json(value) for name, value in check_headers(self.headers).items()}
         return entry
 
     @property
@@ -161,16 +161,6 @@ def check_headers(headers: Mapping[Any, Any]) -> dict[str, bytes]:
     except ValueError as error:
         raise InvalidParameter(problems={"headers": str(error)}) from error
     return found
-
-
-def _header_to_wire(value: bytes | str) -> str | dict[str, str]:
-    """The value of a header in JSON: a text, or base64 of what is not UTF-8."""
-    if isinstance(value, str):
-        return value
-    try:
-        return value.decode()
-    except UnicodeDecodeError:
-        return {"base64": base64.b64encode(value).decode()}
 
 
 def _header_from_wire(value: str | dict[str, str]) -> bytes:

@@ -250,7 +250,8 @@ async def batch_drafts(entries: Sequence[Any], queue: Queue, settings: Settings,
 
 
 PARTS_PER_MESSAGE = 32
-"""Texts, objects, lists and commas that a batch may have for each message. An entry with all members has 28."""
+"""Texts, objects, lists and commas that a batch may have for each message. An entry with all members has 28.
+Each header adds four, so a batch whose messages have many headers holds fewer messages."""
 BYTES_PER_PART = 3
 """The fewest bytes of a part: in the shortest entry each part has three."""
 _FEW = 1000

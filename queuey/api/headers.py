@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import base64
 import binascii
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from typing import Any
 
 from queuey.api.params import Problems
 from queuey.http.exchange import NOT_ASCII, Call
-from queuey.model import decode_headers, encode_headers
+from queuey.model import MAX_HEADERS, decode_headers, encode_headers, header_to_json
 
-__all__ = ["has_headers", "headers_of_call", "headers_of_entry", "headers_of_pairs", "http_headers", "shown_headers"]
+__all__ = ["has_headers", "headers_of_call", "headers_of_entry", "headers_of_row", "http_headers", "shown_headers"]
 
 _TEXT = "queuey-header-"
 """Stands before a name whose value is printable ASCII."""
@@ -89,11 +89,15 @@ def headers_of_entry(value: Any, field: str, problems: Problems) -> bytes | None
     return _encoded(found, field, problems)
 
 
-def headers_of_pairs(pairs: Sequence[tuple[str, bytes | str | None]]) -> bytes | None:
+def headers_of_row(row: Any) -> bytes | None:
     """The headers of one Arrow row.
 
+    :param row: an Arrow map, which becomes objects only if it has at most 64 pairs.
     :raises ValueError: a name stands twice, a value is null, or as :func:`~queuey.model.encode_headers` says.
     """
+    if len(row) > MAX_HEADERS:
+        raise ValueError(f"{len(row)} headers: a message has at most {MAX_HEADERS}")
+    pairs = row.as_py()
     found = {name: value.encode() if isinstance(value, str) else value for name, value in pairs}
     if len(found) < len(pairs):
         raise ValueError("has a name that stands twice")
@@ -108,7 +112,7 @@ def shown_headers(encoded: bytes) -> dict[str, Any]:
     >>> shown_headers(encode_headers({"kind": b"order", "sign": bytes([255])}))
     {'kind': 'order', 'sign': {'base64': '/w=='}}
     """
-    return {name: _shown(value) for name, value in decode_headers(encoded).items()}
+    return {name: header_to_json(value) for name, value in decode_headers(encoded).items()}
 
 
 def http_headers(encoded: bytes | None) -> Iterator[tuple[str, str]]:
@@ -144,10 +148,3 @@ def _from_object(given: Any) -> bytes | None:
     if isinstance(given, dict) and given.keys() == {"base64"} and isinstance(given["base64"], str):
         return _decoded(given["base64"])
     return None
-
-
-def _shown(value: bytes) -> str | dict[str, str]:
-    try:
-        return value.decode()
-    except UnicodeDecodeError:
-        return {"base64": base64.b64encode(value).decode()}

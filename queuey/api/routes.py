@@ -17,7 +17,27 @@ __all__ = ["ROUTES"]
 _ANY = ("GET", "POST", "PUT", "DELETE", "OPTIONS", "PATCH")
 """The first Queuey's heartbeat answered every method."""
 
+LOOP_ROWS = 100
+"""Messages of a page that the event loop may read from each partition."""
+LOOP_PARTITIONS = 16
+"""Partitions of a page that the event loop may read. Reading one whose pages are not in memory waits for the disk."""
+
+
+def _has_many(call: Call) -> bool:
+    limit = call.query.get("limit", "")
+    return len(limit) > 2 and limit != str(LOOP_ROWS)
+
+
+def _is_of_few(service: Service, call: Call) -> bool:
+    """Whether all partitions of a queue are few; its settings are at hand if it was asked for lately."""
+    if call.query.get("partitions") != "all" or _has_many(call):
+        return False
+    queue = service.queues.cached(call.application, call.queue)
+    return queue is not None and queue.partitions <= LOOP_PARTITIONS
+
+
 READ_PAGE = Operation("queue", Permission.VIEW, messages.read_page, runs=Runs.LOOP)
+READ_LARGE_PAGE = READ_PAGE._replace(runs=Runs.READER, is_light=_is_of_few)
 READ_STREAM = Operation("queue", Permission.VIEW, messages.read_stream)
 READ_LIVE = Operation("queue", Permission.VIEW, messages.read_live, runs=Runs.LOOP)
 READ_SEVERAL = Operation("application", Permission.NONE, live.read_several, runs=Runs.LOOP)
@@ -37,11 +57,6 @@ APPEND_ARROW = Operation("queue", Permission.APPEND, messages.append_arrow, Body
 LIST_QUEUES = Operation("application", Permission.LIST, queues.list_queues)
 LIST_MINE = Operation("application", Permission.MINE, queues.list_mine)
 LIST_ARRIVALS = Operation("application", Permission.LIST, queues.list_arrivals)
-
-LOOP_ROWS = 100
-"""Messages of a page that the event loop may read from each partition."""
-LOOP_PARTITIONS = 16
-"""Partitions of a page that the event loop may read. Reading one whose pages are not in memory waits for the disk."""
 
 
 def _asks_for(call: Call, parameter: str) -> bool:
@@ -70,22 +85,6 @@ def _is_large(call: Call) -> bool:
     """Whether a page may keep the event loop for long: it has many messages, or looks at many partitions."""
     partitions = call.query.get("partitions", "")
     return partitions == "all" or partitions.count(",") >= LOOP_PARTITIONS or _has_many(call)
-
-
-def _has_many(call: Call) -> bool:
-    limit = call.query.get("limit", "")
-    return len(limit) > 2 and limit != str(LOOP_ROWS)
-
-
-def _is_of_few(service: Service, call: Call) -> bool:
-    """Whether all partitions of a queue are few; its settings are at hand if it was asked for lately."""
-    if call.query.get("partitions") != "all" or _has_many(call):
-        return False
-    queue = service.queues.cached(call.application, call.queue)
-    return queue is not None and queue.partitions <= LOOP_PARTITIONS
-
-
-READ_LARGE_PAGE = READ_PAGE._replace(runs=Runs.READER, is_light=_is_of_few)
 
 
 _APPENDS = {BATCH_JSON: APPEND_BATCH, JSON: APPEND_JSON}

@@ -18,9 +18,9 @@ import click
 
 from queuey.errors import Forbidden, QueueNotFound
 from queuey.ids import format_timestamp, parse_timestamp
-from queuey.model import MAX_PARTITIONS
+from queuey.model import MAX_PARTITIONS, header_to_json
 from queuey.terminal.options import with_client
-from queuey.terminal.output import body_members, form_for, header_member, message_row, output_option, write_rows
+from queuey.terminal.output import body_members, form_for, message_row, output_option, write_rows
 from queuey.terminal.times import Moment, rfc3339
 
 if TYPE_CHECKING:
@@ -247,7 +247,7 @@ def _row(message: Message, *, for_table: bool) -> dict[str, Any]:
         row["key"] = message.key
     row |= body_members(message.body)
     if message.headers:
-        row["headers"] = {name: header_member(value) for name, value in message.headers.items()}
+        row["headers"] = {name: header_to_json(value) for name, value in message.headers.items()}
     return row
 
 

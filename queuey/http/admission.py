@@ -251,11 +251,11 @@ class Ticket:
         """
         if not self._held or size == 0:
             return
-        admission = self._admission
+        admission, by = self._admission, self.payers  # the payers while bytes are held: whoever took them
         with admission.lock:
             size = self._held if size is None else min(size, self._held)
             self._held -= size
-            admission.count(-size, self.payers)
+            admission.count(-size, by)
             served = admission.serve()
         for ticket in served:
             ticket.on_turn()

@@ -49,18 +49,15 @@ class Finisher:
 
     def face(self, call: Call) -> Face:
         """The face that serves a call."""
-        if self._faces:
-            for face in self._faces:
-                if face.serves(call):
-                    return face
+        for face in self._faces:
+            if face.serves(call):
+                return face
         return self._default
 
     def preflight(self, call: Call) -> Answer | None:
         """The answer to a browser's preflight request; None for any other call."""
-        if not self._origins or call.method != "OPTIONS":
-            return None
-        answer = preflight(call, self._origins)
-        return answer and self.finish(call, "none", answer, perf_counter())
+        answer = preflight(call, self._origins) if self._origins else None
+        return None if answer is None else self.finish(call, "none", answer, perf_counter())
 
     def full(self, call: Call, *, logged: bool = True) -> Answer:
         """The refusal of a call that found no place.

@@ -39,7 +39,7 @@ MAX_FORM_BYTES = 64 << 10
 """Bytes of a body that is no message. The event loop parses it."""
 
 _NO_TARGET = Target()
-"""Bytes of a body in a call about the server itself."""
+"""The target of a call about the server itself."""
 
 
 def _is_own(operation: Operation, call: Call) -> bool:
@@ -91,7 +91,7 @@ class Pipeline:
             operation = (self._only_face or self._face(call)).resolve(call)
             length = self._announced_length(call, operation)
             # Calls about the server itself take no body, and must work when it is full.
-            if call.application or not _is_own(operation, call):
+            if not _is_own(operation, call):
                 call.ticket = Ticket(self.admission)
                 if method not in ("GET", "HEAD"):
                     call.length = length

@@ -13,7 +13,14 @@ from queuey.model.columns import (
     shifted,
     size_of_headers,
 )
-from queuey.model.headers import MAX_HEADERS, MAX_HEADERS_BYTES, MessageHeaders, decode_headers, encode_headers
+from queuey.model.headers import (
+    MAX_HEADERS,
+    MAX_HEADERS_BYTES,
+    MessageHeaders,
+    decode_headers,
+    encode_headers,
+    header_to_json,
+)
 from queuey.model.messages import Appended, AppendRequest, Draft, Location, Message, Overwrite
 from queuey.model.offsets import MAX_GENERATION, MAX_GENERATION_STEP, Offset, OffsetChange, OffsetMove
 from queuey.model.values import (
@@ -67,6 +74,7 @@ __all__ = [
     "bytes_of",
     "decode_headers",
     "encode_headers",
+    "header_to_json",
     "shifted",
     "size_of_headers",
 ]

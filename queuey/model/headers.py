@@ -7,11 +7,20 @@ big-endian. Names rise in the order of their bytes, so equal headers have equal 
 
 from __future__ import annotations
 
+import base64
 import re
 import struct
 from collections.abc import Mapping
 
-__all__ = ["MAX_HEADERS", "MAX_HEADERS_BYTES", "MAX_HEADER_NAME", "MessageHeaders", "decode_headers", "encode_headers"]
+__all__ = [
+    "MAX_HEADERS",
+    "MAX_HEADERS_BYTES",
+    "MAX_HEADER_NAME",
+    "MessageHeaders",
+    "decode_headers",
+    "encode_headers",
+    "header_to_json",
+]
 
 MAX_HEADERS = 64
 """Headers of one message."""
@@ -74,6 +83,18 @@ def decode_headers(encoded: bytes | None) -> dict[str, bytes]:
     if at != len(encoded):
         raise ValueError("no encoding of headers: bytes are left over")
     return found
+
+
+def header_to_json(value: bytes) -> str | dict[str, str]:
+    """The value of a header as JSON has it: a text, or ``{"base64": "..."}`` for bytes that are not UTF-8.
+
+    >>> header_to_json(b"order"), header_to_json(bytes([255]))
+    ('order', {'base64': '/w=='})
+    """
+    try:
+        return value.decode()
+    except UnicodeDecodeError:
+        return {"base64": base64.b64encode(value).decode()}
 
 
 def _piece(encoded: bytes, at: int) -> tuple[bytes, int]:

@@ -160,14 +160,6 @@ def message_row(partition: int, message_id: Any, **more: Any) -> dict[str, Any]:
     return {"partition": partition, "message_id": message_id.hex, "timestamp": message_id.timestamp, **more}
 
 
-def header_member(value: bytes) -> str | dict[str, str]:
-    """The value of a message's header, as JSON of the server has it: a text, or base64 of what is not UTF-8."""
-    try:
-        return value.decode()
-    except UnicodeDecodeError:
-        return {"base64": base64.b64encode(value).decode()}
-
-
 def body_members(body: bytes) -> dict[str, str]:
     """A body in the words of the API: text, or base64 and a member that says so."""
     try:

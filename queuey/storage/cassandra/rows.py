@@ -7,7 +7,7 @@ all that a batch says about each. The driver would do that value by value, looki
 from __future__ import annotations
 
 import struct
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from itertools import compress
 from typing import Any, NamedTuple
 
@@ -166,7 +166,19 @@ def _encoded(headers: tuple[Any, ...]) -> tuple[bytes | None, ...]:
     """Headers as they were written; the driver makes each a mapping."""
     if headers.count(None) == len(headers):
         return headers
-    return tuple([None if found is None else encode_headers(found) for found in headers])
+    return tuple([None if found is None else _encoded_one(found) for found in headers])
+
+
+def _encoded_one(headers: Mapping[str, bytes]) -> bytes | None:
+    """The encoding of one row's headers; of headers that no message can have, bytes that no checksum matches (G6)."""
+    try:
+        return encode_headers(headers)
+    except ValueError:
+        return _NO_ENCODING
+
+
+_NO_ENCODING = b"\0"
+"""Too short for an encoding of headers."""
 
 
 def blocks_of(found: Rows) -> dict[int, Block]:

@@ -7,6 +7,7 @@ import json
 
 import pyarrow as pa
 import pytest
+import requests
 
 from tests.support.client import BATCH, Server, refused
 
@@ -67,20 +68,41 @@ def test_a_raw_answer_has_them_as_http_headers(server: Server) -> None:
     assert (answer.headers["Queuey-Header-Kind"], answer.headers["Queuey-Header64-trace"]) == ("order", "/wA=")
 
 
-def test_a_batch_as_arrow_has_them(server: Server) -> None:
-    name = server.queue()
-    kind = pa.map_(pa.string(), pa.binary())
-    rows = {"body": pa.array([b"a", b"b"]), "headers": pa.array([[("Kind", b"order")], None], kind)}
+def post_arrow(server: Server, name: str, headers: list[list[tuple[str, bytes]] | None]) -> requests.Response:
+    """Send a message for each entry, with those headers, as one Arrow batch."""
+    rows = {"body": [b"x"] * len(headers), "headers": pa.array(headers, pa.map_(pa.string(), pa.binary()))}
     sink = pa.BufferOutputStream()
     with pa.ipc.new_stream(sink, pa.table(rows).schema) as writer:
         writer.write_table(pa.table(rows))
+    data = sink.getvalue().to_pybytes()
+    return server.call("POST", name, params={"batch": "true"}, data=data, headers={"Content-Type": ARROW})
 
-    answer = server.call(
-        "POST", name, params={"batch": "true"}, data=sink.getvalue().to_pybytes(), headers={"Content-Type": ARROW}
-    )
+
+def test_a_batch_as_arrow_has_them(server: Server) -> None:
+    name = server.queue()
+
+    answer = post_arrow(server, name, [[("Kind", b"order")], None])
 
     assert answer.status_code == 201
     assert [message.get("headers") for message in server.read(name)] == [{"Kind": "order"}, None]
+
+
+@pytest.mark.parametrize(
+    ("pairs", "problem"),
+    [
+        ([(f"h{number}", b"x") for number in range(65)], "65 headers: a message has at most 64"),
+        ([("a", b"1"), ("a", b"2")], "has a name that stands twice"),
+        ([("a b", b"1")], "'a b' is no name of a header"),
+    ],
+)
+def test_bad_headers_of_an_arrow_batch_are_named(server: Server, pairs: list[tuple[str, bytes]], problem: str) -> None:
+    name = server.queue()
+
+    answer = post_arrow(server, name, [None, pairs])
+
+    refused(answer, 400, "1.headers")
+    assert problem in answer.text
+    assert server.read(name) == []
 
 
 def test_a_message_that_is_written_by_id_has_the_new_ones(server: Server) -> None:

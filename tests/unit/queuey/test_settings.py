@@ -26,18 +26,6 @@ ETC = Path(__file__).parents[3] / "etc"
 Write = Callable[..., str]
 
 
-@pytest.fixture
-def ini(tmp_path: Path) -> Write:
-    """Writes an ini file and gives its path."""
-
-    def write(text: str, name: str = "queuey.ini") -> str:
-        path = tmp_path / name
-        path.write_text(text, encoding="utf-8")
-        return str(path)
-
-    return write
-
-
 def refusal(path: str | None, environ: dict[str, str] | None = None, **overrides: dict[str, Any]) -> str:
     with pytest.raises(ConfigurationError) as caught:
         load_settings(path, environ or {}, overrides)

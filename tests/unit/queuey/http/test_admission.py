@@ -97,6 +97,20 @@ def test_a_call_is_not_refused_because_others_wait() -> None:
     assert Ticket(line.gate, A).try_hold(10)
 
 
+def test_bytes_are_given_back_by_the_payer_that_took_them() -> None:
+    """A caller may become known while its ticket holds bytes."""
+    gate = Admission(10, 100)
+    ticket, other = Ticket(gate), Ticket(gate, A)
+    assert ticket.try_hold(10)
+    assert other.try_hold(10)
+
+    ticket.principals = frozenset({"app:a"})
+    ticket.close()
+
+    assert gate.by_payer == {"app:a": 10}
+    assert ticket.payers == A
+
+
 def test_no_more_is_waited_for_than_there_will_be() -> None:
     """Else two small calls of the same payer that overlap all the time would keep a large one waiting, and all behind it."""
     line = Line()

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from pathlib import Path
 
 import pytest
 from hypothesis import given
@@ -15,18 +14,6 @@ from queuey.settings import load_settings
 KEY = "f25bfb8fe200475c8a0532a9cbe7651e"
 
 Write = Callable[..., str]
-
-
-@pytest.fixture
-def ini(tmp_path: Path) -> Write:
-    """Writes an ini file and gives its path."""
-
-    def write(text: str, name: str = "queuey.ini") -> str:
-        path = tmp_path / name
-        path.write_text(text, encoding="utf-8")
-        return str(path)
-
-    return write
 
 
 def refusal(environ: dict[str, str]) -> str:

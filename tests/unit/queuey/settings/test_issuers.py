@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from pathlib import Path
 
 import pytest
 
@@ -33,16 +32,6 @@ audience =
 keys = people.json
 """
 KEY = "ab" * 32
-
-
-@pytest.fixture
-def ini(tmp_path: Path) -> Write:
-    def write(text: str) -> str:
-        path = tmp_path / "queuey.ini"
-        path.write_text(text)
-        return str(path)
-
-    return write
 
 
 def test_issuers_load_in_their_order(ini: Write) -> None:

@@ -77,7 +77,14 @@ def test_a_row_is_the_message_that_was_sealed(found: tuple[Message, Any]) -> Non
 
 @pytest.mark.parametrize(
     ("column", "changed"),
-    [(0, MessageId(5, tail_from_low(1 << 63)).bytes), (3, b"b/b"), (4, None), (5, b"hellp"), (6, {"a": b"2"})],
+    [
+        (0, MessageId(5, tail_from_low(1 << 63)).bytes),
+        (3, b"b/b"),
+        (4, None),
+        (5, b"hellp"),
+        (6, {"a": b"2"}),
+        (6, {"a b": b"1"}),
+    ],
 )
 def test_a_row_that_is_not_what_was_sealed_is_no_message(column: int, changed: object) -> None:
     id_ = MessageId(4, tail_from_low(1 << 63))
@@ -91,3 +98,11 @@ def test_a_row_that_is_not_what_was_sealed_is_no_message(column: int, changed: o
 
     with pytest.raises(CorruptMessage):
         message_of([tuple(row)])
+
+
+def test_headers_that_no_message_can_have_do_not_pass_for_none() -> None:
+    id_ = MessageId(4, tail_from_low(1 << 63))
+    checksum = checksum_of(id_, (b"a/b", b"k", None), b"hello")
+
+    with pytest.raises(CorruptMessage):
+        message_of([(id_.bytes, EPOCH_TICKS, checksum, b"a/b", b"k", b"hello", {"": b"1"})])
