@@ -13,7 +13,7 @@ from queuey.api.fields import check_form, check_names, check_nothing, check_quer
 from queuey.api.params import Problems, boolean, integer, one_of, principals, queue_name
 from queuey.errors import InvalidParameter
 from queuey.future import run
-from queuey.http.exchange import JSON, Answer, Call, Headers, Target, json_answer
+from queuey.http.exchange import JSON, Answer, Call, Headers, MadeStream, Target, json_answer
 from queuey.ids import EPOCH_TICKS, TICKS_PER_SECOND, MessageId, format_timestamp
 from queuey.model import MAX_PARTITIONS, Consistency, Queue, QueueKind
 from queuey.security.permissions import Permission
@@ -200,7 +200,7 @@ async def list_queues(service: Service, call: Call, target: Target) -> Answer:
             yield b"," if shown else b""
         yield b"]}"
 
-    return Answer(200, b"", [("content-type", JSON)], chunks())
+    return Answer(200, b"", [("content-type", JSON)], MadeStream(chunks()))
 
 
 async def list_mine(service: Service, call: Call, target: Target) -> Answer:

@@ -15,7 +15,7 @@ from queuey.api.json_pages import JsonPage
 from queuey.api.params import Problems, boolean, integer, moment, one_of, partition_list, words
 from queuey.errors import NotAcceptable
 from queuey.future import Future, start
-from queuey.http.exchange import ARROW, JSON, Answer, Call, Chunk, Headers
+from queuey.http.exchange import ARROW, JSON, Answer, Call, Chunk, Headers, MadeStream
 from queuey.ids import MAX_ID, ZERO_ID, MessageId, format_timestamp
 from queuey.model import Queue, Span
 from queuey.service import Service
@@ -254,7 +254,7 @@ def stream(service: Service, call: Call, queue: Queue) -> Answer:
     ]
     chunks = _chunks(service, call, queue, params, form, watermark)
     begun = [next(chunks), next(chunks)]
-    return Answer(200, b"", headers, chain(begun, chunks), held_bytes=STREAM_HELD_BYTES)
+    return Answer(200, b"", headers, MadeStream(chain(begun, chunks)), held_bytes=STREAM_HELD_BYTES)
 
 
 def _chunks(

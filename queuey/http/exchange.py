@@ -170,21 +170,45 @@ def _qualities(accept: str) -> dict[str, float]:
 _QUALITY = re.compile(r"q=(?:0(?:\.[0-9]{0,3})?|1(?:\.0{0,3})?)")
 
 
+Chunk = bytes | Sequence[bytes | memoryview]
+"""A part of a body: one piece, or several that are sent one after the other and never joined."""
+
+
 class BodyStream(Protocol):
-    """A body without a known end, in pieces that come when there is news."""
+    """A body whose length is not known before its end."""
 
-    async def more(self) -> bytes | None:
-        """The next piece once there is one; None at the end.
+    @property
+    def waits(self) -> bool:
+        """Whether chunks come when there is news, at any time.
 
-        Call it after the client has taken the last piece.
+        Such a stream takes no place among the calls, and nothing in it blocks. The chunks of any other are made by a
+        thread, and its call keeps its place to the end.
+        """
+
+    async def more(self) -> Chunk | None:
+        """The next chunk once there is one; None at the end.
+
+        Call it after the client has taken the last chunk.
         """
 
     def close(self) -> None:
-        """End the stream: no more pieces are taken. May be called again."""
+        """End the stream: no more chunks are taken. May be called again."""
 
 
-Chunk = bytes | Sequence[bytes | memoryview]
-"""A part of a body: one piece, or several that are sent one after the other and never joined."""
+class MadeStream:
+    """A :class:`BodyStream` of what an iterator makes."""
+
+    waits = False
+
+    def __init__(self, chunks: Iterator[Chunk]) -> None:
+        self._chunks = chunks
+
+    async def more(self) -> Chunk | None:
+        """See :class:`BodyStream`."""
+        return next(self._chunks, None)
+
+    def close(self) -> None:
+        """Do nothing: an iterator that nothing refers to ends by itself, and a thread may still run it."""
 
 
 def joined(chunk: Chunk) -> bytes:
@@ -193,19 +217,15 @@ def joined(chunk: Chunk) -> bytes:
 
 
 class Answer:
-    """One response.
+    """One response. It has a ``body`` or a ``stream``."""
 
-    ``chunks`` or a ``stream`` follow ``body``, made as they are taken.
-    """
-
-    __slots__ = ("body", "chunks", "headers", "held_bytes", "status", "stream")
+    __slots__ = ("body", "headers", "held_bytes", "status", "stream")
 
     def __init__(
         self,
         status: int,
         body: bytes = b"",
         headers: Headers | None = None,
-        chunks: Iterator[Chunk] | None = None,
         stream: BodyStream | None = None,
         held_bytes: int | None = None,
     ) -> None:
@@ -215,7 +235,6 @@ class Answer:
         self.status = status
         self.body = body
         self.headers: Headers = headers if headers is not None else [("content-type", JSON)]
-        self.chunks = chunks
 
 
 def json_answer(content: Any, status: int = 200, headers: Headers | None = None) -> Answer:

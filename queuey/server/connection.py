@@ -25,7 +25,7 @@ from queuey.server.client import NEVER
 from queuey.server.early import EarlyBytes
 from queuey.server.http1 import CONTINUE, END_OF_HEAD, RequestHead, answer_head, check_beginning, parse_head
 from queuey.server.loop import LoopServer
-from queuey.server.sending import LEFT_OVER, PIECE, BodySender, StreamSender
+from queuey.server.sending import LEFT_OVER, PIECE, Sender
 from queuey.server.states import State
 
 log = logging.getLogger(__name__)
@@ -95,7 +95,7 @@ class Connection(asyncio.Protocol):
         self._runner: LoopRunner[Any] | None = None
         self._away = False
         """A thread works for this connection."""
-        self._sender: BodySender | StreamSender | None = None
+        self._sender: Sender | None = None
         self.flowing = True
         """The client is taking what it is sent, as far as the transport has reported."""
         self.deadline = NEVER
@@ -152,14 +152,16 @@ class Connection(asyncio.Protocol):
 
     def _flows(self) -> bool:
         """Whether the client waits for messages still to come."""
-        return isinstance(self._sender, StreamSender) or (self._call is not None and self._call.ticket.waits)
+        if self._sender is not None:
+            return self._sender.waits
+        return self._call is not None and self._call.ticket.waits
 
     def pause_writing(self) -> None:
         self.flowing = False
 
     def resume_writing(self) -> None:
         self.flowing = True
-        if self._sender is not None and not self._away:
+        if self._sender is not None:
             self._sender.go_on()
 
     # Called by the server
@@ -274,7 +276,7 @@ class Connection(asyncio.Protocol):
         if self.flowing:
             self.delivered()
         else:
-            self._sender = BodySender(self, transport, b"", None, framed=False)
+            self._sender = Sender(self, transport, server)
             self._sender.go_on()
         return True
 
@@ -411,8 +413,8 @@ class Connection(asyncio.Protocol):
             self._leave()
             return
         self._state = _SEND
-        body, chunks, stream = answer.body, answer.chunks, answer.stream
-        measured = chunks is None and stream is None
+        body, stream = answer.body, answer.stream
+        measured = stream is None
         framed = self._framed and not measured
         if not (measured or framed) or self._server.stopping:
             self._lasting = False
@@ -425,21 +427,11 @@ class Connection(asyncio.Protocol):
             lasting=self._lasting,
         )
         if self._call is not None and self._call.method == "HEAD":
-            body, chunks = b"", None
+            body = b""
             if stream is not None:
                 stream.close()
                 stream = None
-        if stream is not None:
-            self._leave()  # a stream takes no place among the calls
-            if self._early.is_large:
-                stream.close()
-                self.abort()  # the early bytes get no answer
-                return
-            transport.write(start)
-            self._sender = StreamSender(self, transport, stream, self._server.inbox, self._server.soon, framed=framed)
-            self._sender.go_on()
-            return
-        if chunks is None and len(body) <= PIECE:
+        if stream is None and len(body) <= PIECE:
             transport.write(start + body)
             if self.flowing:
                 self.delivered()
@@ -447,11 +439,18 @@ class Connection(asyncio.Protocol):
             body = b""
         else:
             transport.write(start)
-        self._sender = BodySender(self, transport, body, chunks, framed=framed)
-        if self._call is None or self._server.hands_over(self._call, len(answer.body)):
+        self._sender = Sender(self, transport, self._server, body, stream, framed=framed)
+        if self._has_room_for(answer):
             self._sender.go_on()
         else:
-            self.abort()  # there is no room to wait for this client
+            self.abort()
+
+    def _has_room_for(self, answer: Answer) -> bool:
+        """Whether there is room to wait until this client has taken the answer."""
+        if answer.stream is not None and answer.stream.waits:
+            self._leave()  # such a stream takes no place among the calls
+            return not self._early.is_large  # the early bytes get no answer
+        return self._call is None or self._server.hands_over(self._call, len(answer.body))
 
     def expects_client(self) -> None:
         """Start the deadline for the client to take what it was sent."""

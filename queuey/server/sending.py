@@ -5,8 +5,9 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Iterator
 from functools import partial
+from typing import Protocol
 
-from queuey.future import LoopInbox, LoopRunner
+from queuey.future import LoopInbox, LoopRunner, run
 from queuey.http.exchange import BodyStream, Chunk
 from queuey.server.client import NEVER, ClientConnection
 from queuey.server.http1 import END_OF_CHUNKS
@@ -18,133 +19,109 @@ LEFT_OVER = 8 << 10
 then."""
 
 
-class BodySender:
+class LoopTurns(Protocol):
+    """The turns of the event loop."""
+
+    @property
+    def inbox(self) -> LoopInbox:
+        """Resumes coroutines."""
+
+    def soon(self, work: Callable[[], object]) -> object:
+        """Do ``work`` in the loop's next turn."""
+
+
+class Sender:
     """Gives an answer to the transport in pieces, as fast as the client takes them.
 
-    One chunk of a streamed answer is in memory. A thread makes the next one after the client has taken it. If a chunk
-    cannot be made, the connection breaks, so that the client sees that the answer is incomplete.
+    A stream's next chunk is asked for after the client has taken the last, so one chunk is in memory. While none comes,
+    only the stream's coroutine exists: no thread, task or buffer. If a chunk cannot be made, the connection breaks, so
+    that the client sees that the answer is incomplete.
     """
 
-    __slots__ = ("_chunks", "_client", "_framed", "_pieces", "_transport")
+    __slots__ = ("_asked", "_client", "_framed", "_over", "_pieces", "_runner", "_stream", "_transport", "_turns")
 
     def __init__(
         self,
         client: ClientConnection,
         transport: asyncio.Transport,
-        body: bytes,
-        chunks: Iterator[Chunk] | None,
+        turns: LoopTurns,
+        body: bytes = b"",
+        stream: BodyStream | None = None,
         *,
-        framed: bool,
+        framed: bool = False,
     ) -> None:
-        """:param framed: the body, and each part made after it, go as a chunk of HTTP."""
+        """:param framed: each chunk of the stream goes as a chunk of HTTP."""
         self._client = client
         self._transport = transport
-        self._pieces = _cut(body, framed=framed)
-        self._chunks = chunks
+        self._turns = turns
+        self._pieces = _cut(body, framed=False)
+        self._stream = stream
         self._framed = framed
+        self._runner: LoopRunner[Chunk | None] | None = None
+        self._asked = self._over = False
+        # Bytes that the kernel does not take at once count as not taken: a piece that waits in the transport keeps its whole
+        # body or chunk in memory.
+        transport.set_write_buffer_limits(high=0)
+
+    @property
+    def waits(self) -> bool:
+        """Whether the client waits for chunks still to come."""
+        return self._stream is not None and self._stream.waits
 
     def go_on(self) -> None:
         """Send as much as the client takes."""
         client = self._client
-        client.expects_client()
+        if self._asked or self._over:
+            return
         while client.flowing:
             piece = next(self._pieces, None)
             if piece is None:
-                if self._chunks is None:
-                    self._finish()
-                else:
-                    client.in_thread(partial(next, self._chunks, None), self._take)
+                self._ask() if self._stream is not None else self._finish()
                 return
             self._transport.writelines(piece)
+        client.expects_client()
+
+    def _ask(self) -> None:
+        """Ask for the stream's next chunk, which may come at any time: the client has no deadline until then."""
+        client, stream = self._client, self._stream
+        if stream is None:
+            raise AssertionError("there is a stream to ask")
+        self._asked = True
+        if stream.waits:
+            client.deadline = NEVER
+            self._runner = LoopRunner(stream.more(), self._turns.inbox, self._take, client.failed)
+            self._runner.go_on()
+        else:
+            client.in_thread(partial(run, stream.more()), self._take)
 
     def _take(self, chunk: Chunk | None) -> None:
-        """Take a chunk that was made; None if there are no more."""
-        if chunk is not None:
-            self._pieces = _cut(chunk, framed=self._framed)
-        else:
-            self._chunks = None
-            if self._framed:
-                self._transport.write(END_OF_CHUNKS)
-        self.go_on()
-
-    def _finish(self) -> None:
-        """End the answer, all of which the transport has.
-
-        A piece that waits there holds the whole body in memory, so this waits for it.
-        """
-        self._transport.set_write_buffer_limits(high=0)
-        if self._client.flowing:
-            self._transport.set_write_buffer_limits(high=LEFT_OVER)
-            self._client.delivered()
-
-    def give_up(self) -> None:
-        """Stop: the client has gone."""
-
-
-class StreamSender:
-    """Gives a stream's pieces to the transport as they come.
-
-    The next one follows when the client has taken the last.
-
-    While no piece comes, only the stream's coroutine exists: no thread, task or buffer. Bytes that the kernel does not
-    take at once count as not taken, so at most one piece is in memory.
-    """
-
-    __slots__ = ("_client", "_framed", "_inbox", "_over", "_runner", "_soon", "_stream", "_transport")
-
-    def __init__(
-        self,
-        client: ClientConnection,
-        transport: asyncio.Transport,
-        stream: BodyStream,
-        inbox: LoopInbox,
-        soon: Callable[[Callable[[], object]], object],
-        *,
-        framed: bool,
-    ) -> None:
-        """:param inbox: resumes the stream's coroutine.
-        :param soon: calls a function in the loop's next turn.
-        """
-        self._client = client
-        self._transport = transport
-        self._stream = stream
-        self._inbox, self._soon = inbox, soon
-        self._over = False
-        self._framed = framed
-        self._runner: LoopRunner[bytes | None] | None = None
-        transport.set_write_buffer_limits(high=0)
-
-    def go_on(self) -> None:
-        """Ask for the next piece, unless it is asked for or the last is not taken yet."""
-        client = self._client
-        if self._runner is not None or not client.flowing or self._over:
-            return
-        client.deadline = NEVER  # the stream's next piece may come at any time, so the client has no deadline now
-        self._runner = LoopRunner(self._stream.more(), self._inbox, self._take, self._failed)
-        self._runner.go_on()
-
-    def _take(self, piece: bytes | None) -> None:
-        self._runner = None
-        client, transport = self._client, self._transport
+        """Take the chunk that was asked for; None if there are no more."""
+        self._asked, self._runner = False, None
         if self._over:
             return
-        if piece is None:
-            self._over = True
-            if self._framed:
-                transport.write(END_OF_CHUNKS)
-            self._stream.close()
-            transport.set_write_buffer_limits(high=LEFT_OVER)
-            client.delivered()
-            return
-        transport.write(b"%x\r\n%b\r\n" % (len(piece), piece) if self._framed else piece)
-        if client.flowing:
-            self._soon(self.go_on)
+        if chunk is None:
+            self._end_stream()
+        elif isinstance(chunk, bytes) and 0 < len(chunk) <= PIECE:  # nearly all live ones are small
+            self._transport.write(b"%x\r\n%b\r\n" % (len(chunk), chunk) if self._framed else chunk)
         else:
-            client.expects_client()
+            self._pieces = _cut(chunk, framed=self._framed)
+        if self._client.flowing and self.waits:
+            self._turns.soon(self.go_on)  # a reader with much to read lets others pass
+        else:
+            self.go_on()
 
-    def _failed(self, error: BaseException) -> None:
-        self._runner = None
-        self._client.failed(error)
+    def _end_stream(self) -> None:
+        stream, self._stream = self._stream, None
+        if stream is not None:
+            stream.close()
+        if self._framed:
+            self._transport.write(END_OF_CHUNKS)
+
+    def _finish(self) -> None:
+        """End the answer, all of which the client has taken."""
+        self._over = True
+        self._transport.set_write_buffer_limits(high=LEFT_OVER)
+        self._client.delivered()
 
     def give_up(self) -> None:
         """Stop: the client has gone. What the stream holds is given back at once."""
@@ -152,7 +129,8 @@ class StreamSender:
         runner, self._runner = self._runner, None
         if runner is not None:
             runner.give_up()
-        self._stream.close()
+        if self._stream is not None:
+            self._stream.close()
 
 
 def _cut(chunk: Chunk, *, framed: bool) -> Iterator[list[bytes | memoryview]]:

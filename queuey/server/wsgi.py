@@ -16,7 +16,7 @@ from pyramid.response import Response
 
 from queuey.errors import QueueyError
 from queuey.future import run
-from queuey.http.exchange import NOT_ASCII, Answer, BodyStream, Call, Chunk, joined
+from queuey.http.exchange import NOT_ASCII, Answer, BodyStream, Call, joined
 from queuey.http.face import Operation
 from queuey.http.pipeline import Pipeline
 from queuey.http.routing import check_path, decode_path
@@ -100,9 +100,7 @@ def open_call(pipeline: Pipeline, environ: Environ) -> tuple[Call, Operation | A
 def _response(answer: Answer) -> Response:
     chunks: Any = [answer.body]
     if answer.stream is not None:
-        chunks = _Pieces(answer.stream)
-    elif answer.chunks is not None:
-        chunks = WsgiChunks(answer.chunks)
+        chunks = WsgiChunks(answer.stream)
     # The WSGI server owns the connection: one that follows PEP 3333 fails if an application sets its headers.
     headers = [(name, value) for name, value in answer.headers if name != "connection"]
     response = Response(status=answer.status, headerlist=headers, app_iter=chunks)
@@ -112,20 +110,10 @@ def _response(answer: Answer) -> Response:
 
 
 class WsgiChunks:
-    """An answer's chunks for WSGI, each joined to one piece.
+    """A stream for WSGI: the thread waits for each chunk, and joins it to one piece.
 
     The shipped server sends them unjoined.
     """
-
-    def __init__(self, chunks: Iterator[Chunk]) -> None:
-        self.chunks = chunks
-
-    def __iter__(self) -> Iterator[bytes]:
-        return map(joined, self.chunks)
-
-
-class _Pieces:
-    """A stream for WSGI: the thread waits for each piece."""
 
     def __init__(self, stream: BodyStream) -> None:
         self._stream = stream
@@ -134,10 +122,10 @@ class _Pieces:
         return self
 
     def __next__(self) -> bytes:
-        piece = run(self._stream.more())
-        if piece is None:
+        chunk = run(self._stream.more())
+        if chunk is None:
             raise StopIteration
-        return piece
+        return joined(chunk)
 
     def close(self) -> None:
         self._stream.close()

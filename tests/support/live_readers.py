@@ -7,7 +7,7 @@ from typing import Any
 
 from queuey.clock import ManualClock
 from queuey.future import Future, run, start
-from queuey.http.exchange import Answer, BodyStream
+from queuey.http.exchange import Answer, BodyStream, Chunk, joined
 from queuey.ids import TICKS_PER_SECOND
 from queuey.model import AppendRequest, Draft
 from queuey.server.faces import open_pipeline
@@ -71,7 +71,7 @@ class Reader:
         self.stream = stream
         self.lines: list[Json] = []
         self.over = False
-        self._wait: Future[bytes | None] | None = None
+        self._wait: Future[Chunk | None] | None = None
         self.take()
 
     def take(self) -> Reader:
@@ -86,7 +86,7 @@ class Reader:
                 self.over = True
                 self.stream.close()
             else:
-                self.lines += map(json.loads, piece.splitlines())
+                self.lines += map(json.loads, joined(piece).splitlines())
         return self
 
     @property

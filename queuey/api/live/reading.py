@@ -205,7 +205,7 @@ def _progress(queue: Queue, cursor: Cursor) -> Progress:
 def _stream(service: Service, call: Call, following: LiveRead) -> Answer:
     places = [(queue, number) for (_, number), queue in following.follower.partitions.items()]
     stream = LiveStream(service, call, _watch(service, call, places), following)
-    return Answer(200, b"", _headers(following.form), stream=stream)
+    return Answer(200, b"", _headers(following.form), stream)
 
 
 # Long polls

@@ -98,6 +98,11 @@ class LiveStream:
         self._least_room = max(_PAGE_ROOM, largest)
         self._check_at = self._next_check((1 + random()) / 2)  # noqa: S311 - separates readers that came together
 
+    @property
+    def waits(self) -> bool:
+        """See :class:`queuey.http.exchange.BodyStream`."""
+        return True
+
     async def more(self) -> bytes | None:
         """See :class:`queuey.http.exchange.BodyStream`."""
         self._ticket.taken()

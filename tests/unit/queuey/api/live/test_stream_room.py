@@ -13,6 +13,7 @@ from queuey.api.live.stream import KEEPALIVE_SECONDS
 from queuey.errors import StorageUnavailable
 from queuey.future import Future, run, start
 from queuey.http.admission import PatientTicket, Ticket
+from queuey.http.exchange import joined
 from queuey.model import Page
 from queuey.monitor.metrics import WAITERS
 from tests.support.live_readers import LINES, House
@@ -166,7 +167,7 @@ def test_a_server_that_stops_ends_readers_that_wait_for_room(monkeypatch: pytest
     crowd.house.service.waiters.stop()
 
     ends = [piece.result() or b"" for reader, piece in enumerate(crowd.pieces) if reader not in first]
-    assert {json.loads(end)["end"]["code"] for end in ends} == {"ServerStopping"}
+    assert {json.loads(joined(end))["end"]["code"] for end in ends} == {"ServerStopping"}
     assert len(crowd.made) == len(first)
     crowd.leave()
     assert (crowd.admission.bytes, crowd.admission.lines) == (0, {})
@@ -180,7 +181,7 @@ def test_readers_that_wait_for_room_hear_that_the_server_is_there_and_keep_their
     first = crowd.served
     crowd.house.pass_time(KEEPALIVE_SECONDS)
     told = [piece.result() or b"" for reader, piece in enumerate(crowd.pieces) if reader not in first]
-    assert {next(iter(json.loads(note))) for note in told} == {"keepalive"}
+    assert {next(iter(json.loads(joined(note)))) for note in told} == {"keepalive"}
 
     for reader in reversed(range(len(first), 40)):
         crowd.take(reader)
@@ -203,7 +204,7 @@ def test_a_reader_with_an_end_is_told_when_its_time_is_over_before_there_is_room
     if b"keepalive" in (crowd.pieces[0].result() or b""):
         crowd.take(0)
 
-    assert json.loads(crowd.pieces[0].result() or b"")["end"]["code"] == "Throttled"
+    assert json.loads(joined(crowd.pieces[0].result() or b""))["end"]["code"] == "Throttled"
     crowd.leave()
     other.close()
     assert crowd.admission.bytes == 0
