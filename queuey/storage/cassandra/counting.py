@@ -13,19 +13,20 @@ __all__ = ["buckets_of", "inspect_one"]
 async def inspect_one(session: CassandraSession, partition: PartitionId, now_ticks: int) -> PartitionState:
     """See :meth:`queuey.storage.MessageStore.inspect`."""
     level = session.to_read(Consistency.STRONG)
-    depth = scheduled = 0
+    depth = scheduled = size = 0
     ends: list[MessageId] = []
     for bucket in await buckets_of(session, partition):
         asked = (*partition, bucket.number)
         after = MessageId.first_of(bucket.start).before()
-        ((count, oldest, newest),) = await session.ask("count", (*asked, after.uuid, now_ticks), level)
+        ((count, oldest, newest, bodies),) = await session.ask("count", (*asked, after.uuid, now_ticks), level)
         depth += count
+        size += int(bodies)
         if count:
             ends += [MessageId.from_bytes(oldest), MessageId.from_bytes(newest)]
         if bucket.end > now_ticks and count:
             rest = (*asked, MessageId.last_of(now_ticks).uuid, now_ticks)
             scheduled += (await session.ask("count", rest, level))[0][0]
-    return PartitionState(depth, scheduled, min(ends, default=None), max(ends, default=None))
+    return PartitionState(depth, scheduled, min(ends, default=None), max(ends, default=None), size)
 
 
 async def buckets_of(session: CassandraSession, partition: PartitionId) -> list[Bucket]:

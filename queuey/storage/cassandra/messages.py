@@ -7,6 +7,7 @@ from uuid import UUID
 
 from queuey.future import Future, start
 from queuey.model import (
+    EMPTY_PARTITION,
     MAX_PARTITIONS,
     Appended,
     AppendRequest,
@@ -138,7 +139,7 @@ class CassandraMessages(MessageStore):
 
     async def _inspect(self, partitions: Sequence[PartitionId], now_ticks: int) -> Sequence[PartitionState]:
         return [
-            PartitionState(0, 0, None, None)
+            EMPTY_PARTITION
             if partition.queue in self._server.dropped
             else await inspect_one(self._session, partition, now_ticks)
             for partition in partitions
