@@ -273,7 +273,8 @@ class MessageStore(ABC):
     def inspect(self, partitions: Sequence[PartitionId], *, now_ticks: int) -> Future[Sequence[PartitionState]]:
         """Depth, bytes and ends of each partition, in the order asked.
 
-        In an embedded store a deep partition costs no more than others, once it was asked for.
+        A deep partition costs no more than others, once it was asked for. Where other servers change messages too, what
+        they delete or overwrite may be counted up to a minute late; appends are exact.
         """
 
     @abstractmethod
