@@ -72,9 +72,9 @@ class QueueCalls:
         return found if found is not None and found.name == name else None
 
     def queue_info(self, queue: str) -> QueueInfo:
-        """Settings, depth and ends of a queue.
+        """Settings, depth, bytes and ends of a queue.
 
-        Counting takes time in proportion to the depth.
+        A deep queue takes no longer than others, once it was asked for.
         """
         answer = self._transport.send("GET", *queue_path(self.application, queue), params={"info": "true"})
         return QueueInfo.from_wire(json_of(answer))

@@ -346,6 +346,8 @@ class PartitionInfo:
     scheduled: int
     oldest: MessageId | None
     newest: MessageId | None
+    bytes: int
+    """Bytes of the bodies."""
 
     @classmethod
     def from_wire(cls, entry: Json) -> PartitionInfo:
@@ -355,6 +357,7 @@ class PartitionInfo:
             entry["scheduled"],
             _id_or_none(entry, "oldest"),
             _id_or_none(entry, "newest"),
+            entry["bytes"],
         )
 
 
@@ -370,6 +373,8 @@ class QueueInfo:
     scheduled: int
     watermark: str
     partitions: tuple[PartitionInfo, ...]
+    bytes: int
+    """Bytes of the bodies, in all partitions."""
 
     @classmethod
     def from_wire(cls, entry: Json) -> QueueInfo:
@@ -381,6 +386,7 @@ class QueueInfo:
             entry["scheduled"],
             entry["watermark"],
             tuple(PartitionInfo.from_wire(part) for part in entry["partition_details"]),
+            entry["bytes"],
         )
 
 

@@ -275,7 +275,7 @@ async def _listed(service: Service, queue: Queue, *, details: bool, count: bool)
 
 
 async def information(service: Service, call: Call, target: Target) -> Answer:
-    """One queue, for its owner: settings, and depth and ends of each partition.
+    """One queue, for its owner: settings, and depth, bytes and ends of each partition.
 
     It is for the owner only, since it names the principals.
     """
@@ -294,12 +294,14 @@ async def information(service: Service, call: Call, target: Target) -> Answer:
             "partitions": queue.partitions,
             "depth": sum(state.depth for state in states),
             "scheduled": sum(state.scheduled for state in states),
+            "bytes": sum(state.bytes for state in states),
             "watermark": format_timestamp(service.log.watermark(queue)),
             "partition_details": [
                 {
                     "partition": number,
                     "depth": state.depth,
                     "scheduled": state.scheduled,
+                    "bytes": state.bytes,
                     **_end("oldest", state.oldest),
                     **_end("newest", state.newest),
                 }

@@ -102,7 +102,7 @@ def add_queue(
 @output_option
 @with_client
 def show_queue(client: Client, name: str, output: str | None) -> None:
-    """Settings, depth, oldest and newest message of a queue, and of each partition."""
+    """Settings, depth, bytes, oldest and newest message of a queue, and of each partition."""
     info = client.queue_info(name)
     row = {
         **_row(info.settings),
@@ -110,6 +110,7 @@ def show_queue(client: Client, name: str, output: str | None) -> None:
         "uuid": info.uuid,
         "depth": info.depth,
         "scheduled": info.scheduled,
+        "bytes": info.bytes,
         "watermark": info.watermark,
     }
     details = [_partition_row(part) for part in info.partitions]
@@ -118,7 +119,7 @@ def show_queue(client: Client, name: str, output: str | None) -> None:
         return
     write_one({**row, "watermark": rfc3339(parse_timestamp(info.watermark))}, "table")
     click.echo()
-    write_rows(details, ("partition", "depth", "scheduled", "oldest_time", "newest_time"), "table")
+    write_rows(details, ("partition", "depth", "scheduled", "bytes", "oldest_time", "newest_time"), "table")
 
 
 @queue_command.command("edit")
@@ -164,7 +165,12 @@ def _row(queue: QueueSettings, *, counts: bool = False) -> dict[str, Any]:
 
 
 def _partition_row(part: PartitionInfo) -> dict[str, Any]:
-    row: dict[str, Any] = {"partition": part.number, "depth": part.depth, "scheduled": part.scheduled}
+    row: dict[str, Any] = {
+        "partition": part.number,
+        "depth": part.depth,
+        "scheduled": part.scheduled,
+        "bytes": part.bytes,
+    }
     for end in ("oldest", "newest"):
         found = getattr(part, end)
         row[end] = found and found.hex

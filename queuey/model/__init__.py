@@ -24,6 +24,7 @@ from queuey.model.headers import (
 from queuey.model.messages import Appended, AppendRequest, Draft, Location, Message, Overwrite
 from queuey.model.offsets import MAX_GENERATION, MAX_GENERATION_STEP, Offset, OffsetChange, OffsetMove
 from queuey.model.values import (
+    EMPTY_PARTITION,
     MAX_PARTITIONS,
     MAX_TTL_SECONDS,
     ApplicationKey,
@@ -39,6 +40,7 @@ from queuey.model.values import (
 )
 
 __all__ = [
+    "EMPTY_PARTITION",
     "MAX_GENERATION",
     "MAX_GENERATION_STEP",
     "MAX_HEADERS",

@@ -119,6 +119,11 @@ class PartitionState(NamedTuple):
     """Live messages that are not yet due."""
     oldest: MessageId | None
     newest: MessageId | None
+    bytes: int
+    """Bytes of the live messages' bodies."""
+
+
+EMPTY_PARTITION = PartitionState(0, 0, None, None, 0)
 
 
 @dataclass(frozen=True, slots=True)

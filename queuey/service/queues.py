@@ -250,6 +250,6 @@ class Queues:
         return [found[name] for name in sorted(found)[:limit]]
 
     async def inspect(self, queue: Queue) -> Sequence[PartitionState]:
-        """Depth and ends of each partition, in order."""
+        """Depth, bytes and ends of each partition, in order."""
         partitions = [queue.partition(number) for number in range(1, queue.partitions + 1)]
         return await self._stores.messages.inspect(partitions, now_ticks=self._clock.now_ticks())

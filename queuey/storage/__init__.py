@@ -271,9 +271,10 @@ class MessageStore(ABC):
 
     @abstractmethod
     def inspect(self, partitions: Sequence[PartitionId], *, now_ticks: int) -> Future[Sequence[PartitionState]]:
-        """Depth and ends of each partition, in the order asked.
+        """Depth, bytes and ends of each partition, in the order asked.
 
-        It counts, so it may cost time in proportion to the depth.
+        A deep partition costs no more than others, once it was asked for. Where other servers change messages too, what
+        they delete or overwrite may be counted up to a minute late; appends are exact.
         """
 
     @abstractmethod

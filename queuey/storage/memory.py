@@ -303,8 +303,8 @@ class MemoryMessages(MessageStore):
 
 def _state(live: list[Message], now_ticks: int) -> PartitionState:
     scheduled = sum(message.ticks > now_ticks for message in live)
-    ends = (live[0].id, live[-1].id) if live else (None, None)
-    return PartitionState(len(live), scheduled, *ends)
+    oldest, newest = (live[0].id, live[-1].id) if live else (None, None)
+    return PartitionState(len(live), scheduled, oldest, newest, sum(len(message.body) for message in live))
 
 
 class MemoryMetadata(MetadataStore):

@@ -140,10 +140,11 @@ def test_a_scheduled_message_can_be_taken_back(client: Client, queue: str) -> No
     placed = client.append(queue, NewMessage("later", deliver_at=due))
     also = client.append(queue, NewMessage("later too", delay_seconds=3600.5))
 
-    scheduled = client.queue_info(queue).scheduled
+    info = client.queue_info(queue)
     client.delete(queue, [placed, also])
 
-    assert scheduled == 2
+    assert (info.scheduled, info.bytes) == (2, sum(part.bytes for part in info.partitions))
+    assert info.bytes > 0
     assert abs(float(placed.timestamp) - due.timestamp()) < 0.001
     assert client.read(queue).messages == ()
     assert client.get(queue, [placed, also]) == []

@@ -1,36 +1,97 @@
-"""Counts what lies in a partition in Cassandra; the nodes do the counting."""
+"""Counts what lies in a partition in Cassandra, bucket by bucket; the nodes do the counting.
+
+Only the buckets that may have changed are counted. The others are remembered
+(:mod:`queuey.storage.cassandra.bucket_counts`).
+"""
 
 from __future__ import annotations
 
-from queuey.ids import MessageId
+from collections.abc import Sequence
+
+from queuey.future import start
+from queuey.ids import TICKS_PER_SECOND, MessageId
 from queuey.model import Consistency, PartitionId, PartitionState
+from queuey.storage.cassandra.bucket_counts import BucketCount
 from queuey.storage.cassandra.buckets import FINEST, Bucket, Mark
+from queuey.storage.cassandra.server import CassandraServer
 from queuey.storage.cassandra.session import CassandraSession
 
-__all__ = ["buckets_of", "inspect_one"]
+__all__ = ["CassandraInspector", "buckets_of"]
+
+_AT_ONCE = 32
+"""Buckets of one partition that are counted at once."""
+_NEVER = 1 << 62
+"""When the first message of an empty bucket expires."""
 
 
-async def inspect_one(session: CassandraSession, partition: PartitionId, now_ticks: int) -> PartitionState:
-    """See :meth:`queuey.storage.MessageStore.inspect`."""
-    level = session.to_read(Consistency.STRONG)
-    depth = scheduled = 0
-    ends: list[MessageId] = []
-    for bucket in await buckets_of(session, partition):
-        asked = (*partition, bucket.number)
-        after = MessageId.first_of(bucket.start).before()
-        ((count, oldest, newest),) = await session.ask("count", (*asked, after.uuid, now_ticks), level)
-        depth += count
-        if count:
-            ends += [MessageId.from_bytes(oldest), MessageId.from_bytes(newest)]
-        if bucket.end > now_ticks and count:
-            rest = (*asked, MessageId.last_of(now_ticks).uuid, now_ticks)
-            scheduled += (await session.ask("count", rest, level))[0][0]
-    return PartitionState(depth, scheduled, min(ends, default=None), max(ends, default=None))
+class CassandraInspector:
+    """Inspects partitions."""
+
+    def __init__(self, server: CassandraServer) -> None:
+        self._server = server
+        self._session = server.session
+        timing = server.timing
+        seconds = timing.write_budget_seconds + timing.clock_error_seconds + timing.read_delay_seconds
+        self._open_ticks = round(seconds * TICKS_PER_SECOND)
+        """How long after its end a bucket may still get messages: the slowest append of the server whose clock is
+        furthest behind."""
+
+    async def inspect(self, partition: PartitionId, now_ticks: int) -> PartitionState:
+        """See :meth:`queuey.storage.MessageStore.inspect`.
+
+        Appends and expired messages are counted exactly, and so is what this server deletes or overwrites. What other
+        servers delete or overwrite is counted at the latest
+        :data:`~queuey.storage.cassandra.bucket_counts.COUNTED_AGAIN_SECONDS` later. So is an append to a weak queue, or
+        one without a write budget.
+        """
+        buckets = await buckets_of(self._session, partition)
+        counts: list[BucketCount] = []
+        scheduled = 0
+        for first in range(0, len(buckets), _AT_ONCE):
+            asked = [start(self._count(partition, one, now_ticks)) for one in buckets[first : first + _AT_ONCE]]
+            for bucket, future in zip(buckets[first:], asked, strict=False):
+                count = await future
+                counts.append(count)
+                if bucket.end > now_ticks and count.messages:
+                    later = await self._ask(partition, bucket, MessageId.last_of(now_ticks), now_ticks)
+                    scheduled += later.messages
+        return PartitionState(
+            sum([count.messages for count in counts]),
+            scheduled,
+            min([count.oldest for count in counts if count.oldest is not None], default=None),
+            max([count.newest for count in counts if count.newest is not None], default=None),
+            sum([count.size for count in counts]),
+        )
+
+    async def _count(self, partition: PartitionId, bucket: Bucket, now_ticks: int) -> BucketCount:
+        """The live messages of a bucket, as remembered or counted."""
+        start_of_bucket = MessageId.first_of(bucket.start).before()
+        if bucket.end + self._open_ticks >= now_ticks:
+            return await self._ask(partition, bucket, start_of_bucket, now_ticks)
+        place, elapsed, counts = (partition, bucket), self._server.clock.elapsed(), self._server.counts
+        known = counts.find(place, now_ticks, elapsed)
+        if known is not None:
+            return known
+        question, count = counts.ask(place), None
+        try:
+            count = await self._ask(partition, bucket, start_of_bucket, now_ticks)
+            return count
+        finally:
+            counts.keep(place, question, count, elapsed)
+
+    async def _ask(self, partition: PartitionId, bucket: Bucket, after: MessageId, now_ticks: int) -> BucketCount:
+        """Let the nodes count the live messages of a bucket behind an id."""
+        level = self._session.to_read(Consistency.STRONG)
+        rows = await self._session.ask("count", (*partition, bucket.number, after.uuid, now_ticks), level)
+        ((messages, oldest, newest, size, expires),) = rows
+        if not messages:
+            return BucketCount(0, 0, None, None, _NEVER)
+        return BucketCount(messages, int(size), MessageId.from_bytes(oldest), MessageId.from_bytes(newest), expires)
 
 
-async def buckets_of(session: CassandraSession, partition: PartitionId) -> list[Bucket]:
+async def buckets_of(session: CassandraSession, partition: PartitionId) -> Sequence[Bucket]:
     """All buckets of a partition that have messages of their own."""
-    level, found = session.to_read(Consistency.STRONG), []
+    level, found = session.to_read(Consistency.STRONG), list[Bucket]()
     for depth in range(FINEST + 1):
         low, high = Bucket(depth, 0).number, Bucket(depth + 1, 0).number - 1
         last, step = None, 5000

@@ -45,9 +45,13 @@ class Deleter:
         for number, id_ in dict.fromkeys(wanted):
             at = queue.partition(number), Bucket.of(id_)
             groups[at].append((time, *at[0], at[1].number, id_.uuid))
+        for place in groups:
+            self._server.counts.forget(place)
         failures = await failures_of(
             [self._session.tell_together("message_delete", rows, level) for rows in groups.values()]
         )
+        for place in groups:
+            self._server.counts.forget(place)
         if failures:
             unknown = len(failures) < len(groups) or any(isinstance(one, OutcomeUnknown) for one in failures)
             raise OutcomeUnknown if unknown else failures[0]

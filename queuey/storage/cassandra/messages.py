@@ -7,6 +7,7 @@ from uuid import UUID
 
 from queuey.future import Future, start
 from queuey.model import (
+    EMPTY_PARTITION,
     MAX_PARTITIONS,
     Appended,
     AppendRequest,
@@ -24,7 +25,7 @@ from queuey.storage import MessageStore, Peers
 from queuey.storage.cassandra.appending import CassandraAppender
 from queuey.storage.cassandra.bucket_scan import BucketHints
 from queuey.storage.cassandra.buckets import Bucket
-from queuey.storage.cassandra.counting import buckets_of, inspect_one
+from queuey.storage.cassandra.counting import CassandraInspector, buckets_of
 from queuey.storage.cassandra.deleting import Deleter
 from queuey.storage.cassandra.group_commit import GroupCommit, may_share
 from queuey.storage.cassandra.idempotency import append_keyed
@@ -70,6 +71,7 @@ class CassandraMessages(MessageStore):
         self.appender = CassandraAppender(server, deleter)
         self._deleter = deleter
         self._overwriter = Overwriter(server, self.appender)
+        self._inspector = CassandraInspector(server)
         self._groups = GroupCommit(self.appender.store, server.clock, server.observer, timing.request_seconds)
         self._weaknesses = weaknesses
         self._on_close = on_close
@@ -138,9 +140,9 @@ class CassandraMessages(MessageStore):
 
     async def _inspect(self, partitions: Sequence[PartitionId], now_ticks: int) -> Sequence[PartitionState]:
         return [
-            PartitionState(0, 0, None, None)
+            EMPTY_PARTITION
             if partition.queue in self._server.dropped
-            else await inspect_one(self._session, partition, now_ticks)
+            else await self._inspector.inspect(partition, now_ticks)
             for partition in partitions
         ]
 

@@ -39,12 +39,16 @@ class Overwriter:
             raise QueueNotFound
         watermark = self._server.watermark()
         for done, (number, id_) in enumerate(wanted):
+            place = queue.partition(number), Bucket.of(id_)
+            self._server.counts.forget(place)
             try:
                 await self._put_one(queue, queue.partition(number), id_, new)
             except StorageUnavailable as error:
                 if done:
                     raise OutcomeUnknown from error
                 raise
+            finally:
+                self._server.counts.forget(place)
         return any(id_.ticks <= watermark for _, id_ in wanted)
 
     async def _put_one(self, queue: Queue, partition: PartitionId, id_: MessageId, new: Overwrite) -> None:

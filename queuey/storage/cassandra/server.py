@@ -9,6 +9,7 @@ from uuid import UUID
 from queuey.clock import Clock
 from queuey.ids import TICKS_PER_SECOND, IdGenerator
 from queuey.storage import Observer, Unobserved
+from queuey.storage.cassandra.bucket_counts import BucketCounts
 from queuey.storage.cassandra.clock import ClockGuard, WriteTimes
 from queuey.storage.cassandra.rows import partition_key_of
 from queuey.storage.cassandra.session import CassandraSession
@@ -71,6 +72,7 @@ class CassandraServer:
         self.times = WriteTimes(clock, timing.clock_error_seconds)
         self.underway = Underway(session.options.most_calls)
         self.dropped = Dropped()
+        self.counts = BucketCounts()
         self.partition_key_of = partial(partition_key_of, session.query_id("message_insert"))
         self._read_delay_ticks = round(timing.read_delay_seconds * TICKS_PER_SECOND)
 

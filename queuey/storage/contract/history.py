@@ -220,8 +220,9 @@ class PartitionHistory(RuleBasedStateMachine):
         for partition in (2, 1):
             live = self._expect(partition, watermark)
             scheduled = sum(message.ticks > watermark for message in live)
-            ends = (live[0].id, live[-1].id) if live else (None, None)
-            expected.append(PartitionState(len(live), scheduled, *ends))
+            oldest, newest = (live[0].id, live[-1].id) if live else (None, None)
+            size = sum(len(message.body) for message in live)
+            expected.append(PartitionState(len(live), scheduled, oldest, newest, size))
 
         assert list(self.log.inspect(2, 1)) == expected
 

@@ -224,9 +224,9 @@ class CountingSpans(StoreContract):
 
         third, second, first = log.inspect(3, 2, 1)
 
-        assert third == (1, 0, one, one)
-        assert second == (0, 0, None, None)
-        assert first == (7, 1, ids[1], later.id)
+        assert third == (1, 0, one, one, len(b"other"))
+        assert second == (0, 0, None, None, 0)
+        assert first == (7, 1, ids[1], later.id, 6 + len(b"body"))
 
     @pytest.mark.parametrize("expired", [False, True])
     def test_a_count_tells_of_a_span_what_reading_it_would(

@@ -33,6 +33,7 @@ from queuey.future import Future
 from queuey.ids import IdGenerator
 from queuey.locks import new_lock
 from queuey.storage import Observer, Unobserved
+from queuey.storage.sqlite.counters import Counters, GroupChanges
 from queuey.storage.sqlite.health import LOCKED, DiskHealth
 
 log = logging.getLogger(__name__)
@@ -57,8 +58,10 @@ _LARGE_AT_ONCE = 4 << 20
 class Transaction:
     """What a job may use while its group's transaction is open."""
 
-    def __init__(self, connection: apsw.Connection, ids: IdGenerator) -> None:
+    def __init__(self, connection: apsw.Connection, ids: IdGenerator, counted: GroupChanges) -> None:
+        """:param counted: notes what changes in partitions that have a counter."""
         self.connection = connection
+        self.counted = counted
         self._ids = ids
         self._stamps = False
         self._begun = False
@@ -107,12 +110,13 @@ class Transaction:
     def whole(self) -> Iterator[None]:
         """Undo what a job writes in this block if it refuses its request."""
         self.execute("savepoint whole")
-        inserted = self.inserted
+        inserted, changes = self.inserted, self.counted.so_far()
         try:
             yield
         except QueueyError:
             self._values.clear()
             self.inserted = inserted
+            self.counted.restore(changes)
             self.execute("rollback to whole")
             self.execute("release whole")
             raise
@@ -127,6 +131,8 @@ class Transaction:
         """Write gathered inserts in as few statements as possible."""
         values, self._values = self._values, []
         self.inserted += len(values) // _COLUMNS
+        if self.counted.is_counting:
+            self.counted.add_rows(values)
         step = _ROWS_AT_ONCE * _COLUMNS
         for start in range(0, len(values), step):
             self._write(values[start : start + step])
@@ -198,9 +204,15 @@ class Committer:
     """The one writer of a store file."""
 
     def __init__(
-        self, connection: apsw.Connection, ids: IdGenerator, health: DiskHealth, observer: Observer | Unobserved
+        self,
+        connection: apsw.Connection,
+        ids: IdGenerator,
+        health: DiskHealth,
+        observer: Observer | Unobserved,
+        counters: Counters,
     ) -> None:
         self._connection = connection
+        self._counters = counters
         self.page_bytes = self._pragma("page_size")
         """Paths of the file and of its log."""
         self._ids = ids
@@ -331,11 +343,13 @@ class Committer:
             return self._fail_alone(group, StorageUnavailable(f"the store refused the write: {error}"), error)
         except CommitFailed as failed:
             self._write_failed(failed)
+            self._counters.forget_all()
             unknown = OutcomeUnknown(f"the commit failed and may or may not be on disk: {failed}")
             return self._fail_together(group, unknown, failed)
         except Exception as error:  # noqa: BLE001 - a faulty job must not end the loop
             return self._fail_alone(group, QueueyError("a write failed inside the store; nothing was stored"), error)
         finally:
+            self._counters.end_group()
             self._ids.close_group()
         for write, (value, error_of_job) in zip(group, outcomes, strict=True):
             if error_of_job is None:
@@ -353,7 +367,8 @@ class Committer:
         return int(rows[0][0])
 
     def _transact(self, group: Group, full: QueueyError | None) -> list[tuple[Any, BaseException | None]]:
-        transaction = Transaction(self._connection, self._ids)
+        counted = self._counters.begin_group()
+        transaction = Transaction(self._connection, self._ids, counted)
         outcomes: list[tuple[Any, BaseException | None]] = []
         for write in group:
             if write.grows and full is not None:
@@ -365,6 +380,7 @@ class Committer:
                 outcomes.append((None, refused))
         began = time.perf_counter()
         transaction.commit()
+        self._counters.keep(counted)
         self._observer.committed(transaction.inserted, time.perf_counter() - began)
         return outcomes
 

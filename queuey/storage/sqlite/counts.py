@@ -1,4 +1,4 @@
-"""Counts what lies in a partition of an embedded store, from its indexes alone.
+"""Counts what lies in a span of an embedded store, from its indexes alone.
 
 It reads no message.
 """
@@ -7,28 +7,14 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from queuey.ids import MAX_ID, ZERO_ID, MessageId
-from queuey.model import PartitionState, ReadRequest, Span, SpanCount
+from queuey.ids import MessageId
+from queuey.model import ReadRequest, Span, SpanCount
 from queuey.storage.checksums import corrupt
 from queuey.storage.sqlite.pages import Ask, PackEntry, PageBuilder, head_of
 from queuey.storage.sqlite.rows import partition_of
 from queuey.storage.sqlite.statements import SQL
 
-__all__ = ["count_span", "inspect"]
-
-
-def inspect(ask: Ask, partition_key: bytes, now_ticks: int) -> PartitionState:
-    """See :meth:`queuey.storage.MessageStore.inspect`."""
-    ((loose, scheduled),) = ask(SQL["depth"], (partition_key, now_ticks, now_ticks))
-    ((together,),) = ask(SQL["packs_depth"], (partition_key, now_ticks))
-    depth = loose + int(together)
-    for (seq,) in ask(SQL["packs_expiring"], (partition_key, now_ticks)):
-        head = head_of(ask, seq)
-        depth += 0 if head is None else sum([expires > now_ticks for expires in head.expires_ticks])
-    oldest, newest = (
-        _end(ask, partition_key, Span(ZERO_ID, MAX_ID), now_ticks, newest=newest) for newest in (False, True)
-    )
-    return PartitionState(depth, int(scheduled), oldest, newest)
+__all__ = ["count_span", "end_of"]
 
 
 def count_span(ask: Ask, partition_key: bytes, span: Span, now_ticks: int, limit: int, step: int) -> SpanCount:
@@ -44,7 +30,7 @@ def count_span(ask: Ask, partition_key: bytes, span: Span, now_ticks: int, limit
             count.take_pack(part, span)
         else:
             count.take_loose(part)
-    newest = _end(ask, partition_key, span, now_ticks, newest=True)
+    newest = end_of(ask, partition_key, span, now_ticks, newest=True)
     return SpanCount(newest, min(count.counted, limit), count.more, count.split_points)
 
 
@@ -123,7 +109,7 @@ def _parts(ask: Ask, partition_key: bytes, span: Span, now_ticks: int) -> Iterat
         yield Span(after, span.upto)
 
 
-def _end(ask: Ask, partition_key: bytes, span: Span, now_ticks: int, *, newest: bool) -> MessageId | None:
+def end_of(ask: Ask, partition_key: bytes, span: Span, now_ticks: int, *, newest: bool) -> MessageId | None:
     """The first or the last live id of a span.
 
     Packs whose ids are damaged are skipped.

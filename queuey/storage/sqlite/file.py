@@ -28,6 +28,7 @@ from queuey.storage.checksums import NONSENSE
 from queuey.storage.sqlite.checkpoints import Checkpoints
 from queuey.storage.sqlite.committer import Committer, Row, Transaction
 from queuey.storage.sqlite.connections import Connections
+from queuey.storage.sqlite.counters import Counters
 from queuey.storage.sqlite.health import DiskHealth, FolderLock, make_private
 from queuey.storage.sqlite.mark import FileMark, give_mark, refuse_foreign_log
 from queuey.storage.sqlite.moments import Moments
@@ -126,8 +127,9 @@ class File:
         """Dropped incarnations that are remembered, and when each was dropped."""
         self.readers = Readers(self.connections.reader)
         self.readers.mine().ask(SQL["dropped_all"], (), list)  # so reads go on if the file is removed (G18)
-        self.committer = Committer(self.writer, ids, self.health, self.observer)
-        self.purger = Purger(clock, self.committer, self.readers, self.dropped)
+        self.counters = Counters()
+        self.committer = Committer(self.writer, ids, self.health, self.observer, self.counters)
+        self.purger = Purger(clock, self.committer, self.readers, self.dropped, self.counters)
         self.upkeep: Upkeep | None = None
         if mark is not None:
             self._begin_upkeep(mark)

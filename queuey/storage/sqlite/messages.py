@@ -14,6 +14,7 @@ from queuey.errors import QueueNotFound, QueueyError
 from queuey.future import Future
 from queuey.ids import TICKS_PER_SECOND, MessageId
 from queuey.model import (
+    EMPTY_PARTITION,
     Appended,
     AppendRequest,
     Consistency,
@@ -34,8 +35,9 @@ from queuey.storage import MessageStore
 from queuey.storage.checksums import NONSENSE, beside
 from queuey.storage.sqlite.appending import SqliteAppender, ready_apart
 from queuey.storage.sqlite.committer import Transaction
-from queuey.storage.sqlite.counts import count_span, inspect
+from queuey.storage.sqlite.counts import count_span
 from queuey.storage.sqlite.file import File
+from queuey.storage.sqlite.inspecting import Inspector
 from queuey.storage.sqlite.packing import remove
 from queuey.storage.sqlite.pages import Ask, PageBuilder, is_bulk, message_in, one_row
 from queuey.storage.sqlite.purging import Purge
@@ -58,6 +60,10 @@ _ROW_BYTES = 256
 _PURGE = Purge(
     expired=("purge_expired", "purge_idempotency", "purge_expired_packs"),
     dropped=("purge_dropped", "purge_dropped_idempotency", "purge_dropped_packs"),
+    counted={
+        "purge_expired": " returning partition_key, 1, length(body)",
+        "purge_expired_packs": " returning partition_key, messages, bytes",
+    },
 )
 
 
@@ -71,6 +77,7 @@ class SqliteMessages(MessageStore):
         self._readers = file.readers
         self._committer = file.committer
         self._appender = SqliteAppender(file.clock, file.dropped)
+        self._inspector = Inspector(file.readers, file.committer, file.counters, keeps=file.serves)
         self.tidying = Tidying(file)
         file.purger.add(_PURGE)
         if file.upkeep is not None:
@@ -182,17 +189,12 @@ class SqliteMessages(MessageStore):
         return self._committer.submit(job, grows=False)
 
     def inspect(self, partitions: Sequence[PartitionId], *, now_ticks: int) -> Future[Sequence[PartitionState]]:
+        there = [key_of(partition) for partition in partitions if partition.queue.bytes not in self._dropped]
         try:
-            return Future.of([self._inspect_one(partition, now_ticks) for partition in partitions])
+            states = self._inspector.states(there, now_ticks)
         except (QueueyError, apsw.Error, *NONSENSE) as error:
             return Future.failed(self._file.read_failed(error))
-
-    def _inspect_one(self, partition: PartitionId, now_ticks: int) -> PartitionState:
-        if partition.queue.bytes in self._dropped:
-            return PartitionState(0, 0, None, None)
-        reader = self._readers.mine()
-        with reader.snapshot():
-            return inspect(reader.beside, key_of(partition), now_ticks)
+        return Future.of([states.get(key_of(partition), EMPTY_PARTITION) for partition in partitions])
 
     def drop(self, queue: uuid.UUID) -> Future[None]:
         def job(transaction: Transaction) -> None:

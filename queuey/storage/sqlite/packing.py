@@ -15,7 +15,7 @@ from queuey.ids import TICKS_PER_SECOND, MessageId
 from queuey.model import Alike, Columns, Drafts, LocationsInOrder, ReadRequest, Span, shifted
 from queuey.storage.checksums import checksums_of, corrupt
 from queuey.storage.sqlite import packs
-from queuey.storage.sqlite.committer import Transaction
+from queuey.storage.sqlite.committer import Row, Transaction
 from queuey.storage.sqlite.packs import Rest, cut, encoded, packed, read_whole
 from queuey.storage.sqlite.pages import PageBuilder, pack_of
 from queuey.storage.sqlite.rows import partition_of
@@ -139,8 +139,10 @@ def remove(transaction: Transaction, partition_key: bytes, ids: Collection[Messa
     :raises CorruptMessage: a damaged pack's messages cannot be separated. Those before it are removed; see
         :meth:`Transaction.whole`.
     """
+    # With "returning" the statement takes half as long again.
+    delete = SQL["delete_counted" if transaction.counted.has(partition_key) else "delete_message"]
     for message_id in ids:
-        transaction.execute(SQL["delete_message"], (partition_key, *message_id))
+        _uncount(transaction, partition_key, transaction.execute(delete, (partition_key, *message_id)))
         if not transaction.connection.changes():
             for seq, *_ in transaction.look(SQL["pack_over"], (partition_key, *message_id)):
                 _unpack(transaction, partition_key, seq, ids)
@@ -169,9 +171,10 @@ def pack(transaction: Transaction, partition_key: bytes, span: Span, now_ticks: 
         return None
     if len(found) >= packs.LEAST and (len(parts) > 1 or not taken):
         for seq in taken:
-            transaction.look(SQL["pack_delete"], (seq,))
+            _delete_pack(transaction, partition_key, seq)
         for leftovers in ("delete_between", "packs_delete_between"):  # leftovers have expired, so they were not found
-            transaction.execute(SQL[leftovers], (partition_key, *found[0].id, *found[-1].id))
+            deleted = transaction.execute(SQL[leftovers], (partition_key, *found[0].id, *found[-1].id))
+            _uncount(transaction, partition_key, deleted)
         _insert_pack(transaction, partition_key, found)
     return found[-1].id
 
@@ -184,9 +187,21 @@ def _behind_pack(transaction: Transaction, partition_key: bytes, after: MessageI
 
 
 def _insert_pack(transaction: Transaction, partition_key: bytes, columns: Columns, made: Rest | None = None) -> None:
+    made = made or Rest.of(columns)
     head, rest = packed(columns, made)
-    known = (partition_key, *_first_and_last(columns), len(columns), *_bounds(columns.expires_ticks))
+    known = (partition_key, *_first_and_last(columns), len(columns), *_bounds(columns.expires_ticks), made.body_bytes)
     transaction.look(SQL["pack_insert"], (*known, head.crc, rest.crc, head.data, rest.data))
+    transaction.counted.add(partition_key, len(columns), made.body_bytes)
+
+
+def _delete_pack(transaction: Transaction, partition_key: bytes, seq: int) -> None:
+    _uncount(transaction, partition_key, transaction.look(SQL["pack_delete"], (seq,)))
+
+
+def _uncount(transaction: Transaction, partition_key: bytes, deleted: Sequence[Row]) -> None:
+    """:param deleted: the numbers of messages, and the bytes of their bodies."""
+    for messages, size in deleted:
+        transaction.counted.add(partition_key, -messages, -size)
 
 
 def _bounds(values: Sequence[int]) -> tuple[int, int]:
@@ -224,7 +239,7 @@ def _unpack(transaction: Transaction, partition_key: bytes, seq: int, without: C
         columns, sound = read_whole(head, rest)
     except ValueError as error:
         raise corrupt(next(iter(without))) from error
-    transaction.look(SQL["pack_delete"], (seq,))
+    _delete_pack(transaction, partition_key, seq)
     kept = [at for at in range(len(columns)) if head.id_at(at) not in without]
     transaction.inserted -= len(kept)  # they were counted when they came
     if kept:

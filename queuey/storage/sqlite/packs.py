@@ -119,6 +119,7 @@ class Rest(NamedTuple):
     crcs: int
     """The CRCs of the messages, as digits of one large number."""
     parts: Sequence[bytes | memoryview]
+    body_bytes: int
 
     @classmethod
     def of(cls, columns: Columns) -> Rest:
@@ -128,7 +129,8 @@ class Rest(NamedTuple):
         ends, bodies = _laid(columns.bodies)
         crcs = int.from_bytes(_numbers("I", _crcs(beside, columns.bodies)), "little")
         sizes = _REST.pack(len(columns), *map(len, lengths_and_parts))
-        return cls(len(columns), sizes, crcs, [_numbers("i", ends), *lengths_and_parts, *bodies])
+        parts = [_numbers("i", ends), *lengths_and_parts, *bodies]
+        return cls(len(columns), sizes, crcs, parts, ends[-1])
 
     def bound(self, first: MessageId) -> Piece:
         """:param first: the id of the first message."""

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from types import MappingProxyType
 from typing import Any, NamedTuple
 
 from queuey.clock import Clock
 from queuey.future import Future
 from queuey.storage.sqlite.committer import Committer, Transaction
+from queuey.storage.sqlite.counters import Counters
 from queuey.storage.sqlite.readers import Readers
 from queuey.storage.sqlite.statements import SQL
 
@@ -32,23 +34,31 @@ class Purge(NamedTuple):
     """Deletes what has expired."""
     dropped: Sequence[str] = ()
     """Deletes what belongs to a dropped incarnation."""
+    counted: Mapping[str, str] = MappingProxyType({})
+    """By the name of a statement in ``expired``, the clause that makes it return the partition key of what it deletes,
+    the number of messages, and the bytes of their bodies. It is added only if some partition has a counter."""
 
 
 class Purger:
     """Gives back space by the statements that the store's parts register."""
 
-    def __init__(self, clock: Clock, committer: Committer, readers: Readers, dropped: dict[bytes, float]) -> None:
+    def __init__(
+        self, clock: Clock, committer: Committer, readers: Readers, dropped: dict[bytes, float], counters: Counters
+    ) -> None:
         """:param dropped: incarnations, and when each was dropped; those without rows are removed from it here."""
+        self._counters = counters
         self._clock = clock
         self._committer = committer
         self._readers = readers
         self._dropped = dropped
         self._expired: list[str] = []
         self._of_dropped: list[str] = []
+        self._counted: dict[str, str] = {}
 
     def add(self, purge: Purge) -> None:
         self._expired += purge.expired
         self._of_dropped += purge.dropped
+        self._counted.update(purge.counted)
 
     def run(self) -> bool:
         """Purge some rows; True if there may be more."""
@@ -75,12 +85,16 @@ class Purger:
             def delete(names: Sequence[str], **more: bytes) -> int:
                 gone = 0
                 for name in names:
-                    transaction.execute(SQL[name], given | more)
+                    returning = self._counted.get(name, "") if transaction.counted.is_counting else ""
+                    deleted = transaction.execute(SQL[name] + returning, given | more)
                     gone += transaction.connection.changes()
+                    for partition_key, messages, size in deleted:
+                        transaction.counted.add(partition_key, -messages, -size)
                 return gone
 
             gone = delete(self._expired)
             for (queue,) in transaction.look(SQL["dropped_one"], ()):
+                self._counters.forget_queue(queue)
                 left = delete(self._of_dropped, queue=queue, end=queue + b"\xff")
                 if not left:
                     transaction.execute(SQL["drop_done"], (queue,))

@@ -25,14 +25,17 @@ create table if not exists packs (   -- messages of one partition in one piece, 
     messages    integer not null,   -- how many
     earliest    integer not null,   -- of their expiries, ticks
     latest      integer not null,
+    bytes       integer not null,   -- of their bodies
     head_crc    integer not null,
     rest_crc    integer not null,
     head        blob    not null,
     rest        blob    not null
 );
 create index if not exists packs_in_order
-    on packs (partition_key, last_ticks, last_tail, first_ticks, first_tail, messages, earliest, latest);
-create index if not exists packs_by_expiry on packs (latest);
+    on packs (partition_key, last_ticks, last_tail, first_ticks, first_tail, messages, earliest, latest, bytes);
+create index if not exists packs_by_expiry on packs (latest, partition_key, earliest, messages, bytes);
+create index if not exists packs_expiring   -- the others expire within a millisecond; an entry for each pack would cost a seventh of storing it (docs/decisions/023)
+    on packs (partition_key, earliest, latest, messages, bytes) where latest - earliest > 10000;
 create table if not exists cached_runs (    -- copies of runs of packs, in a folder beside this file, see queuey/storage/sqlite/read_cache.py
     first_pack  integer primary key,
     partition_key       blob    not null,

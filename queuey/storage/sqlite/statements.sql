@@ -81,11 +81,11 @@ select head, head_crc, rest, rest_crc from packs where seq = ?1
 
 -- pack_insert: store messages as a pack
 insert into packs (
-    partition_key, first_ticks, first_tail, last_ticks, last_tail, messages, earliest, latest, head_crc, rest_crc, head, rest
-) values (:partition_key, :first_ticks, :first_tail, :last_ticks, :last_tail, :messages, :earliest, :latest, :head_crc, :rest_crc, :head, :rest)
+    partition_key, first_ticks, first_tail, last_ticks, last_tail, messages, earliest, latest, bytes, head_crc, rest_crc, head, rest
+) values (:partition_key, :first_ticks, :first_tail, :last_ticks, :last_tail, :messages, :earliest, :latest, :bytes, :head_crc, :rest_crc, :head, :rest)
 
--- pack_delete: delete a pack
-delete from packs where seq = ?1
+-- pack_delete: delete a pack; its messages, and the bytes of their bodies
+delete from packs where seq = ?1 returning messages, bytes
 
 -- pack_size: the size of a pack's rest
 select length(rest) from packs where seq = ?1
@@ -118,23 +118,46 @@ select distinct file from cached_runs
 -- any_between: whether a message in no pack lies between two ids, both included
 select 1 from messages where partition_key = :partition_key and (ticks, tail) >= (:first_ticks, :first_tail) and (ticks, tail) <= (:last_ticks, :last_tail) limit 1
 
--- delete_between: delete messages in no pack between two ids, both included
+-- delete_between: delete messages in no pack between two ids, both included; 1 and the bytes of its body for each
 delete from messages where partition_key = :partition_key and (ticks, tail) >= (:first_ticks, :first_tail) and (ticks, tail) <= (:last_ticks, :last_tail)
+returning 1, length(body)
 
--- packs_delete_between: delete the packs between two ids
+-- packs_delete_between: delete the packs between two ids; the messages of each, and the bytes of their bodies
 delete from packs where partition_key = :partition_key and (last_ticks, last_tail) >= (:first_ticks, :first_tail) and (last_ticks, last_tail) <= (:last_ticks, :last_tail)
+returning messages, bytes
 
 -- delete_message: delete a message by id
 delete from messages where partition_key = ?1 and ticks = ?2 and tail = ?3
 
--- depth: live messages of a partition in no pack, and those not yet due
-select count(*), total(ticks > ?3) from messages where partition_key = ?1 and expires > ?2
+-- delete_counted: the same; 1 and the bytes of its body, if it is there
+delete from messages where partition_key = ?1 and ticks = ?2 and tail = ?3 returning 1, length(body)
 
--- packs_depth: messages of a partition in packs of which none has expired
-select total(messages) from packs where partition_key = ?1 and earliest > ?2
+-- snapshot_begin: read anything
+select 1 from dropped limit 1
 
--- packs_expiring: packs of a partition of which some messages have expired
-select seq from packs where partition_key = ?1 and earliest <= ?2 and latest > ?2
+-- count_rows: messages of a partition in no pack, counted up to a limit; the live ones, and the bytes of their bodies
+select count(*), count(*) filter (where expires > ?2), ifnull(sum(size) filter (where expires > ?2), 0)
+from (select expires, length(body) as size from messages where partition_key = ?1 limit ?3)
+
+-- count_packs: packs of a partition, counted up to a limit; the messages of those in which none has expired, and the bytes of their bodies
+select count(*), ifnull(sum(messages) filter (where earliest > ?2), 0), ifnull(sum(bytes) filter (where earliest > ?2), 0)
+from (select earliest, messages, bytes from packs indexed by packs_in_order where partition_key = ?1 limit ?3)
+
+-- expired_rows: messages of a partition in no pack that have expired, and the bytes of their bodies
+select count(*), ifnull(sum(length(body)), 0) from messages indexed by messages_by_expiry where expires <= ?2 and partition_key = ?1
+
+-- expired_packs: messages of a partition in packs that have expired, and the bytes of their bodies
+select ifnull(sum(messages), 0), ifnull(sum(bytes), 0) from packs indexed by packs_by_expiry where latest <= ?2 and partition_key = ?1
+
+-- packs_expiring: packs of a partition of which some messages have expired and some have not. The second part finds those that have no entry in the index of the first
+select seq, messages, bytes from packs indexed by packs_expiring
+where partition_key = ?1 and earliest <= ?2 and latest > ?2 and latest - earliest > 10000
+union all
+select seq, messages, bytes from packs indexed by packs_by_expiry
+where latest > ?2 and latest <= ?2 + 10000 and partition_key = ?1 and earliest <= ?2 and latest - earliest <= 10000
+
+-- scheduled: live messages of a partition that are not yet due
+select count(*) from messages where partition_key = ?1 and ticks > ?2 and expires > ?2
 
 -- idempotency_find: what an idempotency key stands for
 select digest, answer from idempotency where queue = ?1 and key = ?2 and expires > ?3

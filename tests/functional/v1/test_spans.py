@@ -160,6 +160,7 @@ def test_information_of_a_queue(server: Server) -> None:
         "partitions": 2,
         "depth": 4,
         "scheduled": 1,
+        "bytes": 3 + len("later"),
     }
     times = {message["message_id"]: message["timestamp"] for message in server.fetch(name, f"{first},{third}")}
     assert details == [
@@ -167,6 +168,7 @@ def test_information_of_a_queue(server: Server) -> None:
             "partition": 1,
             "depth": 4,
             "scheduled": 1,
+            "bytes": 3 + len("later"),
             "oldest": first,
             "oldest_timestamp": times[first],
             "newest": later["key"],
@@ -176,6 +178,7 @@ def test_information_of_a_queue(server: Server) -> None:
             "partition": 2,
             "depth": 0,
             "scheduled": 0,
+            "bytes": 0,
             "oldest": None,
             "oldest_timestamp": None,
             "newest": None,
