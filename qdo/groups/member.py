@@ -169,8 +169,10 @@ class GroupMember:
             self._handler.lost(fenced)
             self._held = {partition: claim for partition, claim in self._held.items() if claim not in fenced}
             self._draining = {claim: until for claim, until in self._draining.items() if claim not in fenced}
-            # An owner whose offset was set by hand is fenced and still has its partition.
-            self._unsure |= {claim.partition for claim in fenced}
+            # An owner whose offset was set by hand is fenced and still has its partition. But a claim that was fenced long
+            # ago says nothing about a partition that this member has claimed anew: it must not be given back for that.
+            owned = self._held.keys() | {claim.partition for claim in self._draining}
+            self._unsure |= {claim.partition for claim in fenced} - owned
 
     def _heed_resets(self) -> None:
         """Somebody set offsets by hand.

@@ -337,6 +337,25 @@ def test_whatever_happens_each_partition_has_one_owner(tmp_path: Path, strategy:
     try_histories(tmp_path, strategy)
 
 
+def test_a_claim_that_was_fenced_long_ago_does_not_give_back_a_later_one(tmp_path: Path) -> None:
+    """A member that lost a partition and claimed it anew commits under its first claim: its job goes on undisturbed."""
+    model = Model(tmp_path, "sticky")
+    model.begin()
+    model.join()
+    for _ in range(2):
+        model.stand_still_too_long(number=0)
+        model.all_settles()
+    former = [(one, claim) for one in model.workers for claim in one.ever if claim not in one.open]
+    assert former
+    for one, claim in former:
+        one.commit(claim)
+    model.stand_still_too_long(number=0)
+    for one, claim in former:
+        one.commit(claim)
+    model.all_settles()
+    model.teardown()
+
+
 # The model finds what is planted.
 
 
