@@ -142,6 +142,14 @@ def server(running: RunningServer) -> Iterator[Server]:
 
 
 @pytest.fixture
+def careful_server(running: RunningServer, request: pytest.FixtureRequest) -> Iterator[Server]:
+    """As ``server``, for a reader that reads while a write is under way: over Cassandra that needs the read delay (G3)."""
+    has_no_delay = running.name.startswith("cassandra")
+    with Server(request.getfixturevalue("delayed_server") if has_no_delay else running) as seen:
+        yield seen
+
+
+@pytest.fixture
 def other(running: RunningServer) -> Iterator[Server]:
     """The same server as another application sees it, on its own path."""
     with Server(running, "other") as seen:

@@ -141,7 +141,9 @@ def test_a_message_comes_when_it_is_due(server: Server) -> None:
         assert stream.bodies(2) == ["first", "second"]
 
 
-def test_partitions_added_later_are_followed(server: Server) -> None:
+def test_partitions_added_later_are_followed(careful_server: Server) -> None:
+    """The change of the queue makes the stream read, and the append may be under way by then."""
+    server = careful_server
     name = server.queue()
 
     with read_live(server, name, partitions="all") as stream:
