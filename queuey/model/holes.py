@@ -1,0 +1,350 @@
+"""Messages behind a group's frontier that are not settled: the holes (docs/decisions/024).
+
+A hole has the state of one message in one lease group. A partition may have a million of them, so they are stored by
+column, in chunks: some 60 bytes each, 80 with the time at which it falls due.
+"""
+
+from __future__ import annotations
+
+import heapq
+from array import array
+from bisect import bisect_left, bisect_right
+from collections.abc import Iterator
+from typing import NamedTuple
+
+from queuey.ids import MessageId
+
+__all__ = ["ALONE", "GIVEN_UP", "LEASED", "TOGETHER", "Hole", "HoleTable", "VisibleTimes"]
+
+LEASED = 1
+"""A receiver has it, or had it when its lease ran out; otherwise it waits."""
+GIVEN_UP = 2
+"""It waits to be moved to the dead letters, and is handed out no more."""
+ALONE = 4
+"""It is handed out alone next time."""
+TOGETHER = 8
+"""It was handed out with others."""
+MOST_FAILURES = (1 << 16) - 1
+_CHUNK = 512
+"""Holes of a chunk; a chunk twice as large is split."""
+
+
+class Hole(NamedTuple):
+    """The state of a message that is not settled. Times are ticks."""
+
+    id: MessageId
+    visible_at: int
+    """From then on it may be handed out; see also :class:`~queuey.model.leases.Renewal`."""
+    leased_at: int = 0
+    """When it was handed out last; 0 if it never was."""
+    first_delivered: int = 0
+    """When it was handed out first; 0 if it never was."""
+    deliveries: int = 0
+    failures: int = 0
+    flags: int = 0
+    receiver: str = ""
+    """The receiver that has it or had it last."""
+    key: str | None = None
+    """Its message's key, in a group that keeps the order of keys."""
+
+
+class _Names:
+    """Names of receivers, stored once each while a hole has them."""
+
+    def __init__(self) -> None:
+        self._names: list[str] = [""]
+        self._uses: list[int] = [1]
+        self._numbers: dict[str, int] = {"": 0}
+        self._free: list[int] = []
+
+    def __getitem__(self, number: int) -> str:
+        return self._names[number]
+
+    def take(self, name: str, holes: int = 1) -> int:
+        """The number of a name that more holes have now."""
+        number = self._numbers.get(name)
+        if number is None:
+            number = self._free.pop() if self._free else len(self._names)
+            if number == len(self._names):
+                self._names.append("")
+                self._uses.append(0)
+            self._names[number], self._numbers[name] = name, number
+        self._uses[number] += holes
+        return number
+
+    def give_back(self, number: int) -> None:
+        """One hole less has this name."""
+        self._uses[number] -= 1
+        if not self._uses[number] and number:
+            del self._numbers[self._names[number]]
+            self._names[number] = ""
+            self._free.append(number)
+
+
+class _Chunk:
+    """Holes with neighbouring ids, by column."""
+
+    __slots__ = ("counts", "firsts", "keys", "leased", "receivers", "tails", "ticks", "visible")
+
+    def __init__(self) -> None:
+        self.ticks = array("q")
+        self.tails = array("q")
+        self.visible = array("q")
+        self.leased = array("q")
+        self.firsts = array("q")
+        self.counts = array("Q")
+        """Deliveries, then 16 bits of failures, then 8 bits of flags."""
+        self.receivers = array("L")
+        self.keys: list[str | None] | None = None
+        """None if no hole has a key."""
+
+    def __len__(self) -> int:
+        return len(self.ticks)
+
+    def place(self, message_id: MessageId) -> int:
+        """Where the hole with this id is, or would be."""
+        ticks, tail = message_id
+        at = bisect_left(self.ticks, ticks)
+        end = len(self.ticks)
+        while at < end and self.ticks[at] == ticks and self.tails[at] < tail:
+            at += 1
+        return at
+
+    def is_at(self, at: int, message_id: MessageId) -> bool:
+        return at < len(self.ticks) and (self.ticks[at], self.tails[at]) == message_id
+
+    def insert(self, at: int, hole: Hole, receiver: int) -> None:
+        (ticks, tail), visible, leased, first, deliveries, failures, flags, _, key = hole
+        self.ticks.insert(at, ticks)
+        self.tails.insert(at, tail)
+        self.visible.insert(at, visible)
+        self.leased.insert(at, leased)
+        self.firsts.insert(at, first)
+        self.counts.insert(at, deliveries << 24 | failures << 8 | flags)
+        self.receivers.insert(at, receiver)
+        if self.keys is None and key is not None:
+            self.keys = [None] * (len(self.ticks) - 1)
+        if self.keys is not None:
+            self.keys.insert(at, key)
+
+    def replace(self, at: int, hole: Hole, receiver: int) -> None:
+        _, visible, leased, first, deliveries, failures, flags, _, key = hole
+        self.visible[at], self.leased[at], self.firsts[at] = visible, leased, first
+        self.counts[at] = deliveries << 24 | failures << 8 | flags
+        self.receivers[at] = receiver
+        if self.keys is None and key is not None:
+            self.keys = [None] * len(self.ticks)
+        if self.keys is not None:
+            self.keys[at] = key
+
+    def extend(self, ticks: array[int], tails: array[int], hole: Hole, receiver: int) -> None:
+        """Add holes that differ only in their ids, behind all others."""
+        _, visible, leased, first, deliveries, failures, flags, _, _ = hole
+        number = len(ticks)
+        self.ticks.extend(ticks)
+        self.tails.extend(tails)
+        self.visible.extend(array("q", [visible]) * number)
+        self.leased.extend(array("q", [leased]) * number)
+        self.firsts.extend(array("q", [first]) * number)
+        self.counts.extend(array("Q", [deliveries << 24 | failures << 8 | flags]) * number)
+        self.receivers.extend(array("L", [receiver]) * number)
+        if self.keys is not None:
+            self.keys += [None] * number
+
+    def delete(self, at: int, end: int) -> None:
+        for column in self._columns():
+            del column[at:end]
+        if self.keys is not None:
+            del self.keys[at:end]
+
+    def cut(self, at: int) -> _Chunk:
+        """Take away the holes from a place on, as a chunk of their own."""
+        rest = _Chunk()
+        for column, kept in zip(self._columns(), rest._columns(), strict=True):
+            kept.extend(column[at:])
+            del column[at:]
+        if self.keys is not None:
+            self.keys, rest.keys = self.keys[:at], self.keys[at:]
+        return rest
+
+    def join(self, other: _Chunk) -> None:
+        """Take over the holes of the next chunk."""
+        if self.keys is not None or other.keys is not None:
+            self.keys = (self.keys or [None] * len(self)) + (other.keys or [None] * len(other))
+        for column, more in zip(self._columns(), other._columns(), strict=True):
+            column.extend(more)
+
+    def _columns(self) -> tuple[array[int], ...]:
+        return (self.ticks, self.tails, self.visible, self.leased, self.firsts, self.counts, self.receivers)
+
+
+class HoleTable:
+    """Holes in the order of their ids."""
+
+    def __init__(self) -> None:
+        self._chunks: list[_Chunk] = []
+        self._lows: list[MessageId] = []
+        """The first id of each chunk."""
+        self._names = _Names()
+        self._size = 0
+
+    def __len__(self) -> int:
+        return self._size
+
+    def __iter__(self) -> Iterator[Hole]:
+        for chunk in self._chunks:
+            for at in range(len(chunk)):
+                yield self._hole(chunk, at)
+
+    def after(self, message_id: MessageId) -> Iterator[Hole]:
+        """The holes behind an id, in order."""
+        index = max(bisect_right(self._lows, message_id) - 1, 0)
+        for chunk in self._chunks[index : index + 1]:
+            at = chunk.place(message_id)
+            for place in range(at + chunk.is_at(at, message_id), len(chunk)):
+                yield self._hole(chunk, place)
+        for chunk in self._chunks[index + 1 :]:
+            for place in range(len(chunk)):
+                yield self._hole(chunk, place)
+
+    def first(self) -> MessageId | None:
+        """The least id."""
+        return self._lows[0] if self._lows else None
+
+    def find(self, message_id: MessageId) -> Hole | None:
+        """The hole of a message; None if the message is settled or not handed out yet."""
+        index = bisect_right(self._lows, message_id) - 1
+        if index < 0:
+            return None
+        chunk = self._chunks[index]
+        at = chunk.place(message_id)
+        return self._hole(chunk, at) if chunk.is_at(at, message_id) else None
+
+    def put(self, hole: Hole) -> None:
+        """Insert a hole, or replace the one with its id."""
+        receiver = self._names.take(hole.receiver)
+        if not self._chunks:
+            self._chunks, self._lows = [_Chunk()], [hole.id]
+        index = max(bisect_right(self._lows, hole.id) - 1, 0)
+        chunk = self._chunks[index]
+        at = chunk.place(hole.id)
+        if chunk.is_at(at, hole.id):
+            self._names.give_back(chunk.receivers[at])
+            chunk.replace(at, hole, receiver)
+            return
+        chunk.insert(at, hole, receiver)
+        self._size += 1
+        self._lows[index] = MessageId(chunk.ticks[0], chunk.tails[0])
+        self._split(index)
+
+    def extend(self, ticks: array[int], tails: array[int], hole: Hole) -> None:
+        """Add holes without keys that differ only in their ids.
+
+        :param ticks: rising with ``tails``, and all behind the greatest id of the table.
+        """
+        receiver = self._names.take(hole.receiver, len(ticks))
+        if not self._chunks:
+            self._chunks, self._lows = [_Chunk()], [MessageId(ticks[0], tails[0])]
+        self._chunks[-1].extend(ticks, tails, hole, receiver)
+        self._size += len(ticks)
+        self._split(len(self._chunks) - 1)
+
+    def remove(self, message_id: MessageId) -> bool:
+        """Remove a hole; False if there is none."""
+        index = bisect_right(self._lows, message_id) - 1
+        if index < 0:
+            return False
+        chunk = self._chunks[index]
+        at = chunk.place(message_id)
+        if not chunk.is_at(at, message_id):
+            return False
+        self._names.give_back(chunk.receivers[at])
+        chunk.delete(at, at + 1)
+        self._size -= 1
+        self._shrink(index)
+        return True
+
+    def _hole(self, chunk: _Chunk, at: int) -> Hole:
+        counts = chunk.counts[at]
+        return Hole(
+            MessageId(chunk.ticks[at], chunk.tails[at]),
+            chunk.visible[at],
+            chunk.leased[at],
+            chunk.firsts[at],
+            counts >> 24,
+            counts >> 8 & MOST_FAILURES,
+            counts & 0xFF,
+            self._names[chunk.receivers[at]],
+            None if chunk.keys is None else chunk.keys[at],
+        )
+
+    def _split(self, index: int) -> None:
+        """Keep a chunk that grew within its size."""
+        chunk = self._chunks[index]
+        while len(chunk) > 2 * _CHUNK:
+            chunk = chunk.cut(_CHUNK)
+            index += 1
+            self._chunks.insert(index, chunk)
+            self._lows.insert(index, MessageId(chunk.ticks[0], chunk.tails[0]))
+
+    def _shrink(self, index: int) -> None:
+        """Drop an empty chunk, and join a small one with the next."""
+        chunk = self._chunks[index]
+        if not len(chunk):
+            del self._chunks[index], self._lows[index]
+            return
+        self._lows[index] = MessageId(chunk.ticks[0], chunk.tails[0])
+        if len(chunk) < _CHUNK // 4 and index + 1 < len(self._chunks):
+            following = self._chunks[index + 1]
+            if len(chunk) + len(following) <= _CHUNK:
+                chunk.join(following)
+                del self._chunks[index + 1], self._lows[index + 1]
+
+
+_SLOT_BITS = 22
+"""Holes that fall due within 0.4 s share a slot."""
+
+
+class VisibleTimes:
+    """When holes fall due: 16 bytes a hole.
+
+    A hole that changes is entered again, and its earlier entry stays until its time. So what falls due is looked up in
+    the table.
+    """
+
+    def __init__(self) -> None:
+        self._slots: dict[int, array[int]] = {}
+        self._order: list[int] = []
+        """A heap of the slots' numbers."""
+
+    def add(self, visible_at: int, message_id: MessageId) -> None:
+        self._slot(visible_at).extend(message_id)
+
+    def add_all(self, visible_at: int, ticks: array[int], tails: array[int]) -> None:
+        """Enter messages that fall due together."""
+        slot = self._slot(visible_at)
+        for message_id in zip(ticks, tails, strict=True):
+            slot.extend(message_id)
+
+    def _slot(self, visible_at: int) -> array[int]:
+        number = visible_at >> _SLOT_BITS
+        slot = self._slots.get(number)
+        if slot is None:
+            slot = self._slots[number] = array("q")
+            heapq.heappush(self._order, number)
+        return slot
+
+    def take(self, now: int) -> list[MessageId]:
+        """Take out what may have fallen due.
+
+        Some ids may not be due yet; the caller enters these again.
+        """
+        found: list[MessageId] = []
+        while self._order and self._order[0] <= now >> _SLOT_BITS:
+            slot = self._slots.pop(heapq.heappop(self._order))
+            found += map(MessageId, slot[::2], slot[1::2])
+        return found
+
+    def next(self) -> int | None:
+        """A moment before which nothing falls due; None if nothing will."""
+        return self._order[0] << _SLOT_BITS if self._order else None

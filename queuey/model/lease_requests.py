@@ -1,0 +1,123 @@
+"""What a lease group is asked for, the settings that decide, and what is answered."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from enum import Enum
+from typing import NamedTuple
+
+from queuey.ids import TICKS_PER_SECOND, MessageId
+from queuey.model.holes import Hole
+from queuey.model.lease_state import Change
+
+__all__ = ["Action", "Backoff", "LeaseRules", "ReceiveRequest", "Received", "Settle", "Settled", "later"]
+
+
+class Backoff(NamedTuple):
+    """How long a message waits after a failure."""
+
+    first: float = 1.0
+    """Seconds after the first failure."""
+    factor: float = 2.0
+    """How much longer it waits after each further failure."""
+    most: float = 3600.0
+    """Seconds."""
+    jitter: float = 0.1
+    """The share by which a wait is longer or shorter at random, so that messages that failed together come apart."""
+
+    def ticks(self, failures: int, chance: float) -> int:
+        """The wait after the n-th failure.
+
+        :param failures: the number n, at least 1.
+        :param chance: a random number from 0 to 1.
+
+        >>> [Backoff(jitter=0).ticks(failures, 0.5) // TICKS_PER_SECOND for failures in (1, 2, 3, 60)]
+        [1, 2, 4, 3600]
+        """
+        seconds = min(self.first * self.factor ** min(failures - 1, 64), self.most)
+        return round(seconds * (1 + self.jitter * (2 * chance - 1)) * TICKS_PER_SECOND)
+
+
+class LeaseRules(NamedTuple):
+    """The settings of a group that decide what is handed out."""
+
+    max_failures: int = 20
+    """After this many failures a message is given up; 0 for never."""
+    backoff: Backoff = Backoff()
+    orders_keys: bool = False
+    """While a message of a key is out or waits, no other of that key is handed out."""
+    per_key: int = 1
+    """Messages of a key in one receive, if the group orders keys."""
+    k: int = 1
+    """A receive picks among the first ``k`` messages at random. A group that orders keys does not."""
+    max_leased: int = 120_000
+    """Holes that a receiver has or had."""
+    max_held: int = 1_000_000
+    """Holes of all kinds."""
+
+
+class Action(Enum):
+    """How a lease ends, or goes on."""
+
+    ACKNOWLEDGE = "acknowledge"
+    RELEASE = "release"
+    EXTEND = "extend"
+    REJECT = "reject"
+
+
+class Settle(NamedTuple):
+    """What becomes of one lease."""
+
+    id: MessageId
+    delivery: int
+    """Which delivery of the message the lease was, counted from 1."""
+    action: Action
+    seconds: float | None = None
+    """From now: until a released message may be handed out, or an extended lease runs out. A release that names none
+    waits by the group's back-off if it counts."""
+    counts: bool = True
+    """Whether a release is a failure."""
+    reason: str = ""
+    """Why it is rejected."""
+
+
+class Settled(NamedTuple):
+    """What settling changes."""
+
+    change: Change
+    stale: Sequence[int]
+    """Indexes of leases that had ended already: the message was handed out again, or is settled."""
+
+
+class ReceiveRequest(NamedTuple):
+    """What a receiver asks for."""
+
+    most: int = 1
+    visibility_seconds: float = 30.0
+    pop: bool = False
+    """Settle the messages at once."""
+    receiver: str = ""
+
+
+class Received(NamedTuple):
+    """What is handed out, and what that changes.
+
+    The messages of ``again`` come before those of ``fresh``.
+    """
+
+    change: Change
+    again: Sequence[Hole]
+    """Messages to be read by their ids."""
+    fresh: Sequence[int]
+    """Indexes of the messages that lay ahead."""
+    hole: Hole
+    """What the fresh messages have in common, with any id and key."""
+    given_up: Sequence[Hole]
+    """Messages to be moved to the dead letters. They are holes until they are moved."""
+    is_full: bool
+    """New messages were held back, since the group holds as many as it may."""
+
+
+def later(now: int, seconds: float | None) -> int:
+    """The moment ``seconds`` from now."""
+    return now + round((seconds or 0.0) * TICKS_PER_SECOND)

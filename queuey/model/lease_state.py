@@ -1,0 +1,393 @@
+"""What a lease group knows of one partition.
+
+The frontier is the last message that the group has looked at. Behind it, every message is settled unless it is a hole,
+or its key is closed and was passed over. So what was consumed costs nothing: a state has the messages that are out, and
+no trace of the others.
+
+A step of the rule (:mod:`queuey.model.leases`) gives a :class:`Change`, and changes nothing itself. A store makes the
+change durable, and :meth:`LeaseState.take` carries it out, now and after a restart.
+"""
+
+from __future__ import annotations
+
+import heapq
+from array import array
+from bisect import insort
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from itertools import islice
+from types import MappingProxyType
+from typing import NamedTuple
+
+from queuey.ids import ZERO_ID, MessageId
+from queuey.model.columns import Columns
+from queuey.model.holes import GIVEN_UP, LEASED, Hole, HoleTable, VisibleTimes
+from queuey.model.values import Span
+
+__all__ = [
+    "NO_CHANGE",
+    "Change",
+    "Due",
+    "FreshLeases",
+    "LeaseState",
+    "Passed",
+    "Renewal",
+    "changes_of",
+    "state_of",
+]
+
+MOST_PASSED = 120_000
+"""Messages of closed keys whose ids are in memory; those behind them are looked up later. SQS looks as far ahead."""
+
+
+class Renewal(NamedTuple):
+    """One extension of all leases that a receiver has."""
+
+    at: int
+    """Leases from before this moment, in ticks, are extended."""
+    until: int
+    """They run until then, in ticks, or longer if they did so already."""
+
+
+class FreshLeases(NamedTuple):
+    """Messages that were handed out for the first time, in one receive and in order."""
+
+    ticks: array[int]
+    tails: array[int]
+    hole: Hole
+    """What they have in common, with any id."""
+
+
+class Passed(NamedTuple):
+    """A message that was passed over since its key was closed."""
+
+    id: MessageId
+    key: str
+
+
+class Change(NamedTuple):
+    """What one step changes in the state of a partition. Changes of other fields do not exist."""
+
+    frontier: MessageId | None = None
+    """The new frontier; None if it stays."""
+    fresh: FreshLeases | None = None
+    holes: Sequence[Hole] = ()
+    """Holes that are new or changed."""
+    closed: Sequence[MessageId] = ()
+    """Holes that are settled."""
+    renewals: Mapping[str, Renewal] = MappingProxyType({})
+    """By receiver."""
+    reasons: Mapping[MessageId, str] = MappingProxyType({})
+    """Why messages were rejected."""
+    skipped: Mapping[str, MessageId | None] = MappingProxyType({})
+    """By key, see :attr:`LeaseState.skipped`; None if no message of the key is left."""
+    passed: Sequence[Passed] = ()
+    """For the memory only: it is read from the log again after a restart."""
+    dead: int = 0
+    """Messages that went to the dead letters."""
+
+
+NO_CHANGE = Change()
+
+
+class Due(NamedTuple):
+    """A hole that may be handed out."""
+
+    since: int
+    """From when on it might, in ticks."""
+    hole: Hole
+
+
+class LeaseState:
+    """The state of one group in one partition."""
+
+    def __init__(self, frontier: MessageId = ZERO_ID) -> None:
+        """:param frontier: a new group receives what comes after it."""
+        self.frontier = frontier
+        self.holes = HoleTable()
+        self.leased = 0
+        """Holes that a receiver has, or had when its lease ran out."""
+        self.dead = 0
+        """Messages that went to the dead letters."""
+        self.renewals: dict[str, Renewal] = {}
+        self.reasons: dict[MessageId, str] = {}
+        self.skipped: dict[str, MessageId] = {}
+        """By key, an id before which no message of it was passed over; all of them behind it, up to the frontier, were.
+        """
+        self.passed = PassedMessages(frontier)
+        self._of_keys: dict[str, list[MessageId]] = {}
+        """The holes of each key, in order."""
+        self._due = VisibleTimes()
+        self._ready: list[tuple[int, MessageId]] = []
+        """A heap of holes that fell due; some have changed since."""
+
+    @property
+    def is_empty(self) -> bool:
+        """Nothing is known but the frontier."""
+        return not (self.holes or self.skipped or self.renewals or self.dead)
+
+    @property
+    def done_up_to(self) -> MessageId:
+        """All messages up to this id are settled."""
+        first = self.holes.first()
+        unsettled = [*self.skipped.values()] if first is None else [first, *self.skipped.values()]
+        return min([self.frontier, *(one.before() for one in unsettled)])
+
+    def visible_at(self, hole: Hole) -> int:
+        """From when on a hole may be handed out, in ticks."""
+        if hole.flags & LEASED and hole.receiver in self.renewals:
+            renewal = self.renewals[hole.receiver]
+            if hole.leased_at < renewal.at:
+                return max(hole.visible_at, renewal.until)
+        return hole.visible_at
+
+    # Keys
+
+    def of_key(self, key: str) -> Sequence[MessageId]:
+        """The holes of a key, in order, but for those that are given up."""
+        return self._of_keys.get(key, ())
+
+    def is_closed(self, key: str, now: int) -> bool:
+        """Whether a message of this key is out, or waits: then no other may be handed out."""
+        for message_id in self.of_key(key):
+            hole = self.holes.find(message_id)
+            if hole is not None and self.visible_at(hole) > now:
+                return True
+        return False
+
+    @property
+    def to_look_up(self) -> Span | None:
+        """Where messages of closed keys are to be read from the log, for :meth:`look_up`; None if all are known."""
+        if self.passed.upto >= self.frontier or not self.passed.has_room:
+            return None
+        return Span(self.passed.upto, self.frontier)
+
+    def look_up(self, found: Columns, upto: MessageId) -> None:
+        """Take in messages of closed keys.
+
+        :param found: all live messages from :attr:`to_look_up` up to ``upto``, in order.
+        """
+        passed = []
+        for at, key in enumerate(found.keys):
+            if key is not None and key in self.skipped:
+                message_id = MessageId(found.ticks[at], found.tails[at])
+                if message_id >= self.skipped[key]:
+                    passed.append(Passed(message_id, key))
+        self.passed.add(passed, upto)
+
+    def without_message(self) -> Change:
+        """Forgets keys whose passed messages have all expired or were deleted."""
+        if self.passed.upto < self.frontier:
+            return NO_CHANGE
+        return Change(skipped={key: None for key in self.skipped if self.passed.first(key) is None})
+
+    # What is due
+
+    def take_due(self, now: int) -> Due | None:
+        """Take out the hole that may be handed out longest. The caller puts it back."""
+        self._advance(now)
+        while self._ready:
+            since, message_id = heapq.heappop(self._ready)
+            if self._ready and self._ready[0] == (since, message_id):
+                continue  # it was entered twice
+            hole = self.holes.find(message_id)
+            if hole is None:
+                continue
+            visible_at = self.visible_at(hole)
+            if visible_at == since:
+                return Due(since, hole)
+            if visible_at > now:
+                self._due.add(visible_at, message_id)
+            else:
+                heapq.heappush(self._ready, (visible_at, message_id))
+        return None
+
+    def put_back(self, dues: Sequence[Due]) -> None:
+        """Put back what was taken out."""
+        for since, hole in dues:
+            heapq.heappush(self._ready, (since, hole.id))
+
+    def next_due(self) -> int | None:
+        """A moment before which no further hole falls due; None if none will."""
+        return self._ready[0][0] if self._ready else self._due.next()
+
+    def _advance(self, now: int) -> None:
+        for message_id in self._due.take(now):
+            hole = self.holes.find(message_id)
+            if hole is None:
+                continue
+            visible_at = self.visible_at(hole)
+            if visible_at > now:
+                self._due.add(visible_at, message_id)
+            else:
+                heapq.heappush(self._ready, (visible_at, message_id))
+
+    # Changes
+
+    def take(self, change: Change) -> None:
+        """Carry out a change that is durable, or will be with what else happens in its transaction."""
+        frontier, fresh, holes, closed, renewals, reasons, skipped, passed, dead = change
+        if fresh is not None:
+            self._add_fresh(fresh)
+        for hole in holes:
+            self._put(hole)
+        for message_id in closed:
+            self._remove(message_id)
+        self.renewals |= renewals
+        self.reasons |= reasons
+        for key, first in skipped.items():
+            self.passed.drop(key, first)
+            if first is None:
+                self.skipped.pop(key, None)
+            else:
+                self.skipped[key] = first
+        if frontier is not None:
+            if self.passed.upto == self.frontier:
+                self.passed.add(passed, frontier)
+            self.frontier = frontier
+        self.dead += dead
+
+    def forget_renewals(self, now: int) -> None:
+        """Forget renewals that have no effect any more."""
+        for receiver, renewal in [*self.renewals.items()]:
+            if renewal.until <= now:
+                del self.renewals[receiver]
+
+    def _add_fresh(self, fresh: FreshLeases) -> None:
+        ticks, tails, hole = fresh
+        self.holes.extend(ticks, tails, hole)
+        self._due.add_all(hole.visible_at, ticks, tails)
+        if hole.flags & LEASED:
+            self.leased += len(ticks)
+
+    def _put(self, hole: Hole) -> None:
+        before = self.holes.find(hole.id)
+        if before is not None:
+            self._leave(before)
+        self.holes.put(hole)
+        self._due.add(hole.visible_at, hole.id)
+        self.leased += hole.flags & LEASED
+        if hole.key is not None:
+            if not hole.flags & GIVEN_UP:
+                insort(self._of_keys.setdefault(hole.key, []), hole.id)
+            self._open(hole.key)
+
+    def _remove(self, message_id: MessageId) -> None:
+        hole = self.holes.find(message_id)
+        if hole is not None:
+            self._leave(hole)
+            self.holes.remove(message_id)
+            self.reasons.pop(message_id, None)
+            if hole.key is not None:
+                self._open(hole.key)
+
+    def _leave(self, hole: Hole) -> None:
+        """Take a hole out of the counts."""
+        self.leased -= hole.flags & LEASED
+        if hole.key is not None and hole.key in self._of_keys:
+            others = self._of_keys[hole.key]
+            if hole.id in others:
+                others.remove(hole.id)
+            if not others:
+                del self._of_keys[hole.key]
+
+    def _open(self, key: str) -> None:
+        """Let the passed messages of a key be handed out, if nothing of it is out any more."""
+        if key not in self._of_keys:
+            self.passed.opens(key)
+
+
+class PassedMessages:
+    """Ids of messages that were passed over, by key: a window on the log that a second cursor fills.
+
+    The window is not stored. After a restart it is filled from the log, from the least id of
+    :attr:`LeaseState.skipped` on.
+    """
+
+    def __init__(self, upto: MessageId, most: int = MOST_PASSED) -> None:
+        self.upto = upto
+        """The window has all passed messages up to this id."""
+        self.size = 0
+        self._most = most
+        self._ids: dict[str, array[int]] = {}
+        """By key, ticks and tail of each id, the first last."""
+        self._open: list[tuple[MessageId, str]] = []
+        """A heap of the first ids of keys that may be open."""
+
+    @property
+    def has_room(self) -> bool:
+        return self.size < self._most
+
+    def add(self, passed: Sequence[Passed], upto: MessageId) -> None:
+        """Add the next messages up to an id, as many as there is room for."""
+        for message_id, key in passed:
+            if not self.has_room:
+                return
+            found = self._ids.get(key)
+            if found is None:
+                found = self._ids[key] = array("q")
+                heapq.heappush(self._open, (message_id, key))
+            found.extend(message_id)
+            self.size += 1
+            self.upto = message_id
+        self.upto = upto
+
+    def first(self, key: str) -> MessageId | None:
+        """The first message of a key; None if none is in the window."""
+        found = self._ids.get(key)
+        return MessageId(found[0], found[1]) if found else None
+
+    def of(self, key: str, most: int) -> list[MessageId]:
+        """The first messages of a key."""
+        found = self._ids.get(key, array("q"))[: 2 * most]
+        return [*map(MessageId, found[::2], found[1::2])]
+
+    def drop(self, key: str, first: MessageId | None) -> None:
+        """Forget the messages of a key before an id, or all: they are handed out."""
+        found = self._ids.get(key)
+        if found is None:
+            return
+        number = 0
+        while number < len(found) and (first is None or (found[number], found[number + 1]) < first):
+            number += 2
+        del found[:number]
+        self.size -= number // 2
+        if not found:
+            del self._ids[key]
+        elif number:
+            self.opens(key)
+
+    def opens(self, key: str) -> None:
+        """Note that nothing of a key is out any more."""
+        first = self.first(key)
+        if first is not None and (first, key) not in self._open[:1]:
+            heapq.heappush(self._open, (first, key))
+
+    def take_open(self) -> tuple[MessageId, str] | None:
+        """Take out the key whose first message waits longest; it may be closed again. The caller puts it back."""
+        while self._open:
+            first, key = heapq.heappop(self._open)
+            if self.first(key) == first:
+                return first, key
+        return None
+
+
+_TOGETHER = 4096
+"""Holes of one change of :func:`changes_of`."""
+
+
+def changes_of(state: LeaseState) -> Iterator[Change]:
+    """Changes that make a state from an empty one, each of a few thousand holes."""
+    yield Change(state.frontier, renewals=state.renewals, skipped=dict(state.skipped), dead=state.dead)
+    holes = iter(state.holes)
+    while some := list(islice(holes, _TOGETHER)):
+        reasons = {hole.id: state.reasons[hole.id] for hole in some if hole.id in state.reasons}
+        yield Change(holes=some, reasons=reasons)
+
+
+def state_of(changes: Iterable[Change]) -> LeaseState:
+    """The state that these changes make, from the first on."""
+    state = LeaseState()
+    for change in changes:
+        state.take(change)
+    state.passed = PassedMessages(min([state.frontier, *(first.before() for first in state.skipped.values())]))
+    return state

@@ -1,0 +1,143 @@
+"""The rule by which messages are handed out one by one (docs/decisions/024).
+
+The states of one message in one lease group, and what moves it from one to the next::
+
+                 receive                      acknowledge
+    not seen ──────────────► leased ─────────────────────────────► settled
+                              ▲ │ │ │                                 ▲
+                      receive │ │ │ └─ reject ────────► given up ─────┤ moved to the dead letters
+                              │ │ │                        ▲          │
+                              │ │ └─ release ──► waiting   │ the last failure
+                              │ │                  │       │
+                              │ └─ runs out ───────┴─► due ┘
+                              └────────────────────────┘
+
+A message that is ``leased``, ``waiting``, ``due`` or ``given up`` is a hole behind the frontier
+(:mod:`queuey.model.lease_state`). Nothing happens by itself: a lease that runs out is a time in the past, and the next
+receive finds it. So no timer is lost with a process.
+
+:func:`settle` and :func:`receive` are pure. Each looks at a state and gives a :class:`~queuey.model.lease_state.Change`
+for the store to make durable, alone or with appends.
+
+A group that picks at random among the first K messages gives an order that is nearly that of their ids, and receivers
+on several servers rarely meet (BDQS, 2011). With K = 1 the order is exact:
+
+>>> from queuey.model.lease_state import LeaseState
+>>> from queuey.model.messages import Message
+>>> state, now = LeaseState(), 1_000
+>>> ahead = Columns.of([Message(ticks, 0, 10_000, None, None, b"body") for ticks in (1, 2, 3)])
+>>> first = receive(state, ReceiveRequest(most=2), LeaseRules(), now, ahead)
+>>> [ahead[at].ticks for at in first.fresh]
+[1, 2]
+>>> state.take(first.change)
+>>> settled = settle(state, [Settle(MessageId(2, 0), 1, Action.ACKNOWLEDGE)], LeaseRules(), now)
+>>> state.take(settled.change)
+>>> (len(state.holes), state.frontier.ticks, state.done_up_to < MessageId(1, 0))
+(1, 2, True)
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+from queuey.ids import MessageId
+from queuey.model.columns import Columns
+from queuey.model.holes import GIVEN_UP, LEASED, MOST_FAILURES, Hole
+from queuey.model.lease_requests import (
+    Action,
+    Backoff,
+    LeaseRules,
+    Received,
+    ReceiveRequest,
+    Settle,
+    Settled,
+    later,
+)
+from queuey.model.lease_state import Change, LeaseState, Renewal
+from queuey.model.receiving import Receive, ReceiveByKey
+
+__all__ = [
+    "Action",
+    "Backoff",
+    "LeaseRules",
+    "ReceiveRequest",
+    "Received",
+    "Settle",
+    "Settled",
+    "receive",
+    "renew",
+    "settle",
+]
+
+
+def settle(
+    state: LeaseState, settles: Sequence[Settle], rules: LeaseRules, now: int, chance: Callable[[], float] = lambda: 0.5
+) -> Settled:
+    """Settle leases.
+
+    :param settles: no message twice.
+    :param now: ticks, higher than in all steps before. A clock that was stepped back does not count.
+    :param chance: random numbers from 0 to 1.
+    """
+    holes: list[Hole] = []
+    closed: list[MessageId] = []
+    stale: list[int] = []
+    reasons: dict[MessageId, str] = {}
+    for index, one in enumerate(settles):
+        hole = state.holes.find(one.id)
+        if hole is None or not hole.flags & LEASED or hole.deliveries != one.delivery:
+            stale.append(index)
+        elif one.action is Action.ACKNOWLEDGE:
+            closed.append(one.id)
+        elif one.action is Action.EXTEND:
+            holes.append(hole._replace(visible_at=later(now, one.seconds)))
+        elif one.action is Action.RELEASE:
+            holes.append(_released(hole, one, rules, now, chance))
+        else:
+            reasons[one.id] = one.reason
+            holes.append(hole._replace(visible_at=now, flags=GIVEN_UP))
+    return Settled(Change(holes=holes, closed=closed, reasons=reasons), stale)
+
+
+def renew(state: LeaseState, receiver: str, seconds: float, now: int) -> Change:
+    """Extend all leases of one receiver. It is one small change, whatever their number.
+
+    No lease gets shorter, so leases that were made after a longer renewal run as long as that.
+    """
+    until = later(now, seconds)
+    if receiver in state.renewals:
+        until = max(until, state.renewals[receiver].until)
+    return Change(renewals={receiver: Renewal(now, until)})
+
+
+def _released(hole: Hole, one: Settle, rules: LeaseRules, now: int, chance: Callable[[], float]) -> Hole:
+    failures = min(hole.failures + one.counts, MOST_FAILURES)
+    visible_at = later(now, one.seconds)
+    if one.seconds is None and one.counts:
+        visible_at = now + rules.backoff.ticks(failures, chance())
+    return hole._replace(visible_at=visible_at, failures=failures, flags=0)
+
+
+def receive(
+    state: LeaseState,
+    wanted: ReceiveRequest,
+    rules: LeaseRules,
+    now: int,
+    ahead: Columns,
+    pick: Callable[[int], int] = lambda candidates: 0,
+) -> Received:
+    """Hand out messages that may be given: those that are due again, and new ones, in the order of these times.
+
+    :param ahead: live messages behind the frontier, in order and without a gap, none past the watermark.
+    :param pick: a random index below its argument.
+    """
+    step = (
+        ReceiveByKey(state, wanted, rules, now, ahead)
+        if rules.orders_keys
+        else Receive(state, wanted, rules, now, ahead)
+    )
+    try:
+        step.run(pick)
+    finally:
+        state.put_back(step.taken)
+    return step.received()

@@ -1,0 +1,291 @@
+"""One receive: which messages it hands out, and what that changes. See :mod:`queuey.model.leases`."""
+
+from __future__ import annotations
+
+from array import array
+from collections.abc import Callable, Sequence
+
+from queuey.ids import TICKS_PER_SECOND, MessageId
+from queuey.model.columns import Columns
+from queuey.model.holes import ALONE, GIVEN_UP, LEASED, MOST_FAILURES, TOGETHER, Hole
+from queuey.model.lease_requests import LeaseRules, Received, ReceiveRequest, later
+from queuey.model.lease_state import Change, Due, FreshLeases, LeaseState, Passed
+
+__all__ = ["MOVE_AGAIN_SECONDS", "Receive", "ReceiveByKey"]
+
+_NEW = Hole(MessageId(0, 0), 0)
+MOVE_AGAIN_SECONDS = 5.0
+"""A message that is given up is reported again after this time, until it is among the dead letters."""
+
+
+class Receive:
+    """One receive. It changes nothing, but for what it takes out of the state's heap and puts back."""
+
+    def __init__(self, state: LeaseState, wanted: ReceiveRequest, rules: LeaseRules, now: int, ahead: Columns) -> None:
+        self.state, self.wanted, self.rules, self.now, self.ahead = state, wanted, rules, now, ahead
+        self.taken: list[Due] = []
+        """What was taken out of the heap."""
+        self.again: list[Hole] = []
+        self.fresh: list[int] | range = []
+        self.given_up: list[Hole] = []
+        self.passed_over: list[Hole] = []
+        """Holes that a random pick leaves behind the new frontier."""
+        self._gone: set[MessageId] = set()
+        self.is_full = False
+        self.ends = False
+        """Nothing more is handed out: a message that goes alone was."""
+        self._next = 0
+        """The index ahead of the next new message."""
+        self._due: Due | None = None
+
+    @property
+    def handed(self) -> int:
+        return len(self.again) + len(self.fresh)
+
+    def run(self, pick: Callable[[int], int]) -> None:
+        """Choose what is handed out."""
+        self._look()
+        if self._due is None and self.rules.k == 1:
+            self.fresh = range(min(self.wanted.most, len(self.ahead), max(self._room(), 0)))
+            self.is_full = len(self.fresh) < min(self.wanted.most, len(self.ahead))
+            self._next = len(self.fresh)
+            return
+        fresh: list[int] = []
+        self.fresh = fresh
+        candidates: list[Due | int] = []
+        while self.handed < self.wanted.most and not self.ends:
+            while len(candidates) < self.rules.k and (found := self._draw()) is not None:
+                candidates.append(found)
+            if not candidates:
+                break
+            chosen = candidates.pop(pick(len(candidates)))
+            if isinstance(chosen, Due):
+                self.hand_again(chosen.hole)
+            else:
+                fresh.append(chosen)
+        self._leave([one for one in candidates if isinstance(one, int)])
+
+    def _leave(self, indexes: Sequence[int]) -> None:
+        """Make holes of the messages that were passed over, and leave those ahead that were not reached."""
+        last = max(self.fresh, default=-1)
+        self._next = last + 1
+        self.passed_over = [self._untouched(at) for at in indexes if at < last]
+
+    def _untouched(self, at: int) -> Hole:
+        message_id = self.id_at(at)
+        return Hole(message_id, message_id.ticks, key=self.ahead.keys[at] if self.rules.orders_keys else None)
+
+    def _draw(self) -> Due | int | None:
+        """The next message that may be given: a hole that is due, or the index of a new message."""
+        while True:
+            due, at = self._due, self._next
+            has_new = at < len(self.ahead) and self._room() > 0
+            if due is not None and not (has_new and self.ahead.ticks[at] < due.since):
+                self._look()
+                if not self._gives_up(due.hole):
+                    return due
+            elif has_new:
+                self._next += 1
+                return at
+            else:
+                self.is_full = at < len(self.ahead)
+                return None
+
+    def _look(self) -> None:
+        """Take out the next hole that is due."""
+        self._due = self.state.take_due(self.now)
+        if self._due is not None:
+            self.taken.append(self._due)
+
+    def _room(self) -> int:
+        """How many more new messages the group may hold."""
+        if self.wanted.pop:
+            return self.wanted.most
+        held = self.rules.max_held - len(self.state.holes) - self._next
+        return min(held, self.rules.max_leased - self.state.leased - self.handed)
+
+    # One message
+
+    def _gives_up(self, hole: Hole) -> bool:
+        """Whether a hole goes to the dead letters; it is noted then."""
+        if hole.id in self._gone:
+            return True
+        limit, failures = self.rules.max_failures, self._failures(hole)
+        if not (hole.flags & GIVEN_UP or (limit and failures >= limit)):
+            return False
+        again_at = self.now + round(MOVE_AGAIN_SECONDS * TICKS_PER_SECOND)
+        self._gone.add(hole.id)
+        self.given_up.append(hole._replace(visible_at=again_at, failures=failures, flags=GIVEN_UP))
+        return True
+
+    def _failures(self, hole: Hole) -> int:
+        """A lease that ran out is a failure of its message if the message was handed out alone.
+
+        Of several that were handed out together, nobody knows which one ended the receiver (G28).
+        """
+        return min(hole.failures + (hole.flags & (LEASED | TOGETHER) == LEASED), MOST_FAILURES)
+
+    def _goes_alone(self, hole: Hole, failures: int) -> bool:
+        ran_out_together = hole.flags & (LEASED | TOGETHER) == LEASED | TOGETHER
+        is_last_try = 0 < failures == self.rules.max_failures - 1
+        return bool(hole.flags & ALONE) or ran_out_together or is_last_try
+
+    def hand_again(self, hole: Hole) -> None:
+        """Hand out a hole that is due, unless it goes alone and others go already."""
+        failures = self._failures(hole)
+        alone = self._goes_alone(hole, failures)
+        if alone:
+            self.ends = True
+            if self.handed:
+                return
+        self.again.append(
+            hole._replace(
+                visible_at=later(self.now, self.wanted.visibility_seconds),
+                leased_at=self.now,
+                first_delivered=hole.first_delivered or self.now,
+                deliveries=hole.deliveries + 1,
+                failures=failures,
+                flags=LEASED | (ALONE if alone else 0),
+                receiver=self.wanted.receiver,
+            )
+        )
+
+    def id_at(self, at: int) -> MessageId:
+        """The id of a message ahead."""
+        return MessageId(self.ahead.ticks[at], self.ahead.tails[at])
+
+    # The outcome
+
+    def received(self) -> Received:
+        together = TOGETHER if self.handed > 1 else 0
+        again = [hole._replace(flags=hole.flags | together) for hole in self.again] if together else self.again
+        visible_at = later(self.now, self.wanted.visibility_seconds)
+        hole = Hole(_NEW.id, visible_at, self.now, self.now, 1, 0, LEASED | together, self.wanted.receiver)
+        frontier = self.id_at(self._next - 1) if self._next else None
+        change = self._popped(again) if self.wanted.pop else self._leased(again, hole)
+        change = change._replace(frontier=frontier, holes=[*change.holes, *self.passed_over, *self.given_up])
+        return Received(change, again, self.fresh, hole, self.given_up, self.is_full)
+
+    def _popped(self, again: Sequence[Hole]) -> Change:
+        return Change(closed=[hole.id for hole in again])
+
+    def _leased(self, again: Sequence[Hole], hole: Hole) -> Change:
+        fresh = self.fresh
+        if not fresh:
+            return Change(holes=again)
+        if self.passed_over or not isinstance(fresh, range):
+            return Change(holes=[*again, *(hole._replace(id=self.id_at(at)) for at in fresh)])
+        ticks = array("q", self.ahead.ticks[: len(fresh)])
+        return Change(fresh=FreshLeases(ticks, array("q", self.ahead.tails[: len(fresh)]), hole), holes=again)
+
+
+class ReceiveByKey(Receive):
+    """A receive of a group that orders keys."""
+
+    def __init__(self, state: LeaseState, wanted: ReceiveRequest, rules: LeaseRules, now: int, ahead: Columns) -> None:
+        super().__init__(state, wanted, rules, now, ahead)
+        self._of_keys: dict[str, int] = {}
+        """Messages of each key that are handed out here."""
+        self._passed: list[Passed] = []
+        self._skipped: dict[str, MessageId | None] = {}
+        self._open: list[str] = []
+        """Keys that were taken out of the state's heap."""
+
+    def run(self, pick: Callable[[int], int]) -> None:
+        fresh: list[int] = []
+        self.fresh = fresh
+        self._look()
+        opened = self._next_open()
+        try:
+            while self.handed < self.wanted.most and not self.ends:
+                if opened is not None and self._is_before(opened[0].ticks):
+                    self._hand_key(opened[1])
+                    opened = self._next_open()
+                elif (found := self._draw()) is None:
+                    break
+                elif isinstance(found, int):
+                    self._hand_new(found, fresh)
+                elif found.hole.key is None:
+                    self.hand_again(found.hole)
+                else:
+                    self._hand_key(found.hole.key)
+        finally:
+            for key in self._open:
+                if not self.state.of_key(key):  # otherwise the last of them opens it
+                    self.state.passed.opens(key)
+
+    def _next_open(self) -> tuple[MessageId, str] | None:
+        """The key whose passed messages wait longest."""
+        found = self.state.passed.take_open()
+        if found is not None:
+            self._open.append(found[1])
+        return found
+
+    def _is_before(self, ticks: int) -> bool:
+        """Whether nothing else may be given longer."""
+        if self._due is not None and self._due.since < ticks:
+            return False
+        return not (self._next < len(self.ahead) and self.ahead.ticks[self._next] < ticks and self._room() > 0)
+
+    def _hand_new(self, at: int, fresh: list[int]) -> None:
+        """Hand out a new message, or pass it over since its key is closed."""
+        key = self.ahead.keys[at]
+        if key is not None:
+            handed = self._of_keys.get(key, 0)
+            if self._is_passed(key) or handed >= self.rules.per_key or (not handed and self.state.of_key(key)):
+                message_id = self.id_at(at)
+                self._passed.append(Passed(message_id, key))
+                if not self._is_passed(key):
+                    self._skipped[key] = message_id
+                return
+            self._of_keys[key] = handed + 1
+        fresh.append(at)
+
+    def _is_passed(self, key: str) -> bool:
+        """Whether a message of this key was passed over, here or before."""
+        return (self._skipped[key] if key in self._skipped else self.state.skipped.get(key)) is not None
+
+    def _hand_key(self, key: str) -> None:
+        """Hand out the next messages of a key, in order, unless it is closed."""
+        if key in self._of_keys or self.state.is_closed(key, self.now):
+            return
+        for message_id in self.state.of_key(key):
+            hole = self.state.holes.find(message_id)
+            if hole is None or not self._has_turn(key):
+                return
+            if not self._gives_up(hole):
+                self._hand_of(key, hole)
+        self._hand_passed(key)
+
+    def _has_turn(self, key: str) -> bool:
+        return self._of_keys.get(key, 0) < self.rules.per_key and self.handed < self.wanted.most and not self.ends
+
+    def _hand_of(self, key: str, hole: Hole) -> None:
+        before = self.handed
+        self.hand_again(hole)
+        if self.handed > before:
+            self._of_keys[key] = self._of_keys.get(key, 0) + 1
+
+    def _hand_passed(self, key: str) -> None:
+        """Hand out messages that were passed over while their key was closed."""
+        window = self.state.passed
+        ids = window.of(key, self.rules.per_key + 1)
+        number = 0
+        while number < len(ids) and self._has_turn(key) and self._room() > 0:
+            self._hand_of(key, Hole(ids[number], 0, key=key))
+            number += 1
+        if not number:
+            return
+        if number < len(ids):
+            self._skipped[key] = ids[number]
+        elif window.upto >= self.state.frontier:
+            self._skipped[key] = None
+        else:
+            self._skipped[key] = MessageId(ids[-1].ticks, ids[-1].tail + 1)
+
+    def _popped(self, again: Sequence[Hole]) -> Change:
+        return super()._popped(again)._replace(passed=self._passed, skipped=self._skipped)
+
+    def _leased(self, again: Sequence[Hole], hole: Hole) -> Change:
+        leases = [hole._replace(id=self.id_at(at), key=self.ahead.keys[at]) for at in self.fresh]
+        return Change(holes=[*again, *leases], passed=self._passed, skipped=self._skipped)

@@ -1,0 +1,108 @@
+"""The compact table of holes does what a dict of them would do."""
+
+from __future__ import annotations
+
+import sys
+from array import array
+
+from hypothesis import given
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
+
+from queuey.ids import MessageId
+from queuey.model import holes
+from queuey.model.holes import LEASED, MOST_FAILURES, Hole, HoleTable, VisibleTimes
+
+ids = st.builds(MessageId, st.integers(0, 40), st.integers(-2, 2))
+made = st.builds(
+    Hole,
+    ids,
+    st.integers(0, 1 << 60),
+    st.integers(0, 1 << 60),
+    st.integers(0, 1 << 60),
+    st.integers(0, (1 << 32) - 1),
+    st.integers(0, MOST_FAILURES),
+    st.integers(0, 15),
+    st.sampled_from(["", "a", "b", "c"]),
+    st.sampled_from([None, None, "k"]),
+)
+
+
+class Table(RuleBasedStateMachine):
+    """A table in chunks of four, beside a dict."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.before, holes._CHUNK = holes._CHUNK, 4
+        self.table = HoleTable()
+        self.known: dict[MessageId, Hole] = {}
+
+    def teardown(self) -> None:
+        holes._CHUNK = self.before
+
+    @rule(hole=made)
+    def put(self, hole: Hole) -> None:
+        self.table.put(hole)
+        self.known[hole.id] = hole
+
+    @rule(message_id=ids)
+    def remove(self, message_id: MessageId) -> None:
+        assert self.table.remove(message_id) == (self.known.pop(message_id, None) is not None)
+
+    @rule(number=st.integers(1, 20), hole=made)
+    def extend(self, number: int, hole: Hole) -> None:
+        first = max(self.known, default=MessageId(0, 0)).ticks + 1
+        ticks, tails = array("q", range(first, first + number)), array("q", [0]) * number
+        self.table.extend(ticks, tails, hole)
+        for tick in ticks:
+            self.known[MessageId(tick, 0)] = hole._replace(id=MessageId(tick, 0), key=None)
+
+    @rule(message_id=ids)
+    def look(self, message_id: MessageId) -> None:
+        assert self.table.find(message_id) == self.known.get(message_id)
+        assert [hole.id for hole in self.table.after(message_id)] == [
+            one for one in sorted(self.known) if one > message_id
+        ]
+
+    @invariant()
+    def is_the_same(self) -> None:
+        assert list(self.table) == [self.known[message_id] for message_id in sorted(self.known)]
+        assert (len(self.table), self.table.first()) == (len(self.known), min(self.known, default=None))
+
+
+TestTable = Table.TestCase
+
+
+def test_a_name_that_nobody_has_takes_no_room() -> None:
+    table = HoleTable()
+    for number in range(1000):
+        table.put(Hole(MessageId(1, 0), 0, receiver=f"worker-{number}"))
+    assert len(table._names._names) <= 3
+
+
+@given(st.lists(st.tuples(st.integers(0, 1 << 26), ids), max_size=30), st.integers(0, 1 << 26))
+def test_what_is_due_is_taken_out_once(entered: list[tuple[int, MessageId]], now: int) -> None:
+    times = VisibleTimes()
+    for visible_at, message_id in entered:
+        times.add(visible_at, message_id)
+
+    taken = times.take(now)
+    for visible_at, message_id in entered:
+        assert visible_at > now or message_id in taken
+    assert not times.take(now)
+    least = times.next()
+    assert len(taken) + len(times.take(1 << 62)) == len(entered)
+    assert least is None or least > now
+
+
+def test_a_leased_message_takes_less_than_100_bytes() -> None:
+    """Of the table and of the time at which it falls due; the target of issue 20."""
+    number = 50_000
+    table, times = HoleTable(), VisibleTimes()
+    for tick in range(number):
+        hole = Hole(MessageId(tick, 7), 10**17 + tick, tick, tick, 1, 0, LEASED, "worker")
+        table.put(hole)
+        times.add(hole.visible_at, hole.id)
+    columns = [column for chunk in table._chunks for column in chunk._columns()]
+    size = sum(map(sys.getsizeof, [*columns, *times._slots.values(), table._lows, table._chunks]))
+    assert size / number < 100
