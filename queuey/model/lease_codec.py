@@ -1,0 +1,185 @@
+"""Changes of a lease group's state as bytes, for a store's rows.
+
+Ids that follow each other, as those of a batch do, take 17 bytes together. What is rare is JSON.
+"""
+
+from __future__ import annotations
+
+import json
+import struct
+import sys
+from array import array
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from queuey.ids import MessageId
+from queuey.model.holes import Hole
+from queuey.model.lease_state import Change, FreshLeases, Renewal
+
+__all__ = ["decode_change", "encode_change"]
+
+_FRONTIER, _FRESH, _HOLES, _CLOSED, _REST = 1, 2, 4, 8, 16
+_ALL_KNOWN = _FRONTIER | _FRESH | _HOLES | _CLOSED | _REST
+_ID = struct.Struct("<qq")
+_IDS = struct.Struct("<BI")
+_COUNTS = struct.Struct("<qqqIHB")
+"""Of a hole: visible_at, leased_at, first_delivered, deliveries, failures, flags."""
+_SIZE = struct.Struct("<I")
+_COLUMNS, _SAME_TAIL, _IN_A_ROW = 0, 1, 2
+_NO_KEY = 0xFFFF_FFFF
+
+
+def encode_change(change: Change) -> bytes:
+    """A change as bytes, without :attr:`Change.passed`, which is read from the log again."""
+    frontier, fresh, holes, closed, _, _, _, _, _ = change
+    flags = 0
+    parts: list[bytes] = []
+    if frontier is not None:
+        flags |= _FRONTIER
+        parts.append(_ID.pack(*frontier))
+    if fresh is not None:
+        flags |= _FRESH
+        parts += [_encoded_ids(fresh.ticks, fresh.tails), _encoded_hole(fresh.hole)]
+    if holes:
+        flags |= _HOLES
+        parts += [_encoded_ids(*_columns([hole.id for hole in holes])), *map(_encoded_hole, holes)]
+    if closed:
+        flags |= _CLOSED
+        parts.append(_encoded_ids(*_columns(closed)))
+    if rest := _rest(change):
+        flags |= _REST
+        parts.append(_encoded_text(json.dumps(rest, separators=(",", ":"))))
+    return b"".join([bytes([flags]), *parts])
+
+
+def decode_change(data: bytes) -> Change:
+    """The inverse of :func:`encode_change`.
+
+    :raises ValueError: this is no change, or not a whole one.
+    """
+    try:
+        return _Decoder(data).change()
+    except (struct.error, IndexError, KeyError, TypeError, AttributeError) as error:
+        raise ValueError(f"not a change of a lease group: {error}") from error
+
+
+def _columns(ids: Sequence[MessageId]) -> tuple[array[int], array[int]]:
+    return array("q", [ticks for ticks, _ in ids]), array("q", [tail for _, tail in ids])
+
+
+def _encoded_ids(ticks: array[int], tails: array[int]) -> bytes:
+    number, first, tail = len(ticks), ticks[0], tails[0]
+    if tails.count(tail) < number:
+        return _IDS.pack(_COLUMNS, number) + _little(ticks) + _little(tails)
+    if ticks == array("q", range(first, first + number)):
+        return _IDS.pack(_IN_A_ROW, number) + _ID.pack(first, tail)
+    return _IDS.pack(_SAME_TAIL, number) + _little(ticks) + tail.to_bytes(8, "little", signed=True)
+
+
+def _little(column: array[int]) -> bytes:
+    if sys.byteorder == "big":
+        column = column[:]
+        column.byteswap()
+    return column.tobytes()
+
+
+def _encoded_hole(hole: Hole) -> bytes:
+    _, visible_at, leased_at, first, deliveries, failures, flags, receiver, key = hole
+    counts = _COUNTS.pack(visible_at, leased_at, first, deliveries, failures, flags)
+    return counts + _encoded_text(receiver) + (_SIZE.pack(_NO_KEY) if key is None else _encoded_text(key))
+
+
+def _encoded_text(text: str) -> bytes:
+    encoded = text.encode()
+    return _SIZE.pack(len(encoded)) + encoded
+
+
+def _rest(change: Change) -> dict[str, Any]:
+    rest: dict[str, Any] = {}
+    if change.renewals:
+        rest["renewals"] = {name: [*renewal] for name, renewal in change.renewals.items()}
+    if change.reasons:
+        rest["reasons"] = [[*message_id, reason] for message_id, reason in change.reasons.items()]
+    if change.skipped:
+        rest["skipped"] = {key: None if first is None else [*first] for key, first in change.skipped.items()}
+    if change.dead:
+        rest["dead"] = change.dead
+    return rest
+
+
+class _Decoder:
+    """Reads a change from the first byte to the last."""
+
+    def __init__(self, data: bytes) -> None:
+        self._data = data
+        self._at = 0
+
+    def change(self) -> Change:
+        flags = self._take(1)[0]
+        if flags & ~_ALL_KNOWN:
+            raise ValueError("not a change of a lease group: it has an unknown part")
+        frontier = MessageId(*self._unpack(_ID)) if flags & _FRONTIER else None
+        fresh = FreshLeases(*self._ids(), self._hole(MessageId(0, 0))) if flags & _FRESH else None
+        ids = [*map(MessageId, *self._ids())] if flags & _HOLES else []
+        holes = [self._hole(message_id) for message_id in ids]
+        closed = [*map(MessageId, *self._ids())] if flags & _CLOSED else []
+        rest: Mapping[str, Any] = json.loads(self._text(self._size())) if flags & _REST else {}
+        if self._at < len(self._data):
+            raise ValueError("not a change of a lease group: something follows it")
+        return Change(
+            frontier,
+            fresh,
+            holes,
+            closed,
+            renewals={name: Renewal(*renewal) for name, renewal in rest.get("renewals", {}).items()},
+            reasons={MessageId(ticks, tail): reason for ticks, tail, reason in rest.get("reasons", [])},
+            skipped={
+                key: None if first is None else MessageId(*first) for key, first in rest.get("skipped", {}).items()
+            },
+            dead=rest.get("dead", 0),
+        )
+
+    def _take(self, size: int) -> bytes:
+        found = self._data[self._at : self._at + size]
+        if len(found) < size:
+            raise ValueError("not a change of a lease group: its end is missing")
+        self._at += size
+        return found
+
+    def _unpack(self, form: struct.Struct) -> tuple[Any, ...]:
+        return form.unpack(self._take(form.size))
+
+    def _size(self) -> int:
+        return int(self._unpack(_SIZE)[0])
+
+    def _text(self, size: int) -> str:
+        return self._take(size).decode()
+
+    def _column(self, number: int) -> array[int]:
+        column = array("q", self._take(8 * number))
+        if sys.byteorder == "big":
+            column.byteswap()
+        return column
+
+    def _ids(self) -> tuple[array[int], array[int]]:
+        """Ticks and tails."""
+        kind, number = self._unpack(_IDS)
+        if kind == _COLUMNS:
+            return self._column(number), self._column(number)
+        if kind == _SAME_TAIL:
+            return self._column(number), self._column(1) * number
+        if kind != _IN_A_ROW or number > len(self._data) << _MOST_IN_A_ROW_BITS:
+            raise ValueError("not a change of a lease group: ids of an unknown form")
+        first, tail = self._unpack(_ID)
+        return array("q", range(first, first + number)), array("q", [tail]) * number
+
+    def _hole(self, message_id: MessageId) -> Hole:
+        visible_at, leased_at, first, deliveries, failures, flags = self._unpack(_COUNTS)
+        receiver = self._text(self._size())
+        size = self._size()
+        key = None if size == _NO_KEY else self._text(size)
+        return Hole(message_id, visible_at, leased_at, first, deliveries, failures, flags, receiver, key)
+
+
+_MOST_IN_A_ROW_BITS = 16
+"""A damaged count must not fill the memory: at most 65,536 ids for each byte of the change."""

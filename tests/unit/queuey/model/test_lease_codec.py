@@ -1,0 +1,87 @@
+"""Changes of a lease group come back from bytes as they were; what is no change is refused."""
+
+from __future__ import annotations
+
+from array import array
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from queuey.ids import MessageId
+from queuey.model.holes import MOST_FAILURES, Hole
+from queuey.model.lease_codec import decode_change, encode_change
+from queuey.model.lease_state import NO_CHANGE, Change, FreshLeases, Renewal
+
+numbers = st.integers(-(1 << 63), (1 << 63) - 1)
+ids = st.builds(MessageId, st.integers(0, (1 << 60) - 1), numbers)
+texts = st.text(st.characters(codec="utf-8"), max_size=8)
+made = st.builds(
+    Hole,
+    ids,
+    numbers,
+    numbers,
+    numbers,
+    st.integers(0, (1 << 32) - 1),
+    st.integers(0, MOST_FAILURES),
+    st.integers(0, 255),
+    texts,
+    st.none() | texts,
+)
+changes = st.builds(
+    Change,
+    st.none() | ids,
+    st.none(),
+    holes=st.lists(made, max_size=5),
+    closed=st.lists(ids, max_size=5),
+    renewals=st.dictionaries(texts, st.builds(Renewal, numbers, numbers), max_size=3),
+    reasons=st.dictionaries(ids, texts, max_size=3),
+    skipped=st.dictionaries(texts, st.none() | ids, max_size=3),
+    passed=st.just(()),
+    dead=st.integers(0, 1 << 40),
+)
+
+
+@given(changes)
+def test_a_change_comes_back_as_it_was(change: Change) -> None:
+    assert decode_change(encode_change(change)) == change
+
+
+@given(st.lists(st.tuples(st.integers(0, 1 << 59), numbers), min_size=1, max_size=20), made)
+def test_fresh_leases_come_back_as_they_were(ids: list[tuple[int, int]], hole: Hole) -> None:
+    ticks, tails = (array("q", column) for column in zip(*ids, strict=True))
+    fresh = FreshLeases(ticks, tails, hole._replace(id=MessageId(0, 0)))
+    assert decode_change(encode_change(Change(fresh=fresh))).fresh == fresh
+
+
+def test_leases_of_a_batch_take_no_more_than_one() -> None:
+    hole = Hole(MessageId(0, 0), 1, 1, 1, 1, 0, 1, "worker")
+
+    def size(number: int) -> int:
+        fresh = FreshLeases(array("q", range(5, 5 + number)), array("q", [7]) * number, hole)
+        return len(encode_change(Change(MessageId(4 + number, 7), fresh)))
+
+    assert size(1000) == size(1) < 100
+
+
+@given(changes, st.data())
+def test_a_part_of_a_change_is_refused(change: Change, data: st.DataObject) -> None:
+    whole = encode_change(change)
+    with pytest.raises(ValueError, match="not a change"):
+        decode_change(whole[: data.draw(st.integers(0, len(whole) - 1))])
+    with pytest.raises(ValueError, match="not a change"):
+        decode_change(whole + b"\0")
+
+
+@given(st.binary(max_size=60))
+def test_what_is_no_change_is_refused_or_read(data: bytes) -> None:
+    try:
+        change = decode_change(data)
+    except ValueError:
+        return
+    assert decode_change(encode_change(change)) == change
+
+
+def test_no_change_is_one_byte() -> None:
+    assert encode_change(NO_CHANGE) == b"\0"
+    assert decode_change(b"\0") == NO_CHANGE._replace(renewals={}, reasons={}, skipped={}, holes=[], closed=[])
