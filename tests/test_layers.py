@@ -25,6 +25,7 @@ LEAVES = tuple(
         "ids",
         "locks",
         "model.",
+        "packaged",
         "settings.",
         "tracebacks",
     )

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import hmac
 from functools import cache
-from importlib.resources import files
 from ipaddress import IPv6Address, ip_address
 from math import nan
 
@@ -13,6 +12,7 @@ from queuey.errors import ClockUnsafe, Forbidden, StorageUnavailable
 from queuey.http.exchange import JSON, Answer, Call, Target, json_answer
 from queuey.model import Consistency
 from queuey.monitor.metrics import CLOCK_SKEW, STORAGE_PROBLEMS, STORAGE_WARNINGS, WATERMARK_AGE
+from queuey.packaged import packaged
 from queuey.service import Service
 
 _TEXT = "text/plain; charset=utf-8"
@@ -96,4 +96,4 @@ async def openapi(service: Service, call: Call, target: Target) -> Answer:
 
 @cache
 def _description() -> bytes:
-    return (files("queuey.api") / "openapi.json").read_bytes()
+    return packaged("queuey.api", "openapi.json")

@@ -7,7 +7,6 @@ The weakest source is read first: default, ini file, environment, command line. 
 
 from __future__ import annotations
 
-import difflib
 import re
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import replace
@@ -200,6 +199,8 @@ class _Loader:
 
 def _near(name: str, known: Iterable[str]) -> str:
     """A suggestion to end an error text with, empty if nothing is close."""
+    import difflib  # only a refusal needs it
+
     by_lower = {word.lower(): word for word in known}
     found = difflib.get_close_matches(name.lower(), by_lower, n=1)
     return f": did you mean {by_lower[found[0]]}?" if found else f": expected one of {', '.join(by_lower.values())}"

@@ -5,7 +5,7 @@ Each stands in its file below a line ``-- name: what it does``.
 
 from __future__ import annotations
 
-from importlib.resources import files
+from queuey.packaged import packaged
 
 __all__ = ["load_statements"]
 
@@ -14,7 +14,7 @@ def load_statements(package: str, *names: str) -> dict[str, str]:
     """The statements of these files of a package, by name."""
     found = {}
     for name in names:
-        text = (files(package) / name).read_text(encoding="utf-8")
+        text = packaged(package, name).decode()
         for part in text.split("\n-- ")[1:]:
             head, _, body = part.partition("\n")
             found[head.partition(":")[0]] = body.strip()
