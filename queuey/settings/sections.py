@@ -56,7 +56,7 @@ class StorageSettings:
     cache_mb: int = setting(4, "SQLite page cache of the writer, MiB; the event loop's reader may take twice as much, each other a quarter.", low=1, high=65_536)
     scrub_percent: int = setting(5, "Share of one core's time that the search for damage in the sqlite store's indexes may take; 0 turns it off.", low=0, high=100)
     wal_mb: int = setting(64, "Size in MiB that the write-ahead log is kept under.", low=4, high=65_536)
-    segments_mb: int = setting(1024, "Disk in MiB for copies of what is read in bulk more than once, beside the sqlite store's file; 0 keeps none.", low=0, high=1_000_000)
+    read_cache_mb: int = setting(1024, "Disk in MiB for copies of what is read in bulk more than once, beside the sqlite store's file; 0 keeps none.", low=0, high=1_000_000)
 
 
 @dataclass(frozen=True, slots=True)

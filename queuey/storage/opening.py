@@ -153,7 +153,7 @@ def _open_here(
         reserve_mb=settings.storage.reserve_mb,
         cache_mb=settings.storage.cache_mb,
         wal_mb=settings.storage.wal_mb,
-        read_cache_mb=settings.storage.segments_mb,
+        read_cache_mb=settings.storage.read_cache_mb,
         scrub_percent=settings.storage.scrub_percent,
     )
     return SqliteStores(here.path, clock, ids, options, serve=serve, observer=observer)

@@ -71,7 +71,7 @@ class TestPacks(MessageStoreContract):
 
 
 class _CachingMessages(_PackingMessages):
-    """Makes segments of what it packed, and goes on where a page ended before one, or with it."""
+    """Makes cached runs of what it packed, and goes on where a page ended before one, or with it."""
 
     def read(self, request: ReadRequest, **how: Any) -> Future[Page]:
         return start(self._whole(request, how))
@@ -101,7 +101,7 @@ class _CachingMessages(_PackingMessages):
 
 
 @pytest.mark.usefixtures("only_the_test_tidies")
-class TestSegments(MessageStoreContract):
+class TestCachedRuns(MessageStoreContract):
     """All that is promised of messages, with most of them read from cached_runs wherever a page has room for one."""
 
     @pytest.fixture

@@ -16,7 +16,7 @@ from queuey.model import Message
 from queuey.storage.contract.common import QueueLog, StoreContract, draft
 from queuey.storage.sqlite import SqliteOptions, SqliteStores, packs, tidying
 from queuey.storage.sqlite import pages as sqlite_pages
-from queuey.storage.sqlite import read_cache as sqlite_segments
+from queuey.storage.sqlite import read_cache as sqlite_read_cache
 from queuey.storage.sqlite.backup import backup
 from queuey.storage.sqlite.health import DiskHealth
 from queuey.storage.sqlite.pages import PageBuilder
@@ -26,8 +26,8 @@ Read = list[Message]
 
 
 @pytest.mark.usefixtures("only_the_test_tidies")
-class TestSegments(StoreContract):
-    """Packs of 4 messages, segments of 16, pages of up to 20."""
+class TestCachedRuns(StoreContract):
+    """Packs of 4 messages, cached runs of 16, pages of up to 20."""
 
     @pytest.fixture(autouse=True)
     def _small(self, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -56,7 +56,7 @@ class TestSegments(StoreContract):
 
     @pytest.fixture
     def ids(self, log: QueueLog) -> list[MessageId]:
-        """Of a hundred messages: six segments, and four messages that are in packs alone."""
+        """Of a hundred messages: six cached runs, and four messages that are in packs alone."""
         drafts = [
             draft(
                 b"body %d" % number,
@@ -69,12 +69,12 @@ class TestSegments(StoreContract):
 
     @pytest.fixture
     def whole(self, ids: list[MessageId], log: QueueLog, stores: SqliteStores) -> Read:
-        """What is to be read, once most of it is in segments."""
+        """What is to be read, once most of it is in cached runs."""
         found = pages(log)
-        assert segments(stores) == []
+        assert cached_runs(stores) == []
         pages(log)
         copy(stores)
-        assert segments(stores) == [16] * 6
+        assert cached_runs(stores) == [16] * 6
         assert [message.id for message in found] == ids
         return found
 
@@ -99,7 +99,7 @@ class TestSegments(StoreContract):
             log.read(limit=20, newest_first=True)
         copy(stores)
 
-        assert segments(stores) == []
+        assert cached_runs(stores) == []
 
     def test_wherever_a_reader_begins_and_ends_nothing_is_missed(
         self, whole: Read, log: QueueLog, copies: list[bool]
@@ -117,13 +117,13 @@ class TestSegments(StoreContract):
 
         assert copies == [False] + [True] * 5 + [False]
 
-    def test_a_deleted_or_changed_message_takes_its_segment_along(
+    def test_a_deleted_or_changed_message_takes_its_cached_run_along(
         self, whole: Read, log: QueueLog, stores: SqliteStores
     ) -> None:
         log.delete((1, whole[20].id))
         log.put((1, whole[40].id), body=b"changed")
 
-        assert segments(stores) == [16] * 4
+        assert cached_runs(stores) == [16] * 4
         found = pages(log)
         assert [message.id for message in found] == [message.id for message in whole if message != whole[20]]
         assert found[39].body == b"changed"
@@ -134,7 +134,7 @@ class TestSegments(StoreContract):
 
         assert [message.id for message in pages(log)][24] == between
         copy(stores)
-        assert segments(stores) == [16, 8, 8, 16, 16, 16, 16]
+        assert cached_runs(stores) == [16, 8, 8, 16, 16, 16, 16]
         assert [message.id for message in pages(log)][24] == between
 
     def test_packs_made_between_others_are_seen(self, whole: Read, log: QueueLog, stores: SqliteStores) -> None:
@@ -158,7 +158,7 @@ class TestSegments(StoreContract):
         whole = pages(log)
         pages(log)
         copy(stores)
-        assert segments(stores) == [16, 16]
+        assert cached_runs(stores) == [16, 16]
 
         clock.advance(60)
 
@@ -168,7 +168,7 @@ class TestSegments(StoreContract):
     def test_a_copy_that_is_damaged_is_passed_over_and_made_anew(
         self, whole: Read, log: QueueLog, stores: SqliteStores, tmp_path: Path, harm: str, copies: list[bool]
     ) -> None:
-        (file,) = (tmp_path / "queuey.db-segments").iterdir()
+        (file,) = (tmp_path / "queuey.db-read-cache").iterdir()
         data = bytearray(file.read_bytes())
         if harm == "flip":
             data[700] ^= 4
@@ -205,7 +205,7 @@ class TestSegments(StoreContract):
         copies: list[bool],
     ) -> None:
         stores.close()
-        (tmp_path / "queuey.db-segments" / "00000001.segments").unlink()
+        (tmp_path / "queuey.db-read-cache" / "00000001.runs").unlink()
         stores = reopen()
         log.store = stores.messages
 
@@ -226,8 +226,8 @@ class TestSegments(StoreContract):
         monkeypatch: pytest.MonkeyPatch,
     ) -> None:
         """Those in use stay: who reads more than there is room for would have all of it copied each time."""
-        monkeypatch.setattr(sqlite_segments, "FILE_BYTES", 1)
-        folder, made = tmp_path / "queuey.db-segments", stores.messages.tidying.cache
+        monkeypatch.setattr(sqlite_read_cache, "FILE_BYTES", 1)
+        folder, made = tmp_path / "queuey.db-read-cache", stores.messages.tidying.cache
         log.append(*[draft(b"more %d" % number, 2, ttl_seconds=36000) for number in range(32)])
         pages(log, 2), pages(log, 2)
         copy(stores)
@@ -240,25 +240,25 @@ class TestSegments(StoreContract):
             clock.advance(1000)
             assert len(pages(log, 2)) == len(pages(log, 3)) == 32
             copy(stores)
-        assert len(segments(stores)) == 8
+        assert len(cached_runs(stores)) == 8
         clock.advance(700)
         for _ in range(2):
             copy(stores)
 
         assert len(list(folder.iterdir())) == 4
-        assert len(segments(stores)) == 4
+        assert len(cached_runs(stores)) == 4
         assert len(pages(log, 2)) == len(pages(log, 3)) == 32
 
     def test_files_of_which_nothing_is_left_are_removed(
         self, whole: Read, log: QueueLog, stores: SqliteStores, tmp_path: Path, clock: ManualClock
     ) -> None:
         log.delete(*[(1, message.id) for message in whole[::4]])
-        assert segments(stores) == []
+        assert cached_runs(stores) == []
 
         clock.advance(61)
         copy(stores)
 
-        assert list((tmp_path / "queuey.db-segments").iterdir()) == []
+        assert list((tmp_path / "queuey.db-read-cache").iterdir()) == []
 
     def test_they_go_first_when_the_disk_is_short(
         self, whole: Read, log: QueueLog, stores: SqliteStores, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
@@ -266,12 +266,12 @@ class TestSegments(StoreContract):
         monkeypatch.setattr(DiskHealth, "is_short_of_room", lambda _self: True)
         copy(stores)
 
-        assert segments(stores) == []
-        assert list((tmp_path / "queuey.db-segments").iterdir()) == []
+        assert cached_runs(stores) == []
+        assert list((tmp_path / "queuey.db-read-cache").iterdir()) == []
         for _ in range(3):
             assert pages(log) == whole
             copy(stores)
-        assert segments(stores) == []
+        assert cached_runs(stores) == []
 
     def test_none_are_kept_where_the_setting_says_so(
         self, ids: list[MessageId], log: QueueLog, reopen: Callable[..., SqliteStores], tmp_path: Path
@@ -282,13 +282,13 @@ class TestSegments(StoreContract):
             assert [message.id for message in pages(log)] == ids
             copy(stores)
 
-        assert segments(stores) == []
-        assert not (tmp_path / "queuey.db-segments").exists()
+        assert cached_runs(stores) == []
+        assert not (tmp_path / "queuey.db-read-cache").exists()
 
     def test_what_changes_while_it_is_copied_is_not_kept(
         self, ids: list[MessageId], log: QueueLog, stores: SqliteStores, monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        read_run = sqlite_segments.read_run
+        read_run = sqlite_read_cache.read_run
 
         def changed_meanwhile(*given: Any) -> Any:
             made = read_run(*given)
@@ -300,12 +300,12 @@ class TestSegments(StoreContract):
         monkeypatch.setattr(tidying, "read_run", changed_meanwhile)
         copy(stores)
 
-        assert sum(segments(stores)) < 96
+        assert sum(cached_runs(stores)) < 96
         found = pages(log)
         assert [message.id for message in found] == [id_ for id_ in ids if id_ != ids[3]]
         assert found[19].body == b"changed"
 
-    def test_readers_miss_nothing_while_segments_come_and_go(
+    def test_readers_miss_nothing_while_cached_runs_come_and_go(
         self, whole: Read, log: QueueLog, stores: SqliteStores
     ) -> None:
         stay = [message.id for number, message in enumerate(whole) if number % 10]
@@ -331,16 +331,16 @@ class TestSegments(StoreContract):
 
         assert wrong == []
 
-    def test_who_passes_over_a_segment_reads_its_packs_as_they_were(
+    def test_who_passes_over_a_cached_run_reads_its_packs_as_they_were(
         self, whole: Read, log: QueueLog, stores: SqliteStores, monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        """The page is of one state of the database, also where the segment is the last that the span has."""
+        """The page is of one state of the database, also where the cached run is the last that the span has."""
 
-        def refused(self: sqlite_segments.ReadCache, *given: Any, **named: Any) -> None:
+        def refused(self: sqlite_read_cache.ReadCache, *given: Any, **named: Any) -> None:
             log.delete((1, whole[3].id))
             log.append(*[draft(b"of another", 2)] * 4)
 
-        monkeypatch.setattr(sqlite_segments.ReadCache, "_opened", refused)
+        monkeypatch.setattr(sqlite_read_cache.ReadCache, "_opened", refused)
 
         assert list(log.read(upto=whole[15].id, limit=20).messages) == whole[:16]
 
@@ -348,7 +348,7 @@ class TestSegments(StoreContract):
     def test_the_folder_may_be_taken_away_at_any_time(
         self, whole: Read, log: QueueLog, stores: SqliteStores, tmp_path: Path, copies: list[bool], by: str
     ) -> None:
-        folder = tmp_path / "queuey.db-segments"
+        folder = tmp_path / "queuey.db-read-cache"
         assert pages(log) == whole
         shutil.rmtree(folder)
         if by == "a file":
@@ -367,8 +367,8 @@ class TestSegments(StoreContract):
     def test_messages_with_many_names_are_copied_as_well(
         self, log: QueueLog, stores: SqliteStores, copies: list[bool], monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        """A name that a pack has once is in a segment with each of its messages."""
-        monkeypatch.setattr(sqlite_segments, "MOST_BYTES", 4000)
+        """A name that a pack has once is in a cached run with each of its messages."""
+        monkeypatch.setattr(sqlite_read_cache, "MOST_BYTES", 4000)
         for number in range(16):
             log.append(*[draft(b"x" * 100, key=f"{number}" * 100)] * 4)
         for _ in range(2):
@@ -390,7 +390,7 @@ class TestSegments(StoreContract):
         ]
         pages(log), pages(log)
         copy(stores)
-        assert segments(stores) == [16, 16]
+        assert cached_runs(stores) == [16, 16]
         clock.advance(60)
 
         page = log.read(upto=ids[17], limit=20)
@@ -400,7 +400,7 @@ class TestSegments(StoreContract):
     def test_what_else_lies_in_the_folder_is_left_alone(
         self, whole: Read, log: QueueLog, reopen: Callable[..., SqliteStores], tmp_path: Path
     ) -> None:
-        other = tmp_path / "queuey.db-segments" / "copy of 1.segments"
+        other = tmp_path / "queuey.db-read-cache" / "copy of 1.runs"
         other.write_text("mine")
         stores = reopen()
         log.store = stores.messages
@@ -410,7 +410,7 @@ class TestSegments(StoreContract):
         log.store = stores.messages
 
         assert pages(log) == whole
-        assert segments(stores) == []
+        assert cached_runs(stores) == []
         assert [file.name for file in other.parent.iterdir()] == [other.name]
 
     def test_a_dropped_queue_leaves_none(self, whole: Read, log: QueueLog, stores: SqliteStores) -> None:
@@ -418,12 +418,12 @@ class TestSegments(StoreContract):
         while stores.file.purger.has_refuse() and stores.file.purger.purge(2000).wait():
             pass
 
-        assert segments(stores) == []
+        assert cached_runs(stores) == []
 
 
 @pytest.fixture
 def copies(monkeypatch: pytest.MonkeyPatch) -> list[bool]:
-    """Of each page since: whether it came from a segment."""
+    """Of each page since: whether it came from a cached run."""
     found: list[bool] = []
     page = PageBuilder.page
 
@@ -470,7 +470,7 @@ def copy(stores: SqliteStores) -> None:
         pass
 
 
-def segments(stores: SqliteStores) -> list[int]:
+def cached_runs(stores: SqliteStores) -> list[int]:
     """Messages of each, in order."""
     rows = stores.file.readers.mine().ask(
         "select messages from cached_runs order by partition_key, last_ticks, last_tail", (), list

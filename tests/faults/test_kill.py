@@ -30,7 +30,7 @@ def read_in_bulk(client: Client) -> None:
 
 
 def put_together(database: Path) -> tuple[int, int]:
-    """How many messages lie in packs, and how many have copies in segments."""
+    """How many messages lie in packs, and how many have copies in cached runs."""
     look = apsw.Connection(str(database), flags=apsw.SQLITE_OPEN_READONLY)
     asked = "select (select total(messages) from packs), (select total(messages) from cached_runs)"
     rows: Any = look.execute(asked).fetchall()
@@ -53,7 +53,7 @@ def test_kill_9_in_the_middle_of_writing_loses_nothing_acknowledged(
 
         stored = everything(node.client(), "q")
         streams = [{message.id: message.body for message in node.client().stream_ndjson("q")} for _ in range(3)]
-        in_packs, in_segments = put_together(node.database)
+        in_packs, in_cached_runs = put_together(node.database)
         queues = [queue.name for queue in node.client().queues()]
 
     verdicts = [
@@ -67,7 +67,7 @@ def test_kill_9_in_the_middle_of_writing_loses_nothing_acknowledged(
         acked=sum(len(effects.certain) for effects in both),
         stored=len(stored),
         in_packs=in_packs,
-        in_segments=in_segments,
+        in_cached_runs=in_cached_runs,
         lost=len(lost),
         unknown=sum(effects.unknown for effects in both),
         unacked_but_stored=sum(len(verdict.unacknowledged) for verdict in verdicts),

@@ -74,7 +74,7 @@ class _Folder:
         self._path = path
         self._files: dict[int, _File] = {}
         self._lock = new_lock()
-        files = [file for file in sorted(path.glob("*.segments")) if file.stem.isdecimal()]
+        files = [file for file in sorted(path.glob("*.runs")) if file.stem.isdecimal()]
         self.sizes = {int(file.stem): file.stat().st_size for file in files}
         """Bytes of each file by its number, the oldest first."""
         self._newest = max(self.sizes, default=0)
@@ -134,7 +134,7 @@ class _Folder:
             self._files.pop(number, None)
 
     def _file(self, number: int) -> Path:
-        return self._path / f"{number:08}.segments"
+        return self._path / f"{number:08}.runs"
 
     @property
     def bytes(self) -> int:

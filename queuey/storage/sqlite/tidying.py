@@ -117,7 +117,7 @@ class Tidying:
 def _opened_cache(file: File) -> ReadCache | None:
     if not file.serves:
         return None
-    cache = ReadCache(file.path.with_name(file.path.name + "-segments"), file.options.read_cache_mb << 20)
+    cache = ReadCache(file.path.with_name(file.path.name + "-read-cache"), file.options.read_cache_mb << 20)
     if file.options.read_cache_mb:
         return cache
     if cache.folder.sizes:

@@ -19,31 +19,31 @@ _PATIENCE_SECONDS = 60
 
 
 def measure(plan: Plan) -> Iterator[Row]:
-    """Two stores with the same messages, one of which keeps no segments."""
-    with open_store(plan.fresh("packs"), read_cache_mb=0) as plain, open_store(plan.fresh("segments")) as copied:
-        from_packs, from_segments = (make_queue(store, "q", 1) for store in (plain, copied))
+    """Two stores with the same messages, one of which keeps no cached runs."""
+    with open_store(plan.fresh("packs"), read_cache_mb=0) as plain, open_store(plan.fresh("cached")) as copied:
+        from_packs, from_runs = (make_queue(store, "q", 1) for store in (plain, copied))
         fill(plain, [from_packs], plan.rows)
-        fill(copied, [from_segments], plan.rows)
+        fill(copied, [from_runs], plan.rows)
         rows = _read_all(plain, from_packs)
         for _ in range(2):
-            if _read_all(copied, from_segments) != rows:
+            if _read_all(copied, from_runs) != rows:
                 raise BenchFailed("the stores have not the same messages")
-        most = rows - _ROWS  # what is left at the end may fill no segment
-        until(lambda: _in_segments(copied) >= most, _PATIENCE_SECONDS, "the keeper to copy what was read twice")
+        most = rows - _ROWS  # what is left at the end may fill no cached run
+        until(lambda: _in_cached_runs(copied) >= most, _PATIENCE_SECONDS, "the keeper to copy what was read twice")
         below, ours = alternate(
             lambda: rate_of(lambda: _read_all(plain, from_packs), plan.seconds),
-            lambda: rate_of(lambda: _read_all(copied, from_segments), plan.seconds),
+            lambda: rate_of(lambda: _read_all(copied, from_runs), plan.seconds),
             plan.rounds,
         )
         yield Row(
-            "pages of 4,000 from the store alone, in segments",
+            "pages of 4,000 from the store alone, in cached runs",
             f"{number(median(below))} msg/s from packs",
             f"{number(median(ours))} msg/s",
             ratios(ours, below),
         )
 
 
-def _in_segments(stores: SqliteStores) -> int:
+def _in_cached_runs(stores: SqliteStores) -> int:
     """How many messages have copies."""
     ((messages,),) = stores.file.readers.mine().ask("select total(messages) from cached_runs", (), list)
     return int(messages)
