@@ -26,6 +26,8 @@ _COUNTS = struct.Struct("<qqqIHB")
 """Of a hole: visible_at, leased_at, first_delivered, deliveries, failures, flags."""
 _SIZE = struct.Struct("<I")
 _COLUMNS, _SAME_TAIL, _IN_A_ROW = 0, 1, 2
+_MOST_IN_A_ROW = 1 << 16
+"""Ids that are written as the first and their number: a damaged number must not fill the memory."""
 _NO_KEY = 0xFFFF_FFFF
 
 
@@ -71,7 +73,7 @@ def _encoded_ids(ticks: array[int], tails: array[int]) -> bytes:
     number, first, tail = len(ticks), ticks[0], tails[0]
     if tails.count(tail) < number:
         return _IDS.pack(_COLUMNS, number) + _little(ticks) + _little(tails)
-    if ticks == array("q", range(first, first + number)):
+    if number <= _MOST_IN_A_ROW and ticks == array("q", range(first, first + number)):
         return _IDS.pack(_IN_A_ROW, number) + _ID.pack(first, tail)
     return _IDS.pack(_SAME_TAIL, number) + _little(ticks) + tail.to_bytes(8, "little", signed=True)
 
@@ -168,7 +170,7 @@ class _Decoder:
             return self._column(number), self._column(number)
         if kind == _SAME_TAIL:
             return self._column(number), self._column(1) * number
-        if kind != _IN_A_ROW or number > len(self._data) << _MOST_IN_A_ROW_BITS:
+        if kind != _IN_A_ROW or number > _MOST_IN_A_ROW:
             raise ValueError("not a change of a lease group: ids of an unknown form")
         first, tail = self._unpack(_ID)
         return array("q", range(first, first + number)), array("q", [tail]) * number
@@ -179,7 +181,3 @@ class _Decoder:
         size = self._size()
         key = None if size == _NO_KEY else self._text(size)
         return Hole(message_id, visible_at, leased_at, first, deliveries, failures, flags, receiver, key)
-
-
-_MOST_IN_A_ROW_BITS = 16
-"""A damaged count must not fill the memory: at most 65,536 ids for each byte of the change."""

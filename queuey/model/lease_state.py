@@ -65,7 +65,7 @@ class Passed(NamedTuple):
 
 
 class Change(NamedTuple):
-    """What one step changes in the state of a partition. Changes of other fields do not exist."""
+    """What one step changes in the state of a partition."""
 
     frontier: MessageId | None = None
     """The new frontier; None if it stays."""
@@ -119,11 +119,6 @@ class LeaseState:
         self._due = VisibleTimes()
         self._ready: list[tuple[int, MessageId]] = []
         """A heap of holes that fell due; some have changed since."""
-
-    @property
-    def is_empty(self) -> bool:
-        """Nothing is known but the frontier."""
-        return not (self.holes or self.skipped or self.renewals or self.dead)
 
     @property
     def done_up_to(self) -> MessageId:
@@ -195,10 +190,7 @@ class LeaseState:
             visible_at = self.visible_at(hole)
             if visible_at == since:
                 return Due(since, hole)
-            if visible_at > now:
-                self._due.add(visible_at, message_id)
-            else:
-                heapq.heappush(self._ready, (visible_at, message_id))
+            self._enter(message_id, visible_at, now)
         return None
 
     def put_back(self, dues: Sequence[Due]) -> None:
@@ -213,13 +205,15 @@ class LeaseState:
     def _advance(self, now: int) -> None:
         for message_id in self._due.take(now):
             hole = self.holes.find(message_id)
-            if hole is None:
-                continue
-            visible_at = self.visible_at(hole)
-            if visible_at > now:
-                self._due.add(visible_at, message_id)
-            else:
-                heapq.heappush(self._ready, (visible_at, message_id))
+            if hole is not None:
+                self._enter(message_id, self.visible_at(hole), now)
+
+    def _enter(self, message_id: MessageId, visible_at: int, now: int) -> None:
+        """Enter a hole among those that fall due later, or among those that have."""
+        if visible_at > now:
+            self._due.add(visible_at, message_id)
+        else:
+            heapq.heappush(self._ready, (visible_at, message_id))
 
     # Changes
 

@@ -46,8 +46,9 @@ class Receive:
         """Choose what is handed out."""
         self._look()
         if self._due is None and self.rules.k == 1:
-            self.fresh = range(min(self.wanted.most, len(self.ahead), max(self._room(), 0)))
-            self.is_full = len(self.fresh) < min(self.wanted.most, len(self.ahead))
+            most = min(self.wanted.most, len(self.ahead))
+            self.fresh = range(min(most, max(self._room(), 0)))
+            self.is_full = len(self.fresh) < most
             self._next = len(self.fresh)
             return
         fresh: list[int] = []
@@ -73,7 +74,7 @@ class Receive:
 
     def _untouched(self, at: int) -> Hole:
         message_id = self.id_at(at)
-        return Hole(message_id, message_id.ticks, key=self.ahead.keys[at] if self.rules.orders_keys else None)
+        return Hole(message_id, message_id.ticks)
 
     def _draw(self) -> Due | int | None:
         """The next message that may be given: a hole that is due, or the index of a new message."""

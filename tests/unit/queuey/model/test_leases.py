@@ -365,6 +365,31 @@ def test_several_messages_of_a_key_come_together_and_in_order() -> None:
     assert [hole.id for hole in log.receive(most=10)] == [ids[2]]
 
 
+def test_a_key_whose_passed_messages_are_gone_is_forgotten() -> None:
+    log = Log(LeaseRules(orders_keys=True))
+    first, second = log.append("a", "a")
+    log.receive(most=2)
+    assert log.settle(first, 1, Action.ACKNOWLEDGE)
+    assert not log.state.without_message().skipped
+    log.messages = [one for one in log.messages if one.id != second]
+    log.state = state_of(changes_of(log.state))
+    assert not log.state.without_message().skipped, "the log was not looked at yet"
+    log.look()
+    assert log.state.without_message().skipped == {"a": None}
+    log.state.take(log.state.without_message())
+    assert log.state.done_up_to == second
+
+
+def test_the_next_moment_at_which_something_falls_due_is_known() -> None:
+    log = Log()
+    assert log.state.next_due() is None
+    log.append(None)
+    (hole,) = log.receive(visibility_seconds=10)
+    before = log.state.next_due()
+    assert before is not None
+    assert log.now < before <= hole.visible_at
+
+
 def test_leases_of_one_receive_are_one_small_change() -> None:
     log = Log()
     log.append(*[None] * 5)
