@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from pathlib import Path
 
 import pytest
 
+from queuey.clock import ManualClock
+from queuey.ids import IdGenerator
 from queuey.storage.cassandra.cluster import Options
 from queuey.storage.cassandra.schema import make_tables
 from queuey.storage.cassandra.session import CassandraSession
+from queuey.storage.sqlite import SqliteStores
 from queuey.storage.sqlite.upkeep import Upkeep
 from tests.support.services.fixtures import TIMEOUT_SECONDS, Reached
 
@@ -30,3 +34,19 @@ def session(cassandra_node: Reached, module_keyspace: str) -> Iterator[Cassandra
 def only_the_test_tidies(monkeypatch: pytest.MonkeyPatch) -> None:
     """The upkeep does not put messages together, nor give room back: now and then it would be there first, or at the same time."""
     monkeypatch.setattr(Upkeep, "_tidy", lambda _self: False)
+
+
+@pytest.fixture
+def reopen(tmp_path: Path, clock: ManualClock) -> Iterator[Callable[[], SqliteStores]]:
+    """Close the store, if it is open, and open it as a new process would: with a generator that knows nothing."""
+    opened: list[SqliteStores] = []
+
+    def reopen() -> SqliteStores:
+        for stores in opened:
+            stores.close()
+        opened.append(SqliteStores(tmp_path / "queuey.db", clock, IdGenerator(clock)))
+        return opened[-1]
+
+    yield reopen
+    for stores in opened:
+        stores.close()

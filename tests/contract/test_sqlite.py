@@ -176,21 +176,6 @@ def test_the_committer_waits_for_readers_of_an_old_snapshot_once_in_a_step_of_th
 class TestAfterARestart(StoreContract):
     """What another process finds in the file."""
 
-    @pytest.fixture
-    def reopen(self, tmp_path: Path, clock: ManualClock) -> Iterator[Reopen]:
-        """Close the store, if it is open, and open it as a new process would: with a generator that knows nothing."""
-        opened: list[SqliteStores] = []
-
-        def reopen() -> SqliteStores:
-            for stores in opened:
-                stores.close()
-            opened.append(SqliteStores(tmp_path / "queuey.db", clock, IdGenerator(clock)))
-            return opened[-1]
-
-        yield reopen
-        for stores in opened:
-            stores.close()
-
     def test_messages_are_as_they_were(self, reopen: Reopen, clock: ManualClock) -> None:
         log = QueueLog(reopen().messages, clock)
         log.append(draft(b"\0\xff", content_type="text/plain", key="k"), draft(b"other", 2), draft(ttl_seconds=5))

@@ -120,22 +120,16 @@ class CountedHistory(PartitionHistory):
         check(self.stores, self.log)
 
 
+def count_then_expire(log: QueueLog, clock: ManualClock) -> None:
+    """One of the two messages of the first partition, which has a counter, has expired."""
+    log.append(draft(b"gone", ttl_seconds=5), draft(b"stays", partition=2))
+    log.add(b"stays")
+    log.inspect(1)
+    clock.advance(60)
+
+
 @pytest.mark.usefixtures("all_are_counted", "small_packs")
 class TestCounters(StoreContract):
-    @pytest.fixture
-    def reopen(self, tmp_path: Path, clock: ManualClock) -> Iterator[Callable[[], SqliteStores]]:
-        opened: list[SqliteStores] = []
-
-        def reopen() -> SqliteStores:
-            for stores in opened:
-                stores.close()
-            opened.append(SqliteStores(tmp_path / "queuey.db", clock, IdGenerator(clock)))
-            return opened[-1]
-
-        yield reopen
-        for stores in opened:
-            stores.close()
-
     @pytest.fixture
     def stores(self, reopen: Callable[[], SqliteStores]) -> SqliteStores:
         return reopen()
@@ -316,10 +310,7 @@ class TestCounters(StoreContract):
     def test_what_is_purged_between_counter_and_snapshot_is_subtracted_once(
         self, stores: SqliteStores, log: QueueLog, clock: ManualClock, monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        log.append(draft(b"gone", ttl_seconds=5), draft(b"stays", partition=2))
-        log.add(b"stays")
-        log.inspect(1)
-        clock.advance(60)
+        count_then_expire(log, clock)
         begin, purged = inspecting._Look.begin, list[int]()
 
         def begin_late(look: Any) -> None:
@@ -335,10 +326,7 @@ class TestCounters(StoreContract):
     def test_what_is_on_disk_and_not_counted_yet_is_subtracted_once(
         self, stores: SqliteStores, log: QueueLog, clock: ManualClock, monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        log.append(draft(b"gone", ttl_seconds=5), draft(b"stays", partition=2))
-        log.add(b"stays")
-        log.inspect(1)
-        clock.advance(60)
+        count_then_expire(log, clock)
         now, keep = log.watermark(), Counters.keep
         on_disk, may_count = threading.Event(), threading.Event()
 

@@ -58,6 +58,8 @@ class LiveRead:
 class LiveStream:
     """The body of a live answer (:class:`queuey.http.exchange.BodyStream`)."""
 
+    waits = True
+
     __slots__ = (
         "_call",
         "_check_at",
@@ -97,11 +99,6 @@ class LiveStream:
         largest = service.settings.limits.max_body_bytes if service.log.reads_elsewhere else 0
         self._least_room = max(_PAGE_ROOM, largest)
         self._check_at = self._next_check((1 + random()) / 2)  # noqa: S311 - separates readers that came together
-
-    @property
-    def waits(self) -> bool:
-        """See :class:`queuey.http.exchange.BodyStream`."""
-        return True
 
     async def more(self) -> bytes | None:
         """See :class:`queuey.http.exchange.BodyStream`."""

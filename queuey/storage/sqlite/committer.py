@@ -33,7 +33,7 @@ from queuey.future import Future
 from queuey.ids import IdGenerator
 from queuey.locks import new_lock
 from queuey.storage import Observer, Unobserved
-from queuey.storage.sqlite.counters import Counters, GroupChanges
+from queuey.storage.sqlite.counters import ROW_COLUMNS, Counters, GroupChanges
 from queuey.storage.sqlite.health import LOCKED, DiskHealth
 
 log = logging.getLogger(__name__)
@@ -41,7 +41,6 @@ log = logging.getLogger(__name__)
 Row = tuple[Any, ...]
 Bindings = tuple[Any, ...] | dict[str, Any]
 """Values of a statement in the order of its parameters, or by name."""
-_COLUMNS = 9
 _ROWS_AT_ONCE = 256
 """The most rows of one statement. A prepared statement takes 1.2 KiB for each row."""
 _GROUP = 4096
@@ -130,17 +129,17 @@ class Transaction:
     def _flush(self) -> None:
         """Write gathered inserts in as few statements as possible."""
         values, self._values = self._values, []
-        self.inserted += len(values) // _COLUMNS
+        self.inserted += len(values) // ROW_COLUMNS
         if self.counted.is_counting:
             self.counted.add_rows(values)
-        step = _ROWS_AT_ONCE * _COLUMNS
+        step = _ROWS_AT_ONCE * ROW_COLUMNS
         for start in range(0, len(values), step):
             self._write(values[start : start + step])
 
     def _write(self, values: list[Any]) -> None:
-        rows = len(values) // _COLUMNS
+        rows = len(values) // ROW_COLUMNS
         size = 1 << (rows - 1).bit_length()
-        values += [None] * ((size - rows) * _COLUMNS)
+        values += [None] * ((size - rows) * ROW_COLUMNS)
         self.connection.execute(_insert_statement(size), values)
 
     def commit(self) -> None:
@@ -148,7 +147,7 @@ class Transaction:
 
         :raises CommitFailed: the group may or may not be on disk.
         """
-        if len(self._values) > _ROWS_AT_ONCE * _COLUMNS:
+        if len(self._values) > _ROWS_AT_ONCE * ROW_COLUMNS:
             self._begin()
         if self._begun:
             self._flush()

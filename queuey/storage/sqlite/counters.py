@@ -19,6 +19,7 @@ from queuey.locks import new_lock
 __all__ = [
     "MOST_COUNTERS",
     "NOTHING",
+    "ROW_COLUMNS",
     "CounterReading",
     "Counters",
     "GroupChanges",
@@ -29,9 +30,10 @@ __all__ = [
 
 MOST_COUNTERS = 10_000
 """Partitions with a counter; about 500 bytes each. The one that was not asked for longest loses its counter first."""
-_COLUMNS = 9
-"""Values of one row, and those among them that are counted."""
+ROW_COLUMNS = 9
+"""Values of one row of messages."""
 _KEY_AT, _BODY_AT = 0, 7
+"""Where the counted ones stand in a row."""
 
 
 class Totals(NamedTuple):
@@ -121,9 +123,9 @@ class GroupChanges:
 
     def add_rows(self, values: Sequence[Any]) -> None:
         """:param values: of rows that are about to be inserted, one row after the other."""
-        keys = values[_KEY_AT::_COLUMNS]
+        keys = values[_KEY_AT::ROW_COLUMNS]
         if not self._counted.keys().isdisjoint(keys):
-            for partition_key, body in zip(keys, values[_BODY_AT::_COLUMNS], strict=True):
+            for partition_key, body in zip(keys, values[_BODY_AT::ROW_COLUMNS], strict=True):
                 self.add(partition_key, 1, len(body))
 
 
