@@ -45,7 +45,8 @@ def measure(plan: Plan) -> Iterator[Row]:
 
 def _in_cached_runs(stores: SqliteStores) -> int:
     """How many messages have copies."""
-    ((messages,),) = stores.file.readers.mine().ask("select total(messages) from cached_runs", (), list)
+    with stores.file.readers.lend() as reader:
+        ((messages,),) = reader.ask("select total(messages) from cached_runs", (), list)
     return int(messages)
 
 

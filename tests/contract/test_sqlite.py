@@ -84,10 +84,8 @@ def test_the_log_is_copied_until_little_is_left_for_the_committer(
     log.add(b"first")
     monkeypatch.setattr(sqlite_upkeep, "TURN_SECONDS", turn)
 
-    with stores.file.readers.mine().snapshot():
-        list(
-            stores.file.readers.mine().beside(SQL["dropped_all"], ())
-        )  # as long as this is read, the log cannot start over
+    with stores.file.readers.lend() as reader, reader.snapshot():
+        list(reader.beside(SQL["dropped_all"], ()))  # as long as this is read, the log cannot start over
         stores.file.checkpoints._copy(cast("apsw.Connection", busy))
 
     assert busy.passes == passes
@@ -154,10 +152,8 @@ def test_the_committer_waits_for_readers_of_an_old_snapshot_once_in_a_step_of_th
     monkeypatch.setattr(checkpoints, "_writer", counting)
     log.add(b"first")
 
-    with stores.file.readers.mine().snapshot():
-        list(
-            stores.file.readers.mine().beside(SQL["dropped_all"], ())
-        )  # as long as this is read, the log cannot start over
+    with stores.file.readers.lend() as reader, reader.snapshot():
+        list(reader.beside(SQL["dropped_all"], ()))  # as long as this is read, the log cannot start over
         monkeypatch.setattr(stores.file.health, "is_short_of_room", lambda: short)
         monkeypatch.setattr(upkeep, "_tidy", tidy)
         for _ in range(3):

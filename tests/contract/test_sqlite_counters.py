@@ -374,7 +374,7 @@ def stores(tmp_path: Path) -> Iterator[SqliteStores]:
 
 
 def steps_of(stores: SqliteStores, work: Callable[[], object]) -> int:
-    """Steps of SQLite's machine in this thread's reader, in tens."""
+    """Steps of SQLite's machine in the reader that is lent first, in tens."""
     taken = 0
 
     def count() -> bool:
@@ -382,7 +382,8 @@ def steps_of(stores: SqliteStores, work: Callable[[], object]) -> int:
         taken += 1
         return False
 
-    connection = stores.file.readers.mine()._connection
+    with stores.file.readers.lend() as reader:
+        connection = reader._connection
     connection.set_progress_handler(count, 10)
     work()
     connection.set_progress_handler(None)

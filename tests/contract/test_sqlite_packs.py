@@ -187,7 +187,8 @@ class TestPacksInTheFile(StoreContract):
             planned.append(asked)
             return apsw.SQLITE_OK
 
-        stores.file.readers.mine()._connection.authorizer = allow
+        with stores.file.readers.lend() as reader:  # the one that is lent first
+            reader._connection.authorizer = allow
         look(0)
         assert planned
         planned.clear()

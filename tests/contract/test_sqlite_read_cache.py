@@ -472,7 +472,6 @@ def copy(stores: SqliteStores) -> None:
 
 def cached_runs(stores: SqliteStores) -> list[int]:
     """Messages of each, in order."""
-    rows = stores.file.readers.mine().ask(
-        "select messages from cached_runs order by partition_key, last_ticks, last_tail", (), list
-    )
+    with stores.file.readers.lend() as reader:
+        rows = reader.ask("select messages from cached_runs order by partition_key, last_ticks, last_tail", (), list)
     return [messages for (messages,) in rows]

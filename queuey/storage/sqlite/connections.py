@@ -67,7 +67,7 @@ class Connections:
         return self._connect(read_only=False)
 
     def reader(self, *, often: bool) -> apsw.Connection:
-        """A connection for one thread, without SQLite's own mutexes.
+        """A connection for one caller at a time, without SQLite's own mutexes.
 
         :param often: it reads most pages. A queue among many has each message on a page of its own. So this connection
             has a cache for the pages of some queues that are read again and again.

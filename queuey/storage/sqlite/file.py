@@ -1,8 +1,7 @@
 """The file of an embedded store: connections, writer, health and upkeep.
 
 WAL with ``synchronous=FULL``: acknowledged means on disk. One committer writes in groups
-(:mod:`queuey.storage.sqlite.committer`). One reader for each thread reads without waiting for it. Two more threads do
-what need not happen at once (:mod:`queuey.storage.sqlite.upkeep`, :mod:`queuey.storage.sqlite.search`). Messages,
+(:mod:`queuey.storage.sqlite.committer`). Readers do not wait for it. Two more threads do what need not happen at once (:mod:`queuey.storage.sqlite.upkeep`, :mod:`queuey.storage.sqlite.search`). Messages,
 offsets and metadata are parts that get the file as an argument.
 
 The layout and its measurements are in docs/decisions/004.
@@ -126,7 +125,8 @@ class File:
         self.dropped: dict[bytes, float] = {queue: clock.elapsed() for (queue,) in dropped}
         """Dropped incarnations that are remembered, and when each was dropped."""
         self.readers = Readers(self.connections.reader)
-        self.readers.mine().ask(SQL["dropped_all"], (), list)  # so reads go on if the file is removed (G18)
+        with self.readers.lend() as reader:
+            reader.ask(SQL["dropped_all"], (), list)  # so reads go on if the file is removed (G18)
         self.counters = Counters()
         self.committer = Committer(self.writer, ids, self.health, self.observer, self.counters)
         self.purger = Purger(clock, self.committer, self.readers, self.dropped, self.counters)
@@ -196,8 +196,9 @@ class File:
     def query(self, sql: str, bindings: tuple[Any, ...], shape: Callable[[list[Row]], T]) -> Future[T]:
         """What ``shape`` makes of a statement's rows."""
         try:
-            return Future.of(shape(self.readers.mine().ask(sql, bindings, list)))
-        except (apsw.Error, *NONSENSE) as error:
+            with self.readers.lend() as reader:
+                return Future.of(shape(reader.ask(sql, bindings, list)))
+        except (QueueyError, apsw.Error, *NONSENSE) as error:
             return Future.failed(self.read_failed(error))
 
     def change(self, sql: str, bindings: tuple[Any, ...] = ()) -> Future[None]:

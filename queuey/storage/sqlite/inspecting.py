@@ -48,14 +48,14 @@ class Inspector:
 
     def states(self, partition_keys: Sequence[bytes], now_ticks: int) -> Mapping[bytes, PartitionState]:
         """The state of each partition."""
-        reader = self._readers.mine()
-        if not self._keeps:
-            with reader.snapshot():
-                look = _Look(reader.beside, now_ticks)
-                return {key: look.state(key, look.live(key)) for key in partition_keys}
-        found = self._states_at_once(reader, partition_keys, now_ticks)
-        left = [key for key in partition_keys if key not in found]
-        return found | self._states_between(reader, left, now_ticks) if left else found
+        with self._readers.lend() as reader:
+            if not self._keeps:
+                with reader.snapshot():
+                    look = _Look(reader.beside, now_ticks)
+                    return {key: look.state(key, look.live(key)) for key in partition_keys}
+            found = self._states_at_once(reader, partition_keys, now_ticks)
+            left = [key for key in partition_keys if key not in found]
+            return found | self._states_between(reader, left, now_ticks) if left else found
 
     def _states_at_once(
         self, reader: Reader, partition_keys: Sequence[bytes], now_ticks: int

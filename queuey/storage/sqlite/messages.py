@@ -41,6 +41,7 @@ from queuey.storage.sqlite.inspecting import Inspector
 from queuey.storage.sqlite.packing import remove
 from queuey.storage.sqlite.pages import Ask, PageBuilder, is_bulk, message_in, one_row
 from queuey.storage.sqlite.purging import Purge
+from queuey.storage.sqlite.readers import Reader
 from queuey.storage.sqlite.rows import key_of, message_row
 from queuey.storage.sqlite.statements import SQL
 from queuey.storage.sqlite.tidying import Tidying
@@ -103,9 +104,12 @@ class SqliteMessages(MessageStore):
         if self._unsound and partition_key in self._unsound:
             return Future.failed(self._file.refusal_of(partition_key))
         try:
-            reader = self._readers.mine()
-        except (QueueyError, apsw.Error) as error:  # this thread reads for the first time, and the file is gone
+            with self._readers.lend() as reader:
+                return Future.of(self._read(reader, partition_key, request, now_ticks))
+        except (QueueyError, apsw.Error, *NONSENSE) as error:
             return Future.failed(self._file.read_failed(error))
+
+    def _read(self, reader: Reader, partition_key: bytes, request: ReadRequest, now_ticks: int) -> Page:
         builder = PageBuilder(request, now_ticks, reader.beside)
         cache = self.tidying.cache if is_bulk(request) else None
 
@@ -117,14 +121,11 @@ class SqliteMessages(MessageStore):
         ask = reader.ask if cache is None else reader.ask_lasting
         after, upto = request.span
         began = perf_counter()
-        try:
-            sql = _READS[request.newest_first, request.with_bodies]
-            page = ask(sql, (partition_key, *after, *upto, now_ticks), paged)
-            self._file.observer.took("read", perf_counter() - began)
-            self.tidying.note_read(partition_key, request, page, builder)
-            return Future.of(page)
-        except (QueueyError, apsw.Error, *NONSENSE) as error:
-            return Future.failed(self._file.read_failed(error))
+        sql = _READS[request.newest_first, request.with_bodies]
+        page = ask(sql, (partition_key, *after, *upto, now_ticks), paged)
+        self._file.observer.took("read", perf_counter() - began)
+        self.tidying.note_read(partition_key, request, page, builder)
+        return page
 
     def count_span(
         self,
@@ -141,8 +142,7 @@ class SqliteMessages(MessageStore):
         if self._unsound and key_of(partition) in self._unsound:
             return Future.failed(self._file.refusal_of(key_of(partition)))
         try:
-            reader = self._readers.mine()
-            with reader.snapshot():
+            with self._readers.lend() as reader, reader.snapshot():
                 return Future.of(count_span(reader.beside, key_of(partition), span, now_ticks, limit, step))
         except (QueueyError, apsw.Error, *NONSENSE) as error:
             return Future.failed(self._file.read_failed(error))
@@ -155,8 +155,7 @@ class SqliteMessages(MessageStore):
             if partition_key in self._unsound:
                 return Future.failed(self._file.refusal_of(partition_key))
         try:
-            reader = self._readers.mine()
-            with reader.snapshot():
+            with self._readers.lend() as reader, reader.snapshot():
                 return Future.of([_fetched(reader.beside, *place, now_ticks) for place in keyed])
         except (QueueyError, apsw.Error, *NONSENSE) as error:
             return Future.failed(self._file.read_failed(error))

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping, Sequence
 
 import apsw
 
-from queuey.errors import QueueNotFound
+from queuey.errors import QueueNotFound, QueueyError
 from queuey.future import Future
 from queuey.ids import MessageId
 from queuey.model import Offset, OffsetChange, OffsetMove
@@ -45,8 +45,9 @@ class SqliteOffsets(OffsetStore):
             return moves
 
         try:
-            known = _offsets(self._file.readers.mine().ask(SQL["offset_find"], group_key, list))
-        except (apsw.Error, *NONSENSE) as error:
+            with self._file.readers.lend() as reader:
+                known = _offsets(reader.ask(SQL["offset_find"], group_key, list))
+        except (QueueyError, apsw.Error, *NONSENSE) as error:
             return Future.failed(self._file.read_failed(error))
         # Existing rows need no more space. So on a full disk commits go on (G18), and only new rows are refused.
         return self._file.committer.submit(job, grows=not change.ids.keys() <= known.keys())

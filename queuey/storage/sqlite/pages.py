@@ -25,6 +25,7 @@ __all__ = [
     "PackEntry",
     "PageBuilder",
     "columns_of",
+    "entry_of",
     "head_of",
     "is_bulk",
     "message_in",
@@ -42,6 +43,9 @@ NextRun = tuple["CachedRun", Callable[["CachedRun", Sequence[Row]], Columns | No
 if the run cannot replace them."""
 
 
+_BODY_AT, _HEADERS_AT, _PACK_AT = 5, 7, 8
+"""Where a row of ``read_ascending`` has them. Rows of messages stay plain: one value made of each would cost a page a
+tenth of its time."""
 RUN_MESSAGES = 4000
 """The most messages of a cached run: as many as a page of a stream has."""
 
@@ -64,6 +68,12 @@ class PackEntry(NamedTuple):
     def of_index(cls, row: Row) -> PackEntry:
         """An entry from a row of ``packs_in``."""
         return cls(MessageId(*row[:2]), MessageId(*row[2:4]), *row[4:])
+
+    @classmethod
+    def of_row(cls, row: Row) -> PackEntry:
+        """An entry from a row of ``read_ascending``."""
+        last_ticks, last_tail, _, first_ticks, first_tail, messages, earliest, _, seq = row
+        return cls(MessageId(first_ticks, first_tail), MessageId(last_ticks, last_tail), messages, earliest, seq)
 
     def is_whole(self, span: Span, now_ticks: int) -> bool:
         """Whether all of its messages are alive and in the span."""
@@ -115,9 +125,10 @@ class CachedRun(NamedTuple):
 
         :param rows: of ``read_ascending``; only the last may be no pack.
         """
-        if not rows or rows[-1][8] is None:
+        entries = [entry for entry in map(entry_of, rows) if entry is not None]
+        if not entries or len(entries) < len(rows):
             return False
-        return bool(rows[0][8] == self.first_pack and sum([row[5] for row in rows]) == self.messages)
+        return entries[0].seq == self.first_pack and sum([entry.messages for entry in entries]) == self.messages
 
 
 class PageBuilder:
@@ -170,7 +181,8 @@ class PageBuilder:
         """Whether the rows have any wanted message, damaged or not."""
         span, now = self._request.span, self._now
         for row in rows:
-            if row[8] is None or (entry := _entry(row)).is_whole(span, now):
+            entry = entry_of(row)
+            if entry is None or entry.is_whole(span, now):
                 return True
             head = head_of(self._ask, entry.seq)
             if head is None or entry.chosen(head, span, now):
@@ -182,7 +194,7 @@ class PageBuilder:
         step_over = skip_corrupt and with_bodies
         more = False
         for row in rows:
-            if row[8] is not None:
+            if row[_PACK_AT] is not None:
                 more = not self._takes_pack(row)
             elif step_over and not _is_sound(row):
                 self._passed += 1
@@ -203,7 +215,7 @@ class PageBuilder:
         Returns whether it took all.
         """
         request = self._request
-        entry = _entry(row)
+        entry = PackEntry.of_row(row)
         if self._count == request.limit and entry.is_whole(request.span, self._now):
             return False
         head, rest = self._opened(entry.seq)
@@ -301,9 +313,9 @@ class PageBuilder:
             self._rows = []
 
 
-def _entry(row: Row) -> PackEntry:
-    """An entry from a row of ``read_ascending``."""
-    return PackEntry(MessageId(row[3], row[4]), MessageId(row[0], row[1]), row[5], row[6], row[8])
+def entry_of(row: Row) -> PackEntry | None:
+    """The entry of a row of ``read_ascending``; None if the row is a message."""
+    return None if row[_PACK_AT] is None else PackEntry.of_row(row)
 
 
 def _before(first: MessageId, rows: Iterator[Row], met: list[Row]) -> Iterator[Row]:
@@ -325,7 +337,7 @@ def _parted(rows: Iterator[Row], last: MessageId) -> tuple[list[Row], list[Row]]
         if row[:2] > last:
             return inside, [row]
         inside.append(row)
-        if row[8] is None:
+        if row[_PACK_AT] is None:
             break
     return inside, []
 
@@ -408,7 +420,7 @@ def _is_sound(row: Row) -> bool:
 
 def _size(row: Row) -> int:
     try:
-        return len(row[5]) + len(row[7] or b"")
+        return len(row[_BODY_AT]) + len(row[_HEADERS_AT] or b"")
     except TypeError as error:  # a flipped bit made a number of the body
         raise _corrupt_row(row) from error
 

@@ -66,11 +66,12 @@ class Purger:
 
     def has_refuse(self) -> bool:
         """Whether some space can be given back."""
-        now, reader = self._clock.elapsed(), self._readers.mine()
-        for queue, since in list(self._dropped.items()):
-            if now - since > _DROPPED_SECONDS and not reader.ask(SQL["dropped_find"], (queue,), list):
-                del self._dropped[queue]
-        ((found,),) = reader.ask(SQL["refuse"], (self._clock.now_ticks(),), list)
+        now = self._clock.elapsed()
+        with self._readers.lend() as reader:
+            for queue, since in list(self._dropped.items()):
+                if now - since > _DROPPED_SECONDS and not reader.ask(SQL["dropped_find"], (queue,), list):
+                    del self._dropped[queue]
+            ((found,),) = reader.ask(SQL["refuse"], (self._clock.now_ticks(),), list)
         return bool(found)
 
     def purge(self, rows: int) -> Future[int]:

@@ -24,7 +24,17 @@ from queuey.storage.sqlite import pages as sqlite_pages
 from queuey.storage.sqlite.committer import Row, Transaction
 from queuey.storage.sqlite.health import PRIVATE, PRIVATE_FOLDER
 from queuey.storage.sqlite.packs import Piece, packed, read_head
-from queuey.storage.sqlite.pages import Ask, CachedRun, NextRun, Written, columns_of, is_bulk, pack_of
+from queuey.storage.sqlite.pages import (
+    Ask,
+    CachedRun,
+    NextRun,
+    PackEntry,
+    Written,
+    columns_of,
+    entry_of,
+    is_bulk,
+    pack_of,
+)
 from queuey.storage.sqlite.statements import SQL
 
 __all__ = ["ReadCache", "RunCandidate", "find_run", "keep", "read_run"]
@@ -179,8 +189,8 @@ class _Ranges:
 class RunCandidate(NamedTuple):
     """Packs at the beginning of a span that could be one cached run."""
 
-    packs: Sequence[Row]
-    """The packs as rows of ``ids_ascending``; empty if none are fit."""
+    packs: Sequence[PackEntry]
+    """Empty if none are fit."""
     goes_on: MessageId
     """The id after which to look for more packs."""
     is_over: bool
@@ -189,22 +199,22 @@ class RunCandidate(NamedTuple):
     @property
     def span(self) -> Span:
         """The span from the first message to the last."""
-        return Span(MessageId(*self.packs[0][3:5]).before(), MessageId(*self.packs[-1][:2]))
+        return Span(self.packs[0].first.before(), self.packs[-1].last)
 
 
 class _Run:
     """Packs that follow each other."""
 
     def __init__(self) -> None:
-        self.packs: list[Row] = []
+        self.packs: list[PackEntry] = []
         self._messages = self._bytes = 0
 
-    def takes(self, row: Row, size: int) -> bool:
+    def takes(self, entry: PackEntry, size: int) -> bool:
         """Add a pack; returns whether there was room for it."""
-        if self._messages + row[5] > sqlite_pages.RUN_MESSAGES or self._bytes + size > MOST_BYTES:
+        if self._messages + entry.messages > sqlite_pages.RUN_MESSAGES or self._bytes + size > MOST_BYTES:
             return False
-        self.packs.append(row)
-        self._messages, self._bytes = self._messages + row[5], self._bytes + size
+        self.packs.append(entry)
+        self._messages, self._bytes = self._messages + entry.messages, self._bytes + size
         return True
 
     @property
@@ -224,12 +234,13 @@ def find_run(ask: Ask, partition_key: bytes, span: Span, now_ticks: int) -> RunC
     rows = ask(SQL["ids_ascending"], (partition_key, *span.after, *span.upto, now_ticks))
     try:
         for row in islice(rows, _LOOKED_AT):
-            size = _size_of(ask, partition_key, row, now_ticks) if MessageId(*row[:2]) <= span.upto else None
-            if size is None or not run.takes(row, size):
+            entry, end = entry_of(row), MessageId(*row[:2])
+            size = None if entry is None or end > span.upto else _size_of(ask, partition_key, entry, now_ticks)
+            if entry is None or size is None or not run.takes(entry, size):
                 if run.share >= _WORTH:
                     return RunCandidate(run.packs, last, is_over=False)
-                run, begin = _Run(), MessageId(*row[:2])
-            last = MessageId(*row[:2])
+                run, begin = _Run(), end
+            last = end
         is_over = next(rows, None) is None
     finally:
         rows.close(True)
@@ -238,33 +249,34 @@ def find_run(ask: Ask, partition_key: bytes, span: Span, now_ticks: int) -> RunC
     return RunCandidate([], begin if is_over else last, is_over)
 
 
-def _size_of(ask: Ask, partition_key: bytes, row: Row, now_ticks: int) -> int | None:
+def _size_of(ask: Ask, partition_key: bytes, entry: PackEntry, now_ticks: int) -> int | None:
     """Bytes of a pack's rest, if the pack may become part of a run."""
-    if row[8] is None or row[6] <= now_ticks or ask(SQL["cached_run_over"], (partition_key, *row[:2])).fetchall():
+    if entry.earliest_ticks <= now_ticks or ask(SQL["cached_run_over"], (partition_key, *entry.last)).fetchall():
         return None
-    ((size,),) = ask(SQL["pack_size"], (row[8],)).fetchall()
+    ((size,),) = ask(SQL["pack_size"], (entry.seq,)).fetchall()
     return None if size is None else int(size)  # a damaged row may have any value
 
 
-def read_run(ask: Ask, packs: Sequence[Row]) -> Columns | None:
+def read_run(ask: Ask, packs: Sequence[PackEntry]) -> Columns | None:
     """Their messages; None if a pack is damaged."""
     parts = []
-    for row in packs:
-        head, rest = pack_of(ask, row[8])
+    for entry in packs:
+        head, rest = pack_of(ask, entry.seq)
         if head is None or not rest.is_sound:
             return None
-        parts.append(columns_of(head, rest, range(row[5]))[0])
+        parts.append(columns_of(head, rest, range(entry.messages))[0])
     return Columns.joined(parts)
 
 
 def keep(transaction: Transaction, partition_key: bytes, run: RunCandidate, written: Written, now_ticks: int) -> None:
     """Note a cached run, unless something has changed since its packs were read."""
     span = run.span
-    if transaction.execute(SQL["ids_ascending"], (partition_key, *span.after, *span.upto, now_ticks)) != run.packs:
+    rows = transaction.execute(SQL["ids_ascending"], (partition_key, *span.after, *span.upto, now_ticks))
+    if [entry_of(row) for row in rows] != run.packs:
         return
-    messages, earliest = sum([row[5] for row in run.packs]), min([row[6] for row in run.packs])
-    ends = (*run.packs[0][3:5], *span.upto)
-    transaction.look(SQL["cached_run_insert"], (run.packs[0][8], partition_key, *ends, messages, earliest, *written))
+    messages, earliest = sum([one.messages for one in run.packs]), min([one.earliest_ticks for one in run.packs])
+    ends = (*run.packs[0].first, *span.upto)
+    transaction.look(SQL["cached_run_insert"], (run.packs[0].seq, partition_key, *ends, messages, earliest, *written))
 
 
 class ReadCache:

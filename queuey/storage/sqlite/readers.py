@@ -1,4 +1,4 @@
-"""Reads an embedded store's file, with one connection for each thread.
+"""Reads an embedded store's file, over as many connections as there are reads at once.
 
 No reader waits for the writer. The thread that asks for a page reads it itself, since handing a page over costs more
 than it saves. Look-ups are short and come before an append, so a thread of their own does them.
@@ -10,7 +10,7 @@ import threading
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from queue import SimpleQueue
-from typing import Any, Generic, TypeVar
+from typing import Any, Generic, Self, TypeVar
 
 import apsw
 
@@ -26,23 +26,36 @@ TOGETHER = 63
 
 
 class Reader:
-    """One thread's connection.
+    """A connection that one caller has at a time, see :meth:`Readers.lend`.
 
     It is opened without SQLite's own mutexes, which took a sixth of the time of a page. So no other thread may use it
-    while a statement runs, and no cursor may be left for another thread to close. :meth:`ask` ensures both.
+    while a statement runs, and no cursor may be left for another thread to close. :meth:`ask` leaves none.
     """
 
     def __init__(self, connection: apsw.Connection) -> None:
         self._connection = connection
-        self._lock = new_lock()
+        self._lent = new_lock()
+
+    def take(self) -> bool:
+        """Lend it to the caller; False if another has it."""
+        return self._lent.acquire(blocking=False)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._lent.release()
 
     def ask(self, sql: str, bindings: tuple[Any, ...], shape: Callable[[Any], T]) -> T:
         """What ``shape`` makes of a statement's rows; it need not take all of them.
 
         One statement is one short read transaction. What ``shape`` asks by :meth:`beside` is part of it.
         """
-        with self._lock:
-            return self._shaped(sql, bindings, shape)
+        rows = self._connection.execute(sql, bindings)
+        try:
+            return shape(rows)
+        finally:
+            rows.close(True)
 
     def ask_lasting(self, sql: str, bindings: tuple[Any, ...], shape: Callable[[Any], T]) -> T:
         """The same as :meth:`ask`, with a transaction that lasts as long as ``shape``.
@@ -50,14 +63,7 @@ class Reader:
         So ``shape`` may ask further questions after it took the last row.
         """
         with self.snapshot():
-            return self._shaped(sql, bindings, shape)
-
-    def _shaped(self, sql: str, bindings: tuple[Any, ...], shape: Callable[[Any], T]) -> T:
-        rows = self._connection.execute(sql, bindings)
-        try:
-            return shape(rows)
-        finally:
-            rows.close(True)
+            return self.ask(sql, bindings, shape)
 
     def beside(self, sql: str, bindings: tuple[Any, ...]) -> Any:
         """The rows of a further statement, inside :meth:`ask` or :meth:`snapshot`.
@@ -72,55 +78,55 @@ class Reader:
 
         They are asked by :meth:`beside`.
         """
-        with self._lock:
-            self._connection.execute("begin")
-            try:
-                yield
-            finally:
-                if self._connection.in_transaction:  # SQLite has ended it if a read failed
-                    self._connection.execute("commit")
+        self._connection.execute("begin")
+        try:
+            yield
+        finally:
+            if self._connection.in_transaction:  # SQLite has ended it if a read failed
+                self._connection.execute("commit")
 
     def close(self) -> None:
-        """Close the connection, once its thread no longer uses it."""
-        with self._lock:
-            self._connection.close()
+        """Close the connection, once nobody has it. It is lent no more."""
+        self._lent.acquire()
+        self._connection.close()
 
 
 class Readers:
-    """The readers of one file, one for each thread."""
+    """The readers of one file. There is one for each caller that reads now, and those of earlier callers."""
 
     def __init__(self, connect: Callable[..., apsw.Connection]) -> None:
-        """:param connect: see :meth:`queuey.storage.sqlite.connections.Connections.reader`. The thread that opens the
-        store asks first: it has the event loop, and reads most pages.
+        """:param connect: see :meth:`queuey.storage.sqlite.connections.Connections.reader`. The first connection is lent
+        whenever it is free: so the event loop, which reads most pages, nearly always has it.
         """
         self._connect = connect
-        self._local = threading.local()
         self._all: list[Reader] = []
         self._lock = new_lock()
         self._closed = False
         self._why_closed = "the store is closed"
 
-    def mine(self) -> Reader:
-        """The calling thread's reader.
+    def lend(self) -> Reader:
+        """A reader for the caller alone, until it leaves the reader's ``with`` block.
 
         :raises StorageUnavailable: closed.
         """
-        try:
-            reader: Reader = self._local.reader
-        except AttributeError:
-            with self._lock:
-                if self._closed:
-                    raise StorageUnavailable(self._why_closed) from None
-                reader = self._local.reader = Reader(self._connect(often=not self._all))
-                self._all.append(reader)
+        if not self._closed:
+            for reader in self._all:
+                if reader.take():
+                    return reader
+        with self._lock:
+            if self._closed:
+                raise StorageUnavailable(self._why_closed)
+            reader = Reader(self._connect(often=not self._all))
+            reader.take()
+            self._all.append(reader)
         return reader
 
     def forsake(self, why: str) -> None:
         """Give up the connections, in the child of a fork: they are the parent's."""
-        self._local = threading.local()
         self._closed, self._why_closed = True, why
 
     def close(self) -> None:
+        """Close all connections, each once nobody has it."""
         with self._lock:
             self._closed = True
             for reader in self._all:

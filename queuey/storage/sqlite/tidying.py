@@ -80,8 +80,8 @@ class Tidying:
         cache, now = self.cache, self._file.clock.now_ticks()
         if cache is None or (found := cache.take()) is None:
             return False
-        (partition_key, span), reader = found, self._file.readers.mine()
-        with reader.snapshot():
+        partition_key, span = found
+        with self._file.readers.lend() as reader, reader.snapshot():
             run = find_run(reader.beside, partition_key, span, now)
             columns = read_run(reader.beside, run.packs) if run.packs else None
         cache.went_on(partition_key, span, run)
@@ -106,7 +106,8 @@ class Tidying:
         while cache.spoilt:
             file.change(SQL["cached_run_delete"], (cache.spoilt.pop(),)).wait()
         if cache.is_due(file.clock.elapsed()):
-            used = {number for (number,) in file.readers.mine().ask(SQL["cached_run_files"], (), list)}
+            with file.readers.lend() as reader:
+                used = {number for (number,) in reader.ask(SQL["cached_run_files"], (), list)}
             cache.folder.remove([number for number in cache.folder.sizes if number not in used])
         for number in [*cache.folder.sizes] if is_short else cache.unused(file.clock.now_ticks()):
             file.change(SQL["cached_runs_delete"], (number,)).wait()
