@@ -63,6 +63,17 @@ class QueueCalls:
         for page in self._transport.listed("v1", self.application, params=params):
             yield from map(QueueSettings.from_wire, page["queues"])
 
+    def applications(self, *, start: str = "", page_size: int = 1000) -> Iterator[str]:
+        """The names of all applications that have a key, in code point order. Only an operator's key may ask.
+
+        Each page is requested when the iteration reaches it.
+
+        :param start: the first name; it need not exist.
+        :raises Forbidden: the key is not an operator's.
+        """
+        for page in self._transport.listed("v1", params={"limit": page_size, "offset": start}):
+            yield from (application["application"] for application in page["applications"])
+
     def find_queue(self, name: str) -> QueueSettings | None:
         """The settings of a queue; None if it does not exist.
 

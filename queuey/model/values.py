@@ -127,11 +127,11 @@ EMPTY_PARTITION = PartitionState(0, 0, None, None, 0)
 
 
 @dataclass(frozen=True, slots=True)
-class ApplicationKey:
-    """A stored key of an application or an operator. It is never the key itself."""
+class PrincipalKey:
+    """What is stored of a key that proves a principal. It is never the key itself."""
 
     principal: str
-    """What the key proves: ``app:NAME`` or ``operator:NAME``. Stores compare it and give it no meaning."""
+    """An application or an operator: ``app:NAME`` or ``operator:NAME``. Stores compare it and give it no meaning."""
     digest: bytes = field(repr=False)
     """SHA-256 of the key."""
     label: str

@@ -14,7 +14,7 @@ import secrets
 from collections.abc import Callable
 
 from queuey.errors import InvalidApplicationKey, Unauthenticated
-from queuey.model import ApplicationKey
+from queuey.model import PrincipalKey
 from queuey.security.permissions import Grant
 
 
@@ -45,7 +45,7 @@ class ApplicationKeys:
     name = "Application"
     refusal: type[Unauthenticated] = InvalidApplicationKey
 
-    def __init__(self, find: Callable[[bytes], ApplicationKey | None]) -> None:
+    def __init__(self, find: Callable[[bytes], PrincipalKey | None]) -> None:
         """:param find: the key in force with this digest."""
         self._find = find
 

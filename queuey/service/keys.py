@@ -7,7 +7,7 @@ from collections.abc import Mapping
 
 from queuey.clock import Clock
 from queuey.errors import InvalidParameter
-from queuey.model import ApplicationKey
+from queuey.model import PrincipalKey
 from queuey.security.app_keys import digest_of, label_of, new_key
 from queuey.security.principals import app_principal, application_of, operator_of, operator_principal
 from queuey.settings import MIN_KEY_CHARACTERS, is_key
@@ -33,8 +33,8 @@ def owner_of_key(name: str, *, operator: bool) -> str:
     return operator_principal(name) if operator else app_principal(name)
 
 
-def _as_kept(principal: str, digest: bytes, created_ticks: int) -> ApplicationKey:
-    return ApplicationKey(principal, digest, label_of(digest), created_ticks)
+def _as_kept(principal: str, digest: bytes, created_ticks: int) -> PrincipalKey:
+    return PrincipalKey(principal, digest, label_of(digest), created_ticks)
 
 
 class Keys:
@@ -48,7 +48,7 @@ class Keys:
             for application, keys in configured.items()
             for key in keys
         ]
-        self._known: dict[bytes, ApplicationKey] = {}
+        self._known: dict[bytes, PrincipalKey] = {}
         self._applications: frozenset[str] = frozenset()
         self._looked = float("-inf")
 
@@ -67,7 +67,7 @@ class Keys:
         await self._look()
         return not before <= self._owners()
 
-    def find(self, digest: bytes) -> ApplicationKey | None:
+    def find(self, digest: bytes) -> PrincipalKey | None:
         """The key in force with this digest."""
         return self._known.get(digest)
 

@@ -23,7 +23,6 @@ from queuey.ids import MessageId
 from queuey.model import (
     Appended,
     AppendRequest,
-    ApplicationKey,
     Consistency,
     Location,
     Message,
@@ -34,6 +33,7 @@ from queuey.model import (
     Page,
     PartitionId,
     PartitionState,
+    PrincipalKey,
     Queue,
     ReadRequest,
     Span,
@@ -378,11 +378,11 @@ class MetadataStore(ABC):
         """
 
     @abstractmethod
-    def add_key(self, key: ApplicationKey) -> Future[None]:
+    def add_key(self, key: PrincipalKey) -> Future[None]:
         """Store a key. Storing the same digest again changes nothing."""
 
     @abstractmethod
-    def keys(self) -> Future[Sequence[ApplicationKey]]:
+    def keys(self) -> Future[Sequence[PrincipalKey]]:
         """All keys of all applications and operators, oldest first.
 
         They are a few thousand at most.

@@ -19,7 +19,6 @@ from queuey.locks import new_lock
 from queuey.model import (
     Appended,
     AppendRequest,
-    ApplicationKey,
     Consistency,
     Draft,
     IdempotencyKey,
@@ -32,6 +31,7 @@ from queuey.model import (
     Page,
     PartitionId,
     PartitionState,
+    PrincipalKey,
     Queue,
     ReadRequest,
     Span,
@@ -317,7 +317,7 @@ class MemoryMetadata(MetadataStore):
         self._named: dict[tuple[str, str], list[str]] = {}
         """Sorted names of queues by application and principal."""
         self._removed: dict[UUID, None] = {}
-        self._keys: dict[bytes, ApplicationKey] = {}
+        self._keys: dict[bytes, PrincipalKey] = {}
 
     def create_queue(self, queue: Queue) -> Future[tuple[Queue, bool]]:
         with self._lock:
@@ -391,12 +391,12 @@ class MemoryMetadata(MetadataStore):
             if not names:
                 del self._named[at]
 
-    def add_key(self, key: ApplicationKey) -> Future[None]:
+    def add_key(self, key: PrincipalKey) -> Future[None]:
         with self._lock:
             self._keys.setdefault(key.digest, key)
         return Future.of(None)
 
-    def keys(self) -> Future[Sequence[ApplicationKey]]:
+    def keys(self) -> Future[Sequence[PrincipalKey]]:
         with self._lock:
             return Future.of(sorted(self._keys.values(), key=lambda key: (key.created_ticks, key.digest)))
 

@@ -13,7 +13,7 @@ from cassandra import ConsistencyLevel
 
 from queuey.clock import ManualClock
 from queuey.ids import MAX_ID, IdGenerator
-from queuey.model import AppendRequest, ApplicationKey, Consistency, Queue, ReadRequest, Span
+from queuey.model import AppendRequest, Consistency, PrincipalKey, Queue, ReadRequest, Span
 from queuey.storage.cassandra.cluster import Options
 from queuey.storage.cassandra.metadata import CassandraMetadata
 from queuey.storage.cassandra.schema import make_tables
@@ -94,7 +94,7 @@ def test_queues_and_keys_need_a_quorum_of_all_centres(session: CassandraSession,
     done(store.remove_queue(more))
     assert done(store.removed()) == [queue.uuid]
     done(store.forget_removed(queue.uuid))
-    done(store.add_key(ApplicationKey("app", b"d" * 32, "label", 0)))
+    done(store.add_key(PrincipalKey("app", b"d" * 32, "label", 0)))
     assert len(done(store.keys())) == 1
     assert done(store.remove_key("app", "label")) == 1
 

@@ -29,6 +29,7 @@ from queuey.ids import MessageId
 from tests.support.client import Server, new_name
 from tests.support.services.proxy import RESET_WHEN_CLOSED
 from tests.support.stores import while_writing
+from tests.support.trusting import TrustingServer
 
 
 @pytest.fixture
@@ -85,6 +86,17 @@ def test_queues_are_listed_over_all_pages(fresh: Server) -> None:
             ("q05", 1),
             ("q06", 0),
         ]
+
+
+def test_an_operator_lists_the_applications_over_all_pages(trusting_server: TrustingServer, operator: str) -> None:
+    with Server(trusting_server) as server, Client(server.url, server.application, operator) as asked:
+        names = [*asked.applications(page_size=1)]
+
+        assert names == sorted(names)
+        assert server.application in names
+        assert [*asked.applications(start=server.application)] == names[names.index(server.application) :]
+        with Client(server.url, server.application, server.key) as refused, pytest.raises(Forbidden):
+            next(refused.applications())
 
 
 @pytest.mark.parametrize("body", ["text", "ünï ☃", b"\x00\xff bytes", '{"json": 1}'])

@@ -87,6 +87,22 @@ def test_the_most_of_a_trigger_holds_for_a_queue_of_one_partition(
     assert drain.counts() == there(client, queue)
 
 
+def test_headers_come_with_each_message(
+    spark: SparkSession, running: RunningServer, client: Client, tmp_path: Path
+) -> None:
+    queue = new_name()
+    client.create_queue(queue)
+    headers = {"Kind": b"order", "trace": b"\xff\x00", "empty": b""}
+    append(client, queue, NewMessage("a", headers=headers), "b")
+    drain = Drain(spark, running, tmp_path, subscribe=queue, columns="body,headers", bodyType="string")
+
+    drain.run()
+    append(client, queue, NewMessage("c", headers={"Kind": b"bill"}))
+    drain.run()
+
+    assert {row.body: row.headers for row in drain.rows.collect()} == {"a": headers, "b": None, "c": {"Kind": b"bill"}}
+
+
 @on_both_stores
 def test_a_queue_that_grows_and_one_that_comes_are_read_from_their_beginning(
     spark: SparkSession, running: RunningServer, client: Client, tmp_path: Path

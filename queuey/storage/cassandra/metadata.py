@@ -13,7 +13,7 @@ from uuid import UUID
 from queuey import future
 from queuey.clock import Clock
 from queuey.future import Future
-from queuey.model import ApplicationKey, Queue
+from queuey.model import PrincipalKey, Queue
 from queuey.storage import MetadataStore
 from queuey.storage.cassandra.names import EVERYBODY, NameLists
 from queuey.storage.cassandra.queue_rows import QueueRows
@@ -101,17 +101,17 @@ class CassandraMetadata(MetadataStore):
 
     # Keys
 
-    def add_key(self, key: ApplicationKey) -> Future[None]:
+    def add_key(self, key: PrincipalKey) -> Future[None]:
         return self._underway.start(self._add_key(key))
 
-    async def _add_key(self, key: ApplicationKey) -> None:
+    async def _add_key(self, key: PrincipalKey) -> None:
         await self._session.compare_and_set("key_insert", (key.digest, key.principal, key.label, key.created_ticks))
 
-    def keys(self) -> Future[Sequence[ApplicationKey]]:
+    def keys(self) -> Future[Sequence[PrincipalKey]]:
         return self._underway.start(self._keys())
 
-    async def _keys(self) -> Sequence[ApplicationKey]:
-        found = [ApplicationKey(*row) for row in await self._session.ask("key_list", (), ALL_CENTRES)]
+    async def _keys(self) -> Sequence[PrincipalKey]:
+        found = [PrincipalKey(*row) for row in await self._session.ask("key_list", (), ALL_CENTRES)]
         return sorted(found, key=lambda key: (key.created_ticks, key.digest))
 
     def remove_key(self, principal: str, label: str) -> Future[int]:

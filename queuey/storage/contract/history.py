@@ -14,7 +14,7 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, 
 from queuey.clock import ManualClock
 from queuey.errors import KeyReused, QueueNotFound
 from queuey.ids import MAX_ID, ZERO_ID, MessageId
-from queuey.model import Appended, AppendRequest, ApplicationKey, Draft, IdempotencyKey, Message, PartitionState, Queue
+from queuey.model import Appended, AppendRequest, Draft, IdempotencyKey, Message, PartitionState, PrincipalKey, Queue
 from queuey.storage import IDEMPOTENCY_SECONDS, MessageStore, MetadataStore
 from queuey.storage.contract.common import SECOND, STRONG, QueueLog, client_id, done
 
@@ -270,7 +270,7 @@ class MetadataHistory(RuleBasedStateMachine):
         self.former: list[Queue] = []
         """Queues as they were at some time, in any state: a server may still have them in its cache."""
         self.removed: set[UUID] = set()
-        self.keys: dict[bytes, ApplicationKey] = {}
+        self.keys: dict[bytes, PrincipalKey] = {}
 
     @rule(application=_APPLICATIONS, name=_NAMES, partitions=st.integers(1, 3), principals=_PRINCIPALS)
     def create(self, application: str, name: str, partitions: int, principals: tuple[str, ...]) -> None:
@@ -343,7 +343,7 @@ class MetadataHistory(RuleBasedStateMachine):
     @rule(application=_APPLICATIONS, number=st.integers(0, 4), label=st.sampled_from("xy"))
     def add_key(self, application: str, number: int, label: str) -> None:
         digest = self.prefix.encode() + b"%d" % number
-        key = ApplicationKey(self.prefix + application, digest, label, number)
+        key = PrincipalKey(self.prefix + application, digest, label, number)
         done(self.store.add_key(key))
         self.keys.setdefault(digest, key)
 

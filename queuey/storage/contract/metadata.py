@@ -9,7 +9,7 @@ from uuid import UUID, uuid4
 
 import pytest
 
-from queuey.model import ApplicationKey, Consistency, Queue, QueueKind
+from queuey.model import Consistency, PrincipalKey, Queue, QueueKind
 from queuey.storage import MetadataStore
 from queuey.storage.contract.common import StoreContract, done, drive_histories
 from queuey.storage.contract.history import MetadataHistory
@@ -22,8 +22,8 @@ def queue(name: str = "q", application: str = "app", **settings: object) -> Queu
     return dataclasses.replace(Queue(application, name, uuid4(), 137_000_000_000_000_000), **settings)  # type: ignore[arg-type]
 
 
-def key(digest: bytes, principal: str = "app:app", label: str = "abcdef", created_ticks: int = 1) -> ApplicationKey:
-    return ApplicationKey(principal, digest * 32, label, created_ticks)
+def key(digest: bytes, principal: str = "app:app", label: str = "abcdef", created_ticks: int = 1) -> PrincipalKey:
+    return PrincipalKey(principal, digest * 32, label, created_ticks)
 
 
 def at_once(work: Callable[[int], object], threads: int = 6) -> None:
@@ -389,7 +389,7 @@ class Keeping(StoreContract):
         assert [*done(metadata.keys())] == kept
 
     def test_a_digest_may_be_any_bytes(self, metadata: MetadataStore) -> None:
-        made = ApplicationKey("app", bytes(range(0, 256, 8)), "label", 1)
+        made = PrincipalKey("app", bytes(range(0, 256, 8)), "label", 1)
         done(metadata.add_key(made))
 
         assert [*done(metadata.keys())] == [made]

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 from queuey.future import Future
-from queuey.model import ApplicationKey, Consistency, Queue, QueueKind
+from queuey.model import Consistency, PrincipalKey, Queue, QueueKind
 from queuey.storage import MetadataStore
 from queuey.storage.checksums import NONSENSE, making_sense
 from queuey.storage.sqlite.committer import Row, Transaction
@@ -95,11 +95,11 @@ class SqliteMetadata(MetadataStore):
         bindings = (application, principal, start, limit)
         return self._file.query(SQL["queue_list_named"], bindings, lambda rows: [_queue(row) for row in rows])
 
-    def add_key(self, key: ApplicationKey) -> Future[None]:
+    def add_key(self, key: PrincipalKey) -> Future[None]:
         return self._file.change(SQL["key_insert"], (key.digest, key.principal, key.label, key.created_ticks))
 
-    def keys(self) -> Future[Sequence[ApplicationKey]]:
-        return self._file.query(SQL["key_list"], (), lambda rows: [ApplicationKey(*row) for row in rows])
+    def keys(self) -> Future[Sequence[PrincipalKey]]:
+        return self._file.query(SQL["key_list"], (), lambda rows: [PrincipalKey(*row) for row in rows])
 
     def remove_key(self, principal: str, label: str) -> Future[int]:
         def job(transaction: Transaction) -> int:

@@ -17,7 +17,6 @@ from queuey.model import (
     Alike,
     Appended,
     AppendRequest,
-    ApplicationKey,
     Columns,
     Consistency,
     Draft,
@@ -26,6 +25,7 @@ from queuey.model import (
     Message,
     Page,
     PartitionId,
+    PrincipalKey,
     Queue,
     QueueKind,
     Span,
@@ -33,7 +33,7 @@ from queuey.model import (
 
 QUEUE = Queue("app", "q", uuid.UUID(int=1), 7)
 MESSAGE = Message(5, 6, 7, None, None, b"body")
-KEY = ApplicationKey("app", b"\x01" * 32, "abcdef", 1)
+KEY = PrincipalKey("app", b"\x01" * 32, "abcdef", 1)
 
 
 def test_what_is_exported_is_what_is_there() -> None:

@@ -11,7 +11,7 @@ from queuey.errors import InvalidApplicationKey, InvalidToken, Throttled, Unauth
 from queuey.future import run
 from queuey.http.access import identify
 from queuey.ids import TICKS_PER_SECOND
-from queuey.model import ApplicationKey
+from queuey.model import PrincipalKey
 from queuey.security import identity as identity_module
 from queuey.security.app_keys import ApplicationKeys, digest_of, label_of
 from queuey.security.identity import Allowance, Identifier, Remembering
@@ -46,7 +46,7 @@ class Words:
 
 def application_keys(**applications: str) -> ApplicationKeys:
     known = {
-        digest_of(key): ApplicationKey(f"app:{name}", digest_of(key), label_of(digest_of(key)), 0)
+        digest_of(key): PrincipalKey(f"app:{name}", digest_of(key), label_of(digest_of(key)), 0)
         for name, key in applications.items()
     }
     return ApplicationKeys(known.get)

@@ -12,7 +12,7 @@ import pytest
 from queuey.future import Future, run
 from queuey.http.admission import Admission, Ticket
 from queuey.http.pipeline import SMALL
-from queuey.model import ApplicationKey
+from queuey.model import PrincipalKey
 from queuey.monitor.metrics import BYTES_IN_FLIGHT, WAITERS
 from queuey.security.app_keys import digest_of
 from queuey.security.principals import payers
@@ -114,7 +114,7 @@ def test_a_key_that_is_removed_while_the_keys_are_looked_up_is_not_remembered(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     async def test(house: House) -> None:
-        looked_up: Future[list[ApplicationKey]] = Future()
+        looked_up: Future[list[PrincipalKey]] = Future()
         monkeypatch.setattr(house.service.stores.metadata, "keys", lambda: looked_up)
         monkeypatch.setattr(Keys, "stale", True)
         first, meanwhile, later = house.wire(), house.wire(), house.wire()
@@ -123,7 +123,7 @@ def test_a_key_that_is_removed_while_the_keys_are_looked_up_is_not_remembered(
         meanwhile.connection.data_received(request(b"GET", PATH))
         assert await answered(meanwhile) == [200]
 
-        looked_up.set_result([ApplicationKey("app:demo", digest_of("c" * 32), "other", 0)])
+        looked_up.set_result([PrincipalKey("app:demo", digest_of("c" * 32), "other", 0)])
         assert await answered(first) == [401]
         later.connection.data_received(request(b"GET", PATH))
         assert await answered(later) == [401]
