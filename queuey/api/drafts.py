@@ -1,36 +1,24 @@
-"""Drafts of messages, from a request's body and headers."""
+"""Drafts of single messages from a request's body and headers, and what all kinds of drafts share."""
 
 from __future__ import annotations
 
-import base64
-import binascii
 import hashlib
-import json
-import re
-from collections.abc import Iterable, Sequence
-from typing import Any
+from collections.abc import Iterable
 
-import orjson
-
-from queuey.api.headers import has_headers, headers_of_call, headers_of_entry
-from queuey.api.params import Problems, due, integer, once_key, quoted
-from queuey.errors import InvalidParameter, MessageTooLarge
-from queuey.future import others_turn, run
-from queuey.http.exchange import JSON, Call
-from queuey.http.face import LARGE_BYTES
+from queuey.api.headers import has_headers, headers_of_call
+from queuey.api.params import Problems, due, integer, once_key
+from queuey.errors import MessageTooLarge
+from queuey.http.exchange import Call
 from queuey.model import MAX_TTL_SECONDS, Draft, IdempotencyKey, Queue
 from queuey.service.log import partition_for
 from queuey.settings import Settings
 
-_TOGETHER = 500
-"""Messages of a batch that are checked before others have their turn, in one or two milliseconds."""
 DEFAULT_TTL_SECONDS = 259_200
 """Three days, in seconds."""
 MAX_KEY = 256
 MAX_CONTENT_TYPE = 256
 _FORM = "application/x-www-form-urlencoded"
-_MAX_DEPTH = 32
-_TTL = integer(1, MAX_TTL_SECONDS)
+CHECK_TTL = integer(1, MAX_TTL_SECONDS)
 MAX_BATCH_PROBLEMS = 20
 """Problems that the refusal of a batch names: the first ones."""
 
@@ -73,7 +61,7 @@ def _ascii_key(text: str) -> str:
 def ttl_of(call: Call, problems: Problems) -> int:
     """Seconds to live, from X-TTL."""
     text = call.header("x-ttl")
-    return DEFAULT_TTL_SECONDS if text is None else problems.take("ttl", _TTL, text, DEFAULT_TTL_SECONDS)
+    return DEFAULT_TTL_SECONDS if text is None else problems.take("ttl", CHECK_TTL, text, DEFAULT_TTL_SECONDS)
 
 
 def check_size(body: bytes, headers: bytes | None, settings: Settings) -> None:
@@ -192,285 +180,3 @@ def request_once(call: Call) -> IdempotencyKey | None:
 
 
 _ASKED = ("content-type", "x-ttl", "x-partition", "x-key", "x-delay", "x-deliver-at")
-
-
-def is_batch(body: bytes) -> bool:
-    """Whether JSON starts like a batch.
-
-    A batch is an object whose first member is the list ``messages``.
-    """
-    return _BEFORE.match(body) is not None
-
-
-async def batch_entries(call: Call, settings: Settings) -> list[Any] | None:
-    """The entries of a JSON batch; others have their turn between the steps.
-
-    :returns: None if the object has other members beside ``messages`` and only its first member made it look like a
-        batch. Then it is one message, which may be any JSON.
-    :raises InvalidParameter: no JSON object with a list ``messages``, or more entries than one request may have.
-    """
-    raw, limit = call.body, settings.limits.max_batch_messages
-    structure = await _structure(raw, min(max(limit, _FEW) * PARTS_PER_MESSAGE, _FEW + len(raw) // BYTES_PER_PART))
-    document = await _parsed_in_pieces(raw) if len(raw) > LARGE_BYTES else _parsed(raw)
-    messages = document.get("messages") if isinstance(document, dict) else None
-    if not isinstance(messages, list):
-        raise InvalidParameter('the body must be a JSON object with a list "messages"')
-    if len(document) > 1 and call.media_type == JSON:
-        return None
-    if len(messages) > limit:
-        raise InvalidParameter(f"{len(messages)} messages in one request; this server takes {limit}")
-    if (
-        structure.count(b"[") == 1
-        and structure.count(b"{") == 1 + len(messages)
-        and _OBJECTS.issuperset(map(type, messages))
-    ):
-        _check_members(structure, len(document) + sum(map(len, messages)))  # nothing is nested: count at once
-    else:
-        _check_tree(structure, document)
-    return messages
-
-
-async def batch_drafts(entries: Sequence[Any], queue: Queue, settings: Settings, now_ticks: int) -> list[Draft]:
-    """The drafts of a batch; others have their turn between the steps.
-
-    :raises InvalidParameter: some entries are wrong; it names the first 20 problems, and nothing is stored.
-    """
-    problems = Problems(MAX_BATCH_PROBLEMS)
-    drafts: list[Draft] = []
-    for index, entry in enumerate(entries):
-        if index and not index % _TOGETHER:
-            await others_turn()
-        drafts.append(_entry_draft(entry, index, queue, now_ticks, problems))
-    problems.check()
-    limit = settings.limits.max_body_bytes
-    for draft in drafts:
-        if draft.headers is not None or len(draft.body) > limit:
-            check_size(draft.body, draft.headers, settings)
-    return drafts
-
-
-PARTS_PER_MESSAGE = 32
-"""Texts, objects, lists and commas that a batch may have for each message. An entry with all members has 28.
-Each header adds four, so a batch whose messages have many headers holds fewer messages."""
-BYTES_PER_PART = 3
-"""The fewest bytes of a part: in the shortest entry each part has three."""
-_FEW = 1000
-"""Messages, or parts, that every batch may have."""
-_OBJECTS = frozenset({dict})
-
-
-async def _structure(raw: bytes, most: int) -> bytes:
-    """The JSON without its texts.
-
-    Others have their turn between the passes over a large body; one pass takes up to 40 ms for 8 MiB. A body with far
-    more parts than a batch of messages has is refused before the parts become objects: as an object some
-    bytes take a hundred times as much memory, and a body of 8 MiB can hold three million empty objects.
-
-    :raises InvalidParameter: more than ``most`` texts, objects, lists and commas, not counting those inside texts.
-    """
-    pause = others_turn if len(raw) > LARGE_BYTES else _no_pause
-    if b"\\" in raw:
-        for escaped in (rb"\\", rb"\""):
-            raw = raw.replace(escaped, b"")  # now every quote begins or ends a text
-            await pause()
-    parts = raw.count(b'"') // 2
-    if parts <= most:
-        await pause()
-        raw = b"".join(raw.split(b'"')[::2])
-    for mark in (b"{", b"[", b","):
-        if parts > most:
-            break
-        await pause()
-        parts += raw.count(mark)
-    if parts > most:
-        raise InvalidParameter(
-            f"the body has more than {most} texts, objects and lists: more than its messages can have"
-        )
-    return raw
-
-
-async def _no_pause() -> None:
-    """Do nothing: a step of a few microseconds needs no pause."""
-
-
-def json_object(raw: bytes) -> dict[str, Any]:
-    """A body that is one JSON object, and no message: at most 64 KiB.
-
-    :raises InvalidParameter: it is not, a key stands twice, or the nesting is too deep.
-    """
-    if not raw:
-        raise InvalidParameter(problems={"body": "Required"})
-    document = _parsed(raw)
-    if not isinstance(document, dict):
-        raise InvalidParameter("the body must be a JSON object")
-    _check_tree(run(_structure(raw, len(raw))), document)
-    return document
-
-
-def _parsed(raw: bytes, size: int | None = None) -> Any:
-    """:param size: bytes of the whole body, if ``raw`` is only its end."""
-    try:
-        return orjson.loads(raw)
-    except orjson.JSONDecodeError as error:
-        size = size or len(raw)
-        where = f", at byte {size - len(error.doc[error.pos :].encode())} of {size}" if error.doc else ""
-        raise InvalidParameter(f"the body is not JSON: {error.msg}{where}") from error
-
-
-_PIECE = 1 << 20
-"""Bytes of JSON. Parsing them takes some milliseconds."""
-_BEFORE = re.compile(rb'[ \t\r\n]*\{[ \t\r\n]*"messages"[ \t\r\n]*:[ \t\r\n]*\[')
-_JOINT = re.compile(rb'\}[ \t\r\n]*(,)[ \t\r\n]*\{[ \t\r\n]*"')
-"""Where one message ends and the next begins. Inside a text that is itself JSON, a backslash stands before the
-quote."""
-_WINDOW = 256 << 10
-"""Bytes that are searched for a joint at a time."""
-
-
-async def _parsed_in_pieces(raw: bytes) -> Any:
-    """The same as :func:`_parsed`; others have their turn between pieces of a batch.
-
-    Each piece begins and ends between two messages. What looks like a joint between messages may lie inside a text.
-    Then the piece before it ends in the middle of that text, and is no valid JSON. So if a piece is valid, the next one
-    begins at a true joint. After an invalid piece the rest is parsed in one step.
-    """
-    before = _BEFORE.match(raw)
-    start = begin = before.end() if before else 0
-    messages: list[Any] = []
-    while before and (joint := await _next_joint(raw, start + _PIECE)):
-        try:
-            messages += orjson.loads(b"[%b]" % raw[start : joint.start(1)])
-        except orjson.JSONDecodeError:
-            break
-        start = joint.end(1)
-        await others_turn()
-    document = _parsed(raw[:begin] + raw[start:], len(raw))
-    await others_turn()
-    if messages and isinstance(document["messages"], list):
-        document["messages"][:0] = messages
-    return document
-
-
-async def _next_joint(raw: bytes, start: int) -> re.Match[bytes] | None:
-    """The next thing that looks like a joint of two messages.
-
-    One that crosses the edge of two windows is missed.
-    """
-    for begin in range(start, len(raw), _WINDOW):
-        joint = _JOINT.search(raw, begin, begin + _WINDOW)
-        if joint:
-            return joint
-        await others_turn()
-    return None
-
-
-def _check_tree(structure: bytes, document: Any) -> None:
-    """:raises InvalidParameter: a key stands twice in one object, or the nesting is too deep."""
-    members, depth, level = 0, 0, [document]
-    while level:
-        if depth == _MAX_DEPTH:
-            raise InvalidParameter(f"the JSON is nested more than {_MAX_DEPTH} deep")
-        members += sum([len(item) for item in level if isinstance(item, dict)])
-        level = [child for item in level for child in _children(item)]
-        depth += 1
-    _check_members(structure, members)
-
-
-def _check_members(structure: bytes, parsed: int) -> None:
-    """Refuse JSON in which a member replaced an earlier one of the same name.
-
-    Outside of texts each member has one colon, so the two counts differ then.
-
-    :param parsed: members of all objects together.
-    :raises InvalidParameter: a key stands twice in one object.
-    """
-    if parsed != structure.count(b":"):
-        raise InvalidParameter("a JSON object has the same key twice")
-
-
-def _children(value: Any) -> list[Any]:
-    if isinstance(value, dict):
-        return list(value.values())
-    return value if isinstance(value, list) else []
-
-
-def _entry_draft(entry: Any, index: int, queue: Queue, now_ticks: int, problems: Problems) -> Draft:
-    if type(entry) is not dict:
-        problems.add(f"{index}", "must be a JSON object")
-        return _NO_DRAFT
-    ttl, partition = entry.get("ttl"), entry.get("partition")
-    if ttl is not None and not (type(ttl) is int and 1 <= ttl <= MAX_TTL_SECONDS):
-        ttl = problems.take(f"{index}.ttl", _TTL, _number_text(ttl), DEFAULT_TTL_SECONDS)
-    if partition is not None and not (type(partition) is int and 1 <= partition <= queue.partitions):
-        partition = problems.take(f"{index}.partition", integer(1, queue.partitions), _number_text(partition), 1)
-    body = _entry_body(entry, index, problems)
-    if entry.keys() <= _COMMON:
-        return Draft(partition or partition_for(queue, None), body, DEFAULT_TTL_SECONDS if ttl is None else ttl)
-    text = _Texts(entry, index, problems)
-    key = problems.take(f"{index}.key", check_key, text("key"), None)
-    if key is not None and partition is not None:
-        problems.add(f"{index}.key", "give a partition or a key, not both")
-    once = problems.take(f"{index}.idempotency_key", once_key, text("idempotency_key"), None)
-    return Draft(
-        partition or partition_for(queue, key),
-        body,
-        DEFAULT_TTL_SECONDS if ttl is None else ttl,
-        problems.take(f"{index}.content_type", check_content_type, text("content_type"), None),
-        key,
-        due(text("delay"), text("deliver_at"), now_ticks, problems, f"{index}."),
-        None
-        if once is None
-        else IdempotencyKey(once, hashlib.sha256(orjson.dumps(entry, option=orjson.OPT_SORT_KEYS)).digest()),
-        headers_of_entry(entry.get("headers"), f"{index}.headers", problems),
-    )
-
-
-_COMMON = frozenset({"body", "ttl", "partition"})
-_NO_DRAFT = Draft(1, b"", DEFAULT_TTL_SECONDS)
-
-
-class _Texts:
-    """Members of an entry that are texts, or numbers in place of texts.
-
-    Null counts as absent.
-    """
-
-    def __init__(self, entry: dict[str, Any], index: int, problems: Problems) -> None:
-        self._entry, self._index, self._problems = entry, index, problems
-
-    def __call__(self, name: str) -> str | None:
-        value = self._entry.get(name)
-        if value is None or (value == "" and name != "idempotency_key"):
-            return None
-        if isinstance(value, str):
-            return value
-        if name in ("delay", "deliver_at") and type(value) in (int, float):
-            return f"{value:.7f}" if isinstance(value, float) else str(value)
-        self._problems.add(f"{self._index}.{name}", "must be a text")
-        return None
-
-
-def _number_text(value: Any) -> str | None:
-    """A member as text: v1 also takes numbers, and an empty text counts as absent."""
-    return None if value == "" else value if isinstance(value, str) else json.dumps(value)[:40]
-
-
-def _entry_body(entry: dict[str, Any], index: int, problems: Problems) -> bytes:
-    body = entry.get("body")
-    if body is None or body == "":
-        problems.add(f"{index}.body", "Required")
-        return b""
-    if type(body) is not str:
-        problems.add(f"{index}.body", "must be a text: encode other JSON as text first")
-        return b""
-    encoding = entry.get("encoding")
-    if encoding is None:
-        return body.encode()
-    if encoding != "base64":
-        problems.add(f"{index}.encoding", f"{quoted(str(encoding))} is not base64")
-        return b""
-    try:
-        return base64.b64decode(body, validate=True)
-    except (binascii.Error, ValueError):
-        problems.add(f"{index}.body", "is not base64")
-        return b""

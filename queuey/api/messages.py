@@ -8,9 +8,8 @@ from collections.abc import Sequence
 import orjson
 
 from queuey.api.arrow.drafts import arrow_drafts
+from queuey.api.batches import batch_drafts, batch_entries
 from queuey.api.drafts import (
-    batch_drafts,
-    batch_entries,
     check_batch,
     check_partition,
     check_put,
@@ -29,6 +28,7 @@ from queuey.api.params import Problems, boolean, latest_due, message_ids
 from queuey.api.reading import known_to_cursor, page_of, stream
 from queuey.errors import InvalidMessageId, InvalidParameter, MessageNotFound, MessageTooLarge
 from queuey.http.exchange import JSON, OCTETS, Answer, Call, Headers, Target, json_answer
+from queuey.http.face import LARGE_BYTES
 from queuey.model import AppendRequest, Draft, Location, Message, Overwrite, Page, Queue, bytes_of
 from queuey.service import Service
 from queuey.service.log import PartitionPage, ReadAnswer
@@ -89,7 +89,7 @@ async def _store(
         _check_ttls([draft.ttl_seconds for draft in drafts], service.log.least_ttl_seconds, batch=batch)
     if not drafts:
         return [], headers
-    appended = await service.log.append(AppendRequest(queue, drafts, once))
+    appended = await service.log.append(AppendRequest(queue, drafts, once, is_bulk=call.length > LARGE_BYTES))
     if appended.repeated:
         headers.append(("idempotency-replayed", "true"))
     else:

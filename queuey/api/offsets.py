@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
+from queuey.api.batches import json_object
 from queuey.api.cursors import Cursor, format_cursor
-from queuey.api.drafts import json_object
 from queuey.api.fields import check_nothing, check_query
 from queuey.api.params import Problems, group_name, in_range, integer, moment
 from queuey.api.queues import next_link

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from queuey.api import applications, messages, offsets, queues, site, survey, tokens
-from queuey.api.drafts import is_batch
+from queuey.api.batches import is_batch
 from queuey.api.live import reading as live
 from queuey.api.params import boolean
 from queuey.http.exchange import ARROW, BATCH_JSON, JSON, NDJSON, Call

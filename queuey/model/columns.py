@@ -265,12 +265,20 @@ class Drafts(Sequence[Draft]):
         """Drafts as columns, at least one, however they are stored."""
         return drafts if isinstance(drafts, cls) else cls(*zip(*drafts, strict=True))
 
+    @classmethod
+    def joined(cls, parts: Sequence[Drafts]) -> Drafts:
+        """Several of them as one, in order; at least one."""
+        if len(parts) == 1:
+            return parts[0]
+        columns: list[Any] = [_joined(columns) for columns in zip(*[part.all() for part in parts], strict=True)]
+        return cls(*columns)
+
     def __len__(self) -> int:
         return len(self.bodies)
 
     def __iter__(self) -> Iterator[Draft]:
         make = partial(tuple.__new__, Draft)  # without the interpreter step that the constructor takes
-        return map(make, zip(*self._all(), strict=True))
+        return map(make, zip(*self.all(), strict=True))
 
     @overload
     def __getitem__(self, at: int) -> Draft: ...
@@ -279,7 +287,7 @@ class Drafts(Sequence[Draft]):
     def __getitem__(self, at: slice) -> Drafts: ...
 
     def __getitem__(self, at: int | slice) -> Draft | Drafts:
-        fields: list[Any] = [column[at] for column in self._all()]
+        fields: list[Any] = [column[at] for column in self.all()]
         return Drafts(*fields) if isinstance(at, slice) else Draft(*fields)
 
     @property
@@ -287,7 +295,8 @@ class Drafts(Sequence[Draft]):
         """Bytes of the bodies and the headers."""
         return _size(self.bodies) + size_of_headers(self.headers)
 
-    def _all(self) -> tuple[Sequence[Any], ...]:
+    def all(self) -> tuple[Sequence[Any], ...]:
+        """The columns, in the order of a draft's fields."""
         return (
             self.partitions,
             self.bodies,

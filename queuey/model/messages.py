@@ -72,6 +72,8 @@ class AppendRequest(NamedTuple):
     drafts: Sequence[Draft]
     idempotency: IdempotencyKey | None = None
     """The idempotency key of the whole request."""
+    is_bulk: bool = False
+    """The caller's thread has time to prepare the messages for the store. The event loop's has none."""
 
 
 class Location(NamedTuple):

@@ -83,7 +83,7 @@ class CassandraMessages(MessageStore):
         return self._server.underway.start(self._append(request))
 
     async def _append(self, request: AppendRequest) -> Appended:
-        queue, drafts, idempotency = request
+        queue, drafts, idempotency, _ = request
         if idempotency is not None or any(draft.idempotency for draft in drafts):
             return await append_keyed(self.appender, queue, drafts, idempotency)
         return Appended(await (self._groups.append if may_share(drafts) else self.appender.store)(queue, drafts))

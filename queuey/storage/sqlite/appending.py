@@ -38,7 +38,7 @@ class SqliteAppender:
         """:param made: the drafts, ready to be stored.
         :raises QueueNotFound, KeyReused: nothing is stored.
         """
-        queue, drafts, idempotency = request
+        queue, drafts, idempotency, _ = request
         key = queue.uuid.bytes
         if key in self._dropped:
             raise QueueNotFound
@@ -138,7 +138,7 @@ def ready(drafts: Sequence[Draft]) -> Ready | None:
     return Ready.of(columns) if columns.dues.count(None) == len(columns) else None
 
 
-def ready_apart(drafts: Drafts) -> Ready | None:
+def ready_apart(drafts: Sequence[Draft]) -> Ready | None:
     """The part of :func:`ready` that can run before the committer's turn.
 
     It does nothing for drafts with keys of their own, since the store may have some of them.

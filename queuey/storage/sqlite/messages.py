@@ -18,7 +18,6 @@ from queuey.model import (
     Appended,
     AppendRequest,
     Consistency,
-    Drafts,
     Location,
     Message,
     Overwrite,
@@ -86,9 +85,8 @@ class SqliteMessages(MessageStore):
 
     def append(self, request: AppendRequest) -> Future[Appended]:
         drafts, append = request.drafts, self._appender.append
-        # Columns come from bulk writers, in a thread of their own. They are made ready here, or all appends would wait for
-        # the committer to do it. Plain drafts come from the event loop, which has no time for it.
-        made = ready_apart(drafts) if type(drafts) is Drafts else None  # faster than isinstance
+        # All appends would wait for the committer while it made a large batch ready.
+        made = ready_apart(drafts) if request.is_bulk else None
         size = bytes_of(drafts) + len(drafts) * _ROW_BYTES
         return self._committer.submit(lambda transaction: append(transaction, request, made), grows=True, size=size)
 

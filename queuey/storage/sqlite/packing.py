@@ -122,7 +122,8 @@ def insert(transaction: Transaction, queue: bytes, ready: Ready) -> LocationsInO
 def _insert_runs(transaction: Transaction, partition_key: bytes, runs: Sequence[Run], first: MessageId) -> None:
     """Insert messages of one partition."""
     every = [run.moved(first) for run in runs]
-    is_crossed = _any_between(transaction, partition_key, every[0], every[-1])
+    # Rows may lie between others. So if all become rows nothing is looked up, and the group may stay one statement.
+    is_crossed = any(run.rest for run in runs) and _any_between(transaction, partition_key, every[0], every[-1])
     for (_, rest), columns in zip(runs, every, strict=True):
         if rest is None or (is_crossed and _any_between(transaction, partition_key, columns, columns)):
             _insert_rows(transaction, partition_key, columns, _checksums(columns))

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from queuey.api.drafts import batch_drafts, batch_entries, is_batch
+from queuey.api.batches import batch_drafts, batch_entries, is_batch
 from queuey.errors import InvalidParameter
 from queuey.future import run
 from queuey.http.exchange import BATCH_JSON, JSON, Call
