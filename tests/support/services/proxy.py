@@ -17,6 +17,7 @@ import random
 import socket
 import struct
 import threading
+from collections import Counter
 from collections.abc import Callable, Coroutine, Iterable
 from enum import Enum
 from typing import Any, Self, TypeVar
@@ -50,7 +51,8 @@ class Conditions:
     def __init__(self) -> None:
         self.passes = asyncio.Event()
         self.lost = 0
-        self.under_way = 0
+        self.under_way = Counter[Address]()
+        """By the client's address of the connection."""
         self.heal()
 
     def heal(self) -> None:
@@ -118,9 +120,12 @@ class Proxy:
         """How many pieces have broken their connection since the proxy began."""
         return self._ways[way].lost
 
-    def under_way(self, way: Way) -> int:
-        """How many pieces are held back now; only right as long as no connection has broken meanwhile."""
-        return self._ways[way].under_way
+    def under_way(self, way: Way, *, besides: Address | None = None) -> int:
+        """How many pieces are held back now; only right as long as no connection has broken meanwhile.
+
+        :param besides: the client's address of a connection that does not count.
+        """
+        return sum(pieces for client, pieces in [*self._ways[way].under_way.items()] if client != besides)
 
     def delay(self, seconds: float, ways: Iterable[Way] = BOTH) -> None:
         self._change(ways, lambda way: setattr(way, "delay_seconds", seconds))
@@ -177,7 +182,7 @@ class Proxy:
 
     async def _connection(self, client: asyncio.StreamReader, to_client: asyncio.StreamWriter) -> None:
         """Carry what comes both ways until both have ended, or one of them breaks."""
-        ends = [to_client.transport]
+        ends, address = [to_client.transport], to_client.get_extra_info("peername")
         self._open.add(to_client.transport)
         try:
             if self._is_cut:
@@ -188,8 +193,8 @@ class Proxy:
             async with asyncio.TaskGroup() as carrying:
                 for source, target, way in ((client, to_server, Way.THERE), (server, to_client, Way.BACK)):
                     line: Line = asyncio.Queue(PIECES_UNDER_WAY)
-                    carrying.create_task(self._take(source, line, self._ways[way]))
-                    carrying.create_task(self._give(line, target, self._ways[way]))
+                    carrying.create_task(self._take(source, line, self._ways[way], address))
+                    carrying.create_task(self._give(line, target, self._ways[way], address))
             for end in (to_client, to_server):
                 end.close()
                 await end.wait_closed()
@@ -200,24 +205,24 @@ class Proxy:
                 _reset(transport)
                 self._open.discard(transport)
 
-    async def _take(self, source: asyncio.StreamReader, line: Line, way: Conditions) -> None:
+    async def _take(self, source: asyncio.StreamReader, line: Line, way: Conditions, client: Address) -> None:
         piece: bytes | None = None
         while piece != b"":
             try:
                 piece = await source.read(PIECE)
             except OSError:
                 piece = None
-            way.under_way += 1
+            way.under_way[client] += 1
             await line.put((self._loop.time() + way.delay_seconds, piece))
             if piece is None:
                 return
 
-    async def _give(self, line: Line, target: asyncio.StreamWriter, way: Conditions) -> None:
+    async def _give(self, line: Line, target: asyncio.StreamWriter, way: Conditions, client: Address) -> None:
         while True:
             due, piece = await line.get()
             await asyncio.sleep(due - self._loop.time())
             await way.passes.wait()
-            way.under_way -= 1
+            way.under_way[client] -= 1
             if piece is None:
                 raise ConnectionResetError
             if not piece:
