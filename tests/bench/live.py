@@ -140,14 +140,18 @@ def _queues(server: Server, count: int) -> None:
     drive(server, numbered(text, 0, count + 2 * CONNECTIONS), CONNECTIONS)
 
 
-def _arrival(server: Server, count: int, plan: Plan) -> Row:
-    appends = round(RATE * plan.seconds * 2)
-    command = [sys.executable, "-m", "tests.bench.arrival", str(_port(server)), str(appends)]
+def follow_a_writer(server: Server, count: int) -> list[float]:
+    """As :func:`follow`, of a queue that is empty so far, beside a writer of its own."""
+    command = [sys.executable, "-m", "tests.bench.arrival", str(_port(server)), str(count)]
     with subprocess.Popen(command, cwd=ROOT) as writer:
         try:
-            took = follow(_port(server), appends)
+            return follow(_port(server), count)
         finally:
             writer.terminate()
+
+
+def _arrival(server: Server, count: int, plan: Plan) -> Row:
+    took = follow_a_writer(server, round(RATE * plan.seconds * 2))
     what = f"append to arrival at a reader of events, {RATE} appends/s, {count:,} readers attached"
     return times(what, took, first="p99 <= 10 ms", goal="p50 <= 1 ms, p99 <= 5 ms")
 

@@ -10,17 +10,22 @@ from itertools import count
 from pathlib import Path
 from statistics import median
 
-from tests.bench import arrival
+import pyarrow as pa
+import requests
+
+from tests.bench import arrival, live
 from tests.bench.drivers import NUMBER, append_batch, append_one, drive, in_turn, numbered, read_page, times
 from tests.bench.measure import BenchFailed, Spread, alternate, rate_of, ratios
-from tests.bench.plan import BATCH, CONNECTIONS, PAGE, PARTITIONS, Plan
+from tests.bench.plan import BATCH, BODY, CONNECTIONS, PAGE, PARTITIONS, Plan
 from tests.bench.reads import QUEUE as READ
 from tests.bench.reads import stream_raw
-from tests.bench.servers import APPLICATION, ROOT, Server, twins
+from tests.bench.servers import APPLICATION, AUTHORIZATION, ROOT, Server, twins
 from tests.bench.table import Row, number
 
 QUEUE = "bench"
 READERS = 8
+ARROW_BATCH = 2_500
+"""Messages of an Arrow batch."""
 GOAL = "ratio >= 0.97"
 _KEYS = 1_000_000
 """Idempotency keys for one run: no run repeats those of another."""
@@ -53,8 +58,13 @@ def measure(plan: Plan, revision: str) -> Iterator[Row]:
         for what, rate in _rates(plan).items():
             earlier, now = alternate(lambda rate=rate: rate(before), lambda rate=rate: rate(after), plan.rounds)  # type: ignore[misc]
             yield _row(what, "/s", earlier, now, ratios(now, earlier))
-        earlier, now = alternate(lambda: _arrival(before, plan), lambda: _arrival(after, plan), plan.rounds)
-        yield _row(f"append to arrival, median, {arrival.RATE} appends/s", "ms", earlier, now, ratios(earlier, now))
+        for what, arrives in _ARRIVALS.items():
+            earlier, now = alternate(
+                lambda arrives=arrives: _median(before, plan, arrives),  # type: ignore[misc]
+                lambda arrives=arrives: _median(after, plan, arrives),  # type: ignore[misc]
+                plan.rounds,
+            )
+            yield _row(f"{what}, median, {arrival.RATE} appends/s", "ms", earlier, now, ratios(earlier, now))
 
 
 def _row(what: str, unit: str, before: Sequence[float], after: Sequence[float], ratio: Spread) -> Row:
@@ -70,7 +80,7 @@ def _fill(server: Server, plan: Plan) -> None:
 
 def _rates(plan: Plan) -> dict[str, Callable[[Server], float]]:
     """What is measured, and how often a second a server does it."""
-    one, keys = append_one(QUEUE), count(step=_KEYS)
+    one, keys, batch = append_one(QUEUE), count(step=_KEYS), _arrow_batch()
     keyed = one.replace("\r\n\r\n", f"\r\nIdempotency-Key: {NUMBER}\r\n\r\n", 1)
 
     def appends(server: Server, script: str) -> float:
@@ -82,6 +92,9 @@ def _rates(plan: Plan) -> dict[str, Callable[[Server], float]]:
         "append, 1 per request": lambda server: appends(server, in_turn([one])),
         "append, 1 per request, with a key": lambda server: appends(server, numbered(keyed, next(keys))),
         "append, 100 per request, messages": lambda server: BATCH * appends(server, in_turn([append_batch(QUEUE)])),
+        f"append, {ARROW_BATCH:,} per request as Arrow, one writer, messages": lambda server: _append_arrow(
+            server, batch, plan.seconds
+        ),
         f"pages of {PAGE} as JSON, {READERS} readers, messages": lambda server: (
             PAGE * drive(server, in_turn(_pages(server)), READERS, plan.seconds).rate
         ),
@@ -94,8 +107,42 @@ def _pages(server: Server) -> list[str]:
     return [read_page(READ, message["message_id"]) for message in found[: -PAGE : PAGE // 10]]
 
 
-def _arrival(server: Server, plan: Plan) -> float:
+def _arrow_batch() -> bytes:
+    """Messages as Spark's tasks append them."""
+    table = pa.table({"body": pa.array([BODY.encode()] * ARROW_BATCH, pa.binary())})
+    stream = io.BytesIO()
+    with pa.ipc.new_stream(stream, table.schema) as writer:
+        writer.write_table(table)
+    return stream.getvalue()
+
+
+def _append_arrow(server: Server, batch: bytes, seconds: float) -> float:
+    """Messages a second."""
+    headers = AUTHORIZATION | {"Content-Type": "application/vnd.apache.arrow.stream", "Prefer": "return=minimal"}
+    with requests.Session() as session:
+
+        def append() -> int:
+            answer = session.post(f"{server.url}/v1/{APPLICATION}/{QUEUE}", batch, headers=headers, timeout=60)
+            if not answer.ok:
+                raise BenchFailed(f"{answer.status_code} {answer.text[:200]}")
+            return ARROW_BATCH
+
+        rate = rate_of(append, seconds)
+    server.settle()
+    return rate
+
+
+_ARRIVALS: dict[str, Callable[[Server, int], Sequence[float]]] = {
+    "append to arrival at a reader that asks again and again": lambda server, count: arrival.follow_a_writer(
+        server, count
+    )[0],
+    "append to arrival at a reader of events": live.follow_a_writer,
+}
+
+
+def _median(server: Server, plan: Plan, arrives: Callable[[Server, int], Sequence[float]]) -> float:
+    """Milliseconds that half of the messages took to arrive in a new queue."""
     server.create(arrival.QUEUE)
-    took, _ = arrival.follow_a_writer(server, round(arrival.RATE * plan.seconds))
+    took = arrives(server, round(arrival.RATE * plan.seconds))
     server.ask("DELETE", f"/v1/{APPLICATION}/{arrival.QUEUE}")
     return median(took)
