@@ -10,8 +10,9 @@ from __future__ import annotations
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from socket import IPPROTO_TCP, TCP_NODELAY, create_connection
+from typing import TypeVar
 
 import orjson
 
@@ -20,6 +21,8 @@ from tests.bench.measure import BenchFailed
 from tests.bench.plan import BODY_BYTES, TTL_SECONDS, Plan
 from tests.bench.servers import APPLICATION, ROOT, Server, queuey
 from tests.bench.table import Row, times
+
+T = TypeVar("T")
 
 QUEUE = "arrival"
 RATE = 200
@@ -95,7 +98,7 @@ def measure(plan: Plan) -> Iterator[Row]:
     """200 appends a second, one reader that never rests."""
     with queuey(plan.fresh("arrival")) as server:
         server.create(QUEUE)
-        took, asked = follow_a_writer(server, round(RATE * plan.seconds * plan.rounds))
+        took, asked = beside_a_writer(server, round(RATE * plan.seconds * plan.rounds), follow)
     yield times(
         f"append to arrival at a reader that asks again and again, {RATE} appends/s",
         took,
@@ -105,8 +108,8 @@ def measure(plan: Plan) -> Iterator[Row]:
     )
 
 
-def follow_a_writer(server: Server, count: int) -> tuple[list[float], int]:
-    """As :func:`follow`, of a queue that is empty so far, beside a writer of its own."""
+def beside_a_writer(server: Server, count: int, follow: Callable[[int, int], T]) -> T:
+    """What ``follow`` gives for a port and a number of messages, of a queue that is empty so far, beside a writer."""
     port = int(server.url.rpartition(":")[2])
     command = [sys.executable, "-m", "tests.bench.arrival", str(port), str(count)]
     with subprocess.Popen(command, cwd=ROOT) as writer:

@@ -21,7 +21,7 @@ from typing import NamedTuple
 
 import orjson
 
-from tests.bench.arrival import RATE
+from tests.bench.arrival import RATE, beside_a_writer
 from tests.bench.drivers import NUMBER, Load, append_one, drive, numbered, read_page, request
 from tests.bench.measure import BenchFailed, alternate, ratios
 from tests.bench.plan import CONNECTIONS, PAGE, Plan
@@ -140,18 +140,8 @@ def _queues(server: Server, count: int) -> None:
     drive(server, numbered(text, 0, count + 2 * CONNECTIONS), CONNECTIONS)
 
 
-def follow_a_writer(server: Server, count: int) -> list[float]:
-    """As :func:`follow`, of a queue that is empty so far, beside a writer of its own."""
-    command = [sys.executable, "-m", "tests.bench.arrival", str(_port(server)), str(count)]
-    with subprocess.Popen(command, cwd=ROOT) as writer:
-        try:
-            return follow(_port(server), count)
-        finally:
-            writer.terminate()
-
-
 def _arrival(server: Server, count: int, plan: Plan) -> Row:
-    took = follow_a_writer(server, round(RATE * plan.seconds * 2))
+    took = beside_a_writer(server, round(RATE * plan.seconds * 2), follow)
     what = f"append to arrival at a reader of events, {RATE} appends/s, {count:,} readers attached"
     return times(what, took, first="p99 <= 10 ms", goal="p50 <= 1 ms, p99 <= 5 ms")
 

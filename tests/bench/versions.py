@@ -58,10 +58,10 @@ def measure(plan: Plan, revision: str) -> Iterator[Row]:
         for what, rate in _rates(plan).items():
             earlier, now = alternate(lambda rate=rate: rate(before), lambda rate=rate: rate(after), plan.rounds)  # type: ignore[misc]
             yield _row(what, "/s", earlier, now, ratios(now, earlier))
-        for what, arrives in _ARRIVALS.items():
+        for what, follow in _ARRIVALS.items():
             earlier, now = alternate(
-                lambda arrives=arrives: _median(before, plan, arrives),  # type: ignore[misc]
-                lambda arrives=arrives: _median(after, plan, arrives),  # type: ignore[misc]
+                lambda follow=follow: _median(before, plan, follow),  # type: ignore[misc]
+                lambda follow=follow: _median(after, plan, follow),  # type: ignore[misc]
                 plan.rounds,
             )
             yield _row(f"{what}, median, {arrival.RATE} appends/s", "ms", earlier, now, ratios(earlier, now))
@@ -132,17 +132,15 @@ def _append_arrow(server: Server, batch: bytes, seconds: float) -> float:
     return rate
 
 
-_ARRIVALS: dict[str, Callable[[Server, int], Sequence[float]]] = {
-    "append to arrival at a reader that asks again and again": lambda server, count: arrival.follow_a_writer(
-        server, count
-    )[0],
-    "append to arrival at a reader of events": live.follow_a_writer,
+_ARRIVALS: dict[str, Callable[[int, int], Sequence[float]]] = {
+    "append to arrival at a reader that asks again and again": lambda port, count: arrival.follow(port, count)[0],
+    "append to arrival at a reader of events": live.follow,
 }
 
 
-def _median(server: Server, plan: Plan, arrives: Callable[[Server, int], Sequence[float]]) -> float:
+def _median(server: Server, plan: Plan, follow: Callable[[int, int], Sequence[float]]) -> float:
     """Milliseconds that half of the messages took to arrive in a new queue."""
     server.create(arrival.QUEUE)
-    took = arrives(server, round(arrival.RATE * plan.seconds))
+    took = arrival.beside_a_writer(server, round(arrival.RATE * plan.seconds), follow)
     server.ask("DELETE", f"/v1/{APPLICATION}/{arrival.QUEUE}")
     return median(took)

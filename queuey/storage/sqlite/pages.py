@@ -44,8 +44,8 @@ if the run cannot replace them."""
 
 
 _BODY_AT, _HEADERS_AT, _PACK_AT = 5, 7, 8
-"""Where a row of ``read_ascending`` has them. Rows of messages stay plain: one value made of each would cost a page a
-tenth of its time."""
+"""Where a row of ``read_ascending`` has them. Rows of messages stay plain: a page has no time to make another value of
+each."""
 RUN_MESSAGES = 4000
 """The most messages of a cached run: as many as a page of a stream has."""
 

@@ -25,6 +25,17 @@ TOGETHER = 63
 """Questions that are answered together with the first of them."""
 
 
+@contextmanager
+def read_snapshot(connection: apsw.Connection) -> Iterator[None]:
+    """Let all reads of a connection in this block see one state of the file."""
+    connection.execute("begin")
+    try:
+        yield
+    finally:
+        if connection.in_transaction:  # SQLite has ended it if a read failed
+            connection.execute("commit")
+
+
 class Reader:
     """A connection that one caller has at a time, see :meth:`Readers.lend`.
 
@@ -78,12 +89,8 @@ class Reader:
 
         They are asked by :meth:`beside`.
         """
-        self._connection.execute("begin")
-        try:
+        with read_snapshot(self._connection):
             yield
-        finally:
-            if self._connection.in_transaction:  # SQLite has ended it if a read failed
-                self._connection.execute("commit")
 
     def close(self) -> None:
         """Close the connection, once nobody has it. It is lent no more."""

@@ -15,13 +15,14 @@ import re
 import uuid
 from collections import Counter
 from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import suppress
 from typing import Any, NamedTuple
 
 import apsw
 
 from queuey.storage.checksums import NONSENSE
 from queuey.storage.sqlite.packs import PackHead, Piece, read_head
+from queuey.storage.sqlite.readers import read_snapshot
 from queuey.storage.sqlite.statements import SQL
 
 __all__ = ["DAMAGE", "Finding", "Scrub", "described", "own_check"]
@@ -91,15 +92,6 @@ class Scrub:
             self._check(table)
             yield
 
-    @contextmanager
-    def _snapshot(self) -> Iterator[None]:
-        self.connection.execute("begin")
-        try:
-            yield
-        finally:
-            if self.connection.in_transaction:  # SQLite has ended it if a read failed
-                self.connection.execute("rollback")
-
     def _walk(self, name: str, what: str, key: tuple[Any, ...]) -> Iterator[None]:
         after: tuple[Any, ...] | None = key
         while after is not None:
@@ -112,7 +104,7 @@ class Scrub:
 
     def _compare(self, name: str, what: str, after: tuple[Any, ...]) -> tuple[Any, ...] | None:
         """:returns: the key from which to go on; None at the end."""
-        with self._snapshot():
+        with read_snapshot(self.connection):
             ends = self.connection.execute(SQL[f"{name}_next"], (*after, ROWS)).fetchall()
             for partition_key, _ in self.connection.execute(SQL[name], (*after, ROWS)):
                 self.finds(partition_key, what)
@@ -128,7 +120,7 @@ class Scrub:
         after: Any = -(2**63)
         while True:
             try:
-                with self._snapshot():
+                with read_snapshot(self.connection):
                     rows = self.connection.execute(SQL["scrub_heads"], (after, _HEADS)).fetchall()
                     for _, partition_key, *told in rows:
                         self._compare_head(partition_key, *told)
