@@ -10,6 +10,8 @@ ROUNDS ?= 10
 WORKERS ?= 3
 # Number of long tests, and of tests that break three Cassandra nodes, in a run; `make faults` runs them all.
 SHARE ?= 1
+# A run that takes longer is broken off and says what it has found.
+LIMIT ?= 60m
 # `make cassandra NODES=3` starts three.
 NODES ?= 1
 JAVA := java=openjdk-17-jdk-headless mvn=maven
@@ -29,7 +31,7 @@ test: ## Run lint, types and all tests
 	$(BIN)/ruff check
 	$(BIN)/ruff format --check
 	$(BIN)/mypy
-	@$(BIN)/python -m pytest -n $(WORKERS) --no-loadscope-reorder --durations 25 $(if $(TESTS),,--share $(SHARE)) $(TESTS)
+	@timeout --foreground --signal INT --kill-after 1m $(LIMIT) $(BIN)/python -m pytest -n $(WORKERS) --no-loadscope-reorder --durations 25 $(if $(TESTS),,--share $(SHARE)) $(TESTS)
 
 faults: ## Try to break the guarantees for many rounds: kill -9, full disks, dead nodes, cut networks
 	@sh scripts/need.sh curl nginx strace $(JAVA)

@@ -10,18 +10,15 @@ from typing import Any
 
 import pytest
 from hypothesis import settings
-from xdist.scheduler import LoadScopeScheduling
 
 from qdo.measure import report_line
+from tests.support.by_file import BREAKS_NODES, ByFile
 from tests.support.figures import Figures
 from tests.support.services.java import BRIEF
 
 pytest_plugins = ["tests.support.alone", "tests.support.unskipped", "tests.support.services.fixtures"]
 
-BREAKS_NODES = "tests/faults/on_cassandra/"
 WITH_SPARK = ("tests/pipeline/", "tests/faults/test_pipeline.py", "tests/examples/test_clocks.py")
-TOGETHER = (BREAKS_NODES, "tests/pipeline/")
-"""Folders whose tests share what is costly: three nodes, a Spark."""
 MOSTLY_WAIT = (
     "tests/functional/slots/",
     "tests/functional/test_qdo_work.py",
@@ -62,14 +59,6 @@ def pytest_configure(config: pytest.Config) -> None:
 def pytest_configure_node(node: Any) -> None:
     """A process of pytest-xdist makes the choices that the head of the run tells."""
     node.workerinput["fault_seed"] = node.config.option.fault_seed
-
-
-class ByFile(LoadScopeScheduling):  # type: ignore[misc]  # which has no types
-    """Which worker runs what: a file is not divided, nor are the folders of :data:`TOGETHER`."""
-
-    def _split_scope(self, nodeid: str) -> str:
-        together = [folder for folder in TOGETHER if nodeid.startswith(folder)]
-        return together[0] if together else nodeid.partition("::")[0]
 
 
 def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> ByFile:

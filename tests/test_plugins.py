@@ -1,4 +1,4 @@
-"""How a run is judged: a failing test does not fail those after it, and a skipped one has failed where all must run."""
+"""How a run is judged: what a failing test leaves fails no other, and a skipped one has failed where all must run."""
 
 from __future__ import annotations
 
@@ -114,6 +114,46 @@ def test_nothing_is_skipped_where_all_must_run(tmp_path: Path) -> None:
     assert "1 failed, 1 xfailed, 2 errors" in said, said
     assert "only root may do this" in said
     assert "3 skipped" in run(tmp_path, "-p", "tests.support.unskipped")
+
+
+FATAL = """
+import os
+
+
+def test_before():
+    pass
+
+
+def test_kills_its_process():
+    os._exit(1)
+
+
+def test_after():
+    pass
+"""
+
+SCHEDULER = """
+from tests.support.by_file import ByFile
+
+
+def pytest_xdist_make_scheduler(config, log):
+    return ByFile(config, log)
+"""
+
+
+def test_a_process_that_dies_takes_one_test_with_it(tmp_path: Path) -> None:
+    """More finished files than tests that are left, so that empty work would stop the run."""
+    (tmp_path / "conftest.py").write_text(SCHEDULER)
+    for number in range(12):
+        (tmp_path / f"test_a{number:02d}.py").write_text("def test_passes():\n    pass\n")
+    (tmp_path / "test_b.py").write_text(FATAL)
+    for number in range(2):
+        (tmp_path / f"test_c{number}.py").write_text("def test_passes():\n    pass\n")
+
+    said = run(tmp_path, "-n", "1", "--no-loadscope-reorder")
+
+    assert "1 failed, 16 passed" in said, said
+    assert "crashed while running 'test_b.py::test_kills_its_process'" in said
 
 
 def test_what_a_test_starts_hears_ctrl_c_however_the_run_was_started() -> None:

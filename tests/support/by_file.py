@@ -1,0 +1,44 @@
+"""Which process of pytest-xdist runs which tests: a file is not divided, nor are the folders of :data:`TOGETHER`.
+
+A process that dies takes one test with it, not the run. In pytest-xdist 3.8 the processes that are left
+get the dead process's finished files as empty work, which nobody answers, and wait for ever
+(its issues 1323, 1327 and 1378).
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from xdist.scheduler import LoadScopeScheduling
+
+BREAKS_NODES = "tests/faults/on_cassandra/"
+TOGETHER = (BREAKS_NODES, "tests/pipeline/")
+"""Folders whose tests share what is costly: three nodes, a Spark."""
+LEAST = 2
+"""A process begins a test when it knows the next one, or that there is none."""
+
+
+class ByFile(LoadScopeScheduling):  # type: ignore[misc]  # which has no types
+    """Hands out whole files; what a dead process left goes to the others, without what it finished."""
+
+    def _split_scope(self, nodeid: str) -> str:
+        together = [folder for folder in TOGETHER if nodeid.startswith(folder)]
+        return together[0] if together else nodeid.partition("::")[0]
+
+    def remove_node(self, node: Any) -> str | None:
+        """The test that the process died in, which has failed; ``None`` where it had nothing left to do."""
+        assigned = self.assigned_work.pop(node)
+        left = [(scope, test) for scope, tests in assigned.items() for test, is_done in tests.items() if not is_done]
+        if not left:
+            return None
+        fatal_scope, fatal = left[0]
+        assigned[fatal_scope][fatal] = True
+        self.workqueue.update({scope: assigned[scope] for scope, _ in left if not all(assigned[scope].values())})
+        for other in self.assigned_work:
+            self._reschedule(other)
+        return str(fatal)
+
+    def _reschedule(self, node: Any) -> None:
+        super()._reschedule(node)
+        while self.workqueue and not node.shutting_down and self._pending_of(self.assigned_work[node]) < LEAST:
+            super()._reschedule(node)
