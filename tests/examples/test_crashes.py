@@ -6,6 +6,8 @@ import json
 from collections import Counter
 from pathlib import Path
 
+import pytest
+
 from qdo.client import Client
 from qdo.worker.dead_letters import letters
 from queuey.errors import QueueNotFound
@@ -26,6 +28,7 @@ def processed(client: Client) -> list[dict[str, str]]:
         return []
 
 
+@pytest.mark.drawn
 def test_every_report_is_processed_though_a_worker_is_killed(tmp_path: Path, figures: Figures) -> None:
     key, serve, send, work, watch = commands_of(ROOT / "examples" / "crashes" / "README.md")
     assert key.startswith("export QUEUEY_KEY=")

@@ -25,6 +25,7 @@ MOST_LOST = 10
 """Broken connections with the answers that were in them."""
 
 
+@pytest.mark.drawn
 def test_workers_are_killed_stopped_and_expired(
     tmp_path: Path, rounds: Callable[[int], range], chance: random.Random, figures: Figures
 ) -> None:

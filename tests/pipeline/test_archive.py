@@ -39,6 +39,7 @@ def contents(client: Client, name: str) -> list[tuple[Any, ...]]:
     return [(m.partition, m.body, m.key, m.content_type, m.headers) for m in client.iterate(name)]
 
 
+@pytest.mark.drawn
 def test_an_archive_grows_by_what_is_new_and_its_manifest_tells_of_each_file(
     spark: SparkSession, running: RunningServer, client: Client, tmp_path: Path
 ) -> None:

@@ -56,6 +56,7 @@ print(*half.first(), half.where("a is null and b is null").count(), half.where("
 """
 
 
+@pytest.mark.drawn
 def test_without_a_word_it_is_this_machine_and_quiet() -> None:
     """Its own process: a session is one for all of a process."""
     done = subprocess.run([sys.executable, "-c", SAID], capture_output=True, text=True, timeout=120, check=False)

@@ -76,6 +76,7 @@ def test_small_queues_are_all_worked_on_though_a_worker_dies(
     observer.close()
 
 
+@pytest.mark.drawn
 @both_stores
 def test_queues_that_come_grow_go_and_are_made_anew_are_worked_on(run: Run, make_client: Callable[[], Client]) -> None:
     active, inactive = make_queues(make_client, 2)
