@@ -6,6 +6,7 @@
     ├── BadRequest                    400
     │   ├── InvalidParameter          400   one text per field
     │   ├── InvalidMessageId          400
+    │   ├── InvalidReceipt            400
     │   ├── PartitionsCannotShrink    400
     │   ├── BadPath                   400
     │   ├── MalformedRequest          400
@@ -24,6 +25,7 @@
     ├── NotFound                      404
     │   ├── ApplicationNotFound       404
     │   ├── QueueNotFound             404
+    │   ├── LeaseGroupNotFound        404
     │   └── MessageNotFound           404
     ├── MethodNotAllowed              405
     ├── Conflict                      409
@@ -31,7 +33,8 @@
     │   ├── CursorLost                409
     │   ├── InProgress                409
     │   ├── OffsetMovesBack           409
-    │   └── StaleGeneration           409
+    │   ├── StaleGeneration           409
+    │   └── StaleReceipt              409
     ├── Throttled                     429   retriable
     │   └── TooManyWaiters            429   retriable
     ├── TooManyConnections            503   retriable
@@ -79,8 +82,10 @@ __all__ = [
     "InvalidBrowserID",
     "InvalidMessageId",
     "InvalidParameter",
+    "InvalidReceipt",
     "InvalidToken",
     "KeyReused",
+    "LeaseGroupNotFound",
     "LengthRequired",
     "MalformedRequest",
     "MessageNotFound",
@@ -99,6 +104,7 @@ __all__ = [
     "ServerUnreachable",
     "SessionLost",
     "StaleGeneration",
+    "StaleReceipt",
     "StorageFull",
     "StorageReadOnly",
     "StorageUnavailable",
@@ -165,6 +171,10 @@ class InvalidMessageId(BadRequest):
     """A message id is 32 hexadecimal digits of a version 1 UUID, after a partition and a colon if not in partition 1."""
 
     key = "InvalidMessageID"
+
+
+class InvalidReceipt(BadRequest):
+    """A receipt is what a receive of this queue and lease group gave, unchanged, and each is named once; nothing was done."""
 
 
 class PartitionsCannotShrink(BadRequest):
@@ -266,6 +276,10 @@ class QueueNotFound(NotFound):
     key = "InvalidQueueName"
 
 
+class LeaseGroupNotFound(NotFound):
+    """No lease group of this name: the first receive makes it."""
+
+
 class MessageNotFound(NotFound):
     """No message with this id: it expired, was deleted, or never was."""
 
@@ -302,6 +316,10 @@ class OffsetMovesBack(Conflict):
 
 class StaleGeneration(Conflict):
     """The partition has a newer owner, or its offset was reset: stop, and claim it anew; nothing was changed."""
+
+
+class StaleReceipt(Conflict):
+    """A lease ended before this request: its message was handed out again, or is settled; nothing was appended or settled."""
 
 
 class Throttled(QueueyError):

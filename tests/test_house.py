@@ -157,7 +157,7 @@ def test_an_exception_allows_what_it_names_and_one_that_allows_nothing_is_found(
 def test_what_the_rules_allow_passes(tmp_path: Path) -> None:
     fine = {
         "queuey/storage/opening.py": "from queuey.storage import memory\nimport queuey.storage.sqlite.packs",
-        "queuey/storage/memory.py": "",
+        "queuey/storage/memory/__init__.py": "",
         "queuey/storage/sqlite/packs.py": "import queuey.storage.checksums",
         "queuey/storage/checksums.py": "",
         "queuey/server/faces.py": "from queuey.api import routes",

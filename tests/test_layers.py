@@ -30,7 +30,7 @@ LEAVES = tuple(
         "tracebacks",
     )
 )
-STORES = ("queuey.storage", "queuey.storage.checksums", "queuey.storage.statements")
+STORES = ("queuey.storage", "queuey.storage.checksums", "queuey.storage.leasing.", "queuey.storage.statements")
 """What backends share. No backend imports another."""
 
 
@@ -51,9 +51,12 @@ LAYERS = {
     "queuey": Layer(ours=("queuey._version", "queuey.server.")),
     "queuey.wsgi": Layer(ours=("queuey", "queuey.settings")),
     "queuey.storage": Layer(ours=LEAVES, others=("google_crc32c",)),
+    "queuey.storage.memory": Layer(ours=(*LEAVES, *STORES)),
     "queuey.storage.sqlite": Layer(ours=(*LEAVES, *STORES), others=("apsw", "google_crc32c")),
     "queuey.storage.cassandra": Layer(ours=(*LEAVES, *STORES), others=("cassandra", "google_crc32c")),
-    "queuey.storage.contract": Layer(ours=(*LEAVES, "queuey.storage"), others=("hypothesis", "pytest")),
+    "queuey.storage.contract": Layer(
+        ours=(*LEAVES, "queuey.storage", "queuey.storage.leasing."), others=("hypothesis", "pytest")
+    ),
     "queuey.monitor": Layer(
         ours=("queuey._version", "queuey.locks", "queuey.tracebacks"), others=("orjson", "prometheus_client")
     ),
@@ -210,7 +213,11 @@ def test_every_module_stands_in_a_layer() -> None:
         ),
         ("queuey/service/log.py", "def f():\n    import queuey.api", "queuey.service.log imports queuey.api"),
         ("queuey/server/loop.py", "import queuey.storage", "queuey.server.loop imports queuey.storage"),
-        ("queuey/storage/memory.py", "from ..service import log", "queuey.storage.memory imports queuey.service.log"),
+        (
+            "queuey/storage/memory/rows.py",
+            "from ...service import log",
+            "queuey.storage.memory.rows imports queuey.service.log",
+        ),
         ("queuey/security/app_keys.py", "import pyramid", "queuey.security.app_keys imports pyramid"),
         ("queuey/server/loop.py", "import qdo.client", "queuey.server.loop imports qdo.client"),
         ("qdo/client/__init__.py", "import queuey.service", "qdo.client imports queuey.service"),

@@ -7,10 +7,23 @@ from enum import Enum
 from typing import NamedTuple
 
 from queuey.ids import TICKS_PER_SECOND, MessageId
-from queuey.model.holes import Hole
+from queuey.model.holes import ALONE, TOGETHER, Hole
 from queuey.model.lease_state import Change
 
-__all__ = ["Action", "Backoff", "LeaseRules", "ReceiveRequest", "Received", "Settle", "Settled", "later"]
+__all__ = [
+    "MOVE_AGAIN_SECONDS",
+    "Action",
+    "Backoff",
+    "LeaseRules",
+    "ReceiveRequest",
+    "Received",
+    "Settle",
+    "Settled",
+    "later",
+]
+
+MOVE_AGAIN_SECONDS = 5.0
+"""A message that is given up is reported again after this time, until it is among the dead letters."""
 
 
 class Backoff(NamedTuple):
@@ -63,6 +76,8 @@ class Action(Enum):
     RELEASE = "release"
     EXTEND = "extend"
     REJECT = "reject"
+    MOVED = "moved"
+    """The message was given up and is among the dead letters now. This settles no lease."""
 
 
 class Settle(NamedTuple):
@@ -87,16 +102,21 @@ class Settled(NamedTuple):
     change: Change
     stale: Sequence[int]
     """Indexes of leases that had ended already: the message was handed out again, or is settled."""
+    given_up: Sequence[Hole] = ()
+    """Messages to be moved to the dead letters: those that are rejected."""
 
 
 class ReceiveRequest(NamedTuple):
     """What a receiver asks for."""
 
     most: int = 1
-    visibility_seconds: float = 30.0
+    visibility_seconds: float | None = 30.0
+    """None for the group's own, which whoever hands out fills in."""
     pop: bool = False
     """Settle the messages at once."""
     receiver: str = ""
+    others: int = 0
+    """Messages of other partitions that the same receive hands out."""
 
 
 class Received(NamedTuple):
@@ -116,6 +136,30 @@ class Received(NamedTuple):
     """Messages to be moved to the dead letters. They are holes until they are moved."""
     is_full: bool
     """New messages were held back, since the group holds as many as it may."""
+
+    @property
+    def number(self) -> int:
+        """How many messages are handed out."""
+        return len(self.again) + len(self.fresh)
+
+    @property
+    def goes_alone(self) -> bool:
+        """The one message of ``again`` is handed out with no other."""
+        return bool(self.again and self.again[-1].flags & ALONE)
+
+    def with_others(self) -> Received:
+        """The same, handed out together with messages of other partitions."""
+        given = {hole.id: hole._replace(flags=hole.flags | TOGETHER) for hole in self.again}
+        hole = self.hole._replace(flags=self.hole.flags | TOGETHER)
+        fresh = self.change.fresh
+        if fresh is not None:
+            fresh = fresh._replace(hole=hole)
+        marked = [
+            given.get(one.id, one._replace(flags=one.flags | TOGETHER) if one.leased_at == hole.leased_at else one)
+            for one in self.change.holes
+        ]
+        change = self.change._replace(fresh=fresh, holes=marked)
+        return self._replace(change=change, again=[*given.values()], hole=hole)
 
 
 def later(now: int, seconds: float | None) -> int:

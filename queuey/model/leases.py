@@ -44,6 +44,7 @@ from queuey.ids import MessageId
 from queuey.model.columns import Columns
 from queuey.model.holes import GIVEN_UP, LEASED, MOST_FAILURES, Hole
 from queuey.model.lease_requests import (
+    MOVE_AGAIN_SECONDS,
     Action,
     Backoff,
     LeaseRules,
@@ -83,10 +84,16 @@ def settle(
     closed: list[MessageId] = []
     stale: list[int] = []
     reasons: dict[MessageId, str] = {}
+    given_up: list[Hole] = []
+    dead = 0
     for index, one in enumerate(settles):
         hole = state.holes.find(one.id)
-        if hole is None or not hole.flags & LEASED or hole.deliveries != one.delivery:
+        state_wanted = GIVEN_UP if one.action is Action.MOVED else LEASED
+        if hole is None or not hole.flags & state_wanted or hole.deliveries != one.delivery:
             stale.append(index)
+        elif one.action is Action.MOVED:
+            closed.append(one.id)
+            dead += 1
         elif one.action is Action.ACKNOWLEDGE:
             closed.append(one.id)
         elif one.action is Action.EXTEND:
@@ -95,8 +102,8 @@ def settle(
             holes.append(_released(hole, one, rules, now, chance))
         else:
             reasons[one.id] = one.reason
-            holes.append(hole._replace(visible_at=now, flags=GIVEN_UP))
-    return Settled(Change(holes=holes, closed=closed, reasons=reasons), stale)
+            given_up.append(hole._replace(visible_at=later(now, MOVE_AGAIN_SECONDS), flags=GIVEN_UP))
+    return Settled(Change(holes=[*holes, *given_up], closed=closed, reasons=reasons, dead=dead), stale, given_up)
 
 
 def renew(state: LeaseState, receiver: str, seconds: float, now: int) -> Change:

@@ -8,14 +8,12 @@ from collections.abc import Callable, Sequence
 from queuey.ids import TICKS_PER_SECOND, MessageId
 from queuey.model.columns import Columns
 from queuey.model.holes import ALONE, GIVEN_UP, LEASED, MOST_FAILURES, TOGETHER, Hole
-from queuey.model.lease_requests import LeaseRules, Received, ReceiveRequest, later
+from queuey.model.lease_requests import MOVE_AGAIN_SECONDS, LeaseRules, Received, ReceiveRequest, later
 from queuey.model.lease_state import Change, Due, FreshLeases, LeaseState, Passed
 
-__all__ = ["MOVE_AGAIN_SECONDS", "Receive", "ReceiveByKey"]
+__all__ = ["Receive", "ReceiveByKey"]
 
 _NEW = Hole(MessageId(0, 0), 0)
-MOVE_AGAIN_SECONDS = 5.0
-"""A message that is given up is reported again after this time, until it is among the dead letters."""
 
 
 class Receive:
@@ -23,6 +21,7 @@ class Receive:
 
     def __init__(self, state: LeaseState, wanted: ReceiveRequest, rules: LeaseRules, now: int, ahead: Columns) -> None:
         self.state, self.wanted, self.rules, self.now, self.ahead = state, wanted, rules, now, ahead
+        self.others = wanted.others
         self.taken: list[Due] = []
         """What was taken out of the heap."""
         self.again: list[Hole] = []
@@ -137,7 +136,7 @@ class Receive:
         alone = self._goes_alone(hole, failures)
         if alone:
             self.ends = True
-            if self.handed:
+            if self.handed or self.others:
                 return
         self.again.append(
             hole._replace(
@@ -158,7 +157,7 @@ class Receive:
     # The outcome
 
     def received(self) -> Received:
-        together = TOGETHER if self.handed > 1 else 0
+        together = TOGETHER if self.handed + self.others > 1 else 0
         again = [hole._replace(flags=hole.flags | together) for hole in self.again] if together else self.again
         visible_at = later(self.now, self.wanted.visibility_seconds)
         hole = Hole(_NEW.id, visible_at, self.now, self.now, 1, 0, LEASED | together, self.wanted.receiver)

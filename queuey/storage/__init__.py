@@ -39,10 +39,12 @@ from queuey.model import (
     Span,
     SpanCount,
 )
+from queuey.storage.leasing import LeaseStore
 
 __all__ = [
     "IDEMPOTENCY_SECONDS",
     "AppendNotice",
+    "LeaseStore",
     "MessageStore",
     "MetadataStore",
     "Observer",
@@ -407,11 +409,20 @@ class MetadataStore(ABC):
 class Stores:
     """The stores of one server. Several may share a file, a process or a cluster."""
 
-    def __init__(self, messages: MessageStore, offsets: OffsetStore, metadata: MetadataStore) -> None:
+    def __init__(
+        self,
+        messages: MessageStore,
+        offsets: OffsetStore,
+        metadata: MetadataStore,
+        leases: LeaseStore | None = None,
+    ) -> None:
+        """:param leases: None if messages of these stores cannot be leased."""
         self.messages = messages
         self.offsets = offsets
         """The offset store. It lies where the messages lie, and is closed with them."""
         self.metadata = metadata
+        self.leases = leases
+        """The lease store. It lies where the messages lie, and is closed with them."""
 
     def problems(self) -> list[str]:
         found = list(self.messages.problems())

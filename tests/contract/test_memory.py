@@ -6,15 +6,18 @@ import pytest
 
 from queuey.clock import ManualClock
 from queuey.ids import IdGenerator
-from queuey.storage.contract import MessageStoreContract, MetadataStoreContract
-from queuey.storage.contract.common import QueueLog, draft
+from queuey.storage.contract import LeaseHistory, LeaseStoreContract, MessageStoreContract, MetadataStoreContract
+from queuey.storage.contract.common import QueueLog, draft, drive_histories
 from queuey.storage.memory import MemoryMessages, MemoryStores
 
 
-class TestMemoryStores(MessageStoreContract, MetadataStoreContract):
+class TestMemoryStores(MessageStoreContract, MetadataStoreContract, LeaseStoreContract):
     @pytest.fixture
     def stores(self, clock: ManualClock, ids: IdGenerator) -> MemoryStores:
         return MemoryStores(clock, ids)
+
+    def test_any_history_of_leases_is_as_the_model_says(self, stores: MemoryStores, clock: ManualClock) -> None:
+        drive_histories(lambda: LeaseHistory(lambda: stores, clock, None), self.histories)
 
     def test_what_has_expired_takes_no_room_for_long(
         self, store: MemoryMessages, log: QueueLog, clock: ManualClock

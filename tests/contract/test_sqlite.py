@@ -20,7 +20,7 @@ from queuey.errors import (
 )
 from queuey.ids import IdGenerator, MessageId
 from queuey.model import MAX_GENERATION_STEP, IdempotencyKey
-from queuey.storage.contract import MessageStoreContract, MetadataStoreContract
+from queuey.storage.contract import LeaseStoreContract, MessageStoreContract, MetadataStoreContract
 from queuey.storage.contract.common import SECOND, STRONG, QueueLog, StoreContract, client_id, done, draft
 from queuey.storage.contract.metadata import key, queue
 from queuey.storage.contract.offsets import Group
@@ -35,7 +35,7 @@ from tests.support.sqlite_beside import beside
 Reopen = Callable[[], SqliteStores]
 
 
-class TestSqliteStores(MessageStoreContract, MetadataStoreContract):
+class TestSqliteStores(MessageStoreContract, MetadataStoreContract, LeaseStoreContract):
     @pytest.fixture
     def stores(self, tmp_path: Path, clock: ManualClock, ids: IdGenerator) -> Iterator[SqliteStores]:
         stores = SqliteStores(tmp_path / "queuey.db", clock, ids)

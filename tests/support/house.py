@@ -54,9 +54,9 @@ def under(module: str, package: str) -> bool:
 
 BESIDE_BACKENDS = {
     "queuey.storage.checksums": "shared by backends",
+    "queuey.storage.leasing": "shared by backends",
     "queuey.storage.statements": "shared by backends",
     "queuey.storage.opening": "chooses the backend",
-    "queuey.storage.memory": "a backend of one module: dicts, for tests and trials",
     "queuey.storage.contract": "the suite that every backend passes",
 }
 
@@ -68,7 +68,7 @@ def backends(root: Path) -> Iterator[str]:
     for room in sorted(rooms - BESIDE_BACKENDS.keys()):
         if not (root / room.replace(".", "/")).is_dir():
             yield f"{room} is a module: a backend is a package"
-    found = (rooms - BESIDE_BACKENDS.keys()) | {"queuey.storage.memory"}
+    found = rooms - BESIDE_BACKENDS.keys()
     for module, targets in sorted(graph.items()):
         mine = next((room for room in found if under(module, room)), None)
         for target in sorted(targets):

@@ -26,6 +26,8 @@ _PARTS = (
     "changing",
     "common",
     "headers",
+    "lease_history",
+    "leases",
     "history",
     "metadata",
     "offsets",
@@ -43,13 +45,23 @@ from queuey.storage.contract.changing import Changing
 from queuey.storage.contract.common import drive_histories
 from queuey.storage.contract.headers import Headers
 from queuey.storage.contract.history import MetadataHistory, PartitionHistory
+from queuey.storage.contract.lease_history import LeaseHistory
+from queuey.storage.contract.leases import LeaseStoreContract
 from queuey.storage.contract.metadata import MetadataStoreContract
 from queuey.storage.contract.offsets import Committing, OffsetHistory
 from queuey.storage.contract.reading import CountingSpans, Fetching, Reading
 from queuey.storage.contract.repeating import Repeating
 from queuey.storage.contract.timing import Scheduling
 
-__all__ = ["MessageStoreContract", "MetadataHistory", "MetadataStoreContract", "OffsetHistory", "PartitionHistory"]
+__all__ = [
+    "LeaseHistory",
+    "LeaseStoreContract",
+    "MessageStoreContract",
+    "MetadataHistory",
+    "MetadataStoreContract",
+    "OffsetHistory",
+    "PartitionHistory",
+]
 
 
 class MessageStoreContract(

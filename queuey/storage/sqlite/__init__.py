@@ -8,12 +8,13 @@ from queuey.clock import Clock
 from queuey.ids import IdGenerator
 from queuey.storage import Observer, Stores
 from queuey.storage.sqlite.file import File
+from queuey.storage.sqlite.leases import SqliteLeases
 from queuey.storage.sqlite.messages import SqliteMessages
 from queuey.storage.sqlite.metadata import SqliteMetadata
 from queuey.storage.sqlite.offsets import SqliteOffsets
 from queuey.storage.sqlite.options import SqliteOptions
 
-__all__ = ["SqliteMessages", "SqliteMetadata", "SqliteOffsets", "SqliteOptions", "SqliteStores"]
+__all__ = ["SqliteLeases", "SqliteMessages", "SqliteMetadata", "SqliteOffsets", "SqliteOptions", "SqliteStores"]
 
 _USUAL = SqliteOptions()
 
@@ -27,6 +28,7 @@ class SqliteStores(Stores):
     messages: SqliteMessages
     offsets: SqliteOffsets
     metadata: SqliteMetadata
+    leases: SqliteLeases
 
     def __init__(
         self,
@@ -40,4 +42,7 @@ class SqliteStores(Stores):
     ) -> None:
         """:param serve: see :class:`~queuey.storage.sqlite.file.File`, as for what is raised."""
         self.file = File(path, clock, ids, options, serve=serve, observer=observer)
-        super().__init__(SqliteMessages(self.file), SqliteOffsets(self.file), SqliteMetadata(self.file))
+        messages = SqliteMessages(self.file)
+        super().__init__(
+            messages, SqliteOffsets(self.file), SqliteMetadata(self.file), SqliteLeases(self.file, messages)
+        )

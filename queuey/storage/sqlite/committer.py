@@ -33,6 +33,7 @@ from queuey.future import Future
 from queuey.ids import IdGenerator
 from queuey.locks import new_lock
 from queuey.storage import Observer, Unobserved
+from queuey.storage.leasing.book import LeaseBook
 from queuey.storage.sqlite.counters import ROW_COLUMNS, Counters, GroupChanges
 from queuey.storage.sqlite.health import LOCKED, DiskHealth
 
@@ -65,6 +66,7 @@ class Transaction:
         self._stamps = False
         self._begun = False
         self._values: list[Any] = []
+        self._lease_changes: list[Any] = []
         self.inserted = 0
         """Messages of the group."""
 
@@ -105,6 +107,13 @@ class Transaction:
         """
         self._values += values
 
+    def keep_lease_change(self, values: Row) -> None:
+        """Insert one change of a lease group's state, by the end of the group at the latest.
+
+        The values are in the order of :data:`_INSERT_LEASE_CHANGE`.
+        """
+        self._lease_changes += values
+
     @contextmanager
     def whole(self) -> Iterator[None]:
         """Undo what a job writes in this block if it refuses its request."""
@@ -132,22 +141,27 @@ class Transaction:
         self.inserted += len(values) // ROW_COLUMNS
         if self.counted.is_counting:
             self.counted.add_rows(values)
-        step = _ROWS_AT_ONCE * ROW_COLUMNS
-        for start in range(0, len(values), step):
-            self._write(values[start : start + step])
+        self._write(_INSERT, ROW_COLUMNS, values)
+        if self._lease_changes:
+            changes, self._lease_changes = self._lease_changes, []
+            self._write(_INSERT_LEASE_CHANGE, _LEASE_COLUMNS, changes)
 
-    def _write(self, values: list[Any]) -> None:
-        rows = len(values) // ROW_COLUMNS
-        size = 1 << (rows - 1).bit_length()
-        values += [None] * ((size - rows) * ROW_COLUMNS)
-        self.connection.execute(_insert_statement(size), values)
+    def _write(self, insert: str, columns: int, values: list[Any]) -> None:
+        for start in range(0, len(values), _ROWS_AT_ONCE * columns):
+            some = values[start : start + _ROWS_AT_ONCE * columns]
+            rows = len(some) // columns
+            size = 1 << (rows - 1).bit_length()
+            some += [None] * ((size - rows) * columns)
+            self.connection.execute(_insert_statement(insert, columns, size), some)
 
     def commit(self) -> None:
         """Put the group on disk.
 
         :raises CommitFailed: the group may or may not be on disk.
         """
-        if len(self._values) > _ROWS_AT_ONCE * ROW_COLUMNS:
+        statements = -(-len(self._values) // (_ROWS_AT_ONCE * ROW_COLUMNS))
+        statements += -(-len(self._lease_changes) // (_ROWS_AT_ONCE * _LEASE_COLUMNS))
+        if statements > 1:
             self._begin()
         if self._begun:
             self._flush()
@@ -160,16 +174,22 @@ class Transaction:
 
 
 @lru_cache
-def _insert_statement(size: int) -> str:
-    """An INSERT of up to ``size`` messages; unused rows are nulls.
+def _insert_statement(insert: str, columns: int, size: int) -> str:
+    """An INSERT of up to ``size`` rows; unused rows are nulls.
 
     There are only a few sizes, so each stays prepared.
     """
-    return _INSERT + ",".join(["(?,?,?,?,?,?,?,?,?)"] * size) + ") where column1 is not null"
+    row = f"({','.join('?' * columns)})"
+    return insert + _CHOSEN[0] + ",".join([row] * size) + _CHOSEN[1]
 
 
-_INSERT = """
-insert into messages (partition_key, ticks, tail, expires, checksum, content_type, key, body, headers) select * from (values """
+_CHOSEN = (" select * from (values ", ") where column1 is not null")
+"""What stands before the rows of an INSERT, and behind them."""
+
+
+_INSERT = "insert into messages (partition_key, ticks, tail, expires, checksum, content_type, key, body, headers)"
+_INSERT_LEASE_CHANGE = "insert into lease_changes (token, partition, number, checksum, change)"
+_LEASE_COLUMNS = 5
 
 
 class CommitFailed(Exception):
@@ -209,8 +229,10 @@ class Committer:
         health: DiskHealth,
         observer: Observer | Unobserved,
         counters: Counters,
+        leases: LeaseBook,
     ) -> None:
         self._connection = connection
+        self._leases = leases
         self._counters = counters
         self.page_bytes = self._pragma("page_size")
         """Paths of the file and of its log."""
@@ -343,6 +365,7 @@ class Committer:
         except CommitFailed as failed:
             self._write_failed(failed)
             self._counters.forget_all()
+            self._leases.undone()
             unknown = OutcomeUnknown(f"the commit failed and may or may not be on disk: {failed}")
             return self._fail_together(group, unknown, failed)
         except Exception as error:  # noqa: BLE001 - a faulty job must not end the loop
@@ -366,7 +389,16 @@ class Committer:
         return int(rows[0][0])
 
     def _transact(self, group: Group, full: QueueyError | None) -> list[tuple[Any, BaseException | None]]:
-        counted = self._counters.begin_group()
+        counted = self._counters.begin_group(self._leases.watched.keys())
+        try:
+            return self._transact_counted(group, full, counted)
+        finally:
+            self._leases.grew(counted.grown)
+            self._leases.changed(counted.changed)
+
+    def _transact_counted(
+        self, group: Group, full: QueueyError | None, counted: GroupChanges
+    ) -> list[tuple[Any, BaseException | None]]:
         transaction = Transaction(self._connection, self._ids, counted)
         outcomes: list[tuple[Any, BaseException | None]] = []
         for write in group:
@@ -380,6 +412,7 @@ class Committer:
         began = time.perf_counter()
         transaction.commit()
         self._counters.keep(counted)
+        self._leases.settled()
         self._observer.committed(transaction.inserted, time.perf_counter() - began)
         return outcomes
 
@@ -403,6 +436,7 @@ class Committer:
             self._fail(group, refusal)
 
     def _roll_back(self, group: Group, error: Exception) -> None:
+        self._leases.undone()
         log.error("a group of writes failed", extra={"error": str(error), "jobs": len(group)})
         try:
             if self._connection.in_transaction:

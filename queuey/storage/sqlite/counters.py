@@ -11,7 +11,7 @@ Only partitions that somebody asked for have a counter. The committer gathers th
 from __future__ import annotations
 
 from collections import OrderedDict
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from queuey.locks import new_lock
@@ -89,15 +89,20 @@ class JoinedCounter(NamedTuple):
 
 
 class GroupChanges:
-    """What one group of the committer changes in partitions that have a counter."""
+    """What one group of the committer changes in partitions that have a counter, or that lease groups watch."""
 
-    __slots__ = ("_counted", "changes", "is_counting")
+    __slots__ = ("_counted", "_watched", "changed", "changes", "grown", "is_counting")
 
-    def __init__(self, counted: Mapping[bytes, PartitionCounter]) -> None:
+    def __init__(self, counted: Mapping[bytes, PartitionCounter], watched: Collection[bytes] = ()) -> None:
         self._counted = counted
-        self.is_counting = bool(counted)
-        """False if there are no counters: then nothing needs to be gathered."""
+        self._watched = watched
+        self.is_counting = bool(counted) or bool(watched)
+        """False if there are none of these: then nothing needs to be gathered."""
         self.changes: dict[bytes, Totals] = {}
+        self.grown: set[bytes] = set()
+        """Watched partitions that got messages."""
+        self.changed: set[bytes] = set()
+        """Watched partitions of which messages were deleted or overwritten."""
 
     def has(self, partition_key: bytes) -> bool:
         """Whether a partition has a counter."""
@@ -105,9 +110,16 @@ class GroupChanges:
 
     def add(self, partition_key: bytes, messages: int, size: int) -> None:
         """:param messages: stored by the group; less than 0 if it deleted them."""
+        if partition_key in self._watched:
+            self.grown.add(partition_key)
         if partition_key in self._counted:
             known = self.changes.get(partition_key, NOTHING)
             self.changes[partition_key] = Totals(known.messages + messages, known.size + size)
+
+    def note_change(self, partition_key: bytes) -> None:
+        """Messages are deleted or overwritten by id."""
+        if partition_key in self._watched:
+            self.changed.add(partition_key)
 
     def so_far(self) -> Mapping[bytes, Totals]:
         """What was noted so far, for :meth:`restore`."""
@@ -124,6 +136,8 @@ class GroupChanges:
     def add_rows(self, values: Sequence[Any]) -> None:
         """:param values: of rows that are about to be inserted, one row after the other."""
         keys = values[_KEY_AT::ROW_COLUMNS]
+        if self._watched:
+            self.grown.update([key for key in keys if key in self._watched])
         if not self._counted.keys().isdisjoint(keys):
             for partition_key, body in zip(keys, values[_BODY_AT::ROW_COLUMNS], strict=True):
                 self.add(partition_key, 1, len(body))
@@ -148,12 +162,14 @@ class Counters:
 
     # In the committer's thread
 
-    def begin_group(self) -> GroupChanges:
+    def begin_group(self, watched: Collection[bytes] = ()) -> GroupChanges:
         """Gather what a group changes.
 
         A partition counts as under way from its first change in the group on.
+
+        :param watched: partitions that lease groups watch.
         """
-        group = GroupChanges(self._counters)
+        group = GroupChanges(self._counters, watched)
         self._pending = group.changes
         return group
 

@@ -24,6 +24,7 @@ from queuey.future import Future
 from queuey.ids import IdGenerator
 from queuey.storage import Observer, Unobserved
 from queuey.storage.checksums import NONSENSE
+from queuey.storage.leasing.book import LeaseBook
 from queuey.storage.sqlite.checkpoints import Checkpoints
 from queuey.storage.sqlite.committer import Committer, Row, Transaction
 from queuey.storage.sqlite.connections import Connections
@@ -113,6 +114,7 @@ class File:
             if self._lock is not None and self.serves:
                 mark = give_mark(self.writer, self._lock)
                 self._moments.begin()
+            self.lease_clock = self._moments.lease_clock(keep=self.serves)
         except ConfigurationError:
             self._release()
             raise
@@ -128,8 +130,10 @@ class File:
         with self.readers.lend() as reader:
             reader.ask(SQL["dropped_all"], (), list)  # so reads go on if the file is removed (G18)
         self.counters = Counters()
-        self.committer = Committer(self.writer, ids, self.health, self.observer, self.counters)
-        self.purger = Purger(clock, self.committer, self.readers, self.dropped, self.counters)
+        self.lease_book = LeaseBook()
+        self.committer = Committer(self.writer, ids, self.health, self.observer, self.counters, self.lease_book)
+        clocks = (clock, self.lease_clock)
+        self.purger = Purger(clocks, self.committer, self.readers, self.dropped, self.counters)
         self.upkeep: Upkeep | None = None
         if mark is not None:
             self._begin_upkeep(mark)

@@ -90,6 +90,13 @@ class SqliteMessages(MessageStore):
         size = bytes_of(drafts) + len(drafts) * _ROW_BYTES
         return self._committer.submit(lambda transaction: append(transaction, request, made), grows=True, size=size)
 
+    def append_within(self, transaction: Transaction, request: AppendRequest) -> Appended:
+        """Append messages in a transaction.
+
+        :raises QueueNotFound, KeyReused: nothing is stored.
+        """
+        return self._appender.append(transaction, request, None)
+
     def watermark(self, consistency: Consistency) -> int:
         return self._file.ids.watermark()
 
@@ -197,6 +204,7 @@ class SqliteMessages(MessageStore):
         def job(transaction: Transaction) -> None:
             transaction.execute(SQL["drop_queue"], (queue.bytes,))
             self._dropped[queue.bytes] = self._file.clock.elapsed()
+            self._file.lease_book.forget_queue(queue)
 
         return self._committer.submit(job, grows=False)
 

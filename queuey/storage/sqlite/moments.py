@@ -7,13 +7,14 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from typing import NamedTuple
 
 import apsw
 
 from queuey.clock import Clock
 from queuey.ids import ANCHOR_SLACK_SECONDS, TICKS_PER_SECOND, Anchor, IdGenerator
+from queuey.storage.leasing.clock import BootMoment, LeaseClock
 from queuey.storage.sqlite import upkeep
 from queuey.storage.sqlite.committer import Committer, Row, Transaction
 from queuey.storage.sqlite.connections import BUSY_MS
@@ -77,6 +78,18 @@ class Moments:
         except apsw.FullError:
             return  # the upkeep tries again; a full store must still open, for reading and deleting
         self._ids.anchored(anchor)
+
+    def lease_clock(self, *, keep: bool) -> LeaseClock:
+        """The clock that leases run by, which goes on from an earlier process of this boot.
+
+        :param keep: note the moment at which it begins, for later processes.
+        """
+        rows: list[Row] = self._writer.execute(SQL["lease_moment"]).fetchall()
+        clock = LeaseClock(self._clock, BootMoment(*rows[0]) if rows else None)
+        if keep and clock.is_new:
+            with suppress(apsw.FullError):  # a full store must still open; the next process begins anew, too
+                self._writer.execute(SQL["lease_moment_keep"], clock.began)
+        return clock
 
     def probe(self, committer: Committer, health: DiskHealth) -> None:
         """Try to write, while writes are refused because earlier ones failed.

@@ -8,6 +8,7 @@ from typing import Any, NamedTuple
 
 from queuey.clock import Clock
 from queuey.future import Future
+from queuey.storage.leasing.clock import LeaseClock
 from queuey.storage.sqlite.committer import Committer, Transaction
 from queuey.storage.sqlite.counters import Counters
 from queuey.storage.sqlite.readers import Readers
@@ -27,7 +28,7 @@ case."""
 class Purge(NamedTuple):
     """Statements that give back space, some rows at a time.
 
-    Each binds those of ``now``, ``queue``, ``end``, ``rows`` and ``packs`` that it names.
+    Each binds those of ``now``, ``lease_now``, ``queue``, ``end``, ``rows`` and ``packs`` that it names.
     """
 
     expired: Sequence[str] = ()
@@ -43,11 +44,16 @@ class Purger:
     """Gives back space by the statements that the store's parts register."""
 
     def __init__(
-        self, clock: Clock, committer: Committer, readers: Readers, dropped: dict[bytes, float], counters: Counters
+        self,
+        clocks: tuple[Clock, LeaseClock],
+        committer: Committer,
+        readers: Readers,
+        dropped: dict[bytes, float],
+        counters: Counters,
     ) -> None:
         """:param dropped: incarnations, and when each was dropped; those without rows are removed from it here."""
         self._counters = counters
-        self._clock = clock
+        self._clock, self._lease_clock = clocks
         self._committer = committer
         self._readers = readers
         self._dropped = dropped
@@ -71,7 +77,7 @@ class Purger:
             for queue, since in list(self._dropped.items()):
                 if now - since > _DROPPED_SECONDS and not reader.ask(SQL["dropped_find"], (queue,), list):
                     del self._dropped[queue]
-            ((found,),) = reader.ask(SQL["refuse"], (self._clock.now_ticks(),), list)
+            ((found,),) = reader.ask(SQL["refuse"], (self._clock.now_ticks(), self._lease_clock.look()), list)
         return bool(found)
 
     def purge(self, rows: int) -> Future[int]:
@@ -81,7 +87,12 @@ class Purger:
         """
 
         def job(transaction: Transaction) -> int:
-            given: dict[str, Any] = {"now": self._clock.now_ticks(), "rows": rows, "packs": rows // _PACK_ROWS + 1}
+            given: dict[str, Any] = {
+                "now": self._clock.now_ticks(),
+                "lease_now": self._lease_clock.look(),
+                "rows": rows,
+                "packs": rows // _PACK_ROWS + 1,
+            }
 
             def delete(names: Sequence[str], **more: bytes) -> int:
                 gone = 0

@@ -79,6 +79,43 @@ create table if not exists offsets (  -- how far groups have got
     set_ticks  integer,
     primary key (queue, name, partition)
 ) without rowid;
+create table if not exists lease_groups (
+    queue       blob    not null,
+    name        text    not null,
+    token       integer not null,
+    start_ticks integer not null,
+    start_tail  integer not null,
+    settings    text    not null,   -- JSON, see queuey/model/lease_groups.py
+    primary key (queue, name)
+) without rowid;
+create trigger if not exists lease_group_gone after delete on lease_groups begin
+    insert or ignore into lease_forgotten values (old.token);
+end;
+create table if not exists lease_changes (  -- of the state of a group in a partition; together, in order, they are the state
+    token     integer not null,     -- of the group
+    partition integer not null,
+    number    integer not null,
+    checksum  integer not null,
+    change    blob    not null,     -- see queuey/model/lease_codec.py
+    primary key (token, partition, number)
+) without rowid;
+create table if not exists lease_forgotten (token integer primary key);  -- groups whose changes are to be deleted
+create table if not exists lease_attempts (
+    queue   blob    not null,
+    name    text    not null,       -- of the group
+    key     text    not null,
+    digest  blob    not null,
+    answer  blob    not null,       -- see queuey/storage/leasing/answers.py
+    expires integer not null,       -- on the clock of leases
+    primary key (queue, name, key)
+) without rowid;
+create index if not exists lease_attempts_by_expiry on lease_attempts (expires);
+create table if not exists lease_moment (   -- a moment of this boot on the clock of leases
+    only    integer primary key check (only = 1),
+    boot    text    not null,
+    elapsed real    not null,
+    ticks   integer not null
+);
 create table if not exists dropped (queue blob primary key) without rowid;
 create table if not exists moment (
     only    integer primary key check (only = 1),

@@ -168,7 +168,7 @@ insert or replace into idempotency (queue, key, digest, answer, expires) values 
 -- refuse: whether there is anything to purge
 select exists (select 1 from messages where expires <= ?1) or exists (select 1 from packs where latest <= ?1)
     or exists (select 1 from idempotency where expires <= ?1)
-    or exists (select 1 from dropped)
+    or exists (select 1 from dropped) or exists (select 1 from lease_forgotten) or exists (select 1 from lease_attempts where expires <= ?2)
 
 -- purge_expired: give back the space of expired messages, some at a time. The row decides, not the index, which may be damaged
 delete from messages where seq in (select seq from messages where expires <= :now limit :rows) and expires <= :now
@@ -202,6 +202,57 @@ delete from idempotency where (queue, key) in (select queue, key from idempotenc
 
 -- purge_dropped_offsets: the same for its groups' offsets
 delete from offsets where (queue, name, partition) in (select queue, name, partition from offsets where queue = :queue limit :rows)
+
+-- purge_dropped_leases: the same for its lease groups, whose changes the next statement deletes
+delete from lease_groups where (queue, name) in (select queue, name from lease_groups where queue = :queue limit :rows)
+
+-- purge_lease_changes: give back the space of a forgotten lease group, some at a time
+delete from lease_changes where (token, partition, number) in (
+    select token, partition, number from lease_changes where token in (select token from lease_forgotten) limit :rows
+)
+
+-- purge_lease_forgotten: forget groups without changes
+delete from lease_forgotten where not exists (select 1 from lease_changes where lease_changes.token = lease_forgotten.token)
+
+-- purge_lease_attempts: forget attempts that cannot be repeated any more
+delete from lease_attempts where (queue, name, key) in (select queue, name, key from lease_attempts where expires <= :lease_now limit :rows)
+
+-- purge_dropped_attempts: the same for those of a dropped incarnation
+delete from lease_attempts where (queue, name, key) in (select queue, name, key from lease_attempts where queue = :queue limit :rows)
+
+-- lease_group: one lease group
+select token, start_ticks, start_tail, settings from lease_groups where queue = ?1 and name = ?2
+
+-- lease_group_keep: make a lease group, or change its settings
+insert into lease_groups (queue, name, token, start_ticks, start_tail, settings) values (?1, ?2, ?3, ?4, ?5, ?6)
+on conflict (queue, name) do update set settings = excluded.settings
+
+-- lease_group_names: one page of lease groups by name
+select name from lease_groups where queue = ?1 and name >= ?2 order by name limit ?3
+
+-- lease_group_forget: forget a lease group and the answers to its attempts
+delete from lease_groups where queue = ?1 and name = ?2
+
+-- lease_attempts_forget: forget the answers to a group's attempts
+delete from lease_attempts where queue = ?1 and name = ?2
+
+-- lease_changes: the changes of a group's state in a partition, in order
+select number, checksum, change from lease_changes where token = ?1 and partition = ?2 order by number
+
+-- lease_changes_fold: delete the changes before a number
+delete from lease_changes where token = ?1 and partition = ?2 and number < ?3
+
+-- lease_attempt: the answer to an attempt
+select digest, answer from lease_attempts where queue = ?1 and name = ?2 and key = ?3 and expires > ?4
+
+-- lease_attempt_keep: remember the answer to an attempt
+insert or replace into lease_attempts (queue, name, key, digest, answer, expires) values (?1, ?2, ?3, ?4, ?5, ?6)
+
+-- lease_moment: a moment on the clock of leases
+select boot, elapsed, ticks from lease_moment
+
+-- lease_moment_keep: note a moment on the clock of leases
+insert or replace into lease_moment (only, boot, elapsed, ticks) values (1, ?1, ?2, ?3)
 
 -- drop_done: forget a dropped incarnation without rows
 delete from dropped where queue = ?1

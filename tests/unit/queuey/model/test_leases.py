@@ -20,16 +20,18 @@ from hypothesis.stateful import (
 from queuey.ids import TICKS_PER_SECOND, MessageId
 from queuey.model.columns import Columns
 from queuey.model.holes import LEASED, TOGETHER, Hole
+from queuey.model.lease_requests import MOVE_AGAIN_SECONDS
 from queuey.model.lease_state import Change, LeaseState, changes_of, state_of
 from queuey.model.leases import Action, Backoff, LeaseRules, Received, ReceiveRequest, Settle, receive, renew, settle
 from queuey.model.messages import Message
-from queuey.model.receiving import MOVE_AGAIN_SECONDS, Receive, ReceiveByKey
+from queuey.model.receiving import Receive, ReceiveByKey
 
 NEVER = 1 << 60
 START = 1_000 * TICKS_PER_SECOND
 LOOK_AHEAD = 7
 USUAL_RULES = LeaseRules()
 KEYS = [None, "a", "b", "c"]
+SETTLES = [action for action in Action if action is not Action.MOVED]
 
 
 @dataclass
@@ -184,7 +186,7 @@ class Model(RuleBasedStateMachine):
     @precondition(lambda self: self.receipts)
     @rule(
         data=st.data(),
-        action=st.sampled_from(Action),
+        action=st.sampled_from(SETTLES),
         seconds=st.sampled_from([None, 0.0, 5.0, 40.0]),
         counts=st.booleans(),
     )
@@ -251,7 +253,7 @@ class Model(RuleBasedStateMachine):
                 assert self.log.settle(hole.id, hole.deliveries, Action.ACKNOWLEDGE)
                 del self.fates[hole.id]
             for hole in received.given_up:
-                self.log.state.take(Change(closed=[hole.id]))
+                assert self.log.settle(hole.id, hole.deliveries, Action.MOVED)
                 del self.fates[hole.id]
         assert not self.fates, "a message is never handed out"
         assert not len(self.log.state.holes)
@@ -324,14 +326,30 @@ def test_a_message_that_is_given_up_is_reported_until_it_is_moved() -> None:
     log = Log()
     log.append(None)
     (hole,) = log.receive()
+    assert not log.settle(hole.id, 1, Action.MOVED)
     assert log.settle(hole.id, 1, Action.REJECT, reason="not JSON")
     for _ in range(3):
+        assert not log.look().given_up
+        log.pass_time(MOVE_AGAIN_SECONDS)
         received = log.look()
         assert [one.id for one in received.given_up] == [hole.id]
         assert not log.taken(received)
-        assert not log.look().given_up
-        log.pass_time(MOVE_AGAIN_SECONDS)
     assert log.state.reasons == {hole.id: "not JSON"}
+    assert log.settle(hole.id, 1, Action.MOVED)
+    assert (log.state.dead, len(log.state.holes), log.state.reasons) == (1, 0, {})
+
+
+def test_what_is_handed_out_beside_other_partitions_is_handed_out_together() -> None:
+    log = Log()
+    log.append(None, None)
+    (first,) = log.taken(log.look().with_others())
+    assert log.settle(first.id, 1, Action.RELEASE, counts=False)
+    second, again = log.taken(log.look(most=2, others=3).with_others())
+    assert {first.flags, second.flags, again.flags} == {LEASED | TOGETHER}
+    assert [*log.state.holes] == sorted([second, again])
+    log.pass_time(60)
+    assert not log.look(others=1).number, "it goes alone, since it ran out together with others"
+    assert log.look().goes_alone
 
 
 def test_at_most_as_many_are_held_as_the_group_may_and_due_ones_go_on() -> None:

@@ -1,0 +1,131 @@
+"""What a store is asked to do for lease groups in one step, and what it answers (queue-layer, section 2)."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from types import MappingProxyType
+from typing import NamedTuple
+
+from queuey.ids import MessageId
+from queuey.model.holes import Hole
+from queuey.model.lease_groups import LeaseGroup
+from queuey.model.lease_requests import ReceiveRequest, Settle
+from queuey.model.messages import Appended, AppendRequest, Message
+from queuey.model.values import IdempotencyKey, Queue
+
+__all__ = [
+    "GivenUp",
+    "GroupStep",
+    "HandedOut",
+    "LeaseCounts",
+    "LeaseOutcome",
+    "LeaseStep",
+    "RenewAll",
+    "StaleLease",
+]
+
+
+class RenewAll(NamedTuple):
+    """An extension of all leases that a receiver has in a group."""
+
+    receiver: str
+    seconds: float
+
+
+class GroupStep(NamedTuple):
+    """The part of a step that one group has."""
+
+    queue: Queue
+    name: str
+    """Of the group."""
+    new: LeaseGroup | None
+    """The group that this step makes if there is none; None refuses a step of a group that is not there."""
+    token: int | None = None
+    """The token in the receipts of ``settles``; None if there are none."""
+    settles: Mapping[int, Sequence[Settle]] = MappingProxyType({})
+    """By partition, no message twice."""
+    renewals: Sequence[RenewAll] = ()
+    receive_from: Sequence[int] = ()
+    """Partitions whose messages may be handed out."""
+
+
+class LeaseStep(NamedTuple):
+    """One step: what is settled and appended is done whole or not at all, and then messages are handed out."""
+
+    groups: Sequence[GroupStep]
+    """At least one, no group twice."""
+    appends: Sequence[AppendRequest] = ()
+    receive: ReceiveRequest | None = None
+    """How many messages all groups hand out together, and how. If it names no visibility, each group's own counts."""
+    attempt: IdempotencyKey | None = None
+    """Names this step in its first group: repeated, it is answered as before."""
+    in_order: bool = False
+    """Groups hand out in their order; else messages that may be given longest come first."""
+
+
+class StaleLease(NamedTuple):
+    """A settle of a lease that had ended."""
+
+    group: int
+    """Index of the group in the step."""
+    partition: int
+    at: int
+    """Index of the settle among those of its partition."""
+
+
+class HandedOut(NamedTuple):
+    """A message that was handed out."""
+
+    group: int
+    """Index of the group in the step."""
+    partition: int
+    hole: Hole
+    """Its lease. After a pop there is none, and the hole says what it would be."""
+    message: Message
+
+
+class GivenUp(NamedTuple):
+    """A message to be moved to the dead letters."""
+
+    group: int
+    """Index of the group in the step."""
+    partition: int
+    hole: Hole
+    reason: str | None
+    """Why it was rejected; None if it failed too often."""
+
+
+class LeaseOutcome(NamedTuple):
+    """What a step did."""
+
+    now: int
+    """The step's moment on the clock of leases, in ticks. Times of holes are on this clock."""
+    tokens: Sequence[int]
+    """Of the groups."""
+    stale: Sequence[StaleLease] = ()
+    appended: Sequence[Appended] = ()
+    handed: Sequence[HandedOut] = ()
+    given_up: Sequence[GivenUp] = ()
+    is_full: bool = False
+    """New messages were held back, since a group holds as many as it may."""
+    next_due: int | None = None
+    """Before this moment nothing falls due in these groups; None if nothing will."""
+    repeated: bool = False
+    """The attempt was known; nothing was done."""
+
+
+class LeaseCounts(NamedTuple):
+    """What a group holds in one partition."""
+
+    frontier: MessageId
+    """The last message that the group has looked at."""
+    done_up_to: MessageId
+    """All messages up to this id are settled."""
+    holes: int = 0
+    """Messages behind the frontier that are not settled and not passed over."""
+    leased: int = 0
+    """Holes that a receiver has, or had when its lease ran out."""
+    dead: int = 0
+    """Messages that went to the dead letters."""
+    closed_keys: int = 0
+    """Keys of which messages were passed over."""

@@ -1,0 +1,83 @@
+"""What a store must do for lease groups.
+
+The rule is :mod:`queuey.model.leases`. A store makes its changes durable, alone or together with appends.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Mapping, Sequence
+from uuid import UUID
+
+from queuey.future import Future
+from queuey.ids import MessageId
+from queuey.model.holes import Hole
+from queuey.model.lease_groups import LeaseGroup
+from queuey.model.lease_steps import LeaseCounts, LeaseOutcome, LeaseStep
+
+__all__ = ["ATTEMPT_SECONDS", "LeaseStore"]
+
+ATTEMPT_SECONDS = 300.0
+"""How long the answer to an attempt is remembered (G23)."""
+
+
+class LeaseStore(ABC):
+    """The lease groups of queues.
+
+    They are stored with the messages: one :meth:`queuey.storage.MessageStore.drop` ends both (G9). Queues are given by
+    uuid, groups by exact name.
+    """
+
+    @abstractmethod
+    def step(self, step: LeaseStep) -> Future[LeaseOutcome]:
+        """Settle, append and receive, in one step among all servers.
+
+        The future completes when the step would survive the death of this process (G21, G24). A message is handed out
+        if it is readable: not past the watermark, and not expired.
+
+        :raises StaleReceipt: the step appends, and a lease that it settles had ended; nothing is done.
+        :raises LeaseGroupNotFound: a group is not there or has another token; nothing is done.
+        :raises KeyReused: the attempt was used for another digest, or an idempotency key was; nothing is done.
+        :raises QueueNotFound: the incarnation of a queue was dropped; nothing is done.
+        :raises StorageFull: the step appends; nothing is done. Other steps still work.
+        :raises CorruptMessage: a message that is to be handed out is damaged, and nothing is settled or appended.
+        """
+
+    @abstractmethod
+    def find_group(self, queue: UUID, name: str) -> Future[LeaseGroup | None]:
+        """A group as stored now."""
+
+    @abstractmethod
+    def keep_group(self, queue: UUID, name: str, group: LeaseGroup, before: LeaseGroup | None) -> Future[bool]:
+        """Compare-and-set: store the group if ``before`` is what is stored, or None if there is none.
+
+        :returns: False if something else is stored; then nothing changed.
+        :raises QueueNotFound: the queue's incarnation was dropped; nothing is stored.
+        """
+
+    @abstractmethod
+    def list_groups(self, queue: UUID, *, start: str = "", limit: int = 1000) -> Future[Sequence[str]]:
+        """One page of the lease groups of a queue, by name in code point order.
+
+        The page begins with ``start``, which is included.
+        """
+
+    @abstractmethod
+    def forget_group(self, queue: UUID, name: str) -> Future[None]:
+        """Forget a group and its leases; no error if there is none. A new group of the name has another token."""
+
+    @abstractmethod
+    def count(self, queue: UUID, name: str, partitions: Sequence[int]) -> Future[Mapping[int, LeaseCounts]]:
+        """What a group holds in partitions of a queue; it costs the same for any number of holes.
+
+        :returns: an entry for each of the partitions; empty if there is no such group.
+        """
+
+    @abstractmethod
+    def holes(
+        self, queue: UUID, name: str, partition: int, *, after: MessageId, limit: int
+    ) -> Future[tuple[int, Sequence[Hole]]]:
+        """Messages of a partition that are leased, wait or are given up, behind an id, in the order of their ids.
+
+        :returns: the moment on the clock of leases, in ticks, and the holes; a lease that was extended shows that.
+        """

@@ -1,0 +1,359 @@
+"""Lease groups in memory: the state of each in each partition, and the messages that come next.
+
+What is here is on disk, or will be with the transaction that is under way. So a store may forget all of it at any time,
+and reads it again.
+"""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from collections.abc import Iterable, Iterator, Sequence
+from typing import NamedTuple, Protocol
+from uuid import UUID
+
+from queuey.ids import MAX_ID, MessageId
+from queuey.model import (
+    Appended,
+    AppendRequest,
+    Columns,
+    Location,
+    Message,
+    Page,
+    PartitionId,
+    Queue,
+    ReadRequest,
+    Span,
+)
+from queuey.model.lease_codec import decode_change, encode_change
+from queuey.model.lease_groups import LeaseGroup
+from queuey.model.lease_state import Change, LeaseState, changes_of, state_of
+from queuey.storage.checksums import making_sense
+
+__all__ = ["GroupBook", "LeaseAccess", "LeaseBook", "PartitionBook", "StoredAttempt", "partition_key"]
+
+MOST_GROUPS = 10_000
+"""Groups in memory."""
+MOST_HOLES = 3_000_000
+"""Holes of all groups in memory; about 80 bytes each."""
+AHEAD = 64
+"""Messages that are read together, if fewer are asked for."""
+AHEAD_BYTES = 256 << 10
+"""Bytes of bodies that are read together, or one body."""
+MOST_AHEAD_BYTES = 64 << 20
+"""Bytes of all messages that were read and are not handed out yet."""
+_ROW_BYTES = 256
+"""Of a message beside its body."""
+FOLD_BYTES = 64 << 10
+"""Changes of fewer bytes are never folded."""
+_FOLD_AT = 8
+"""Changes are folded when they take this many times the bytes of the state that they began with. So folding adds a
+small part to what is written, however much is held."""
+_TRIM_STEPS = 1000
+_NEVER = MAX_ID.ticks + 1
+
+
+class StoredAttempt(NamedTuple):
+    """An attempt that was answered."""
+
+    digest: bytes
+    answer: bytes
+
+
+class LeaseAccess(Protocol):
+    """What the book needs of a store, inside one of its transactions."""
+
+    watermark: int
+    now_ticks: int
+    """The wall clock, for expiry."""
+
+    def group(self, queue: UUID, name: str) -> LeaseGroup | None:
+        """A group as stored."""
+
+    def make_group(self, queue: UUID, name: str, group: LeaseGroup) -> None:
+        """Store a new group."""
+
+    def changes(self, token: int, partition: int) -> Sequence[tuple[int, bytes]]:
+        """The stored changes of a group's state, in order, each with its number."""
+
+    def keep(self, token: int, partition: int, number: int, change: bytes) -> None:
+        """Store one more change."""
+
+    def fold(self, token: int, partition: int, first: int, changes: Sequence[bytes]) -> None:
+        """Store changes with numbers from ``first`` on, and delete those before."""
+
+    def attempt(self, queue: UUID, name: str, key: str, now: int) -> StoredAttempt | None:
+        """An attempt that has not expired."""
+
+    def keep_attempt(self, queue: UUID, name: str, key: str, attempt: StoredAttempt, expires: int) -> None:
+        """Remember an attempt."""
+
+    def append(self, requests: Sequence[AppendRequest]) -> list[Appended]:
+        """Append the messages of all these requests, or of none."""
+
+    def read(self, request: ReadRequest) -> Page:
+        """A page, as :meth:`queuey.storage.MessageStore.read` gives it."""
+
+    def fetch(self, queue: Queue, wanted: Sequence[Location]) -> Sequence[Message | None]:
+        """Messages by location."""
+
+
+class PartitionBook:
+    """The state of a group in one partition."""
+
+    __slots__ = (
+        "_base",
+        "_number",
+        "_since",
+        "_token",
+        "ahead",
+        "ahead_bytes",
+        "at",
+        "next_unread",
+        "place",
+        "state",
+        "upto",
+    )
+
+    def __init__(self, access: LeaseAccess, place: PartitionId, group: LeaseGroup) -> None:
+        self.place = place
+        self._token = group.token
+        with making_sense():
+            stored = access.changes(group.token, place.number)
+            self.state = state_of(decode_change(data) for _, data in stored) if stored else LeaseState(group.start)
+        self._number = stored[-1][0] + 1 if stored else 0
+        """The number of the next change."""
+        self._base = FOLD_BYTES // _FOLD_AT
+        self._since = sum(len(data) for _, data in stored)
+        self.forget_ahead()
+
+    # The messages that come next
+
+    def forget_ahead(self) -> None:
+        """Read the next messages again."""
+        self.ahead = Columns.of([])
+        """Messages behind the frontier, and before :attr:`at` some that it has passed."""
+        self.ahead_bytes = 0
+        """Of these messages, approximately."""
+        self.at = 0
+        self.upto = self.state.frontier
+        """All messages up to this id were read."""
+        self.next_unread = 0
+        """No message that was not read is readable before this moment, in ticks."""
+
+    def look_ahead(self, access: LeaseAccess, most: int) -> Columns:
+        """The next live messages behind the frontier: ``most`` of them if there are as many."""
+        while len(self.ahead) - self.at < most and self.next_unread <= access.watermark:
+            self._read(access, most)
+        found = self.ahead[self.at : self.at + most]
+        if found and min(found.expires_ticks) <= access.now_ticks:
+            self.forget_ahead()
+            self._read(access, most)
+            found = self.ahead[:most]
+        return found
+
+    def _read(self, access: LeaseAccess, most: int) -> None:
+        end = MessageId.last_of(access.watermark)
+        limit = max(most - len(self.ahead) + self.at, AHEAD)
+        page = access.read(ReadRequest(self.place, Span(self.upto, end), limit, max_bytes=AHEAD_BYTES))
+        found = Columns.of(page.messages)
+        left = self.ahead[self.at :]
+        self.ahead, self.at = Columns.joined([part for part in (left, found) if part]), 0
+        self.ahead_bytes = self.ahead.size + len(self.ahead) * _ROW_BYTES
+        if page.more:
+            self.upto = found[-1].id
+            return
+        self.upto = end
+        beyond = access.read(ReadRequest(self.place, Span(end, MAX_ID), 1, with_bodies=False)).messages
+        self.next_unread = beyond[0].ticks if beyond else _NEVER
+
+    def waits_since(self, access: LeaseAccess, now: int) -> int | None:
+        """From when on the message that waits longest might be handed out, in ticks; None if there is none."""
+        self.look_up(access)
+        moments = []
+        if due := self.state.take_due(now):
+            self.state.put_back([due])
+            moments.append(due.since)
+        if (opened := self.state.passed.take_open()) is not None:
+            self.state.passed.opens(opened[1])
+            moments.append(opened[0].ticks)
+        if ahead := self.look_ahead(access, 1):
+            moments.append(ahead.ticks[0])
+        return min(moments, default=None)
+
+    def look_up(self, access: LeaseAccess) -> None:
+        """Read some messages of closed keys that are not in memory."""
+        span = self.state.to_look_up
+        if span is not None:
+            page = access.read(ReadRequest(self.place, span, 1000, max_bytes=4 << 20))
+            found = Columns.of(page.messages)
+            self.state.look_up(found, found[-1].id if page.more else span.upto)
+            if not page.more:
+                self.change(access, self.state.without_message())
+
+    # Changes
+
+    def change(self, access: LeaseAccess, change: Change) -> None:
+        """Carry out a change, and store it."""
+        state = self.state
+        state.take(change)
+        if change.frontier is not None:
+            while self.at < len(self.ahead) and self._id_at(self.at) <= change.frontier:
+                self.at += 1
+            if self.at == len(self.ahead):
+                self.ahead, self.at, self.ahead_bytes = Columns.of([]), 0, 0
+        data = encode_change(change)
+        if len(data) == 1:
+            return
+        access.keep(self._token, self.place.number, self._number, data)
+        self._number += 1
+        self._since += len(data)
+        if self._since > _FOLD_AT * self._base:
+            self._fold(access)
+
+    def _id_at(self, at: int) -> MessageId:
+        return MessageId(self.ahead.ticks[at], self.ahead.tails[at])
+
+    def _fold(self, access: LeaseAccess) -> None:
+        folded = [encode_change(change) for change in changes_of(self.state)]
+        access.fold(self._token, self.place.number, self._number, folded)
+        self._number += len(folded)
+        self._base = max(sum(map(len, folded)), FOLD_BYTES // _FOLD_AT)
+        self._since = 0
+
+
+class GroupBook:
+    """One group in memory."""
+
+    __slots__ = ("group", "partitions")
+
+    def __init__(self, group: LeaseGroup) -> None:
+        self.group = group
+        self.partitions: dict[int, PartitionBook] = {}
+
+    @property
+    def holes(self) -> int:
+        return sum(len(book.state.holes) for book in self.partitions.values())
+
+
+def partition_key(place: PartitionId) -> bytes:
+    """Names a partition among those of all queues."""
+    return place.queue.bytes + place.number.to_bytes(1, "big")
+
+
+GroupName = tuple[UUID, str]
+
+
+class LeaseBook:
+    """The groups of one store that were used lately. Only one thread at a time uses it."""
+
+    def __init__(self) -> None:
+        self._groups: OrderedDict[GroupName, GroupBook] = OrderedDict()
+        """The one that was used last comes last."""
+        self.watched: dict[bytes, list[PartitionBook]] = {}
+        """By :func:`partition_key`."""
+        self._ahead: OrderedDict[int, tuple[PartitionBook, int]] = OrderedDict()
+        """Partitions with messages that were read, and their bytes; the one that was used last comes last."""
+        self._ahead_bytes = 0
+        self._touched: set[GroupName] = set()
+        self._until_trim = _TRIM_STEPS
+
+    def group(self, access: LeaseAccess, queue: UUID, name: str, new: LeaseGroup | None) -> GroupBook | None:
+        """A group, which is made if there is none; None if none is to be made."""
+        key = (queue, name)
+        self._touched.add(key)
+        known = self._groups.get(key)
+        if known is not None:
+            self._groups.move_to_end(key)
+            return known
+        found = access.group(queue, name)
+        if found is None:
+            if new is None:
+                return None
+            access.make_group(queue, name, new)
+        known = self._groups[key] = GroupBook(found or new)  # type: ignore[arg-type]  # one of them is there
+        if len(self._groups) > MOST_GROUPS:
+            self._forget(next(iter(self._groups)))
+        return known
+
+    def partition(self, access: LeaseAccess, group: GroupBook, place: PartitionId) -> PartitionBook:
+        """The state of a group in a partition."""
+        known = group.partitions.get(place.number)
+        if known is None:
+            known = group.partitions[place.number] = PartitionBook(access, place, group.group)
+            self.watched.setdefault(partition_key(place), []).append(known)
+        return known
+
+    def trim(self) -> None:
+        """Forget what was not used longest, down to the bounds. Call it between two steps.
+
+        It looks at each group in memory, so it does so only now and then.
+        """
+        self._until_trim -= 1
+        if self._until_trim > 0:
+            return
+        self._until_trim = _TRIM_STEPS
+        while len(self._groups) > 1 and sum(book.holes for book in self._groups.values()) > MOST_HOLES:
+            self._forget(next(iter(self._groups)))
+
+    def keep_ahead(self, book: PartitionBook) -> None:
+        """Note how much of a partition was read; forget what others read before, down to the bound."""
+        _, size = self._ahead.pop(id(book), (None, 0))
+        self._ahead_bytes += book.ahead_bytes - size
+        if book.ahead_bytes:
+            self._ahead[id(book)] = (book, book.ahead_bytes)
+        while self._ahead_bytes > MOST_AHEAD_BYTES and len(self._ahead) > 1:
+            _, (other, size) = self._ahead.popitem(last=False)
+            other.forget_ahead()
+            self._ahead_bytes -= size
+
+    # What happens beside
+
+    def grew(self, keys: Iterable[bytes]) -> None:
+        """Messages were appended to these partitions."""
+        for book in self._books(keys):
+            book.next_unread = 0
+
+    def changed(self, keys: Iterable[bytes]) -> None:
+        """Messages of these partitions were deleted or overwritten."""
+        for book in self._books(keys):
+            book.forget_ahead()
+
+    def _books(self, keys: Iterable[bytes]) -> Iterator[PartitionBook]:
+        for key in keys:
+            yield from self.watched.get(key, ())
+
+    def settled(self) -> None:
+        """The transaction is on disk."""
+        self._touched.clear()
+
+    def undone(self) -> None:
+        """The transaction is not on disk, or may not be: forget the groups that it used."""
+        for key in self._touched:
+            self._forget(key)
+        self._touched.clear()
+
+    def replace_group(self, queue: UUID, name: str, group: LeaseGroup) -> None:
+        """A group's settings changed, or will with the transaction."""
+        known = self._groups.get((queue, name))
+        if known is not None:
+            known.group = group
+            self._touched.add((queue, name))
+
+    def forget_group(self, queue: UUID, name: str) -> None:
+        """A group is no more, or will be no more with the transaction."""
+        self._forget((queue, name))
+
+    def forget_queue(self, queue: UUID) -> None:
+        """A queue's incarnation was dropped."""
+        for key in [key for key in self._groups if key[0] == queue]:
+            self._forget(key)
+
+    def _forget(self, key: GroupName) -> None:
+        group = self._groups.pop(key, None)
+        for book in group.partitions.values() if group is not None else ():
+            watching = self.watched[partition_key(book.place)]
+            watching.remove(book)
+            if not watching:
+                del self.watched[partition_key(book.place)]
+            _, size = self._ahead.pop(id(book), (None, 0))
+            self._ahead_bytes -= size

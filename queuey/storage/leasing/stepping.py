@@ -1,0 +1,243 @@
+"""One step of lease groups, inside a transaction of a store."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Sequence
+from typing import NamedTuple
+
+from queuey.errors import CorruptMessage, InvalidReceipt, KeyReused, LeaseGroupNotFound, StaleReceipt
+from queuey.ids import EPOCH_TICKS, TICKS_PER_SECOND, MessageId
+from queuey.model import Columns, Location, Message
+from queuey.model.holes import Hole
+from queuey.model.lease_requests import LeaseRules, Received, ReceiveRequest
+from queuey.model.lease_state import NO_CHANGE, Change, LeaseState
+from queuey.model.lease_steps import GivenUp, GroupStep, HandedOut, LeaseOutcome, LeaseStep, StaleLease
+from queuey.model.leases import receive, renew, settle
+from queuey.storage.checksums import making_sense
+from queuey.storage.leasing import ATTEMPT_SECONDS
+from queuey.storage.leasing.answers import decode_answer, encode_answer
+from queuey.storage.leasing.book import GroupBook, LeaseAccess, LeaseBook, PartitionBook, StoredAttempt
+
+__all__ = ["run_step"]
+
+MOST_PASSED_OVER = 1000
+"""Messages that a receive of a group that orders keys looks at, at once."""
+_LOOKS = 10
+"""How often it does so in one receive."""
+_ANOTHER_GROUP = "a receipt is of a lease group that was forgotten; messages that its receiver had are handed out again"
+
+
+class _Taken(NamedTuple):
+    """What one partition hands out, before it is carried out."""
+
+    group: int
+    book: PartitionBook
+    received: Received
+    messages: Sequence[Message]
+
+
+def run_step(step: LeaseStep, access: LeaseAccess, book: LeaseBook, now: int) -> LeaseOutcome:
+    """Carry out a step; see :meth:`queuey.storage.leasing.LeaseStore.step` for what is raised.
+
+    A step that is refused has changed nothing, in memory or on disk, but for groups that it made and for appends: the
+    store undoes those.
+
+    :param now: on the clock of leases.
+    """
+    return _Step(step, access, book, now).run()
+
+
+class _Step:
+    def __init__(self, step: LeaseStep, access: LeaseAccess, book: LeaseBook, now: int) -> None:
+        self._step, self._access, self._book, self._now = step, access, book, now
+        self._groups: list[GroupBook] = []
+        self._given_up: list[GivenUp] = []
+        self._is_full = False
+
+    def run(self) -> LeaseOutcome:
+        step, access = self._step, self._access
+        self._groups = [self._group(one) for one in step.groups]
+        first = step.groups[0]
+        if step.attempt is not None:
+            known = access.attempt(first.queue.uuid, first.name, step.attempt.key, self._now)
+            if known is not None and known.digest != step.attempt.digest:
+                raise KeyReused
+            if known is not None:
+                return self._repeated(known)
+        changes, stale = self._settled()
+        if stale and step.appends:
+            raise StaleReceipt
+        appended = access.append(step.appends) if step.appends else []
+        for book, change in changes:
+            book.change(access, change)
+        handed = self._received(must_answer=bool(changes or appended))
+        moments = [moment for moment in map(self._next_due, range(len(step.groups))) if moment is not None]
+        outcome = LeaseOutcome(
+            self._now,
+            [known.group.token for known in self._groups],
+            stale,
+            appended,
+            handed,
+            self._given_up,
+            self._is_full,
+            min(moments, default=None),
+        )
+        if step.attempt is not None:
+            answered = StoredAttempt(step.attempt.digest, encode_answer(outcome))
+            expires = self._now + round(ATTEMPT_SECONDS * TICKS_PER_SECOND)
+            access.keep_attempt(first.queue.uuid, first.name, step.attempt.key, answered, expires)
+        return outcome
+
+    def _group(self, wanted: GroupStep) -> GroupBook:
+        new = wanted.new if wanted.token is None else None
+        found = self._book.group(self._access, wanted.queue.uuid, wanted.name, new)
+        if found is None and wanted.token is None:
+            raise LeaseGroupNotFound
+        if found is None or wanted.token not in (None, found.group.token):
+            raise InvalidReceipt(_ANOTHER_GROUP)
+        return found
+
+    def _repeated(self, known: StoredAttempt) -> LeaseOutcome:
+        groups = self._step.groups
+        with making_sense():
+            return decode_answer(known.answer, lambda group, wanted: self._access.fetch(groups[group].queue, wanted))
+
+    def _partition(self, index: int, number: int) -> PartitionBook:
+        place = self._step.groups[index].queue.partition(number)
+        return self._book.partition(self._access, self._groups[index], place)
+
+    def _next_due(self, index: int) -> int | None:
+        numbers = self._step.groups[index].receive_from
+        moments = [self._partition(index, number).state.next_due() for number in numbers]
+        return min([moment for moment in moments if moment is not None], default=None)
+
+    # Settling
+
+    def _settled(self) -> tuple[list[tuple[PartitionBook, Change]], list[StaleLease]]:
+        changes: list[tuple[PartitionBook, Change]] = []
+        stale: list[StaleLease] = []
+        for index, one in enumerate(self._step.groups):
+            rules = self._groups[index].group.settings.rules
+            for number, settles in one.settles.items():
+                book = self._partition(index, number)
+                settled = settle(book.state, settles, rules, self._now, random.random)
+                stale += [StaleLease(index, number, at) for at in settled.stale]
+                reasons = settled.change.reasons
+                self._given_up += [GivenUp(index, number, hole, reasons[hole.id]) for hole in settled.given_up]
+                changes.append((book, settled.change))
+            changes += self._renewed(index, one)
+        return changes, stale
+
+    def _renewed(self, index: int, one: GroupStep) -> list[tuple[PartitionBook, Change]]:
+        changes = []
+        for receiver, seconds in one.renewals:
+            for number in range(1, one.queue.partitions + 1):
+                book = self._partition(index, number)
+                book.state.forget_renewals(self._now)
+                if book.state.leased:
+                    changes.append((book, renew(book.state, receiver, seconds, self._now)))
+        return changes
+
+    # Receiving
+
+    def _received(self, *, must_answer: bool) -> list[HandedOut]:
+        """:param must_answer: what was settled or appended stays so, whatever happens here."""
+        if self._step.receive is None:
+            return []
+        taken: list[_Taken] = []
+        try:
+            self._take(taken, self._step.receive)
+        except CorruptMessage:
+            if not (must_answer or taken):
+                raise
+        handed: list[HandedOut] = []
+        together = sum(one.received.number for one in taken) > 1
+        for group, book, received, messages in taken:
+            if together:
+                received = received.with_others()  # noqa: PLW2901
+            book.change(self._access, received.change)
+            self._book.keep_ahead(book)
+            reasons = book.state.reasons
+            number = book.place.number
+            self._given_up += [GivenUp(group, number, hole, reasons.get(hole.id)) for hole in received.given_up]
+            self._is_full = self._is_full or received.is_full
+            holes = [*received.again, *([received.hole] * len(received.fresh))]
+            for hole, message in zip(holes, messages, strict=True):
+                handed.append(HandedOut(group, number, hole._replace(id=message.id, key=message.key), message))
+        return handed
+
+    def _take(self, taken: list[_Taken], wanted: ReceiveRequest) -> None:
+        """Choose what each partition hands out, those first whose messages wait longest."""
+        others = 0
+        for _, index, number in self._places():
+            group = self._groups[index].group
+            visibility = wanted.visibility_seconds
+            asked = wanted._replace(
+                most=wanted.most - others,
+                visibility_seconds=group.settings.visibility if visibility is None else visibility,
+                others=others,
+            )
+            one = self._taken_from(index, self._partition(index, number), asked, group.settings.rules)
+            taken.append(one)
+            others += one.received.number
+            if others >= wanted.most or one.received.goes_alone:
+                return
+
+    def _places(self) -> list[tuple[int, int, int]]:
+        """Partitions from which something may be handed out: since when, the group, and the number."""
+        found = []
+        for index, one in enumerate(self._step.groups):
+            until = self._groups[index].group.settings.paused_until
+            if until is not None and until * TICKS_PER_SECOND > self._access.now_ticks - EPOCH_TICKS:
+                continue
+            for number in one.receive_from:
+                book = self._partition(index, number)
+                since = book.waits_since(self._access, self._now)
+                self._book.keep_ahead(book)
+                if since is not None:
+                    found.append((since, index, number))
+        return sorted(found, key=lambda place: place[1:] if self._step.in_order else place)
+
+    def _taken_from(self, index: int, book: PartitionBook, asked: ReceiveRequest, rules: LeaseRules) -> _Taken:
+        """What one partition hands out. Messages that are no more are settled on the way."""
+        for _ in range(_LOOKS):
+            most = MOST_PASSED_OVER if rules.orders_keys else asked.most + rules.k - 1
+            ahead = book.look_ahead(self._access, most)
+            received = receive(book.state, asked, rules, self._now, ahead, random.randrange)
+            again = self._fetched(book, index, received.again)
+            gone = [hole for hole, message in zip(received.again, again, strict=True) if message is None]
+            if gone:
+                book.change(self._access, _without(book.state, gone))
+                book.change(self._access, book.state.without_message())
+            elif not received.number and received.change.frontier is not None and rules.orders_keys:
+                book.change(self._access, received.change)  # all of these were passed over: look further
+                self._note_given_up(index, book, received)
+            else:
+                break
+        else:
+            received = receive(book.state, asked._replace(most=0), rules, self._now, Columns.of([]))._replace(
+                change=NO_CHANGE, given_up=()
+            )
+            again = []
+        messages = [message for message in again if message is not None]
+        return _Taken(index, book, received, [*messages, *(ahead[at] for at in received.fresh)])
+
+    def _note_given_up(self, index: int, book: PartitionBook, received: Received) -> None:
+        reasons, number = book.state.reasons, book.place.number
+        self._given_up += [GivenUp(index, number, hole, reasons.get(hole.id)) for hole in received.given_up]
+
+    def _fetched(self, book: PartitionBook, index: int, again: Sequence[Hole]) -> Sequence[Message | None]:
+        if not again:
+            return []
+        wanted = [Location(book.place.number, hole.id) for hole in again]
+        return self._access.fetch(self._step.groups[index].queue, wanted)
+
+
+def _without(state: LeaseState, gone: Sequence[Hole]) -> Change:
+    """Settle messages that have expired or were deleted, be they holes or passed over while their key was closed."""
+    holes = [hole.id for hole in gone if state.holes.find(hole.id) is not None]
+    behind: dict[str, MessageId | None] = {
+        hole.key: hole.id.following() for hole in gone if hole.key in state.skipped and hole.id not in holes
+    }
+    return Change(closed=holes, skipped=behind)

@@ -1,0 +1,190 @@
+"""Lease groups in an embedded store's file.
+
+A step runs in the committer's transaction, with the appends of its group. It reads messages as others do: what is
+readable is on disk, so it sees it outside of the transaction.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from contextlib import nullcontext
+from typing import Any
+from uuid import UUID
+
+from queuey.errors import QueueNotFound
+from queuey.future import Future
+from queuey.ids import MessageId
+from queuey.model import (
+    Appended,
+    AppendRequest,
+    Consistency,
+    Location,
+    Message,
+    Page,
+    PartitionId,
+    Queue,
+    ReadRequest,
+    bytes_of,
+)
+from queuey.model.holes import Hole
+from queuey.model.lease_groups import GroupSettings, LeaseGroup
+from queuey.model.lease_steps import LeaseCounts, LeaseOutcome, LeaseStep
+from queuey.storage.checksums import NOTHING_BESIDE, checksum_of, making_sense
+from queuey.storage.leasing import LeaseStore
+from queuey.storage.leasing.book import StoredAttempt
+from queuey.storage.leasing.looking import counted, holes_after
+from queuey.storage.leasing.stepping import run_step
+from queuey.storage.sqlite.committer import Row, Transaction
+from queuey.storage.sqlite.file import File
+from queuey.storage.sqlite.messages import SqliteMessages
+from queuey.storage.sqlite.purging import Purge
+from queuey.storage.sqlite.statements import SQL
+
+__all__ = ["SqliteLeases"]
+
+_PURGE = Purge(
+    expired=("purge_lease_changes", "purge_lease_forgotten", "purge_lease_attempts"),
+    dropped=("purge_dropped_leases", "purge_dropped_attempts"),
+)
+
+
+class SqliteLeases(LeaseStore):
+    """The lease groups of one file."""
+
+    def __init__(self, file: File, messages: SqliteMessages) -> None:
+        self._file, self._messages, self._book = file, messages, file.lease_book
+        self._clock = file.lease_clock
+        file.purger.add(_PURGE)
+
+    def step(self, step: LeaseStep) -> Future[LeaseOutcome]:
+        def job(transaction: Transaction) -> LeaseOutcome:
+            for one in step.groups:
+                self._refuse_dropped(one.queue.uuid)
+            outcome = run_step(step, self._access(transaction), self._book, self._clock.now())
+            self._book.trim()
+            return outcome
+
+        size = sum(bytes_of(request.drafts) for request in step.appends)
+        return self._file.committer.submit(job, grows=bool(step.appends), size=size)
+
+    def _refuse_dropped(self, queue: UUID) -> None:
+        if queue.bytes in self._file.dropped:
+            raise QueueNotFound
+
+    def _access(self, transaction: Transaction) -> _Access:
+        return _Access(self._file, self._messages, transaction)
+
+    def find_group(self, queue: UUID, name: str) -> Future[LeaseGroup | None]:
+        if queue.bytes in self._file.dropped:
+            return Future.of(None)
+        return self._file.query(SQL["lease_group"], (queue.bytes, name), _group)
+
+    def keep_group(self, queue: UUID, name: str, group: LeaseGroup, before: LeaseGroup | None) -> Future[bool]:
+        def job(transaction: Transaction) -> bool:
+            self._refuse_dropped(queue)
+            access = self._access(transaction)
+            if access.group(queue, name) != before:
+                return False
+            access.make_group(queue, name, group)
+            self._book.replace_group(queue, name, group)
+            return True
+
+        return self._file.committer.submit(job, grows=before is None)
+
+    def list_groups(self, queue: UUID, *, start: str = "", limit: int = 1000) -> Future[Sequence[str]]:
+        if queue.bytes in self._file.dropped:
+            return Future.of([])
+        asked = (queue.bytes, start, limit)
+        return self._file.query(SQL["lease_group_names"], asked, lambda rows: [name for (name,) in rows])
+
+    def forget_group(self, queue: UUID, name: str) -> Future[None]:
+        def job(transaction: Transaction) -> None:
+            transaction.execute(SQL["lease_group_forget"], (queue.bytes, name))
+            transaction.execute(SQL["lease_attempts_forget"], (queue.bytes, name))
+            self._book.forget_group(queue, name)
+
+        return self._file.committer.submit(job, grows=False)
+
+    def count(self, queue: UUID, name: str, partitions: Sequence[int]) -> Future[Mapping[int, LeaseCounts]]:
+        def job(transaction: Transaction) -> Mapping[int, LeaseCounts]:
+            if queue.bytes in self._file.dropped:
+                return {}
+            return counted(self._access(transaction), self._book, queue, name, partitions)
+
+        return self._file.committer.submit(job, grows=False)
+
+    def holes(
+        self, queue: UUID, name: str, partition: int, *, after: MessageId, limit: int
+    ) -> Future[tuple[int, Sequence[Hole]]]:
+        def job(transaction: Transaction) -> tuple[int, Sequence[Hole]]:
+            if queue.bytes in self._file.dropped:
+                return self._clock.now(), []
+            access, place = self._access(transaction), PartitionId(queue, partition)
+            return self._clock.now(), holes_after(access, self._book, place, name, after, limit)
+
+        return self._file.committer.submit(job, grows=False)
+
+
+def _group(rows: Sequence[Row]) -> LeaseGroup | None:
+    for token, ticks, tail, settings in rows:
+        return LeaseGroup(token, MessageId(ticks, tail), GroupSettings.from_json(json.loads(settings)))
+    return None
+
+
+class _Access:
+    """One transaction, see :class:`queuey.storage.leasing.book.LeaseAccess`."""
+
+    def __init__(self, file: File, messages: SqliteMessages, transaction: Transaction) -> None:
+        self._messages, self._transaction = messages, transaction
+        self.watermark = messages.watermark(Consistency.STRONG)
+        self.now_ticks = file.clock.now_ticks()
+
+    def group(self, queue: UUID, name: str) -> LeaseGroup | None:
+        with making_sense():
+            return _group(self._transaction.look(SQL["lease_group"], (queue.bytes, name)))
+
+    def make_group(self, queue: UUID, name: str, group: LeaseGroup) -> None:
+        settings = json.dumps(group.settings.to_json())
+        values: Row = (queue.bytes, name, group.token, *group.start, settings)
+        self._transaction.look(SQL["lease_group_keep"], values)
+
+    def changes(self, token: int, partition: int) -> Sequence[tuple[int, bytes]]:
+        found = self._transaction.execute(SQL["lease_changes"], (token, partition))
+        for number, checksum, change in found:
+            if checksum != _checksum(token, number, change):
+                raise ValueError(
+                    f"change {number} of a lease group in partition {partition} does not match its checksum"
+                )
+        return [(number, change) for number, _, change in found]
+
+    def keep(self, token: int, partition: int, number: int, change: bytes) -> None:
+        self._transaction.keep_lease_change((token, partition, number, _checksum(token, number, change), change))
+
+    def fold(self, token: int, partition: int, first: int, changes: Sequence[bytes]) -> None:
+        self._transaction.execute(SQL["lease_changes_fold"], (token, partition, first))
+        for number, change in enumerate(changes, first):
+            self.keep(token, partition, number, change)
+
+    def attempt(self, queue: UUID, name: str, key: str, now: int) -> StoredAttempt | None:
+        for row in self._transaction.look(SQL["lease_attempt"], (queue.bytes, name, key, now)):
+            return StoredAttempt(*row)
+        return None
+
+    def keep_attempt(self, queue: UUID, name: str, key: str, attempt: StoredAttempt, expires: int) -> None:
+        values: tuple[Any, ...] = (queue.bytes, name, key, *attempt, expires)
+        self._transaction.look(SQL["lease_attempt_keep"], values)
+
+    def append(self, requests: Sequence[AppendRequest]) -> list[Appended]:
+        with self._transaction.whole() if len(requests) > 1 else nullcontext():
+            return [self._messages.append_within(self._transaction, request) for request in requests]
+
+    def read(self, request: ReadRequest) -> Page:
+        return self._messages.read(request, now_ticks=self.now_ticks).wait()
+
+    def fetch(self, queue: Queue, wanted: Sequence[Location]) -> Sequence[Message | None]:
+        return self._messages.fetch(queue, wanted, now_ticks=self.now_ticks).wait()
+
+
+def _checksum(token: int, number: int, change: bytes) -> int:
+    return checksum_of(MessageId(number, token), NOTHING_BESIDE, change)

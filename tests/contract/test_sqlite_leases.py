@@ -1,0 +1,235 @@
+"""Lease groups in the embedded store: across restarts, and beside what fails."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import apsw
+import pytest
+from hypothesis.errors import Flaky
+
+from queuey.clock import ManualClock
+from queuey.errors import InvalidReceipt, OutcomeUnknown, StorageUnavailable
+from queuey.ids import IdGenerator
+from queuey.model import AppendRequest, IdempotencyKey
+from queuey.model.lease_groups import ORDER_BY_KEY, LeaseGroup
+from queuey.model.lease_requests import Action, ReceiveRequest
+from queuey.model.lease_steps import GroupStep, LeaseStep
+from queuey.storage.contract import LeaseHistory
+from queuey.storage.contract.common import QueueLog, done, draft, drive_histories
+from queuey.storage.contract.leases import Receiver, bodies, settle_of
+from queuey.storage.leasing import book as leasing_book
+from queuey.storage.sqlite import SqliteStores
+from queuey.storage.sqlite.committer import CommitFailed, Transaction
+from tests.support.sqlite_beside import beside
+
+
+class Opened:
+    """A store that is opened again and again."""
+
+    def __init__(self, path: Path, clock: ManualClock) -> None:
+        self.path, self.clock = path, clock
+        self.stores = self._open()
+        self.log = QueueLog(self.stores.messages, clock)
+
+    def _open(self) -> SqliteStores:
+        return SqliteStores(self.path, self.clock, IdGenerator(self.clock))
+
+    def again(self) -> None:
+        self.stores.close()
+        self.stores = self._open()
+        queue = self.log.queue
+        self.log = QueueLog(self.stores.messages, self.clock)
+        self.log.queue = queue
+
+    def jobs(self, **settings: Any) -> Receiver:
+        return Receiver(self.stores.leases, self.log, **settings)
+
+    def rows(self, table: str) -> int:
+        with beside(self.path) as connection:
+            rows = connection.execute(f"select 1 from {table}")  # noqa: S608 - a table of ours
+            return len(rows.fetchall())
+
+
+@pytest.fixture
+def opened(tmp_path: Path) -> Iterator[Opened]:
+    opened = Opened(tmp_path / "queuey.db", ManualClock())
+    yield opened
+    opened.stores.close()
+
+
+def test_any_history_of_leases_is_as_the_model_says(opened: Opened) -> None:
+    drive_histories(lambda: LeaseHistory(lambda: opened.stores, opened.clock, opened.again), 40)
+
+
+def test_leases_and_answers_outlive_a_restart_and_a_stepped_clock(opened: Opened) -> None:
+    opened.log.add(*[b"%d" % number for number in range(5)])
+    opened.log.watermark()
+    attempt: dict[str, Any] = {"attempt": IdempotencyKey("a", b""), "receive": ReceiveRequest(2, 100.0)}
+    first = opened.jobs().step(**attempt)
+    opened.clock.step(1000)
+    opened.again()
+    again = opened.jobs().step(**attempt)
+    assert again.repeated
+    assert list(again.handed) == list(first.handed)
+    assert bodies(opened.jobs().receive(9)) == [b"2", b"3", b"4"]
+    opened.clock.step(-2000)
+    opened.again()
+    opened.clock.advance(101)
+    assert bodies(opened.jobs().receive(9)) == [b"2"], "it goes alone, and its lease ran out first"
+    assert opened.jobs().settle(first.handed[0]), "its lease ran out, and nobody else has the message"
+
+
+def test_keys_are_in_order_across_restarts(opened: Opened) -> None:
+    drafts = [draft(b"%d" % at, key="ab"[at % 2]) for at in range(40)]
+    opened.log.append(*drafts)
+    found: list[bytes] = []
+    while True:
+        opened.again()
+        jobs = opened.jobs(order=ORDER_BY_KEY)
+        handed = jobs.receive(9)
+        if not handed:
+            break
+        found += bodies(handed)
+        opened.again()
+        assert not opened.jobs(order=ORDER_BY_KEY).step({1: [settle_of(one) for one in handed]}).stale
+    assert found == [b"%d" % at for at in range(40)]
+
+
+def test_changes_are_folded_and_forgotten_ones_are_purged(opened: Opened, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(leasing_book, "FOLD_BYTES", 2000)
+    opened.log.append(*[draft(b"x")] * 500)
+    jobs = opened.jobs()
+    kept = [jobs.receive(visibility_seconds=9999.0)[0] for _ in range(3)]
+    while handed := jobs.receive(2):
+        assert not jobs.step({1: [settle_of(one) for one in handed]}).stale
+    assert 1 <= opened.rows("lease_changes") < 60
+    opened.again()
+    assert (opened.jobs().count().holes, opened.jobs().count().leased) == (3, 3)
+    assert opened.jobs().settle(kept[0])
+    done(opened.stores.leases.forget_group(opened.log.queue.uuid, "workers"))
+    assert opened.rows("lease_forgotten") == 1
+    opened.stores.file.purger.run()
+    opened.stores.file.purger.run()
+    assert [opened.rows(name) for name in ("lease_changes", "lease_forgotten", "lease_groups")] == [0, 0, 0]
+    with pytest.raises(InvalidReceipt):
+        opened.jobs().settle(kept[1])
+
+
+def test_a_dropped_queue_leaves_nothing_and_attempts_are_forgotten(opened: Opened) -> None:
+    opened.log.add(b"0")
+    opened.jobs().step(attempt=IdempotencyKey("a", b""), receive=ReceiveRequest())
+    opened.clock.advance(400)
+    assert opened.stores.file.purger.has_refuse()
+    done(opened.stores.file.purger.purge(10))
+    assert opened.rows("lease_attempts") == 0
+    opened.jobs().step(attempt=IdempotencyKey("b", b""), receive=ReceiveRequest())
+    done(opened.stores.messages.drop(opened.log.queue.uuid))
+    for _ in range(4):
+        opened.stores.file.purger.run()
+    tables = ("lease_changes", "lease_forgotten", "lease_groups", "lease_attempts", "dropped")
+    assert [opened.rows(name) for name in tables] == [0] * 5
+
+
+def test_a_commit_that_fails_leaves_memory_as_the_file_is(opened: Opened, monkeypatch: pytest.MonkeyPatch) -> None:
+    opened.log.add(b"0", b"1")
+    (handed,) = opened.jobs().receive(visibility_seconds=50.0)
+    commit = Transaction.commit
+
+    def failing(transaction: Transaction) -> None:
+        if transaction.connection.in_transaction:
+            transaction.connection.execute("rollback")
+        raise CommitFailed("planted")
+
+    monkeypatch.setattr(Transaction, "commit", failing)
+    with pytest.raises(OutcomeUnknown):
+        opened.jobs().step({1: [settle_of(handed)]}, receive=ReceiveRequest(9))
+    monkeypatch.setattr(Transaction, "commit", commit)
+    opened.stores.file.health.failing = None
+    assert bodies(opened.jobs().receive(9)) == [b"1"]
+    assert opened.jobs().settle(handed)
+
+
+def test_a_step_that_fails_beside_others_fails_alone(opened: Opened, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The group is rolled back, and its jobs run one by one: what was in memory is read again."""
+    opened.log.add(b"0", b"1")
+    (handed,) = opened.jobs().receive()
+    results = [AppendRequest(opened.log.queue, [draft(b"result", 2)])]
+    committer, planted = opened.stores.file.committer, [True]
+
+    def faulty(transaction: Transaction) -> None:
+        if planted:
+            raise apsw.ConstraintError("planted")
+
+    def both() -> None:
+        futures.append(committer.submit(faulty, grows=False))
+
+    futures: list[Any] = []
+    outcome: list[Any] = []
+
+    def hold() -> None:
+        both()
+        outcome.append(opened.stores.leases.step(_step(opened, handed, results)))
+
+    done(committer.run_between(hold))
+    assert done(outcome[0]).stale == []
+    with pytest.raises(StorageUnavailable):
+        done(futures[0])
+    assert not opened.jobs().settle(handed)
+    assert opened.log.bodies(2) == [b"result"]
+
+
+def _step(opened: Opened, handed: Any, appends: list[AppendRequest]) -> Any:
+    group = GroupStep(opened.log.queue, "workers", LeaseGroup(77), 77, {1: [settle_of(handed)]})
+    return LeaseStep([group], appends)
+
+
+def test_a_damaged_change_is_refused_and_named(opened: Opened) -> None:
+    opened.log.add(b"0")
+    opened.jobs().receive()
+    opened.stores.close()
+    connection = apsw.Connection(str(opened.path))
+    connection.execute("update lease_changes set checksum = checksum + 1")
+    connection.close()
+    opened.stores = opened._open()
+    opened.log.store = opened.stores.messages
+    with pytest.raises(StorageUnavailable, match="checksum"):
+        opened.jobs().receive()
+
+
+def test_settling_goes_on_when_the_store_is_full(opened: Opened, monkeypatch: pytest.MonkeyPatch) -> None:
+    opened.log.add(b"0", b"1")
+    (handed,) = opened.jobs().receive()
+    monkeypatch.setattr(
+        type(opened.stores.file.health), "refusal_to_grow", lambda self, free: StorageUnavailable("full")
+    )
+    assert opened.jobs().settle(handed, Action.ACKNOWLEDGE)
+    assert bodies(opened.jobs().receive(9)) == [b"1"]
+    with pytest.raises(StorageUnavailable, match="full"):
+        opened.jobs().step(appends=[AppendRequest(opened.log.queue, [draft(b"x")])])
+
+
+PLANTED: dict[str, Callable[[pytest.MonkeyPatch], None]] = {
+    "memory is kept after a rollback": lambda patch: patch.setattr(leasing_book.LeaseBook, "undone", lambda self: None),
+}
+
+
+@pytest.mark.parametrize("fault", PLANTED)
+def test_these_tests_find(fault: str, opened: Opened, monkeypatch: pytest.MonkeyPatch) -> None:
+    PLANTED[fault](monkeypatch)
+    with pytest.raises(AssertionError):
+        test_a_commit_that_fails_leaves_memory_as_the_file_is(opened, monkeypatch)
+
+
+def test_a_history_finds_a_store_that_loses_changes(opened: Opened, monkeypatch: pytest.MonkeyPatch) -> None:
+    keep = Transaction.keep_lease_change
+
+    def some(transaction: Transaction, values: tuple[Any, ...]) -> None:
+        if values[2] % 3 != 1:
+            keep(transaction, values)
+
+    monkeypatch.setattr(Transaction, "keep_lease_change", some)
+    with pytest.raises((AssertionError, Flaky, ExceptionGroup)):
+        drive_histories(lambda: LeaseHistory(lambda: opened.stores, opened.clock, opened.again), 100)
