@@ -32,7 +32,7 @@ from queuey.model import MAX_TTL_SECONDS, Alike, Draft, Drafts, IdempotencyKey, 
 from queuey.service.log import partition_for
 from queuey.settings import Settings
 
-__all__ = ["batch_drafts", "batch_entries", "is_batch", "json_object"]
+__all__ = ["batch_drafts", "batch_entries", "is_batch", "json_object", "large_object"]
 
 _TOGETHER = 500
 """Messages of a batch that are checked before others have their turn, in one or two milliseconds."""
@@ -203,6 +203,23 @@ async def _structure(raw: bytes, most: int) -> bytes:
 
 async def _no_pause() -> None:
     """Do nothing: a step of a few microseconds needs no pause."""
+
+
+async def large_object(raw: bytes, settings: Settings) -> dict[str, Any]:
+    """A body that is one JSON object and may have messages in it; others have their turn between the steps.
+
+    :raises InvalidParameter: it is not, it has more parts than its messages can have, or a key stands twice.
+    """
+    if len(raw) <= _SMALL_BYTES:
+        return json_object(raw)
+    limit = settings.limits.max_batch_messages
+    structure = await _structure(raw, min(limit * PARTS_PER_MESSAGE, _FEW + len(raw) // BYTES_PER_PART))
+    document = _parsed(raw)
+    await others_turn()
+    if not isinstance(document, dict):
+        raise InvalidParameter("the body must be a JSON object")
+    _check_tree(structure, document)
+    return document
 
 
 def json_object(raw: bytes) -> dict[str, Any]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from queuey.api import applications, messages, offsets, queues, site, survey, tokens
+from queuey.api import applications, lease_groups, leases, messages, offsets, queues, site, survey, tokens
 from queuey.api.batches import is_batch
 from queuey.api.live import reading as live
 from queuey.api.params import boolean
@@ -127,6 +127,12 @@ _OFFSETS: dict[str, Choice] = {
     "PUT": Operation("offsets", Permission.COMMIT, offsets.change, runs=Runs.LOOP),
     "DELETE": Operation("offsets", Permission.COMMIT, offsets.forget),
 }
+_LEASES: dict[str, Choice] = {
+    "GET": Operation("leases", Permission.VIEW, lease_groups.show),
+    "POST": Operation("leases", Permission.RECEIVE, leases.step, Body.BATCH, Runs.BATCH),
+    "PUT": Operation("leases", Permission.CONFIGURE, lease_groups.change),
+    "DELETE": Operation("leases", Permission.CONFIGURE, lease_groups.forget),
+}
 _MESSAGES: dict[str, Choice] = {
     "GET": Operation("messages", Permission.VIEW, messages.fetch),
     "PUT": Operation("messages", Permission.APPEND, messages.put, Body.MESSAGE),
@@ -162,6 +168,12 @@ ROUTES = Routes(
             {"GET": Operation("groups", Permission.VIEW, offsets.list_groups)},
         ),
         Route("offsets", "/v1/{application}/{queue}/offsets/{group}", _OFFSETS),
+        Route(
+            "lease_groups",
+            "/v1/{application}/{queue}/leases",
+            {"GET": Operation("lease_groups", Permission.VIEW, lease_groups.list_groups)},
+        ),
+        Route("leases", "/v1/{application}/{queue}/leases/{group}", _LEASES),
         Route("messages", "/v1/{application}/{queue}/{ids}", _MESSAGES),
         Route("tokens", "/tokens/{application}", {"POST": Operation("tokens", Permission.MINT, tokens.mint)}),
         Route("heartbeat", "/__heartbeat__", dict.fromkeys(_ANY, _site("heartbeat", site.heartbeat))),

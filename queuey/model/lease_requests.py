@@ -117,6 +117,8 @@ class ReceiveRequest(NamedTuple):
     receiver: str = ""
     others: int = 0
     """Messages of other partitions that the same receive hands out."""
+    max_bytes: int = 1 << 20
+    """Bytes of bodies and headers in one receive; one message comes in any case."""
 
 
 class Received(NamedTuple):

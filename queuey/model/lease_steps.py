@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from types import MappingProxyType
 from typing import NamedTuple
 
-from queuey.ids import MessageId
+from queuey.ids import TICKS_PER_SECOND, MessageId
 from queuey.model.holes import Hole
 from queuey.model.lease_groups import LeaseGroup
 from queuey.model.lease_requests import ReceiveRequest, Settle
@@ -22,6 +22,7 @@ __all__ = [
     "LeaseStep",
     "RenewAll",
     "StaleLease",
+    "wall_moment",
 ]
 
 
@@ -100,6 +101,8 @@ class LeaseOutcome(NamedTuple):
 
     now: int
     """The step's moment on the clock of leases, in ticks. Times of holes are on this clock."""
+    wall: int
+    """The same moment on the wall clock, in ticks."""
     tokens: Sequence[int]
     """Of the groups."""
     stale: Sequence[StaleLease] = ()
@@ -110,8 +113,29 @@ class LeaseOutcome(NamedTuple):
     """New messages were held back, since a group holds as many as it may."""
     next_due: int | None = None
     """Before this moment nothing falls due in these groups; None if nothing will."""
+    frees: bool = False
+    """What was settled may let others be handed messages that are there: it opened a key, or a group was full."""
     repeated: bool = False
     """The attempt was known; nothing was done."""
+
+    def to_wall(self, moment: int) -> int:
+        """A moment on the clock of leases as the wall clock shows it.
+
+        The two show the same, until somebody steps the wall clock.
+        """
+        return wall_moment(moment, self.now, self.wall)
+
+
+def wall_moment(moment: int, now: int, wall: int) -> int:
+    """A moment on the clock of leases as the wall clock shows it.
+
+    :param now: this moment on the clock of leases.
+    :param wall: the same on the wall clock.
+
+    >>> wall_moment(70, 50, 55), wall_moment(70, 50, 50 + 3 * TICKS_PER_SECOND) == 70 + 3 * TICKS_PER_SECOND
+    (70, True)
+    """
+    return moment + wall - now if abs(wall - now) > TICKS_PER_SECOND else moment
 
 
 class LeaseCounts(NamedTuple):

@@ -26,6 +26,13 @@ QUEUE_CACHE = SERVER_METRICS.counter("queuey_queue_cache", "Lookups of queue set
 STORAGE_ERRORS = SERVER_METRICS.counter(
     "queuey_storage_errors", "Calls of the store that failed", ("backend", "op", "code")
 )
+MESSAGES_RECEIVED = SERVER_METRICS.counter("queuey_messages_received", "Messages leased or popped", ("app",))
+LEASES_SETTLED = SERVER_METRICS.counter("queuey_leases_settled", "Leases settled or extended", ("app", "action"))
+LEASES_EXPIRED = SERVER_METRICS.counter(
+    "queuey_leases_expired", "Messages handed out again since their lease ran out", ("app",)
+)
+LEASES_STALE = SERVER_METRICS.counter("queuey_lease_receipts_stale", "Receipts of leases that had ended", ("app",))
+DEAD_LETTERS = SERVER_METRICS.counter("queuey_dead_letters", "Messages given up", ("app", "result"))
 APPENDS_RESTAMPED = SERVER_METRICS.counter(
     "queuey_appends_restamped", "Appends that took longer than the write budget, and were tried again"
 )

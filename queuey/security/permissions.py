@@ -29,6 +29,7 @@ class Permission(Enum):
     VIEW = "read messages, and the offsets of groups"
     DELETE = "delete messages"
     COMMIT = "set, reset and forget the offsets of groups"
+    RECEIVE = "receive messages, and settle them"
 
 
 _VERB = {
@@ -40,6 +41,7 @@ _VERB = {
     Permission.VIEW: "read",
     Permission.DELETE: "delete",
     Permission.COMMIT: "commit",
+    Permission.RECEIVE: "receive",
 }
 VERBS = tuple(dict.fromkeys(_VERB.values()))
 """The words by which a token is restricted. None stands for getting a token: no token begets another."""
@@ -178,6 +180,7 @@ _RULES: dict[Permission, Callable[[frozenset[str], str, Queue | None], bool]] = 
     Permission.VIEW: _viewer,
     Permission.DELETE: _holder,
     Permission.COMMIT: _holder,
+    Permission.RECEIVE: _holder,
 }
 
 

@@ -12,6 +12,7 @@ from queuey.security.identity import Identifier
 from queuey.security.permissions import Identity
 from queuey.security.schemes import Trust
 from queuey.service.keys import Keys
+from queuey.service.leases import Leases
 from queuey.service.log import Log
 from queuey.service.offsets import Offsets
 from queuey.service.queues import Queues
@@ -41,6 +42,7 @@ class Service:
         self.queues = Queues(stores, self.clock, self.monitor, self.waiters)
         self.log = Log(stores.messages, self.queues, self.clock, self.monitor, self.waiters)
         self.offsets = Offsets(stores.offsets, self.log, self.clock)
+        self.leases = Leases(stores, self.log, self.queues, self.waiters, self.clock, self.monitor)
         self.trust = Trust(settings, self.clock, self.keys.acting_for)
         self.identifier = Identifier([ApplicationKeys(self.keys.find), *self.trust.schemes], self._looked_at)
         self.recent: dict[str, Identity] = {}

@@ -108,6 +108,10 @@ class Log:
             self._waiters.arrived(request.queue, appended.placed)
         return appended
 
+    def arrived(self, queue: Queue, placed: Sequence[Location]) -> None:
+        """Wake the readers that wait for messages which another step appended."""
+        self._waiters.arrived(queue, placed)
+
     async def _while_there(self, queue: Queue, written: Future[T]) -> T:
         """The result of a write, if its queue still exists (G9).
 

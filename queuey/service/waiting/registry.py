@@ -174,6 +174,12 @@ class Waiters:
             woken = list(watch.end_wait())
         _end(woken)
 
+    def ring(self, watch: Watch) -> None:
+        """Let a wait end, this one or the next: there is something to look at that the watch does not hear of."""
+        with self._lock:
+            woken = _invalidate([watch])
+        _end(woken)
+
     def stop(self) -> None:
         """Let all waits end, now and later."""
         with self._lock:

@@ -23,6 +23,7 @@ def encode_answer(outcome: LeaseOutcome) -> bytes:
     handed = [(place, [one.hole for one in some]) for place, some in groupby(outcome.handed, lambda one: one[:2])]
     document = {
         "now": outcome.now,
+        "wall": outcome.wall,
         "tokens": [*outcome.tokens],
         "stale": [[*one] for one in outcome.stale],
         "appended": [[[one.partition, *one.id] for one in appended.placed] for appended in outcome.appended],
@@ -60,6 +61,7 @@ def decode_answer(data: bytes, find: Callable[[int, Sequence[Location]], Sequenc
         given_up: list[GivenUp] = []  # they were moved when the step was done, or are reported again
         return LeaseOutcome(
             document["now"],
+            document["wall"],
             document["tokens"],
             stale,
             appended,

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections import OrderedDict
 from collections.abc import Iterable, Iterator, Sequence
+from itertools import accumulate
 from typing import NamedTuple, Protocol
 from uuid import UUID
 
@@ -140,16 +141,21 @@ class PartitionBook:
         self.next_unread = 0
         """No message that was not read is readable before this moment, in ticks."""
 
-    def look_ahead(self, access: LeaseAccess, most: int) -> Columns:
-        """The next live messages behind the frontier: ``most`` of them if there are as many."""
-        while len(self.ahead) - self.at < most and self.next_unread <= access.watermark:
+    def look_ahead(self, access: LeaseAccess, most: int, max_bytes: int = 1 << 20) -> Columns:
+        """The next live messages behind the frontier: ``most`` of them if there are as many.
+
+        :param max_bytes: of their bodies and headers; one message comes in any case.
+        """
+        left = len(self.ahead) - self.at
+        while (left < most and self.ahead_bytes < max_bytes + AHEAD_BYTES) and self.next_unread <= access.watermark:
             self._read(access, most)
+            left = len(self.ahead)
         found = self.ahead[self.at : self.at + most]
         if found and min(found.expires_ticks) <= access.now_ticks:
             self.forget_ahead()
             self._read(access, most)
             found = self.ahead[:most]
-        return found
+        return found if len(found) < 2 or found.size <= max_bytes else found[: _within(found, max_bytes)]
 
     def _read(self, access: LeaseAccess, most: int) -> None:
         end = MessageId.last_of(access.watermark)
@@ -219,6 +225,12 @@ class PartitionBook:
         self._number += len(folded)
         self._base = max(sum(map(len, folded)), FOLD_BYTES // _FOLD_AT)
         self._since = 0
+
+
+def _within(columns: Columns, max_bytes: int) -> int:
+    """How many of these messages have room; at least one."""
+    sums = accumulate(columns.sizes())
+    return max(sum(1 for total in sums if total <= max_bytes), 1)
 
 
 class GroupBook:

@@ -23,8 +23,11 @@ __all__ = ["run_step"]
 
 MOST_PASSED_OVER = 1000
 """Messages that a receive of a group that orders keys looks at, at once."""
+_FETCHED_TOGETHER = 8
+"""Messages that are fetched by id before their bytes are counted."""
 _LOOKS = 10
 """How often it does so in one receive."""
+_OTHER_REQUEST = "the attempt id was used in the last 5 minutes for another request: use a new one for each request"
 _ANOTHER_GROUP = "a receipt is of a lease group that was forgotten; messages that its receiver had are handed out again"
 
 
@@ -53,7 +56,9 @@ class _Step:
         self._step, self._access, self._book, self._now = step, access, book, now
         self._groups: list[GroupBook] = []
         self._given_up: list[GivenUp] = []
-        self._is_full = False
+        self._is_full = self._frees = False
+        self._room = 0
+        """Bytes of messages that the step may still hand out."""
 
     def run(self) -> LeaseOutcome:
         step, access = self._step, self._access
@@ -62,7 +67,7 @@ class _Step:
         if step.attempt is not None:
             known = access.attempt(first.queue.uuid, first.name, step.attempt.key, self._now)
             if known is not None and known.digest != step.attempt.digest:
-                raise KeyReused
+                raise KeyReused(_OTHER_REQUEST)
             if known is not None:
                 return self._repeated(known)
         changes, stale = self._settled()
@@ -75,6 +80,7 @@ class _Step:
         moments = [moment for moment in map(self._next_due, range(len(step.groups))) if moment is not None]
         outcome = LeaseOutcome(
             self._now,
+            access.now_ticks,
             [known.group.token for known in self._groups],
             stale,
             appended,
@@ -82,6 +88,7 @@ class _Step:
             self._given_up,
             self._is_full,
             min(moments, default=None),
+            self._frees,
         )
         if step.attempt is not None:
             answered = StoredAttempt(step.attempt.digest, encode_answer(outcome))
@@ -108,7 +115,8 @@ class _Step:
         return self._book.partition(self._access, self._groups[index], place)
 
     def _next_due(self, index: int) -> int | None:
-        numbers = self._step.groups[index].receive_from
+        one = self._step.groups[index]
+        numbers = {*one.receive_from, *one.settles}
         moments = [self._partition(index, number).state.next_due() for number in numbers]
         return min([moment for moment in moments if moment is not None], default=None)
 
@@ -123,6 +131,7 @@ class _Step:
                 book = self._partition(index, number)
                 settled = settle(book.state, settles, rules, self._now, random.random)
                 stale += [StaleLease(index, number, at) for at in settled.stale]
+                self._frees = self._frees or rules.orders_keys or _is_full(book.state, rules)
                 reasons = settled.change.reasons
                 self._given_up += [GivenUp(index, number, hole, reasons[hole.id]) for hole in settled.given_up]
                 changes.append((book, settled.change))
@@ -169,7 +178,7 @@ class _Step:
 
     def _take(self, taken: list[_Taken], wanted: ReceiveRequest) -> None:
         """Choose what each partition hands out, those first whose messages wait longest."""
-        others = 0
+        others, self._room = 0, wanted.max_bytes
         for _, index, number in self._places():
             group = self._groups[index].group
             visibility = wanted.visibility_seconds
@@ -181,7 +190,8 @@ class _Step:
             one = self._taken_from(index, self._partition(index, number), asked, group.settings.rules)
             taken.append(one)
             others += one.received.number
-            if others >= wanted.most or one.received.goes_alone:
+            self._room -= sum(message.size for message in one.messages)
+            if others >= wanted.most or self._room <= 0 or one.received.goes_alone:
                 return
 
     def _places(self) -> list[tuple[int, int, int]]:
@@ -203,9 +213,12 @@ class _Step:
         """What one partition hands out. Messages that are no more are settled on the way."""
         for _ in range(_LOOKS):
             most = MOST_PASSED_OVER if rules.orders_keys else asked.most + rules.k - 1
-            ahead = book.look_ahead(self._access, most)
+            ahead = book.look_ahead(self._access, most, self._room)
             received = receive(book.state, asked, rules, self._now, ahead, random.randrange)
             again = self._fetched(book, index, received.again)
+            if len(again) < len(received.again):
+                asked = asked._replace(most=len(again))
+                continue
             gone = [hole for hole, message in zip(received.again, again, strict=True) if message is None]
             if gone:
                 book.change(self._access, _without(book.state, gone))
@@ -228,10 +241,24 @@ class _Step:
         self._given_up += [GivenUp(index, number, hole, reasons.get(hole.id)) for hole in received.given_up]
 
     def _fetched(self, book: PartitionBook, index: int, again: Sequence[Hole]) -> Sequence[Message | None]:
+        """Messages of holes; fewer if the others have no room in the answer."""
         if not again:
             return []
         wanted = [Location(book.place.number, hole.id) for hole in again]
-        return self._access.fetch(self._step.groups[index].queue, wanted)
+        found: list[Message | None] = []
+        room = self._room
+        for start in range(0, len(wanted), _FETCHED_TOGETHER):
+            some = self._access.fetch(self._step.groups[index].queue, wanted[start : start + _FETCHED_TOGETHER])
+            for message in some:
+                room -= 0 if message is None else message.size
+                if room < 0 and found:
+                    return found
+                found.append(message)
+        return found
+
+
+def _is_full(state: LeaseState, rules: LeaseRules) -> bool:
+    return state.leased >= rules.max_leased or len(state.holes) >= rules.max_held
 
 
 def _without(state: LeaseState, gone: Sequence[Hole]) -> Change:

@@ -1,0 +1,113 @@
+"""Moves messages that are given up to the dead letters (G25)."""
+
+from __future__ import annotations
+
+import logging
+import zlib
+
+from queuey.clock import Clock
+from queuey.errors import QueueNotFound, QueueyError, StaleReceipt
+from queuey.ids import format_timestamp
+from queuey.model import AppendRequest, Draft, Location, Message, Queue
+from queuey.model.dead_letters import DEAD_LETTER_SECONDS, Story, with_story
+from queuey.model.lease_groups import LeaseGroup
+from queuey.model.lease_requests import Action, Settle
+from queuey.model.lease_steps import GivenUp, GroupStep, LeaseStep
+from queuey.monitor.metrics import DEAD_LETTERS, Monitor
+from queuey.service.log import Log, partition_for
+from queuey.service.queues import Queues, QueueSettings
+from queuey.storage import Stores
+
+__all__ = ["DeadLetters", "dead_letter_queue"]
+
+log = logging.getLogger(__name__)
+
+_SUFFIX = "-dead"
+_MOST_NAME = 50
+_TOO_OFTEN = "failed too often"
+
+
+def dead_letter_queue(queue: str) -> str:
+    """The name of a queue's dead-letter queue, if its group names none.
+
+    >>> dead_letter_queue("jobs"), len(dead_letter_queue("a" * 50))
+    ('jobs-dead', 50)
+    """
+    if len(queue) + len(_SUFFIX) <= _MOST_NAME:
+        return queue + _SUFFIX
+    digest = f"-{zlib.crc32(queue.encode()):08x}{_SUFFIX}"
+    return queue[: _MOST_NAME - len(digest)] + digest
+
+
+class DeadLetters:
+    """Moves one message after the other. The store reports a message until it is moved, so none is lost on the way."""
+
+    def __init__(self, stores: Stores, queues: Queues, log: Log, clock: Clock, monitor: Monitor) -> None:
+        self._stores, self._queues, self._log = stores, queues, log
+        self._clock, self._monitor = clock, monitor
+
+    async def bury(self, one: GroupStep, given_up: GivenUp) -> None:
+        """Move a message, or leave it where it is if that is not possible now."""
+        application = one.queue.application
+        try:
+            await self._move(one, given_up)
+        except StaleReceipt:
+            return  # another server has moved it
+        except QueueyError as error:
+            self._monitor.count(DEAD_LETTERS, 1, application, "waits")
+            log.warning(
+                "message %s of queue %s/%s is given up, and its dead letter could not be stored: %s",
+                given_up.hole.id.hex,
+                application,
+                one.queue.name,
+                error,
+            )
+        else:
+            self._monitor.count(DEAD_LETTERS, 1, application, "moved")
+
+    async def _move(self, one: GroupStep, given_up: GivenUp) -> None:
+        leases = self._stores.leases
+        group = None if leases is None else await leases.find_group(one.queue.uuid, one.name)
+        if leases is None or group is None:
+            return
+        place = Location(given_up.partition, given_up.hole.id)
+        (message,) = await self._stores.messages.fetch(one.queue, [place], now_ticks=self._clock.now_ticks())
+        appends = []
+        if message is not None:
+            dead = await self._queue(one.queue, group)
+            appends.append(AppendRequest(dead, [self._letter(one, given_up, message, dead)]))
+        moved = Settle(given_up.hole.id, given_up.hole.deliveries, Action.MOVED)
+        step = GroupStep(one.queue, one.name, None, group.token, {given_up.partition: [moved]})
+        outcome = await leases.step(LeaseStep([step], appends))
+        for request, appended in zip(appends, outcome.appended, strict=True):
+            self._log.arrived(request.queue, appended.placed)
+
+    async def _queue(self, queue: Queue, group: LeaseGroup) -> Queue:
+        """The dead-letter queue, which is made if it does not exist."""
+        name = group.settings.dead_letter_queue or dead_letter_queue(queue.name)
+        if name == queue.name:
+            raise QueueNotFound(f"the dead-letter queue of {name} is {name} itself")
+        found = await self._queues.find(queue.application, name)
+        return found or await self._queues.create(queue.application, name, QueueSettings())
+
+    def _letter(self, one: GroupStep, given_up: GivenUp, message: Message, dead: Queue) -> Draft:
+        hole = given_up.hole
+        story = Story(
+            one.queue.name,
+            given_up.partition,
+            message.id.hex,
+            one.name,
+            hole.failures,
+            _TOO_OFTEN if given_up.reason is None else given_up.reason,
+            hole.deliveries,
+            format_timestamp(hole.first_delivered) if hole.first_delivered else None,
+            format_timestamp(self._clock.now_ticks()),
+        )
+        return Draft(
+            partition_for(dead, message.key),
+            message.body,
+            DEAD_LETTER_SECONDS,
+            message.content_type,
+            message.key,
+            headers=with_story(message.headers, story),
+        )

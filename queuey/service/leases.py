@@ -1,0 +1,186 @@
+"""Lease groups: messages handed out to one receiver at a time, and what becomes of them."""
+
+from __future__ import annotations
+
+import secrets
+from collections.abc import Mapping, Sequence
+from typing import NamedTuple
+
+from queuey import future
+from queuey.clock import Clock
+from queuey.errors import NotOffered
+from queuey.future import Future
+from queuey.ids import TICKS_PER_SECOND, ZERO_ID, MessageId
+from queuey.model import Queue
+from queuey.model.holes import Hole
+from queuey.model.lease_groups import GroupSettings, LeaseGroup
+from queuey.model.lease_requests import Action
+from queuey.model.lease_steps import LeaseCounts, LeaseOutcome, LeaseStep
+from queuey.monitor.metrics import (
+    LEASES_EXPIRED,
+    LEASES_SETTLED,
+    LEASES_STALE,
+    MESSAGES_RECEIVED,
+    Monitor,
+)
+from queuey.service.dead_letters import DeadLetters
+from queuey.service.log import Log
+from queuey.service.queues import Queues
+from queuey.service.waiting.registry import Waiters
+from queuey.service.waiting.rooms import Rooms, WaitingReceiver
+from queuey.storage import LeaseStore, Stores
+
+__all__ = ["Leases", "Waiting"]
+
+
+class Waiting(NamedTuple):
+    """How long a receiver waits, and which waiters it counts among."""
+
+    seconds: float
+    readers: Sequence[str]
+    """The principals that receive."""
+    in_thread: bool
+    """A thread waits for the answer."""
+
+
+class Leases:
+    """The lease groups of all queues."""
+
+    def __init__(
+        self, stores: Stores, log: Log, queues: Queues, waiters: Waiters, clock: Clock, monitor: Monitor
+    ) -> None:
+        self._given = stores.leases
+        self._waiters, self._clock, self._monitor = waiters, clock, monitor
+        self._rooms = Rooms(waiters, clock)
+        self._dead_letters = DeadLetters(stores, queues, log, clock, monitor)
+
+    @property
+    def _store(self) -> LeaseStore:
+        if self._given is None:
+            raise NotOffered("this server's store has no lease groups: use the embedded store")
+        return self._given
+
+    def new_group(self, start: MessageId | None = None, settings: GroupSettings | None = None) -> LeaseGroup:
+        """A group that is not stored yet."""
+        return LeaseGroup(secrets.randbits(63), start or ZERO_ID, settings or GroupSettings())
+
+    async def step(self, step: LeaseStep, waiting: Waiting | None = None) -> LeaseOutcome:
+        """Carry out a step, and wait for a message if none can be handed out now.
+
+        What is settled and appended is done at once. See :meth:`queuey.storage.LeaseStore.step` for what is raised.
+
+        :raises TooManyWaiters: nothing is done.
+        """
+        if waiting is None or step.receive is None:
+            return await self._step(step)
+        with self._rooms.admit(waiting.readers, in_thread=waiting.in_thread) as receiver:
+            until = self._clock.elapsed() + waiting.seconds
+            outcome = await self._step(step)
+            if outcome.handed:
+                return outcome
+            return await self._wait(step, outcome, receiver, until)
+
+    async def _wait(
+        self, step: LeaseStep, outcome: LeaseOutcome, receiver: WaitingReceiver, until: float
+    ) -> LeaseOutcome:
+        again = _only_receive(step)
+        for one in again.groups:
+            await self._rooms.join(receiver, one.queue, one.name, one.receive_from)
+        while True:
+            receiver.looks()
+            found = await self._step(again)
+            if found.handed:
+                self._rooms.found(receiver)
+                return outcome._replace(
+                    now=found.now, wall=found.wall, tokens=found.tokens, handed=found.handed, is_full=found.is_full
+                )
+            if self._waiters.ended or self._clock.elapsed() >= until:
+                return outcome._replace(is_full=found.is_full)
+            await receiver.wait(until)
+
+    async def _step(self, step: LeaseStep) -> LeaseOutcome:
+        outcome = await self._store.step(step)
+        if outcome.repeated:
+            return outcome
+        for request, appended in zip(step.appends, outcome.appended, strict=True):
+            if not appended.repeated:
+                self._waiters.arrived(request.queue, appended.placed)
+        seconds = None if outcome.next_due is None else (outcome.next_due - outcome.now) / TICKS_PER_SECOND
+        for one in step.groups:
+            self._rooms.next_due(one.queue.uuid, one.name, seconds)
+            if outcome.frees and one.settles:
+                self._rooms.ring(one.queue.uuid, one.name)
+        self._count(step, outcome)
+        if outcome.given_up:
+            buried = [future.start(self._dead_letters.bury(step.groups[one.group], one)) for one in outcome.given_up]
+            for each in buried:
+                await each
+        return outcome
+
+    def _count(self, step: LeaseStep, outcome: LeaseOutcome) -> None:
+        application = step.groups[0].queue.application
+        if outcome.handed:
+            self._monitor.count(MESSAGES_RECEIVED, len(outcome.handed), application)
+            expired = sum(1 for one in outcome.handed if one.hole.deliveries > 1 and one.hole.failures)
+            if expired:
+                self._monitor.count(LEASES_EXPIRED, expired, application)
+        if outcome.stale:
+            self._monitor.count(LEASES_STALE, len(outcome.stale), application)
+        for action, number in _settled(step, outcome).items():
+            self._monitor.count(LEASES_SETTLED, number, application, action)
+
+    # Groups
+
+    def find(self, queue: Queue, name: str) -> Future[LeaseGroup | None]:
+        """See :meth:`queuey.storage.LeaseStore.find_group`."""
+        return self._store.find_group(queue.uuid, name)
+
+    async def keep(self, queue: Queue, name: str, group: LeaseGroup, before: LeaseGroup | None) -> bool:
+        """See :meth:`queuey.storage.LeaseStore.keep_group`. Waiting receivers look again: more may be allowed now."""
+        done = await self._store.keep_group(queue.uuid, name, group, before)
+        self._rooms.ring(queue.uuid, name)
+        return done
+
+    def groups(self, queue: Queue, *, start: str, limit: int) -> Future[Sequence[str]]:
+        """Groups by name, starting with ``start``."""
+        return self._store.list_groups(queue.uuid, start=start, limit=limit)
+
+    async def forget(self, queue: Queue, name: str) -> None:
+        """Forget a group and its leases."""
+        await self._store.forget_group(queue.uuid, name)
+        self._rooms.ring(queue.uuid, name)
+
+    def count(self, queue: Queue, name: str) -> Future[Mapping[int, LeaseCounts]]:
+        """What a group holds, by partition."""
+        return self._store.count(queue.uuid, name, range(1, queue.partitions + 1))
+
+    def holes(
+        self, queue: Queue, name: str, partition: int, *, after: MessageId, limit: int
+    ) -> Future[tuple[int, Sequence[Hole]]]:
+        """See :meth:`queuey.storage.LeaseStore.holes`."""
+        return self._store.holes(queue.uuid, name, partition, after=after, limit=limit)
+
+
+def _only_receive(step: LeaseStep) -> LeaseStep:
+    """What a receiver asks for while it waits.
+
+    Its attempt has another name, so a repeat of the whole request finds both answers.
+    """
+    attempt = step.attempt
+    return step._replace(
+        groups=[one._replace(token=None, settles={}, renewals=()) for one in step.groups],
+        appends=(),
+        attempt=None if attempt is None else attempt._replace(key=f"{attempt.key} waited"),
+    )
+
+
+def _settled(step: LeaseStep, outcome: LeaseOutcome) -> dict[str, int]:
+    """How many leases were settled, by action."""
+    found: dict[str, int] = {}
+    stale = {tuple(one) for one in outcome.stale}
+    for index, group in enumerate(step.groups):
+        for partition, settles in group.settles.items():
+            for at, one in enumerate(settles):
+                if one.action is not Action.MOVED and (index, partition, at) not in stale:
+                    found[one.action.value] = found.get(one.action.value, 0) + 1
+    return found

@@ -1,0 +1,176 @@
+"""Receivers that wait for messages of lease groups.
+
+Readers all want each message, so each is woken by it. Of the receivers of a group one gets it: so the group has one
+watch, and each of its events wakes one receiver. A receiver that got something wakes the next, for there may be more.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from math import inf
+from types import TracebackType
+from typing import Self
+from uuid import UUID
+
+from queuey.clock import Clock
+from queuey.locks import new_lock
+from queuey.model import Queue
+from queuey.service.waiting.registry import Waiters
+from queuey.service.waiting.watch import Watch
+
+__all__ = ["Room", "Rooms", "WaitingReceiver"]
+
+LEAST_REST_SECONDS = 0.05
+"""A group whose next lease ends at a moment that is not exactly known is looked at no more often."""
+
+RoomName = tuple[UUID, str]
+"""A queue and a group."""
+
+
+class Room:
+    """The receivers of one group that wait."""
+
+    __slots__ = ("due", "name", "receivers", "watch")
+
+    def __init__(self, name: RoomName, watch: Watch) -> None:
+        self.name = name
+        self.watch = watch
+        """Hears of what comes to the group's partitions."""
+        self.receivers: dict[WaitingReceiver, None] = {}
+        """The one that is woken next comes first."""
+        self.due = inf
+        """The elapsed time at which a lease may end."""
+
+
+class WaitingReceiver:
+    """One receiver, in the room of each group that it receives from. A context manager that leaves them."""
+
+    __slots__ = ("_rooms", "is_rung", "joined", "watch")
+
+    def __init__(self, rooms: Rooms, watch: Watch) -> None:
+        self._rooms = rooms
+        self.watch = watch
+        """Of no partition: it counts the receiver, and is what it waits by."""
+        self.joined: list[Room] = []
+        self.is_rung = False
+        """It was woken, and has not looked since."""
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._rooms.leave(self)
+
+    def looks(self) -> bool:
+        """Call it before a look: what comes later wakes the receiver again.
+
+        :returns: whether a queue was changed or removed, or the server stops.
+        """
+        self.is_rung = False
+        _, invalidated = self.watch.take_events()
+        return invalidated
+
+    async def wait(self, until: float) -> None:
+        """Wait until there may be something, or for the elapsed time ``until``."""
+        await self.watch.wait(until)
+
+
+class Rooms:
+    """The rooms of all groups with waiting receivers. Thread-safe."""
+
+    def __init__(self, waiters: Waiters, clock: Clock) -> None:
+        self._waiters, self._clock = waiters, clock
+        self._rooms: dict[RoomName, Room] = {}
+        self._lock = new_lock()
+
+    def admit(self, readers: Sequence[str], *, in_thread: bool) -> WaitingReceiver:
+        """A receiver that waits for nothing yet; see :meth:`Waiters.watch` for what is raised."""
+        return WaitingReceiver(self, self._waiters.watch((), readers, in_thread=in_thread))
+
+    async def join(self, receiver: WaitingReceiver, queue: Queue, group: str, partitions: Iterable[int]) -> None:
+        """Let a receiver hear of a group. Then it looks, and after that it waits."""
+        name = (queue.uuid, group)
+        with self._lock:
+            room = self._rooms.get(name)
+            is_new = room is None
+            if room is None:
+                room = self._rooms[name] = Room(name, self._waiters.watch((), (), in_thread=False))
+            room.receivers[receiver] = None
+            receiver.joined.append(room)
+        for number in partitions:
+            if queue.partition(number) not in room.watch.partitions:
+                self._waiters.add(room.watch, queue, number)
+        if is_new:
+            self._listen(room)
+        await self._waiters.look_ahead(room.watch)
+
+    def leave(self, receiver: WaitingReceiver) -> None:
+        """A receiver waits no more. What it was woken for and did not look at, or found more of, wakes the next."""
+        closed = []
+        with self._lock:
+            for room in receiver.joined:
+                room.receivers.pop(receiver, None)
+                if not room.receivers:
+                    self._rooms.pop(room.name, None)
+                    closed.append(room.watch)
+            left = [room for room in receiver.joined if room.receivers]
+            receiver.joined = []
+        receiver.watch.close()
+        for watch in closed:
+            watch.close()
+        if receiver.is_rung:
+            for room in left:
+                self._wake_next(room)
+
+    def found(self, receiver: WaitingReceiver) -> None:
+        """A receiver got messages: there may be more for others."""
+        receiver.is_rung = True
+
+    def next_due(self, queue: UUID, group: str, seconds: float | None) -> None:
+        """A lease of a group ends in this time, or no lease will; None for that."""
+        room = self._rooms.get((queue, group))
+        if room is None or seconds is None:
+            return
+        due = self._clock.elapsed() + max(seconds, LEAST_REST_SECONDS)
+        with self._lock:
+            is_sooner = due < room.due
+            room.due = min(room.due, due)
+        if is_sooner:
+            self._listen(room)
+
+    def ring(self, queue: UUID, group: str) -> None:
+        """Something may be handed out that was there before."""
+        room = self._rooms.get((queue, group))
+        if room is not None:
+            self._wake_next(room)
+
+    def _listen(self, room: Room) -> None:
+        self._waiters.wait(room.watch, room.due).add_done_callback(lambda _: self._heard(room))
+
+    def _heard(self, room: Room) -> None:
+        if room.watch.closed:
+            return
+        _, invalidated = room.watch.take_events()
+        with self._lock:
+            if room.due <= self._clock.elapsed():
+                room.due = inf
+            receivers = list(room.receivers) if invalidated or self._waiters.ended else []
+        if self._waiters.ended:
+            return
+        for receiver in receivers:
+            self._waiters.ring(receiver.watch)
+        self._wake_next(room)
+        self._listen(room)
+
+    def _wake_next(self, room: Room) -> None:
+        """Wake the receiver that waits longest; it goes to the end."""
+        with self._lock:
+            receiver = next(iter(room.receivers), None)
+            if receiver is None:
+                return
+            room.receivers.pop(receiver)
+            room.receivers[receiver] = None
+            receiver.is_rung = True
+        self._waiters.ring(receiver.watch)
