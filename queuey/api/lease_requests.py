@@ -19,7 +19,7 @@ from queuey.model.lease_steps import RenewAll
 from queuey.security.permissions import Permission
 from queuey.service import Service
 
-__all__ = ["MAX_VISIBILITY_SECONDS", "Asked", "asked_of"]
+__all__ = ["MAX_VISIBILITY_SECONDS", "AskedStep", "asked_of"]
 
 MEMBERS = ("attempt", "receiver", "acknowledge", "release", "extend", "reject", "append", "receive")
 MAX_SETTLES = 1000
@@ -32,7 +32,7 @@ _MAX_TEXT = 128
 _MAX_REASON = 1024
 
 
-class Asked(NamedTuple):
+class AskedStep(NamedTuple):
     """A step, parsed."""
 
     settles: Mapping[int, Sequence[Settle]]
@@ -51,7 +51,7 @@ class Asked(NamedTuple):
     attempt: IdempotencyKey | None
 
 
-async def asked_of(service: Service, call: Call, queue: Queue, default_receiver: str) -> Asked:
+async def asked_of(service: Service, call: Call, queue: Queue, default_receiver: str) -> AskedStep:
     """What a request asks for.
 
     :param default_receiver: if the request names none.
@@ -71,7 +71,7 @@ async def asked_of(service: Service, call: Call, queue: Queue, default_receiver:
     settles.check()
     attempt = IdempotencyKey(key, hashlib.sha256(call.path.encode() + b"\0" + call.body).digest()) if key else None
     appends = await _appends(service, call, queue.application, fields)
-    return Asked(
+    return AskedStep(
         settles.by_partition,
         settles.order,
         settles.receipts,

@@ -8,7 +8,7 @@ from typing import Any
 
 from queuey.api.forms import entries, id_texts, timestamps
 from queuey.api.lease_groups import group_of
-from queuey.api.lease_requests import Asked, asked_of
+from queuey.api.lease_requests import AskedStep, asked_of
 from queuey.api.receipts import Receipt
 from queuey.http.exchange import Answer, Call, Target, json_answer
 from queuey.ids import format_timestamp
@@ -52,12 +52,12 @@ async def step(service: Service, call: Call, target: Target) -> Answer:
     return _answer(asked, queue, outcome)
 
 
-def _bounded(service: Service, asked: Asked) -> Any:
+def _bounded(service: Service, asked: AskedStep) -> Any:
     most = min(service.settings.limits.max_answer_bytes, 1 << 20)
     return None if asked.receive is None else asked.receive._replace(max_bytes=most)
 
 
-def _count(service: Service, call: Call, asked: Asked, outcome: LeaseOutcome) -> None:
+def _count(service: Service, call: Call, asked: AskedStep, outcome: LeaseOutcome) -> None:
     application = call.identity.counted_as(call.application)
     for request, appended in zip(asked.appends, outcome.appended, strict=True):
         if not appended.repeated:
@@ -68,7 +68,7 @@ def _count(service: Service, call: Call, asked: Asked, outcome: LeaseOutcome) ->
         service.monitor.delivered(application, "lease", len(outcome.handed), size)
 
 
-def _answer(asked: Asked, queue: Queue, outcome: LeaseOutcome) -> Answer:
+def _answer(asked: AskedStep, queue: Queue, outcome: LeaseOutcome) -> Answer:
     answer: dict[str, Any] = {"status": "ok"}
     if asked.order:
         answer["settled"] = _settled(asked, outcome)
@@ -84,7 +84,7 @@ def _answer(asked: Asked, queue: Queue, outcome: LeaseOutcome) -> Answer:
     return json_answer(answer)
 
 
-def _settled(asked: Asked, outcome: LeaseOutcome) -> dict[str, Any]:
+def _settled(asked: AskedStep, outcome: LeaseOutcome) -> dict[str, Any]:
     stale = {(one.partition, one.at) for one in outcome.stale}
     said: dict[str, Any] = dict.fromkeys(_SETTLED.values(), 0)
     for place in asked.order:

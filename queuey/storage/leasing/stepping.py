@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 from collections.abc import Sequence
+from itertools import accumulate
 from typing import NamedTuple
 
 from queuey.errors import CorruptMessage, InvalidReceipt, KeyReused, LeaseGroupNotFound, StaleReceipt
@@ -216,8 +217,9 @@ class _Step:
             ahead = book.look_ahead(self._access, most, self._room)
             received = receive(book.state, asked, rules, self._now, ahead, random.randrange)
             again = self._fetched(book, index, received.again)
-            if len(again) < len(received.again):
-                asked = asked._replace(most=len(again))
+            number = self._within_room(again, ahead, received)
+            if number < received.number:
+                asked = asked._replace(most=number)
                 continue
             gone = [hole for hole, message in zip(received.again, again, strict=True) if message is None]
             if gone:
@@ -235,6 +237,16 @@ class _Step:
             again = []
         messages = [message for message in again if message is not None]
         return _Taken(index, book, received, [*messages, *(ahead[at] for at in received.fresh)])
+
+    def _within_room(self, again: Sequence[Message | None], ahead: Columns, received: Received) -> int:
+        """How many of the messages have room in the answer; at least one."""
+        if len(again) < len(received.again):
+            return len(again)
+        if not again or not received.fresh:
+            return received.number
+        room = self._room - sum(message.size for message in again if message is not None)
+        sizes = accumulate(ahead[at].size for at in received.fresh)
+        return len(again) + sum(1 for total in sizes if total <= room)
 
     def _note_given_up(self, index: int, book: PartitionBook, received: Received) -> None:
         reasons, number = book.state.reasons, book.place.number
