@@ -1,0 +1,415 @@
+"""G21 to G28: messages that are handed out, while receivers and the server die."""
+
+from __future__ import annotations
+
+import http.client
+import json
+import random
+import threading
+import time
+from collections import Counter
+from collections.abc import Callable, Iterator
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+from urllib.parse import urlsplit
+
+import pytest
+import requests
+
+from tests.support.client import authorization
+from tests.support.figures import Figures
+from tests.support.lease_log import HandOut, LeaseLog
+from tests.support.node import APPLICATION, Node, busy, wait_for_more
+from tests.support.servers import FIRST_KEY
+
+QUEUE, RESULTS, GROUP = "jobs", "results", "workers"
+AWAY = (requests.RequestException, http.client.HTTPException, OSError)
+"""The server is away, or its answer did not come."""
+
+
+class StaleResults(Exception):
+    """The leases of what was to be appended had ended."""
+
+
+class Receiver:
+    """One receiver of a group, with a connection of its own."""
+
+    def __init__(self, node: Node, name: str) -> None:
+        self.node, self.name = node, name
+        self.session = requests.Session()
+        self.session.headers.update(authorization(FIRST_KEY))
+
+    def step(self, **body: Any) -> dict[str, Any]:
+        """:raises AssertionError: the server refused it; what it had not done it has not done."""
+        url = f"{self.node.running.url}/v1/{APPLICATION}/{QUEUE}/leases/{GROUP}"
+        answer = self.session.post(url, json={"receiver": self.name} | body, timeout=30)
+        if answer.status_code == 409 and answer.json()["code"] == "StaleReceipt":
+            raise StaleResults
+        if answer.status_code == 503:
+            raise requests.ConnectionError("the server stops or is full")
+        assert answer.status_code == 200, answer.text
+        found = answer.json()
+        assert isinstance(found, dict)
+        return found
+
+    def receive(self, **wanted: Any) -> list[dict[str, Any]]:
+        found: list[dict[str, Any]] = self.step(receive=wanted)["messages"]
+        return found
+
+
+def fill(node: Node, number: int, queue: str = QUEUE) -> list[str]:
+    """Append messages, a hundred at a time; their ids."""
+    ids: list[str] = []
+    for start in range(0, number, 100):
+        batch = {"messages": [{"body": str(at)} for at in range(start, min(start + 100, number))]}
+        answer = node.call("POST", queue, json=batch)
+        assert answer.status_code == 201, answer.text
+        ids += [one["key"] for one in answer.json()["messages"]]
+    return ids
+
+
+def bodies_of(node: Node, queue: str) -> list[str]:
+    """All messages of a queue, by its stream."""
+    with suppress(KeyError):
+        return [message.body.decode() for message in node.client().stream_ndjson(queue)]
+    return []
+
+
+VISIBILITY = 1.0
+
+
+class Worker:
+    """Receives, and acknowledges with the next receive; now and then it does nothing until its leases are over."""
+
+    def __init__(self, node: Node, log: LeaseLog, name: str, chance: random.Random) -> None:
+        self._receiver, self._log, self._chance = Receiver(node, name), log, chance
+        self._held: list[HandOut] = []
+        self._receipts: list[str] = []
+
+    def step(self) -> None:
+        if self._held and self._chance.random() < 0.05:
+            self._held, self._receipts = [], []
+            time.sleep(VISIBILITY * self._chance.random() * 1.5)
+        sent, held, receipts = time.monotonic(), self._held, self._receipts
+        self._held, self._receipts = [], []
+        self._log.gives_back(sent, held)
+        try:
+            found = self._receiver.step(
+                acknowledge=receipts, receive={"max": self._chance.randint(1, 5), "visibility": VISIBILITY, "wait": 0.2}
+            )
+        except AWAY:
+            time.sleep(0.02)
+            return
+        answered = time.monotonic()
+        if held:
+            stale = {*found["settled"]["stale"]}
+            fresh = [one.message for one, receipt in zip(held, receipts, strict=True) if receipt not in stale]
+            self._log.took_back(answered, fresh)
+        for one in found["messages"]:
+            handed = HandOut(one["message_id"], self._receiver.name, sent, answered, VISIBILITY, one["deliveries"])
+            self._held.append(handed)
+            self._receipts.append(one["receipt"])
+        self._log.note(self._held)
+
+
+def test_nobody_has_what_another_has_and_nothing_is_passed_over(
+    tmp_path: Path, rounds: Callable[[int], range], chance: random.Random, figures: Figures
+) -> None:
+    log, kills = LeaseLog(), len(rounds(3))
+    with Node(tmp_path) as node:
+        node.client().create_queue(QUEUE, partitions=3)
+        ids = fill(node, 600 * kills)
+        workers = [Worker(node, log, f"w{number}", random.Random(chance.random())) for number in range(6)]
+        with busy(*(worker.step for worker in workers)):
+            for _ in range(kills):
+                wait_for_more(lambda: len(log.acknowledged), chance.randint(50, 200))
+                node.kill()
+                node.start()
+            wait_for_more(lambda: len(log.acknowledged), len(ids) - len(log.acknowledged) - 50 * kills, seconds=180)
+        time.sleep(VISIBILITY)
+        last = Receiver(node, "last")
+        while found := last.receive(max=100, visibility=100, wait=1):
+            now = time.monotonic()
+            log.note([HandOut(one["message_id"], "last", now, now, 0.0, one["deliveries"]) for one in found])
+            assert not last.step(acknowledge=[one["receipt"] for one in found])["settled"]["stale"]
+
+    verdict = log.judge(ids)
+    again = sum(1 for found in log.handed.values() if len(found) > 1)
+    for guarantee in ("G21", "G22"):
+        figures(
+            guarantee,
+            kills=kills,
+            messages=len(ids),
+            handed_again=again,
+            held_by_two=len(verdict.held_by_two),
+            after_acknowledgement=len(verdict.handed_after_acknowledgement),
+            never_handed=len(verdict.never_handed),
+        )
+    assert again
+    assert verdict == ([], [], set())
+
+
+def test_the_judge_finds_what_is_wrong() -> None:
+    log = LeaseLog()
+    log.note([HandOut("two", "a", 0.0, 0.1, 10.0, 1), HandOut("two", "b", 5.0, 5.1, 10.0, 2)])
+    log.note([HandOut("late", "a", 0.0, 0.1, 10.0, 1), HandOut("late", "b", 12.0, 12.1, 10.0, 2)])
+    log.note([HandOut("fine", "a", 0.0, 0.1, 10.0, 1), HandOut("fine", "b", 10.2, 10.3, 10.0, 2)])
+    log.took_back(11.0, ["late"])
+    assert log.judge(["two", "late", "fine", "lost"]) == (["two"], ["late"], {"lost"})
+
+
+# G23
+
+
+class Lossy:
+    """A connection that loses requests and answers with a probability; the receiver asks again."""
+
+    def __init__(self, node: Node, loss: float, chance: random.Random, *, keeps_attempts: bool) -> None:
+        self._node, self._loss, self._chance, self._keeps = node, loss, chance, keeps_attempts
+        self._open: http.client.HTTPConnection | None = None
+        self.asked_again = 0
+
+    def pop(self, most: int) -> list[str]:
+        attempt = f"{self._chance.getrandbits(64):x}"
+        while True:
+            body = {"attempt": attempt, "receive": {"max": most, "pop": True}}
+            try:
+                return [one["body"] for one in self._ask(json.dumps(body).encode())["messages"]]
+            except AWAY:
+                self.close()
+                self.asked_again += 1
+                if not self._keeps:
+                    attempt = f"{self._chance.getrandbits(64):x}"
+
+    def close(self) -> None:
+        if self._open is not None:
+            self._open.close()
+            self._open = None
+
+    def _ask(self, body: bytes) -> dict[str, Any]:
+        if self._chance.random() < self._loss:
+            raise http.client.HTTPException("the request is lost")
+        if self._open is None:
+            self._open = http.client.HTTPConnection(urlsplit(self._node.running.url).netloc, timeout=30)
+        headers = {"Content-Type": "application/json", **authorization(FIRST_KEY)}
+        self._open.request("POST", f"/v1/{APPLICATION}/{QUEUE}/leases/{GROUP}", body, headers)
+        answer = self._open.getresponse()
+        whole = answer.read()
+        assert answer.status == 200, whole
+        if self._chance.random() < self._loss:
+            raise http.client.HTTPException("the answer is lost")
+        found = json.loads(whole)
+        assert isinstance(found, dict)
+        return found
+
+
+def popped(
+    node: Node, messages: int, loss: float, chance: random.Random, *, keeps_attempts: bool
+) -> tuple[float, int, int, int]:
+    """Pop all messages with three receivers. Messages a second, lost, handed out twice, and requests repeated."""
+    node.client().delete_queue(QUEUE)
+    node.client().create_queue(QUEUE)
+    fill(node, messages)
+    found: Counter[str] = Counter()
+    lock = threading.Lock()
+    receivers = [Lossy(node, loss, random.Random(chance.random()), keeps_attempts=keeps_attempts) for _ in range(3)]
+
+    def work(receiver: Lossy) -> None:
+        while some := receiver.pop(5):
+            with lock:
+                found.update(some)
+        receiver.close()
+
+    began = time.monotonic()
+    threads = [threading.Thread(target=work, args=(receiver,)) for receiver in receivers]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    rate = messages / (time.monotonic() - began)
+    again = sum(receiver.asked_again for receiver in receivers)
+    return rate, messages - len(found), sum(number - 1 for number in found.values()), again
+
+
+def test_a_pop_whose_answer_is_lost_loses_nothing(
+    tmp_path: Path, rounds: Callable[[int], range], chance: random.Random, figures: Figures
+) -> None:
+    with Node(tmp_path) as node:
+        node.client().create_queue(QUEUE)
+        rates: dict[float, float] = {}
+        for loss in (0.0, 0.0001, 0.001, 0.01, 0.1):
+            messages = 1000 * len(rounds(1))
+            rates[loss], lost, twice, again = popped(node, messages, loss, chance, keeps_attempts=True)
+            figures(
+                "G23",
+                loss=f"{loss:g}",
+                messages=messages,
+                asked_again=again,
+                lost=lost,
+                twice=twice,
+                rate_of_lossless=f"{rates[loss] / rates[0.0]:.2f}",
+            )
+            assert (lost, twice) == (0, 0)
+        _, lost, twice, again = popped(node, 1000, 0.1, chance, keeps_attempts=False)
+        assert again
+        assert lost, "without attempts what a lost answer had is lost"
+
+
+# G24
+
+
+def test_results_are_stored_exactly_once_with_the_acknowledgement(
+    tmp_path: Path, rounds: Callable[[int], range], chance: random.Random, figures: Figures
+) -> None:
+    kills, done = len(rounds(4)), Counter[str]()
+
+    def worker(receiver: Receiver) -> Callable[[], None]:
+        held: list[dict[str, Any]] = []
+
+        def step() -> None:
+            now, held[:] = [*held], []
+            body: dict[str, Any] = {"receive": {"max": 3, "visibility": 0.5, "wait": 0.1}}
+            if now:
+                results = [{"body": one["body"]} for one in now]
+                body |= {
+                    "acknowledge": [one["receipt"] for one in now],
+                    "append": [{"queue": RESULTS, "messages": results}],
+                }
+            try:
+                found = receiver.step(**body)
+            except AWAY:
+                time.sleep(0.02)
+            except StaleResults:
+                pass  # another has its messages now
+            else:
+                done.update([one["body"] for one in now])
+                held[:] = found["messages"]
+
+        return step
+
+    with Node(tmp_path) as node:
+        node.client().create_queue(QUEUE, partitions=2)
+        node.client().create_queue(RESULTS)
+        messages = len(fill(node, 300 * kills))
+        with busy(*(worker(Receiver(node, f"w{number}")) for number in range(4))):
+            for _ in range(kills):
+                wait_for_more(lambda: len(done), chance.randint(20, 150))
+                node.kill_in_commit()
+                node.start()
+            wait_for_more(lambda: len(bodies_of(node, RESULTS)), messages - len(bodies_of(node, RESULTS)), seconds=120)
+        stored = Counter(bodies_of(node, RESULTS))
+
+    figures("G24", kills=kills, messages=messages, results=stored.total(), twice=stored.total() - len(stored))
+    assert stored == Counter([str(at) for at in range(messages)])
+
+
+# G25, G27, G28
+
+
+def settings(node: Node, **members: Any) -> None:
+    answer = node.call("PUT", QUEUE, "leases", GROUP, json=members)
+    assert answer.status_code == 200, answer.text
+
+
+def until_empty(receiver: Receiver, **wanted: Any) -> Iterator[list[dict[str, Any]]]:
+    """Receives, until nothing is left or waits."""
+    while True:
+        found = receiver.receive(**wanted)
+        if found:
+            yield found
+        elif not receiver.node.call("GET", QUEUE, "leases", GROUP).json()["partitions"][0]["held"]:
+            return
+
+
+def test_a_message_that_kills_its_receivers_dies_alone(tmp_path: Path, figures: Figures) -> None:
+    """A receiver that meets the poison in its batch of ten is gone, and all that it had runs out."""
+    with Node(tmp_path) as node:
+        node.client().create_queue(QUEUE)
+        settings(node, max_failures=3)
+        (poison, *_) = fill(node, 40)
+        failures: dict[str, int] = {}
+        deaths = 0
+        for found in until_empty(Receiver(node, "w"), max=10, visibility=0.3, wait=0.5):
+            failures |= {one["message_id"]: one["failures"] for one in found}
+            if any(one["message_id"] == poison for one in found):
+                deaths += 1
+                continue
+            assert not Receiver(node, "w").step(acknowledge=[one["receipt"] for one in found])["settled"]["stale"]
+        dead = bodies_of(node, f"{QUEUE}-dead")
+
+    innocent = sum(1 for message, number in failures.items() if message != poison and number)
+    for guarantee in ("G25", "G28"):
+        figures(guarantee, messages=40, deaths=deaths, dead_letters=len(dead), innocent_failures=innocent)
+    assert dead == ["0"]
+    assert deaths == 4, "with others, and then three times alone"
+    assert innocent == 0
+
+
+def test_dead_letters_are_stored_once_though_the_server_dies(
+    tmp_path: Path, rounds: Callable[[int], range], chance: random.Random, figures: Figures
+) -> None:
+    kills = len(rounds(3))
+    with Node(tmp_path) as node:
+        node.client().create_queue(QUEUE)
+        messages = len(fill(node, 100 * kills))
+
+        def step(receiver: Receiver) -> None:
+            try:
+                found = receiver.receive(max=3, visibility=5, wait=0.1)
+                receiver.step(reject=[{"receipt": one["receipt"], "reason": "so"} for one in found])
+            except AWAY:
+                time.sleep(0.02)
+
+        receivers = [Receiver(node, f"w{number}") for number in range(3)]
+        with busy(*((lambda receiver=receiver: step(receiver)) for receiver in receivers)):
+            for _ in range(kills):
+                time.sleep(chance.uniform(0.1, 0.4))
+                node.kill_in_commit()
+                node.start()
+            wait_for_more(
+                lambda: len({*bodies_of(node, f"{QUEUE}-dead")}),
+                messages - len({*bodies_of(node, f"{QUEUE}-dead")}),
+                seconds=120,
+            )
+        dead = Counter(bodies_of(node, f"{QUEUE}-dead"))
+        time.sleep(0.2)
+
+    figures("G25", kills=kills, messages=messages, dead_letters=dead.total(), twice=dead.total() - len(dead))
+    assert dead == Counter([str(at) for at in range(messages)])
+
+
+def test_all_that_was_leased_and_left_comes_back_after_a_restart(
+    tmp_path: Path, rounds: Callable[[int], range], figures: Figures
+) -> None:
+    with Node(tmp_path) as node:
+        node.client().create_queue(QUEUE)
+        ids = fill(node, 2_000 * len(rounds(1)))
+        receiver = Receiver(node, "gone")
+        while receiver.receive(max=1000, visibility=3):
+            pass
+        node.kill()
+        seconds = node.start()
+        time.sleep(3)
+        found: set[str] = set()
+        for some in until_empty(Receiver(node, "new"), max=1000, visibility=600, wait=1):
+            found |= {one["message_id"] for one in some}
+            Receiver(node, "new").step(acknowledge=[one["receipt"] for one in some])
+
+    figures("G22", leased_and_left=len(ids), came_back=len(found), reopen_s=f"{seconds:.1f}")
+    assert found == {*ids}
+
+
+@pytest.mark.parametrize("member", ["max_leased", "max_held"])
+def test_a_group_holds_no_more_than_it_may(tmp_path: Path, member: str, figures: Figures) -> None:
+    with Node(tmp_path) as node:
+        node.client().create_queue(QUEUE)
+        settings(node, **{member: 100})
+        fill(node, 300)
+        receiver = Receiver(node, "w")
+        held = [one for _ in range(5) for one in receiver.receive(max=50, visibility=100)]
+        assert len(held) == 100
+        receiver.step(acknowledge=[one["receipt"] for one in held[:30]])
+        held += receiver.receive(max=50)
+    figures("G27", **{member: 100}, handed=len(held), acknowledged=30)
+    assert len(held) == 130
