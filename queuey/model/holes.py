@@ -9,7 +9,7 @@ from __future__ import annotations
 import heapq
 from array import array
 from bisect import bisect_left, bisect_right
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
 from queuey.ids import MessageId
@@ -72,9 +72,9 @@ class _Names:
         self._uses[number] += holes
         return number
 
-    def give_back(self, number: int) -> None:
-        """One hole less has this name."""
-        self._uses[number] -= 1
+    def give_back(self, number: int, holes: int = 1) -> None:
+        """Fewer holes have this name now."""
+        self._uses[number] -= holes
         if not self._uses[number] and number:
             del self._numbers[self._names[number]]
             self._names[number] = ""
@@ -219,6 +219,44 @@ class HoleTable:
         chunk = self._chunks[index]
         at = chunk.place(message_id)
         return self._hole(chunk, at) if chunk.is_at(at, message_id) else None
+
+    def counts_in_a_row(self, ids: Sequence[MessageId]) -> Sequence[int] | None:
+        """Deliveries and flags of holes that lie side by side, each as ``deliveries << 24 | failures << 8 | flags``.
+
+        Messages that were handed out together are settled together, and then this is one look-up for all of them.
+
+        :returns: None if some are no holes, or they do not lie in a row.
+        """
+        found = self._row(ids)
+        return None if found is None else found[0].counts[found[1] : found[1] + len(ids)]
+
+    def remove_in_a_row(self, ids: Sequence[MessageId]) -> bool:
+        """Remove holes that lie side by side; False if they do not, and then nothing is removed."""
+        found = self._row(ids)
+        if found is None:
+            return False
+        chunk, at, index = found
+        end = at + len(ids)
+        receivers = chunk.receivers[at:end]
+        if receivers.count(receivers[0]) == len(ids):
+            self._names.give_back(receivers[0], len(ids))
+        else:
+            for receiver in receivers:
+                self._names.give_back(receiver)
+        chunk.delete(at, end)
+        self._size -= len(ids)
+        self._shrink(index)
+        return True
+
+    def _row(self, ids: Sequence[MessageId]) -> tuple[_Chunk, int, int] | None:
+        """The chunk of holes that lie side by side, the place of the first, and the chunk's index."""
+        index = bisect_right(self._lows, ids[0]) - 1
+        if index < 0:
+            return None
+        chunk = self._chunks[index]
+        at = chunk.place(ids[0])
+        row = zip(chunk.ticks[at : at + len(ids)], chunk.tails[at : at + len(ids)], strict=True)
+        return (chunk, at, index) if [*row] == [*ids] else None
 
     def put(self, hole: Hole) -> None:
         """Insert a hole, or replace the one with its id."""

@@ -9,14 +9,14 @@ import json
 import struct
 import sys
 from array import array
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from queuey.ids import MessageId
 from queuey.model.holes import Hole
 from queuey.model.lease_state import Change, FreshLeases, Renewal
 
-__all__ = ["decode_change", "encode_change"]
+__all__ = ["decode_change", "decode_changes", "encode_change"]
 
 _FRONTIER, _FRESH, _HOLES, _CLOSED, _REST = 1, 2, 4, 8, 16
 _ALL_KNOWN = _FRONTIER | _FRESH | _HOLES | _CLOSED | _REST
@@ -109,14 +109,39 @@ def _rest(change: Change) -> dict[str, Any]:
     return rest
 
 
+def decode_changes(data: bytes) -> Iterator[Change]:
+    """Changes that were encoded one after the other.
+
+    :raises ValueError: as :func:`decode_change`.
+    """
+    decoder = _Decoder(data)
+    try:
+        while not decoder.is_at_end:
+            yield decoder.next()
+    except (struct.error, IndexError, KeyError, TypeError, AttributeError) as error:
+        raise ValueError(f"not a change of a lease group: {error}") from error
+
+
 class _Decoder:
-    """Reads a change from the first byte to the last."""
+    """Reads changes from the first byte to the last."""
 
     def __init__(self, data: bytes) -> None:
         self._data = data
         self._at = 0
 
+    @property
+    def is_at_end(self) -> bool:
+        return self._at == len(self._data)
+
     def change(self) -> Change:
+        """The only change."""
+        found = self.next()
+        if not self.is_at_end:
+            raise ValueError("not a change of a lease group: something follows it")
+        return found
+
+    def next(self) -> Change:
+        """The next change."""
         flags = self._take(1)[0]
         if flags & ~_ALL_KNOWN:
             raise ValueError("not a change of a lease group: it has an unknown part")
@@ -126,8 +151,6 @@ class _Decoder:
         holes = [self._hole(message_id) for message_id in ids]
         closed = [*map(MessageId, *self._ids())] if flags & _CLOSED else []
         rest: Mapping[str, Any] = json.loads(self._text(self._size())) if flags & _REST else {}
-        if self._at < len(self._data):
-            raise ValueError("not a change of a lease group: something follows it")
         return Change(
             frontier,
             fresh,

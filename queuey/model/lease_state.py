@@ -224,8 +224,9 @@ class LeaseState:
             self._add_fresh(fresh)
         for hole in holes:
             self._put(hole)
-        for message_id in closed:
-            self._remove(message_id)
+        if closed and not self._remove_in_a_row(closed):
+            for message_id in closed:
+                self._remove(message_id)
         self.renewals |= renewals
         self.reasons |= reasons
         for key, first in skipped.items():
@@ -273,6 +274,16 @@ class LeaseState:
             self.reasons.pop(message_id, None)
             if hole.key is not None:
                 self._open(hole.key)
+
+    def _remove_in_a_row(self, closed: Sequence[MessageId]) -> bool:
+        """Remove holes at once, if they lie side by side and there are neither keys nor reasons."""
+        if self._of_keys or self.reasons:
+            return False
+        counts = self.holes.counts_in_a_row(closed)
+        if counts is None:
+            return False
+        self.leased -= sum([count & LEASED for count in counts])
+        return self.holes.remove_in_a_row(closed)
 
     def _leave(self, hole: Hole) -> None:
         """Take a hole out of the counts."""

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from types import MappingProxyType
 from typing import NamedTuple
 
-from queuey.ids import TICKS_PER_SECOND, MessageId
+from queuey.ids import TICKS_PER_SECOND, ZERO_ID, MessageId
 from queuey.model.holes import Hole
 from queuey.model.lease_groups import LeaseGroup
 from queuey.model.lease_requests import ReceiveRequest, Settle
@@ -23,6 +23,7 @@ __all__ = [
     "RenewAll",
     "StaleLease",
     "wall_moment",
+    "without_place",
 ]
 
 
@@ -81,8 +82,13 @@ class HandedOut(NamedTuple):
     """Index of the group in the step."""
     partition: int
     hole: Hole
-    """Its lease. After a pop there is none, and the hole says what it would be."""
+    """Its lease, without id and key: the message has those. After a pop there is none, and this is what it would be."""
     message: Message
+
+
+def without_place(hole: Hole) -> Hole:
+    """A lease as :class:`HandedOut` has it."""
+    return hole._replace(id=ZERO_ID, key=None)
 
 
 class GivenUp(NamedTuple):

@@ -5,7 +5,7 @@ from __future__ import annotations
 from array import array
 from collections.abc import Callable, Sequence
 
-from queuey.ids import TICKS_PER_SECOND, MessageId
+from queuey.ids import TICKS_PER_SECOND, ZERO_ID, MessageId
 from queuey.model.columns import Columns
 from queuey.model.holes import ALONE, GIVEN_UP, LEASED, MOST_FAILURES, TOGETHER, Hole
 from queuey.model.lease_requests import MOVE_AGAIN_SECONDS, LeaseRules, Received, ReceiveRequest, later
@@ -13,7 +13,7 @@ from queuey.model.lease_state import Change, Due, FreshLeases, LeaseState, Passe
 
 __all__ = ["Receive", "ReceiveByKey"]
 
-_NEW = Hole(MessageId(0, 0), 0)
+_NEW = Hole(ZERO_ID, 0)
 
 
 class Receive:

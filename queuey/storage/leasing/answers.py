@@ -10,7 +10,7 @@ from itertools import groupby
 from queuey.ids import MessageId
 from queuey.model.lease_codec import decode_change, encode_change
 from queuey.model.lease_state import Change
-from queuey.model.lease_steps import GivenUp, HandedOut, LeaseOutcome, StaleLease
+from queuey.model.lease_steps import GivenUp, HandedOut, LeaseOutcome, StaleLease, without_place
 from queuey.model.messages import Appended, Location, Message
 
 __all__ = ["decode_answer", "encode_answer"]
@@ -20,7 +20,10 @@ _SIZE = struct.Struct("<I")
 
 def encode_answer(outcome: LeaseOutcome) -> bytes:
     """An outcome as bytes, without the messages: they are in the log."""
-    handed = [(place, [one.hole for one in some]) for place, some in groupby(outcome.handed, lambda one: one[:2])]
+    handed = [
+        (place, [one.hole._replace(id=one.message.id) for one in some])
+        for place, some in groupby(outcome.handed, lambda one: one[:2])
+    ]
     document = {
         "now": outcome.now,
         "wall": outcome.wall,
@@ -49,7 +52,7 @@ def decode_answer(data: bytes, find: Callable[[int, Sequence[Location]], Sequenc
         for (group, partition), change in zip(document["handed"], map(decode_change, pieces[1:]), strict=True):
             found = find(group, [Location(partition, hole.id) for hole in change.holes])
             handed += [
-                HandedOut(group, partition, hole, message)
+                HandedOut(group, partition, without_place(hole), message)
                 for hole, message in zip(change.holes, found, strict=True)
                 if message is not None
             ]

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections import OrderedDict
 from collections.abc import Iterable, Iterator, Sequence
-from itertools import accumulate
+from itertools import accumulate, chain
 from typing import NamedTuple, Protocol
 from uuid import UUID
 
@@ -25,7 +25,7 @@ from queuey.model import (
     ReadRequest,
     Span,
 )
-from queuey.model.lease_codec import decode_change, encode_change
+from queuey.model.lease_codec import decode_changes, encode_change
 from queuey.model.lease_groups import LeaseGroup
 from queuey.model.lease_state import Change, LeaseState, changes_of, state_of
 from queuey.storage.checksums import making_sense
@@ -106,6 +106,7 @@ class PartitionBook:
         "_number",
         "_since",
         "_token",
+        "_unsaved",
         "ahead",
         "ahead_bytes",
         "at",
@@ -120,11 +121,13 @@ class PartitionBook:
         self._token = group.token
         with making_sense():
             stored = access.changes(group.token, place.number)
-            self.state = state_of(decode_change(data) for _, data in stored) if stored else LeaseState(group.start)
+            changes = chain.from_iterable(decode_changes(data) for _, data in stored)
+            self.state = state_of(changes) if stored else LeaseState(group.start)
         self._number = stored[-1][0] + 1 if stored else 0
         """The number of the next change."""
         self._base = FOLD_BYTES // _FOLD_AT
         self._since = sum(len(data) for _, data in stored)
+        self._unsaved: list[bytes] = []
         self.forget_ahead()
 
     # The messages that come next
@@ -194,12 +197,12 @@ class PartitionBook:
             found = Columns.of(page.messages)
             self.state.look_up(found, found[-1].id if page.more else span.upto)
             if not page.more:
-                self.change(access, self.state.without_message())
+                self.change(self.state.without_message())
 
     # Changes
 
-    def change(self, access: LeaseAccess, change: Change) -> None:
-        """Carry out a change, and store it."""
+    def change(self, change: Change) -> None:
+        """Carry out a change. :meth:`save` stores it."""
         state = self.state
         state.take(change)
         if change.frontier is not None:
@@ -208,8 +211,15 @@ class PartitionBook:
             if self.at == len(self.ahead):
                 self.ahead, self.at, self.ahead_bytes = Columns.of([]), 0, 0
         data = encode_change(change)
-        if len(data) == 1:
+        if len(data) > 1:
+            self._unsaved.append(data)
+
+    def save(self, access: LeaseAccess) -> None:
+        """Store what was changed since the last call, as one row."""
+        if not self._unsaved:
             return
+        data = b"".join(self._unsaved)
+        self._unsaved.clear()
         access.keep(self._token, self.place.number, self._number, data)
         self._number += 1
         self._since += len(data)
@@ -236,11 +246,16 @@ def _within(columns: Columns, max_bytes: int) -> int:
 class GroupBook:
     """One group in memory."""
 
-    __slots__ = ("group", "partitions")
+    __slots__ = ("group", "partitions", "rules")
 
     def __init__(self, group: LeaseGroup) -> None:
-        self.group = group
+        self.take(group)
         self.partitions: dict[int, PartitionBook] = {}
+
+    def take(self, group: LeaseGroup) -> None:
+        """Go by these settings from now on."""
+        self.group = group
+        self.rules = group.settings.rules
 
     @property
     def holes(self) -> int:
@@ -348,7 +363,7 @@ class LeaseBook:
         """A group's settings changed, or will with the transaction."""
         known = self._groups.get((queue, name))
         if known is not None:
-            known.group = group
+            known.take(group)
             self._touched.add((queue, name))
 
     def forget_group(self, queue: UUID, name: str) -> None:

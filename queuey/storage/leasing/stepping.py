@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import random
 from collections.abc import Sequence
-from itertools import accumulate
+from itertools import accumulate, chain, repeat
 from typing import NamedTuple
 
 from queuey.errors import CorruptMessage, InvalidReceipt, KeyReused, LeaseGroupNotFound, StaleReceipt
@@ -13,7 +13,7 @@ from queuey.model import Columns, Location, Message
 from queuey.model.holes import Hole
 from queuey.model.lease_requests import LeaseRules, Received, ReceiveRequest
 from queuey.model.lease_state import NO_CHANGE, Change, LeaseState
-from queuey.model.lease_steps import GivenUp, GroupStep, HandedOut, LeaseOutcome, LeaseStep, StaleLease
+from queuey.model.lease_steps import GivenUp, GroupStep, HandedOut, LeaseOutcome, LeaseStep, StaleLease, without_place
 from queuey.model.leases import receive, renew, settle
 from queuey.storage.checksums import making_sense
 from queuey.storage.leasing import ATTEMPT_SECONDS
@@ -49,7 +49,11 @@ def run_step(step: LeaseStep, access: LeaseAccess, book: LeaseBook, now: int) ->
 
     :param now: on the clock of leases.
     """
-    return _Step(step, access, book, now).run()
+    running = _Step(step, access, book, now)
+    try:
+        return running.run()
+    finally:
+        running.save()
 
 
 class _Step:
@@ -57,6 +61,8 @@ class _Step:
         self._step, self._access, self._book, self._now = step, access, book, now
         self._groups: list[GroupBook] = []
         self._given_up: list[GivenUp] = []
+        self._books: dict[int, PartitionBook] = {}
+        """Those that the step used."""
         self._is_full = self._frees = False
         self._room = 0
         """Bytes of messages that the step may still hand out."""
@@ -76,7 +82,7 @@ class _Step:
             raise StaleReceipt
         appended = access.append(step.appends) if step.appends else []
         for book, change in changes:
-            book.change(access, change)
+            book.change(change)
         handed = self._received(must_answer=bool(changes or appended))
         moments = [moment for moment in map(self._next_due, range(len(step.groups))) if moment is not None]
         outcome = LeaseOutcome(
@@ -97,6 +103,11 @@ class _Step:
             access.keep_attempt(first.queue.uuid, first.name, step.attempt.key, answered, expires)
         return outcome
 
+    def save(self) -> None:
+        """Store what was changed."""
+        for book in self._books.values():
+            book.save(self._access)
+
     def _group(self, wanted: GroupStep) -> GroupBook:
         new = wanted.new if wanted.token is None else None
         found = self._book.group(self._access, wanted.queue.uuid, wanted.name, new)
@@ -112,8 +123,13 @@ class _Step:
             return decode_answer(known.answer, lambda group, wanted: self._access.fetch(groups[group].queue, wanted))
 
     def _partition(self, index: int, number: int) -> PartitionBook:
-        place = self._step.groups[index].queue.partition(number)
-        return self._book.partition(self._access, self._groups[index], place)
+        group = self._groups[index]
+        known = group.partitions.get(number)
+        if known is None:
+            place = self._step.groups[index].queue.partition(number)
+            known = self._book.partition(self._access, group, place)
+        self._books[id(known)] = known
+        return known
 
     def _next_due(self, index: int) -> int | None:
         one = self._step.groups[index]
@@ -127,7 +143,7 @@ class _Step:
         changes: list[tuple[PartitionBook, Change]] = []
         stale: list[StaleLease] = []
         for index, one in enumerate(self._step.groups):
-            rules = self._groups[index].group.settings.rules
+            rules = self._groups[index].rules
             for number, settles in one.settles.items():
                 book = self._partition(index, number)
                 settled = settle(book.state, settles, rules, self._now, random.random)
@@ -166,29 +182,27 @@ class _Step:
         for group, book, received, messages in taken:
             if together:
                 received = received.with_others()  # noqa: PLW2901
-            book.change(self._access, received.change)
+            book.change(received.change)
             self._book.keep_ahead(book)
             reasons = book.state.reasons
             number = book.place.number
             self._given_up += [GivenUp(group, number, hole, reasons.get(hole.id)) for hole in received.given_up]
             self._is_full = self._is_full or received.is_full
-            holes = [*received.again, *([received.hole] * len(received.fresh))]
-            for hole, message in zip(holes, messages, strict=True):
-                handed.append(HandedOut(group, number, hole._replace(id=message.id, key=message.key), message))
+            holes = chain(map(without_place, received.again), repeat(received.hole))
+            handed += [HandedOut(group, number, hole, message) for hole, message in zip(holes, messages, strict=False)]
         return handed
 
     def _take(self, taken: list[_Taken], wanted: ReceiveRequest) -> None:
         """Choose what each partition hands out, those first whose messages wait longest."""
         others, self._room = 0, wanted.max_bytes
         for _, index, number in self._places():
-            group = self._groups[index].group
-            visibility = wanted.visibility_seconds
-            asked = wanted._replace(
-                most=wanted.most - others,
-                visibility_seconds=group.settings.visibility if visibility is None else visibility,
-                others=others,
-            )
-            one = self._taken_from(index, self._partition(index, number), asked, group.settings.rules)
+            group = self._groups[index]
+            asked = wanted
+            if wanted.visibility_seconds is None:
+                asked = asked._replace(visibility_seconds=group.group.settings.visibility)
+            if others:
+                asked = asked._replace(most=wanted.most - others, others=others)
+            one = self._taken_from(index, self._partition(index, number), asked, group.rules)
             taken.append(one)
             others += one.received.number
             self._room -= sum(message.size for message in one.messages)
@@ -202,6 +216,8 @@ class _Step:
             until = self._groups[index].group.settings.paused_until
             if until is not None and until * TICKS_PER_SECOND > self._access.now_ticks - EPOCH_TICKS:
                 continue
+            if len(self._groups) == 1 == len(one.receive_from):
+                return [(0, 0, one.receive_from[0])]
             for number in one.receive_from:
                 book = self._partition(index, number)
                 since = book.waits_since(self._access, self._now)
@@ -212,6 +228,7 @@ class _Step:
 
     def _taken_from(self, index: int, book: PartitionBook, asked: ReceiveRequest, rules: LeaseRules) -> _Taken:
         """What one partition hands out. Messages that are no more are settled on the way."""
+        book.look_up(self._access)
         for _ in range(_LOOKS):
             most = MOST_PASSED_OVER if rules.orders_keys else asked.most + rules.k - 1
             ahead = book.look_ahead(self._access, most, self._room)
@@ -223,10 +240,10 @@ class _Step:
                 continue
             gone = [hole for hole, message in zip(received.again, again, strict=True) if message is None]
             if gone:
-                book.change(self._access, _without(book.state, gone))
-                book.change(self._access, book.state.without_message())
+                book.change(_without(book.state, gone))
+                book.change(book.state.without_message())
             elif not received.number and received.change.frontier is not None and rules.orders_keys:
-                book.change(self._access, received.change)  # all of these were passed over: look further
+                book.change(received.change)  # all of these were passed over: look further
                 self._note_given_up(index, book, received)
             else:
                 break
@@ -236,7 +253,9 @@ class _Step:
             )
             again = []
         messages = [message for message in again if message is not None]
-        return _Taken(index, book, received, [*messages, *(ahead[at] for at in received.fresh)])
+        fresh = received.fresh
+        messages += ahead[: len(fresh)] if isinstance(fresh, range) else [ahead[at] for at in fresh]
+        return _Taken(index, book, received, messages)
 
     def _within_room(self, again: Sequence[Message | None], ahead: Columns, received: Received) -> int:
         """How many of the messages have room in the answer; at least one."""
