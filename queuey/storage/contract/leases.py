@@ -405,6 +405,23 @@ class Managing(_WithLeases):
         assert not jobs.receive()
         assert jobs.settle(handed), "what was handed out is still out"
 
+    def test_a_group_with_another_token_begins_anew(
+        self, jobs: Receiver, leases: LeaseStore, log: QueueLog, clock: ManualClock
+    ) -> None:
+        first, *_ = log.add(b"0", b"1", b"2")
+        handed = jobs.receive(9)
+        log.watermark()
+        attempt: dict[str, Any] = {"attempt": IdempotencyKey("a", b""), "receive": ReceiveRequest(9)}
+        jobs.step(**attempt)
+        before = done(leases.find_group(log.queue.uuid, jobs.name))
+        assert before is not None
+        reset = LeaseGroup(TOKEN + 1, first, before.settings)
+        assert done(leases.keep_group(log.queue.uuid, jobs.name, reset, before))
+        assert done(leases.find_group(log.queue.uuid, jobs.name)) == reset
+        with pytest.raises(InvalidReceipt):
+            jobs.settle(handed[0])
+        assert bodies(jobs.step(**attempt).handed) == [b"1", b"2"]
+
     def test_a_group_may_start_at_the_end(self, jobs: Receiver, log: QueueLog, clock: ManualClock) -> None:
         log.add(b"before")
         clock.advance(1)

@@ -51,6 +51,9 @@ class LeaseStore(ABC):
     def keep_group(self, queue: UUID, name: str, group: LeaseGroup, before: LeaseGroup | None) -> Future[bool]:
         """Compare-and-set: store the group if ``before`` is what is stored, or None if there is none.
 
+        A group with another token than before begins anew at its start: all leases and answers to attempts are
+        forgotten, and receipts of the former token are refused.
+
         :returns: False if something else is stored; then nothing changed.
         :raises QueueNotFound: the queue's incarnation was dropped; nothing is stored.
         """

@@ -362,7 +362,9 @@ class LeaseBook:
     def replace_group(self, queue: UUID, name: str, group: LeaseGroup) -> None:
         """A group's settings changed, or will with the transaction."""
         known = self._groups.get((queue, name))
-        if known is not None:
+        if known is not None and known.group.token != group.token:
+            self._forget((queue, name))
+        elif known is not None:
             known.take(group)
             self._touched.add((queue, name))
 

@@ -68,6 +68,8 @@ class MemoryLeases(LeaseStore):
                 return Future.of(False)
             self.store_group(queue, name, group)
             self._book.replace_group(queue, name, group)
+            if before is not None and before.token != group.token:
+                self._forget_attempts(queue, name)
             return Future.of(True)
 
     def store_group(self, queue: UUID, name: str, group: LeaseGroup) -> None:
@@ -84,8 +86,11 @@ class MemoryLeases(LeaseStore):
         with self._lock:
             self._groups.get(queue, {}).pop(name, None)
             self._book.forget_group(queue, name)
-            self._attempts = {key: kept for key, kept in self._attempts.items() if key[:2] != (queue, name)}
+            self._forget_attempts(queue, name)
         return Future.of(None)
+
+    def _forget_attempts(self, queue: UUID, name: str) -> None:
+        self._attempts = {key: kept for key, kept in self._attempts.items() if key[:2] != (queue, name)}
 
     def count(self, queue: UUID, name: str, partitions: Sequence[int]) -> Future[Mapping[int, LeaseCounts]]:
         with self._lock:

@@ -88,6 +88,8 @@ class SqliteLeases(LeaseStore):
                 return False
             access.make_group(queue, name, group)
             self._book.replace_group(queue, name, group)
+            if before is not None and before.token != group.token:
+                transaction.execute(SQL["lease_attempts_forget"], (queue.bytes, name))
             return True
 
         return self._file.committer.submit(job, grows=before is None)

@@ -91,6 +91,9 @@ create table if not exists lease_groups (
 create trigger if not exists lease_group_gone after delete on lease_groups begin
     insert or ignore into lease_forgotten values (old.token);
 end;
+create trigger if not exists lease_group_reset after update of token on lease_groups when new.token <> old.token begin
+    insert or ignore into lease_forgotten values (old.token);
+end;
 create table if not exists lease_changes (  -- of the state of a group in a partition; together, in order, they are the state
     token     integer not null,     -- of the group
     partition integer not null,

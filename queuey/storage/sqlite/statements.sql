@@ -223,9 +223,10 @@ delete from lease_attempts where (queue, name, key) in (select queue, name, key 
 -- lease_group: one lease group
 select token, start_ticks, start_tail, settings from lease_groups where queue = ?1 and name = ?2
 
--- lease_group_keep: make a lease group, or change its settings
+-- lease_group_keep: make a lease group, change its settings, or let it begin anew
 insert into lease_groups (queue, name, token, start_ticks, start_tail, settings) values (?1, ?2, ?3, ?4, ?5, ?6)
-on conflict (queue, name) do update set settings = excluded.settings
+on conflict (queue, name) do update
+set token = excluded.token, start_ticks = excluded.start_ticks, start_tail = excluded.start_tail, settings = excluded.settings
 
 -- lease_group_names: one page of lease groups by name
 select name from lease_groups where queue = ?1 and name >= ?2 order by name limit ?3
