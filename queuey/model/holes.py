@@ -14,7 +14,17 @@ from typing import NamedTuple
 
 from queuey.ids import MessageId
 
-__all__ = ["ALONE", "GIVEN_UP", "LEASED", "TOGETHER", "Hole", "HoleTable", "VisibleTimes"]
+__all__ = [
+    "ALONE",
+    "GIVEN_UP",
+    "LEASED",
+    "TOGETHER",
+    "Hole",
+    "HoleTable",
+    "VisibleTimes",
+    "most_beside",
+    "together_flags",
+]
 
 LEASED = 1
 """A receiver has it, or had it when its lease ran out; otherwise it waits."""
@@ -23,7 +33,10 @@ GIVEN_UP = 2
 ALONE = 4
 """It is handed out alone next time."""
 TOGETHER = 8
-"""It was handed out with others."""
+"""It was handed out with others; how many they were together is in the upper four bits, see :func:`together_flags`."""
+_SIZE_SHIFT = 4
+_SMALLER = 16
+"""Messages that ran out together come back in receives of about a sixteenth of their number."""
 MOST_FAILURES = (1 << 16) - 1
 _CHUNK = 512
 """Holes of a chunk; a chunk twice as large is split."""
@@ -46,6 +59,24 @@ class Hole(NamedTuple):
     """The receiver that has it or had it last."""
     key: str | None = None
     """Its message's key, in a group that keeps the order of keys."""
+
+
+def together_flags(number: int) -> int:
+    """The flags of messages that were handed out together.
+
+    >>> together_flags(1), together_flags(1000) >> 4
+    (0, 10)
+    """
+    return TOGETHER | min(number.bit_length(), 15) << _SIZE_SHIFT if number > 1 else 0
+
+
+def most_beside(flags: int) -> int:
+    """How many messages one receive may have if it has one that ran out together with others.
+
+    >>> [most_beside(together_flags(number)) for number in (2, 10, 100, 1000)]
+    [1, 1, 8, 64]
+    """
+    return max((1 << (flags >> _SIZE_SHIFT)) // _SMALLER, 1)
 
 
 class _Names:

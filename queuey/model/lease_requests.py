@@ -7,7 +7,7 @@ from enum import Enum
 from typing import NamedTuple
 
 from queuey.ids import TICKS_PER_SECOND, MessageId
-from queuey.model.holes import ALONE, TOGETHER, Hole
+from queuey.model.holes import Hole, together_flags
 from queuey.model.lease_state import Change
 
 __all__ = [
@@ -138,26 +138,27 @@ class Received(NamedTuple):
     """Messages to be moved to the dead letters. They are holes until they are moved."""
     is_full: bool
     """New messages were held back, since the group holds as many as it may."""
+    most: int = 0
+    """How many messages the whole receive may have, those of other partitions included."""
 
     @property
     def number(self) -> int:
         """How many messages are handed out."""
         return len(self.again) + len(self.fresh)
 
-    @property
-    def goes_alone(self) -> bool:
-        """The one message of ``again`` is handed out with no other."""
-        return bool(self.again and self.again[-1].flags & ALONE)
+    def with_others(self, number: int) -> Received:
+        """The same, handed out together with messages of other partitions.
 
-    def with_others(self) -> Received:
-        """The same, handed out together with messages of other partitions."""
-        given = {hole.id: hole._replace(flags=hole.flags | TOGETHER) for hole in self.again}
-        hole = self.hole._replace(flags=self.hole.flags | TOGETHER)
+        :param number: of all of them.
+        """
+        together = together_flags(number)
+        given = {hole.id: hole._replace(flags=hole.flags | together) for hole in self.again}
+        hole = self.hole._replace(flags=self.hole.flags | together)
         fresh = self.change.fresh
         if fresh is not None:
             fresh = fresh._replace(hole=hole)
         marked = [
-            given.get(one.id, one._replace(flags=one.flags | TOGETHER) if one.leased_at == hole.leased_at else one)
+            given.get(one.id, one._replace(flags=one.flags | together) if one.leased_at == hole.leased_at else one)
             for one in self.change.holes
         ]
         change = self.change._replace(fresh=fresh, holes=marked)

@@ -7,13 +7,14 @@ from collections.abc import Callable, Sequence
 
 from queuey.ids import TICKS_PER_SECOND, ZERO_ID, MessageId
 from queuey.model.columns import Columns
-from queuey.model.holes import ALONE, GIVEN_UP, LEASED, MOST_FAILURES, TOGETHER, Hole
+from queuey.model.holes import ALONE, GIVEN_UP, LEASED, MOST_FAILURES, TOGETHER, Hole, most_beside, together_flags
 from queuey.model.lease_requests import MOVE_AGAIN_SECONDS, LeaseRules, Received, ReceiveRequest, later
 from queuey.model.lease_state import Change, Due, FreshLeases, LeaseState, Passed
 
 __all__ = ["Receive", "ReceiveByKey"]
 
 _NEW = Hole(ZERO_ID, 0)
+_ANY_NUMBER = 1 << 60
 
 
 class Receive:
@@ -31,8 +32,10 @@ class Receive:
         """Holes that a random pick leaves behind the new frontier."""
         self._gone: set[MessageId] = set()
         self.is_full = False
+        self.most = wanted.most + wanted.others
+        """How many messages the whole receive may have, those of other partitions included."""
         self.ends = False
-        """Nothing more is handed out: a message that goes alone was."""
+        """Nothing more is handed out: the next message has no place beside the others."""
         self._next = 0
         """The index ahead of the next new message."""
         self._due: Due | None = None
@@ -40,6 +43,11 @@ class Receive:
     @property
     def handed(self) -> int:
         return len(self.again) + len(self.fresh)
+
+    @property
+    def has_place(self) -> bool:
+        """Whether one more message may be handed out."""
+        return self.handed + self.others < self.most and not self.ends
 
     def run(self, pick: Callable[[int], int]) -> None:
         """Choose what is handed out."""
@@ -53,7 +61,7 @@ class Receive:
         fresh: list[int] = []
         self.fresh = fresh
         candidates: list[Due | int] = []
-        while self.handed < self.wanted.most and not self.ends:
+        while self.has_place:
             while len(candidates) < self.rules.k and (found := self._draw()) is not None:
                 candidates.append(found)
             if not candidates:
@@ -125,19 +133,26 @@ class Receive:
         """
         return min(hole.failures + (hole.flags & (LEASED | TOGETHER) == LEASED), MOST_FAILURES)
 
-    def _goes_alone(self, hole: Hole, failures: int) -> bool:
-        ran_out_together = hole.flags & (LEASED | TOGETHER) == LEASED | TOGETHER
-        is_last_try = 0 < failures == self.rules.max_failures - 1
-        return bool(hole.flags & ALONE) or ran_out_together or is_last_try
+    def _most_with(self, hole: Hole, failures: int) -> int:
+        """How many messages this receive may have if it has this one.
+
+        Of those that ran out together one may have ended the receiver. They come back in ever smaller receives, until
+        each is alone.
+        """
+        if hole.flags & ALONE or 0 < failures == self.rules.max_failures - 1:
+            return 1
+        if hole.flags & (LEASED | TOGETHER) == LEASED | TOGETHER:
+            return most_beside(hole.flags)
+        return _ANY_NUMBER
 
     def hand_again(self, hole: Hole) -> None:
-        """Hand out a hole that is due, unless it goes alone and others go already."""
+        """Hand out a hole that is due, unless too many others go already."""
         failures = self._failures(hole)
-        alone = self._goes_alone(hole, failures)
-        if alone:
+        most = self._most_with(hole, failures)
+        if self.handed + self.others >= most:
             self.ends = True
-            if self.handed or self.others:
-                return
+            return
+        self.most = min(self.most, most)
         self.again.append(
             hole._replace(
                 visible_at=later(self.now, self.wanted.visibility_seconds),
@@ -145,7 +160,7 @@ class Receive:
                 first_delivered=hole.first_delivered or self.now,
                 deliveries=hole.deliveries + 1,
                 failures=failures,
-                flags=LEASED | (ALONE if alone else 0),
+                flags=LEASED | (ALONE if most == 1 else 0),
                 receiver=self.wanted.receiver,
             )
         )
@@ -157,14 +172,14 @@ class Receive:
     # The outcome
 
     def received(self) -> Received:
-        together = TOGETHER if self.handed + self.others > 1 else 0
+        together = together_flags(self.handed + self.others)
         again = [hole._replace(flags=hole.flags | together) for hole in self.again] if together else self.again
         visible_at = later(self.now, self.wanted.visibility_seconds)
         hole = Hole(_NEW.id, visible_at, self.now, self.now, 1, 0, LEASED | together, self.wanted.receiver)
         frontier = self.id_at(self._next - 1) if self._next else None
         change = self._popped(again) if self.wanted.pop else self._leased(again, hole)
         change = change._replace(frontier=frontier, holes=[*change.holes, *self.passed_over, *self.given_up])
-        return Received(change, again, self.fresh, hole, self.given_up, self.is_full)
+        return Received(change, again, self.fresh, hole, self.given_up, self.is_full, self.most)
 
     def _popped(self, again: Sequence[Hole]) -> Change:
         return Change(closed=[hole.id for hole in again])
@@ -197,7 +212,7 @@ class ReceiveByKey(Receive):
         self._look()
         opened = self._next_open()
         try:
-            while self.handed < self.wanted.most and not self.ends:
+            while self.has_place:
                 if opened is not None and self._is_before(opened[0].ticks):
                     self._hand_key(opened[1])
                     opened = self._next_open()
@@ -258,7 +273,7 @@ class ReceiveByKey(Receive):
         self._hand_passed(key)
 
     def _has_turn(self, key: str) -> bool:
-        return self._of_keys.get(key, 0) < self.rules.per_key and self.handed < self.wanted.most and not self.ends
+        return self._of_keys.get(key, 0) < self.rules.per_key and self.has_place
 
     def _hand_of(self, key: str, hole: Hole) -> None:
         before = self.handed

@@ -178,10 +178,10 @@ class _Step:
             if not (must_answer or taken):
                 raise
         handed: list[HandedOut] = []
-        together = sum(one.received.number for one in taken) > 1
+        number_of_all = sum(one.received.number for one in taken)
         for group, book, received, messages in taken:
-            if together:
-                received = received.with_others()  # noqa: PLW2901
+            if number_of_all > received.number:
+                received = received.with_others(number_of_all)  # noqa: PLW2901
             book.change(received.change)
             self._book.keep_ahead(book)
             reasons = book.state.reasons
@@ -194,19 +194,20 @@ class _Step:
 
     def _take(self, taken: list[_Taken], wanted: ReceiveRequest) -> None:
         """Choose what each partition hands out, those first whose messages wait longest."""
-        others, self._room = 0, wanted.max_bytes
+        others, most, self._room = 0, wanted.most, wanted.max_bytes
         for _, index, number in self._places():
             group = self._groups[index]
             asked = wanted
             if wanted.visibility_seconds is None:
                 asked = asked._replace(visibility_seconds=group.group.settings.visibility)
             if others:
-                asked = asked._replace(most=wanted.most - others, others=others)
+                asked = asked._replace(most=most - others, others=others)
             one = self._taken_from(index, self._partition(index, number), asked, group.rules)
             taken.append(one)
             others += one.received.number
             self._room -= sum(message.size for message in one.messages)
-            if others >= wanted.most or self._room <= 0 or one.received.goes_alone:
+            most = min(most, one.received.most)
+            if others >= most or self._room <= 0:
                 return
 
     def _places(self) -> list[tuple[int, int, int]]:

@@ -19,7 +19,7 @@ from hypothesis.stateful import (
 
 from queuey.ids import TICKS_PER_SECOND, MessageId
 from queuey.model.columns import Columns
-from queuey.model.holes import LEASED, TOGETHER, Hole
+from queuey.model.holes import LEASED, Hole, most_beside, together_flags
 from queuey.model.lease_requests import MOVE_AGAIN_SECONDS
 from queuey.model.lease_state import Change, LeaseState, changes_of, state_of
 from queuey.model.leases import Action, Backoff, LeaseRules, Received, ReceiveRequest, Settle, receive, renew, settle
@@ -44,7 +44,8 @@ class Fate:
     visible_at: int = 0
     receiver: str = ""
     is_leased: bool = False
-    with_others: bool = False
+    beside: int = 1
+    """Messages of the receive that handed it out."""
     is_rejected: bool = False
 
 
@@ -146,7 +147,7 @@ class Model(RuleBasedStateMachine):
             self._in_order([hole.id for hole in handed])
 
     def _failures(self, fate: Fate) -> int:
-        return fate.failures + (fate.is_leased and not fate.with_others)
+        return fate.failures + (fate.is_leased and fate.beside == 1)
 
     def _handed(
         self, hole: Hole, before: dict[MessageId, int], handed: list[Hole], visibility: int, receiver: str, *, pop: bool
@@ -154,13 +155,15 @@ class Model(RuleBasedStateMachine):
         assert hole.id not in self.settled, "handed out after it was settled"
         assert before[hole.id] <= self.log.now, "handed out while somebody has it, or before its time"
         fate = self.fates[hole.id]
-        assert not (fate.is_leased and fate.with_others) or len(handed) == 1, "one that may have ended its receiver"
+        may_have_ended = fate.is_leased and fate.beside > 1
+        most = most_beside(together_flags(fate.beside))
+        assert not may_have_ended or len(handed) <= most, "one that may have ended its receiver has many beside it"
         fate.failures, fate.deliveries = self._failures(fate), fate.deliveries + 1
         assert (hole.deliveries, hole.failures) == (fate.deliveries, fate.failures)
         assert not self.log.rules.max_failures or fate.failures < self.log.rules.max_failures
         if fate.failures and fate.failures == self.log.rules.max_failures - 1:
             assert len(handed) == 1, "a last try goes with others"
-        fate.is_leased, fate.with_others, fate.receiver = True, len(handed) > 1, receiver
+        fate.is_leased, fate.beside, fate.receiver = True, len(handed), receiver
         fate.visible_at = self.log.now + visibility * TICKS_PER_SECOND
         if pop:
             del self.fates[hole.id]
@@ -273,7 +276,7 @@ def test_the_rule_holds_whatever_happens(orders_keys: bool) -> None:
         (False, LeaseState, "visible_at", lambda self, hole: min(hole.visible_at, START)),
         (True, LeaseState, "visible_at", lambda self, hole: min(hole.visible_at, START)),
         (False, Receive, "_failures", lambda self, hole: hole.failures),
-        (False, Receive, "_goes_alone", lambda self, hole, failures: False),
+        (False, Receive, "_most_with", lambda self, hole, failures: 99),
         (False, LeaseState, "_remove", lambda self, message_id: None),
         (False, Receive, "_untouched", lambda self, at: Hole(MessageId(0, 0), 0)),
         (True, ReceiveByKey, "_is_passed", lambda self, key: False),
@@ -342,14 +345,14 @@ def test_a_message_that_is_given_up_is_reported_until_it_is_moved() -> None:
 def test_what_is_handed_out_beside_other_partitions_is_handed_out_together() -> None:
     log = Log()
     log.append(None, None)
-    (first,) = log.taken(log.look().with_others())
+    (first,) = log.taken(log.look().with_others(2))
     assert log.settle(first.id, 1, Action.RELEASE, counts=False)
-    second, again = log.taken(log.look(most=2, others=3).with_others())
-    assert {first.flags, second.flags, again.flags} == {LEASED | TOGETHER}
+    second, again = log.taken(log.look(most=2, others=3).with_others(5))
+    assert [one.flags for one in (first, second, again)] == [LEASED | together_flags(number) for number in (2, 5, 5)]
     assert [*log.state.holes] == sorted([second, again])
     log.pass_time(60)
     assert not log.look(others=1).number, "it goes alone, since it ran out together with others"
-    assert log.look().goes_alone
+    assert log.look(most=9).number == 1
 
 
 def test_at_most_as_many_are_held_as_the_group_may_and_due_ones_go_on() -> None:
@@ -414,4 +417,4 @@ def test_leases_of_one_receive_are_one_small_change() -> None:
     received = log.look(most=5)
     assert received.change.fresh is not None
     assert (len(received.change.fresh.ticks), received.change.holes) == (5, [])
-    assert received.hole.flags == LEASED | TOGETHER
+    assert received.hole.flags == LEASED | together_flags(5)
