@@ -56,7 +56,7 @@ def watch() -> None:
 
 def _dead(asked: Client) -> int:
     try:
-        return asked.queue_info(f"{QUEUE}.dead").depth
+        return asked.queue_info(f"{QUEUE}-dead").depth
     except QueueNotFound:
         return 0
 

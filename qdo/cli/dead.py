@@ -15,16 +15,17 @@ from qdo.client import Client, Message
 from qdo.groups.dead_letter_names import DeadLetterNames
 from qdo.worker.dead_letters import DeadLetter, letters
 from queuey.errors import MessageNotFound
+from queuey.model import header_to_json
 from queuey.terminal.options import confirm, with_client, yes_option
 from queuey.terminal.output import NothingFound, ProgressBar, body_members, output_option, say, write_one, write_rows
 from queuey.terminal.times import rfc3339
 
-COLUMNS = ("letter", "time", "partition", "message_id", "group", "attempts", "reason")
+COLUMNS = ("letter", "time", "partition", "message_id", "group", "failures", "deliveries", "reason")
 
 
 @click.group("dead")
 def dead_command() -> None:
-    """Messages whose job failed for the last time.
+    """Messages whose job failed for the last time, and those that lease groups gave up.
 
     The commands list them, show one, or try them again.
 
@@ -73,9 +74,9 @@ def show(client: Client, queue: str, letter: str, dead_letters: str, raw: bool, 
     LETTER is the id in the column LETTER, or the id of the message.
     """
     for message, found in letters(client, DeadLetterNames(dead_letters).queue_for(queue)):
-        if letter in (message.id.hex, found.message_id):
+        if letter in (message.id.hex, found.story.message_id):
             if raw:
-                sys.stdout.buffer.write(found.whole_body(client))
+                sys.stdout.buffer.write(found.as_it_was(client).raw)
             else:
                 write_one(row(message, found) | details(found), output)
             return
@@ -114,9 +115,9 @@ def retry(
     found = [
         pair
         for pair in _found(client, queue, dead_letters, group, reason)
-        if everything or {pair[0].id.hex, pair[1].message_id} & set(wanted)
+        if everything or {pair[0].id.hex, pair[1].story.message_id} & set(wanted)
     ]
-    missing = set(wanted) - {name for message, letter in found for name in (message.id.hex, letter.message_id)}
+    missing = set(wanted) - {name for message, letter in found for name in (message.id.hex, letter.story.message_id)}
     if missing or not found:
         raise NothingFound(f"no dead letter {min(missing, default='')} of {queue}".replace("letter  of", "letter of"))
     confirm(f"Append {len(found)} messages to {queue} again?", yes=yes)
@@ -139,14 +140,18 @@ def retry(
 
 def details(letter: DeadLetter) -> dict[str, Any]:
     """The members of a letter that only a single letter shows."""
-    story = {
+    story = letter.story
+    more = {
+        "first_delivered": story.first_delivered,
+        "given_up": story.given_up,
         "content_type": letter.content_type,
         "key": letter.key,
+        "headers": {name: header_to_json(value) for name, value in letter.headers.items()},
         "size": letter.size,
         "sha256": letter.sha256,
-        "traceback": letter.traceback,
+        "traceback": story.traceback,
     }
-    return story | ({} if letter.body is None else body_members(letter.body))
+    return more | ({} if letter.body is None else body_members(letter.body))
 
 
 def _found(
@@ -154,7 +159,8 @@ def _found(
 ) -> Iterator[tuple[Message, DeadLetter]]:
     """Letters of this queue. Several queues may share a queue of letters."""
     for message, letter in letters(client, DeadLetterNames(dead_letters).queue_for(queue)):
-        if letter.queue == queue and group in (None, letter.group) and (reason is None or reason in letter.reason):
+        story = letter.story
+        if story.queue == queue and group in (None, story.group) and (reason is None or reason in story.reason):
             yield message, letter
 
 
@@ -169,12 +175,14 @@ def _at(found: list[tuple[Message, DeadLetter]], rate: float | None) -> Iterator
 
 def row(message: Message, letter: DeadLetter) -> dict[str, Any]:
     """A letter without its body."""
+    story = letter.story
     return {
         "letter": message.id.hex,
         "time": rfc3339(message.id.ticks)[:23] + "Z",
-        "partition": letter.partition,
-        "message_id": letter.message_id,
-        "group": letter.group,
-        "attempts": letter.attempts,
-        "reason": letter.reason,
+        "partition": story.partition,
+        "message_id": story.message_id,
+        "group": story.group,
+        "failures": story.failures,
+        "deliveries": story.deliveries or None,
+        "reason": story.reason,
     }

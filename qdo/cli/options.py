@@ -170,5 +170,5 @@ dead_letters_option = click.option(
     default=DEFAULT_DEAD_LETTERS,
     show_default=True,
     metavar="NAME",
-    help="Queue for messages whose job failed for the last time; {queue} stands for the one they came from.",
+    help="Queue for messages that were given up; {queue} stands for the one they came from.",
 )

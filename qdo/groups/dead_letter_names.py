@@ -8,7 +8,8 @@ from queuey.errors import ConfigurationError
 
 __all__ = ["DEFAULT_DEAD_LETTERS", "DeadLetterNames"]
 
-DEFAULT_DEAD_LETTERS = "{queue}.dead"
+DEFAULT_DEAD_LETTERS = "{queue}-dead"
+"""As the server names them for its lease groups, if the name of the queue leaves room."""
 _QUEUE_NAME = re.compile(r"[A-Za-z0-9_.-]{1,50}")
 
 

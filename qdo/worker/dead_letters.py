@@ -1,10 +1,11 @@
-r"""Dead letters: messages that failed again and again, with their story.
+"""Dead letters: messages that failed again and again, with their story.
 
-They are kept until somebody looks.
+They are kept until somebody looks. The form is that of the server's lease groups, :mod:`queuey.model.dead_letters`: the
+message as it was, and its story in a header.
 
-A letter is one line of JSON, the story, then a line end, then the message's body, byte for byte. If both together are
-larger than the server takes, only the story is stored. It has the size and the digest of the body, and the message
-itself stays in its queue until its TTL.
+If the server takes no such message, since it is too large, the letter has no traceback. If that is too large as well,
+the letter is only the story. It has the size and the digest of the body, and the message itself stays in its queue
+until its TTL.
 """
 
 from __future__ import annotations
@@ -13,18 +14,31 @@ import hashlib
 import json
 import logging
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field, fields, replace
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from qdo.client import Client, Message, NewMessage
 from qdo.worker.job import FailedMessages
-from queuey.errors import KeyReused, MessageNotFound, MessageTooLarge, QueueNotFound
+from queuey.errors import (
+    HeadersTooLarge,
+    InvalidParameter,
+    KeyReused,
+    MessageNotFound,
+    MessageTooLarge,
+    QueueNotFound,
+    QueueyError,
+)
+from queuey.model.dead_letters import (
+    ALONE_TYPE,
+    DEAD_LETTER_SECONDS,
+    STORY_HEADER,
+    Story,
+    story_of,
+    story_to_header,
+    without_story,
+)
 
-__all__ = ["CONTENT_TYPE", "TTL_SECONDS", "DeadLetter", "letters", "once_of", "write_letters"]
-
-CONTENT_TYPE = "application/vnd.queuey.dead-letter"
-TTL_SECONDS = 30 * 86_400
-"""Of a dead letter, as in qdo 0.1."""
+__all__ = ["DeadLetter", "letters", "once_of", "write_letters"]
 
 log = logging.getLogger(__name__)
 
@@ -45,30 +59,30 @@ def write_letters(client: Client, failed: FailedMessages, *, queue: str, group: 
 def _store(client: Client, queue: str, letter: DeadLetter) -> None:
     """Store as much of a letter as the server takes.
 
-    :raises MessageTooLarge: it does not even take the shortest story.
+    :raises MessageTooLarge, HeadersTooLarge, InvalidParameter: it does not even take the shortest story.
     """
-    forms = [letter, replace(letter, body=None), replace(letter, body=None, traceback="")]
+    alone = letter.alone()
+    forms = [letter, letter.without_traceback(), alone, alone.without_traceback()]
     for number, form in enumerate(forms, 1):
         try:
             _append(client, queue, form)
         except KeyReused:
             return  # the letter is stored already; this attempt failed in other words than the one before
-        except MessageTooLarge:
-            if number == len(forms):
+        except (MessageTooLarge, HeadersTooLarge, InvalidParameter) as error:
+            if number == len(forms) or not _is_of_size(error):
                 raise
         else:
             return
 
 
+def _is_of_size(error: QueueyError) -> bool:
+    """Whether less may be taken. Of what is invalid, only headers can be too many or too large."""
+    return not isinstance(error, InvalidParameter) or any("headers" in name for name in error.problems)
+
+
 def _append(client: Client, queue: str, letter: DeadLetter) -> None:
     """Append a letter to its queue, and make the queue if it does not exist."""
-    new = NewMessage(
-        letter.to_body(),
-        ttl_seconds=TTL_SECONDS,
-        content_type=CONTENT_TYPE,
-        idempotency_key=letter.idempotency_key,
-        headers=letter.headers,
-    )
+    new = letter.to_message()
     try:
         client.append(queue, new)
     except QueueNotFound:
@@ -88,62 +102,69 @@ def once_of(purpose: str, *parts: Any) -> str:
 class DeadLetter:
     """A message with the story of its failure."""
 
-    queue: str
-    partition: int
-    message_id: str
-    group: str
-    attempts: int
-    reason: str
-    size: int
-    """Bytes of the body."""
-    sha256: str
-    """Of the body, hexadecimal."""
-    traceback: str = ""
+    story: Story
+    body: bytes | None = None
+    """None if the letter has the story alone. Then it has no content type and no headers of the message either."""
     content_type: str | None = None
     key: str | None = None
-    body: bytes | None = None
-    """None if it was too large for the letter."""
     headers: Mapping[str, bytes] = field(default_factory=dict, hash=False)
-    """Of the message; the letter carries them as its own."""
+    """Of the message, without the story."""
 
     @classmethod
     def of(cls, message: Message, failed: FailedMessages, group: str) -> DeadLetter:
-        return cls(
+        """The letter of a message that a worker gave up."""
+        story = Story(
             failed.queue,
             message.partition,
             message.id.hex,
             group,
             failed.attempts,
             failed.reason,
-            len(message.body),
-            hashlib.sha256(message.body).hexdigest(),
-            failed.traceback,
-            message.content_type,
-            message.key,
-            message.body,
-            message.headers,
+            traceback=failed.traceback,
         )
+        return cls(story, message.body, message.content_type, message.key, message.headers)
+
+    @classmethod
+    def from_message(cls, message: Message) -> DeadLetter:
+        """:raises ValueError: the message is no dead letter."""
+        story = story_of(message.headers)
+        if story.is_alone:
+            return cls(story, key=message.key)
+        return cls(story, message.body, message.content_type, message.key, without_story(message.headers))
 
     @property
     def idempotency_key(self) -> str:
         """Each message has one letter from each group."""
-        return once_of("dead", self.queue, self.partition, self.message_id, self.group)
+        story = self.story
+        return once_of("dead", story.queue, story.partition, story.message_id, story.group)
 
-    def to_body(self) -> bytes:
-        """The story in one line, then the message's body if the letter has it."""
-        story = {name: value for name in _STORY if (value := getattr(self, name)) not in (None, "")}
-        line = json.dumps(story, ensure_ascii=False).encode()
-        return line if self.body is None else line + b"\n" + self.body
+    @property
+    def size(self) -> int:
+        """Bytes of the message's body."""
+        return len(self.body) if self.body is not None else self.story.size or 0
 
-    @classmethod
-    def from_message(cls, message: Message) -> DeadLetter:
-        """:raises ValueError, KeyError, TypeError: the message is no dead letter."""
-        line, end, body = message.body.partition(b"\n")
-        story = json.loads(line)
-        return cls(
-            **{name: story[name] for name in _STORY if name in story},
-            body=body if end else None,
-            headers=message.headers,
+    @property
+    def sha256(self) -> str:
+        """Of the message's body, hexadecimal."""
+        return hashlib.sha256(self.body).hexdigest() if self.body is not None else self.story.sha256 or ""
+
+    def without_traceback(self) -> DeadLetter:
+        return replace(self, story=self.story._replace(traceback=""))
+
+    def alone(self) -> DeadLetter:
+        """The letter with only the story."""
+        return self if self.body is None else DeadLetter(self.story.alone(self.body), key=self.key)
+
+    def to_message(self) -> NewMessage:
+        """:raises InvalidParameter: the message's own headers leave no room for the story."""
+        told = story_to_header(self.story)
+        return NewMessage(
+            told if self.body is None else self.body,
+            ttl_seconds=DEAD_LETTER_SECONDS,
+            key=self.key,
+            content_type=ALONE_TYPE if self.body is None else self.content_type,
+            idempotency_key=self.idempotency_key,
+            headers={**self.headers, STORY_HEADER: told},
         )
 
     def retry(self, client: Client, letter: Message, dead_letters: str) -> None:
@@ -155,30 +176,29 @@ class DeadLetter:
         :param dead_letters: the queue of the letter.
         :raises MessageNotFound: the letter has no body, and the message is gone from its queue.
         """
-        new = NewMessage(
-            self.whole_body(client),
-            partition=None if self.key is not None else self.partition,
-            key=self.key,
-            content_type=self.content_type,
-            headers=self.headers,
+        new = self.as_it_was(client)
+        new = replace(
+            new,
+            partition=None if new.key is not None else self.story.partition,
             idempotency_key=once_of("retry", dead_letters, letter.partition, letter.id.hex),
         )
-        client.append(self.queue, new)
+        client.append(self.story.queue, new)
 
-    def whole_body(self, client: Client) -> bytes:
-        """The message's body; from its queue if it was too large for the letter.
+    def as_it_was(self, client: Client) -> NewMessage:
+        """The message itself, from its queue if it was too large for the letter.
 
-        :raises MessageNotFound: neither has it.
+        :raises MessageNotFound: it is in neither.
         """
         if self.body is not None:
-            return self.body
-        found = client.get_raw(self.queue, f"{self.partition}:{self.message_id}").body
-        if hashlib.sha256(found).hexdigest() != self.sha256:
-            raise MessageNotFound(f"message {self.message_id} in {self.queue} was overwritten since its job failed")
-        return found
-
-
-_STORY = tuple(field.name for field in fields(DeadLetter) if field.name not in ("body", "headers"))
+            return NewMessage(self.body, content_type=self.content_type, key=self.key, headers=self.headers)
+        story = self.story
+        found = client.get(story.queue, f"{story.partition}:{story.message_id}")
+        if not found:
+            raise MessageNotFound(f"message {story.message_id} is gone from {story.queue}")
+        (message,) = found
+        if hashlib.sha256(message.body).hexdigest() != self.sha256:
+            raise MessageNotFound(f"message {story.message_id} in {story.queue} was overwritten since its job failed")
+        return NewMessage(message.body, content_type=message.content_type, key=message.key, headers=message.headers)
 
 
 def letters(client: Client, queue: str) -> Iterator[tuple[Message, DeadLetter]]:
@@ -190,7 +210,7 @@ def letters(client: Client, queue: str) -> Iterator[tuple[Message, DeadLetter]]:
         for message in client.iterate(queue):
             try:
                 letter = DeadLetter.from_message(message)
-            except (ValueError, KeyError, TypeError, AttributeError):
+            except ValueError:
                 log.warning("%s in %s is no dead letter: skipped", message.id.hex, queue)
                 continue
             yield message, letter

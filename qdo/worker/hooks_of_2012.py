@@ -9,8 +9,8 @@ from contextlib import contextmanager, suppress
 from typing import Any
 
 from qdo.client import Client, NewMessage
-from qdo.worker.dead_letters import TTL_SECONDS
 from queuey.errors import KeyReused, MessageTooLarge
+from queuey.model.dead_letters import DEAD_LETTER_SECONDS
 
 __all__ = ["ERROR_QUEUE", "dict_context", "log_failure", "save_failed_message"]
 
@@ -55,4 +55,4 @@ def save_failed_message(
 
 def _save(client: Client, entry: Mapping[str, Any], once: str) -> None:
     with suppress(KeyReused):  # then it is stored already
-        client.append(ERROR_QUEUE, NewMessage(json.dumps(entry), ttl_seconds=TTL_SECONDS, idempotency_key=once))
+        client.append(ERROR_QUEUE, NewMessage(json.dumps(entry), ttl_seconds=DEAD_LETTER_SECONDS, idempotency_key=once))

@@ -1,22 +1,41 @@
 """The form of a dead letter: the message as it was, with its story in one header.
 
 The server writes it, and so do the workers of qdo; whoever reads a dead letter reads this form.
+
+If there is no room for both, the letter is the story alone, and the message is in its queue only. Such a letter has
+:data:`ALONE_TYPE`, the key of the message, and none of its headers.
 """
 
 from __future__ import annotations
 
+import hashlib
 import json
+import re
 from collections.abc import Mapping
 from typing import Any, NamedTuple
 
 from queuey.model.headers import decode_headers, encode_headers
 
-__all__ = ["DEAD_LETTER_SECONDS", "STORY_HEADER", "Story", "story_of", "with_story", "without_story"]
+__all__ = [
+    "ALONE_TYPE",
+    "DEAD_LETTER_SECONDS",
+    "STORY_HEADER",
+    "Story",
+    "story_of",
+    "story_to_header",
+    "with_story",
+    "without_story",
+]
 
-STORY_HEADER = "Queuey-Dead-Letter"
-"""The header of a dead letter that has its story, as a JSON object."""
+STORY_HEADER = "queuey-dead-letter"
+"""The header of a dead letter that has its story, as a JSON object. Names of HTTP headers come in lower case."""
 DEAD_LETTER_SECONDS = 30 * 86_400
 """How long a dead letter lives, from the move on."""
+
+ALONE_TYPE = "application/vnd.queuey.dead-letter"
+"""The content type of a letter that is only a story. Its body is the same JSON as its header."""
+
+_ID = re.compile(r"[0-9a-f]{32}")
 
 
 class Story(NamedTuple):
@@ -32,29 +51,72 @@ class Story(NamedTuple):
     failures: int
     reason: str
     deliveries: int = 0
+    """0 if nobody counted them: workers of qdo do not."""
     first_delivered: str | None = None
     given_up: str | None = None
+    traceback: str = ""
+    size: int | None = None
+    """Bytes of the message's body if the letter has no room for the message; else None."""
+    sha256: str | None = None
+    """Of that body, hexadecimal. It stands together with ``size``."""
+
+    @property
+    def is_alone(self) -> bool:
+        """Whether the letter has the story alone, and the message is in its queue only."""
+        return self.size is not None
+
+    def alone(self, body: bytes) -> Story:
+        """The story for a letter that has no room for the message of this body."""
+        return self._replace(size=len(body), sha256=hashlib.sha256(body).hexdigest())
+
+
+_REQUIRED = [name for name in Story._fields if name not in Story._field_defaults]
+_NUMBERS = {"partition", "failures", "deliveries", "size"}
+"""Numbers of 0 or more; the other members are texts."""
+
+
+def story_to_header(story: Story) -> bytes:
+    r"""The value of the header: JSON in printable ASCII, without members that say nothing.
+
+    >>> story_to_header(Story("jobs", 1, "0" * 32, "mail", 5, "\u00fc\x7f"))[-40:]
+    b'"failures": 5, "reason": "\\u00fc\\u007f"}'
+    """
+    nothing = Story._field_defaults
+    said = {name: value for name, value in story._asdict().items() if name not in nothing or value != nothing[name]}
+    return json.dumps(said).replace("\x7f", "\\u007f").encode()
 
 
 def with_story(headers: bytes | None, story: Story) -> bytes:
-    """Encoded headers of a message, and the header with its story."""
-    said = {name: value for name, value in story._asdict().items() if value is not None}
-    encoded = encode_headers(decode_headers(headers) | {STORY_HEADER: json.dumps(said, ensure_ascii=False).encode()})
-    return encoded or b""
+    """Encoded headers of a message, and the header with its story.
+
+    :raises ValueError: the message's own headers leave no room for it.
+    """
+    return encode_headers(decode_headers(headers) | {STORY_HEADER: story_to_header(story)}) or b""
 
 
 def story_of(headers: Mapping[str, bytes]) -> Story:
-    """The story in the headers of a dead letter.
+    """The story in the headers of a dead letter. Members that this version does not know are ignored.
 
     :raises ValueError: there is none, or it is no story.
     """
     try:
         document: Any = json.loads(headers[STORY_HEADER])
-        return Story(**document)
-    except (KeyError, TypeError, ValueError) as error:
+        members = {name: document[name] for name in Story._fields if document.get(name) is not None}
+    except (KeyError, AttributeError, ValueError, RecursionError) as error:
         raise ValueError(f"not a dead letter: it has no header {STORY_HEADER} with a story ({error})") from error
+    wrong = [name for name in _REQUIRED if name not in members]
+    wrong += [name for name, value in members.items() if not _is_member(name, value)]
+    if wrong or ("size" in members) != ("sha256" in members):
+        raise ValueError(f"not a dead letter: wrong in its story: {', '.join(wrong) or 'size without sha256'}")
+    return Story(**members)
 
 
 def without_story(headers: Mapping[str, bytes]) -> dict[str, bytes]:
     """The headers that the message had before it became a dead letter."""
     return {name: value for name, value in headers.items() if name != STORY_HEADER}
+
+
+def _is_member(name: str, value: Any) -> bool:
+    if name in _NUMBERS:
+        return type(value) is int and value >= 0
+    return isinstance(value, str) and (name != "message_id" or _ID.fullmatch(value) is not None)

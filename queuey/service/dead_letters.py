@@ -9,7 +9,7 @@ from queuey.clock import Clock
 from queuey.errors import QueueNotFound, QueueyError, StaleReceipt
 from queuey.ids import format_timestamp
 from queuey.model import AppendRequest, Draft, Location, Message, Queue
-from queuey.model.dead_letters import DEAD_LETTER_SECONDS, Story, with_story
+from queuey.model.dead_letters import ALONE_TYPE, DEAD_LETTER_SECONDS, Story, story_to_header, with_story
 from queuey.model.lease_groups import LeaseGroup
 from queuey.model.lease_requests import Action, Settle
 from queuey.model.lease_steps import GivenUp, GroupStep, LeaseStep
@@ -103,11 +103,13 @@ class DeadLetters:
             format_timestamp(hole.first_delivered) if hole.first_delivered else None,
             format_timestamp(self._clock.now_ticks()),
         )
+        partition = partition_for(dead, message.key)
+        try:
+            headers = with_story(message.headers, story)
+        except ValueError:  # the message's own headers leave no room: the letter has the story alone
+            alone = story.alone(message.body)
+            body, headers = story_to_header(alone), with_story(None, alone)
+            return Draft(partition, body, DEAD_LETTER_SECONDS, ALONE_TYPE, message.key, headers=headers)
         return Draft(
-            partition_for(dead, message.key),
-            message.body,
-            DEAD_LETTER_SECONDS,
-            message.content_type,
-            message.key,
-            headers=with_story(message.headers, story),
+            partition, message.body, DEAD_LETTER_SECONDS, message.content_type, message.key, headers=headers
         )

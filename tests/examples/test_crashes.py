@@ -47,8 +47,8 @@ def test_every_report_is_processed_though_a_worker_is_killed(tmp_path: Path, fig
         eventually(lambda: len(processed(client)) > REPORTS / 20, seconds=90)
         shell.type("kill -9 %2")
         eventually(lambda: len(processed(client)) == REPORTS - BROKEN, seconds=90)
-        eventually(lambda: len(list(letters(client, "crashes.dead"))) == BROKEN, seconds=90)
-        dead = list(letters(client, "crashes.dead"))
+        eventually(lambda: len(list(letters(client, "crashes-dead"))) == BROKEN, seconds=90)
+        dead = list(letters(client, "crashes-dead"))
         shell.type(watch)
         eventually(lambda: " | " in shell.said, seconds=90)
         results = processed(client)
@@ -65,5 +65,5 @@ def test_every_report_is_processed_though_a_worker_is_killed(tmp_path: Path, fig
     )
     assert len(numbers) == REPORTS - BROKEN
     assert max(numbers.values()) == 1
-    assert {letter.reason.partition(":")[0] for _, letter in dead} == {"JSONDecodeError"}
+    assert {letter.story.reason.partition(":")[0] for _, letter in dead} == {"JSONDecodeError"}
     assert shell.said.count("joined") >= 3  # again, whose session a stall has ended

@@ -8,19 +8,23 @@ import logging
 import threading
 from collections.abc import Callable
 from contextlib import closing
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from qdo import Client, Context, Message, NewMessage, RetryPolicy, Worker
+from qdo.client.values import check_headers
 from qdo.compat.qdo_worker import as_dict
 from qdo.groups.assign import Partition
 from qdo.groups.local import LocalCoordinator
-from qdo.worker.dead_letters import CONTENT_TYPE, DeadLetter, letters, write_letters
+from qdo.worker.dead_letters import DeadLetter, letters, write_letters
 from qdo.worker.hooks_of_2012 import ERROR_QUEUE, save_failed_message
 from qdo.worker.job import FailedMessages
-from queuey.errors import ConfigurationError, Forbidden, MessageNotFound
+from queuey.errors import ConfigurationError, Forbidden, HeadersTooLarge, InvalidParameter, MessageNotFound
+from queuey.model import MAX_HEADERS
+from queuey.model.dead_letters import ALONE_TYPE, STORY_HEADER, Story
 from tests.support.client import Server, new_name
 from tests.support.servers import RunningServer, eventually
 
@@ -62,13 +66,13 @@ def test_a_letter_that_is_there_already_is_written_whatever_the_job_says_now(
         client.append(name, "x")
         (message,) = client.iterate(name)
         failed = FailedMessages(name, [message], 5, ValueError("at 10:00:01"))
-        write_letters(client, failed, queue=f"{name}.dead", group="default")
+        write_letters(client, failed, queue=f"{name}-dead", group="default")
 
         worker = work(make_client, tmp_path, raises, name)
 
-        ((_, letter),) = letters(client, f"{name}.dead")
+        ((_, letter),) = letters(client, f"{name}-dead")
     assert (worker.counts.dead, worker.counts.held) == (1, 0)
-    assert letter.reason == "ValueError: at 10:00:01"
+    assert letter.story.reason == "ValueError: at 10:00:01"
 
 
 @pytest.mark.parametrize(
@@ -76,19 +80,35 @@ def test_a_letter_that_is_there_already_is_written_whatever_the_job_says_now(
     [b"\xff" * 900_000, b'"' * 600_000, b"\x00" * (MOST - 20_000), b"\xff\n\x00 two lines\n"],
     ids=["bytes", "quotes", "nearly the most", "line ends"],
 )
-def test_a_letter_has_the_body_byte_for_byte(tmp_path: Path, make_client: Callable[[], Client], body: bytes) -> None:
-    name = new_name()
+def test_a_letter_is_the_message_with_its_story(tmp_path: Path, make_client: Callable[[], Client], body: bytes) -> None:
+    name, headers = new_name(), {"Trace": b"t", "bytes": b"\xff"}
     with make_client() as client:
         client.create_queue(name)
-        client.append(name, NewMessage(body, key="customer 7", content_type="image/png"))
+        client.append(name, NewMessage(body, key="customer 7", content_type="image/png", headers=headers))
 
         worker = work(make_client, tmp_path, raises, name)
 
-        ((message, letter),) = letters(client, f"{name}.dead")
+        ((message, letter),) = letters(client, f"{name}-dead")
     assert worker.counts.dead == 1
-    assert message.content_type == CONTENT_TYPE
-    assert letter.body == body
-    assert (letter.key, letter.content_type, letter.size) == ("customer 7", "image/png", len(body))
+    assert (message.body, message.key, message.content_type) == (body, "customer 7", "image/png")
+    assert message.headers.keys() == {*headers, STORY_HEADER}
+    assert (letter.body, letter.size, letter.headers) == (body, len(body), headers)
+    assert (letter.story.failures, letter.story.deliveries, letter.story.is_alone) == (1, 0, False)
+    assert "ValueError: no" in letter.story.traceback
+
+
+def test_a_letter_lies_in_the_partition_of_its_key(tmp_path: Path, make_client: Callable[[], Client]) -> None:
+    name = new_name()
+    with make_client() as client:
+        client.create_queue(name)
+        client.create_queue(f"{name}-dead", partitions=16)
+        sent = client.append_batch(f"{name}-dead", [NewMessage("x", key=f"k{n}") for n in range(6)])
+        client.append_batch(name, [NewMessage("x", key=f"k{n}") for n in range(6)])
+
+        work(make_client, tmp_path, raises, name)
+
+        found = {message.key: message.partition for message, _ in letters(client, f"{name}-dead")}
+    assert found == {f"k{n}": one.partition for n, one in enumerate(sent)}
 
 
 def test_a_body_that_is_too_large_for_its_letter_is_retried_from_its_queue(
@@ -97,22 +117,114 @@ def test_a_body_that_is_too_large_for_its_letter_is_retried_from_its_queue(
     name, body = new_name(), b"\xff" * MOST
     with make_client() as client:
         client.create_queue(name)
-        sent = client.append(name, NewMessage(body, key="k"))
+        sent = client.append(name, NewMessage(body, key="k", content_type="image/png"))
 
         worker = work(make_client, tmp_path, raises, name)
 
-        ((message, letter),) = letters(client, f"{name}.dead")
+        ((message, letter),) = letters(client, f"{name}-dead")
         assert (worker.counts.dead, letter.body, letter.size) == (1, None, MOST)
-        assert (letter.sha256, letter.message_id) == (hashlib.sha256(body).hexdigest(), sent.id.hex)
-        assert "ValueError: no" in letter.traceback
+        assert (letter.sha256, letter.story.message_id) == (hashlib.sha256(body).hexdigest(), sent.id.hex)
+        assert "ValueError: no" in letter.story.traceback
+        assert (message.content_type, message.key) == (ALONE_TYPE, "k")
+        assert message.body == message.headers[STORY_HEADER]
 
-        letter.retry(client, message, f"{name}.dead")
+        letter.retry(client, message, f"{name}-dead")
         again = list(client.iterate(name))[-1]
         client.delete(name, sent)
         with pytest.raises(MessageNotFound):
-            letter.retry(client, message, f"{name}.dead")
+            letter.retry(client, message, f"{name}-dead")
 
-    assert (again.body, again.key) == (body, "k")
+    assert (again.body, again.key, again.content_type) == (body, "k", "image/png")
+
+
+@pytest.mark.parametrize(
+    ("headers", "traceback", "alone"),
+    [
+        ({"a": b"x" * 40_000}, True, False),
+        ({"a": b"x" * ((64 << 10) - 1000)}, False, False),
+        ({"a": b"x" * ((64 << 10) - 100)}, True, True),
+        ({f"h{number}": b"x" for number in range(MAX_HEADERS)}, True, True),
+    ],
+    ids=["room", "no room for a traceback", "no room for a story", "too many"],
+)
+def test_a_letter_has_of_its_story_what_the_headers_leave_room_for(
+    tmp_path: Path, make_client: Callable[[], Client], headers: dict[str, bytes], traceback: bool, alone: bool
+) -> None:
+    name = new_name()
+
+    def deep(message: Message, context: Context) -> None:
+        raise ValueError("no" + "\n\u00fc" * 1000)
+
+    with make_client() as client:
+        client.create_queue(name)
+        client.append(name, NewMessage("x", key="k", headers=headers))
+
+        worker = work(make_client, tmp_path, deep, name)
+
+        ((message, letter),) = letters(client, f"{name}-dead")
+        letter.retry(client, message, f"{name}-dead")
+        again = list(client.iterate(name))[-1]
+    assert worker.counts.dead == 1
+    assert ("\u00fc" in letter.story.traceback, letter.story.is_alone) == (traceback, alone)
+    assert (again.body, again.key, again.headers) == (b"x", "k", headers)
+
+
+@pytest.mark.parametrize("refusal", [HeadersTooLarge(), InvalidParameter(problems={"0.headers": "more than 64"})])
+def test_a_server_that_takes_fewer_headers_gets_a_shorter_letter(
+    make_client: Callable[[], Client], monkeypatch: pytest.MonkeyPatch, refusal: Exception
+) -> None:
+    name = new_name()
+    with make_client() as client:
+        client.create_queue(name)
+        client.append(name, NewMessage("x", headers={"a": "1"}))
+        (message,) = client.iterate(name)
+        append = client.append
+
+        def refuse(queue: str, new: NewMessage) -> Any:
+            if len(new.headers) > 1 or b"traceback" in check_headers(new.headers)[STORY_HEADER]:
+                raise refusal
+            return append(queue, new)
+
+        monkeypatch.setattr(client, "append", refuse)
+        failed = FailedMessages(name, [message], 5, ValueError("no"))
+        write_letters(client, failed, queue=f"{name}-dead", group="default")
+
+        ((_, letter),) = letters(client, f"{name}-dead")
+    assert (letter.story.is_alone, letter.story.traceback, letter.size) == (True, "", 1)
+
+
+def test_another_refusal_makes_no_letter_shorter(
+    make_client: Callable[[], Client], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    name, tries = new_name(), list[NewMessage]()
+    with make_client() as client:
+        client.create_queue(name)
+        client.append(name, "x")
+        (message,) = client.iterate(name)
+
+        def refuse(queue: str, new: NewMessage) -> Any:
+            tries.append(new)
+            raise InvalidParameter(problems={"0.key": "wrong"})
+
+        monkeypatch.setattr(client, "append", refuse)
+        with pytest.raises(InvalidParameter):
+            write_letters(client, FailedMessages(name, [message], 5, ValueError("no")), queue="dead", group="g")
+    assert len(tries) == 1
+
+
+def test_a_message_is_put_back_as_it_was_with_its_headers(tmp_path: Path, make_client: Callable[[], Client]) -> None:
+    name = new_name()
+    with make_client() as client:
+        client.create_queue(name, partitions=4)
+        client.append(name, NewMessage("x", partition=3, content_type="image/png", headers={"trace": "t"}))
+        work(make_client, tmp_path, raises, name)
+        ((message, letter),) = letters(client, f"{name}-dead")
+
+        letter.retry(client, message, f"{name}-dead")
+
+        first, again = client.iterate(name)
+    assert again == replace(first, id=again.id)
+    assert (again.partition, again.headers) == (3, {"trace": b"t"})
 
 
 def test_a_retry_keeps_the_key_and_repeats_nothing(tmp_path: Path, make_client: Callable[[], Client]) -> None:
@@ -121,10 +233,10 @@ def test_a_retry_keeps_the_key_and_repeats_nothing(tmp_path: Path, make_client: 
         client.create_queue(name, partitions=4)
         sent = client.append(name, NewMessage("x", key="customer 7"))
         work(make_client, tmp_path, raises, name)
-        ((message, letter),) = letters(client, f"{name}.dead")
+        ((message, letter),) = letters(client, f"{name}-dead")
 
         for _ in range(2):
-            letter.retry(client, message, f"{name}.dead")
+            letter.retry(client, message, f"{name}-dead")
 
         first, again = client.iterate(name)
     assert (first.key, again.key) == ("customer 7", "customer 7")
@@ -143,13 +255,13 @@ def test_messages_of_one_id_in_two_queues_have_two_letters(tmp_path: Path, make_
         for group in ("g" * 99 + "1", "g" * 99 + "2"):
             work(make_client, tmp_path / group, raises, *names, dead_letters=kept, group=group)
 
-        found = sorted((letter.queue, letter.group) for _, letter in letters(client, kept))
+        found = sorted((letter.story.queue, letter.story.group) for _, letter in letters(client, kept))
     assert len(set(found)) == 4
     assert len({letter_key(queue, sent.id.hex, group) for queue, group in found}) == 4
 
 
 def letter_key(queue: str, message_id: str, group: str) -> str:
-    return DeadLetter(queue, 1, message_id, group, 1, "", 1, "").idempotency_key
+    return DeadLetter(Story(queue, 1, message_id, group, 1, "")).idempotency_key
 
 
 def test_what_the_server_refuses_for_good_holds_its_partition_and_says_so(
@@ -332,7 +444,7 @@ def test_an_error_that_cannot_say_what_it_is_becomes_a_letter(
     worker = work(make_client, tmp_path, job, name)
 
     with make_client() as client:
-        reasons = [letter.reason for _, letter in letters(client, f"{name}.dead")]
+        reasons = [letter.story.reason for _, letter in letters(client, f"{name}-dead")]
     assert worker.counts.dead == 3
     assert reasons[:2] == ["Silent: its text cannot be made", r"ValueError: \udcff is no character"]
     assert len(reasons[2]) < 1000
@@ -352,10 +464,10 @@ def test_a_failed_job_shows_where_it_failed(
     work(make_client, tmp_path, divide, name)
 
     with make_client() as client:
-        ((_, letter),) = letters(client, f"{name}.dead")
-    assert "return 1 / len(message.text[1:])" in letter.traceback
-    assert letter.traceback.endswith("ZeroDivisionError: division by zero")
-    assert "worker.py" not in letter.traceback
+        ((_, letter),) = letters(client, f"{name}-dead")
+    assert "return 1 / len(message.text[1:])" in letter.story.traceback
+    assert letter.story.traceback.endswith("ZeroDivisionError: division by zero")
+    assert "worker.py" not in letter.story.traceback
     assert "return 1 / len(message.text[1:])" in caplog.text
 
 

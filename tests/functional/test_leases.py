@@ -125,6 +125,19 @@ def test_a_dead_letter_is_the_message_with_its_story(server: Server) -> None:
     assert (held["held"], held["leased"], held["dead"]) == (0, 0, 1)
 
 
+def test_a_message_without_room_for_its_story_is_a_letter_of_the_story_alone(server: Server) -> None:
+    queue = server.queue()
+    headers = {f"h{number}": "x" for number in range(64)}
+    batch = {"messages": [{"body": "full", "headers": headers}]}
+    assert server.call("POST", queue, json=batch).status_code == 201
+    (one,) = receive(server, queue)
+    step(server, queue, reject=[{"receipt": one["receipt"], "reason": "so"}])
+    (letter,) = server.get(f"{queue}-dead").json()["messages"]
+    story = json.loads(letter["headers"]["queuey-dead-letter"])
+    assert (story["message_id"], story["size"], story["reason"]) == (one["message_id"], 4, "so")
+    assert json.loads(letter["body"]) == story
+
+
 def test_a_message_that_fails_too_often_is_given_up_and_names_its_queue(server: Server) -> None:
     queue, dead = server.queue(), server.queue()
     assert put(server, queue, max_failures=2, dead_letter_queue=dead, backoff={"first": 0}).status_code == 200

@@ -233,14 +233,14 @@ def test_dead_letters_whose_queue_was_deleted_go_to_a_new_one(worker: Run, make_
     def job(message: Message, context: Context) -> None:
         if message.text == "second":
             with make_client() as client:
-                client.delete_queue(f"{name}.dead")
+                client.delete_queue(f"{name}-dead")
         raise ValueError("no")
 
     counts = worker(job, name, retry=RetryPolicy(attempts=1, most_seconds=0.1)).run()
 
     assert counts.dead == 2
     with make_client() as client:
-        assert [letter.body for _, letter in letters(client, f"{name}.dead")] == [b"second"]
+        assert [letter.body for _, letter in letters(client, f"{name}-dead")] == [b"second"]
 
 
 def test_the_first_message_of_a_queue_made_anew_has_all_its_attempts(

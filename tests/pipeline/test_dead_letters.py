@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import json
 import shlex
 from collections.abc import Iterator
@@ -11,49 +10,61 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import requests
 from click.testing import CliRunner
 from pyspark.sql import SparkSession
 
 from qdo.cli import main
 from qdo.client import Client, Message, NewMessage
+from qdo.client.values import check_headers
 from qdo.pipeline.jobs.dead_letters import COLUMNS, READ, DeadLetterReport, dead_letters, page
 from qdo.worker.dead_letters import DeadLetter, write_letters
 from qdo.worker.job import FailedMessages
+from queuey.model.dead_letters import STORY_HEADER, Story
 from tests.support.pipeline import APPLICATION, KEY
 from tests.support.servers import RunningServer
 
 T0 = datetime(2026, 11, 21, 10, 0)  # noqa: DTZ001 - Spark gives UTC without saying so
 
 
-def letter(queue: str, reason: str, *, group: str = "mail", attempts: int = 3, body: bytes = b"body") -> bytes:
-    size, digest = len(body), hashlib.sha256(body).hexdigest()
-    return DeadLetter(queue, 1, f"{attempts:032x}", group, attempts, reason, size, digest, body=body).to_body()
+def letter(queue: str, reason: str, *, group: str = "mail", failures: int = 3, body: bytes = b"body") -> NewMessage:
+    return DeadLetter(Story(queue, 1, f"{failures:032x}", group, failures, reason), body).to_message()
 
 
 @pytest.fixture(scope="module")
 def found(spark: SparkSession) -> Iterator[DeadLetterReport]:
     letters = [
-        *(letter("orders", f"ValueError: no number {n}", attempts=n, body=b"order %d" % n) for n in range(1, 6)),
+        *(letter("orders", f"ValueError: no number {n}", failures=n, body=b"order %d" % n) for n in range(1, 6)),
         letter("orders", "TypedValueError: not <b>", body=b"\xff\xfe"),
         letter("orders", "KeyError"),
         letter("orders", "KeyError"),
         letter("orders", "ValueError: no number 1", group="stock"),
         letter("bills", "ValueError: late"),
+        DeadLetter(Story("bills", 1, "a" * 32, "leases", 2, "not JSON", 3, size=9, sha256="0" * 64)).to_message(),
     ]
-    rows = [
+    strangers = [None, {"trace": b"t"}, {STORY_HEADER: b"hello"}, {STORY_HEADER: b'{"queue": "x"}'}]
+    rows: list[tuple[Any, ...]] = [
         (
-            f"{'bills' if b'bills' in body else 'orders'}.dead",
+            f"{'bills' if b'bills' in new.headers[STORY_HEADER] else 'orders'}-dead",
             f"{n:032x}",
             T0 + timedelta(minutes=20 * n),
-            bytearray(body),
+            bytearray(new.raw),
+            {name: bytearray(value) for name, value in check_headers(new.headers).items()},
         )
-        for n, body in enumerate(letters)
+        for n, new in enumerate(letters)
     ]
     rows += [
-        ("orders.dead", "f" * 32, T0, bytearray(b"hello")),
-        ("orders.dead", "e" * 32, T0, bytearray(b'{"queue": "x"}')),
+        (
+            "orders-dead",
+            f"{n:x}" * 32,
+            T0,
+            bytearray(b"hello"),
+            headers and {k: bytearray(v) for k, v in headers.items()},
+        )
+        for n, headers in enumerate(strangers, 10)
     ]
-    messages = spark.createDataFrame(rows, "queue string, message_id string, timestamp timestamp, body binary")
+    schema = "queue string, message_id string, timestamp timestamp, body binary, headers map<string,binary>"
+    messages = spark.createDataFrame(rows, schema)
     report = dead_letters(messages.select(*READ), samples=2)
     yield report
     report.close()
@@ -65,17 +76,28 @@ def test_letters_are_grouped_by_queue_group_and_exception(found: DeadLetterRepor
     assert [(row["queue"], row["group"], row["error"], row["letters"]) for row in rows] == [
         ("orders", "mail", "ValueError", 5),
         ("orders", "mail", "KeyError", 2),
+        ("bills", "leases", "not JSON", 1),
         ("bills", "mail", "ValueError", 1),
         ("orders", "mail", "TypedValueError", 1),
         ("orders", "stock", "ValueError", 1),
     ]
     first = rows[0]
     assert list(first) == list(COLUMNS)
-    assert (first["fewest_attempts"], first["most_attempts"], first["reasons"]) == (1, 5, 5)
+    assert (first["fewest_failures"], first["most_failures"], first["reasons"]) == (1, 5, 5)
     assert (first["first_seen"], first["last_seen"]) == (T0, T0 + timedelta(minutes=80))
     assert sorted(sample["body"] for sample in first["samples"]) == ["order 4", "order 5"]
-    assert rows[3]["samples"][0]["body"] is None
-    assert found.strangers == 2
+    assert [(sample["failures"], sample["deliveries"]) for sample in first["samples"]] == [(5, None), (4, None)]
+    assert found.strangers == 4
+
+
+def test_a_sample_has_a_body_if_it_is_text_and_the_letter_has_it(found: DeadLetterReport) -> None:
+    rows = [row.asDict(recursive=True) for row in found.groups.collect()]
+    samples = {(row["group"], row["error"]): row["samples"][0] for row in rows}
+
+    assert samples["stock", "ValueError"]["body"] == "body"
+    assert samples["mail", "TypedValueError"]["body"] is None
+    alone = samples["leases", "not JSON"]
+    assert (alone["body"], alone["failures"], alone["deliveries"]) == (None, 2, 3)
 
 
 def test_a_command_says_how_many_letters_it_would_find(found: DeadLetterReport) -> None:
@@ -100,7 +122,7 @@ def test_hours_tell_when_they_came(found: DeadLetterReport) -> None:
 
     assert hours["orders", "ValueError", 10] == 3
     assert hours["orders", "ValueError", 11] == 2
-    assert sum(hours.values()) == 10
+    assert sum(hours.values()) == 11
 
 
 def test_the_page_shows_reasons_as_text(found: DeadLetterReport) -> None:
@@ -109,12 +131,21 @@ def test_the_page_shows_reasons_as_text(found: DeadLetterReport) -> None:
     assert "not &lt;b&gt;" in html
     assert "<b>" not in html
     assert html.count("<img") == 1
-    assert "2 messages in these queues are no dead letters." in html
+    assert "4 messages in these queues are no dead letters." in html
+
+
+def reject(running: RunningServer, queue: str, reason: str) -> None:
+    """Reject the first message of a queue in a lease group of the server."""
+    url, headers = f"{running.url}/v1/{APPLICATION}/{queue}/leases/hands", {"Authorization": f"Application {KEY}"}
+    answer = requests.post(url, json={"receive": {}}, headers=headers, timeout=60)
+    (message,) = answer.json()["messages"]
+    settled = {"reject": [{"receipt": message["receipt"], "reason": reason}]}
+    assert requests.post(url, json=settled, headers=headers, timeout=60).json()["settled"]["rejected"] == 1
 
 
 def fail(client: Client, queue: str, message: Message, error: Exception) -> None:
     """As a worker does it after the last attempt."""
-    write_letters(client, FailedMessages(queue, [message], 3, error), queue=f"{queue}.dead", group="mail")
+    write_letters(client, FailedMessages(queue, [message], 3, error), queue=f"{queue}-dead", group="mail")
 
 
 @pytest.mark.usefixtures("spark")
@@ -125,6 +156,7 @@ def test_the_command_reads_what_workers_gave_up_and_its_command_brings_it_back(
     client.append_batch("parcels", [NewMessage(f"parcel {n}") for n in range(6)])
     for at, message in enumerate(client.iterate("parcels")):
         fail(client, "parcels", message, ValueError("too heavy") if at % 2 else LookupError(f"no street {at}"))
+    reject(running, "parcels", "ValueError: of the server")
     environment = {"QUEUEY_URL": running.url, "QUEUEY_APPLICATION": APPLICATION, "QUEUEY_KEY": KEY}
 
     def run(*words: object) -> Any:
@@ -134,14 +166,19 @@ def test_the_command_reads_what_workers_gave_up_and_its_command_brings_it_back(
     result = run("pipeline", "dead-letters", "-q", "parcels", "--out", out, "--html", html, "-o", "jsonl")
 
     assert result.exit_code == 0, result.output
-    groups = {row["error"]: row for row in map(json.loads, result.stdout.splitlines())}
-    assert {error: row["letters"] for error, row in groups.items()} == {"ValueError": 3, "LookupError": 3}
-    assert groups["LookupError"]["retried"] == 3
+    groups = {(row["group"], row["error"]): row for row in map(json.loads, result.stdout.splitlines())}
+    assert {name: row["letters"] for name, row in groups.items()} == {
+        ("mail", "ValueError"): 3,
+        ("mail", "LookupError"): 3,
+        ("hands", "ValueError"): 1,
+    }
+    assert groups["mail", "LookupError"]["retried"] == 3
     assert "too heavy" in html.read_text()
     assert {path.name for path in out.iterdir()} == {"groups", "hours"}
 
-    again = run(*shlex.split(groups["LookupError"]["retry"])[1:], "--yes")
+    for name, number in ((("mail", "LookupError"), 3), (("hands", "ValueError"), 1)):
+        again = run(*shlex.split(groups[name]["retry"])[1:], "--yes")
 
-    assert "3 appended again" in again.stderr, again.output
-    assert len(list(client.iterate("parcels"))) == 9
-    assert len(list(client.iterate("parcels.dead"))) == 3
+        assert f"{number} appended again" in again.stderr, again.output
+    assert len(list(client.iterate("parcels"))) == 10
+    assert len(list(client.iterate("parcels-dead"))) == 3

@@ -31,12 +31,12 @@ def dead_letters_command(
     queues: tuple[str, ...],
     samples: int,
 ) -> None:
-    """Why jobs failed for the last time, and how often.
+    """Why messages were given up, and how often.
 
-    Figures are by queue, group of workers and exception.
+    Figures are by queue, group and exception.
 
-    It reads queues of dead letters, as 'qdo work' writes them. For each group it shows the first and the last time, the
-    attempts, samples, and the command that tries its messages again.
+    It reads queues of dead letters, as 'qdo work' and the server's lease groups write them. For each group it shows the
+    first and the last time, the failures, samples, and the command that tries its messages again.
     """
     from qdo.pipeline.jobs.dead_letters import READ, SHOWN, page
     from qdo.pipeline.jobs.dead_letters import dead_letters as job

@@ -1,6 +1,6 @@
 """Failures by reason over time, from dead letters.
 
-:mod:`qdo.worker.dead_letters` writes the letters.
+The workers of qdo write them, and the lease groups of the server, in the form of :mod:`queuey.model.dead_letters`.
 """
 
 from __future__ import annotations
@@ -8,37 +8,45 @@ from __future__ import annotations
 import shlex
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import reduce
+from operator import and_
 from typing import TYPE_CHECKING, Any
 
 from qdo.groups.dead_letter_names import DEFAULT_DEAD_LETTERS
 from qdo.pipeline.jobs.pages import HtmlPage, legend, plain, plot, shown, utc
+from queuey.model.dead_letters import STORY_HEADER
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame
 
 __all__ = ["COLUMNS", "DeadLetterReport", "dead_letters", "page"]
 
-READ = ("queue", "message_id", "timestamp", "body")
+READ = ("queue", "message_id", "timestamp", "body", "headers")
 """The columns of a queue of dead letters that the report needs."""
-_STORY = "queue string, partition int, message_id string, group string, attempts int, reason string"
+_STORY = (
+    "queue string, partition int, message_id string, group string, failures long, deliveries long, reason string, "
+    "size long"
+)
+_REQUIRED = ("queue", "partition", "message_id", "group", "failures", "reason")
 _GROUP = ("queue", "dead_letters", "group", "error")
 COLUMNS = {
     "queue": "where the messages came from",
     "dead_letters": "the queue of the letters",
-    "group": "of workers",
-    "error": "class of the exception",
+    "group": "of workers, or the lease group",
+    "error": "class of the exception, or the reason up to its first colon",
     "letters": "how many",
-    "fewest_attempts": "least number of attempts",
-    "most_attempts": "greatest number of attempts",
+    "fewest_failures": "least number of failures",
+    "most_failures": "greatest number of failures",
     "first_seen": "when the first of them was written",
     "last_seen": "when the last of them was written",
     "reasons": "how many different reasons",
-    "samples": "the newest: letter, message_id, attempts, reason, and the body's beginning if it is text",
+    "samples": "the newest: letter, message_id, failures, deliveries, reason, and the body's beginning if it is text",
     "retry": "the command that appends these messages to their queue again",
     "retried": "how many letters that command finds: more than here, if other reasons contain the same words",
 }
 """Of the table of groups, with their meanings."""
-SHOWN = ("queue", "group", "error", "letters", "most_attempts", "first_seen", "last_seen", "retry", "retried")
+SHOWN = ("queue", "group", "error", "letters", "most_failures", "first_seen", "last_seen", "retry", "retried")
+_SAMPLE = ("letter", "message_id", "failures", "deliveries", "reason")
 _BODY_CHARACTERS = 200
 _MOST_LINES = 8
 _MOST_ROWS = 50
@@ -66,7 +74,7 @@ class DeadLetterReport:
 
 
 def dead_letters(messages: DataFrame, *, samples: int = 3) -> DeadLetterReport:
-    """Group dead letters by queue, group of workers and class of exception.
+    """Group dead letters by queue, group and class of exception.
 
     :param messages: of queues of dead letters, with the columns :data:`READ`.
     :param samples: letters of each group that are shown.
@@ -74,23 +82,23 @@ def dead_letters(messages: DataFrame, *, samples: int = 3) -> DeadLetterReport:
     from pyspark.sql import functions as F  # noqa: N812 - as everybody calls them
 
     text = F.col("body").cast("string")
-    line = F.substring_index(text, "\n", 1)
+    story = F.try_element_at("headers", F.lit(STORY_HEADER)).cast("string")
     read = messages.select(
         F.col("queue").alias("dead_letters"),
         F.col("message_id").alias("letter"),
         F.col("timestamp").alias("seen"),
-        F.from_json(line, _STORY).alias("story"),
-        F.substring(text, F.length(line) + 2, F.lit(_BODY_CHARACTERS)).alias("beginning"),
+        F.from_json(story, _STORY).alias("story"),
+        F.substring(text, 1, _BODY_CHARACTERS).alias("beginning"),
         F.is_valid_utf8(text).alias("is_text"),
     ).select("dead_letters", "letter", "seen", "beginning", "is_text", "story.*")
     found = read.withColumn("error", _error_of(F.col("reason"))).persist()
-    is_letter = F.col("queue").isNotNull() & F.col("reason").isNotNull() & F.col("group").isNotNull()
+    is_letter = reduce(and_, (F.col(name).isNotNull() for name in _REQUIRED))
     letters = found.where(is_letter)
     hours = letters.groupBy("queue", "error", F.date_trunc("hour", "seen").alias("hour")).agg(
         F.count("*").alias("letters")
     )
     groups = _with_retried(_groups(letters, samples), letters)
-    strangers = found.where(F.coalesce(~is_letter, F.lit("true").cast("boolean"))).count()
+    strangers = found.where(~is_letter).count()
     return DeadLetterReport(
         groups.select(*COLUMNS).orderBy(F.desc("letters"), *_GROUP),
         hours.orderBy("queue", "error", "hour"),
@@ -114,13 +122,14 @@ def _groups(letters: DataFrame, samples: int) -> DataFrame:
     from pyspark.sql import functions as F  # noqa: N812
 
     newest = Window.partitionBy(*_GROUP).orderBy(F.desc("seen"), F.desc("letter"))
-    text = F.when(F.col("is_text"), F.col("beginning"))
-    sample = F.struct("letter", "message_id", "attempts", "reason", text.alias("body"))
+    # The body of a letter that is only a story is no message's.
+    text = F.when(F.col("is_text") & F.col("size").isNull(), F.col("beginning"))
+    sample = F.struct(*_SAMPLE, text.alias("body"))
     ranked = letters.withColumn("place", F.row_number().over(newest)).withColumn("sample", sample)
     grouped = ranked.groupBy(*_GROUP).agg(
         F.count("*").alias("letters"),
-        F.min("attempts").alias("fewest_attempts"),
-        F.max("attempts").alias("most_attempts"),
+        F.min("failures").alias("fewest_failures"),
+        F.max("failures").alias("most_failures"),
         F.min("seen").alias("first_seen"),
         F.max("seen").alias("last_seen"),
         F.count_distinct("reason").alias("reasons"),
@@ -147,7 +156,7 @@ def _with_retried(groups: DataFrame, letters: DataFrame) -> DataFrame:
 def retry_command(queue: str, dead_letters: str, group: str, words: str) -> str:
     r"""The command in a form for a shell.
 
-    >>> retry_command("orders", "orders.dead", "mail", "ValueError: it's no number")
+    >>> retry_command("orders", "orders-dead", "mail", "ValueError: it's no number")
     'qdo dead retry orders --all --group mail --reason \'ValueError: it\'"\'"\'s no number\''
     """
     command = ["qdo", "dead", "retry", queue, "--all", "--group", group, "--reason", words]
@@ -172,9 +181,7 @@ def page(report: DeadLetterReport) -> HtmlPage:
         _over_time(found, hours)
     for group in groups:
         found.heading(f"{group['queue']}, group {group['group']}: {group['error']}")
-        found.table(
-            ("letter", "message_id", "attempts", "reason", "body"), group["samples"], code=("letter", "message_id")
-        )
+        found.table((*_SAMPLE, "body"), group["samples"], code=("letter", "message_id"))
     return found
 
 

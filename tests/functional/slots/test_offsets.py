@@ -80,7 +80,7 @@ def test_commands_tell_of_queues_in_slots_and_set_their_offsets(
     with make_client() as client:
         client.append(first, "one")
         client.append_batch(second, ["two", "three"])
-        client.append(client.create_queue("u.dead").name, "a dead letter")
+        client.append(client.create_queue("u-dead").name, "a dead letter")
         eventually(lambda: client.news([first, second], 0)[0] == {first, second})
     work = ("work", "jobs:note", "--queue", "u*", "--slots", "--exit-at-end")
     assert processes.run(*work).code == 0

@@ -1,0 +1,109 @@
+"""``qdo dead`` on what lease groups of the server gave up: letters of workers are in ``test_qdo_work``."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import pytest
+from click.testing import CliRunner, Result
+
+from qdo.cli import main
+from qdo.client import Client, NewMessage
+from qdo.groups.dead_letter_names import DEFAULT_DEAD_LETTERS
+from queuey.service.dead_letters import dead_letter_queue
+from tests.support.client import Server
+from tests.support.servers import RunningServer
+
+Run = Callable[..., Result]
+BODY = b"\x00\xff"
+
+
+@pytest.fixture
+def server(shipped_server: RunningServer) -> Iterator[Server]:
+    with Server(shipped_server) as seen:
+        yield seen
+
+
+@pytest.fixture
+def client(server: Server) -> Iterator[Client]:
+    with Client(server.url, server.application, server.key) as client:
+        yield client
+
+
+@pytest.fixture
+def run(server: Server) -> Run:
+    environment = {
+        "QUEUEY_URL": server.url,
+        "QUEUEY_APPLICATION": server.application,
+        "QUEUEY_KEY": server.key or "",
+    }
+    return lambda *words: CliRunner().invoke(main, list(words), env=environment)
+
+
+def rejected(server: Server, client: Client, queue: str, new: NewMessage, **reason: str) -> str:
+    """The id of a message that a lease group received and rejected."""
+    sent = client.append(queue, new)
+    leased = server.call("POST", queue, "leases", "hands", json={"receive": {}}).json()["messages"]
+    reject: list[Any] = [{"receipt": leased[0]["receipt"]} | reason]
+    assert server.call("POST", queue, "leases", "hands", json={"reject": reject}).json()["settled"]["rejected"] == 1
+    return sent.id.hex
+
+
+def rows(result: Result) -> list[dict[str, Any]]:
+    assert result.exit_code == 0, result.output
+    return [json.loads(line) for line in result.stdout.splitlines()]
+
+
+def test_the_default_name_is_the_servers() -> None:
+    assert DEFAULT_DEAD_LETTERS.format(queue="jobs") == dead_letter_queue("jobs")
+
+
+def test_letters_of_a_lease_group_are_listed_shown_and_retried(server: Server, client: Client, run: Run) -> None:
+    queue = server.queue(partitions=4)
+    new = NewMessage(BODY, partition=3, content_type="image/png", headers={"trace": "t"})
+    message_id = rejected(server, client, queue, new, reason="no picture: \u00fc")
+
+    (letter,) = rows(run("dead", "ls", queue, "-o", "jsonl"))
+    assert (letter["partition"], letter["message_id"], letter["group"]) == (3, message_id, "hands")
+    assert (letter["failures"], letter["deliveries"], letter["reason"]) == (0, 1, "no picture: \u00fc")
+    assert rows(run("dead", "ls", queue, "-o", "jsonl", "-g", "others")) == []
+
+    shown = json.loads(run("dead", "show", queue, message_id).stdout)
+    assert float(shown["first_delivered"]) <= float(shown["given_up"])
+    assert (shown["content_type"], shown["headers"], shown["size"]) == ("image/png", {"trace": "t"}, len(BODY))
+    assert (shown["body"], shown["encoding"], shown["traceback"]) == ("AP8=", "base64", "")
+    assert run("dead", "show", queue, letter["letter"], "--raw").stdout_bytes == BODY
+
+    assert run("dead", "retry", queue, letter["letter"], "--yes").exit_code == 0
+    first, again = client.iterate(queue)
+    assert (again.partition, again.body, again.content_type) == (3, BODY, "image/png")
+    assert again.headers == first.headers == {"trace": b"t"}
+    assert rows(run("dead", "ls", queue, "-o", "jsonl")) == []
+    (leased,) = server.call("POST", queue, "leases", "hands", json={"receive": {}}).json()["messages"]
+    assert (leased["message_id"], leased["deliveries"]) == (again.id.hex, 1)
+
+
+def test_a_retried_message_keeps_its_key(server: Server, client: Client, run: Run) -> None:
+    queue = server.queue(partitions=4)
+    rejected(server, client, queue, NewMessage("x", key="customer 7"))
+
+    assert run("dead", "retry", queue, "--all", "--yes").exit_code == 0
+
+    first, again = client.iterate(queue)
+    assert (again.key, again.partition) == ("customer 7", first.partition)
+
+
+def test_the_letters_of_a_long_name_are_found_by_the_name_of_their_queue(
+    server: Server, client: Client, run: Run
+) -> None:
+    """The server shortens such a name; a worker would be refused at start."""
+    queue = server.queue().ljust(48, "x")
+    client.create_queue(queue)
+    rejected(server, client, queue, NewMessage("x"), reason="no")
+
+    refused = run("dead", "ls", queue)
+    assert (refused.exit_code, "--dead-letters NAME" in refused.stderr) == (2, True)
+    (letter,) = rows(run("dead", "ls", queue, "--dead-letters", dead_letter_queue(queue), "-o", "jsonl"))
+    assert letter["reason"] == "no"
