@@ -61,6 +61,8 @@ class LeaseStep(NamedTuple):
     """How many messages all groups hand out together, and how. If it names no visibility, each group's own counts."""
     attempt: IdempotencyKey | None = None
     """Names this step in its first group: repeated, it is answered as before."""
+    looks_again: bool = False
+    """A waiting receiver looks: only an answer with messages is remembered under the attempt."""
     in_order: bool = False
     """Groups hand out in their order; else messages that may be given longest come first."""
 

@@ -170,6 +170,7 @@ def _only_receive(step: LeaseStep) -> LeaseStep:
     return step._replace(
         groups=[one._replace(token=None, settles={}, renewals=()) for one in step.groups],
         appends=(),
+        looks_again=True,
         attempt=None if attempt is None else attempt._replace(key=f"{attempt.key} waited"),
     )
 

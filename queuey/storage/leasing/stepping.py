@@ -97,7 +97,7 @@ class _Step:
             min(moments, default=None),
             self._frees,
         )
-        if step.attempt is not None:
+        if step.attempt is not None and (handed or not step.looks_again):
             answered = StoredAttempt(step.attempt.digest, encode_answer(outcome))
             expires = self._now + round(ATTEMPT_SECONDS * TICKS_PER_SECOND)
             access.keep_attempt(first.queue.uuid, first.name, step.attempt.key, answered, expires)
