@@ -13,6 +13,20 @@ from dataclasses import replace
 from json import dumps
 from typing import Any, Self
 
+from qdo.client.lease_values import (
+    Delivery,
+    Extend,
+    ExtendAll,
+    Lease,
+    LeaseGroup,
+    LeasePartition,
+    Receive,
+    Reject,
+    Release,
+    Settle,
+    Settled,
+)
+from qdo.client.leases import LeaseCalls
 from qdo.client.offsets import OffsetCalls
 from qdo.client.queues import QueueCalls
 from qdo.client.reading import ReadCalls
@@ -44,8 +58,14 @@ __all__ = [
     "ArrowStream",
     "ChangedQueues",
     "Client",
+    "Delivery",
+    "Extend",
+    "ExtendAll",
     "GroupOffset",
     "HasLocation",
+    "Lease",
+    "LeaseGroup",
+    "LeasePartition",
     "Message",
     "MessageStream",
     "Moment",
@@ -55,6 +75,11 @@ __all__ = [
     "PartitionInfo",
     "QueueInfo",
     "QueueSettings",
+    "Receive",
+    "Reject",
+    "Release",
+    "Settle",
+    "Settled",
     "SpanCount",
     "SpanCounts",
     "StreamEnd",
@@ -69,7 +94,7 @@ def _new(message: NewMessage | bytes | str) -> NewMessage:
     return message if isinstance(message, NewMessage) else NewMessage(message)
 
 
-class Client(QueueCalls, ReadCalls, OffsetCalls):
+class Client(QueueCalls, ReadCalls, OffsetCalls, LeaseCalls):
     """The queues of one application on one server.
 
     Use one client in each thread; as a context manager it closes itself.
@@ -95,6 +120,7 @@ class Client(QueueCalls, ReadCalls, OffsetCalls):
         self.application = application
         self._transport = Transport(url, key, token, timeout_seconds=timeout_seconds, retries=retries, sleep=sleep)
         self._sleep = sleep
+        self._extender = self._new_extender()
 
     def __enter__(self) -> Self:
         return self
@@ -103,6 +129,8 @@ class Client(QueueCalls, ReadCalls, OffsetCalls):
         self.close()
 
     def close(self) -> None:
+        """End the connections. Leases are not extended any more."""
+        self._extender.close()
         self._transport.close()
 
     def append(

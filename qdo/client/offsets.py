@@ -11,8 +11,7 @@ from typing import Any
 
 from qdo.client.transport import ALLOWED, FORBIDDEN, Repeats, Transport, json_of
 from qdo.client.values import GroupOffset, Moment, moment_to_wire
-from qdo.client.wire import queue_path
-from queuey.errors import InvalidParameter
+from qdo.client.wire import group_path, queue_path
 from queuey.ids import MessageId
 
 Ids = Mapping[int, MessageId | str]
@@ -109,13 +108,7 @@ class OffsetCalls:
         return _offsets(json_of(answer))
 
     def _group(self, queue: str, group: str) -> tuple[str, ...]:
-        """The path of a group.
-
-        :raises InvalidParameter: no group can have this name: it would make another path.
-        """
-        if group in ("", ".", ".."):
-            raise InvalidParameter(problems={"group": f"{group!r} is no name of a group"})
-        return *queue_path(self.application, queue), "offsets", group
+        return group_path(self.application, queue, "offsets", group)
 
 
 def _entries(ids: Mapping[int, MessageId | str | None]) -> list[dict[str, Any]]:

@@ -12,7 +12,9 @@ from __future__ import annotations
 import re
 import time
 from collections.abc import Callable, Collection, Iterator, Mapping
+from copy import copy
 from dataclasses import dataclass
+from math import inf
 from typing import Any, NamedTuple
 from urllib.parse import parse_qsl, quote, urlsplit
 
@@ -86,6 +88,8 @@ class Repeats:
     """Carrying it out twice is the same as once."""
     done: Collection[int] = ()
     """Statuses that mean success if an earlier answer was lost."""
+    within_seconds: float = inf
+    """A repeat that is sent later than this is not the same request to the server."""
 
 
 ALLOWED, FORBIDDEN = Repeats(), Repeats(allowed=False)
@@ -125,6 +129,13 @@ class Transport:
     def close(self) -> None:
         self._session.close()
 
+    def beside(self) -> Transport:
+        """The same server and identity with another pool of connections, for another thread."""
+        other = copy(self)
+        other._session = requests.Session()  # noqa: SLF001 -- its own class
+        other._session.auth = self._session.auth  # noqa: SLF001
+        return other
+
     def send(
         self,
         method: str,
@@ -134,12 +145,14 @@ class Transport:
         headers: Mapping[str, str] | None = None,
         repeats: Repeats = ALLOWED,
         stream_seconds: float | None = None,
+        held_seconds: float = 0.0,
     ) -> requests.Response:
         """The successful answer to a request.
 
         :param path: its parts; they are quoted here.
         :param repeats: whether a request that may have been carried out is sent again.
         :param stream_seconds: leave the body unread; this is the longest time without bytes of it. None reads the body.
+        :param held_seconds: how much longer than others the server may hold back this answer.
         :raises QueueyError: what the server says. OutcomeUnknown if an attempt may have been carried out and none was
             answered. ServerUnreachable if no attempt reached a server.
         """
@@ -150,9 +163,10 @@ class Transport:
             wanted = self._session.prepare_request(requests.Request(method, url, headers, data=data, params=params))
         except requests.exceptions.InvalidHeader as error:
             raise BadRequest(f"This cannot be sent: {error}") from error
-        retry, lost = self._retry, False
+        retry, lost, began = self._retry, False, time.monotonic()
+        patience = (self.timeout_seconds, stream_seconds or self.timeout_seconds + held_seconds)
         while True:
-            outcome = self._attempt(wanted, stream_seconds=stream_seconds)
+            outcome = self._attempt(wanted, patience, stream=stream_seconds is not None)
             if isinstance(outcome, requests.Response):
                 if outcome.status_code < 300 or (lost and outcome.status_code in repeats.done):
                     return outcome
@@ -166,7 +180,10 @@ class Transport:
                 retry = retry.increment(method, url, error=ProtocolError(str(failure.error)))
             except MaxRetryError:
                 raise _last_word(failure, method, lost=lost) from None
-            self._sleep(_pause_seconds(retry, failure.retry_after))
+            pause = _pause_seconds(retry, failure.retry_after)
+            if lost and time.monotonic() + pause - began > repeats.within_seconds:
+                raise _last_word(failure, method, lost=lost)
+            self._sleep(pause)
 
     def listed(self, *path: str, params: Mapping[str, Any]) -> Iterator[Any]:
         """The pages of a list, as the server answers them.
@@ -184,13 +201,12 @@ class Transport:
             params = dict(parse_qsl(urlsplit(answer.links["next"]["url"]).query))
 
     def _attempt(
-        self, wanted: requests.PreparedRequest, *, stream_seconds: float | None
+        self, wanted: requests.PreparedRequest, patience: tuple[float, float], *, stream: bool
     ) -> requests.Response | requests.RequestException:
         session = self._session
-        from_outside = session.merge_environment_settings(wanted.url or "", {}, stream_seconds is not None, None, None)
+        from_outside = session.merge_environment_settings(wanted.url or "", {}, stream, None, None)
         try:
-            timeout = (self.timeout_seconds, stream_seconds or self.timeout_seconds)
-            response = session.send(wanted, timeout=timeout, allow_redirects=False, **from_outside)
+            response = session.send(wanted, timeout=patience, allow_redirects=False, **from_outside)
             if response.status_code >= 300:
                 _ = response.content
         except _BROKEN as error:

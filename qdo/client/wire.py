@@ -38,6 +38,17 @@ def queue_path(application: str, name: str) -> tuple[str, str, str]:
     return "v1", application, name
 
 
+def group_path(application: str, queue: str, kind: str, group: str) -> tuple[str, ...]:
+    """The path of a group of a queue.
+
+    :param kind: ``offsets`` or ``leases``.
+    :raises InvalidParameter: no group can have this name: it would make another path.
+    """
+    if group in ("", ".", ".."):
+        raise InvalidParameter(problems={"group": f"{group!r} is no name of a group"})
+    return *queue_path(application, queue), kind, group
+
+
 def queue_fields(
     partitions: int | None, kind: str | None, consistency: str | None, principals: Sequence[str] | None
 ) -> dict[str, str]:

@@ -21,6 +21,12 @@ _COMMANDS = {
     "serve": "serve",
     "put": "put",
     "get": "get",
+    "receive": "receive",
+    "pop": "receive",
+    "ack": "settle",
+    "release": "settle",
+    "reject": "settle",
+    "lease": "leases",
     "queue": "queues",
     "key": "keys",
     "token": "tokens",
@@ -49,6 +55,6 @@ class _Commands(Commands):
 def main() -> None:
     """Queuey: a partitioned, durable, time-ordered log store over HTTP.
 
-    'queuey serve' starts a server; 'put' and 'get' write and read messages. These and 'queue' ask the
-    server at QUEUEY_URL as the application QUEUEY_APPLICATION with its key QUEUEY_KEY.
+    'queuey serve' starts a server; 'put' and 'get' write and read messages; 'receive' hands each to one
+    receiver. These, 'queue' and 'lease' ask the server at QUEUEY_URL as the application QUEUEY_APPLICATION with its key QUEUEY_KEY.
     """

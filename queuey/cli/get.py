@@ -5,8 +5,6 @@ from __future__ import annotations
 import heapq
 import os
 import re
-import shlex
-import subprocess
 import sys
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import suppress
@@ -16,11 +14,11 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from queuey.cli.messages import COLUMNS, partitions_option, program_option, row_of, run_program
 from queuey.errors import Forbidden, QueueNotFound
 from queuey.ids import format_timestamp, parse_timestamp
-from queuey.model import MAX_PARTITIONS, header_to_json
 from queuey.terminal.options import with_client
-from queuey.terminal.output import body_members, form_for, message_row, output_option, write_rows
+from queuey.terminal.output import form_for, output_option, write_rows
 from queuey.terminal.times import Moment, rfc3339
 
 if TYPE_CHECKING:
@@ -28,7 +26,6 @@ if TYPE_CHECKING:
 
 PAGE = 1000
 """Messages asked for at once, over all partitions."""
-COLUMNS = ("partition", "message_id", "timestamp", "content_type", "key", "body", "encoding", "headers")
 TABLE = ("time", "partition", "message_id", "body")
 WIDTHS = (28, 9, 32, 0)
 
@@ -49,34 +46,11 @@ _FIELDS: dict[str, Callable[[str, Message], bytes | str]] = {
 Pages = Iterator[Sequence["Message"]]
 
 
-def _partitions(_ctx: click.Context, _param: click.Parameter, text: str) -> list[int] | None:
-    """A comma list of numbers; None for all."""
-    if text == "all":
-        return None
-    numbers = [int(part) for part in text.split(",") if part.isdecimal() and part.isascii()]
-    if len(numbers) != text.count(",") + 1 or not all(1 <= number <= MAX_PARTITIONS for number in numbers):
-        raise click.BadParameter(f"{text!r} is not 'all' or a comma list of numbers from 1 to {MAX_PARTITIONS}")
-    return list(dict.fromkeys(numbers))
-
-
 def _template(_ctx: click.Context, _param: click.Parameter, text: str | None) -> str | None:
     for field, _ in _FIELD.findall(text or ""):
         if field and field not in _FIELDS:
             raise click.BadParameter(f"{{{field}}} is not one of {', '.join(_FIELDS)}")
     return text
-
-
-def _program(_ctx: click.Context, _param: click.Parameter, text: str | None) -> list[str] | None:
-    """Words, as a shell has them."""
-    if text is None:
-        return None
-    try:
-        words = shlex.split(text)
-    except ValueError as error:
-        raise click.BadParameter(f"{text!r}: {str(error).lower()}") from None
-    if not words:
-        raise click.BadParameter("names no program")
-    return words
 
 
 @click.command("get")
@@ -88,18 +62,12 @@ def _program(_ctx: click.Context, _param: click.Parameter, text: str | None) -> 
 @click.option("--last", type=click.IntRange(1), metavar="N", help="Only the newest N of these.")
 @click.option("-f", "--follow", is_flag=True, help="Go on with what comes, until stopped.")
 @click.option("--exit-at-end", is_flag=True, help="Stop at the end as it was at the start; so it is without --follow.")
-@click.option("--partitions", default="all", callback=_partitions, help="A comma list.  [default: all]")
+@partitions_option
 @click.option("--order", type=click.Choice(["ascending", "descending"]), default="ascending", help="Of time.")
 @click.option(
     "--format", "template", callback=_template, help=r"A line for each: '{id}\t{body}'; also {partition}, {time} ..."
 )
-@click.option(
-    "--exec",
-    "program",
-    metavar="CMD",
-    callback=_program,
-    help="Run this for each message, its body on stdin; stop if it fails.",
-)
+@program_option("Run this for each message, its body on stdin; stop if it fails.")
 @click.option("--raw", is_flag=True, help="Bodies only, byte for byte, nothing in between.")
 @output_option
 @with_client
@@ -238,17 +206,7 @@ def _write(pages: Pages, output: str | None) -> None:
 
 
 def _row(message: Message, *, for_table: bool) -> dict[str, Any]:
-    row = message_row(message.partition, message.id)
-    if for_table:
-        row["time"] = rfc3339(message.id.ticks)
-    if message.content_type is not None:
-        row["content_type"] = message.content_type
-    if message.key is not None:
-        row["key"] = message.key
-    row |= body_members(message.body)
-    if message.headers:
-        row["headers"] = {name: header_to_json(value) for name, value in message.headers.items()}
-    return row
+    return row_of(message) | ({"time": rfc3339(message.id.ticks)} if for_table else {})
 
 
 def _write_bytes(pages: Pages, form: Callable[[Message], bytes]) -> None:
@@ -279,17 +237,6 @@ def _formatter(queue: str, template: str) -> Callable[[Message], bytes]:
 def _run_each(program: Sequence[str], queue: str, pages: Pages) -> None:
     for page in pages:
         for message in page:
-            given = {
-                "MESSAGE_ID": message.id.hex,
-                "MESSAGE_PARTITION": str(message.partition),
-                "MESSAGE_TIMESTAMP": message.timestamp,
-                "MESSAGE_QUEUE": queue,
-                "MESSAGE_CONTENT_TYPE": message.content_type or "",
-                "MESSAGE_KEY": message.key or "",
-            }
-            try:
-                ended = subprocess.run(program, input=message.body, env=os.environ | given, check=False)
-            except OSError as error:
-                raise click.ClickException(f"cannot run {program[0]}: {error.strerror}") from None
-            if ended.returncode:
-                raise click.ClickException(f"{program[0]} ended with {ended.returncode} at message {message.id.hex}")
+            status = run_program(program, queue, message)
+            if status:
+                raise click.ClickException(f"{program[0]} ended with {status} at message {message.id.hex}")

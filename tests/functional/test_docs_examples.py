@@ -81,6 +81,8 @@ def test_the_python_of_the_client_page(tmp_path: Path, surroundings: dict[str, s
 
     assert "b'a text or bytes'" in said
     assert "any bytes" in said
+    assert "sweep the floor 1" in said
+    assert "ring the bell" in said
     assert "not before an hour has passed" not in said
 
 

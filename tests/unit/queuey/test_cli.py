@@ -340,3 +340,8 @@ def test_heavy_modules_are_not_imported_before_they_are_needed() -> None:
     ended = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)
 
     assert ended.stderr == "[]\n"
+
+
+def test_a_variable_of_any_command_is_no_setting() -> None:
+    for name in main.list_commands(click.Context(main)):
+        load_settings(environ={f"QUEUEY_{name.upper()}_OPTION": "x"})

@@ -1,0 +1,137 @@
+"""Keeps leases from running out while their messages are worked on."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable, Collection, Sequence
+from math import inf
+
+from queuey.errors import QueueyError
+
+__all__ = ["MIN_EXTENSION_SECONDS", "Extender", "HeldLease"]
+
+MIN_EXTENSION_SECONDS = 1.0
+"""A shorter lease is extended to this, or its extensions would be most of what a program does."""
+IDLE_SECONDS = 10.0
+"""A thread without leases ends after this time."""
+
+
+class HeldLease:
+    """What the client knows of one lease; it changes while the receiver works."""
+
+    __slots__ = ("due", "group", "is_lost", "is_over", "queue", "receipt", "seconds")
+
+    def __init__(self, queue: str, group: str, receipt: str, seconds: float, due: float) -> None:
+        """:param seconds: for which each extension keeps the message hidden.
+        :param due: when the next extension is due, on the monotonic clock.
+        """
+        self.queue, self.group, self.receipt = queue, group, receipt
+        self.seconds = max(seconds, MIN_EXTENSION_SECONDS)
+        self.due = due
+        self.is_over = False
+        """It was settled, or the server said that it had ended."""
+        self.is_lost = False
+        """An extension came too late."""
+
+    def extended(self, seconds: float, now: float) -> None:
+        """The lease was extended by hand.
+
+        >>> lease = HeldLease("q", "g", "receipt", 30, due=10)
+        >>> lease.extended(3600, now=5)
+        >>> lease.due
+        3585.0
+        >>> lease.extended(3, now=6)
+        >>> lease.due
+        7.0
+        """
+        # A background extension must not shorten what was asked for: it comes when two thirds of its own length are left.
+        self.due = now + max(seconds - self.seconds * 2 / 3, seconds / 3)
+
+
+Send = Callable[[Sequence[HeldLease]], Collection[str]]
+"""Extends leases of one group, and returns the receipts of those that had ended."""
+
+
+class Extender:
+    """Extends leases from one thread, each at a third of its length.
+
+    The thread starts with the first lease. Leases of one group that are due together are extended by one request.
+    """
+
+    def __init__(self, send: Send, close: Callable[[], None]) -> None:
+        """:param close: ends the connections of ``send``."""
+        self._send, self._close = send, close
+        self._leases: set[HeldLease] = set()
+        self._changed = threading.Condition()
+        self._thread: threading.Thread | None = None
+        self._wakes_at = -inf
+
+    def keep(self, lease: HeldLease) -> None:
+        """Extend a lease from now on."""
+        with self._changed:
+            self._leases.add(lease)
+            if self._thread is None or not self._thread.is_alive():
+                self._thread = threading.Thread(target=self._run, name="queuey-leases", daemon=True)
+                self._thread.start()
+            elif lease.due < self._wakes_at:
+                self._changed.notify()
+
+    def drop(self, lease: HeldLease) -> None:
+        """Extend a lease no more."""
+        with self._changed:
+            self._leases.discard(lease)
+
+    def close(self) -> None:
+        """Drop all leases. They run out in their own time."""
+        with self._changed:
+            self._leases.clear()
+            self._wakes_at = -inf
+            thread, self._thread = self._thread, None
+            self._changed.notify()
+        if thread is not None and thread is not threading.current_thread():
+            thread.join(IDLE_SECONDS)
+        self._close()
+
+    def _run(self) -> None:
+        while due := self._next_due():
+            for some in _by_group(due):
+                self._extend(some)
+
+    def _next_due(self) -> list[HeldLease]:
+        """Wait for leases that are due; empty if the thread is to end."""
+        with self._changed:
+            idle_until = time.monotonic() + IDLE_SECONDS
+            while self._thread is threading.current_thread():
+                now = time.monotonic()
+                self._leases = {lease for lease in self._leases if not lease.is_over}
+                if due := [lease for lease in self._leases if lease.due <= now]:
+                    return due
+                if not self._leases and now >= idle_until:
+                    self._thread = None
+                    break
+                self._wakes_at = min((lease.due for lease in self._leases), default=idle_until)
+                self._changed.wait(self._wakes_at - now)
+            return []
+
+    def _extend(self, leases: Sequence[HeldLease]) -> None:
+        began = time.monotonic()
+        try:
+            stale = self._send(leases)
+        except QueueyError:
+            # The lease may still be alive when the server is back. Its end is found out by whatever settles it.
+            for lease in leases:
+                lease.due = time.monotonic() + lease.seconds / 6
+            return
+        for lease in leases:
+            lease.due = began + lease.seconds / 3
+            if lease.receipt in stale:
+                lease.is_lost = not lease.is_over
+                self.drop(lease)
+
+
+def _by_group(leases: Sequence[HeldLease]) -> list[list[HeldLease]]:
+    groups: dict[tuple[str, str], list[HeldLease]] = {}
+    for lease in leases:
+        groups.setdefault((lease.queue, lease.group), []).append(lease)
+    return [*groups.values()]

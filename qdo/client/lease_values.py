@@ -1,0 +1,413 @@
+"""What the client takes and returns about leases.
+
+Times are in seconds; moments are texts, decimal seconds since 1970.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, field
+from types import TracebackType
+from typing import Any, Protocol, Self, TypedDict
+
+from qdo.client.extending import Extender, HeldLease
+from qdo.client.values import Appended, Json, Message, NewMessage
+from queuey.errors import InvalidParameter, InvalidReceipt, QueueyError, StaleReceipt
+from queuey.ids import MessageId
+
+__all__ = [
+    "Delivery",
+    "Extend",
+    "ExtendAll",
+    "Lease",
+    "LeaseGroup",
+    "LeasePartition",
+    "Receive",
+    "ReceiveOptions",
+    "Reject",
+    "Release",
+    "Settle",
+    "Settled",
+]
+
+
+class ReceiveOptions(TypedDict, total=False):
+    """The members of :class:`Receive` but for ``max_messages``, as keyword arguments."""
+
+    visibility: float | None
+    wait: float
+    pop: bool
+    partitions: Sequence[int] | None
+
+
+@dataclass(frozen=True, slots=True)
+class Receive:
+    """How messages are to be handed out."""
+
+    max_messages: int = 1
+    """1 to 1,000."""
+    visibility: float | None = None
+    """Seconds for which they are hidden from other receivers of the group, 0 to 43,200. None for the group's setting."""
+    wait: float = 0
+    """Seconds that the server may hold back an answer without messages, 0 to 60."""
+    pop: bool = False
+    """Acknowledge them in the same step. They have no receipts then, and never come again."""
+    partitions: Sequence[int] | None = None
+    """Where to look; None for all partitions."""
+
+    def to_wire(self) -> dict[str, Any]:
+        members = {"visibility": self.visibility, "partitions": self.partitions and list(self.partitions)}
+        wire: dict[str, Any] = {name: value for name, value in members.items() if value is not None}
+        wire |= {"max": self.max_messages} | ({"wait": self.wait} if self.wait else {})
+        return wire | ({"pop": True} if self.pop else {})
+
+
+class Settler(Protocol):
+    """Settles leases. It is the client that a delivery came from."""
+
+    _extender: Extender
+
+    def settle(self, queue: str, group: str, what: Settle) -> Settled: ...
+
+
+@dataclass(frozen=True, slots=True)
+class Delivery(Message):
+    """A message that is leased to this receiver until ``visible_at``.
+
+    As a context manager it extends the lease while the block runs. It acknowledges the message at the end of the block. It
+    releases it if the block raises: as a failure, but not for ``KeyboardInterrupt``, ``SystemExit`` and their like. If the
+    block settles the message itself, nothing is done at its end.
+    """
+
+    queue: str = ""
+    group: str = ""
+    receipt: str | None = None
+    """Names this lease; another process may settle with it. None after a pop."""
+    deliveries: int = 1
+    """How often the group has handed the message out, this time included."""
+    failures: int = 0
+    """How often that ended badly: the lease ran out, or a release counted."""
+    first_delivered: str = ""
+    visible_at: str | None = None
+    """When the lease runs out, as it was when the message was handed out. None after a pop."""
+    _leases: Settler | None = field(default=None, repr=False, compare=False)
+    _held: HeldLease | None = field(default=None, repr=False, compare=False)
+
+    @property
+    def is_lost(self) -> bool:
+        """An extension in the background came too late: another receiver may have the message, so stop working on it."""
+        return self._held is not None and self._held.is_lost
+
+    def acknowledge(self) -> None:
+        """The message is done: the group never hands it out again.
+
+        :raises StaleReceipt: the lease had ended. Nothing changed, and another receiver may have the message.
+        :raises InvalidReceipt: the group was forgotten since, or the message was popped. Nothing changed.
+        """
+        self._settle(Settle(acknowledge=[self]))
+
+    def release(self, delay: float | None = None, *, count: bool = True) -> None:
+        """Give the message back, to be handed out again.
+
+        :param delay: seconds until it may be, 0 to 43,200. None is by the group's back-off, or at once if it does not count.
+        :param count: it counts as a failure; after ``max_failures`` of them the message goes to the dead letters.
+        :raises StaleReceipt, InvalidReceipt: as :meth:`acknowledge`.
+        """
+        self._settle(Settle(release=[Release(self, delay, count=count)]))
+
+    def reject(self, reason: str = "") -> None:
+        """Move the message to the dead letters of the group.
+
+        :param reason: up to 1,024 printable characters, kept with the dead letter.
+        :raises StaleReceipt, InvalidReceipt: as :meth:`acknowledge`.
+        """
+        self._settle(Settle(reject=[Reject(self, reason)]))
+
+    def extend(self, seconds: float) -> None:
+        """Let the lease run out this many seconds from now, 0 to 43,200.
+
+        :raises StaleReceipt, InvalidReceipt: as :meth:`acknowledge`.
+        """
+        self._settle(Settle(extend=[Extend(self, seconds)]))
+
+    def __enter__(self) -> Self:
+        """:raises InvalidReceipt: the message was popped."""
+        leases, held = self._kept()
+        leases._extender.keep(held)  # noqa: SLF001 -- the two are one part of the client
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        """:raises StaleReceipt: the block ended well, but the lease had ended before."""
+        leases, held = self._kept()
+        leases._extender.drop(held)  # noqa: SLF001
+        if held.is_over:
+            return
+        if kind is None:
+            self.acknowledge()
+            return
+        # What went wrong in the block is what the caller must see. Without a release the lease ends by itself.
+        with suppress(QueueyError):
+            self.release(count=issubclass(kind, Exception))
+
+    def _settle(self, what: Settle) -> None:
+        leases, _ = self._kept()
+        if leases.settle(self.queue, self.group, what).stale:
+            raise StaleReceipt(
+                f"the lease of message {self.id.hex} had ended: it was handed out again, or is settled; nothing changed"
+            )
+
+    def _kept(self) -> tuple[Settler, HeldLease]:
+        if self._leases is None or self._held is None:
+            raise InvalidReceipt(f"message {self.id.hex} has no lease: it was popped")
+        return self._leases, self._held
+
+    @classmethod
+    def handed_out(cls, entry: Json, leases: Settler, held: HeldLease | None, queue: str, group: str) -> Delivery:
+        """A message of an answer. ``held`` is None after a pop."""
+        read = Message.from_wire(entry)
+        return cls(
+            read.id,
+            read.partition,
+            read.body,
+            read.content_type,
+            read.key,
+            read.expires,
+            read.headers,
+            queue,
+            group,
+            entry.get("receipt"),
+            entry["deliveries"],
+            entry["failures"],
+            entry["first_delivered"],
+            entry.get("visible_at"),
+            leases,
+            held,
+        )
+
+
+HasReceipt = Delivery | str
+"""A message that was handed out, or its receipt."""
+
+
+@dataclass(frozen=True, slots=True)
+class Release:
+    """A lease that is given back; see :meth:`Delivery.release`."""
+
+    lease: HasReceipt
+    delay: float | None = None
+    count: bool = True
+
+    def to_wire(self) -> dict[str, Any]:
+        wire: dict[str, Any] = {"receipt": receipt_of(self.lease)}
+        wire |= {} if self.delay is None else {"delay": self.delay}
+        return wire | ({} if self.count else {"count": False})
+
+
+@dataclass(frozen=True, slots=True)
+class Reject:
+    """A message that goes to the dead letters; see :meth:`Delivery.reject`."""
+
+    lease: HasReceipt
+    reason: str = ""
+
+    def to_wire(self) -> dict[str, Any]:
+        return {"receipt": receipt_of(self.lease)} | ({"reason": self.reason} if self.reason else {})
+
+
+@dataclass(frozen=True, slots=True)
+class Extend:
+    """A lease that goes on; see :meth:`Delivery.extend`."""
+
+    lease: HasReceipt
+    seconds: float
+
+    def to_wire(self) -> dict[str, Any]:
+        return {"receipt": receipt_of(self.lease), "visibility": self.seconds}
+
+
+@dataclass(frozen=True, slots=True)
+class ExtendAll:
+    """All leases that a receiver has in the group go on. A receiver that has none is no error."""
+
+    receiver: str
+    seconds: float
+    """From now, 0 to 43,200."""
+
+
+@dataclass(frozen=True, slots=True)
+class Settle:
+    """What becomes of leases, what is appended, and what is received, in one request.
+
+    Settling and appending are one step: all of it is done or nothing. Messages are received after that.
+    """
+
+    acknowledge: Sequence[HasReceipt] = ()
+    release: Sequence[Release] = ()
+    extend: Sequence[Extend] | ExtendAll = ()
+    reject: Sequence[Reject] = ()
+    """These four together name up to 1,000 leases of one group, each once."""
+    append: Mapping[str, Sequence[NewMessage | bytes | str]] = field(default_factory=dict, hash=False)
+    """Messages by queue, up to 10 queues of the same application. With them one stale receipt refuses the whole request."""
+    receive: Receive | None = None
+    receiver: str | None = None
+    """Names this receiver to those that look at leases; up to 128 characters. None for its principal and address."""
+    attempt: str | None = None
+    """Names this request, up to 128 characters. For five minutes the same request under the same name does nothing twice, and
+    gets the same answer. None lets the client draw one."""
+
+    def to_wire(self) -> dict[str, Any]:
+        """The request without its attempt.
+
+        :raises InvalidParameter: messages of a queue are one text, or one body is neither text nor bytes.
+        :raises InvalidReceipt: a message was popped, so it has no lease.
+        """
+        extend: Any = (
+            [one.to_wire() for one in self.extend]
+            if isinstance(self.extend, Sequence)
+            else {
+                "receiver": self.extend.receiver,
+                "visibility": self.extend.seconds,
+            }
+        )
+        members = {
+            "receiver": self.receiver,
+            "acknowledge": [receipt_of(one) for one in self.acknowledge],
+            "release": [one.to_wire() for one in self.release],
+            "extend": extend,
+            "reject": [one.to_wire() for one in self.reject],
+            "append": [{"queue": queue, "messages": _entries(some)} for queue, some in self.append.items()],
+        }
+        wire: dict[str, Any] = {name: value for name, value in members.items() if value}
+        return wire | ({} if self.receive is None else {"receive": self.receive.to_wire()})
+
+    @property
+    def only_extends(self) -> bool:
+        """To do this twice is the same as once."""
+        return not (self.acknowledge or self.release or self.reject or self.append or self.receive)
+
+    def note(self, stale: Sequence[str]) -> None:
+        """Note at messages what became of their leases: the client extends no lease that is over."""
+        now = time.monotonic()
+        ended = (*self.acknowledge, *(one.lease for one in self.release), *(one.lease for one in self.reject))
+        for held in map(_held_of, ended):
+            if held is not None:
+                held.is_over = True
+        for one in self.extend if isinstance(self.extend, Sequence) else ():
+            held = _held_of(one.lease)
+            if held is not None:
+                held.extended(one.seconds, now)
+                held.is_over = held.is_over or not one.seconds or held.receipt in stale
+
+
+@dataclass(frozen=True, slots=True)
+class Settled:
+    """What a request did."""
+
+    acknowledged: int = 0
+    released: int = 0
+    extended: int = 0
+    """Leases that were named one by one."""
+    rejected: int = 0
+    stale: tuple[str, ...] = ()
+    """Receipts of leases that had ended before: with these nothing was done."""
+    appended: Mapping[str, tuple[Appended, ...]] = field(default_factory=dict, hash=False)
+    """Where the messages of each queue went."""
+    messages: tuple[Delivery, ...] = ()
+    is_full: bool = False
+    """New messages were held back: the group holds as many as its settings allow."""
+
+
+@dataclass(frozen=True, slots=True)
+class Lease:
+    """A message that a group has handed out, or that waits to be handed out again."""
+
+    id: MessageId
+    partition: int
+    state: str
+    """``leased``; ``waits`` for its back-off; ``due`` to be handed out again; ``given up``, on its way to the dead letters."""
+    receiver: str | None
+    """The one that has the message, or had it last."""
+    deliveries: int
+    failures: int
+    key: str | None
+    visible_at: str
+
+    @classmethod
+    def from_wire(cls, entry: Json) -> Lease:
+        return cls(
+            MessageId.parse(entry["message_id"]),
+            entry["partition"],
+            entry["state"],
+            entry["receiver"],
+            entry["deliveries"],
+            entry["failures"],
+            entry["key"],
+            entry["visible_at"],
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class LeasePartition:
+    """What a group holds in one partition."""
+
+    number: int
+    held: int
+    """Messages that are leased or wait."""
+    leased: int
+    dead: int
+    """Messages that went to the dead letters."""
+    closed_keys: int
+    """Keys whose messages wait for an earlier one of the same key."""
+    done_up_to: str | None
+    """All messages up to here are settled. It has the form of an id, but may lie between those of messages."""
+
+    @classmethod
+    def from_wire(cls, entry: Json) -> LeasePartition:
+        return cls(
+            entry["partition"],
+            entry["held"],
+            entry["leased"],
+            entry["dead"],
+            entry["closed_keys"],
+            entry["done_up_to"],
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class LeaseGroup:
+    """A lease group of a queue."""
+
+    name: str
+    settings: Mapping[str, Any] = field(hash=False)
+    """By their names on the wire."""
+    partitions: tuple[LeasePartition, ...]
+
+    @classmethod
+    def from_wire(cls, entry: Json) -> LeaseGroup:
+        partitions = tuple(map(LeasePartition.from_wire, entry["partitions"]))
+        return cls(entry["group"], entry["settings"], partitions)
+
+
+def receipt_of(lease: HasReceipt) -> str:
+    """The receipt of a lease.
+
+    :raises InvalidReceipt: the message was popped.
+    """
+    receipt = lease.receipt if isinstance(lease, Delivery) else lease
+    if receipt is None:
+        raise InvalidReceipt("a message that was popped has no lease")
+    return receipt
+
+
+def _held_of(lease: HasReceipt) -> HeldLease | None:
+    return lease._held if isinstance(lease, Delivery) else None  # noqa: SLF001 -- of this module
+
+
+def _entries(messages: Sequence[NewMessage | bytes | str]) -> list[dict[str, Any]]:
+    if isinstance(messages, str | bytes):
+        raise InvalidParameter(problems={"append": "give a list of messages for each queue"})
+    return [(one if isinstance(one, NewMessage) else NewMessage(one)).to_wire() for one in messages]

@@ -1,0 +1,220 @@
+"""Calls about lease groups: part of :class:`~qdo.client.Client`."""
+
+from __future__ import annotations
+
+import json
+import time
+import uuid
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from datetime import datetime
+from email.utils import parsedate_to_datetime
+from typing import Any, Unpack
+
+import requests
+
+from qdo.client.extending import Extender, HeldLease
+from qdo.client.lease_values import (
+    Delivery,
+    Lease,
+    LeaseGroup,
+    Receive,
+    ReceiveOptions,
+    Settle,
+    Settled,
+)
+from qdo.client.transport import Repeats, Transport, json_of
+from qdo.client.values import Appended, moment_to_wire
+from qdo.client.wire import group_path, queue_path
+from queuey.errors import InvalidParameter
+from queuey.ids import MessageId
+
+__all__ = ["LeaseCalls"]
+
+_REPEATS = Repeats(within_seconds=240)
+"""A server knows an attempt for five minutes. A later repeat would receive, or pop, other messages."""
+
+
+class LeaseCalls:
+    """Receives messages under leases, and settles the leases."""
+
+    application: str
+    _transport: Transport
+    _extender: Extender
+
+    def receive(
+        self,
+        queue: str,
+        group: str,
+        max_messages: int = 1,
+        *,
+        receiver: str | None = None,
+        attempt: str | None = None,
+        **options: Unpack[ReceiveOptions],
+    ) -> list[Delivery]:
+        """Messages that no other receiver of the group has, each under a lease.
+
+        The first use of a group makes it. The request has an attempt id: if its answer is lost, the client asks again and
+        gets the same messages, also after a pop. The leases run from the first request.
+
+        :param max_messages: 1 to 1,000. The server may give fewer, so that the answer stays below about 1 MiB.
+        :param receiver, attempt: as in :class:`Settle`.
+        :param options: ``wait``: seconds to hold back an answer without messages, 0 to 60. ``visibility``: seconds of the
+            leases, 0 to 43,200; by default the group's. ``pop``: acknowledge the messages in the same step. ``partitions``:
+            where to look; by default everywhere.
+        :raises OutcomeUnknown: no request was answered. Messages may be leased; they come again when the leases run out.
+            Messages of a pop may be gone, unless the call is repeated with the same ``attempt`` within five minutes.
+        :raises KeyReused: the attempt was used for another request. Nothing was done.
+        :raises NotOffered: the store of this server has no leases.
+        """
+        wanted = Settle(receive=Receive(max_messages, **options), receiver=receiver, attempt=attempt)
+        return [*self.settle(queue, group, wanted).messages]
+
+    @contextmanager
+    def receive_one(
+        self, queue: str, group: str, *, receiver: str | None = None, **options: Unpack[ReceiveOptions]
+    ) -> Iterator[Delivery | None]:
+        """One message for the block of a ``with``, or None if there is none.
+
+        The lease is extended while the block runs. The message is acknowledged at the end of the block, or released if the
+        block raises; see :class:`Delivery`.
+
+        :param receiver, options: as for :meth:`receive`, but no ``pop``.
+        :raises StaleReceipt: the block ended well, but the lease had ended before.
+        """
+        if options.get("pop"):
+            raise InvalidParameter(problems={"pop": "a message that is popped has no lease: use receive"})
+        found = self.receive(queue, group, receiver=receiver, **options)
+        if not found:
+            yield None
+            return
+        with found[0] as delivery:
+            yield delivery
+
+    def settle(self, queue: str, group: str, what: Settle) -> Settled:
+        """End or extend leases, append, and receive, in one request.
+
+        A repeat after a lost answer does nothing twice.
+
+        :returns: what was done, and the stale receipts, with which nothing was done.
+        :raises StaleReceipt: a lease had ended, and there is something to append. Nothing was settled or appended.
+        :raises InvalidReceipt: a receipt is none, or of another queue or group, or stands twice. Nothing was done.
+        :raises OutcomeUnknown: no request was answered, so all of this may have been done or none of it.
+        """
+        wanted = what.to_wire()
+        if not what.only_extends:
+            wanted["attempt"] = what.attempt or uuid.uuid4().hex
+        answer = self._step(self._transport, queue, group, wanted)
+        arrived, told = time.monotonic(), json_of(answer)
+        counted = told.get("settled", {})
+        stale = tuple(counted.get("stale", ()))
+        what.note(stale)
+        return Settled(
+            counted.get("acknowledged", 0),
+            counted.get("released", 0),
+            counted.get("extended", 0),
+            counted.get("rejected", 0),
+            stale,
+            {entry["queue"]: tuple(map(Appended.from_wire, entry["messages"])) for entry in told.get("appended", ())},
+            tuple(
+                Delivery.handed_out(entry, self, _held(entry, queue, group, answer, arrived), queue, group)
+                for entry in told.get("messages", ())
+            ),
+            told.get("full", False),
+        )
+
+    def lease_groups(self, queue: str, *, start: str = "", page_size: int = 1000) -> Iterator[str]:
+        """The lease groups of a queue by name.
+
+        Each page is requested when the iteration reaches it.
+
+        :param start: the first name; it need not exist.
+        """
+        path, params = queue_path(self.application, queue), {"limit": page_size, "offset": start}
+        for page in self._transport.listed(*path, "leases", params=params):
+            yield from (entry["group"] for entry in page["groups"])
+
+    def lease_group(self, queue: str, group: str) -> LeaseGroup:
+        """The settings of a group, and what it holds in each partition.
+
+        :raises LeaseGroupNotFound: there is no such group; the first receive makes it.
+        """
+        return LeaseGroup.from_wire(json_of(self._transport.send("GET", *self._lease_path(queue, group))))
+
+    def set_lease_group(self, queue: str, group: str, **settings: Any) -> Mapping[str, Any]:
+        """Make a group, or change the settings that are given and keep the rest.
+
+        :param settings: by their names on the wire, among them: ``visibility``, seconds; ``max_failures``, 0 for no end;
+            ``dead_letter_queue``; ``backoff``, a mapping with any of ``first``, ``factor``, ``most``, ``jitter``; ``order``,
+            ``none`` or ``key``; ``per_key``; ``k``; ``max_leased``; ``max_held``; ``paused_until``, a moment, 0 to go on;
+            ``paused_reason``. For a new group also ``start``: ``beginning``, ``end`` or a moment.
+        :returns: all settings as they are now.
+        :raises InvalidParameter: a setting is unknown or outside its range. Nothing changed.
+        :raises Conflict: the queue would be its own dead-letter queue. Nothing changed.
+        """
+        wanted = {name: value for name, value in settings.items() if value is not None}
+        if isinstance(wanted.get("start"), datetime | MessageId):
+            wanted["start"] = moment_to_wire(wanted["start"])
+        if isinstance(wanted.get("paused_until"), datetime | str):
+            wanted["paused_until"] = float(moment_to_wire(wanted["paused_until"]))
+        path = self._lease_path(queue, group)
+        repeats = Repeats(allowed="start" not in wanted)  # the second of two finds a group that has begun
+        answer = self._transport.send("PUT", *path, data=json.dumps(wanted).encode(), headers=_JSON, repeats=repeats)
+        settings_now: Mapping[str, Any] = json_of(answer)["settings"]
+        return settings_now
+
+    def forget_lease_group(self, queue: str, group: str) -> None:
+        """Forget a group with its leases and settings, whether or not it exists.
+
+        Its receipts are invalid from now on. A later group of the same name begins anew.
+        """
+        self._transport.send("DELETE", *self._lease_path(queue, group))
+
+    def leases(self, queue: str, group: str, *, page_size: int = 1000) -> Iterator[Lease]:
+        """The messages that a group holds: leased, or waiting to be handed out again.
+
+        They come by partition, in the order of their ids. Each page is requested when the iteration reaches it.
+
+        :raises LeaseGroupNotFound: there is no such group.
+        """
+        params = {"leased": "true", "limit": page_size}
+        for page in self._transport.listed(*self._lease_path(queue, group), params=params):
+            yield from map(Lease.from_wire, page["leases"])
+
+    def _lease_path(self, queue: str, group: str) -> tuple[str, ...]:
+        return group_path(self.application, queue, "leases", group)
+
+    def _step(self, transport: Transport, queue: str, group: str, wanted: Mapping[str, Any]) -> requests.Response:
+        path, data = self._lease_path(queue, group), json.dumps(wanted).encode()
+        held_seconds = wanted.get("receive", {}).get("wait", 0)
+        return transport.send("POST", *path, data=data, headers=_JSON, repeats=_REPEATS, held_seconds=held_seconds)
+
+    def _new_extender(self) -> Extender:
+        """It has connections of its own, since a pool serves one thread."""
+        transport = self._transport.beside()
+
+        def send(leases: Sequence[HeldLease]) -> Collection[str]:
+            wanted = {"extend": [{"receipt": lease.receipt, "visibility": lease.seconds} for lease in leases]}
+            told = json_of(self._step(transport, leases[0].queue, leases[0].group, wanted))
+            return frozenset(told["settled"]["stale"])
+
+        return Extender(send, transport.close)
+
+
+_JSON = {"Content-Type": "application/json"}
+
+
+def _held(
+    entry: Mapping[str, Any], queue: str, group: str, answer: requests.Response, arrived: float
+) -> HeldLease | None:
+    """What is to be known of a lease to extend it; None after a pop.
+
+    :param arrived: when the answer came, on the monotonic clock.
+    """
+    if "receipt" not in entry:
+        return None
+    # How long the lease lasts is known by the server's clock alone. The answer's date is up to a second too early, so a third
+    # of what seems to be left is in time for any lease of more than half a second.
+    date = answer.headers.get("Date")
+    left = float(entry["visible_at"]) - parsedate_to_datetime(date).timestamp() if date else 0.0
+    return HeldLease(queue, group, entry["receipt"], left, arrived + max(left, 0.0) / 3)

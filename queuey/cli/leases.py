@@ -1,0 +1,162 @@
+"""``queuey lease``: lease groups, their settings and what they hold."""
+
+from __future__ import annotations
+
+from itertools import islice
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from queuey.ids import parse_timestamp
+from queuey.terminal.options import confirm, with_client, yes_option
+from queuey.terminal.output import form_for, output_option, say, write_one, write_rows
+from queuey.terminal.times import Duration, Moment, rfc3339
+
+if TYPE_CHECKING:
+    from qdo.client import Client, Lease, LeasePartition
+
+LEASES = ("partition", "message_id", "state", "receiver", "deliveries", "failures", "key", "visible_at")
+PARTITIONS = ("partition", "held", "leased", "dead", "closed_keys", "done_up_to")
+_BACKOFF = ("first", "factor", "most", "jitter")
+
+
+@click.group("lease")
+def lease_command() -> None:
+    """List, look at, set and forget lease groups, whose receivers share the messages of a queue."""
+
+
+@lease_command.command("ls")
+@click.argument("queue")
+@output_option
+@with_client
+def list_groups(client: Client, queue: str, output: str | None) -> None:
+    """Lease groups of QUEUE by name.
+
+    Example: queuey lease ls jobs
+    """
+    write_rows(({"group": name} for name in client.lease_groups(queue)), ("group",), output)
+
+
+@lease_command.command("info")
+@click.argument("queue")
+@click.argument("group")
+@click.option("--leased", is_flag=True, help="List the messages that it holds, and their receivers.")
+@click.option("-n", "--limit", type=click.IntRange(1), help="With --leased: the most messages to list.")
+@output_option
+@with_client
+def show_group(client: Client, queue: str, group: str, leased: bool, limit: int | None, output: str | None) -> None:
+    """Settings of GROUP, and what it holds in each partition of QUEUE.
+
+    Example: queuey lease info jobs workers --leased
+    """
+    if leased:
+        rows = (_lease_row(one) for one in islice(client.leases(queue, group), limit))
+        write_rows(rows, LEASES, output)
+        return
+    found = client.lease_group(queue, group)
+    row = {"group": found.name, **found.settings}
+    details = [_partition_row(one) for one in found.partitions]
+    if form_for(output) != "table":
+        write_one({**row, "partitions": details}, output)
+        return
+    write_one(_flat(row), "table")
+    click.echo()
+    write_rows(details, PARTITIONS, "table")
+
+
+def _begins(_ctx: click.Context, param: click.Parameter, text: str | None) -> str | None:
+    """A moment in its wire form, or a word for one."""
+    return text if text in (None, "beginning", "end") else Moment(ago=True).convert(text, param, _ctx)
+
+
+@lease_command.command("set")
+@click.argument("queue")
+@click.argument("group")
+@click.option("--visibility", type=Duration(), help="How long a lease is.  [default: 30]")
+@click.option("--max-failures", type=click.IntRange(0), help="Then to the dead letters; 0 for never.  [default: 20]")
+@click.option("--dead-letter-queue", metavar="NAME", help="Queue of the dead letters.  [default: QUEUE-dead]")
+@click.option("--order", type=click.Choice(["none", "key"]), help="key: messages of one key come one after the other.")
+@click.option("--per-key", type=click.IntRange(1), help="Messages of one key in one receive.  [default: 1]")
+@click.option("--backoff-first", type=Duration(), help="The wait after the first failure.  [default: 1]")
+@click.option(
+    "--backoff-factor", type=click.FloatRange(1), help="How much longer it is after each other.  [default: 2]"
+)
+@click.option("--backoff-most", type=Duration(), help="The longest wait.  [default: 1h; with --order key 30]")
+@click.option("--backoff-jitter", type=click.FloatRange(0, 1), help="The share by which it varies.  [default: 0.1]")
+@click.option("--k", type=click.IntRange(1), help="Take at random among that many of the oldest.  [default: 1]")
+@click.option("--max-leased", type=click.IntRange(1), help="Messages that receivers have at once.")
+@click.option("--max-held", type=click.IntRange(1), help="Messages that are leased or wait for a retry, at once.")
+@click.option(
+    "--pause-until", type=Moment(ids=False), help="Hand out nothing until then: RFC 3339 or seconds since 1970."
+)
+@click.option("--reason", "paused_reason", help="Why it is paused.")
+@click.option("--resume", is_flag=True, help="End a pause.")
+@click.option("--start", callback=_begins, help="Of a new group: beginning, end, 10m (ago), a time or a message id.")
+@output_option
+@with_client
+def set_group(
+    client: Client, queue: str, group: str, pause_until: str | None, resume: bool, output: str | None, **settings: Any
+) -> None:
+    """Make GROUP, or change what is given and keep the rest.
+
+    Example: queuey lease set jobs workers --visibility 5m --max-failures 5
+    """
+    if resume and pause_until is not None:
+        raise click.UsageError("--resume and --pause-until exclude each other.")
+    backoff = {name: settings.pop(f"backoff_{name}") for name in _BACKOFF}
+    backoff = {name: value for name, value in backoff.items() if value is not None}
+    paused_until = 0.0 if resume else None if pause_until is None else float(pause_until)
+    changed = client.set_lease_group(queue, group, backoff=backoff or None, paused_until=paused_until, **settings)
+    row = {"group": group, **changed}
+    write_one(_flat(row) if form_for(output) in ("table", "csv") else row, output)
+
+
+@lease_command.command("rm")
+@click.argument("queue")
+@click.argument("group")
+@yes_option
+@with_client
+def forget_group(client: Client, queue: str, group: str, yes: bool) -> None:
+    """Forget GROUP of QUEUE, its settings and its leases. The messages stay.
+
+    A later group of this name begins anew.
+
+    Example: queuey lease rm jobs workers --yes
+    """
+    confirm(f"Forget lease group {group} of queue {queue}, its settings and its leases?", yes=yes)
+    client.forget_lease_group(queue, group)
+    say(f"forgot lease group {group} of {queue}")
+
+
+def _flat(row: dict[str, Any]) -> dict[str, Any]:
+    """A row whose members are no objects."""
+    flat: dict[str, Any] = {}
+    for name, value in row.items():
+        flat |= {f"{name}_{part}": one for part, one in value.items()} if isinstance(value, dict) else {name: value}
+    if flat.get("paused_until"):
+        flat["paused_until"] = rfc3339(parse_timestamp(f"{flat['paused_until']:.7f}"))
+    return flat
+
+
+def _lease_row(one: Lease) -> dict[str, Any]:
+    return {
+        "partition": one.partition,
+        "message_id": one.id.hex,
+        "state": one.state,
+        "receiver": one.receiver,
+        "deliveries": one.deliveries,
+        "failures": one.failures,
+        "key": one.key,
+        "visible_at": one.visible_at,
+    }
+
+
+def _partition_row(one: LeasePartition) -> dict[str, Any]:
+    return {
+        "partition": one.number,
+        "held": one.held,
+        "leased": one.leased,
+        "dead": one.dead,
+        "closed_keys": one.closed_keys,
+        "done_up_to": one.done_up_to,
+    }

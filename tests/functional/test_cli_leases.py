@@ -1,0 +1,331 @@
+"""The commands of leases as processes, against the shipped server."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from qdo.client import Client
+from tests.support.client import Server
+from tests.support.commands import Ended, command, done, run_in
+from tests.support.servers import RunningServer, eventually
+
+Run = Callable[..., "Ended"]
+
+
+@pytest.fixture
+def seen(shipped_server: RunningServer) -> Iterator[Server]:
+    with Server(shipped_server) as server:
+        yield server
+
+
+@pytest.fixture
+def client(seen: Server) -> Iterator[Client]:
+    with Client(seen.url, seen.application, seen.key) as client:
+        yield client
+
+
+@pytest.fixture
+def environment(seen: Server) -> dict[str, str]:
+    assert seen.key is not None
+    return {"QUEUEY_URL": seen.url, "QUEUEY_APPLICATION": seen.application, "QUEUEY_KEY": seen.key}
+
+
+@pytest.fixture
+def queuey(environment: dict[str, str]) -> Run:
+    """Runs a command to its end."""
+    return lambda *arguments, **given: run_in(environment, None, *arguments, **given)
+
+
+@pytest.fixture
+def queue(seen: Server) -> str:
+    """A queue of one partition with the messages a to d."""
+    name = seen.queue()
+    seen.fill(name, *"abcd")
+    return name
+
+
+def receipts(ended: Ended) -> list[str]:
+    return [str(receipt) for receipt in done(ended).column("receipt")]
+
+
+def states(client: Client, queue: str, group: str = "workers") -> dict[str, tuple[str, int, int]]:
+    """What a group holds, by body: state, deliveries and failures."""
+    bodies = {message.id: message.text for message in client.iterate(queue)}
+    return {bodies[one.id]: (one.state, one.deliveries, one.failures) for one in client.leases(queue, group)}
+
+
+def given_back(client: Client, queue: str) -> list[tuple[str, int, int]]:
+    """What is received once more: body, deliveries and failures."""
+    found = client.receive(queue, "workers", 10)
+    return [(one.text, one.deliveries, one.failures) for one in found if one.deliveries > 1]
+
+
+# receive and pop.
+
+
+def test_messages_are_received_with_their_receipts(queuey: Run, seen: Server) -> None:
+    name = seen.queue()
+    done(queuey("put", name, "x", "-q", "--key", "k", "-H", "content-type: text/plain", "-H", "kind: order"))
+
+    got = done(queuey("receive", name, "--max", "5", "--visibility", "1h"))
+    nothing = done(queuey("receive", name))
+    other = done(queuey("receive", name, "--group", "others", QUEUEY_RECEIVE_MAX="2"))
+
+    (row,) = got.rows
+    assert (row["body"], row["key"], row["content_type"], row["headers"]) == ("x", "k", "text/plain", {"kind": "order"})
+    assert (row["deliveries"], row["failures"], len(str(row["receipt"]))) == (1, 0, 60)
+    assert float(str(row["visible_at"])) - float(str(row["first_delivered"])) == pytest.approx(3600)
+    assert (nothing.out, nothing.err) == (b"", "")
+    assert other.column("body") == ["x"]
+
+
+def test_receive_prints_a_table_or_lines_of_json(queuey: Run, queue: str) -> None:
+    table = done(queuey("receive", queue, "--max", "2", "-o", "table")).text.splitlines()
+    lines = done(queuey("receive", queue, "--max", "2", "--json", QUEUEY_OUTPUT="table")).rows
+
+    assert table[0].split() == ["PARTITION", "DELIVERIES", "RECEIPT", "BODY"]
+    assert [line.split()[-1] for line in table[1:]] == ["a", "b"]
+    assert [row["body"] for row in lines] == ["c", "d"]
+
+
+def test_what_is_popped_comes_once(queuey: Run, queue: str) -> None:
+    first = done(queuey("pop", queue))
+    rest = done(queuey("receive", queue, "--pop", "--max", "10"))
+
+    assert (first.column("body"), rest.column("body")) == (["a"], ["b", "c", "d"])
+    assert all("receipt" not in row and "visible_at" not in row for row in first.rows + rest.rows)
+    assert done(queuey("pop", queue)).out == b""
+
+
+def test_receive_waits_for_a_message(environment: dict[str, str], seen: Server) -> None:
+    name = seen.queue()
+    with subprocess.Popen(
+        command("pop", name, "--wait", "60"), stdout=subprocess.PIPE, env=os.environ | environment
+    ) as process:
+        eventually(lambda: seen.call("GET", name, "leases").json()["groups"] != [])
+        seen.add(name, "came")
+        out = process.communicate(timeout=90)[0]
+
+    assert json.loads(out)["body"] == "came"
+
+
+def test_wrong_usage_is_refused(queuey: Run, queue: str) -> None:
+    for wrong in (
+        ("receive", queue, "--pop", "--visibility", "1"),
+        ("receive", queue, "--pop", "--exec", "true"),
+        ("receive", queue, "--json", "--exec", "true"),
+        ("receive", queue, "--max", "0"),
+        ("receive", queue, "--max", "1001"),
+        ("receive", queue, "--wait", "61"),
+        ("receive", queue, "--group", "no name"),
+        ("ack", queue),
+        ("ack", queue, "nonsense"),
+        ("lease", "set", queue, "g", "--resume", "--pause-until", "2050-01-01"),
+        ("lease", "rm", queue, "g"),
+    ):
+        ended = queuey(*wrong)
+        assert (ended.code, ended.out) == (2, b""), wrong
+
+
+# receive --exec.
+
+
+def test_a_program_settles_each_message_by_its_exit_status(
+    queuey: Run, client: Client, queue: str, tmp_path: Path
+) -> None:
+    log = tmp_path / "log"
+    program = f"sh -c 'body=$(cat); echo $body $MESSAGE_DELIVERIES $MESSAGE_GROUP >> {log}; test $body != b'"
+
+    ended = queuey("receive", queue, "--max", "3", "--exec", program)
+
+    assert (ended.code, ended.out) == (1, b"")
+    assert "sh ended with 1 at message" in ended.err
+    assert log.read_text().splitlines() == ["a 1 workers", "b 1 workers", "c 1 workers"]
+    assert states(client, queue) == {"b": ("waits", 1, 1)}
+    assert queuey("receive", queue, "--max", "10", "--exec", "true").code == 0
+    assert "d" not in states(client, queue)
+
+
+def test_a_program_gets_the_message_in_its_environment(queuey: Run, seen: Server, tmp_path: Path) -> None:
+    name = seen.queue()
+    sent = done(queuey("put", name, "x", "--key", "k", "-H", "kind: order", "-H", "content-type: text/plain")).rows[0]
+    log = tmp_path / "log"
+
+    done(queuey("receive", name, "--exec", f"sh -c 'env | grep ^MESSAGE_ > {log}'"))
+
+    given = dict(line.split("=", 1) for line in log.read_text().splitlines())
+    assert len(given.pop("MESSAGE_RECEIPT")) == 60
+    assert given == {
+        "MESSAGE_ID": sent["message_id"],
+        "MESSAGE_PARTITION": "1",
+        "MESSAGE_TIMESTAMP": sent["timestamp"],
+        "MESSAGE_QUEUE": name,
+        "MESSAGE_CONTENT_TYPE": "text/plain",
+        "MESSAGE_KEY": "k",
+        "MESSAGE_GROUP": "workers",
+        "MESSAGE_DELIVERIES": "1",
+        "MESSAGE_FAILURES": "0",
+        "MESSAGE_HEADERS": '{"kind": "order"}',
+    }
+
+
+def test_a_lease_is_extended_while_its_program_runs(queuey: Run, client: Client, queue: str) -> None:
+    began = time.monotonic()
+
+    done(queuey("receive", queue, "--visibility", "1", "--exec", "sleep 2.5"))
+
+    assert time.monotonic() - began > 2.5
+    assert states(client, queue) == {}
+    (following,) = client.receive(queue, "workers")
+    assert following.text == "b"
+
+
+def test_a_program_that_is_none_blames_no_message(queuey: Run, client: Client, queue: str) -> None:
+    ended = queuey("receive", queue, "--max", "3", "--exec", "/no/such program")
+
+    assert (ended.code, "cannot run /no/such" in ended.err) == (1, True)
+    assert given_back(client, queue) == [("a", 2, 0)]
+
+
+def test_a_receiver_that_is_stopped_gives_its_message_back(
+    environment: dict[str, str], client: Client, queue: str, tmp_path: Path
+) -> None:
+    begun = tmp_path / "begun"
+    with subprocess.Popen(
+        command("receive", queue, "--visibility", "1h", "--exec", f"sh -c 'touch {begun}; exec sleep 60'"),
+        env=os.environ | environment,
+        stderr=subprocess.DEVNULL,
+    ) as process:
+        eventually(begun.exists)
+        process.send_signal(signal.SIGINT)
+        assert process.wait(90) != 0
+
+    assert given_back(client, queue) == [("a", 2, 0)]
+
+
+# ack, release and reject.
+
+
+def test_receipts_settle_their_leases(queuey: Run, client: Client, queue: str) -> None:
+    a, b, c, d = receipts(queuey("receive", queue, "--max", "4", "--visibility", "1h"))
+
+    acknowledged = done(queuey("ack", queue, a))
+    released = done(queuey("release", queue, b, c, "--delay", "1h", "--no-count"))
+    rejected = done(queuey("reject", queue, d, "--reason", "not JSON"))
+
+    said = ["settled 1 message\n", "settled 2 messages\n", "settled 1 message\n"]
+    assert [ended.err for ended in (acknowledged, released, rejected)] == said
+    assert states(client, queue) == {"b": ("waits", 1, 0), "c": ("waits", 1, 0)}
+    assert done(queuey("get", f"{queue}-dead")).column("body") == ["d"]
+
+
+def test_a_release_counts_unless_told_otherwise(queuey: Run, client: Client, queue: str) -> None:
+    a, b = receipts(queuey("receive", queue, "--max", "2"))
+
+    done(queuey("release", queue, a))
+    done(queuey("release", queue, b, "--no-count"))
+
+    assert states(client, queue)["a"] == ("waits", 1, 1)
+    assert states(client, queue)["b"] == ("due", 1, 0)
+
+
+def test_stale_receipts_are_named_and_the_others_settled(queuey: Run, client: Client, queue: str) -> None:
+    a, b = receipts(queuey("receive", queue, "--max", "2"))
+    done(queuey("ack", queue, a))
+
+    for verb in ("ack", "release", "reject"):
+        ended = queuey(verb, queue, a, *([b] if verb == "ack" else []))
+        assert (ended.code, ended.out) == (1, b"")
+        assert f"StaleReceipt: {a}" in ended.err
+    assert states(client, queue) == {}
+
+
+def test_receipts_come_from_a_pipe(queuey: Run, seen: Server, client: Client) -> None:
+    name = seen.queue()
+    seen.fill(name, *map(str, range(1200)))
+    received = b"".join(done(queuey("receive", name, "--max", "600")).out for _ in range(2))
+    lines = received.splitlines()
+    assert len(lines) == 1200
+    alone = "\n".join(json.loads(line)["receipt"] for line in lines[:3]).encode()
+
+    done(queuey("release", name, "-", "--no-count", "--delay", "1h", given=alone + b"\n\n"))
+    ended = done(queuey("ack", name, "-", given=b"\n".join(lines[3:])))
+
+    assert ended.err == "settled 1197 messages\n"
+    assert {state for state, _, _ in states(client, name).values()} == {"waits"}
+    assert len(states(client, name)) == 3
+    assert queuey("ack", name, "-", given=b'{"body": "x"}\n').code == 2
+
+
+def test_a_receipt_may_begin_with_a_hyphen(queuey: Run, seen: Server, client: Client) -> None:
+    for _ in range(2000):
+        name = seen.queue()
+        seen.add(name)
+        (delivery,) = client.receive(name, "workers")
+        receipt = delivery.receipt or ""
+        if receipt.startswith("-"):
+            break
+    else:
+        pytest.skip("no receipt of this server begins with a hyphen")
+
+    assert done(queuey("ack", name, receipt)).err == "settled 1 message\n"
+
+
+# lease.
+
+
+def test_groups_are_listed_set_looked_at_and_forgotten(queuey: Run, seen: Server) -> None:
+    name = seen.queue(partitions=2)
+    changes = ("--visibility", "5m", "--max-failures", "3", "--order", "key", "--backoff-first", "10s", "--k", "1")
+
+    made = done(queuey("lease", "set", name, "g", *changes, "--start", "end")).rows[0]
+    seen.add_batch(name, {"body": "x", "key": "k"})
+    paused = done(queuey("lease", "set", name, "g", "--pause-until", "2050-01-01", "--reason", "night")).rows[0]
+    nothing = done(queuey("receive", name, "-g", "g"))
+    done(queuey("lease", "set", name, "g", "--resume"))
+    done(queuey("receive", name, "-g", "g"))
+    done(queuey("receive", name))
+    listed = done(queuey("lease", "ls", name))
+    info = done(queuey("lease", "info", name, "g")).rows[0]
+    table = done(queuey("lease", "info", name, "g", "-o", "table")).text.splitlines()
+    leased = done(queuey("lease", "info", name, "g", "--leased")).rows
+    forgotten = done(queuey("lease", "rm", name, "g", "--yes"))
+    gone = queuey("lease", "info", name, "g")
+
+    assert (made["visibility"], made["max_failures"], made["order"]) == (300, 3, "key")
+    assert made["backoff"] == {"first": 10, "factor": 2, "most": 30, "jitter": 0.1}
+    assert (paused["paused_reason"], paused["visibility"]) == ("night", 300)
+    assert nothing.out == b""
+    assert listed.column("group") == ["g", "workers"]
+    assert info["group"] == "g"
+    assert isinstance(info["partitions"], list)
+    assert sum(one["leased"] for one in info["partitions"]) == 1
+    assert any(line.split() == ["backoff_first", "10.0"] for line in table)
+    assert all(one["done_up_to"] for one in info["partitions"])
+    assert table[-3].split()[:3] == ["PARTITION", "HELD", "LEASED"]
+    assert [(row["state"], row["deliveries"], row["key"]) for row in leased] == [("leased", 1, "k")]
+    assert (forgotten.out, forgotten.err) == (b"", f"forgot lease group g of {name}\n")
+    assert (gone.code, gone.err.split(":")[0]) == (3, "LeaseGroupNotFound")
+
+
+def test_a_group_begins_at_a_word_a_time_or_an_id(queuey: Run, queue: str) -> None:
+    ids = done(queuey("get", queue)).column("message_id")
+
+    for group, start in (("all", "beginning"), ("recent", "1h"), ("from-c", str(ids[1])), ("none", "end")):
+        done(queuey("lease", "set", queue, group, "--start", start))
+
+    got = [
+        done(queuey("pop", queue, "-g", group, "--max", "9")).column("body") for group in ("all", "recent", "from-c")
+    ]
+    assert got == [["a", "b", "c", "d"], ["a", "b", "c", "d"], ["c", "d"]]
+    assert done(queuey("pop", queue, "-g", "none")).out == b""
+    assert queuey("lease", "set", queue, "bad", "--start", "sometime").code == 2
+    assert queuey("lease", "set", queue, "all", "--start", "end").code == 2
