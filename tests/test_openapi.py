@@ -12,7 +12,7 @@ import pytest
 from openapi_spec_validator import validate
 
 from queuey._version import __version__
-from queuey.api import drafts, offsets, params, queues, reading, routes
+from queuey.api import drafts, lease_groups, lease_requests, offsets, params, queues, reading, routes
 from queuey.api.face import V1
 from queuey.api.forms import COLUMNS
 from queuey.errors import (
@@ -26,6 +26,7 @@ from queuey.errors import (
 from queuey.http.access import is_queue_name
 from queuey.http.exchange import Call
 from queuey.model import MAX_GENERATION, MAX_PARTITIONS, MAX_TTL_SECONDS, Consistency, QueueKind
+from queuey.model.lease_groups import NO_ORDER, ORDER_BY_KEY, GroupSettings
 from queuey.security.permissions import VERBS, Permission
 from queuey.settings import Settings
 
@@ -141,6 +142,41 @@ def test_limits_are_those_of_the_code() -> None:
     assert schemas["ResetTo"]["properties"]["partitions"]["maxItems"] == MAX_PARTITIONS
     assert set(queue["type"]["enum"]) == set(QueueKind)
     assert set(queue["consistency"]["enum"]) == set(Consistency)
+
+
+def test_limits_of_leases_are_those_of_the_code() -> None:
+    settings, schemas = Settings(), COMPONENTS["schemas"]
+    asked = schemas["LeaseRequest"]["properties"]
+    receive, group = asked["receive"]["properties"], schemas["NewLeaseSettings"]["properties"]
+    old, backoff = GroupSettings(), group["backoff"]["properties"]
+
+    assert set(asked) == set(lease_requests.MEMBERS)
+    for member in ("acknowledge", "release", "reject"):
+        assert asked[member]["maxItems"] == lease_requests.MAX_SETTLES
+    assert asked["append"]["maxItems"] == lease_requests.MAX_QUEUES_APPENDED
+    assert schemas["NewMessages"]["properties"]["messages"]["maxItems"] == settings.limits.max_batch_messages
+    assert (receive["max"]["minimum"], receive["max"]["maximum"]) == (1, lease_requests.MAX_RECEIVED)
+    assert receive["wait"]["maximum"] == lease_requests.MAX_WAIT_SECONDS
+    for longest in (schemas["Visibility"], schemas["Release"]["properties"]["delay"], group["visibility"]):
+        assert longest["maximum"] == lease_requests.MAX_VISIBILITY_SECONDS == lease_groups.MAX_VISIBILITY_SECONDS
+    assert set(group) == {*GroupSettings._fields, "start"}
+    assert set(schemas["LeaseSettings"]["required"]) == set(GroupSettings._fields)
+    for name, most in (
+        ("per_key", lease_groups.MAX_K),
+        ("k", lease_groups.MAX_K),
+        ("max_leased", lease_groups.MAX_LEASED),
+        ("max_held", lease_groups.MAX_HELD),
+    ):
+        assert (group[name]["minimum"], group[name]["maximum"]) == (1, most)
+    for name in ("visibility", "max_failures", "per_key", "k", "max_leased", "max_held"):
+        assert group[name]["default"] == getattr(old, name)
+    assert {name: found.get("default", old.backoff.most) for name, found in backoff.items()} == old.backoff._asdict()
+    assert schemas["LeaseOrder"]["enum"] == [NO_ORDER, ORDER_BY_KEY]
+    assert (
+        parameters("/v1/{application}/{queue}/leases", "get")["limit"]["schema"]["maximum"] == lease_groups.MAX_GROUPS
+    )
+    shown = parameters("/v1/{application}/{queue}/leases/{group}", "get")["limit"]["schema"]
+    assert shown["maximum"] == lease_groups.MAX_LEASES
 
 
 def test_columns_are_those_of_the_code() -> None:

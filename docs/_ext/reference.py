@@ -176,12 +176,14 @@ def declared(declarations: Declarations) -> str:
 
 
 def faults() -> str:
-    """Each file's first word is the promise, ``G1:``."""
+    """Each file begins with its promise, ``G1:``, or with several, ``G21 to G28:``."""
     rows = []
     for path in sorted(_TESTS.glob("faults/**/test_*.py")):
         said = (ast.get_docstring(ast.parse(path.read_text())) or "").partition(":")
-        number, sentence = int(said[0].removeprefix("G")), " ".join(said[2].split())
-        rows.append((number, f"G{number}", f"`make faults TESTS={path.relative_to(_TESTS.parent)}`", sentence))
+        first, *last = map(int, re.findall(r"G(\d+)", said[0]))
+        promises = ", ".join(f"G{number}" for number in range(first, max([first, *last]) + 1))
+        command = f"`make faults TESTS={path.relative_to(_TESTS.parent)}`"
+        rows.append((first, promises, command, " ".join(said[2].split())))
     return table(("Promise", "Command", "What it tries"), [tuple(cells) for _, *cells in sorted(rows)])
 
 

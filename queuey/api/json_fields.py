@@ -23,9 +23,10 @@ class JsonFields:
             problems.add(prefix.removesuffix(".") or "body", "must be an object")
             return
         self._document = document
+        unknown = f"unknown: expected {', '.join(known)}"
         for name, value in document.items():
             if name not in known:
-                problems.add(prefix + name[:_SHOWN], f"unknown: expected {', '.join(known)}")
+                problems.add(prefix + name[:_SHOWN], unknown)
             elif value is None:
                 problems.add(prefix + name, "must not be null: leave it out")
 

@@ -36,6 +36,7 @@ MAX_LEASED, MAX_HELD = 120_000, 1_000_000
 _MAX_FAILURES = 65_000
 _MAX_SECONDS = 86_400.0 * 366
 _MAX_REASON = 1024
+_MEMBERS = (*GroupSettings._fields, "start")
 _ORDERS = (NO_ORDER, ORDER_BY_KEY)
 _KEY_MOST_SECONDS = 30.0
 """The longest back-off of a group that orders keys, unless it says otherwise: the key waits behind its retry."""
@@ -122,8 +123,10 @@ async def _leases(service: Service, call: Call, queue: Queue, name: str) -> Answ
 
 
 def _place(text: str) -> tuple[int, MessageId]:
-    ((number, id_),) = message_ids(text)
-    return number, id_
+    places = message_ids(text)
+    if len(places) > 1:
+        raise ValueError("must be one message, as the Link of the page before names it")
+    return places[0]
 
 
 def _shown_hole(number: int, hole: Hole, now: int, wall: int) -> dict[str, Any]:
@@ -143,8 +146,8 @@ def _shown_hole(number: int, hole: Hole, now: int, wall: int) -> dict[str, Any]:
 async def change(service: Service, call: Call, target: Target) -> Answer:
     """Make a group, or change the settings that the body names."""
     queue, name = target.queue, group_of(call)
-    fields = JsonFields(json_object(call.body), (*GroupSettings._fields, "start"), Problems())
-    check_query(call, GroupSettings._fields, fields.problems, "member of the body")
+    fields = JsonFields(json_object(call.body), _MEMBERS, Problems())
+    check_query(call, _MEMBERS, fields.problems, "member of the body")
     while True:
         before = await service.leases.find(queue, name)
         settings = _settings(fields, before)

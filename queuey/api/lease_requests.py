@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
 from queuey.api.batches import batch_drafts, large_object
+from queuey.api.fields import check_query
 from queuey.api.json_fields import JsonFields
 from queuey.api.params import Problems
 from queuey.api.receipts import Receipt
@@ -62,6 +63,7 @@ async def asked_of(service: Service, call: Call, queue: Queue, default_receiver:
     document = await large_object(call.body, service.settings)
     problems = Problems()
     fields = JsonFields(document, MEMBERS, problems)
+    check_query(call, MEMBERS, problems, "member of the body")
     receiver = fields.text("receiver", default_receiver, most=_MAX_TEXT)
     key = fields.text("attempt", "", most=_MAX_TEXT)
     settles = _Settles(queue, problems)
@@ -95,7 +97,8 @@ class _Settles:
         self.receipts: list[str] = []
         self.token: int | None = None
         self.renewals: list[RenewAll] = []
-        self._refused: InvalidReceipt | None = None
+        self._refused = ""
+        """The first receipt that is wrong, and why. An error here would keep its frames, and the body, in a cycle."""
 
     def add_all(self, fields: JsonFields) -> None:
         for at, text in enumerate(fields.entries("acknowledge", most=MAX_SETTLES)):
@@ -114,8 +117,8 @@ class _Settles:
 
     def check(self) -> None:
         """:raises InvalidReceipt: one is wrong, or there are too many."""
-        if self._refused is not None:
-            raise self._refused
+        if self._refused:
+            raise InvalidReceipt(self._refused)
         if len(self.receipts) > MAX_SETTLES:
             raise InvalidReceipt(f"{len(self.receipts)} receipts in one request: at most {MAX_SETTLES} may stand there")
         if len({*self.receipts}) < len(self.receipts):
@@ -140,13 +143,13 @@ class _Settles:
         try:
             receipt = Receipt.parse(text)
         except InvalidReceipt as error:
-            self._refused = self._refused or error
+            self._refused = self._refused or str(error)
             return
         if receipt.queue != self._queue.uuid or receipt.partition > self._queue.partitions:
-            self._refused = self._refused or InvalidReceipt(f"{field}: the receipt is of another queue")
+            self._refused = self._refused or f"{field}: the receipt is of another queue"
             return
         if self.token not in (None, receipt.token):
-            self._refused = self._refused or InvalidReceipt(f"{field}: the receipts are of several groups")
+            self._refused = self._refused or f"{field}: the receipts are of several groups"
             return
         self.token = receipt.token
         here = self.by_partition.setdefault(receipt.partition, [])
@@ -183,10 +186,14 @@ def _receive(fields: JsonFields, queue: Queue, receiver: str) -> tuple[ReceiveRe
 
 async def _appends(service: Service, call: Call, application: str, fields: JsonFields) -> list[AppendRequest]:
     appends: list[AppendRequest] = []
+    most, number = service.settings.limits.max_batch_messages, 0
     for at, entry in enumerate(fields.entries("append", most=MAX_QUEUES_APPENDED)):
         one = JsonFields(entry, ("queue", "messages"), fields.problems, f"append.{at}.")
         name = one.text("queue", "", most=_MAX_TEXT)
-        messages = one.entries("messages", most=service.settings.limits.max_batch_messages)
+        messages = one.entries("messages", most=most)
+        number += len(messages)
+        if number > most:
+            one.wrong("messages", f"{number} messages in one request; this server takes {most}")
         for member in ("queue", "messages"):
             if member not in one:
                 one.wrong(member, "Required")

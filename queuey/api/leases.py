@@ -2,26 +2,31 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from itertools import groupby
+import sys
+from collections.abc import Iterator, Sequence
+from itertools import groupby, islice
 from typing import Any
 
-from queuey.api.forms import entries, id_texts, timestamps
+from queuey.api.forms import Presenter, entries, id_texts, timestamps
+from queuey.api.json_pages import JsonPage
 from queuey.api.lease_groups import group_of
 from queuey.api.lease_requests import AskedStep, asked_of
 from queuey.api.receipts import Receipt
 from queuey.http.exchange import Answer, Call, Target, json_answer
 from queuey.ids import format_timestamp
-from queuey.model import Location, Queue
+from queuey.model import Location, Message, Page, Queue
 from queuey.model.lease_requests import Action
 from queuey.model.lease_steps import GroupStep, HandedOut, LeaseOutcome, LeaseStep
 from queuey.security.permissions import Permission
 from queuey.security.principals import STRANGERS
 from queuey.service import Service
 from queuey.service.leases import Waiting
+from queuey.service.log import PartitionPage, ReadAnswer
 
 __all__ = ["step"]
 
+_PORTION = 250
+"""Messages that become JSON in one step, in some two milliseconds."""
 _SETTLED = {
     Action.ACKNOWLEDGE: "acknowledged",
     Action.RELEASE: "released",
@@ -49,7 +54,7 @@ async def step(service: Service, call: Call, target: Target) -> Answer:
         with call.ticket.waiting():
             outcome = await service.leases.step(wanted, waiting)
     _count(service, call, asked, outcome)
-    return _answer(asked, queue, outcome)
+    return await _answer(call, asked, queue, outcome)
 
 
 def _bounded(service: Service, asked: AskedStep) -> Any:
@@ -68,20 +73,42 @@ def _count(service: Service, call: Call, asked: AskedStep, outcome: LeaseOutcome
         service.monitor.delivered(application, "lease", len(outcome.handed), size)
 
 
-def _answer(asked: AskedStep, queue: Queue, outcome: LeaseOutcome) -> Answer:
-    answer: dict[str, Any] = {"status": "ok"}
+async def _answer(call: Call, asked: AskedStep, queue: Queue, outcome: LeaseOutcome) -> Answer:
+    beside: dict[str, Any] = {}
     if asked.order:
-        answer["settled"] = _settled(asked, outcome)
+        beside["settled"] = _settled(asked, outcome)
     if asked.appends:
-        answer["appended"] = [
+        beside["appended"] = [
             {"queue": request.queue.name, "messages": _placed(appended.placed)}
             for request, appended in zip(asked.appends, outcome.appended, strict=True)
         ]
-    if asked.receive is not None:
-        answer["messages"] = _handed(queue, outcome, with_receipts=not asked.receive.pop)
     if outcome.is_full:
-        answer["full"] = True
-    return json_answer(answer)
+        beside["full"] = True
+    if asked.receive is None:
+        return json_answer({"status": "ok", **beside})
+    with _HandedPage(call, sys.maxsize) as made:
+        pages = [PartitionPage(number, Page(some, more=False)) for number, some in _portions(outcome.handed)]
+        await made.add(ReadAnswer(pages, 0, 0), _presenter(queue, outcome, with_receipts=not asked.receive.pop))
+        return Answer(200, made.body(**beside))
+
+
+class _HandedPage(JsonPage):
+    """Messages that were handed out: each has room, for the step is done and is never answered with a refusal (G10)."""
+
+    __slots__ = ()
+
+    async def _end(self) -> None:
+        self._call.ticket.hold(self._unheld, owed=True)
+        self._held += self._unheld
+        self._unheld = 0
+        await super()._end()
+
+
+def _portions(handed: Sequence[HandedOut]) -> Iterator[tuple[int, Sequence[Message]]]:
+    """Messages of one partition that become JSON in one step."""
+    for number, some in groupby(handed, lambda one: one.partition):
+        while portion := [one.message for one in islice(some, _PORTION)]:
+            yield number, portion
 
 
 def _settled(asked: AskedStep, outcome: LeaseOutcome) -> dict[str, Any]:
@@ -105,13 +132,15 @@ def _placed(placed: Sequence[Location]) -> list[dict[str, Any]]:
     ]
 
 
-def _handed(queue: Queue, outcome: LeaseOutcome, *, with_receipts: bool) -> list[dict[str, Any]]:
-    shown: list[dict[str, Any]] = []
-    for partition, some in groupby(outcome.handed, lambda one: one.partition):
-        handed = [*some]
-        for entry, one in zip(entries([one.message for one in handed], partition), handed, strict=True):
-            shown.append(entry | _lease(queue, outcome, one, with_receipts=with_receipts))
-    return shown
+def _presenter(queue: Queue, outcome: LeaseOutcome, *, with_receipts: bool) -> Presenter:
+    """Presents all messages of a step, each once and in order, with their leases."""
+    leases = iter(outcome.handed)
+
+    def present(messages: Sequence[Message], number: int) -> list[dict[str, Any]]:
+        shown = entries(messages, number)
+        return [entry | _lease(queue, outcome, one, with_receipts=with_receipts) for entry, one in zip(shown, leases)]  # noqa: B905 - the leases of later messages stay
+
+    return present
 
 
 def _lease(queue: Queue, outcome: LeaseOutcome, one: HandedOut, *, with_receipts: bool) -> dict[str, Any]:

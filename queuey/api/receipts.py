@@ -14,7 +14,8 @@ from queuey.ids import MessageId
 __all__ = ["Receipt"]
 
 _FORM = struct.Struct(">16sQB16sI")
-_MOST_SHOWN = 40
+_MOST_SHOWN, _MOST_READ = 40, 100
+_REFUSAL = '"{}" is no receipt'
 
 
 class Receipt(NamedTuple):
@@ -31,7 +32,8 @@ class Receipt(NamedTuple):
     def text(self) -> str:
         """The receipt as receivers get it: 60 characters that may stand in a URL.
 
-        >>> receipt = Receipt(UUID(int=1), 2, 3, MessageId(10**17, 5), 6)
+        >>> message_id = MessageId.parse("1f9f6640e56711f189bf02fc00000001")
+        >>> receipt = Receipt(UUID(int=1), 2, 3, message_id, 6)
         >>> Receipt.parse(receipt.text()) == receipt, len(receipt.text())
         (True, 60)
         """
@@ -40,9 +42,15 @@ class Receipt(NamedTuple):
 
     @classmethod
     def parse(cls, text: str) -> Receipt:
-        """:raises InvalidReceipt: this is no receipt."""
+        """A receipt has one spelling, so two texts never name one lease.
+
+        :raises InvalidReceipt: this is no receipt.
+        """
         try:
-            queue, token, partition, message_id, delivery = _FORM.unpack(base64.urlsafe_b64decode(text))
-            return cls(UUID(bytes=queue), token, partition, MessageId.from_bytes(message_id), delivery)
+            queue, token, partition, message_id, delivery = _FORM.unpack(base64.urlsafe_b64decode(text[:_MOST_READ]))
+            receipt = cls(UUID(bytes=queue), token, partition, MessageId.from_bytes(message_id), delivery)
         except (binascii.Error, struct.error, ValueError) as error:
-            raise InvalidReceipt(f'"{text[:_MOST_SHOWN]}" is no receipt') from error
+            raise InvalidReceipt(_REFUSAL.format(text[:_MOST_SHOWN])) from error
+        if not partition or receipt.text() != text:
+            raise InvalidReceipt(_REFUSAL.format(text[:_MOST_SHOWN]))
+        return receipt

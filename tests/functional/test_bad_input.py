@@ -223,6 +223,117 @@ def text_cases() -> Iterator[Case]:
     yield Case("delay of 366 days and a second", post(x_delay=366 * 86400 + 1), 400, ("delay",))
 
 
+def lease(method: str = "POST", group: str = "g", **given: Any) -> Callable[[Server, str], requests.Response]:
+    return lambda server, queue: server.call(method, queue, "leases", group, **given)
+
+
+def lease_cases() -> Iterator[Case]:
+    receipt = "A" * 60
+    members: list[tuple[str, Any, str]] = [
+        ("colour", 1, "colour"),
+        ("receive", None, "receive"),
+        ("receive", [], "receive"),
+        ("receive", {"colour": 1}, "receive.colour"),
+        *(("receive", {"max": number}, "receive.max") for number in (0, 1001, 1.5, "1", True, 10**30)),
+        *(("receive", {"visibility": seconds}, "receive.visibility") for seconds in (-1, 43_201, "1", True)),
+        *(("receive", {"wait": seconds}, "receive.wait") for seconds in (-1, 61, "1")),
+        ("receive", {"pop": 1}, "receive.pop"),
+        *(("receive", {"partitions": given}, "receive.partitions") for given in ([0], [3], ["1"], [True], 1, [1] * 9)),
+        *((name, text, name) for name in ("attempt", "receiver") for text in ("", "a" * 129, "a\n", 1, None)),
+        *((name, 1, name) for name in ("acknowledge", "release", "extend", "reject", "append")),
+        ("acknowledge", [1], "acknowledge.0"),
+        ("acknowledge", [receipt] * 1001, "acknowledge"),
+        ("release", [receipt], "release.0"),
+        ("release", [{}], "release.0"),
+        ("release", [{"receipt": receipt, "delay": -1}], "release.0.delay"),
+        ("release", [{"receipt": receipt, "delay": 43_201}], "release.0.delay"),
+        ("release", [{"receipt": receipt, "count": 0}], "release.0.count"),
+        ("release", [{"receipt": receipt, "reason": "x"}], "release.0.reason"),
+        ("extend", [{"receipt": receipt}], "extend.0.visibility"),
+        ("extend", {"visibility": 1}, "extend.receiver"),
+        ("extend", {"receiver": "a"}, "extend.visibility"),
+        ("extend", {"receiver": "a", "visibility": 43_201}, "extend.visibility"),
+        ("reject", [{"receipt": receipt, "reason": "x" * 1025}], "reject.0.reason"),
+        ("append", [{"queue": "a"}], "append.0.messages"),
+        ("append", [{"messages": []}], "append.0.queue"),
+        ("append", [{"queue": "a", "messages": []}] * 11, "append"),
+    ]
+    for at, (member, value, key) in enumerate(members):
+        yield Case(f"lease {at} {member}", lease(json={member: value}), 400, (key,))
+        yield Case(f"lease {at} {member} with good ones", lease(json={"receive": {}, member: value}), 400, (key,))
+    for text in ("", "x", receipt, "é" * 60, "A" * 10_000, "!" * 60):
+        yield Case(f"receipt {text[:5]}", lease(json={"acknowledge": [text]}), 400, ("InvalidReceipt",))
+    settings: list[tuple[str, Any]] = [
+        *(("visibility", seconds) for seconds in (-1, 43_201, "1", None)),
+        *(("max_failures", number) for number in (-1, 65_001, 1.5)),
+        *(("dead_letter_queue", name) for name in ("", "a b", "a" * 51, ".", 1)),
+        *(("order", name) for name in ("", "keys", 1)),
+        *((name, number) for name in ("per_key", "k") for number in (0, 1001)),
+        *(("max_leased", number) for number in (0, 120_001)),
+        *(("max_held", number) for number in (0, 1_000_001)),
+        *(("paused_until", seconds) for seconds in (-1, 1e12, "1")),
+        *(("paused_reason", text) for text in ("", "x" * 1025, 1)),
+        *(("start", text) for text in ("middle", "-1", 1, "x" * 40)),
+        ("backoff", 1),
+        ("colour", 1),
+    ]
+    for name, value in settings:
+        yield Case(f"lease setting {name} {value!r:.9}", lease("PUT", json={name: value}), 400, (name,))
+    for name, value in (("first", -1), ("factor", 0.5), ("factor", 101), ("most", -1), ("jitter", 1.1), ("colour", 1)):
+        key = f"backoff.{name}"
+        yield Case(f"lease setting {key} {value}", lease("PUT", json={"backoff": {name: value}}), 400, (key,))
+    for method, member in (("POST", "receive"), ("PUT", "start"), ("PUT", "order")):
+        yield Case(f"lease {member} in the address", lease(method, params={member: "x"}, json={}), 400, (member,))
+    for method in ("GET", "POST", "PUT", "DELETE"):
+        json_of: dict[str, Any] = {} if method in ("GET", "DELETE") else {"json": {}}
+        yield Case(f"{method} of a lease group's name", lease(method, "a b", **json_of), 400, ("group",))
+    for text in ("", "[]", "1", '{"receive":{},"receive":{}}', '{"receive":{"max":NaN}}', "{" * 100_000):
+        yield Case(f"lease JSON {text[:20]}", lease(data=text), 400, ())
+    yield Case("lease group forgotten in part", lease("DELETE", params={"partition": 1}), 400, ("query",))
+    yield Case("no such lease group", lease("GET", "nobody"), 404, ("LeaseGroupNotFound",))
+    yield Case("append to no queue", lease(json=_append_of("nowhere", {"body": "x"})), 404, ("InvalidQueueName",))
+    wrong = {"queue": "nowhere", "messages": [{"body": "x"}]}
+    yield Case("appends with a wrong one", lease(json={"append": [wrong, 1]}), 404, ("InvalidQueueName",))
+
+
+def _append_of(queue: str, *messages: Any) -> dict[str, Any]:
+    return {"append": [{"queue": queue, "messages": [*messages]}]}
+
+
+def test_a_step_appends_at_most_what_one_request_may(server: Server) -> None:
+    first, second = server.queue(), server.queue()
+    half = {"messages": [{"body": "x"}] * 5_001}
+
+    answer = server.call(
+        "POST", first, "leases", "g", json={"append": [half | {"queue": first}, half | {"queue": second}]}
+    )
+
+    refused(answer, 400, "append.1.messages")
+    assert (server.info(first)["depth"], server.info(second)["depth"]) == (0, 0)
+
+
+def test_a_queue_is_not_its_own_dead_letter_queue(server: Server) -> None:
+    name = server.queue()
+
+    refused(server.call("PUT", name, "leases", "g", json={"dead_letter_queue": name}), 409, "Conflict")
+
+
+@pytest.mark.parametrize("junk", ["!", "\n", "-", "="])
+def test_one_lease_has_one_receipt(server: Server, junk: str) -> None:
+    """Characters that a decoder of base64 passes over made two receipts of one, and the lease was settled twice."""
+    name = server.queue()
+    server.fill(name, "a")
+    (message,) = server.call("POST", name, "leases", "g", json={"receive": {}}).json()["messages"]
+    receipt = message["receipt"]
+
+    for other in (receipt[:9] + junk + receipt[9:], receipt + junk):
+        twice = {"acknowledge": [receipt], "reject": [{"receipt": other}]}
+        refused(server.call("POST", name, "leases", "g", json=twice), 400, "InvalidReceipt")
+    refused(server.call("POST", name, "leases", "g", json={"acknowledge": [receipt] * 2}), 400, "InvalidReceipt")
+    settled = server.call("POST", name, "leases", "g", json={"acknowledge": [receipt]}).json()["settled"]
+    assert settled["acknowledged"] == 1
+
+
 CASES = [
     *identity_cases(),
     *path_cases(),
@@ -232,6 +343,7 @@ CASES = [
     *read_cases(),
     *header_cases(),
     *text_cases(),
+    *lease_cases(),
 ]
 
 

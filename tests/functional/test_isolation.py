@@ -20,7 +20,7 @@ from tests.support.trusting import asking as asking_with
 
 ABSENT_ID = "1f9f6640e56711f189bf02fc00000001"
 LISTED = "app:other,bid:joe@example.org,oidc:joe@example.org"
-VERBS = frozenset({"list", "create", "configure", "append", "read", "delete", "commit"})
+VERBS = frozenset({"list", "create", "configure", "append", "read", "delete", "commit", "receive"})
 
 
 @dataclass(frozen=True)
@@ -64,11 +64,13 @@ IDENTITIES: dict[str, Caller] = {
     "token of the owner to read": Caller(OWNER, frozenset({"read"})),
     "token of the owner to append here": Caller(OWNER, frozenset({"append"}), "this"),
     "token of the owner to commit": Caller(OWNER, frozenset({"commit"})),
+    "token of the owner to receive": Caller(OWNER, frozenset({"receive"})),
     "token of the owner for another queue": Caller(OWNER, VERBS, "another"),
     "token of the owner, of another server": Caller(refused=True),
     "token of joe": Caller(JOE, VERBS),
     "token of joe to read here": Caller(JOE, frozenset({"read"}), "this"),
     "token of joe to work here": Caller(JOE, frozenset({"read", "commit"}), "this"),
+    "token of joe to receive here": Caller(JOE, frozenset({"receive"}), "this"),
     "token of joe for another queue": Caller(JOE, VERBS, "another"),
     "token of joe from another application": Caller(JOE, VERBS, here=False),
     "token of another application": Caller("app:with-dash", VERBS, here=False),
@@ -130,11 +132,20 @@ ROUTES = [
     Route("commit nothing", "PUT", ("Q", "offsets", "mail"), "delete", "commit", (("json", {}),)),
     Route("reset", "PUT", ("Q", "offsets", "mail"), "delete", "commit", (("json", {"reset": True, "to": "end"}),)),
     Route("forget group", "DELETE", ("Q", "offsets", "mail"), "delete", "commit"),
+    Route("list lease groups", "GET", ("Q", "leases"), "view", "read"),
+    Route("see lease group", "GET", ("Q", "leases", "work"), "view", "read"),
+    Route("see leases", "GET", ("Q", "leases", "work"), "view", "read", (("params", {"leased": "true"}),)),
+    Route("set up lease group", "PUT", ("Q", "leases", "work"), "owner", "configure", (("json", {}),)),
+    Route("receive", "POST", ("Q", "leases", "work"), "delete", "receive", (("json", {"receive": {}}),)),
+    Route("receive nothing", "POST", ("Q", "leases", "work"), "delete", "receive", (("json", {"receive": 0}),)),
+    Route("forget lease group", "DELETE", ("Q", "leases", "work"), "owner", "configure"),
     Route("delete queue", "DELETE", ("Q",), "owner", "configure"),
 ]
 NO_QUEUE = {"operator", "application", "proven", "owner of tokens"}
 """What routes need that are about no single queue."""
-BAD_REQUESTS = {"append nothing", "append no Arrow", "fetch malformed", "see offsets malformed", "commit nothing"}
+BAD_REQUESTS = {"append nothing", "append no Arrow", "fetch malformed", "see offsets malformed", "commit nothing"} | {
+    "receive nothing"
+}
 """Refused with 400, yet only to who may know that the queue is there."""
 
 # What stands at the name that is asked for: fields of its creation, or None for nothing at all.
@@ -165,7 +176,7 @@ def may(caller: Caller, route: Route, queue: str) -> bool:
     return by_name or (route.needs == "view" and queue.startswith("public"))
 
 
-def expected(caller: Caller, route: Route, queue: str) -> int:
+def expected(caller: Caller, route: Route, queue: str, *, has_leases: bool) -> int:
     if caller.refused:
         return 401
     exists = QUEUES[queue] is not None
@@ -176,6 +187,8 @@ def expected(caller: Caller, route: Route, queue: str) -> int:
         return 404
     if route.name in BAD_REQUESTS:
         return 400
+    if "leases" in route.below and not has_leases:
+        return 501
     return 201 if route.created else 200
 
 
@@ -239,7 +252,7 @@ def send(server: Server, route: Route, queue: str, message: str) -> requests.Res
 def test_every_route_for_every_identity_on_every_kind_of_queue(
     asking: dict[str, Server], other: Server, kid: str, operator: str, figures: Figures
 ) -> None:
-    cells, wrong = 0, []
+    cells, wrong, has_leases = 0, [], other.running.name != "cassandra"
     for kind, fields in QUEUES.items():
         for identity, server in asking.items():
             name, message = new_name(), ABSENT_ID
@@ -249,13 +262,14 @@ def test_every_route_for_every_identity_on_every_kind_of_queue(
             elif fields is not None:
                 asking["own"].create(name, **fields)
                 message = asking["own"].add(name)["key"]
+                asking["own"].call("PUT", name, "leases", "work", json={})
             header = header_of(identity, name, kid, operator)
             if header is not None:
                 server.session.headers["Authorization"] = header
             for route in ROUTES:
                 status = send(server, route, name, message).status_code
                 cells += 1
-                right = expected(IDENTITIES[identity], route, kind)
+                right = expected(IDENTITIES[identity], route, kind, has_leases=has_leases)
                 if status != right:
                     wrong.append(f"{kind} / {identity} / {route.name}: {status}, not {right}")
 

@@ -17,7 +17,7 @@ from tests.support.trusting import FORMER_KEY, TOKEN_KEY, TrustingServer, asking
 
 JOE, ANN = "bid:joe@example.org", "oidc:ann@example.org"
 OWN_KEY, OTHER_KEY = APPLICATIONS["queuey"][0], APPLICATIONS["other"][0]
-VERBS = ["list", "create", "configure", "append", "read", "delete", "commit"]
+VERBS = ["list", "create", "configure", "append", "read", "delete", "commit", "receive"]
 
 
 @pytest.fixture

@@ -16,6 +16,7 @@ _OF_A_STORE = {"etag", "queuey-cursor", "content-length"}
 """Headers that all have where one has, each a value of its own."""
 _UNLIKE = (
     (re.compile(rb'"cursor": ?"[^"]*"'), b'"cursor":"<cursor>"'),
+    (re.compile(rb'"[A-Za-z0-9_-]{60}"'), b'"<receipt>"'),
     (re.compile(rb"[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}"), b"<uuid>"),
     (re.compile(rb"[0-9a-f]{32}"), b"<id>"),
     (re.compile(rb"[0-9]{10}\.[0-9]+"), b"<time>"),

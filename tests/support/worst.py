@@ -30,9 +30,14 @@ from tests.support.node import busy, wait_for_more
 from tests.support.servers import APPLICATIONS, RunningServer
 
 ASKED = sorted({(route.name, method) for route, method in ROUTES.methods()})
+RECEIVE = ("leases", "POST")
+"""The one write that the user may do as well."""
+_WRITES = ("POST", "PUT")
 AT_ONCE = 32
 ATTACKER, OTHER = "queuey", "other"
-QUEUE, LARGE_QUEUE, ESCAPED_QUEUE = "worst", "large", "escaped"
+QUEUE, LARGE_QUEUE, ESCAPED_QUEUE, KEYED_QUEUE = "worst", "large", "escaped", "keyed"
+GROUP = "work"
+"""A lease group of each of these queues."""
 USER = "bid:joe@example.org"
 PARTITIONS = 200
 SETTINGS = "[tokens]\nkeys = " + "worst-token-key-" * 3 + "\n"
@@ -43,6 +48,8 @@ ESCAPED = 8
 """Messages of 1 MiB that JSON makes six times as large, in a queue of their own."""
 SMALL = 5_000
 """Messages of 100 bytes, in another queue."""
+KEYED = 10_000
+"""Messages of one key, of which one is leased."""
 QUEUES = 200
 PATIENCE_SECONDS = 100
 _STATUS_BYTES = len("HTTP/1.1 200")
@@ -165,11 +172,45 @@ def _tables() -> Iterator[tuple[str, bytes]]:
     yield "wrong rows", _arrow(pa.table(keyed), 10_000)
 
 
-def requests_of(ids: Sequence[str], escaped: Sequence[str]) -> list[Request]:
+def _lease_requests(app: str, receipts: Sequence[str]) -> Iterator[Request]:
+    """Settling, appending and receiving as much as one request may; and looking at what is held."""
+    groups = f"{app}/{QUEUE}/leases"
+    group, full = f"{groups}/{GROUP}", 8 * MIB
+
+    def step(name: str, body: bytes | dict[str, Any], queue: str = QUEUE) -> Request:
+        raw = body if isinstance(body, bytes) else json.dumps(body).encode()
+        return Request("leases", "POST", name, f"{app}/{queue}/leases/{GROUP}", JSON, raw)
+
+    yield from (step(f"JSON, {name}", body) for name, body in _documents().items())
+    yield step("receipts", _filled(b'{"acknowledge":[', b'"' + b"A" * 60 + b'",', b'""]}', full))
+    yield step("one large receipt", _filled(b'{"acknowledge":["', b"A", b'"]}', full))
+    yield step("objects", _filled(b'{"release":[', b'{"receipt":""},', b"{}]}", full))
+    yield step("unknown members", b"{" + b",".join(b'"%d":1' % n for n in range(150_000)) + b"}")
+    yield step("extensions", {"extend": [{"receipt": receipt, "visibility": 43_200} for receipt in receipts]})
+    yield step("extensions of all", {"receiver": "all", "extend": {"receiver": "all", "visibility": 43_200}})
+    messages = [{"body": "x" * 700, "key": f"k{n}"} for n in range(1000)]
+    yield step("messages", {"append": [{"queue": f"q{number:03d}", "messages": messages} for number in range(10)]})
+    receive = {"max": 1000, "visibility": 0}
+    yield step("receive", {"receive": receive})
+    yield step("an attempt", {"attempt": "same", "receive": receive})
+    yield step("receive large", {"receive": receive}, LARGE_QUEUE)
+    yield step("receive escapes", {"receive": receive}, ESCAPED_QUEUE)
+    yield step("receive of a closed key", {"receive": receive}, KEYED_QUEUE)
+    yield step("wait", {"receive": {"wait": 0.5}}, KEYED_QUEUE)
+    yield Request("leases", "GET", "counts", group)
+    yield Request("leases", "GET", "leases", f"{group}?leased=true")
+    yield Request("leases", "PUT", "JSON, large", group, JSON, _documents()["empty objects"])
+    yield Request("leases", "PUT", "JSON", group, JSON, _filled(b"{", b'"a":1,', b'"a":1}', 64 << 10))
+    yield Request("leases", "DELETE", "absent", f"{groups}/absent")
+    yield Request("lease_groups", "GET", "list", groups)
+
+
+def requests_of(ids: Sequence[str], escaped: Sequence[str], receipts: Sequence[str]) -> list[Request]:
     """At least one request for every operation there is.
 
     :param ids: of large messages in the first partition.
     :param escaped: of those that are larger as JSON.
+    :param receipts: of leases that do not end.
     """
     app, queue = f"/v1/{ATTACKER}", f"/v1/{ATTACKER}/{QUEUE}"
     offsets, large = f"{queue}/offsets/group", f"{app}/{LARGE_QUEUE}"
@@ -199,6 +240,7 @@ def requests_of(ids: Sequence[str], escaped: Sequence[str]) -> list[Request]:
         *(Request("queue", "POST", f"JSON, {name}", queue, JSON, body) for name, body in documents.items()),
         *(Request("queue", "POST", f"Arrow, {name}", queue + "?batch=true", ARROW, body) for name, body in _tables()),
         *_heads(queue),
+        *_lease_requests(app, receipts),
         *_forms("application", "POST", app),
         *_forms("queue", "PUT", queue, most=2),
         *_forms("tokens", "POST", f"/tokens/{ATTACKER}", most=2),
@@ -307,7 +349,7 @@ class Stage:
         self._session.headers.update(authorization(APPLICATIONS[ATTACKER][0]))
         self._fill()
         ids, escaped = self._large(LARGE_QUEUE, LARGE, b"x"), self._large(ESCAPED_QUEUE, ESCAPED, b"\x01")
-        self.requests = {str(request): request for request in requests_of(ids, escaped)}
+        self.requests = {str(request): request for request in requests_of(ids, escaped, self._leased())}
         key = authorization(APPLICATIONS[ATTACKER][0])["Authorization"]
         token = self._made("POST", f"/tokens/{ATTACKER}", data={"principal": USER}).json()["token"]
         self.callers = {"stranger": "", "application": key, "user": f"Bearer {token}"}
@@ -343,6 +385,19 @@ class Stage:
         path = f"/v1/{ATTACKER}/{queue}"
         return [self._made("POST", path, **sent).json()["messages"][0]["key"] for _ in range(count)]
 
+    def _leased(self) -> list[str]:
+        """Receipts of leases that do not end while this server runs; and a key that is closed for as long."""
+        app = f"/v1/{ATTACKER}"
+        body = {"messages": [{"body": "x", "key": "k"} for _ in range(KEYED)]}
+        self._made("POST", app, data={"queue_name": KEYED_QUEUE, "type": "public"})
+        self._made("POST", f"{app}/{KEYED_QUEUE}", json=body)
+        ordered = f"{app}/{KEYED_QUEUE}/leases/{GROUP}"
+        self._made("PUT", ordered, json={"order": "key"})
+        self._made("POST", ordered, json={"receive": {"visibility": 43_200}})
+        wanted = {"receive": {"max": 1000, "visibility": 43_200}}
+        answer = self._made("POST", f"{app}/{QUEUE}/leases/{GROUP}", json=wanted).json()
+        return [message["receipt"] for message in answer["messages"]]
+
     def attacks(self, route: str, method: str, chance: random.Random | None = None) -> Iterator[tuple[Request, str]]:
         """What each caller asks of an operation: all that is bad, where the answer is no refusal for its head alone.
 
@@ -352,13 +407,16 @@ class Stage:
         for request, caller in self._attacks(route, method):
             asked.setdefault(str(request), []).append((request, caller))
         for same in asked.values():
-            yield from [chance.choice(same)] if chance and method not in ("POST", "PUT") else same
+            yield from (
+                [chance.choice(same)] if chance and (method not in _WRITES or (route, method) == RECEIVE) else same
+            )
 
     def _attacks(self, route: str, method: str) -> Iterator[tuple[Request, str]]:
         every = [request for request in self.requests.values() if (request.route, request.method) == (route, method)]
         for caller in self.callers:
             mine = [request for request in every if caller == "stranger" or not request.by_anybody]
-            refused_at_once = method in ("POST", "PUT") and caller != "application"
+            allowed = {"application", "user"} if (route, method) == RECEIVE else {"application"}
+            refused_at_once = method in _WRITES and caller not in allowed
             yield from ((request, caller) for request in mine[: 1 if refused_at_once else None])
 
     def attack(self, request: Request, caller: str) -> list[int]:

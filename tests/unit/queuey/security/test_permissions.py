@@ -21,6 +21,7 @@ WORD = {
     Permission.VIEW: "read",
     Permission.DELETE: "delete",
     Permission.COMMIT: "commit",
+    Permission.RECEIVE: "receive",
 }
 OWN = Queue("a", "q", UUID(int=1), 1)
 NAMING = Queue("a", "q", UUID(int=1), 1, principals=("bid:joe@example.org",))
@@ -39,6 +40,7 @@ def test_a_whole_credential_carries_all_that_its_principal_may_do() -> None:
         Permission.VIEW,
         Permission.DELETE,
         Permission.COMMIT,
+        Permission.RECEIVE,
     }
 
 
@@ -88,6 +90,7 @@ def test_verbs_restrict_and_no_verb_begets_tokens(verbs: set[str]) -> None:
 def test_queues_restrict_by_exact_name_and_carry_nothing_that_is_no_queues() -> None:
     grant = Grant("app:a", None, "a", frozenset({"q"}), frozenset(VERBS))
     of_a_queue = {Permission.CONFIGURE, Permission.APPEND, Permission.VIEW, Permission.DELETE, Permission.COMMIT}
+    of_a_queue |= {Permission.RECEIVE}
 
     assert of_a_queue <= carried(grant)
     for name in ("Q", "q2", "", "q "):
