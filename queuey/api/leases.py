@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from itertools import groupby, islice
-from typing import Any
+from types import TracebackType
+from typing import Any, Self
 
 from queuey.api.forms import Presenter, entries, id_texts, timestamps
 from queuey.api.json_pages import JsonPage
@@ -43,23 +45,59 @@ async def step(service: Service, call: Call, target: Target) -> Answer:
     asked = await asked_of(service, call, queue, receiver)
     new = service.leases.new_group()
     one = GroupStep(queue, group, new, asked.token, asked.settles, asked.renewals, asked.partitions)
-    wanted = LeaseStep([one], asked.appends, _bounded(service, asked), asked.attempt)
+    wanted = LeaseStep([one], asked.appends, asked.receive, asked.attempt)
     waiting = None
     if asked.wait_seconds:
         waiting = Waiting(asked.wait_seconds, tuple(proven) or (STRANGERS,), call.in_thread)
     call.body = b""
-    if waiting is None:
-        outcome = await service.leases.step(wanted)
-    else:
-        with call.ticket.waiting():
-            outcome = await service.leases.step(wanted, waiting)
-    _count(service, call, asked, outcome)
-    return await _answer(call, asked, queue, outcome)
+    with _Room(call, service, asked) as room:
+        outcome = await service.leases.step(wanted, room, waiting)
+        _count(service, call, asked, outcome)
+        return await _answer(call, asked, queue, outcome)
 
 
-def _bounded(service: Service, asked: AskedStep) -> Any:
-    most = min(service.settings.limits.max_answer_bytes, 1 << 20)
-    return None if asked.receive is None else asked.receive._replace(max_bytes=most)
+_LEAST_ROOM, _MESSAGE_ROOM, _MOST_ROOM = 16 << 10, 1 << 10, 1 << 20
+"""Bytes of messages: in any answer, for each message that is asked for, and in the largest answer of small messages."""
+_AS_JSON = 6
+"""How many times its bytes a body of control characters takes as JSON."""
+
+
+class _Room:
+    """Room for the messages of an answer, while they are looked for; see :class:`~queuey.service.leases.AnswerRoom`."""
+
+    def __init__(self, call: Call, service: Service, asked: AskedStep) -> None:
+        most = 0 if asked.receive is None else asked.receive.most * _MESSAGE_ROOM
+        self._first = min(max(most, _LEAST_ROOM), _MOST_ROOM, service.settings.limits.max_answer_bytes)
+        self._ticket = call.ticket
+        self._receives = asked.receive is not None
+        self.bytes = 0
+
+    def __enter__(self) -> Self:
+        """:raises Throttled: there is no room; nothing is done."""
+        if self._receives:
+            self._ticket.hold(self._first * _AS_JSON)
+            self.bytes = self._first
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._ticket.give_back(self.bytes * _AS_JSON)
+
+    def grow(self, size: int) -> bool:
+        if not self._ticket.try_hold(size * _AS_JSON):
+            return False
+        self.bytes += size
+        return True
+
+    @contextmanager
+    def waiting(self) -> Iterator[None]:
+        self.bytes = 0
+        with self._ticket.waiting():
+            yield
+
+    def regain(self) -> bool:
+        return self.grow(self._first)
 
 
 def _count(service: Service, call: Call, asked: AskedStep, outcome: LeaseOutcome) -> None:

@@ -118,7 +118,7 @@ class ReceiveRequest(NamedTuple):
     others: int = 0
     """Messages of other partitions that the same receive hands out."""
     max_bytes: int = 1 << 20
-    """Bytes of bodies and headers in one receive; one message comes in any case."""
+    """Bytes of bodies and headers in one receive."""
 
 
 class Received(NamedTuple):
@@ -138,6 +138,8 @@ class Received(NamedTuple):
     """Messages to be moved to the dead letters. They are holes until they are moved."""
     is_full: bool
     """New messages were held back, since the group holds as many as it may."""
+    expired: int = 0
+    """How many of ``again`` had a lease that ran out."""
     most: int = 0
     """How many messages the whole receive may have, those of other partitions included."""
 

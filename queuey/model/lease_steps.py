@@ -121,6 +121,11 @@ class LeaseOutcome(NamedTuple):
     """New messages were held back, since a group holds as many as it may."""
     next_due: int | None = None
     """Before this moment nothing falls due in these groups; None if nothing will."""
+    larger: int = 0
+    """Bytes of the message that would be handed out first, if it alone has more than the receive may have. Then nothing
+    is handed out."""
+    expired: int = 0
+    """How many of the messages had a lease that ran out."""
     frees: bool = False
     """What was settled may let others be handed messages that are there: it opened a key, or a group was full."""
     repeated: bool = False

@@ -32,6 +32,7 @@ class Receive:
         """Holes that a random pick leaves behind the new frontier."""
         self._gone: set[MessageId] = set()
         self.is_full = False
+        self._expired = 0
         self.most = wanted.most + wanted.others
         """How many messages the whole receive may have, those of other partitions included."""
         self.ends = False
@@ -153,6 +154,7 @@ class Receive:
             self.ends = True
             return
         self.most = min(self.most, most)
+        self._expired += hole.flags & LEASED
         self.again.append(
             hole._replace(
                 visible_at=later(self.now, self.wanted.visibility_seconds),
@@ -179,7 +181,7 @@ class Receive:
         frontier = self.id_at(self._next - 1) if self._next else None
         change = self._popped(again) if self.wanted.pop else self._leased(again, hole)
         change = change._replace(frontier=frontier, holes=[*change.holes, *self.passed_over, *self.given_up])
-        return Received(change, again, self.fresh, hole, self.given_up, self.is_full, self.most)
+        return Received(change, again, self.fresh, hole, self.given_up, self.is_full, self._expired, self.most)
 
     def _popped(self, again: Sequence[Hole]) -> Change:
         return Change(closed=[hole.id for hole in again])

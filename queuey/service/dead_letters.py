@@ -110,6 +110,4 @@ class DeadLetters:
             alone = story.alone(message.body)
             body, headers = story_to_header(alone), with_story(None, alone)
             return Draft(partition, body, DEAD_LETTER_SECONDS, ALONE_TYPE, message.key, headers=headers)
-        return Draft(
-            partition, message.body, DEAD_LETTER_SECONDS, message.content_type, message.key, headers=headers
-        )
+        return Draft(partition, message.body, DEAD_LETTER_SECONDS, message.content_type, message.key, headers=headers)

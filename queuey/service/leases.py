@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import secrets
 from collections.abc import Mapping, Sequence
-from typing import NamedTuple
+from contextlib import AbstractContextManager
+from typing import NamedTuple, Protocol
 
 from queuey import future
 from queuey.clock import Clock
-from queuey.errors import NotOffered
+from queuey.errors import NotOffered, Throttled
 from queuey.future import Future
 from queuey.ids import TICKS_PER_SECOND, ZERO_ID, MessageId
 from queuey.model import Queue
@@ -30,7 +31,26 @@ from queuey.service.waiting.registry import Waiters
 from queuey.service.waiting.rooms import Rooms, WaitingReceiver
 from queuey.storage import LeaseStore, Stores
 
-__all__ = ["Leases", "Waiting"]
+__all__ = ["AnswerRoom", "Leases", "Waiting"]
+
+
+class AnswerRoom(Protocol):
+    """Room in memory for the messages of an answer (G17).
+
+    It is taken before messages are looked for, since what was handed out is never refused.
+    """
+
+    bytes: int
+    """Of messages that have room now."""
+
+    def grow(self, size: int) -> bool:
+        """Take room for one message of this size; False if there is none."""
+
+    def waiting(self) -> AbstractContextManager[None]:
+        """Hold nothing while the block waits."""
+
+    def regain(self) -> bool:
+        """Take room again after a wait; False if there is none."""
 
 
 class Waiting(NamedTuple):
@@ -64,39 +84,61 @@ class Leases:
         """A group that is not stored yet."""
         return LeaseGroup(secrets.randbits(63), start or ZERO_ID, settings or GroupSettings())
 
-    async def step(self, step: LeaseStep, waiting: Waiting | None = None) -> LeaseOutcome:
+    async def step(self, step: LeaseStep, room: AnswerRoom, waiting: Waiting | None = None) -> LeaseOutcome:
         """Carry out a step, and wait for a message if none can be handed out now.
 
-        What is settled and appended is done at once. See :meth:`queuey.storage.LeaseStore.step` for what is raised.
+        What is settled and appended is done at once. See :meth:`queuey.storage.LeaseStore.step` for what is raised. If
+        there is no room for the message that comes first, none is handed out.
 
         :raises TooManyWaiters: nothing is done.
+        :raises Throttled: there is no room for the message that comes first, and nothing is done.
         """
-        if waiting is None or step.receive is None:
+        if step.receive is None:
             return await self._step(step)
+        first = _within(step, room)
+        if waiting is None:
+            outcome = await self._step(first)
+            found = await self._larger(_only_receive(step), outcome, outcome, room)
+            if found.larger and not found.handed and not _has_done(step):
+                raise Throttled
+            return found
         with self._rooms.admit(waiting.readers, in_thread=waiting.in_thread) as receiver:
             until = self._clock.elapsed() + waiting.seconds
-            outcome = await self._step(step)
+            outcome = await self._step(first)
             if outcome.handed:
                 return outcome
-            return await self._wait(step, outcome, receiver, until)
+            return await self._wait(step, outcome, room, receiver, until)
+
+    async def _larger(
+        self, look: LeaseStep, outcome: LeaseOutcome, found: LeaseOutcome, room: AnswerRoom
+    ) -> LeaseOutcome:
+        """Look once more, with room for a message that had none."""
+        if found.larger:
+            if not room.grow(found.larger):
+                return outcome
+            found = await self._step(_within(look, room))
+        return _with_handed(outcome, found)
 
     async def _wait(
-        self, step: LeaseStep, outcome: LeaseOutcome, receiver: WaitingReceiver, until: float
+        self, step: LeaseStep, outcome: LeaseOutcome, room: AnswerRoom, receiver: WaitingReceiver, until: float
     ) -> LeaseOutcome:
         again = _only_receive(step)
         for one in again.groups:
             await self._rooms.join(receiver, one.queue, one.name, one.receive_from)
         while True:
             receiver.looks()
-            found = await self._step(again)
+            found = await self._step(_within(again, room))
+            if found.larger:
+                return await self._larger(again, outcome, found, room)
             if found.handed:
                 self._rooms.found(receiver)
-                return outcome._replace(
-                    now=found.now, wall=found.wall, tokens=found.tokens, handed=found.handed, is_full=found.is_full
-                )
+                return _with_handed(outcome, found)
             if self._waiters.ended or self._clock.elapsed() >= until:
-                return outcome._replace(is_full=found.is_full)
-            await receiver.wait(until)
+                return _with_handed(outcome, found)
+            with room.waiting():
+                await receiver.wait(until)
+            if not room.regain():
+                return outcome
 
     async def _step(self, step: LeaseStep) -> LeaseOutcome:
         outcome = await self._store.step(step)
@@ -121,9 +163,8 @@ class Leases:
         application = step.groups[0].queue.application
         if outcome.handed:
             self._monitor.count(MESSAGES_RECEIVED, len(outcome.handed), application)
-            expired = sum(1 for one in outcome.handed if one.hole.deliveries > 1 and one.hole.failures)
-            if expired:
-                self._monitor.count(LEASES_EXPIRED, expired, application)
+            if outcome.expired:
+                self._monitor.count(LEASES_EXPIRED, outcome.expired, application)
         if outcome.stale:
             self._monitor.count(LEASES_STALE, len(outcome.stale), application)
         for action, number in _settled(step, outcome).items():
@@ -172,6 +213,28 @@ def _only_receive(step: LeaseStep) -> LeaseStep:
         appends=(),
         looks_again=True,
         attempt=None if attempt is None else attempt._replace(key=f"{attempt.key} waited"),
+    )
+
+
+def _within(step: LeaseStep, room: AnswerRoom) -> LeaseStep:
+    """The step, with no more messages than have room."""
+    return step if step.receive is None else step._replace(receive=step.receive._replace(max_bytes=room.bytes))
+
+
+def _has_done(step: LeaseStep) -> bool:
+    """Whether a step did something, so that it cannot be refused any more."""
+    return bool(step.appends or any(one.settles or one.renewals for one in step.groups))
+
+
+def _with_handed(outcome: LeaseOutcome, found: LeaseOutcome) -> LeaseOutcome:
+    """What a step did, with what a later look handed out."""
+    return outcome._replace(
+        now=found.now,
+        wall=found.wall,
+        tokens=found.tokens,
+        handed=found.handed,
+        is_full=found.is_full,
+        larger=found.larger,
     )
 
 

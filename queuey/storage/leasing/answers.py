@@ -33,6 +33,7 @@ def encode_answer(outcome: LeaseOutcome) -> bytes:
         "handed": [place for place, _ in handed],
         "full": outcome.is_full,
         "due": outcome.next_due,
+        "larger": outcome.larger,
     }
     head = json.dumps(document, separators=(",", ":")).encode()
     changes = [encode_change(Change(holes=holes)) for _, holes in handed]
@@ -72,6 +73,7 @@ def decode_answer(data: bytes, find: Callable[[int, Sequence[Location]], Sequenc
             given_up,
             document["full"],
             document["due"],
+            document["larger"],
             repeated=True,
         )
     except (struct.error, KeyError, TypeError, IndexError) as error:

@@ -64,6 +64,9 @@ class _Step:
         self._books: dict[int, PartitionBook] = {}
         """Those that the step used."""
         self._is_full = self._frees = False
+        self._expired = 0
+        self._larger = 0
+        """Bytes of a message that has no room at all."""
         self._room = 0
         """Bytes of messages that the step may still hand out."""
 
@@ -95,6 +98,8 @@ class _Step:
             self._given_up,
             self._is_full,
             min(moments, default=None),
+            0 if handed else self._larger,
+            self._expired,
             self._frees,
         )
         if step.attempt is not None and (handed or not step.looks_again):
@@ -187,6 +192,7 @@ class _Step:
             reasons = book.state.reasons
             number = book.place.number
             self._given_up += [GivenUp(group, number, hole, reasons.get(hole.id)) for hole in received.given_up]
+            self._expired += received.expired
             self._is_full = self._is_full or received.is_full
             holes = chain(map(without_place, received.again), repeat(received.hole))
             handed += [HandedOut(group, number, hole, message) for hole, message in zip(holes, messages, strict=False)]
@@ -237,6 +243,10 @@ class _Step:
             again = self._fetched(book, index, received.again)
             number = self._within_room(again, ahead, received)
             if number < received.number:
+                if not number:
+                    first = again[0] if received.again else ahead[received.fresh[0]]
+                    self._larger = first.size if first is not None else 0
+                    return _nothing(index, book, rules, self._now)
                 asked = asked._replace(most=number)
                 continue
             gone = [hole for hole, message in zip(received.again, again, strict=True) if message is None]
@@ -249,24 +259,24 @@ class _Step:
             else:
                 break
         else:
-            received = receive(book.state, asked._replace(most=0), rules, self._now, Columns.of([]))._replace(
-                change=NO_CHANGE, given_up=()
-            )
-            again = []
+            return _nothing(index, book, rules, self._now)
         messages = [message for message in again if message is not None]
         fresh = received.fresh
         messages += ahead[: len(fresh)] if isinstance(fresh, range) else [ahead[at] for at in fresh]
         return _Taken(index, book, received, messages)
 
     def _within_room(self, again: Sequence[Message | None], ahead: Columns, received: Received) -> int:
-        """How many of the messages have room in the answer; at least one."""
-        if len(again) < len(received.again):
-            return len(again)
-        if not again or not received.fresh:
+        """How many of the messages have room in the answer."""
+        if len(again) < len(received.again) or (again and self._has_no_room(again[0])):
+            return 0 if self._has_no_room(again[0]) else len(again)
+        if not received.fresh:
             return received.number
         room = self._room - sum(message.size for message in again if message is not None)
         sizes = accumulate(ahead[at].size for at in received.fresh)
         return len(again) + sum(1 for total in sizes if total <= room)
+
+    def _has_no_room(self, message: Message | None) -> bool:
+        return message is not None and message.size > self._room
 
     def _note_given_up(self, index: int, book: PartitionBook, received: Received) -> None:
         reasons, number = book.state.reasons, book.place.number
@@ -284,9 +294,15 @@ class _Step:
             for message in some:
                 room -= 0 if message is None else message.size
                 if room < 0 and found:
-                    return found
+                    return found  # and the first of them comes with it, for its size
                 found.append(message)
         return found
+
+
+def _nothing(index: int, book: PartitionBook, rules: LeaseRules, now: int) -> _Taken:
+    """What a partition hands out that hands out nothing."""
+    received = receive(book.state, ReceiveRequest(0), rules, now, Columns.of([]))
+    return _Taken(index, book, received._replace(change=NO_CHANGE, given_up=()), [])
 
 
 def _is_full(state: LeaseState, rules: LeaseRules) -> bool:
