@@ -41,13 +41,13 @@ class JsonFields:
         """A member as it is; None if it is absent."""
         return self._document.get(name)
 
-    def text(self, name: str, default: str, *, most: int) -> str:
-        """A text of 1 to ``most`` printable characters."""
+    def text(self, name: str, default: str, *, most: int, least: int = 1) -> str:
+        """A text of ``least`` to ``most`` printable characters."""
         value = self._document.get(name)
         if value is None:
             return default
-        if not isinstance(value, str) or not 1 <= len(value) <= most or not value.isprintable():
-            self.wrong(name, f"must be a text of 1 to {most} printable characters")
+        if not isinstance(value, str) or not least <= len(value) <= most or not value.isprintable():
+            self.wrong(name, f"must be a text of {least} to {most} printable characters")
             return default
         return value
 

@@ -9,12 +9,12 @@ from typing import Any
 from queuey.api.batches import json_object
 from queuey.api.fields import check_nothing, check_query
 from queuey.api.json_fields import JsonFields
-from queuey.api.params import Problems, boolean, group_name, integer, message_ids, moment, quoted
+from queuey.api.params import Problems, group_name, integer, message_ids, moment, quoted
 from queuey.api.queues import next_link
 from queuey.errors import Conflict, LeaseGroupNotFound, QueueNotFound
 from queuey.http.access import allowed, is_queue_name
 from queuey.http.exchange import Answer, Call, Target, json_answer
-from queuey.ids import ZERO_ID, MessageId, format_timestamp
+from queuey.ids import ZERO_ID, MessageId, format_timestamp, tail_from_low
 from queuey.model import Queue
 from queuey.model.holes import GIVEN_UP, LEASED, Hole
 from queuey.model.lease_groups import NO_ORDER, ORDER_BY_KEY, GroupSettings, LeaseGroup
@@ -24,7 +24,7 @@ from queuey.security.permissions import Permission
 from queuey.service import Service
 from queuey.service.dead_letters import dead_letter_queue
 
-__all__ = ["change", "forget", "group_of", "list_groups", "show"]
+__all__ = ["change", "forget", "group_of", "list_groups", "show", "show_held"]
 
 MAX_GROUPS = 1000
 """Groups in one page."""
@@ -37,6 +37,8 @@ _MAX_FAILURES = 65_000
 _MAX_SECONDS = 86_400.0 * 366
 _MAX_REASON = 1024
 _MEMBERS = (*GroupSettings._fields, "start")
+_GREATEST_TAIL = tail_from_low(0xBF7F7F7F7F7F7F7F)
+"""Of an id that clients can read."""
 _ORDERS = (NO_ORDER, ORDER_BY_KEY)
 _KEY_MOST_SECONDS = 30.0
 """The longest back-off of a group that orders keys, unless it says otherwise: the key waits behind its retry."""
@@ -66,13 +68,11 @@ async def list_groups(service: Service, call: Call, target: Target) -> Answer:
 
 
 async def show(service: Service, call: Call, target: Target) -> Answer:
-    """A group's settings and what it holds by partition, or its leases."""
+    """A group's settings and what it holds by partition."""
     queue, name = target.queue, group_of(call)
     group = await service.leases.find(queue, name)
     if group is None:
         raise LeaseGroupNotFound
-    if boolean(call.query.get("leased")):
-        return await _leases(service, call, queue, name)
     counts = await service.leases.count(queue, name)
     return json_answer(
         {
@@ -97,14 +97,26 @@ def _shown_counts(queue: Queue, counts: Mapping[int, LeaseCounts]) -> list[dict[
             "leased": one.leased,
             "dead": one.dead,
             "closed_keys": one.closed_keys,
-            "done_up_to": None if one.done_up_to <= ZERO_ID else one.done_up_to.hex,
+            "done_up_to": None if one.done_up_to <= ZERO_ID else _id_at(one.done_up_to).hex,
         }
         for number, one in counts.items()
         if number <= queue.partitions
     ]
 
 
-async def _leases(service: Service, call: Call, queue: Queue, name: str) -> Answer:
+def _id_at(bound: MessageId) -> MessageId:
+    """A bound that may be between two ids, as an id that clients can read."""
+    try:
+        return MessageId.parse(bound.hex)
+    except ValueError:
+        return MessageId(bound.ticks, _GREATEST_TAIL)
+
+
+async def show_held(service: Service, call: Call, target: Target) -> Answer:
+    """Messages that a group holds, and which receiver has them."""
+    queue, name = target.queue, group_of(call)
+    if await service.leases.find(queue, name) is None:
+        raise LeaseGroupNotFound
     query, problems = call.query, Problems()
     limit = problems.take("limit", integer(1, MAX_LEASES), query.get("limit"), MAX_LEASES)
     offset = query.get("offset")
@@ -165,7 +177,7 @@ def _settings(fields: JsonFields, group: LeaseGroup | None) -> GroupSettings:
     order = fields.text("order", old.order, most=10)
     if order not in _ORDERS:
         fields.wrong("order", f"{quoted(order)} is not one of {', '.join(_ORDERS)}")
-    dead = fields.text("dead_letter_queue", old.dead_letter_queue or "", most=50)
+    dead = fields.text("dead_letter_queue", old.dead_letter_queue or "", most=50, least=0)
     if dead and not is_queue_name(dead):
         fields.wrong("dead_letter_queue", "must be 1 to 50 letters, digits, '_', '-' or '.'")
     by_key = order == ORDER_BY_KEY
@@ -183,7 +195,7 @@ def _settings(fields: JsonFields, group: LeaseGroup | None) -> GroupSettings:
         fields.whole("max_leased", old.max_leased, 1, MAX_LEASED),
         fields.whole("max_held", old.max_held, 1, MAX_HELD),
         fields.seconds("paused_until", old.paused_until, 0, 1e11),
-        fields.text("paused_reason", old.paused_reason or "", most=_MAX_REASON) or None,
+        fields.text("paused_reason", old.paused_reason or "", most=_MAX_REASON, least=0) or None,
     )
 
 

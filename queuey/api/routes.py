@@ -127,8 +127,11 @@ _OFFSETS: dict[str, Choice] = {
     "PUT": Operation("offsets", Permission.COMMIT, offsets.change, runs=Runs.LOOP),
     "DELETE": Operation("offsets", Permission.COMMIT, offsets.forget),
 }
+LEASE_GROUP = Operation("leases", Permission.VIEW, lease_groups.show)
+HELD_MESSAGES = Operation("leases", Permission.RECEIVE, lease_groups.show_held)
+"""Not for all readers: it names the receivers."""
 _LEASES: dict[str, Choice] = {
-    "GET": Operation("leases", Permission.VIEW, lease_groups.show),
+    "GET": lambda call: HELD_MESSAGES if _asks_for(call, "leased") else LEASE_GROUP,
     "POST": Operation("leases", Permission.RECEIVE, leases.step, Body.BATCH, Runs.BATCH),
     "PUT": Operation("leases", Permission.CONFIGURE, lease_groups.change),
     "DELETE": Operation("leases", Permission.CONFIGURE, lease_groups.forget),

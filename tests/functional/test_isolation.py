@@ -134,7 +134,7 @@ ROUTES = [
     Route("forget group", "DELETE", ("Q", "offsets", "mail"), "delete", "commit"),
     Route("list lease groups", "GET", ("Q", "leases"), "view", "read"),
     Route("see lease group", "GET", ("Q", "leases", "work"), "view", "read"),
-    Route("see leases", "GET", ("Q", "leases", "work"), "view", "read", (("params", {"leased": "true"}),)),
+    Route("see leases", "GET", ("Q", "leases", "work"), "delete", "receive", (("params", {"leased": "true"}),)),
     Route("set up lease group", "PUT", ("Q", "leases", "work"), "owner", "configure", (("json", {}),)),
     Route("receive", "POST", ("Q", "leases", "work"), "delete", "receive", (("json", {"receive": {}}),)),
     Route("receive nothing", "POST", ("Q", "leases", "work"), "delete", "receive", (("json", {"receive": 0}),)),

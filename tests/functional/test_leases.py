@@ -257,6 +257,7 @@ def test_groups_are_listed_set_and_forgotten(server: Server) -> None:
     assert one["body"] == "after"
     assert float(one["visible_at"]) == pytest.approx(float(one["first_delivered"]) + 7, abs=0.001)
     assert put(server, queue, "new", visibility=8).json()["settings"]["paused_reason"] == "so"
+    assert put(server, queue, "new", paused_reason="").json()["settings"]["paused_reason"] is None
     shown = server.call("GET", queue, "leases", "new").json()
     assert shown["settings"]["visibility"] == 8
     assert shown["settings"]["dead_letter_queue"] == f"{queue}-dead"
