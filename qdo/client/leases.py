@@ -163,6 +163,25 @@ class LeaseCalls:
         settings_now: Mapping[str, Any] = json_of(answer)["settings"]
         return settings_now
 
+    def reset_lease_group(
+        self, queue: str, group: str, to: datetime | MessageId | str, *, preview: bool = False
+    ) -> Mapping[str, Any]:
+        """Let a group begin anew at another place, with its settings. Its leases and receipts end.
+
+        :param to: ``beginning``, ``end``, the moment of the first message to hand out, or the id of a message, behind
+            which the group goes on.
+        :param preview: change nothing.
+        :returns: ``to``, the id behind which the group goes on, and ``before``, what each partition held.
+        :raises LeaseGroupNotFound: there is no such group.
+        """
+        place = moment_to_wire(to) if isinstance(to, datetime | MessageId) else to
+        data = json.dumps({"to": place, "preview": preview}).encode()
+        path = (*self._lease_path(queue, group), "reset")
+        found: Mapping[str, Any] = json_of(
+            self._transport.send("POST", *path, data=data, headers=_JSON, repeats=_REPEATS)
+        )
+        return found
+
     def forget_lease_group(self, queue: str, group: str) -> None:
         """Forget a group with its leases and settings, whether or not it exists.
 

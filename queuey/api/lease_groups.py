@@ -24,8 +24,10 @@ from queuey.security.permissions import Permission
 from queuey.service import Service
 from queuey.service.dead_letters import dead_letter_queue
 
-__all__ = ["change", "forget", "group_of", "list_groups", "show", "show_held"]
+__all__ = ["change", "forget", "group_of", "list_groups", "reset", "show", "show_held"]
 
+RESET_MEMBERS = ("to", "preview")
+"""Members of the body of a reset."""
 MAX_GROUPS = 1000
 """Groups in one page."""
 MAX_LEASES = 1000
@@ -97,7 +99,7 @@ def _shown_counts(queue: Queue, counts: Mapping[int, LeaseCounts]) -> list[dict[
             "leased": one.leased,
             "dead": one.dead,
             "closed_keys": one.closed_keys,
-            "done_up_to": None if one.done_up_to <= ZERO_ID else _id_at(one.done_up_to).hex,
+            "done_up_to": _shown_place(one.done_up_to),
         }
         for number, one in counts.items()
         if number <= queue.partitions
@@ -163,7 +165,7 @@ async def change(service: Service, call: Call, target: Target) -> Answer:
     while True:
         before = await service.leases.find(queue, name)
         settings = _settings(fields, before)
-        start = await _start(service, fields, queue, before)
+        start = _start(service, fields, queue, before)
         fields.problems.check()
         await _check_dead_letters(service, call, queue, settings)
         group = service.leases.new_group(start, settings) if before is None else before._replace(settings=settings)
@@ -211,21 +213,27 @@ def _backoff(fields: JsonFields, old: Backoff) -> Backoff:
     )
 
 
-async def _start(service: Service, fields: JsonFields, queue: Queue, group: LeaseGroup | None) -> MessageId:
+def _start(service: Service, fields: JsonFields, queue: Queue, group: LeaseGroup | None) -> MessageId:
     """Where a new group begins."""
-    text = fields.raw("start")
+    if fields.raw("start") is not None and group is not None:
+        fields.wrong("start", "is for a new group: this one has begun, and a reset lets it begin anew")
+        return ZERO_ID
+    return _place_of(service, fields, "start", queue)
+
+
+def _place_of(service: Service, fields: JsonFields, name: str, queue: Queue) -> MessageId:
+    """The id behind which messages are to be handed out; the beginning if the member is absent."""
+    text = fields.raw(name)
     if text is None:
         return ZERO_ID
-    if group is not None:
-        fields.wrong("start", "is for a new group: this one has begun")
-    elif text == "end":
+    if text == "end":
         return MessageId.last_of(service.log.watermark(queue))
-    elif isinstance(text, str) and text != "beginning":
+    if isinstance(text, str) and text != "beginning":
         nothing: MessageId | int = ZERO_ID
-        found = fields.problems.take("start", moment, text, nothing)
+        found = fields.problems.take(name, moment, text, nothing)
         return found if isinstance(found, MessageId) else MessageId.first_of(found).before()
-    elif text != "beginning":
-        fields.wrong("start", "must be a text: beginning, end, decimal seconds since 1970, or a message id")
+    if text != "beginning":
+        fields.wrong(name, "must be a text: beginning, end, decimal seconds since 1970, or a message id")
     return ZERO_ID
 
 
@@ -240,6 +248,30 @@ async def _check_dead_letters(service: Service, call: Call, queue: Queue, settin
         raise Conflict("dead_letter_queue: a queue cannot be its own dead-letter queue")
     with suppress(QueueNotFound):  # it is made when it is first needed
         await allowed(service, call.identity, Permission.APPEND, queue.application, name)
+
+
+async def reset(service: Service, call: Call, target: Target) -> Answer:
+    """Let a group begin anew at another place. Its leases end, and its settings stay."""
+    queue, name = target.queue, group_of(call)
+    fields = JsonFields(json_object(call.body), RESET_MEMBERS, Problems())
+    check_query(call, RESET_MEMBERS, fields.problems, "member of the body")
+    if "to" not in fields:
+        fields.wrong("to", "Required")
+    place, preview = _place_of(service, fields, "to", queue), fields.flag("preview", default=False)
+    fields.problems.check()
+    while True:
+        before = await service.leases.find(queue, name)
+        if before is None:
+            raise LeaseGroupNotFound
+        counts = await service.leases.count(queue, name)
+        group = service.leases.new_group(place, before.settings)
+        if preview or await service.leases.keep(queue, name, group, before):
+            answer = {"status": "ok", "group": name, "preview": preview, "to": _shown_place(place)}
+            return json_answer(answer | {"before": _shown_counts(queue, counts)})
+
+
+def _shown_place(place: MessageId) -> str | None:
+    return None if place <= ZERO_ID else _id_at(place).hex
 
 
 async def forget(service: Service, call: Call, target: Target) -> Answer:

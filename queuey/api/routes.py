@@ -177,6 +177,11 @@ ROUTES = Routes(
             {"GET": Operation("lease_groups", Permission.VIEW, lease_groups.list_groups)},
         ),
         Route("leases", "/v1/{application}/{queue}/leases/{group}", _LEASES),
+        Route(
+            "lease_reset",
+            "/v1/{application}/{queue}/leases/{group}/reset",
+            {"POST": Operation("lease_reset", Permission.CONFIGURE, lease_groups.reset)},
+        ),
         Route("messages", "/v1/{application}/{queue}/{ids}", _MESSAGES),
         Route("tokens", "/tokens/{application}", {"POST": Operation("tokens", Permission.MINT, tokens.mint)}),
         Route("heartbeat", "/__heartbeat__", dict.fromkeys(_ANY, _site("heartbeat", site.heartbeat))),

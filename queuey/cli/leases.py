@@ -22,7 +22,7 @@ _BACKOFF = ("first", "factor", "most", "jitter")
 
 @click.group("lease")
 def lease_command() -> None:
-    """List, look at, set and forget lease groups, whose receivers share the messages of a queue."""
+    """List, look at, set, reset and forget lease groups, whose receivers share the messages of a queue."""
 
 
 @lease_command.command("ls")
@@ -109,6 +109,30 @@ def set_group(
     changed = client.set_lease_group(queue, group, backoff=backoff or None, paused_until=paused_until, **settings)
     row = {"group": group, **changed}
     write_one(_flat(row) if form_for(output) in ("table", "csv") else row, output)
+
+
+@lease_command.command("reset")
+@click.argument("queue")
+@click.argument("group")
+@click.option(
+    "--to", required=True, callback=_begins, help="beginning, end, 10m (ago), a time, or a message id to go on behind."
+)
+@click.option("--dry-run", is_flag=True, help="Show what the group holds, and change nothing.")
+@yes_option
+@output_option
+@with_client
+def reset_group(client: Client, queue: str, group: str, to: str, dry_run: bool, yes: bool, output: str | None) -> None:
+    """Let GROUP of QUEUE begin anew at another place, with its settings. Its leases end.
+
+    Shows what the group held before.
+
+    Example: queuey lease reset jobs workers --to end --dry-run
+    """
+    if not dry_run:
+        confirm(f"Reset lease group {group} of queue {queue} to {to}? Its leases end.", yes=yes)
+    found = client.reset_lease_group(queue, group, to, preview=dry_run)
+    write_rows(found["before"], PARTITIONS, output)
+    say(f"lease group {group} of {queue} {'would begin' if dry_run else 'begins'} anew at {to}")
 
 
 @lease_command.command("rm")

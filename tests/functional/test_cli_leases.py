@@ -316,6 +316,20 @@ def test_groups_are_listed_set_looked_at_and_forgotten(queuey: Run, seen: Server
     assert (gone.code, gone.err.split(":")[0]) == (3, "LeaseGroupNotFound")
 
 
+def test_a_group_is_reset_and_shows_what_it_held(queuey: Run, queue: str) -> None:
+    ids = done(queuey("get", queue)).column("message_id")
+    done(queuey("receive", queue, "-g", "g", "--max", "2"))
+
+    shown = done(queuey("lease", "reset", queue, "g", "--to", str(ids[1]), "--dry-run"))
+    reset = done(queuey("lease", "reset", queue, "g", "--to", str(ids[1]), "--yes"))
+    got = done(queuey("pop", queue, "-g", "g", "--max", "9")).column("body")
+
+    assert shown.column("held") == reset.column("held")
+    assert "would begin anew" in shown.err
+    assert got == ["c", "d"]
+    assert queuey("lease", "reset", queue, "g", "--to", "sometime", "--yes").code == 2
+
+
 def test_a_group_begins_at_a_word_a_time_or_an_id(queuey: Run, queue: str) -> None:
     ids = done(queuey("get", queue)).column("message_id")
 

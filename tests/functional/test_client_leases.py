@@ -392,6 +392,18 @@ def test_a_group_begins_where_it_is_told(client: Client, queue: str) -> None:
     assert client.receive(queue, "end") == []
 
 
+def test_a_group_is_reset(client: Client, queue: str) -> None:
+    placed = client.append_batch(queue, [NewMessage(f"{n}", partition=1) for n in range(3)])
+    client.receive(queue, "g", 3)
+
+    shown = client.reset_lease_group(queue, "g", placed[0].id, preview=True)
+    assert client.receive(queue, "g", 3) == []
+    client.reset_lease_group(queue, "g", placed[0].id)
+
+    assert (shown["to"], shown["before"][0]["held"]) == (placed[0].id.hex, 3)
+    assert [one.text for one in client.receive(queue, "g", 3)] == ["1", "2"]
+
+
 def test_a_group_tells_what_it_holds(client: Client, queue: str) -> None:
     placed = client.append_batch(queue, [NewMessage(f"{n}", partition=n % 3 + 1) for n in range(9)])
     leased = {delivery.id: delivery for delivery in client.receive(queue, "g", 9, receiver="me")}

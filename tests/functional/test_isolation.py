@@ -138,6 +138,9 @@ ROUTES = [
     Route("set up lease group", "PUT", ("Q", "leases", "work"), "owner", "configure", (("json", {}),)),
     Route("receive", "POST", ("Q", "leases", "work"), "delete", "receive", (("json", {"receive": {}}),)),
     Route("receive nothing", "POST", ("Q", "leases", "work"), "delete", "receive", (("json", {"receive": 0}),)),
+    Route(
+        "reset lease group", "POST", ("Q", "leases", "work", "reset"), "owner", "configure", (("json", {"to": "end"}),)
+    ),
     Route("forget lease group", "DELETE", ("Q", "leases", "work"), "owner", "configure"),
     Route("delete queue", "DELETE", ("Q",), "owner", "configure"),
 ]

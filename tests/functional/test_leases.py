@@ -271,6 +271,43 @@ def test_groups_are_listed_set_and_forgotten(server: Server) -> None:
     assert bodies(receive(server, queue, "new", max=9)) == ["before", "after"]
 
 
+def reset(server: Server, queue: str, **body: Any) -> requests.Response:
+    return server.call("POST", queue, "leases", GROUP, "reset", json=body)
+
+
+def test_a_group_is_reset_to_another_place(server: Server) -> None:
+    queue = server.queue()
+    placed = [server.add(queue, str(number)) for number in range(4)]
+    put(server, queue, visibility=100)
+    (one,) = receive(server, queue)
+    step(server, queue, acknowledge=[one["receipt"]])
+    (two,) = receive(server, queue)
+
+    shown = reset(server, queue, to=placed[2]["key"], preview=True).json()
+    assert (shown["preview"], shown["to"], shown["before"][0]["held"]) == (True, placed[2]["key"], 1)
+    assert step(server, queue, extend=[{"receipt": two["receipt"], "visibility": 100}])["settled"]["extended"] == 1
+
+    assert reset(server, queue, to=placed[2]["key"]).json()["preview"] is False
+    assert code_of(ask(server, queue, acknowledge=[two["receipt"]]), 400) == "InvalidReceipt"
+    assert bodies(receive(server, queue, max=9)) == ["3"]
+    assert server.call("GET", queue, "leases", GROUP).json()["settings"]["visibility"] == 100
+    for place, expected in (("beginning", "0123"), (placed[1]["timestamp"], "123"), ("end", "")):
+        assert reset(server, queue, to=place).status_code == 200
+        assert bodies(receive(server, queue, max=9)) == [*expected]
+
+
+@pytest.mark.parametrize(("body", "field"), [({}, "to"), ({"to": "x"}, "to"), ({"to": "end", "preview": 1}, "preview")])
+def test_a_wrong_reset_changes_nothing(server: Server, body: Json, field: str) -> None:
+    queue = server.queue()
+    server.add(queue, "a")
+    assert code_of(reset(server, queue, to="end"), 404) == "LeaseGroupNotFound"
+    (one,) = receive(server, queue)
+    answer = reset(server, queue, **body)
+    assert code_of(answer, 400) == "InvalidParameter"
+    assert field in answer.json()["error_msg"]
+    assert step(server, queue, acknowledge=[one["receipt"]])["settled"]["acknowledged"] == 1
+
+
 def test_leases_are_shown_page_by_page(server: Server) -> None:
     queue = server.queue(partitions=2)
     for number in range(5):

@@ -202,6 +202,8 @@ def _lease_requests(app: str, receipts: Sequence[str]) -> Iterator[Request]:
     yield Request("leases", "PUT", "JSON, large", group, JSON, _documents()["empty objects"])
     yield Request("leases", "PUT", "JSON", group, JSON, _filled(b"{", b'"a":1,', b'"a":1}', 64 << 10))
     yield Request("leases", "DELETE", "absent", f"{groups}/absent")
+    yield Request("lease_reset", "POST", "JSON", f"{group}/reset", JSON, _filled(b"{", b'"a":1,', b'"a":1}', 64 << 10))
+    yield Request("lease_reset", "POST", "preview", f"{group}/reset", JSON, b'{"to":"end","preview":true}')
     yield Request("lease_groups", "GET", "list", groups)
 
 
