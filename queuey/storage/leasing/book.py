@@ -30,7 +30,17 @@ from queuey.model.lease_groups import LeaseGroup
 from queuey.model.lease_state import Change, LeaseState, changes_of, state_of
 from queuey.storage.checksums import making_sense
 
-__all__ = ["GroupBook", "LeaseAccess", "LeaseBook", "PartitionBook", "StoredAttempt", "partition_key"]
+__all__ = [
+    "MOST_AHEAD_BYTES",
+    "MOST_GROUPS",
+    "MOST_HOLES",
+    "GroupBook",
+    "LeaseAccess",
+    "LeaseBook",
+    "PartitionBook",
+    "StoredAttempt",
+    "partition_key",
+]
 
 MOST_GROUPS = 10_000
 """Groups in memory."""
@@ -309,6 +319,10 @@ class LeaseBook:
             known = group.partitions[place.number] = PartitionBook(access, place, group.group)
             self.watched.setdefault(partition_key(place), []).append(known)
         return known
+
+    def groups(self) -> Sequence[GroupBook]:
+        """The groups in memory."""
+        return [*self._groups.values()]
 
     def trim(self) -> None:
         """Forget what was not used longest, down to the bounds. Call it between two steps.
