@@ -85,6 +85,8 @@ class LeaseLine:
         self._checks = 0
         self._carrying: set[tuple[int, Parcel]] = set()
         """Parcels that this server appends now, with the token of the group."""
+        self.holes = self.ahead_bytes = 0
+        """What is in memory: holes, and bytes of messages that were read ahead."""
         self._forget()
 
     def _forget(self) -> None:
@@ -97,16 +99,6 @@ class LeaseLine:
     @property
     def is_idle(self) -> bool:
         return not self._is_served
-
-    @property
-    def holes(self) -> int:
-        """Holes in memory."""
-        return sum(book.holes for book in self._book.groups())
-
-    @property
-    def ahead_bytes(self) -> int:
-        """Of messages that were read ahead."""
-        return sum(book.ahead_bytes for group in self._book.groups() for book in [*group.partitions.values()])
 
     def doubt(self) -> None:
         """This server has changed the group beside: look at its version before the next calls."""
@@ -122,7 +114,8 @@ class LeaseLine:
         try:
             self._means.threads.submit(self._serve)
         except RuntimeError:  # the threads have ended
-            self._fail(self._next(), StorageUnavailable("the store is closed: nothing was done, try again"))
+            while calls := self._next():
+                self._fail(calls, StorageUnavailable("the store is closed: nothing was done, try again"))
 
     def _serve(self) -> None:
         while calls := self._next():
@@ -132,6 +125,12 @@ class LeaseLine:
                 log.exception("calls of the lease group %s of queue %s failed", self._place[1], self._place[0])
                 self._forget()
                 self._fail(calls, error)
+            self._measure()
+
+    def _measure(self) -> None:
+        groups = self._book.groups()
+        self.holes = sum(group.holes for group in groups)
+        self.ahead_bytes = sum(book.ahead_bytes for group in groups for book in group.partitions.values())
 
     def _next(self) -> list[GroupCall]:
         """The calls of the next transaction; empty if none wait, and then the turn ends."""

@@ -219,6 +219,9 @@ class LeaseRows:
     async def _unlist(self, place: GroupPlace, token: int) -> None:
         """Remove a life that did not begin from the list. If that fails, readers of the list look it up in vain."""
         try:
+            head = await self.head(place)
+            if head is not None and head.group.token == token:
+                return
             await self.session.tell("lease_list_forget", (*place, token), ALL_CENTRES)
         except QueueyError:
             return

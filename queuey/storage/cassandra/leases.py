@@ -189,6 +189,9 @@ class CassandraLeases(LeaseStore):
     def holes(
         self, queue: UUID, name: str, partition: int, *, after: MessageId, limit: int
     ) -> Future[tuple[int, Sequence[Hole]]]:
+        if queue in self._server.dropped:
+            return Future.of((self._server.clock.now_ticks(), []))
+
         def job(access: GroupAccess, book: LeaseBook, now: int) -> tuple[int, Sequence[Hole]]:
             return now, holes_after(access, book, PartitionId(queue, partition), name, after, limit)
 
