@@ -26,7 +26,6 @@ from queuey.storage.cassandra.session import CassandraSession, Change, Rows
 from queuey.storage.contract import LeaseHistory, LeaseStoreContract
 from queuey.storage.contract.common import SECOND, QueueLog, done, draft, drive_histories
 from queuey.storage.contract.leases import TOKEN, Receiver, bodies, settle_of
-from queuey.storage.leasing import book as leasing_book
 from tests.support.cassandra_stores import CassandraStores
 from tests.support.servers import eventually
 from tests.support.services.proxy import Proxy, Way
@@ -573,7 +572,7 @@ def test_a_server_that_knows_nothing_goes_on_where_others_were(
     servers: Servers, session: CassandraSession, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Through folds, and with keys."""
-    monkeypatch.setattr(leasing_book, "FOLD_BYTES", 2000)
+    monkeypatch.setattr(lease_lines, "FOLD_BYTES", 2000)
     log = servers.another().log
     log.append(*[draft(b"%d" % at, key=f"{at % 7}") for at in range(150)])
     kept, found = [], []
@@ -626,7 +625,7 @@ def test_rows_that_come_back_from_a_former_life_or_from_before_a_fold_count_no_m
     session: CassandraSession, first: Server, second: Server, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A node that was away may bring them back, since their deletions are forgotten soon."""
-    monkeypatch.setattr(leasing_book, "FOLD_BYTES", 800)
+    monkeypatch.setattr(lease_lines, "FOLD_BYTES", 800)
     table = f"{session.options.keyspace}.lease_states"
     first.log.append(*[draft(b"%d" % number) for number in range(60)])
     queue, seen = first.log.queue.uuid, {}

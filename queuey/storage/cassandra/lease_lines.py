@@ -48,6 +48,8 @@ TRIES = 12
 _LEAST_PAUSE_SECONDS, _MOST_PAUSE_SECONDS = 0.002, 0.25
 CALLS_TOGETHER = 64
 """Calls of one transaction."""
+FOLD_BYTES = 8 << 10
+"""Fewer than elsewhere: servers that meet in one group read its changes again and again."""
 AHEAD_SECONDS = 1.0
 """How long messages that were read ahead may be handed out: so long may one still be given that another server has
 deleted."""
@@ -92,7 +94,7 @@ class LeaseLine:
     def _forget(self) -> None:
         self._is_known = False
         self._stored: StoredGroup | None = None
-        self._book = LeaseBook()
+        self._book = LeaseBook(FOLD_BYTES)
         self._read_at: dict[int, float] = {}
         """By partition, when messages were read ahead."""
 
