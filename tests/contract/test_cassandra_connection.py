@@ -74,9 +74,8 @@ from queuey.storage import Stores
 from queuey.storage.cassandra import Options, Timing, open_messages, open_metadata
 
 options, clock = Options(**json.loads(sys.argv[1])), SystemClock()
-stores = Stores(
-    *open_messages(options, Timing(), clock, IdGenerator(clock)), open_metadata(options, Timing(), clock, trusted_seconds=1)
-)
+messages, offsets, leases = open_messages(options, Timing(), clock, IdGenerator(clock))
+stores = Stores(messages, offsets, open_metadata(options, Timing(), clock, trusted_seconds=1), leases)
 child = os.fork()
 if not child:
     try:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import time
-from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
@@ -18,13 +17,6 @@ from tests.support.live import until_waiting
 from tests.support.servers import RunningServer
 
 GROUP = "workers"
-
-
-@pytest.fixture
-def server(shipped_server: RunningServer) -> Iterator[Server]:
-    """Lease groups are in the embedded store alone so far."""
-    with Server(shipped_server) as seen:
-        yield seen
 
 
 def code_of(answer: requests.Response, status: int) -> str:
@@ -456,10 +448,3 @@ def test_leases_outlive_a_server(tmp_path: Path) -> None:
     with servers.shipped(tmp_path) as running, Server(running) as server:
         assert bodies(receive(server, queue, max=9)) == ["2"]
         assert step(server, queue, acknowledge=[second["receipt"]])["settled"]["acknowledged"] == 1
-
-
-def test_on_cassandra_they_are_not_offered_yet(cassandra_server: RunningServer) -> None:
-    with Server(cassandra_server) as server:
-        queue = server.queue()
-        assert code_of(ask(server, queue, receive={}), 501) == "NotOffered"
-        assert code_of(server.call("GET", queue, "leases"), 501) == "NotOffered"

@@ -5,7 +5,14 @@ from __future__ import annotations
 from queuey.clock import Clock
 from queuey.ids import IdGenerator
 from queuey.storage import Stores
-from queuey.storage.cassandra import CassandraMessages, CassandraMetadata, CassandraOffsets, CassandraServer, Timing
+from queuey.storage.cassandra import (
+    CassandraLeases,
+    CassandraMessages,
+    CassandraMetadata,
+    CassandraOffsets,
+    CassandraServer,
+    Timing,
+)
 from queuey.storage.cassandra.clock import ClockGuard
 from queuey.storage.cassandra.session import CassandraSession
 
@@ -16,6 +23,7 @@ class CassandraStores(Stores):
     messages: CassandraMessages
     offsets: CassandraOffsets
     metadata: CassandraMetadata
+    leases: CassandraLeases
 
     def __init__(
         self,
@@ -28,7 +36,8 @@ class CassandraStores(Stores):
         server = CassandraServer(session, clock, ids, timing, guard)
         offsets = CassandraOffsets(server)
         metadata = CassandraMetadata(session, clock, trusted_seconds=0.0, settle_seconds=0.0)
-        super().__init__(CassandraMessages(server, offsets), offsets, metadata)
+        messages = CassandraMessages(server, offsets)
+        super().__init__(messages, offsets, metadata, CassandraLeases(server, messages))
 
 
 def messages_of(

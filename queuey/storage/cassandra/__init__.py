@@ -3,7 +3,7 @@
 The parts: :mod:`~queuey.storage.cassandra.session` calls the driver, :mod:`~queuey.storage.cassandra.appending`
 appends, :mod:`~queuey.storage.cassandra.pages` reads, :mod:`~queuey.storage.cassandra.buckets` locates messages,
 :mod:`~queuey.storage.cassandra.idempotency` stores idempotency keys, :mod:`~queuey.storage.cassandra.metadata` queues
-and application keys, and :mod:`~queuey.storage.cassandra.clock` watches the time. docs/decisions/009.
+and application keys, :mod:`~queuey.storage.cassandra.leases` hands messages out, and :mod:`~queuey.storage.cassandra.clock` watches the time. docs/decisions/009.
 """
 
 from __future__ import annotations
@@ -21,6 +21,7 @@ from queuey.ids import IdGenerator, MessageId
 from queuey.storage import Observer
 from queuey.storage.cassandra.clock import SAMPLE_SECONDS, ClockGuard
 from queuey.storage.cassandra.cluster import Options
+from queuey.storage.cassandra.leases import CassandraLeases
 from queuey.storage.cassandra.messages import CassandraMessages
 from queuey.storage.cassandra.metadata import CassandraMetadata
 from queuey.storage.cassandra.offsets import CassandraOffsets
@@ -30,6 +31,7 @@ from queuey.storage.cassandra.server import CassandraServer, Timing
 from queuey.storage.cassandra.session import CassandraSession, Rows
 
 __all__ = [
+    "CassandraLeases",
     "CassandraMessages",
     "CassandraMetadata",
     "CassandraOffsets",
@@ -54,7 +56,7 @@ def open_messages(
     *,
     strict_durability: bool = False,
     observer: Observer | None = None,
-) -> tuple[CassandraMessages, CassandraOffsets]:
+) -> tuple[CassandraMessages, CassandraOffsets, CassandraLeases]:
     """Connect, check the cluster, and start to watch the clock.
 
     :raises ConfigurationError: no node answers, the tables are missing or of another version, or, with
@@ -74,13 +76,16 @@ def open_messages(
         raise
 
     def close() -> None:
+        leases.close()
         watch.stop()
         session.close()
 
     peers = CassandraPeers(session, clock, timing.clock_error_seconds)
     server = CassandraServer(session, clock, ids, timing, guard, observer)
     offsets = CassandraOffsets(server)
-    return CassandraMessages(server, offsets, peers=peers, weaknesses=weak, on_close=close), offsets
+    messages = CassandraMessages(server, offsets, peers=peers, weaknesses=weak, on_close=close)
+    leases = CassandraLeases(server, messages)
+    return messages, offsets, leases
 
 
 def open_metadata(

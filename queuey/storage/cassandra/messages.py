@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from typing import TypeVar
 from uuid import UUID
 
-from queuey.future import Future, start
+from queuey.future import Future, Waiting, start
 from queuey.model import (
     EMPTY_PARTITION,
     MAX_PARTITIONS,
@@ -29,6 +30,7 @@ from queuey.storage.cassandra.counting import CassandraInspector, buckets_of
 from queuey.storage.cassandra.deleting import Deleter
 from queuey.storage.cassandra.group_commit import GroupCommit, may_share
 from queuey.storage.cassandra.idempotency import append_keyed
+from queuey.storage.cassandra.lease_rows import LeaseRows
 from queuey.storage.cassandra.offsets import CassandraOffsets
 from queuey.storage.cassandra.overwriting import Overwriter
 from queuey.storage.cassandra.pages import read_page
@@ -36,6 +38,8 @@ from queuey.storage.cassandra.rows import message_of
 from queuey.storage.cassandra.server import CassandraServer
 
 __all__ = ["CassandraMessages"]
+
+T = TypeVar("T")
 
 _AT_ONCE = 32
 """Queries that one call with many of them has under way at once."""
@@ -103,15 +107,24 @@ class CassandraMessages(MessageStore):
         after, upto = request.span
         if request.partition.queue in self._server.dropped or upto <= after:
             return Future.of(Page([], False))
-        level = self._session.to_read(consistency)
-        return self._server.underway.start(read_page(self._session, request, now_ticks, level, self.hints))
+        return self._server.underway.start(self.page(request, now_ticks=now_ticks, consistency=consistency))
+
+    async def page(
+        self, request: ReadRequest, *, now_ticks: int, consistency: Consistency = Consistency.STRONG
+    ) -> Page:
+        """A page, for a call that is under way already."""
+        after, upto = request.span
+        if request.partition.queue in self._server.dropped or upto <= after:
+            return Page([], False)
+        return await read_page(self._session, request, now_ticks, self._session.to_read(consistency), self.hints)
 
     def fetch(self, queue: Queue, wanted: Sequence[Location], *, now_ticks: int) -> Future[Sequence[Message | None]]:
         if queue.uuid in self._server.dropped:
             return Future.of([None] * len(wanted))
-        return self._server.underway.start(self._fetch(queue, wanted, now_ticks))
+        return self._server.underway.start(self.found(queue, wanted, now_ticks))
 
-    async def _fetch(self, queue: Queue, wanted: Sequence[Location], now_ticks: int) -> Sequence[Message | None]:
+    async def found(self, queue: Queue, wanted: Sequence[Location], now_ticks: int) -> Sequence[Message | None]:
+        """Messages by location, for a call that is under way already."""
         level = self._session.to_read(queue.consistency)
         asked = [
             self._session.ask("message_find", (queue.uuid, number, Bucket.of(id_).number, id_.uuid), level)
@@ -126,12 +139,19 @@ class CassandraMessages(MessageStore):
     # Changing
 
     def put(self, queue: Queue, wanted: Sequence[Location], new: Overwrite) -> Future[bool]:
-        return self._server.underway.start(self._overwriter.put(queue, wanted, new))
+        return self._server.underway.start(self._noted(queue, wanted, self._overwriter.put(queue, wanted, new)))
 
     def delete(self, queue: Queue, wanted: Sequence[Location]) -> Future[None]:
         if queue.uuid in self._server.dropped:
             return Future.of(None)
-        return self._server.underway.start(self._deleter.delete(queue, wanted))
+        return self._server.underway.start(self._noted(queue, wanted, self._deleter.delete(queue, wanted)))
+
+    async def _noted(self, queue: Queue, wanted: Sequence[Location], change: Waiting[T]) -> T:
+        """Carry out a change, and let those know that have read ahead."""
+        try:
+            return await change
+        finally:
+            self._server.changed.note({queue.partition(number) for number, _ in wanted})
 
     # Counting
 
@@ -169,6 +189,7 @@ class CassandraMessages(MessageStore):
                 if buckets:
                     await session.tell("purge_buckets", (time, queue, number), level)
         await self._offsets.purge(queue)
+        await LeaseRows(session).purge(queue)
 
     # The store
 

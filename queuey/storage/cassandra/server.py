@@ -11,6 +11,7 @@ from queuey.ids import TICKS_PER_SECOND, IdGenerator
 from queuey.storage import Observer, Unobserved
 from queuey.storage.cassandra.bucket_counts import BucketCounts
 from queuey.storage.cassandra.clock import ClockGuard, WriteTimes
+from queuey.storage.cassandra.recent_changes import RecentChanges
 from queuey.storage.cassandra.rows import partition_key_of
 from queuey.storage.cassandra.session import CassandraSession
 from queuey.storage.cassandra.underway import Underway
@@ -19,6 +20,11 @@ __all__ = ["CassandraServer", "Dropped", "Timing"]
 
 _DROPPED = 10_000
 """Incarnations whose drop is remembered, to refuse calls under way. After that their names lead nowhere."""
+
+
+_REMEMBERED_SECONDS = 5.0
+"""How long partitions are remembered in which this server deletes or overwrites: longer than anybody hands out what was
+read ahead."""
 
 
 @dataclass(frozen=True)
@@ -73,6 +79,7 @@ class CassandraServer:
         self.underway = Underway(session.options.most_calls)
         self.dropped = Dropped()
         self.counts = BucketCounts()
+        self.changed = RecentChanges(_REMEMBERED_SECONDS)
         self.partition_key_of = partial(partition_key_of, session.query_id("message_insert"))
         self._read_delay_ticks = round(timing.read_delay_seconds * TICKS_PER_SECOND)
 

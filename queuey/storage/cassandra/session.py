@@ -62,6 +62,7 @@ _NEVER_TWICE = (
     "idempotency_change",
     "idempotency_release",
     "offset_",
+    "leases_",
     "queue_",
     "key_insert",
     "key_delete",

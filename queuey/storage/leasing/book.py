@@ -30,7 +30,17 @@ from queuey.model.lease_groups import LeaseGroup
 from queuey.model.lease_state import Change, LeaseState, changes_of, state_of
 from queuey.storage.checksums import making_sense
 
-__all__ = ["GroupBook", "LeaseAccess", "LeaseBook", "PartitionBook", "StoredAttempt", "partition_key"]
+__all__ = [
+    "MOST_AHEAD_BYTES",
+    "MOST_GROUPS",
+    "MOST_HOLES",
+    "GroupBook",
+    "LeaseAccess",
+    "LeaseBook",
+    "PartitionBook",
+    "StoredAttempt",
+    "partition_key",
+]
 
 MOST_GROUPS = 10_000
 """Groups in memory."""
@@ -103,6 +113,7 @@ class PartitionBook:
 
     __slots__ = (
         "_base",
+        "_least_base",
         "_number",
         "_since",
         "_token",
@@ -116,7 +127,8 @@ class PartitionBook:
         "upto",
     )
 
-    def __init__(self, access: LeaseAccess, place: PartitionId, group: LeaseGroup) -> None:
+    def __init__(self, access: LeaseAccess, place: PartitionId, group: LeaseGroup, fold_bytes: int) -> None:
+        """:param fold_bytes: changes of fewer bytes are never folded."""
         self.place = place
         self._token = group.token
         with making_sense():
@@ -125,7 +137,7 @@ class PartitionBook:
             self.state = state_of(changes) if stored else LeaseState(group.start)
         self._number = stored[-1][0] + 1 if stored else 0
         """The number of the next change."""
-        self._base = FOLD_BYTES // _FOLD_AT
+        self._least_base = self._base = fold_bytes // _FOLD_AT
         self._since = sum(len(data) for _, data in stored)
         self._unsaved: list[bytes] = []
         self.forget_ahead()
@@ -233,7 +245,7 @@ class PartitionBook:
         folded = [encode_change(change) for change in changes_of(self.state)]
         access.fold(self._token, self.place.number, self._number, folded)
         self._number += len(folded)
-        self._base = max(sum(map(len, folded)), FOLD_BYTES // _FOLD_AT)
+        self._base = max(sum(map(len, folded)), self._least_base)
         self._since = 0
 
 
@@ -273,7 +285,9 @@ GroupName = tuple[UUID, str]
 class LeaseBook:
     """The groups of one store that were used lately. Only one thread at a time uses it."""
 
-    def __init__(self) -> None:
+    def __init__(self, fold_bytes: int | None = None) -> None:
+        """:param fold_bytes: changes of fewer bytes are never folded; None for :data:`FOLD_BYTES`."""
+        self._fold_bytes = fold_bytes
         self._groups: OrderedDict[GroupName, GroupBook] = OrderedDict()
         """The one that was used last comes last."""
         self.watched: dict[bytes, list[PartitionBook]] = {}
@@ -306,9 +320,14 @@ class LeaseBook:
         """The state of a group in a partition."""
         known = group.partitions.get(place.number)
         if known is None:
-            known = group.partitions[place.number] = PartitionBook(access, place, group.group)
+            fold_bytes = FOLD_BYTES if self._fold_bytes is None else self._fold_bytes
+            known = group.partitions[place.number] = PartitionBook(access, place, group.group, fold_bytes)
             self.watched.setdefault(partition_key(place), []).append(known)
         return known
+
+    def groups(self) -> Sequence[GroupBook]:
+        """The groups in memory."""
+        return [*self._groups.values()]
 
     def trim(self) -> None:
         """Forget what was not used longest, down to the bounds. Call it between two steps.

@@ -11,6 +11,7 @@ from queuey.errors import CorruptMessage, InvalidReceipt, KeyReused, LeaseGroupN
 from queuey.ids import EPOCH_TICKS, TICKS_PER_SECOND, MessageId
 from queuey.model import Columns, Location, Message
 from queuey.model.holes import Hole
+from queuey.model.lease_groups import LeaseGroup
 from queuey.model.lease_requests import LeaseRules, Received, ReceiveRequest
 from queuey.model.lease_state import NO_CHANGE, Change, LeaseState
 from queuey.model.lease_steps import GivenUp, GroupStep, HandedOut, LeaseOutcome, LeaseStep, StaleLease, without_place
@@ -20,7 +21,7 @@ from queuey.storage.leasing import ATTEMPT_SECONDS
 from queuey.storage.leasing.answers import decode_answer, encode_answer
 from queuey.storage.leasing.book import GroupBook, LeaseAccess, LeaseBook, PartitionBook, StoredAttempt
 
-__all__ = ["run_step"]
+__all__ = ["ANOTHER_GROUP", "OTHER_REQUEST", "is_paused", "run_step"]
 
 MOST_PASSED_OVER = 1000
 """Messages that a receive of a group that orders keys looks at, at once."""
@@ -28,8 +29,8 @@ _FETCHED_TOGETHER = 8
 """Messages that are fetched by id before their bytes are counted."""
 _LOOKS = 10
 """How often it does so in one receive."""
-_OTHER_REQUEST = "the attempt id was used in the last 5 minutes for another request: use a new one for each request"
-_ANOTHER_GROUP = "a receipt is of a lease group that was forgotten; messages that its receiver had are handed out again"
+OTHER_REQUEST = "the attempt id was used in the last 5 minutes for another request: use a new one for each request"
+ANOTHER_GROUP = "a receipt is of a lease group that was forgotten; messages that its receiver had are handed out again"
 
 
 class _Taken(NamedTuple):
@@ -77,7 +78,7 @@ class _Step:
         if step.attempt is not None:
             known = access.attempt(first.queue.uuid, first.name, step.attempt.key, self._now)
             if known is not None and known.digest != step.attempt.digest:
-                raise KeyReused(_OTHER_REQUEST)
+                raise KeyReused(OTHER_REQUEST)
             if known is not None:
                 return self._repeated(known)
         changes, stale = self._settled()
@@ -119,7 +120,7 @@ class _Step:
         if found is None and wanted.token is None:
             raise LeaseGroupNotFound
         if found is None or wanted.token not in (None, found.group.token):
-            raise InvalidReceipt(_ANOTHER_GROUP)
+            raise InvalidReceipt(ANOTHER_GROUP)
         return found
 
     def _repeated(self, known: StoredAttempt) -> LeaseOutcome:
@@ -220,8 +221,7 @@ class _Step:
         """Partitions from which something may be handed out: since when, the group, and the number."""
         found = []
         for index, one in enumerate(self._step.groups):
-            until = self._groups[index].group.settings.paused_until
-            if until is not None and until * TICKS_PER_SECOND > self._access.now_ticks - EPOCH_TICKS:
+            if is_paused(self._groups[index].group, self._access.now_ticks):
                 continue
             if len(self._groups) == 1 == len(one.receive_from):
                 return [(0, 0, one.receive_from[0])]
@@ -303,6 +303,12 @@ def _nothing(index: int, book: PartitionBook, rules: LeaseRules, now: int) -> _T
     """What a partition hands out that hands out nothing."""
     received = receive(book.state, ReceiveRequest(0), rules, now, Columns.of([]))
     return _Taken(index, book, received._replace(change=NO_CHANGE, given_up=()), [])
+
+
+def is_paused(group: LeaseGroup, now_ticks: int) -> bool:
+    """Whether a group hands nothing out now, by the wall clock."""
+    until = group.settings.paused_until
+    return until is not None and until * TICKS_PER_SECOND > now_ticks - EPOCH_TICKS
 
 
 def _is_full(state: LeaseState, rules: LeaseRules) -> bool:

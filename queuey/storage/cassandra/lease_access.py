@@ -1,0 +1,193 @@
+"""What the steps of one group read and write in one transaction."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, NamedTuple, TypeVar
+from uuid import UUID, uuid4
+
+from queuey.errors import QueueNotFound
+from queuey.future import Future, start
+from queuey.model import Appended, AppendRequest, Location, Message, Page, Queue, ReadRequest
+from queuey.model.lease_groups import LeaseGroup
+from queuey.storage.cassandra.lease_parcels import encode_parcel
+from queuey.storage.cassandra.lease_rows import GroupHead, GroupPlace, Parcel, StoredGroup, checksum_of_change
+from queuey.storage.cassandra.messages import CassandraMessages
+from queuey.storage.cassandra.server import CassandraServer
+from queuey.storage.cassandra.session import Change, Rows
+from queuey.storage.leasing import ATTEMPT_SECONDS
+from queuey.storage.leasing.book import LeaseBook, StoredAttempt
+
+__all__ = ["GroupAccess", "GroupCall", "Moment"]
+
+T = TypeVar("T")
+
+_ATTEMPT_TTL_SECONDS = round(2 * ATTEMPT_SECONDS)
+"""The row outlives the answer, whatever the nodes' clocks say; it tells itself until when it counts."""
+
+
+class Moment(NamedTuple):
+    """When a transaction looks at the messages."""
+
+    watermark: int
+    now_ticks: int
+    """The wall clock."""
+
+
+class GroupCall:
+    """A call of one group that waits for its turn."""
+
+    def __init__(
+        self,
+        job: Callable[[GroupAccess, LeaseBook, int], Any],
+        *,
+        attempt: str | None = None,
+        requests: Sequence[AppendRequest] = (),
+        size: int = 0,
+    ) -> None:
+        """
+        :param job: carries the call out, at a moment on the clock of leases. It may be called several times.
+        :param attempt: the key of an attempt that the call looks up.
+        :param size: bytes that it appends.
+        """
+        self.job, self.attempt, self.requests, self.size = job, attempt, requests, size
+        self.future: Future[Any] = Future()
+        self.step = uuid4().bytes
+        """Names the call among all."""
+        self.result: Any = None
+        """What the job returned or raised."""
+        self.repeats: bytes | None = None
+        """The name of an earlier call that this one repeats."""
+        self.appends = False
+        """Its messages are to be appended."""
+
+
+class GroupAccess:
+    """One transaction, see :class:`queuey.storage.leasing.book.LeaseAccess`. What is written is gathered."""
+
+    def __init__(
+        self,
+        server: CassandraServer,
+        messages: CassandraMessages,
+        stored: StoredGroup | None,
+        attempts: Mapping[str, Rows],
+        moment: Moment,
+    ) -> None:
+        """:param attempts: what is stored under the keys that the calls look up."""
+        self._dropped, self._messages, self._stored, self._known = server.dropped, messages, stored, attempts
+        self.watermark, self.now_ticks = moment
+        self.now = 0
+        """Of the call that runs, on the clock of leases."""
+        self.made: LeaseGroup | None = None
+        self._changes: dict[tuple[int, int], tuple[bytes, bool]] = {}
+        """By partition and number: the bytes, and whether it is a base."""
+        self._folds: dict[int, int] = {}
+        """By partition, the number before which all is deleted."""
+        self._attempts: dict[str, tuple[StoredAttempt, int, bytes]] = {}
+        self._parcels: list[GroupCall] = []
+        self._call: GroupCall | None = None
+
+    # The calls
+
+    def run(self, call: GroupCall, book: LeaseBook, now: int) -> None:
+        """Carry out a call. A call that is refused leaves only what it noted of the state."""
+        call.result = call.repeats = None
+        call.appends = False
+        self._call, self.now = call, now
+        call.result = call.job(self, book, now)
+        if call.appends and call.repeats is None:
+            self._parcels.append(call)
+
+    def undo_made(self) -> bool:
+        """Forget a group that a refused call made; True if it made one."""
+        made, self.made = self.made, None
+        if made is not None:
+            self._changes.clear()
+            self._folds.clear()
+        return made is not None
+
+    @property
+    def writes(self) -> bool:
+        return bool(self.made or self._changes or self._folds or self._attempts or self._parcels)
+
+    def parcels(self, head: GroupHead) -> list[tuple[Parcel, GroupCall]]:
+        """The names of what is to be appended, once the head is written."""
+        return [(Parcel(head.version, part), call) for part, call in enumerate(self._parcels)]
+
+    def statements(self, place: GroupPlace, head: GroupHead) -> list[Change]:
+        """All that was gathered, as statements of one transaction."""
+        token, found = head.group.token, list[Change]()
+        for part, first in self._folds.items():
+            found.append(("lease_changes_fold", (*place, part, first)))
+        for (part, number), (data, is_base) in self._changes.items():
+            checksum = checksum_of_change(token, part, number, data)
+            found.append(("lease_change_keep", (*place, part, number, token, is_base, checksum, data)))
+        for key, (attempt, expires, step) in self._attempts.items():
+            values = (*place, key, token, expires, step, attempt.digest, attempt.answer, _ATTEMPT_TTL_SECONDS)
+            found.append(("lease_attempt_keep", values))
+        for (number, part), call in self.parcels(head):
+            data = encode_parcel(call.requests)
+            checksum = checksum_of_change(token, part, number, data)
+            parcel = (*place, part, number, token, head.moment, checksum, call.step, data)
+            found.append(("lease_parcel_keep", parcel))
+        return found
+
+    # The group
+
+    def group(self, queue: UUID, name: str) -> LeaseGroup | None:
+        return self.made or (self._stored.head.group if self._stored is not None else None)
+
+    def make_group(self, queue: UUID, name: str, group: LeaseGroup) -> None:
+        self.made = group
+
+    def changes(self, token: int, partition: int) -> Sequence[tuple[int, bytes]]:
+        return self._stored.changes.pop(partition, ()) if self._stored is not None else ()
+
+    def keep(self, token: int, partition: int, number: int, change: bytes) -> None:
+        self._changes[partition, number] = (change, False)
+
+    def fold(self, token: int, partition: int, first: int, changes: Sequence[bytes]) -> None:
+        self._folds[partition] = first
+        before = [at for at in self._changes if at[0] == partition and at[1] < first]
+        for at in before:
+            del self._changes[at]
+        for number, change in enumerate(changes, first):
+            self._changes[partition, number] = (change, number == first)
+
+    # Attempts
+
+    def attempt(self, queue: UUID, name: str, key: str, now: int) -> StoredAttempt | None:
+        if key in self._attempts:
+            known, _, step = self._attempts[key]
+            self._repeats(step)
+            return known
+        group = self.group(queue, name)
+        for life, expires, step, digest, answer in self._known.get(key, ()):
+            if group is not None and life == group.token and expires > now:
+                self._repeats(step)
+                return StoredAttempt(digest, answer)
+        return None
+
+    def _repeats(self, step: bytes) -> None:
+        if self._call is not None:
+            self._call.repeats = step
+            self._call.appends = bool(self._call.requests)
+
+    def keep_attempt(self, queue: UUID, name: str, key: str, attempt: StoredAttempt, expires: int) -> None:
+        step = self._call.step if self._call is not None else b""
+        self._attempts[key] = (attempt, expires, step)
+
+    # Messages
+
+    def append(self, requests: Sequence[AppendRequest]) -> list[Appended]:
+        if any(request.queue.uuid in self._dropped for request in requests):
+            raise QueueNotFound
+        if self._call is not None:
+            self._call.appends = True
+        return [Appended([]) for _ in requests]
+
+    def read(self, request: ReadRequest) -> Page:
+        return start(self._messages.page(request, now_ticks=self.now_ticks)).wait()
+
+    def fetch(self, queue: Queue, wanted: Sequence[Location]) -> Sequence[Message | None]:
+        return start(self._messages.found(queue, wanted, self.now_ticks)).wait()

@@ -1,0 +1,294 @@
+"""The rows of lease groups in Cassandra.
+
+All of a group is one Cassandra partition: what it has in common in static columns, the changes of its states, the
+answers to attempts, and parcels of messages that are to be appended. Each change is one lightweight transaction there.
+It requires the version that was read, and writes the next one. The identities of the last changes stand beside the
+version, so a server whose answer got lost finds out whether its change was made, also after others.
+
+The list of a queue's groups is plain rows, as that of :mod:`queuey.storage.cassandra.offsets`: it may name a group that
+does not exist, but never misses one.
+"""
+
+from __future__ import annotations
+
+import json
+import struct
+from collections import defaultdict
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+from uuid import UUID
+
+from queuey import future
+from queuey.errors import OutcomeUnknown, QueueyError, StorageUnavailable
+from queuey.ids import MessageId
+from queuey.model.lease_groups import GroupSettings, LeaseGroup
+from queuey.storage.cassandra.session import ALL_CENTRES, CassandraSession, Change, Rows
+from queuey.storage.checksums import NOTHING_BESIDE, checksum_of, making_sense
+
+__all__ = ["GroupHead", "LeaseRows", "Parcel", "StoredGroup", "checksum_of_change"]
+
+STEP_BYTES = 8
+"""Of the identity of a change."""
+_STEPS = 32
+"""Changes whose identities are kept."""
+_ENDED = -1
+"""The token of a group that has ended."""
+_PAGE = 100
+"""Groups that are read, or looked up, together."""
+_ROWS = 200
+"""Changes in one page. Each takes 64 KiB mostly, and 400 KiB at most if it is part of a base."""
+_TRIES = 50
+"""Attempts of one change of settings while steps change the same group."""
+_ID = struct.Struct("<qq")
+_BEHIND_NONE = (-1, -1)
+
+GroupPlace = tuple[UUID, str]
+"""A queue and the name of a group: the key of the group's Cassandra partition."""
+
+
+class Parcel(NamedTuple):
+    """The name of messages in a group's rows that are to be appended."""
+
+    number: int
+    """The version that brought them."""
+    part: int
+
+
+class GroupHead(NamedTuple):
+    """What a group's rows have in common."""
+
+    group: LeaseGroup
+    version: int
+    """Rises by one with each change."""
+    moment: int
+    """Of the last step, in ticks on the clock of leases."""
+    steps: bytes
+    """The identities of the last changes, the newest first."""
+    newest: int = 0
+    """The version that brought the newest parcel."""
+    carried: int = 0
+    """Parcels of this version and before are appended."""
+
+    def next(self, step: bytes) -> GroupHead:
+        """As a change leaves it."""
+        steps = (step + self.steps)[: STEP_BYTES * _STEPS]
+        return self._replace(version=self.version + 1, steps=steps)
+
+
+class StoredGroup(NamedTuple):
+    """A group as it was read."""
+
+    head: GroupHead
+    changes: dict[int, list[tuple[int, bytes]]]
+    """By partition, each with its number."""
+    parcels: dict[Parcel, int]
+    """And since when they wait, in ticks on the clock of leases."""
+
+
+class LeaseRows:
+    """Reads and changes the rows of groups."""
+
+    def __init__(self, session: CassandraSession) -> None:
+        self.session = session
+
+    # Reading
+
+    async def head(self, place: GroupPlace, *, serially: bool = False) -> GroupHead | None:
+        """What a group's rows have in common; None if there is no such group.
+
+        :param serially: the row is on a quorum of nodes then; else it may be of a change whose end nobody knows yet.
+        """
+        return _head(await self._head(place, serially=serially))
+
+    async def _head(self, place: GroupPlace, *, serially: bool) -> Rows:
+        if serially:
+            return await self.session.ask_serially("lease_head", place)
+        return await self.session.ask("lease_head", place, ALL_CENTRES)
+
+    async def whole(self, place: GroupPlace) -> StoredGroup | None:
+        """A group with its changes, all of one version; None if there is no such group, or a change came in between.
+
+        :raises StorageUnavailable: some of it is damaged, or too few nodes answer.
+        """
+        head = await self.head(place, serially=True)
+        if head is None:
+            return None
+        changes: dict[int, list[tuple[int, bytes]]] = defaultdict(list)
+        behind = _BEHIND_NONE
+        while True:
+            rows = await self.session.ask("lease_changes", (*place, *behind, _ROWS), ALL_CENTRES)
+            for version, part, number, is_base, life, checksum, data in rows:
+                if version != head.version:
+                    return StoredGroup(head._replace(version=-1), {}, {})
+                if life == head.group.token:
+                    _check(head.group.token, part, number, checksum, data)
+                    if is_base:
+                        changes[part].clear()
+                    changes[part].append((number, data))
+            if len(rows) < _ROWS:
+                break
+            behind = rows[-1][1:3]
+        parcels = {}
+        if head.newest > head.carried:
+            rows = await self.session.ask("lease_waiting", place, ALL_CENTRES)
+            parcels = {
+                Parcel(number, part): since
+                for number, part, life, since in rows
+                if life == head.group.token and number > head.carried
+            }
+        return StoredGroup(head, dict(changes), parcels)
+
+    # Changing
+
+    async def begin(self, place: GroupPlace, head: GroupHead, changes: Sequence[Change] = ()) -> bool:
+        """Begin a group's life, with its first changes.
+
+        :returns: False if there is such a group already; then nothing is done.
+        :raises StorageUnavailable: nothing is done.
+        :raises OutcomeUnknown: that is not known.
+        """
+        before = await self._head(place, serially=False)
+        found = before[0][0] if before else None
+        if found not in (None, _ENDED):
+            return False
+        token = head.group.token
+        await self.session.tell("lease_list_keep", (*place, token), ALL_CENTRES)
+        values = (token, *_described(head.group), *head[1:], *place, found)
+
+        def ours(rows: Rows) -> bool:
+            now = rows[0][0] if rows else None
+            return now != found and _is_in(rows, head)
+
+        done = await self.session.decide_together([*changes, ("leases_begin", values)], "lease_head", place, ours)
+        if not done:
+            await self._unlist(place, token)
+        return done
+
+    async def advance(self, place: GroupPlace, head: GroupHead, changes: Sequence[Change]) -> bool:
+        """Make the changes of a step.
+
+        :param head: as the step leaves it.
+        :returns: False if another change was there first; then nothing is done.
+        :raises StorageUnavailable: nothing is done.
+        :raises OutcomeUnknown: that is not known.
+        """
+        values = (*head[1:], *place, head.group.token, head.version - 1)
+        return await self.session.decide_together(
+            [*changes, ("leases_advance", values)], "lease_head", place, lambda rows: _is_in(rows, head)
+        )
+
+    async def set(self, place: GroupPlace, group: LeaseGroup, before: LeaseGroup, step: bytes) -> bool:
+        """Change the settings of a group.
+
+        :returns: False if something else than ``before`` is stored; then nothing is done.
+        :raises StorageUnavailable: nothing is done.
+        :raises OutcomeUnknown: that is not known.
+        """
+        for _ in range(_TRIES):
+            found = await self.head(place, serially=True)
+            if found is None or found.group != before:
+                return False
+            head = found.next(step)._replace(group=group)
+            values = (group.token, *_described(group), head.version, head.steps, *place, before.token, found.version)
+
+            def ours(rows: Rows, head: GroupHead = head) -> bool:
+                return _is_in(rows, head)
+
+            if await self.session.decide_together([("leases_set", values)], "lease_head", place, ours):
+                return True
+        raise StorageUnavailable("too many change this lease group at once: nothing was changed, try again")
+
+    async def end(self, place: GroupPlace) -> None:
+        """End a group's life, if there is one.
+
+        :raises OutcomeUnknown: it may have ended.
+        """
+        head = await self.head(place, serially=True)
+        if head is not None:
+            await self._end(place, head.group.token)
+
+    async def _end(self, place: GroupPlace, token: int) -> None:
+        """End one life of a group, if it has not ended. Another life that has begun since is left alone."""
+        changes: list[Change] = [("lease_clear", place), ("lease_clear_head", place), ("leases_end", (*place, token))]
+        await self.session.decide_together(changes, "lease_head", place, lambda rows: not rows or rows[0][0] != token)
+        try:
+            await self.session.tell("lease_list_forget", (*place, token), ALL_CENTRES)
+        except StorageUnavailable as error:
+            raise OutcomeUnknown from error  # the group is forgotten; its name in the list leads nowhere
+
+    async def _unlist(self, place: GroupPlace, token: int) -> None:
+        """Remove a life that did not begin from the list. If that fails, readers of the list look it up in vain."""
+        try:
+            head = await self.head(place)
+            if head is not None and head.group.token == token:
+                return
+            await self.session.tell("lease_list_forget", (*place, token), ALL_CENTRES)
+        except QueueyError:
+            return
+
+    # All groups of a queue
+
+    async def names(self, queue: UUID, start: str, limit: int) -> Sequence[str]:
+        """Names in order, each looked up, until the page is full."""
+        found: list[str] = []
+        while len(found) < limit:
+            rows = await self.session.ask("lease_list", (queue, start, _PAGE), ALL_CENTRES)
+            names = list(dict.fromkeys(name for name, _ in rows))
+            heads = [future.start(self.head((queue, name))) for name in names]
+            known = [await head is not None for head in heads]
+            found += [name for name, is_there in zip(names, known, strict=True) if is_there]
+            if len(rows) < _PAGE:
+                break
+            start = names[-1] + "\0"
+        return found[:limit]
+
+    async def purge(self, queue: UUID) -> None:
+        """End all groups of a dropped queue.
+
+        A server that does not know of the drop yet may add more. They are never read.
+        """
+        while rows := await self.session.ask("lease_list", (queue, "", _PAGE), ALL_CENTRES):
+            for ended in [future.start(self._end((queue, name), token)) for name, token in rows]:
+                await ended
+
+
+def checksum_of_change(token: int, part: int, number: int, data: bytes) -> int:
+    """What a row with these bytes must match when it is read."""
+    return checksum_of(MessageId(number, token ^ part), NOTHING_BESIDE, data)
+
+
+def _check(token: int, part: int, number: int, checksum: int, data: bytes) -> None:
+    with making_sense():
+        if checksum != checksum_of_change(token, part, number, data):
+            raise ValueError(f"change {number} of a lease group in partition {part} does not match its checksum")
+
+
+def _described(group: LeaseGroup) -> tuple[Any, ...]:
+    return _ID.pack(*group.start), json.dumps(group.settings.to_json())
+
+
+def _head(rows: Rows) -> GroupHead | None:
+    if not rows or rows[0][0] in (None, _ENDED):
+        return None
+    token, start, settings, *rest = rows[0]
+    with making_sense():
+        group = LeaseGroup(token, MessageId(*_ID.unpack(start)), GroupSettings.from_json(json.loads(settings)))
+        return GroupHead(group, *rest)
+
+
+def _is_in(rows: Rows, wanted: GroupHead) -> bool:
+    """Whether a change is among those that were made.
+
+    :param wanted: as the change leaves the head.
+    :raises OutcomeUnknown: nobody knows any more.
+    """
+    found = _head(rows)
+    if found is None or found.group.token != wanted.group.token:
+        raise OutcomeUnknown  # it may have been made before the group ended
+    later = found.version - wanted.version
+    if later < 0:
+        return False
+    step = found.steps[STEP_BYTES * later : STEP_BYTES * (later + 1)]
+    if not step:
+        raise OutcomeUnknown  # others have made too many changes since
+    return step == wanted.steps[:STEP_BYTES]

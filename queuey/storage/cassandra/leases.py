@@ -1,0 +1,202 @@
+"""Lease groups in Cassandra, of any number of servers in one keyspace (G21 to G24).
+
+Each step of a group is one lightweight transaction on the group's rows (:mod:`queuey.storage.cassandra.lease_rows`).
+What a server has in memory is checked against their version with each step
+(:mod:`queuey.storage.cassandra.lease_lines`). Messages that a step appends are stored with it, and then carried to
+their queues (:mod:`queuey.storage.cassandra.lease_parcels`).
+"""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any, TypeVar
+from uuid import UUID, uuid4
+
+from queuey.errors import QueueNotFound
+from queuey.future import Future
+from queuey.ids import MessageId
+from queuey.locks import new_lock
+from queuey.model import PartitionId
+from queuey.model.holes import Hole
+from queuey.model.lease_groups import LeaseGroup
+from queuey.model.lease_steps import LeaseCounts, LeaseOutcome, LeaseStep
+from queuey.storage.cassandra.lease_access import GroupAccess, GroupCall
+from queuey.storage.cassandra.lease_lines import GroupMeans, LeaseLine
+from queuey.storage.cassandra.lease_parcels import Carrier, refuse_large
+from queuey.storage.cassandra.lease_rows import STEP_BYTES, GroupHead, LeaseRows
+from queuey.storage.cassandra.lease_several import SeveralGroups
+from queuey.storage.cassandra.messages import CassandraMessages
+from queuey.storage.cassandra.server import CassandraServer
+from queuey.storage.leasing import LeaseStore
+from queuey.storage.leasing.book import MOST_AHEAD_BYTES, MOST_GROUPS, MOST_HOLES, LeaseBook
+from queuey.storage.leasing.looking import counted, holes_after
+from queuey.storage.leasing.stepping import run_step
+
+__all__ = ["CassandraLeases"]
+
+T = TypeVar("T")
+
+THREADS = 16
+"""Groups that are carried out at the same time. A thread waits for the nodes most of the time."""
+_TRIM_STEPS = 1000
+
+
+class CassandraLeases(LeaseStore):
+    """The lease groups of one keyspace.
+
+    - A step of one group is done whole or not at all, among all servers. What it appends is stored if and only if what
+      it settles is; readers may see it a moment later, or earlier than the answer. A step may append 4 MiB.
+    - A step of several groups is one such step for each, in order, after all of them were looked at. If something comes
+      in between, or a node fails, some of it may be done: then the error is
+      :class:`~queuey.errors.OutcomeUnknown`, and a repeat of the attempt does the rest. What it appends is stored with
+      the first group. A message that is the first group's only one counts as handed out alone.
+    - Leases run by the wall clocks of servers, less the bound of their error: a lease is shorter than asked by up to
+      twice that, and never runs while another server hands the message out. A server whose clock is off refuses.
+    - A message that another server has deleted or overwritten may be handed out as it was for a second.
+    """
+
+    def __init__(self, server: CassandraServer, messages: CassandraMessages) -> None:
+        self._server = server
+        self._rows = LeaseRows(server.session)
+        carrier = Carrier(server, self._rows, messages.appender)
+        self._threads = ThreadPoolExecutor(THREADS, thread_name_prefix="leases")
+        self._means = GroupMeans(server, messages, self._rows, carrier, self._threads)
+        self._several = SeveralGroups(self._step_one, self._look)
+        self._lock = new_lock()
+        self._lines: OrderedDict[tuple[UUID, str], LeaseLine] = OrderedDict()
+        """The one that was used last comes last."""
+        self._until_trim = _TRIM_STEPS
+
+    # Steps
+
+    def step(self, step: LeaseStep) -> Future[LeaseOutcome]:
+        """See :meth:`queuey.storage.leasing.LeaseStore.step`, and this class.
+
+        :raises MessageTooLarge: it appends more than 4 MiB; nothing is done.
+        :raises ClockUnsafe: this server's clock may be too far off; nothing is done.
+        :raises StorageUnavailable: nothing is done.
+        :raises OutcomeUnknown: it may be done, or some of it; a repeat of the attempt finds out.
+        """
+        return self._server.underway.start(self._step(step))
+
+    async def _step(self, step: LeaseStep) -> LeaseOutcome:
+        refuse_large(step.appends)
+        for one in step.groups:
+            if one.queue.uuid in self._server.dropped:
+                raise QueueNotFound
+        if len(step.groups) > 1:
+            return await self._several.step(step)
+        return await self._step_one(step)
+
+    async def _step_one(self, step: LeaseStep) -> LeaseOutcome:
+        """A step of one group."""
+
+        def job(access: GroupAccess, book: LeaseBook, now: int) -> LeaseOutcome:
+            return run_step(step, access, book, now)
+
+        (one,) = step.groups
+        key = None if step.attempt is None else step.attempt.key
+        size = refuse_large(step.appends)
+        call = GroupCall(job, attempt=key, requests=step.appends, size=size)
+        outcome: LeaseOutcome = await self._called(one.queue.uuid, one.name, call)
+        return outcome._replace(wall=outcome.now)  # moments of leases are never later than those of the wall clock
+
+    async def _look(
+        self, queue: UUID, name: str, job: Callable[[GroupAccess, LeaseBook, int], T], attempt: str | None = None
+    ) -> T:
+        """Look at a group as it is."""
+        found: T = await self._called(queue, name, GroupCall(job, attempt=attempt))
+        return found
+
+    def _called(self, queue: UUID, name: str, call: GroupCall) -> Future[Any]:
+        self._line(queue, name).submit(call)
+        return call.future
+
+    def _line(self, queue: UUID, name: str) -> LeaseLine:
+        with self._lock:
+            line = self._lines.get((queue, name))
+            if line is None:
+                line = self._lines[queue, name] = LeaseLine(self._means, (queue, name))
+            else:
+                self._lines.move_to_end((queue, name))
+            self._until_trim -= 1
+            if self._until_trim <= 0 or len(self._lines) > MOST_GROUPS:
+                self._trim()
+            return line
+
+    def _trim(self) -> None:
+        """Forget the groups that were not used longest, down to the bounds, but for the last one and those in use."""
+        self._until_trim = _TRIM_STEPS
+        sizes = {place: (line.holes, line.ahead_bytes) for place, line in self._lines.items()}
+        holes, ahead = (sum(column) for column in zip(*sizes.values(), strict=True))
+        for place, (of_holes, of_ahead) in [*sizes.items()][:-1]:
+            if len(self._lines) <= MOST_GROUPS and holes <= MOST_HOLES and ahead <= MOST_AHEAD_BYTES:
+                return
+            if self._lines[place].is_idle:
+                del self._lines[place]
+                holes, ahead = holes - of_holes, ahead - of_ahead
+
+    # Groups
+
+    def find_group(self, queue: UUID, name: str) -> Future[LeaseGroup | None]:
+        if queue in self._server.dropped:
+            return Future.of(None)
+        return self._server.underway.start(self._find(queue, name))
+
+    async def _find(self, queue: UUID, name: str) -> LeaseGroup | None:
+        head = await self._rows.head((queue, name))
+        return None if head is None else head.group
+
+    def keep_group(self, queue: UUID, name: str, group: LeaseGroup, before: LeaseGroup | None) -> Future[bool]:
+        if queue in self._server.dropped:
+            return Future.failed(QueueNotFound())
+        return self._server.underway.start(self._keep(queue, name, group, before))
+
+    async def _keep(self, queue: UUID, name: str, group: LeaseGroup, before: LeaseGroup | None) -> bool:
+        step = uuid4().bytes[:STEP_BYTES]
+        if before is None:
+            done = await self._rows.begin((queue, name), GroupHead(group, 0, 0, b"").next(step))
+        else:
+            done = await self._rows.set((queue, name), group, before, step)
+        self._line(queue, name).doubt()
+        return done
+
+    def list_groups(self, queue: UUID, *, start: str = "", limit: int = 1000) -> Future[Sequence[str]]:
+        if queue in self._server.dropped:
+            return Future.of([])
+        return self._server.underway.start(self._rows.names(queue, start, limit))
+
+    def forget_group(self, queue: UUID, name: str) -> Future[None]:
+        return self._server.underway.start(self._forget(queue, name))
+
+    async def _forget(self, queue: UUID, name: str) -> None:
+        await self._rows.end((queue, name))
+        self._line(queue, name).doubt()
+
+    # Looking
+
+    def count(self, queue: UUID, name: str, partitions: Sequence[int]) -> Future[Mapping[int, LeaseCounts]]:
+        if queue in self._server.dropped:
+            return Future.of({})
+
+        def job(access: GroupAccess, book: LeaseBook, now: int) -> Mapping[int, LeaseCounts]:
+            return counted(access, book, queue, name, partitions)
+
+        return self._server.underway.start(self._look(queue, name, job))
+
+    def holes(
+        self, queue: UUID, name: str, partition: int, *, after: MessageId, limit: int
+    ) -> Future[tuple[int, Sequence[Hole]]]:
+        if queue in self._server.dropped:
+            return Future.of((self._server.clock.now_ticks(), []))
+
+        def job(access: GroupAccess, book: LeaseBook, now: int) -> tuple[int, Sequence[Hole]]:
+            return now, holes_after(access, book, PartitionId(queue, partition), name, after, limit)
+
+        return self._server.underway.start(self._look(queue, name, job))
+
+    def close(self) -> None:
+        """End the threads, once no call is under way. May be called again."""
+        self._threads.shutdown(wait=False)

@@ -1,0 +1,74 @@
+"""Lease groups through two servers over one keyspace, with the read delay that they have without any setting."""
+
+from __future__ import annotations
+
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any
+
+from tests.support.client import Json, Server, refused
+from tests.support.servers import eventually
+
+GROUP = "workers"
+
+
+def step(server: Server, queue: str, **body: Any) -> Json:
+    answer = server.call("POST", queue, "leases", GROUP, json=body)
+    assert answer.status_code == 200, answer.text
+    found = answer.json()
+    assert isinstance(found, dict)
+    return found
+
+
+def receive(server: Server, queue: str, **wanted: Any) -> list[Json]:
+    """Messages, once the read delay of those that were appended before is over."""
+    found = eventually(lambda: step(server, queue, receive=wanted)["messages"], seconds=60)
+    assert isinstance(found, list)
+    return found
+
+
+def test_what_one_server_hands_out_the_other_settles(first: Server, second: Server) -> None:
+    queue, results = first.queue(), first.queue()
+    for number in range(2):
+        first.add(queue, str(number))
+    (zero,) = receive(first, queue, visibility=600)
+    (one,) = receive(second, queue, visibility=600)
+    assert [zero["body"], one["body"]] == ["0", "1"]
+    body = {
+        "acknowledge": [zero["receipt"]],
+        "append": [{"queue": results, "messages": [{"body": "result"}]}],
+        "attempt": "once",
+    }
+    answered = [step(server, queue, **body) for server in (second, first, second)]
+    assert answered[0]["settled"]["acknowledged"] == 1
+    assert answered[1] == answered[2] == answered[0]
+    assert eventually(lambda: first.bodies(results), seconds=60) == ["result"]
+    again = first.call("POST", queue, "leases", GROUP, json=body | {"attempt": "twice"})
+    refused(again, 409, "StaleReceipt")
+    assert step(first, queue, acknowledge=[one["receipt"]])["settled"]["acknowledged"] == 1
+    for server in (first, second):
+        (held,) = server.call("GET", queue, "leases", GROUP).json()["partitions"]
+        assert held["held"] == 0
+
+
+def test_receivers_at_both_servers_wait_for_what_comes_to_one(first: Server, second: Server) -> None:
+    queue = first.queue(partitions=2)
+    second.add(queue, "known to both")
+    assert receive(first, queue, pop=True)
+    with ThreadPoolExecutor(2) as threads:
+        waiting = [threads.submit(step, server, queue, receive={"wait": 60}) for server in (first, second)]
+        with Server(first.running) as other:
+            for number in range(2):
+                other.add(queue, str(number), x_partition=1 + number)
+        found = [message["body"] for each in waiting for message in each.result(70)["messages"]]
+    assert sorted(found) == ["0", "1"]
+
+
+def test_a_group_that_is_set_at_one_server_is_so_at_the_other(first: Server, second: Server) -> None:
+    queue = first.queue()
+    assert first.call("PUT", queue, "leases", GROUP, json={"visibility": 7}).status_code == 200
+    assert second.call("GET", queue, "leases", GROUP).json()["settings"]["visibility"] == 7
+    assert second.call("PUT", queue, "leases", GROUP, json={"visibility": 8}).status_code == 200
+    assert first.call("GET", queue, "leases", GROUP).json()["settings"]["visibility"] == 8
+    assert second.call("GET", queue, "leases").json()["groups"] == [{"group": GROUP}]
+    assert first.call("DELETE", queue, "leases", GROUP).status_code == 200
+    refused(second.call("GET", queue, "leases", GROUP), 404, "LeaseGroupNotFound")
