@@ -40,7 +40,6 @@
     ├── TooManyConnections            503   retriable
     ├── ServerStopping                503   retriable
     ├── CorruptMessage                500
-    ├── NotOffered                    501
     ├── StorageUnavailable            503   retriable: nothing was stored
     │   ├── StorageReadOnly           503
     │   ├── ClockUnsafe               503
@@ -94,7 +93,6 @@ __all__ = [
     "MethodNotAllowed",
     "NotAcceptable",
     "NotFound",
-    "NotOffered",
     "OffsetMovesBack",
     "OutcomeUnknown",
     "PartitionsCannotShrink",
@@ -356,12 +354,6 @@ class ServerStopping(QueueyError):
 
 class CorruptMessage(QueueyError):
     """A stored message does not match its checksum."""
-
-
-class NotOffered(QueueyError):
-    """The store of this server does not offer this."""
-
-    status = 501
 
 
 class StorageUnavailable(QueueyError):

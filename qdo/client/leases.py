@@ -65,7 +65,6 @@ class LeaseCalls:
         :raises OutcomeUnknown: no request was answered. Messages may be leased; they come again when the leases run out.
             Messages of a pop may be gone, unless the call is repeated with the same ``attempt`` within five minutes.
         :raises KeyReused: the attempt was used for another request. Nothing was done.
-        :raises NotOffered: the store of this server has no leases.
         """
         wanted = Settle(receive=Receive(max_messages, **options), receiver=receiver, attempt=attempt)
         return [*self.settle(queue, group, wanted).messages]

@@ -67,8 +67,8 @@ class DeadLetters:
 
     async def _move(self, one: GroupStep, given_up: GivenUp) -> None:
         leases = self._stores.leases
-        group = None if leases is None else await leases.find_group(one.queue.uuid, one.name)
-        if leases is None or group is None:
+        group = await leases.find_group(one.queue.uuid, one.name)
+        if group is None:
             return
         place = Location(given_up.partition, given_up.hole.id)
         (message,) = await self._stores.messages.fetch(one.queue, [place], now_ticks=self._clock.now_ticks())

@@ -9,7 +9,7 @@ from typing import NamedTuple, Protocol
 
 from queuey import future
 from queuey.clock import Clock
-from queuey.errors import NotOffered, Throttled
+from queuey.errors import Throttled
 from queuey.future import Future
 from queuey.ids import TICKS_PER_SECOND, ZERO_ID, MessageId
 from queuey.model import Queue
@@ -29,7 +29,7 @@ from queuey.service.log import Log
 from queuey.service.queues import Queues
 from queuey.service.waiting.registry import Waiters
 from queuey.service.waiting.rooms import Rooms, WaitingReceiver
-from queuey.storage import LeaseStore, Stores
+from queuey.storage import Stores
 
 __all__ = ["AnswerRoom", "Leases", "Waiting"]
 
@@ -69,16 +69,10 @@ class Leases:
     def __init__(
         self, stores: Stores, log: Log, queues: Queues, waiters: Waiters, clock: Clock, monitor: Monitor
     ) -> None:
-        self._given = stores.leases
+        self._store = stores.leases
         self._waiters, self._clock, self._monitor = waiters, clock, monitor
         self._rooms = Rooms(waiters, clock)
         self._dead_letters = DeadLetters(stores, queues, log, clock, monitor)
-
-    @property
-    def _store(self) -> LeaseStore:
-        if self._given is None:
-            raise NotOffered("this server's store has no lease groups: use the embedded store")
-        return self._given
 
     def new_group(self, start: MessageId | None = None, settings: GroupSettings | None = None) -> LeaseGroup:
         """A group that is not stored yet."""

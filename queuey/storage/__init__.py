@@ -414,9 +414,8 @@ class Stores:
         messages: MessageStore,
         offsets: OffsetStore,
         metadata: MetadataStore,
-        leases: LeaseStore | None = None,
+        leases: LeaseStore,
     ) -> None:
-        """:param leases: None if messages of these stores cannot be leased."""
         self.messages = messages
         self.offsets = offsets
         """The offset store. It lies where the messages lie, and is closed with them."""

@@ -60,7 +60,7 @@ def _messages_here(settings: Settings) -> _Here:
 
 def _open_messages(
     settings: Settings, clock: Clock, ids: IdGenerator, *, serve: bool, observer: Observer | None
-) -> tuple[MessageStore, OffsetStore, LeaseStore | None]:
+) -> tuple[MessageStore, OffsetStore, LeaseStore]:
     if settings.storage.backend != "cassandra":
         stores = _open_here(settings, _messages_here(settings), clock, ids, serve=serve, observer=observer)
         return stores.messages, stores.offsets, stores.leases

@@ -14,6 +14,7 @@ from queuey.storage.cassandra.schema import make_tables
 from queuey.storage.cassandra.session import CassandraSession
 from queuey.storage.sqlite import SqliteStores
 from queuey.storage.sqlite.upkeep import Upkeep
+from tests.support.lease_servers import LeaseServers
 from tests.support.services.fixtures import TIMEOUT_SECONDS, Reached
 
 
@@ -28,6 +29,15 @@ def session(cassandra_node: Reached, module_keyspace: str) -> Iterator[Cassandra
     session = CassandraSession(options)
     yield session
     session.close()
+
+
+@pytest.fixture
+def lease_servers(session: CassandraSession) -> Iterator[LeaseServers]:
+    """Servers over one keyspace, with one clock."""
+    clock = ManualClock()
+    servers = LeaseServers(session, clock, IdGenerator(clock))
+    yield servers
+    servers.close()
 
 
 @pytest.fixture

@@ -50,7 +50,8 @@ class Server:
         self.metadata = CassandraMetadata(metadata, clock, trusted_seconds=TRUSTED, settle_seconds=SETTLE)
         monitor = Monitor("cassandra")
         live = Waiters(self.messages, clock, monitor, load_settings(None, {}, {}), by_hand=True)
-        self.queues = Queues(Stores(self.messages, stores.offsets, self.metadata), clock, monitor, live)
+        lasting = Stores(self.messages, stores.offsets, self.metadata, stores.leases)
+        self.queues = Queues(lasting, clock, monitor, live)
         self.log = Log(self.messages, self.queues, clock, monitor, live)
 
     def append(self, queue: Queue) -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, NamedTuple, TypeVar
+from typing import Any
 from uuid import UUID, uuid4
 
 from queuey.errors import QueueNotFound
@@ -18,20 +18,10 @@ from queuey.storage.cassandra.session import Change, Rows
 from queuey.storage.leasing import ATTEMPT_SECONDS
 from queuey.storage.leasing.book import LeaseBook, StoredAttempt
 
-__all__ = ["GroupAccess", "GroupCall", "Moment"]
-
-T = TypeVar("T")
+__all__ = ["GroupAccess", "GroupCall"]
 
 _ATTEMPT_TTL_SECONDS = round(2 * ATTEMPT_SECONDS)
 """The row outlives the answer, whatever the nodes' clocks say; it tells itself until when it counts."""
-
-
-class Moment(NamedTuple):
-    """When a transaction looks at the messages."""
-
-    watermark: int
-    now_ticks: int
-    """The wall clock."""
 
 
 class GroupCall:
@@ -71,13 +61,13 @@ class GroupAccess:
         messages: CassandraMessages,
         stored: StoredGroup | None,
         attempts: Mapping[str, Rows],
-        moment: Moment,
+        now: tuple[int, int],
     ) -> None:
-        """:param attempts: what is stored under the keys that the calls look up."""
+        """:param attempts: what is stored under the keys that the calls look up.
+        :param now: the watermark, and the wall clock.
+        """
         self._dropped, self._messages, self._stored, self._known = server.dropped, messages, stored, attempts
-        self.watermark, self.now_ticks = moment
-        self.now = 0
-        """Of the call that runs, on the clock of leases."""
+        self.watermark, self.now_ticks = now
         self.made: LeaseGroup | None = None
         self._changes: dict[tuple[int, int], tuple[bytes, bool]] = {}
         """By partition and number: the bytes, and whether it is a base."""
@@ -93,7 +83,7 @@ class GroupAccess:
         """Carry out a call. A call that is refused leaves only what it noted of the state."""
         call.result = call.repeats = None
         call.appends = False
-        self._call, self.now = call, now
+        self._call = call
         call.result = call.job(self, book, now)
         if call.appends and call.repeats is None:
             self._parcels.append(call)
@@ -125,11 +115,11 @@ class GroupAccess:
         for key, (attempt, expires, step) in self._attempts.items():
             values = (*place, key, token, expires, step, attempt.digest, attempt.answer, _ATTEMPT_TTL_SECONDS)
             found.append(("lease_attempt_keep", values))
-        for (number, part), call in self.parcels(head):
+        for parcel, call in self.parcels(head):
             data = encode_parcel(call.requests)
-            checksum = checksum_of_change(token, part, number, data)
-            parcel = (*place, part, number, token, head.moment, checksum, call.step, data)
-            found.append(("lease_parcel_keep", parcel))
+            checksum = checksum_of_change(token, parcel.part, parcel.number, data)
+            row = (*place, *parcel.key(token), token, head.moment, checksum, call.step, data)
+            found.append(("lease_parcel_keep", row))
         return found
 
     # The group

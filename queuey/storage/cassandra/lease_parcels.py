@@ -28,17 +28,18 @@ __all__ = ["MOST_BYTES", "Carrier", "decode_parcel", "encode_parcel", "refuse_la
 log = logging.getLogger(__name__)
 
 MOST_BYTES = 4 << 20
-"""Bodies and headers in the parcels of one transaction: a quarter of what a node takes in one write."""
+"""Bodies and headers in the parcels of one transaction, but for a lone message: half of what a node takes in one write.
+"""
 _SIZE = struct.Struct("<I")
 
 
 def refuse_large(requests: Sequence[AppendRequest]) -> int:
     """The bytes of these messages.
 
-    :raises MessageTooLarge: they are more than one step may append.
+    :raises MessageTooLarge: they are several, and more than one step may append.
     """
     size = sum(bytes_of(request.drafts) for request in requests)
-    if size > MOST_BYTES:
+    if size > MOST_BYTES and sum(len(request.drafts) for request in requests) > 1:
         raise MessageTooLarge(
             f"a request that settles leases may append {MOST_BYTES} bytes on Cassandra, not {size}; nothing was "
             "appended or settled"
@@ -104,12 +105,12 @@ class Carrier:
             appended.append(await append_keyed(self._appender, queue, drafts, key))
         return appended
 
-    async def forget(self, place: GroupPlace, parcel: Parcel) -> None:
+    async def forget(self, place: GroupPlace, token: int, parcel: Parcel) -> None:
         """Delete a parcel that was carried.
 
         :raises StorageUnavailable, OutcomeUnknown: it may be carried again, in vain.
         """
-        values = (self._server.times.delete(), *place, parcel.part, parcel.number)
+        values = (self._server.times.delete(), *place, *parcel.key(token))
         await self._rows.session.tell("lease_parcel_forget", values, ALL_CENTRES)
 
     async def carry(self, place: GroupPlace, token: int, parcel: Parcel) -> None:
@@ -117,7 +118,7 @@ class Carrier:
 
         :raises StorageUnavailable, OutcomeUnknown, InProgress: it is to be carried again.
         """
-        rows = await self._rows.session.ask("lease_parcel", (*place, parcel.part, parcel.number), ALL_CENTRES)
+        rows = await self._rows.session.ask("lease_parcel", (*place, *parcel.key(token)), ALL_CENTRES)
         for life, checksum, step, data in rows:
             if life != token:
                 continue
@@ -126,7 +127,7 @@ class Carrier:
                     raise ValueError("messages that wait to be appended do not match their checksum")
             for index, request in enumerate(decode_parcel(data)):
                 await self._append_left(step, index, request)
-            await self.forget(place, parcel)
+            await self.forget(place, token, parcel)
 
     async def _append_left(self, step: bytes, index: int, request: AppendRequest) -> None:
         key = IdempotencyKey(f"lease step {step.hex()} {index}", step)

@@ -53,6 +53,10 @@ class Parcel(NamedTuple):
     """The version that brought them."""
     part: int
 
+    def key(self, token: int) -> tuple[int, int, str]:
+        """The rest of the row's key. A deletion is dated ahead, and must not hit a parcel of the group's next life."""
+        return self.part, self.number, str(token)
+
 
 class GroupHead(NamedTuple):
     """What a group's rows have in common."""

@@ -23,7 +23,8 @@ from queuey.model.holes import Hole
 from queuey.model.lease_groups import LeaseGroup
 from queuey.model.lease_steps import LeaseCounts, LeaseOutcome, LeaseStep
 from queuey.storage.cassandra.lease_access import GroupAccess, GroupCall
-from queuey.storage.cassandra.lease_lines import GroupMeans, LeaseLine
+from queuey.storage.cassandra.lease_lines import LeaseLine
+from queuey.storage.cassandra.lease_memory import GroupMeans
 from queuey.storage.cassandra.lease_parcels import Carrier, refuse_large
 from queuey.storage.cassandra.lease_rows import STEP_BYTES, GroupHead, LeaseRows
 from queuey.storage.cassandra.lease_several import SeveralGroups
@@ -47,7 +48,8 @@ class CassandraLeases(LeaseStore):
     """The lease groups of one keyspace.
 
     - A step of one group is done whole or not at all, among all servers. What it appends is stored if and only if what
-      it settles is; readers may see it a moment later, or earlier than the answer. A step may append 4 MiB.
+      it settles is; readers may see it a moment later, or earlier than the answer. A step may append one message, or
+      4 MiB.
     - A step of several groups is one such step for each, in order, after all of them were looked at. If something comes
       in between, or a node fails, some of it may be done: then the error is
       :class:`~queuey.errors.OutcomeUnknown`, and a repeat of the attempt does the rest. What it appends is stored with
@@ -74,7 +76,7 @@ class CassandraLeases(LeaseStore):
     def step(self, step: LeaseStep) -> Future[LeaseOutcome]:
         """See :meth:`queuey.storage.leasing.LeaseStore.step`, and this class.
 
-        :raises MessageTooLarge: it appends more than 4 MiB; nothing is done.
+        :raises MessageTooLarge: it appends several messages of more than 4 MiB; nothing is done.
         :raises ClockUnsafe: this server's clock may be too far off; nothing is done.
         :raises StorageUnavailable: nothing is done.
         :raises OutcomeUnknown: it may be done, or some of it; a repeat of the attempt finds out.
@@ -129,7 +131,7 @@ class CassandraLeases(LeaseStore):
     def _trim(self) -> None:
         """Forget the groups that were not used longest, down to the bounds, but for the last one and those in use."""
         self._until_trim = _TRIM_STEPS
-        sizes = {place: (line.holes, line.ahead_bytes) for place, line in self._lines.items()}
+        sizes = {place: (line.memory.holes, line.memory.ahead_bytes) for place, line in self._lines.items()}
         holes, ahead = (sum(column) for column in zip(*sizes.values(), strict=True))
         for place, (of_holes, of_ahead) in [*sizes.items()][:-1]:
             if len(self._lines) <= MOST_GROUPS and holes <= MOST_HOLES and ahead <= MOST_AHEAD_BYTES:

@@ -80,9 +80,7 @@ class _Model(RuleBasedStateMachine):
         return log
 
     def _jobs(self) -> Receiver:
-        leases = self.stores().leases
-        assert leases is not None
-        return Receiver(leases, self._log(), order=self.order, max_failures=_MOST_FAILURES)
+        return Receiver(self.stores().leases, self._log(), order=self.order, max_failures=_MOST_FAILURES)
 
     def _note(self, drafts: list[Draft], placed: object) -> None:
         self.appended += len(drafts)

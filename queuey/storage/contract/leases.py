@@ -82,7 +82,6 @@ class _WithLeases(StoreContract):
 
     @pytest.fixture
     def leases(self, stores: Stores) -> LeaseStore:
-        assert stores.leases is not None
         return stores.leases
 
     @pytest.fixture

@@ -1,0 +1,230 @@
+"""Lease groups in Cassandra: answers that get lost, and what a dead server leaves."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from queuey.errors import MessageTooLarge, OutcomeUnknown, StorageUnavailable
+from queuey.future import Future, start
+from queuey.model import AppendRequest, IdempotencyKey
+from queuey.model.headers import encode_headers
+from queuey.model.lease_requests import ReceiveRequest
+from queuey.storage.cassandra import lease_carrying, lease_parcels
+from queuey.storage.cassandra.session import CassandraSession, Change, Rows
+from queuey.storage.contract.common import QueueLog, draft
+from queuey.storage.contract.leases import bodies, settle_of
+from tests.support.lease_servers import LeaseServer, LeaseServers, close, rows_of
+from tests.support.servers import eventually
+from tests.support.services.proxy import Proxy, Way
+
+HEADERS = encode_headers({"trace": b"t"})
+
+
+@pytest.fixture
+def first(lease_servers: LeaseServers) -> LeaseServer:
+    return lease_servers.another()
+
+
+@pytest.fixture
+def second(lease_servers: LeaseServers) -> LeaseServer:
+    return lease_servers.another()
+
+
+# Answers that get lost
+
+
+class Unsure(CassandraSession):
+    """Transactions of steps whose answers are lost: ``follows`` happens before anybody looks."""
+
+    follows: Callable[[], object] | None = None
+    carries_out = True
+
+    def compare_and_set_together(self, changes: Sequence[Change]) -> Future[Rows]:
+        if self.follows is None or not changes[-1][0].startswith("leases_"):
+            return super().compare_and_set_together(changes)
+        follows, self.follows = self.follows, None
+        return start(self._lose(changes, follows))
+
+    async def _lose(self, changes: Sequence[Change], follows: Callable[[], object]) -> Rows:
+        if self.carries_out:
+            await super().compare_and_set_together(changes)
+        followed = Future[None]()
+
+        def follow() -> None:
+            try:
+                follows()
+            finally:
+                followed.set_result(None)
+
+        threading.Thread(target=follow).start()  # the driver's own thread must not wait for itself
+        await followed
+        raise OutcomeUnknown
+
+
+@pytest.fixture
+def unsure(session: CassandraSession) -> Iterator[Unsure]:
+    unsure = Unsure(session.options)
+    yield unsure
+    unsure.close()
+
+
+@pytest.mark.parametrize("carries_out", [True, False])
+@pytest.mark.parametrize("others", [0, 5])
+def test_a_step_whose_answer_is_lost_finds_out_what_became_of_it(
+    lease_servers: LeaseServers, unsure: Unsure, carries_out: bool, others: int
+) -> None:
+    lossy, other = lease_servers.another(session=unsure), lease_servers.another()
+    lossy.log.append(*[draft(b"%d" % number) for number in range(20)])
+    here, there = lossy.jobs(), other.jobs(lossy)
+    assert bodies(here.receive()) == [b"0"]
+    taken: list[bytes] = []
+    unsure.carries_out = carries_out
+    unsure.follows = lambda: taken.extend(bodies([there.receive()[0] for _ in range(others)]))
+
+    taken += bodies(here.receive())
+
+    assert sorted(map(int, taken)) == list(range(1, others + 2))
+    assert here.count().leased == others + 2
+
+
+def test_a_step_that_nobody_knows_of_any_more_is_found_by_its_attempt(
+    lease_servers: LeaseServers, unsure: Unsure, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    lossy, other = lease_servers.another(session=unsure), lease_servers.another()
+    lossy.log.append(*[draft(b"%d" % number) for number in range(60)])
+    results = QueueLog(lossy.stores.messages, lossy.clock)
+    here, there = lossy.jobs(), other.jobs(lossy)
+    here.receive()
+    unsure.follows = lambda: [there.receive() for _ in range(40)]
+    wanted: dict[str, Any] = {
+        "attempt": IdempotencyKey("a", b""),
+        "receive": ReceiveRequest(),
+        "appends": [AppendRequest(results.queue, [draft(b"result")])],
+    }
+
+    with pytest.raises(OutcomeUnknown):
+        here.step(**wanted)
+
+    again = here.step(**wanted)
+    assert again.repeated
+    assert bodies(again.handed) == [b"1"]
+    assert results.bodies() == [b"result"]
+
+
+def test_a_group_is_made_once_when_the_answer_is_lost(lease_servers: LeaseServers, unsure: Unsure) -> None:
+    lossy, other = lease_servers.another(session=unsure), lease_servers.another()
+    lossy.log.add(b"0", b"1")
+    there = other.jobs(lossy)
+    unsure.follows = there.receive
+    assert bodies(lossy.jobs().receive()) == [b"0"]
+    assert bodies([*there.outcome.handed]) == [b"1"]
+
+
+def test_a_network_that_brings_no_answers_leaves_no_step_in_doubt(
+    session: CassandraSession, lease_servers: LeaseServers
+) -> None:
+    with Proxy(lambda: (session.options.hosts[0], session.options.port)) as proxy:
+        host, port = proxy.address
+        own = CassandraSession(replace(session.options, hosts=[host], port=port, timeout_seconds=1.0))
+        server, other = lease_servers.another(session=own), lease_servers.another()
+        server.log.append(*[draft(b"%d" % number) for number in range(20)])
+        here, there = server.jobs(), other.jobs(server)
+        assert bodies(here.receive()) == [b"0"]
+        proxy.drop([Way.BACK])
+        wanted: dict[str, Any] = {"attempt": IdempotencyKey("a", b""), "receive": ReceiveRequest()}
+        with pytest.raises((OutcomeUnknown, StorageUnavailable)):
+            here.step(**wanted)
+        found = there.receive()
+        proxy.heal()
+        again = there.step(**wanted)
+        assert sorted(bodies([*found, *again.handed])) == [b"1", b"2"]
+        assert there.count().leased == 3
+        close(server.stores)
+        lease_servers.made.remove(server)
+        own.close()
+
+
+# What a dead server leaves
+
+
+def refuses(*_: object) -> Any:
+    raise StorageUnavailable
+
+
+def test_messages_of_a_step_whose_server_died_are_appended_by_another(
+    lease_servers: LeaseServers, session: CassandraSession, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    dies, other = lease_servers.another(), lease_servers.another()
+    dies.log.add(b"0", b"1")
+    results = QueueLog(other.stores.messages, dies.clock)
+    here, there = dies.jobs(), other.jobs(dies)
+    (handed,) = here.receive()
+    monkeypatch.setattr(dies.leases._means.carrier, "append", refuses)
+    monkeypatch.setattr(dies.leases._means.carrier, "carry", refuses)
+    drafts = [draft(b"result", headers=HEADERS, key="k", content_type="t"), draft(b"more", 2)]
+    appends = [AppendRequest(results.queue, drafts), AppendRequest(results.queue, [draft(b"third", 3)])]
+
+    with pytest.raises(OutcomeUnknown):
+        here.step({1: [settle_of(handed)]}, appends=appends)
+
+    assert not there.settle(handed), "it is settled"
+    assert results.bodies() == []
+    assert rows_of(session, dies.log, "and kind = 2") == 1
+    dies.clock.advance(60)
+    assert bodies(there.receive()) == [b"1"]
+    assert eventually(lambda: rows_of(session, dies.log, "and kind = 2") == 0, seconds=20)
+    (result,) = results.read().messages
+    assert (result.body, result.headers, result.key, result.content_type) == (b"result", HEADERS, "k", "t")
+    assert (results.bodies(2), results.bodies(3)) == ([b"more"], [b"third"])
+    dies.clock.advance(60)
+    lease_servers.another().jobs(dies).receive()
+    assert results.bodies() == [b"result"]
+
+
+def test_messages_that_could_not_be_appended_are_appended_soon(
+    first: LeaseServer, session: CassandraSession, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    first.log.add(b"0")
+    results = QueueLog(first.stores.messages, first.clock)
+    (handed,) = first.jobs().receive()
+    monkeypatch.setattr(first.leases._means.carrier, "append", refuses)
+    with pytest.raises(OutcomeUnknown):
+        first.jobs().step({1: [settle_of(handed)]}, appends=[AppendRequest(results.queue, [draft(b"result")])])
+    assert eventually(lambda: results.bodies() == [b"result"], seconds=20)
+    assert eventually(lambda: rows_of(session, first.log, "and kind = 2") == 0, seconds=20)
+
+
+def test_a_repeat_appends_what_the_first_try_could_not(
+    first: LeaseServer, second: LeaseServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    first.log.add(b"0")
+    results = QueueLog(first.stores.messages, first.clock)
+    (handed,) = first.jobs().receive()
+    monkeypatch.setattr(lease_carrying, "CARRIED_AGAIN_SECONDS", ())
+    monkeypatch.setattr(first.leases._means.carrier, "append", refuses)
+    wanted: dict[str, Any] = {
+        "settles": {1: [settle_of(handed)]},
+        "appends": [AppendRequest(results.queue, [draft(b"result")])],
+        "attempt": IdempotencyKey("a", b""),
+    }
+    with pytest.raises(OutcomeUnknown):
+        first.jobs().step(**wanted)
+    for jobs in (second.jobs(first), second.jobs(first)):
+        again = jobs.step(**wanted)
+        assert (again.repeated, len(again.appended[0].placed)) == (True, 1)
+    assert results.bodies() == [b"result"]
+
+
+def test_no_more_is_appended_than_a_transaction_may_hold(first: LeaseServer, monkeypatch: pytest.MonkeyPatch) -> None:
+    first.log.add(b"0")
+    (handed,) = first.jobs().receive()
+    large = [AppendRequest(first.log.queue, [draft(b"x" * (1 << 20))] * number) for number in (4, 5)]
+    with pytest.raises(MessageTooLarge):
+        first.jobs().step({1: [settle_of(handed)]}, appends=[large[1]])
+    assert len(first.jobs().step({1: [settle_of(handed)]}, appends=[large[0]]).appended[0].placed) == 4
+    assert lease_parcels.MOST_BYTES == 4 << 20
