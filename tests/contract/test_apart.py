@@ -26,6 +26,8 @@ def open_apart(folder: Path, clock: ManualClock, ids: IdGenerator, metadata: str
 
 
 class TestMessagesApart(MessageStoreContract):
+    histories = 20
+
     @pytest.fixture
     def stores(self, tmp_path: Path, clock: ManualClock, ids: IdGenerator) -> Iterator[Stores]:
         stores = open_apart(tmp_path, clock, ids, "memory")
@@ -34,6 +36,8 @@ class TestMessagesApart(MessageStoreContract):
 
 
 class TestMetadataApart(MetadataStoreContract):
+    histories = 20
+
     @pytest.fixture
     def stores(self, tmp_path: Path, clock: ManualClock, ids: IdGenerator) -> Iterator[Stores]:
         stores = open_apart(tmp_path, clock, ids, "sqlite")

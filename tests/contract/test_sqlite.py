@@ -36,6 +36,8 @@ Reopen = Callable[[], SqliteStores]
 
 
 class TestSqliteStores(MessageStoreContract, MetadataStoreContract, LeaseStoreContract):
+    histories = 50
+
     @pytest.fixture
     def stores(self, tmp_path: Path, clock: ManualClock, ids: IdGenerator) -> Iterator[SqliteStores]:
         stores = SqliteStores(tmp_path / "queuey.db", clock, ids)

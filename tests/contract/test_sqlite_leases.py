@@ -8,7 +8,9 @@ from typing import Any
 
 import apsw
 import pytest
+from hypothesis import Phase, settings
 from hypothesis.errors import Flaky
+from hypothesis.stateful import run_state_machine_as_test
 
 from queuey.clock import ManualClock
 from queuey.errors import InvalidReceipt, OutcomeUnknown, StorageUnavailable
@@ -18,7 +20,7 @@ from queuey.model.lease_groups import ORDER_BY_KEY, LeaseGroup
 from queuey.model.lease_requests import Action, ReceiveRequest
 from queuey.model.lease_steps import GroupStep, LeaseStep
 from queuey.storage.contract import LeaseHistory
-from queuey.storage.contract.common import QueueLog, done, draft, drive_histories
+from queuey.storage.contract.common import HISTORIES, QueueLog, done, draft, drive_histories
 from queuey.storage.contract.leases import Receiver, bodies, settle_of
 from queuey.storage.leasing import book as leasing_book
 from queuey.storage.sqlite import SqliteStores
@@ -61,7 +63,7 @@ def opened(tmp_path: Path) -> Iterator[Opened]:
 
 
 def test_any_history_of_leases_is_as_the_model_says(opened: Opened) -> None:
-    drive_histories(lambda: LeaseHistory(lambda: opened.stores, opened.clock, opened.again), 40)
+    drive_histories(lambda: LeaseHistory(lambda: opened.stores, opened.clock, opened.again), 25)
 
 
 def test_leases_and_answers_outlive_a_restart_and_a_stepped_clock(opened: Opened) -> None:
@@ -211,6 +213,7 @@ def test_settling_goes_on_when_the_store_is_full(opened: Opened, monkeypatch: py
         opened.jobs().step(appends=[AppendRequest(opened.log.queue, [draft(b"x")])])
 
 
+UNTIL_FOUND = settings(HISTORIES, max_examples=100, phases=[Phase.generate])
 PLANTED: dict[str, Callable[[pytest.MonkeyPatch], None]] = {
     "memory is kept after a rollback": lambda patch: patch.setattr(leasing_book.LeaseBook, "undone", lambda self: None),
 }
@@ -232,4 +235,5 @@ def test_a_history_finds_a_store_that_loses_changes(opened: Opened, monkeypatch:
 
     monkeypatch.setattr(Transaction, "keep_lease_change", some)
     with pytest.raises((AssertionError, Flaky, ExceptionGroup)):
-        drive_histories(lambda: LeaseHistory(lambda: opened.stores, opened.clock, opened.again), 100)
+        make: Any = lambda: LeaseHistory(lambda: opened.stores, opened.clock, opened.again)  # noqa: E731
+        run_state_machine_as_test(make, settings=UNTIL_FOUND)

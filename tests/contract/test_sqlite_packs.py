@@ -59,6 +59,8 @@ def stores_of(kind: type[SqliteMessages], folder: Path, clock: ManualClock, ids:
 class TestPacks(MessageStoreContract):
     """All that is promised of messages, with hardly a message that was never in a pack."""
 
+    histories = 40
+
     @pytest.fixture
     def stores(
         self, tmp_path: Path, clock: ManualClock, ids: IdGenerator, monkeypatch: pytest.MonkeyPatch
@@ -103,6 +105,8 @@ class _CachingMessages(_PackingMessages):
 @pytest.mark.usefixtures("only_the_test_tidies")
 class TestCachedRuns(MessageStoreContract):
     """All that is promised of messages, with most of them read from cached_runs wherever a page has room for one."""
+
+    histories = 30
 
     @pytest.fixture
     def stores(

@@ -384,7 +384,7 @@ def test_all_that_was_leased_and_left_comes_back_after_a_restart(
 ) -> None:
     with Node(tmp_path) as node:
         node.client().create_queue(QUEUE)
-        ids = fill(node, 10_000 * len(rounds(1)))
+        ids = fill(node, 3_000 * len(rounds(1)))
         receiver = Receiver(node, "gone")
         while receiver.receive(max=1000, visibility=3):
             pass

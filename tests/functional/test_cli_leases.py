@@ -228,6 +228,7 @@ def test_receipts_settle_their_leases(queuey: Run, client: Client, queue: str) -
 
 
 def test_a_release_counts_unless_told_otherwise(queuey: Run, client: Client, queue: str) -> None:
+    client.set_lease_group(queue, "workers", backoff={"first": 600})
     a, b = receipts(queuey("receive", queue, "--max", "2"))
 
     done(queuey("release", queue, a))
