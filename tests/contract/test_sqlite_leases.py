@@ -234,6 +234,6 @@ def test_a_history_finds_a_store_that_loses_changes(opened: Opened, monkeypatch:
             keep(transaction, values)
 
     monkeypatch.setattr(Transaction, "keep_lease_change", some)
+    make: Any = lambda: LeaseHistory(lambda: opened.stores, opened.clock, opened.again)  # noqa: E731
     with pytest.raises((AssertionError, Flaky, ExceptionGroup)):
-        make: Any = lambda: LeaseHistory(lambda: opened.stores, opened.clock, opened.again)  # noqa: E731
         run_state_machine_as_test(make, settings=UNTIL_FOUND)
