@@ -2,23 +2,30 @@
 
 from __future__ import annotations
 
+import random
 import threading
 from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from typing import Any
+from uuid import uuid4
 
 import pytest
 
+from queuey.clock import SystemClock
 from queuey.errors import MessageTooLarge, OutcomeUnknown, StorageUnavailable
 from queuey.future import Future, start
-from queuey.model import AppendRequest, IdempotencyKey
+from queuey.ids import IdGenerator
+from queuey.model import AppendRequest, IdempotencyKey, ReadRequest, Span
 from queuey.model.headers import encode_headers
+from queuey.model.lease_groups import LeaseGroup
 from queuey.model.lease_requests import ReceiveRequest
-from queuey.storage.cassandra import lease_carrying, lease_parcels
+from queuey.model.lease_steps import GroupStep, LeaseOutcome, LeaseStep
+from queuey.storage.cassandra import lease_carrying, lease_parcels, lease_rows
 from queuey.storage.cassandra.session import CassandraSession, Change, Rows
-from queuey.storage.contract.common import QueueLog, draft
-from queuey.storage.contract.leases import bodies, settle_of
-from tests.support.lease_servers import LeaseServer, LeaseServers, close, rows_of
+from queuey.storage.contract.common import QueueLog, done, draft
+from queuey.storage.contract.leases import TOKEN, bodies, settle_of
+from tests.support.lease_servers import AT_ONCE, LeaseServer, LeaseServers, close, rows_of
 from tests.support.servers import eventually
 from tests.support.services.proxy import Proxy, Way
 
@@ -149,6 +156,53 @@ def test_a_network_that_brings_no_answers_leaves_no_step_in_doubt(
         own.close()
 
 
+def test_a_network_that_loses_pieces_loses_no_message_and_doubles_none(
+    session: CassandraSession, lease_servers: LeaseServers
+) -> None:
+    """Each message is worked on once: its result is there once, though many requests are repeated."""
+    clock, number = SystemClock(), 100
+    ids, timing = IdGenerator(clock), replace(AT_ONCE, request_seconds=1.0)
+    with Proxy(lambda: (session.options.hosts[0], session.options.port)) as proxy:
+        host, port = proxy.address
+        own = CassandraSession(replace(session.options, hosts=[host], port=port, timeout_seconds=0.7))
+        several = [
+            lease_servers.another(session=each, clock=clock, ids=ids, timing=timing) for each in (own, own, session)
+        ]
+        first = several[0]
+        first.log.append(*[draft(b"%d" % at) for at in range(number)])
+        results = QueueLog(several[2].stores.messages, several[2].clock)
+        group = GroupStep(first.log.queue, "workers", LeaseGroup(TOKEN), receive_from=[1])
+        repeated: list[object] = []
+
+        def insist(server: LeaseServer, step: LeaseStep) -> LeaseOutcome:
+            step = step._replace(attempt=IdempotencyKey(uuid4().hex, b""))
+            while True:
+                try:
+                    return done(server.leases.step(step))
+                except (OutcomeUnknown, StorageUnavailable) as error:
+                    repeated.append(error)
+                    server = random.choice(several)
+
+        def work(server: LeaseServer) -> None:
+            receive = LeaseStep([group], receive=ReceiveRequest(1, 9999.0))
+            while handed := insist(server, receive).handed:
+                settled = group._replace(token=TOKEN, settles={1: [settle_of(handed[0])]}, receive_from=())
+                insist(server, LeaseStep([settled], [AppendRequest(results.queue, [draft(handed[0].message.body)])]))
+
+        proxy.lose(0.06, [Way.THERE, Way.BACK])
+        with ThreadPoolExecutor() as threads:
+            for _ in threads.map(work, several):
+                pass
+        proxy.heal()
+        request = ReadRequest(results.queue.partition(1), Span(), 1000)
+        page = done(several[2].stores.messages.read(request, now_ticks=clock.now_ticks()))
+        assert sorted(int(message.body) for message in page.messages) == [*range(number)]
+        assert repeated, "nothing was lost"
+        lease_servers.close()
+        lease_servers.made.clear()
+        own.close()
+
+
 # What a dead server leaves
 
 
@@ -228,3 +282,23 @@ def test_no_more_is_appended_than_a_transaction_may_hold(first: LeaseServer, mon
         first.jobs().step({1: [settle_of(handed)]}, appends=[large[1]])
     assert len(first.jobs().step({1: [settle_of(handed)]}, appends=[large[0]]).appended[0].placed) == 4
     assert lease_parcels.MOST_BYTES == 4 << 20
+
+
+# These tests find faults
+
+
+PLANTED: dict[str, tuple[object, str, object]] = {
+    "a step whose answer is lost counts as not done": (lease_rows, "_is_in", lambda rows, head: False),
+    "a step whose answer is lost counts as done": (lease_rows, "_is_in", lambda rows, head: True),
+    "the versions of others hide a step": (lease_rows, "_STEPS", 1),
+}
+
+
+@pytest.mark.parametrize("fault", PLANTED)
+def test_these_tests_find(
+    fault: str, lease_servers: LeaseServers, unsure: Unsure, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(*PLANTED[fault])
+    carries_out = "as done" not in fault
+    with pytest.raises((AssertionError, OutcomeUnknown)):
+        test_a_step_whose_answer_is_lost_finds_out_what_became_of_it(lease_servers, unsure, carries_out, 5)

@@ -25,7 +25,7 @@ def close(stores: CassandraStores) -> None:
 class LeaseServer:
     """One server of several, with one clock for all."""
 
-    def __init__(self, session: CassandraSession, clock: ManualClock, ids: IdGenerator, **how: Any) -> None:
+    def __init__(self, session: CassandraSession, clock: Any, ids: IdGenerator, **how: Any) -> None:
         self.clock = clock
         self.stores = CassandraStores(session, clock, ids, **{"timing": AT_ONCE} | how)
         self.leases = self.stores.leases
