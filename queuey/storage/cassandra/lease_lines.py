@@ -31,7 +31,7 @@ __all__ = ["LeaseLine"]
 
 log = logging.getLogger(__name__)
 
-TRIES = 12
+TRIES = 20
 """How often calls are carried out anew while other servers change the same group."""
 _LEAST_PAUSE_SECONDS, _MOST_PAUSE_SECONDS = 0.002, 0.25
 CALLS_TOGETHER = 64
