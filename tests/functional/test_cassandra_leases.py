@@ -6,6 +6,7 @@ from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 from tests.support.client import Json, Server, refused
+from tests.support.live import until_waiting
 from tests.support.servers import eventually
 
 GROUP = "workers"
@@ -61,6 +62,18 @@ def test_receivers_at_both_servers_wait_for_what_comes_to_one(first: Server, sec
                 other.add(queue, str(number), x_partition=1 + number)
         found = [message["body"] for each in waiting for message in each.result(70)["messages"]]
     assert sorted(found) == ["0", "1"]
+
+
+def test_what_one_server_releases_a_receiver_at_the_other_gets(first: Server, second: Server) -> None:
+    queue = first.queue()
+    first.add(queue, "a")
+    (one,) = receive(first, queue, visibility=600)
+    with ThreadPoolExecutor(1) as threads:
+        waiting = threads.submit(step, second, queue, receive={"wait": 60})
+        until_waiting(second, 2)
+        step(first, queue, release=[{"receipt": one["receipt"], "delay": 0}])
+        (again,) = waiting.result(70)["messages"]
+    assert again["deliveries"] == 2
 
 
 def test_a_group_that_is_set_at_one_server_is_so_at_the_other(first: Server, second: Server) -> None:

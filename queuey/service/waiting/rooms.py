@@ -23,6 +23,9 @@ __all__ = ["Room", "Rooms", "WaitingReceiver"]
 LEAST_REST_SECONDS = 0.05
 """A group whose next lease ends at a moment that is not exactly known is looked at no more often."""
 
+LOOK_AGAIN_SECONDS = 2.0
+"""Where there are other servers: a lease that ends there, or is released, is found after this time at the latest."""
+
 RoomName = tuple[UUID, str]
 """A queue and a group."""
 
@@ -131,6 +134,8 @@ class Rooms:
     def next_due(self, queue: UUID, group: str, seconds: float | None) -> None:
         """A lease of a group ends in this time, or no lease will; None for that."""
         room = self._rooms.get((queue, group))
+        if self._waiters.looks_again:
+            seconds = LOOK_AGAIN_SECONDS if seconds is None else min(seconds, LOOK_AGAIN_SECONDS)
         if room is None or seconds is None:
             return
         due = self._clock.elapsed() + max(seconds, LEAST_REST_SECONDS)

@@ -417,6 +417,7 @@ class Managing(_WithLeases):
         reset = LeaseGroup(TOKEN + 1, first, before.settings)
         assert done(leases.keep_group(log.queue.uuid, jobs.name, reset, before))
         assert done(leases.find_group(log.queue.uuid, jobs.name)) == reset
+        assert done(leases.list_groups(log.queue.uuid)) == [jobs.name]
         with pytest.raises(InvalidReceipt):
             jobs.settle(handed[0])
         assert bodies(jobs.step(**attempt).handed) == [b"1", b"2"]
