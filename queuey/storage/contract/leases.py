@@ -402,6 +402,7 @@ class Managing(_WithLeases):
         assert done(leases.keep_group(queue, name, changed, group))
         assert not done(leases.keep_group(queue, name, group, group))
         assert not jobs.receive()
+        assert jobs.outcome.next_due is not None, "the end of the pause"
         assert jobs.settle(handed), "what was handed out is still out"
 
     def test_a_group_with_another_token_begins_anew(

@@ -138,7 +138,10 @@ class _Step:
         return known
 
     def _next_due(self, index: int) -> int | None:
-        one = self._step.groups[index]
+        one, group = self._step.groups[index], self._groups[index].group
+        if is_paused(group, self._access.now_ticks):
+            ends = EPOCH_TICKS + round((group.settings.paused_until or 0.0) * TICKS_PER_SECOND)
+            return self._now + ends - self._access.now_ticks
         numbers = {*one.receive_from, *one.settles}
         moments = [self._partition(index, number).state.next_due() for number in numbers]
         return min([moment for moment in moments if moment is not None], default=None)
