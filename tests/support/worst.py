@@ -34,6 +34,8 @@ RECEIVE = ("leases", "POST")
 """The one write that the user may do as well."""
 _WRITES = ("POST", "PUT")
 AT_ONCE = 32
+DRAWN = 8
+"""Requests of an operation in the shorter run."""
 ATTACKER, OTHER = "queuey", "other"
 QUEUE, LARGE_QUEUE, ESCAPED_QUEUE, KEYED_QUEUE = "worst", "large", "escaped", "keyed"
 GROUP = "work"
@@ -403,12 +405,13 @@ class Stage:
     def attacks(self, route: str, method: str, chance: random.Random | None = None) -> Iterator[tuple[Request, str]]:
         """What each caller asks of an operation: all that is bad, where the answer is no refusal for its head alone.
 
-        :param chance: draws one caller for each request that all of them may ask.
+        :param chance: draws :data:`DRAWN` of the requests, and one caller for each that all of them may ask.
         """
         asked: dict[str, list[tuple[Request, str]]] = {}
         for request, caller in self._attacks(route, method):
             asked.setdefault(str(request), []).append((request, caller))
-        for same in asked.values():
+        drawn = asked.keys() if chance is None or len(asked) <= DRAWN else {*chance.sample([*asked], DRAWN)}
+        for same in [found for name, found in asked.items() if name in drawn]:
             yield from (
                 [chance.choice(same)] if chance and (method not in _WRITES or (route, method) == RECEIVE) else same
             )
