@@ -8,8 +8,10 @@ from typing import Any
 
 from queuey.api.batches import json_object
 from queuey.api.fields import check_nothing, check_query
+from queuey.api.groups import group_of, groups_page
 from queuey.api.json_fields import JsonFields
-from queuey.api.params import Problems, group_name, integer, message_ids, moment, quoted
+from queuey.api.lease_requests import MAX_VISIBILITY_SECONDS
+from queuey.api.params import Problems, integer, message_ids, moment, quoted
 from queuey.api.queues import next_link
 from queuey.errors import Conflict, LeaseGroupNotFound, QueueNotFound
 from queuey.http.access import allowed, is_queue_name
@@ -24,15 +26,12 @@ from queuey.security.permissions import Permission
 from queuey.service import Service
 from queuey.service.dead_letters import dead_letter_queue
 
-__all__ = ["change", "forget", "group_of", "list_groups", "reset", "show", "show_held"]
+__all__ = ["change", "forget", "list_groups", "reset", "show", "show_held"]
 
 RESET_MEMBERS = ("to", "preview")
 """Members of the body of a reset."""
-MAX_GROUPS = 1000
-"""Groups in one page."""
 MAX_LEASES = 1000
 """Leases in one page."""
-MAX_VISIBILITY_SECONDS = 43_200
 MAX_K = 1000
 MAX_LEASED, MAX_HELD = 120_000, 1_000_000
 _MAX_FAILURES = 65_000
@@ -46,27 +45,10 @@ _KEY_MOST_SECONDS = 30.0
 """The longest back-off of a group that orders keys, unless it says otherwise: the key waits behind its retry."""
 
 
-def group_of(call: Call) -> str:
-    """The group that the path names.
-
-    :raises InvalidParameter: it is no name of a group.
-    """
-    problems = Problems()
-    group = problems.take("group", group_name, call.below, "")
-    problems.check()
-    return group
-
-
 async def list_groups(service: Service, call: Call, target: Target) -> Answer:
     """The lease groups of a queue, by name."""
-    query, problems = call.query, Problems()
-    limit = problems.take("limit", integer(1, MAX_GROUPS), query.get("limit"), MAX_GROUPS)
-    problems.check()
-    found = await service.leases.groups(target.queue, start=query.get("offset", ""), limit=limit + 1)
-    following = found[limit] if len(found) > limit else None
-    return json_answer(
-        {"status": "ok", "groups": [{"group": name} for name in found[:limit]]}, headers=next_link(call, following)
-    )
+    groups, queue = service.leases.groups, target.queue
+    return await groups_page(call, lambda start, limit: groups(queue, start=start, limit=limit))
 
 
 async def show(service: Service, call: Call, target: Target) -> Answer:

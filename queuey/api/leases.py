@@ -10,8 +10,8 @@ from types import TracebackType
 from typing import Any, Self
 
 from queuey.api.forms import Presenter, entries, id_texts, timestamps
+from queuey.api.groups import group_of
 from queuey.api.json_pages import JsonPage
-from queuey.api.lease_groups import group_of
 from queuey.api.lease_requests import AskedStep, asked_of
 from queuey.api.receipts import Receipt
 from queuey.http.exchange import Answer, Call, Target, json_answer

@@ -8,8 +8,8 @@ from typing import Any, NamedTuple
 from queuey.api.batches import json_object
 from queuey.api.cursors import Cursor, format_cursor
 from queuey.api.fields import check_nothing, check_query
-from queuey.api.params import Problems, group_name, in_range, integer, moment
-from queuey.api.queues import next_link
+from queuey.api.groups import group_of, groups_page
+from queuey.api.params import Problems, in_range, moment
 from queuey.http.exchange import Answer, Call, Target, json_answer
 from queuey.ids import ZERO_ID, MessageId, format_timestamp
 from queuey.model import MAX_GENERATION, Offset, OffsetChange, Queue
@@ -17,32 +17,23 @@ from queuey.service import Service
 from queuey.service.offsets import End
 from queuey.service.offsets import Target as Place
 
-MAX_GROUPS = 1000
-"""Groups in one page."""
-
 
 async def list_groups(service: Service, call: Call, target: Target) -> Answer:
     """The groups of a queue, by name."""
-    query, problems = call.query, Problems()
-    limit = problems.take("limit", integer(1, MAX_GROUPS), query.get("limit"), MAX_GROUPS)
-    problems.check()
-    found = await service.offsets.groups(target.queue, start=query.get("offset", ""), limit=limit + 1)
-    following = found[limit] if len(found) > limit else None
-    return json_answer(
-        {"status": "ok", "groups": [{"group": name} for name in found[:limit]]}, headers=next_link(call, following)
-    )
+    groups, queue = service.offsets.groups, target.queue
+    return await groups_page(call, lambda start, limit: groups(queue, start=start, limit=limit))
 
 
 async def show(service: Service, call: Call, target: Target) -> Answer:
     """A group's offset in each partition."""
-    group = _group(call)
+    group = group_of(call)
     offsets = await service.offsets.of(target.queue, group)
     return json_answer({"status": "ok", "group": group, "offsets": _entries(target.queue, offsets)})
 
 
 async def change(service: Service, call: Call, target: Target) -> Answer:
     """Commit, take over, or reset: all the partitions of a request, or none."""
-    queue, group = target.queue, _group(call)
+    queue, group = target.queue, group_of(call)
     asked = _asked(call, queue)
     ids = asked.ids
     if asked.to is not None:
@@ -62,15 +53,8 @@ async def change(service: Service, call: Call, target: Target) -> Answer:
 async def forget(service: Service, call: Call, target: Target) -> Answer:
     """Forget a group, whether it exists or not."""
     check_nothing(call, "this forgets the group in all partitions; PUT sets the offset of one")
-    await service.offsets.forget(target.queue, _group(call))
+    await service.offsets.forget(target.queue, group_of(call))
     return json_answer({"status": "ok"})
-
-
-def _group(call: Call) -> str:
-    problems = Problems()
-    group = problems.take("group", group_name, call.below, "")
-    problems.check()
-    return group
 
 
 def _entries(queue: Queue, offsets: Mapping[int, Offset]) -> list[dict[str, Any]]:

@@ -275,7 +275,7 @@ def test_a_receipt_may_begin_with_a_hyphen(queuey: Run, seen: Server, client: Cl
         if receipt.startswith("-"):
             break
     else:
-        pytest.skip("no receipt of this server begins with a hyphen")
+        pytest.fail("of 2,000 queues, one in 64 has such receipts, and none was found")
 
     assert done(queuey("ack", name, receipt)).err == "settled 1 message\n"
 

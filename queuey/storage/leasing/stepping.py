@@ -193,9 +193,8 @@ class _Step:
                 received = received.with_others(number_of_all)  # noqa: PLW2901
             book.change(received.change)
             self._book.keep_ahead(book)
-            reasons = book.state.reasons
             number = book.place.number
-            self._given_up += [GivenUp(group, number, hole, reasons.get(hole.id)) for hole in received.given_up]
+            self._note_given_up(group, book, received)
             self._expired += received.expired
             self._is_full = self._is_full or received.is_full
             holes = chain(map(without_place, received.again), repeat(received.hole))
@@ -227,7 +226,9 @@ class _Step:
             if is_paused(self._groups[index].group, self._access.now_ticks):
                 continue
             if len(self._groups) == 1 == len(one.receive_from):
-                return [(0, 0, one.receive_from[0])]
+                number = one.receive_from[0]
+                self._partition(index, number).look_up(self._access)
+                return [(0, index, number)]
             for number in one.receive_from:
                 book = self._partition(index, number)
                 since = book.waits_since(self._access, self._now)
@@ -238,7 +239,6 @@ class _Step:
 
     def _taken_from(self, index: int, book: PartitionBook, asked: ReceiveRequest, rules: LeaseRules) -> _Taken:
         """What one partition hands out. Messages that are no more are settled on the way."""
-        book.look_up(self._access)
         for _ in range(_LOOKS):
             most = MOST_PASSED_OVER if rules.orders_keys else asked.most + rules.k - 1
             ahead = book.look_ahead(self._access, most, self._room)

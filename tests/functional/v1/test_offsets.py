@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 import requests
 
-from queuey.api.offsets import MAX_GROUPS
+from queuey.api.groups import MAX_GROUPS
 from queuey.ids import MessageId
 from tests.support.client import Json, Server, refused
 
