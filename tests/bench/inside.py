@@ -6,6 +6,7 @@ import asyncio
 import cProfile
 import io
 import pstats
+import re
 import threading
 from collections.abc import Callable, Iterator
 from time import perf_counter, process_time, thread_time
@@ -19,28 +20,78 @@ from queuey.server.faces import open_pipeline
 from queuey.server.loop import LoopServer
 from queuey.service import Service
 from queuey.settings import load_settings
+from tests.bench import leases
 from tests.bench.drivers import append_batch, append_one, read_page
 from tests.bench.measure import BenchFailed
 from tests.bench.plan import CONNECTIONS, PARTITIONS, Plan
 from tests.bench.servers import KEY
 from tests.bench.store import fill, make_queue, open_store
 
-CALLS: dict[str, Callable[[str], str]] = {
-    "append": append_one,
-    "batch": append_batch,
-    "read": lambda queue: read_page(queue, "0"),
-}
 _QUEUE = "inside"
 _TOP = 30
+_LENGTH = b"content-length: "
+_FILLED = 1000
+_MOST_A_SECOND = {1: 20_000, 10: 80_000, 100: 200_000}
+"""More messages than one second hands out, by the number in a request."""
+
+Next = Callable[[bytes], bytes]
+"""The next request of a client, by the answer to the last."""
+
+
+class Scene(NamedTuple):
+    """What clients ask of a queue."""
+
+    client: Callable[[], Next]
+    """Makes one; its first request is made of no answer."""
+    partitions: int = PARTITIONS
+    filled_a_second: int = 0
+    """Messages that the queue has for each second, beside a thousand."""
+
+
+def again(text: str) -> Callable[[], Next]:
+    """Clients that ask the same over and over."""
+    request = text.encode()
+    return lambda: lambda answer: request
+
+
+def _receiving(messages: int, *, apart: bool = False) -> Scene:
+    head = leases.receive_head(_QUEUE).encode()
+    receive = b'"receive":{"max":%d}' % messages
+
+    def client() -> Next:
+        def following(answer: bytes) -> bytes:
+            receipts = b",".join(_RECEIPT.findall(answer))
+            settles = b'"acknowledge":[%b]' % receipts if receipts else b""
+            members = [settles] if apart and settles else [settles, receive] if settles else [receive]
+            body = b"{%b}" % b",".join(members)
+            return b"%b%d\r\n\r\n%b" % (head, len(body), body)
+
+        return following
+
+    return Scene(client, 1, _MOST_A_SECOND[messages])
+
+
+_RECEIPT = re.compile(rb'"receipt":("[^"]+")')
+
+CALLS: dict[str, Scene] = {
+    "append": Scene(again(append_one(_QUEUE))),
+    "batch": Scene(again(append_batch(_QUEUE))),
+    "batch10": Scene(again(leases.append_some(_QUEUE, 10))),
+    "read": Scene(again(read_page(_QUEUE, "0")), 1),
+    "lease-apart": _receiving(1, apart=True),
+    "lease": _receiving(1),
+    "lease10": _receiving(10),
+    "lease100": _receiving(100),
+}
 
 
 class Wire(asyncio.Transport):
-    """A client that sends one request, over and over, as soon as it has the answer."""
+    """A client that sends its next request as soon as it has the answer."""
 
-    def __init__(self, server: LoopServer, request: bytes) -> None:
+    def __init__(self, server: LoopServer, following: Next) -> None:
         super().__init__()
         self._server = server
-        self._request = request
+        self._next, self._answer, self._missing = following, b"", 0
         self._connection = Connection(server)
         self._connection.connection_made(self)
         self.answers = 0
@@ -49,17 +100,26 @@ class Wire(asyncio.Transport):
         """Nothing is ever left over: the client takes all at once."""
 
     def begin(self) -> None:
-        self._connection.data_received(self._request)
+        self._connection.data_received(self._next(self._answer))
 
     def pause_ends(self) -> None:
         """The server reads again from a client that it refused."""
         self._connection.go_on_after_pause()
 
     def write(self, data: bytes) -> None:  # type: ignore[override]
-        if not data.startswith((b"HTTP/1.1 200", b"HTTP/1.1 201")):
-            raise BenchFailed(f"refused: {data[:500]!r}")
-        self.answers += 1
-        self._server.soon(self.begin)
+        if self._missing:
+            self._answer += data
+            self._missing -= len(data)
+        else:
+            if not data.startswith((b"HTTP/1.1 200", b"HTTP/1.1 201")):
+                raise BenchFailed(f"refused: {data[:500]!r}")
+            self._answer = data
+            end = data.index(b"\r\n\r\n") + 4
+            begin = data.index(_LENGTH) + len(_LENGTH)
+            self._missing = end + int(data[begin : data.index(b"\r", begin)]) - len(data)
+        if not self._missing:
+            self.answers += 1
+            self._server.soon(self.begin)
 
     def resume_reading(self) -> None:
         """There is nothing to read."""
@@ -70,14 +130,14 @@ class Wire(asyncio.Transport):
 
 def report(plan: Plan, name: str) -> Iterator[str]:
     """Lines of a report: time a call takes, and the functions that take it on the loop's thread."""
-    folder = plan.fresh("inside")
+    folder, scene = plan.fresh("inside"), CALLS[name]
     with open_store(folder) as store:
-        queue = make_queue(store, _QUEUE, 1 if name == "read" else PARTITIONS)
-        fill(store, [queue], 1000)
+        queue = make_queue(store, _QUEUE, scene.partitions)
+        fill(store, [queue], _FILLED + round(scene.filled_a_second * (2 * plan.seconds + 1)))
     service = Service.open(load_settings(None, {}, {"server": {"data": str(folder)}}))
     try:
         run(service.start(KEY))
-        found = uvloop.run(measured(service, CALLS[name](_QUEUE).encode(), plan.seconds))
+        found = uvloop.run(measured(service, scene.client, plan.seconds))
         yield found.summary
         yield found.profile
     finally:
@@ -93,11 +153,11 @@ class Measured(NamedTuple):
     """Of the processor's time, in all threads."""
 
 
-async def measured(service: Service, request: bytes, seconds: float) -> Measured:
-    """Make one request over and over."""
+async def measured(service: Service, client: Callable[[], Next], seconds: float) -> Measured:
+    """Let many clients ask."""
     server = LoopServer(open_pipeline(service))
     server.open(asyncio.get_running_loop())
-    wires = [Wire(server, request) for _ in range(CONNECTIONS)]
+    wires = [Wire(server, client()) for _ in range(CONNECTIONS)]
     for wire in wires:
         wire.begin()
     await asyncio.sleep(0.5)

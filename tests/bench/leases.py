@@ -30,10 +30,15 @@ TOGETHER = """
 """
 
 
+def receive_head(queue: str) -> str:
+    """A request to the lease group up to the length of its body."""
+    head = request("POST", f"/v1/{APPLICATION}/{queue}/leases/{GROUP}", "", Content_Type="application/json")
+    return head.removesuffix("0\r\n\r\n")
+
+
 def _script(queue: str, asks: str) -> str:
     """Settles what earlier answers handed out."""
-    head = request("POST", f"/v1/{APPLICATION}/{queue}/leases/{GROUP}", "", Content_Type="application/json")
-    before = json.dumps(head.removesuffix("0\r\n\r\n"))
+    before = json.dumps(receive_head(queue))
     return f"""
 local held = {{}}
 local function whole(body) return {before} .. #body .. "\\r\\n\\r\\n" .. body end

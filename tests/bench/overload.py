@@ -21,7 +21,7 @@ from queuey.service import Service
 from queuey.settings import load_settings
 from tests.bench.crowd import QUEUE
 from tests.bench.drivers import append_one
-from tests.bench.inside import CALLS, Wire, measured
+from tests.bench.inside import Next, Wire, again, measured
 from tests.bench.measure import BenchFailed, alternate, ratios, spread
 from tests.bench.plan import PARTITIONS, Plan
 from tests.bench.servers import KEY, ROOT, Server, queuey
@@ -78,9 +78,9 @@ def _refusal(plan: Plan) -> Row:
     service = Service.open(load_settings(None, {}, {"server": {"data": str(folder)}}))
     try:
         run(service.start(KEY))
-        request = CALLS["append"]("inside").encode()
-        append = uvloop.run(measured(service, request, plan.seconds)).process_us
-        refusal = uvloop.run(_refused(service, append_one("inside").encode()))
+        client = again(append_one("inside"))
+        append = uvloop.run(measured(service, client, plan.seconds)).process_us
+        refusal = uvloop.run(_refused(service, client()))
     finally:
         service.close()
     share = refusal / append
@@ -105,13 +105,13 @@ class _Refused(Wire):
         """It sends nothing by itself."""
 
 
-async def _refused(service: Service, request: bytes) -> float:
+async def _refused(service: Service, client: Next) -> float:
     server = LoopServer(open_pipeline(service))
     server.open(asyncio.get_running_loop())
     places = [Ticket(server.admission) for _ in range(service.settings.limits.max_in_flight)]
     for place in places:
         place.enter()
-    wire = _Refused(server, request)
+    wire = _Refused(server, client)
     began = process_time()
     for _ in range(REFUSALS):
         wire.begin()
