@@ -6,6 +6,7 @@ from collections.abc import Callable, Sequence
 
 from queuey.api.params import Problems, group_name, integer
 from queuey.api.queues import next_link
+from queuey.errors import InvalidParameter
 from queuey.future import Future
 from queuey.http.exchange import Answer, Call, json_answer
 
@@ -20,10 +21,10 @@ def group_of(call: Call) -> str:
 
     :raises InvalidParameter: it is no name of a group.
     """
-    problems = Problems()
-    group = problems.take("group", group_name, call.below, "")
-    problems.check()
-    return group
+    try:
+        return group_name(call.below)
+    except ValueError as error:
+        raise InvalidParameter(problems={"group": str(error)}) from error
 
 
 async def groups_page(call: Call, names: Callable[[str, int], Future[Sequence[str]]]) -> Answer:

@@ -23,10 +23,9 @@ class JsonFields:
             problems.add(prefix.removesuffix(".") or "body", "must be an object")
             return
         self._document = document
-        unknown = f"unknown: expected {', '.join(known)}"
         for name, value in document.items():
             if name not in known:
-                problems.add(prefix + name[:_SHOWN], unknown)
+                problems.add(prefix + name[:_SHOWN], f"unknown: expected {', '.join(known)}")
             elif value is None:
                 problems.add(prefix + name, "must not be null: leave it out")
 

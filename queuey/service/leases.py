@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import secrets
+import random
 from collections.abc import Mapping, Sequence
 from contextlib import AbstractContextManager
 from typing import NamedTuple, Protocol
@@ -32,6 +32,9 @@ from queuey.service.waiting.rooms import Rooms, WaitingReceiver
 from queuey.storage import Stores
 
 __all__ = ["AnswerRoom", "Leases", "Waiting"]
+
+
+_DEFAULTS = GroupSettings()
 
 
 class AnswerRoom(Protocol):
@@ -76,7 +79,8 @@ class Leases:
 
     def new_group(self, start: MessageId | None = None, settings: GroupSettings | None = None) -> LeaseGroup:
         """A group that is not stored yet."""
-        return LeaseGroup(secrets.randbits(63), start or ZERO_ID, settings or GroupSettings())
+        token = random.getrandbits(63)  # it tells lives of a group apart, and guards nothing
+        return LeaseGroup(token, start or ZERO_ID, settings or _DEFAULTS)
 
     async def step(self, step: LeaseStep, room: AnswerRoom, waiting: Waiting | None = None) -> LeaseOutcome:
         """Carry out a step, and wait for a message if none can be handed out now.
@@ -92,6 +96,8 @@ class Leases:
         first = _within(step, room)
         if waiting is None:
             outcome = await self._step(first)
+            if not outcome.larger:
+                return outcome
             found = await self._larger(_only_receive(step), outcome, outcome, room)
             if found.larger and not found.handed and not _has_done(step):
                 raise Throttled
