@@ -37,7 +37,7 @@ from qdo.client import (
 
 if typing.TYPE_CHECKING:
     from qdo.worker import Worker
-    from qdo.worker.job import Context, RetryPolicy, StopWorker
+    from qdo.worker.job import Context, RejectMessage, RetryPolicy, StopWorker
 
 __all__ = [
     "Appended",
@@ -62,6 +62,7 @@ __all__ = [
     "QueueSettings",
     "Receive",
     "Reject",
+    "RejectMessage",
     "Release",
     "RetryPolicy",
     "Settle",
@@ -77,7 +78,7 @@ def __getattr__(name: str) -> object:
 
     A program that only talks to a server starts without it.
     """
-    if name in ("Context", "RetryPolicy", "StopWorker", "Worker"):
+    if name in ("Context", "RejectMessage", "RetryPolicy", "StopWorker", "Worker"):
         from qdo import worker
 
         return getattr(worker, name)

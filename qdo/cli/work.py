@@ -19,7 +19,6 @@ from queuey.terminal.output import progress, say
 
 if TYPE_CHECKING:
     from qdo.client import Client
-    from qdo.groups.coordination import Coordinator
     from qdo.worker import Worker
 
 NOT_ALL_DONE = 7
@@ -138,11 +137,11 @@ def _work(workplace: Workplace, job: str, queues: Sequence[str], given: Mapping[
     from qdo.worker.running import run_until_told
 
     with ExitStack() as stack:
-        coordinator, worker = _made(workplace, job, queues, given, stack)
+        worker = _made(workplace, job, queues, given, stack)
         if given["metrics"] is not None:
-            from qdo.worker.metrics import WorkerMetrics, figures_of, serve_metrics
+            from qdo.worker.metrics import WorkerMetrics, serve_metrics
 
-            told = WorkerMetrics(lambda: figures_of(worker, coordinator))
+            told = WorkerMetrics(worker.figures)
             worker.on_call(told.took)
             say(f"qdo: metrics at {serve_metrics(told, given['metrics'])}")
         say(first_words(workplace, job, queues))
@@ -160,10 +159,8 @@ def _work(workplace: Workplace, job: str, queues: Sequence[str], given: Mapping[
         click.get_current_context().exit(NOT_ALL_DONE)
 
 
-def _made(
-    workplace: Workplace, job: str, queues: Sequence[str], given: Mapping[str, Any], stack: ExitStack
-) -> tuple[Coordinator, Worker]:
-    """The worker and its coordinator, which ``stack`` closes."""
+def _made(workplace: Workplace, job: str, queues: Sequence[str], given: Mapping[str, Any], stack: ExitStack) -> Worker:
+    """The worker. ``stack`` closes its coordinator."""
     from qdo.worker import Worker, WorkerOptions
     from qdo.worker.job import RetryPolicy, load_hook
     from qdo.worker.runners import is_async
@@ -184,7 +181,7 @@ def _made(
     coordinator = workplace.coordinator(given["session_seconds"], slots=options.slots)
     stack.callback(coordinator.close)
     client = partial(workplace.server.client, retries=CLIENT_RETRIES)
-    return coordinator, Worker(function, queues, coordinator, client, options)
+    return Worker(function, queues, coordinator, client, options)
 
 
 def first_words(workplace: Workplace, job: str, queues: Sequence[str]) -> str:

@@ -1,49 +1,30 @@
-"""A worker: one member of a group, with the jobs that it runs.
+"""A worker: it runs a job for each message of its queues.
 
-::
-
-    GroupMember (owners) ─► Owner (where work is) ─► Fetcher (reads ahead) ─► Prefetched ─► JobThreads ─► commits
-
-A worker that dies leaves messages that were fetched and not committed. The next owner of their partition does them
-again: each message is done at least once, in order within its partition (G16). A job begins only while the worker
-knows that nobody else can own the partition (G15).
+:class:`Worker` is what programs use. How it gets messages is its :class:`~qdo.worker.work.AnyWork`:
+:class:`~qdo.worker.member_work.MemberWork` on partitions that it owns as a member of a group.
 """
 
 from __future__ import annotations
 
-import contextlib
-import logging
-import os
-import socket
-import threading
-from collections.abc import Callable, Collection, Mapping, Sequence
-from itertools import islice
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from qdo.client import Client
-from qdo.groups.assign import STRATEGIES
-from qdo.groups.coordination import Claim, CommittedOffset, Coordinator
-from qdo.groups.dead_letter_names import DeadLetterNames
-from qdo.groups.member import GroupMember, GroupRules
-from qdo.groups.subscription import WorkerSubscription
-from qdo.groups.waking import Waker
-from qdo.worker.buffers import PartitionBuffer, Prefetched
-from qdo.worker.fetching import Fetcher
+from qdo.groups.coordination import Coordinator
 from qdo.worker.hooks_of_2012 import dict_context, log_failure, save_failed_message
-from qdo.worker.job import Context, Job, RetryPolicy, StopWorker, check_job
+from qdo.worker.job import Context, Job, RejectMessage, RetryPolicy, StopWorker, check_job
+from qdo.worker.member_work import MemberWork
 from qdo.worker.options import WorkerOptions
-from qdo.worker.owners import Owner, owner_of
-from qdo.worker.parts import WorkerParts
 from qdo.worker.runners import is_async
-from qdo.worker.threads import Counts, JobThreads
-from queuey.clock import SystemClock
-from queuey.errors import ConfigurationError, CoordinatorUnavailable
-from queuey.ids import MessageId, format_timestamp
+from qdo.worker.work import AnyWork, Counts, WorkerFigures
+from queuey.errors import ConfigurationError
+from queuey.ids import MessageId
 
 # Settings of 2012 name their hooks qdo.worker:log_failure and so on.
 __all__ = [
     "Context",
     "Counts",
+    "RejectMessage",
     "RetryPolicy",
     "StopWorker",
     "Worker",
@@ -53,16 +34,9 @@ __all__ = [
     "save_failed_message",
 ]
 
-log = logging.getLogger(__name__)
-
-TELL_SECONDS = 2.0
-"""Between two times that a member tells the group how it does."""
-MOST_TROUBLES_TOLD = 20
-"""Of one member: all other members keep what it tells."""
-
 
 class Worker:
-    """Runs a job for each message of the subscribed queues, as one member of a group."""
+    """Runs a job for each message of the subscribed queues."""
 
     def __init__(
         self,
@@ -87,48 +61,7 @@ class Worker:
             raise ConfigurationError("an async job runs on an event loop of this process: no processes")
         if not queues:
             raise ConfigurationError("no queue to work on: name one, or a pattern")
-        names = None if options.dead_letters is None else DeadLetterNames(options.dead_letters)
-        self._clock = options.clock or SystemClock()
-        self._coordinator = coordinator
-        self._subscription = WorkerSubscription(queues, names, options.wants)
-        self._prefetched = Prefetched(
-            prefetch_messages=options.prefetch_messages, prefetch_bytes=options.prefetch_bytes
-        )
-        self._fetcher = Fetcher(make_client, self._prefetched, self._clock, from_end=options.partitions_begin_at_end)
-        self._waker = Waker()
-        parts = WorkerParts(
-            coordinator,
-            make_client,
-            self._clock,
-            self._prefetched,
-            self._fetcher,
-            self._make_buffer,
-            leads=lambda: self.group.leads,
-            wake=self._waker.wake,
-        )
-        self._owner: Owner = owner_of(options, self._subscription, parts)
-        self._jobs = JobThreads(job, options, parts, names, self._record, self.stop)
-        self._about = _about(options, self._subscription)
-        self.group = GroupMember(
-            coordinator,
-            self,
-            self._owner.divided,
-            clock=self._clock,
-            about=self._about,
-            rules=GroupRules(STRATEGIES[options.strategy], options.drain_seconds, self._owner.accepts),
-        )
-        self.all_done = False
-        """The end that ``exit_at_end`` asks for was reached. No message was given up, no partition stands still, and no
-        queue was left out."""
-        self._told = (self._clock.elapsed(), 0)
-        self._committed_at: str | None = None
-        self._stopped = self._stopped_at_once = False
-        """Set by :meth:`stop`. :meth:`run` passes it on to other threads by ``_stopping``, which takes a lock."""
-        self._stopping = threading.Event()
-        self._reported: set[Claim] = set()
-        coordinator.changed = self._waker.wake
-
-    # Life
+        self.work: AnyWork = MemberWork(job, queues, coordinator, make_client, options)
 
     def run(self) -> Counts:
         """Work until something ends the worker.
@@ -138,61 +71,36 @@ class Worker:
         :raises QueueyError: the server refuses offsets for good, for instance with Forbidden. What is done could not be
             recorded.
         """
-        threading.Thread(target=self._owner.find_work, args=(self._stopping,), name="find-work", daemon=True).start()
-        self._jobs.start()
-        try:
-            while not self._stopped:
-                rest = min(self.group.step(), self.options.commit_seconds)
-                self._commit()
-                self._report_hung()
-                self._tell()
-                if self.options.exit_at_end and self._is_at_end():
-                    self.all_done = not (self.counts.dead or self.counts.held or self.troubles())
-                    break
-                self._waker.wait(rest)
-            self._end_threads()
-            while not self._stopped_at_once and (left := self.group.leave()) is not None:
-                self._commit()
-                self._waker.wait(min(left, 0.05))
-        finally:
-            self._end_threads()
-            self._fetcher.stop()
-            self._prefetched.close()
-            self._coordinator.close()
-            self._owner.close()
-            self._jobs.close()
-        if self._jobs.error is not None:
-            raise self._jobs.error
+        self.work.run()
         return self.counts
 
     def stop(self, *, at_once: bool = False) -> None:
         """Let :meth:`run` end in order.
 
-        Jobs under way end, what they did is committed, and partitions are given back.
+        Jobs under way end, what they did is recorded, and what the worker has is given back.
 
         It takes no lock, so a signal handler may call it.
 
-        :param at_once: wait for nothing. What is not committed will be done again.
+        :param at_once: wait for nothing. What is not recorded will be done again.
         """
-        self._stopped_at_once = self._stopped_at_once or at_once
-        self._stopped = True
-        self._jobs.end()
-        self._waker.wake()
+        self.work.stop(at_once=at_once)
 
-    def _end_threads(self) -> None:
-        self._stopped = True
-        self._jobs.end()
-        self._stopping.set()
+    @property
+    def all_done(self) -> bool:
+        """The end that ``exit_at_end`` asks for was reached. No message was given up, no partition stands still, and no
+        queue was left out.
+        """
+        return self.work.all_done
 
     @property
     def counts(self) -> Counts:
         """What happened so far."""
-        return self._jobs.counts
+        return self.work.counts
 
     @property
     def requests(self) -> int:
-        """Requests sent so far to read messages."""
-        return self._fetcher.requests
+        """Requests sent so far for messages."""
+        return self.work.requests
 
     def on_call(self, took: Callable[[float], None]) -> None:
         """Have ``took`` called with the seconds of each call of the job.
@@ -201,128 +109,19 @@ class Worker:
 
         Set it before :meth:`run`.
         """
-        self._jobs.took = took
+        self.work.on_call(took)
 
     def waiting(self) -> list[tuple[int, MessageId | None]]:
-        """Of each owned partition: how many messages wait, and the first of them.
+        """How many messages are fetched and not finished, and the first of them: an entry for each partition or queue."""
+        return self.work.waiting()
 
-        These messages are fetched and not finished.
-        """
-        return [buffer.waiting() for buffer in self._prefetched.all()]
-
-    def _is_at_end(self) -> bool:
-        """Whether this member has done everything that it can do. Only then may it go."""
-        return self.group.settled and self._owner.at_end() and self._prefetched.at_end()
-
-    # What the group says
-
-    def gained(self, claims: Mapping[Claim, CommittedOffset | None]) -> None:
-        self._owner.gained(claims)
-
-    def losing(self, claims: Collection[Claim]) -> None:
-        self._owner.losing(claims)
-
-    def drained(self, claims: Collection[Claim]) -> Collection[Claim]:
-        self._commit()
-        return self._owner.drained(claims)
-
-    def lost(self, claims: Collection[Claim]) -> None:
-        self._owner.lost(claims)
-
-    def _make_buffer(self, claim: Claim, offset: CommittedOffset | None, *, from_end: bool = False) -> PartitionBuffer:
-        contexts = [self._context(claim) for _ in range(self.options.by_key)]
-        return PartitionBuffer(claim, offset, contexts, from_end=from_end)
-
-    def _context(self, claim: Claim) -> Context:
-        return Context(
-            claim,
-            member=self.group.name or "",
-            group=self.options.group,
-            clock=self._clock,
-            value=self.options.context_value,
-        )
-
-    # Committing
-
-    def _commit(self) -> None:
-        if not self._coordinator.trusted():
-            return
-        offsets = dict(islice(self._prefetched.to_commit().items(), self._owner.most_in_a_commit))
-        refused: Collection[Claim] = ()
-        try:
-            if offsets:
-                refused = self._record(offsets)
-            if gone := self._owner.record_moments():
-                self.group.fenced(gone)
-                self._waker.wake()
-        except CoordinatorUnavailable as error:
-            log.warning("offsets are not committed yet: %s", error)
-            return
-        if not offsets:
-            return
-        self.counts.commits += 1
-        self._committed_at = format_timestamp(self._clock.now_ticks())
-        self.counts.refused += len(refused)
-
-    def _record(self, offsets: Mapping[Claim, CommittedOffset]) -> Collection[Claim]:
-        """:returns: claims that are gone; the group hears of them.
-        :raises CoordinatorUnavailable: the offsets may be recorded or not.
-        """
-        refused = self._owner.record(offsets)
-        self._prefetched.committed({claim: offset for claim, offset in offsets.items() if claim not in refused})
-        if refused:
-            self.group.fenced(self._owner.fenced(refused))
-            self._waker.wake()
-        return refused
-
-    # Telling how it goes
-
-    def _tell(self) -> None:
-        """Tell whoever looks at the group how this member does."""
-        (before, done_before), now, done = self._told, self._clock.elapsed(), self.counts.done
-        if now - before < TELL_SECONDS or self.group.name is None:
-            return
-        self._told = now, done
-        troubles = self.troubles()[:MOST_TROUBLES_TOLD]
-        rate = round((done - done_before) / (now - before), 1)
-        counts = {"done": done, "failed": self.counts.failed, "dead": self.counts.dead, "per_second": rate}
-        with contextlib.suppress(CoordinatorUnavailable):  # the next time will do
-            self._coordinator.tell({**self._about, **counts, "committed": self._committed_at, "troubles": troubles})
+    def figures(self) -> WorkerFigures:
+        """How it is doing, for metrics. Sends no request."""
+        return self.work.figures()
 
     def troubles(self) -> list[dict[str, Any]]:
         """What stands still and why.
 
         An entry has ``queue``, ``why``, and for a single partition ``partition`` and ``message_id``.
         """
-        found: list[dict[str, Any]] = [
-            {
-                "queue": buffer.claim.partition.queue,
-                "partition": buffer.claim.partition.number,
-                "message_id": key_queue.failed.messages[0].id.hex if key_queue.failed else None,
-                "why": key_queue.trouble,
-            }
-            for buffer in self._prefetched.all()
-            for key_queue in buffer.key_queues
-            if key_queue.trouble is not None
-        ]
-        queues = {**self._subscription.left_out, **self._fetcher.troubles()}
-        return found + [{"queue": queue, "why": why} for queue, why in sorted(queues.items())]
-
-    def _report_hung(self) -> None:
-        now, hung = self._clock.elapsed(), self.options.hung_seconds
-        for buffer in self._prefetched.all():
-            longest = max(now - key_queue.began for key_queue in buffer.key_queues)
-            if longest > hung and buffer.claim not in self._reported:
-                self._reported.add(buffer.claim)
-                log.error("a job in %s takes longer than %g s", buffer.claim.partition, hung)
-
-
-def _about(options: WorkerOptions, subscription: WorkerSubscription) -> Mapping[str, Any]:
-    """What a member says of itself when it joins."""
-    return {
-        "name": options.name or socket.gethostname().partition(".")[0],
-        "host": socket.getfqdn(),
-        "pid": os.getpid(),
-        "queues": subscription.patterns,
-        "dead_letters": options.dead_letters,
-    }
+        return self.work.troubles()

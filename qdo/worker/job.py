@@ -19,7 +19,16 @@ from queuey.clock import Clock
 from queuey.errors import ConfigurationError
 from queuey.ids import TICKS_PER_SECOND
 
-__all__ = ["Context", "FailedMessages", "Job", "RetryPolicy", "StopWorker", "check_job", "load_hook"]
+__all__ = [
+    "Context",
+    "FailedMessages",
+    "Job",
+    "RejectMessage",
+    "RetryPolicy",
+    "StopWorker",
+    "check_job",
+    "load_hook",
+]
 
 _MOST_REASON = 500
 """Characters."""
@@ -32,6 +41,13 @@ class StopWorker(Exception):
     """A job raises it to end the worker in order.
 
     Its message counts as not processed.
+    """
+
+
+class RejectMessage(Exception):
+    """A job raises it to give its message up at once, since no other attempt would end better.
+
+    The text is the reason that the dead letter tells.
     """
 
 
@@ -124,7 +140,7 @@ class FailedMessages:
 
     @property
     def reason(self) -> str:
-        """The class of the error and the first line of its text.
+        """The class of the error and the first line of its text; of a message that was rejected the text alone.
 
         It is for people, and to group failures.
         """
@@ -132,6 +148,8 @@ class FailedMessages:
             text = tracebacks.bounded(str(self.error).partition("\n")[0][:_MOST_REASON])
         except Exception:  # noqa: BLE001 - a user's class may say nothing of itself
             text = "its text cannot be made"
+        if isinstance(self.error, RejectMessage) and text:
+            return text
         return f"{type(self.error).__name__}: {text}" if text else type(self.error).__name__
 
     @property

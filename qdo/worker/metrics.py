@@ -5,22 +5,15 @@ The values of labels are bounded: a label is never a queue, a partition or an id
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from collections.abc import Callable, Iterator
 
 from prometheus_client import start_http_server
 
-from queuey.clock import SystemClock
+from qdo.worker.work import WorkerFigures
 from queuey.errors import ConfigurationError
-from queuey.ids import TICKS_PER_SECOND
 from queuey.monitor.declared import Declarations, Family, MetricSet
 
-if TYPE_CHECKING:
-    from qdo.groups.coordination import Coordinator
-    from qdo.worker import Worker
-
-__all__ = ["WORKER_METRICS", "WorkerFigures", "WorkerMetrics", "figures_of", "serve_metrics"]
+__all__ = ["WORKER_METRICS", "WorkerMetrics", "serve_metrics"]
 
 WORKER_METRICS = Declarations()
 
@@ -45,40 +38,6 @@ LAG = WORKER_METRICS.gauge(
     "Age of the first unfinished message, over the owned partitions; 0 where none is fetched",
     ("stat",),
 )
-
-
-@dataclass(frozen=True)
-class WorkerFigures:
-    """How a worker is doing at one moment."""
-
-    done: int = 0
-    failed: int = 0
-    dead: int = 0
-    commits: int = 0
-    refused: int = 0
-    rebalances: int = 0
-    owned: int = 0
-    prefetched: int = 0
-    lag_seconds: Sequence[float] = ()
-    """Of each partition that it owns."""
-    connected: bool = False
-
-
-def figures_of(worker: Worker, coordinator: Coordinator) -> WorkerFigures:
-    """The figures as they are now; sends no request."""
-    counts, waiting, now = worker.counts, worker.waiting(), SystemClock().now_ticks()
-    return WorkerFigures(
-        counts.done,
-        counts.failed,
-        counts.dead,
-        counts.commits,
-        counts.refused,
-        worker.group.rebalances,
-        len(worker.group.held),
-        sum(messages for messages, _ in waiting),
-        [0.0 if first is None else max(now - first.ticks, 0) / TICKS_PER_SECOND for _, first in waiting],
-        coordinator.trusted(),
-    )
 
 
 class WorkerMetrics(MetricSet):

@@ -8,10 +8,8 @@ from __future__ import annotations
 import logging
 import threading
 from collections.abc import Callable, Collection, Mapping, Sequence
-from dataclasses import dataclass
 from itertools import islice
 from math import inf
-from typing import Any
 
 from qdo.client import Client
 from qdo.client.transport import may_pass
@@ -20,13 +18,13 @@ from qdo.groups.coordination import Claim, CommittedOffset
 from qdo.groups.dead_letter_names import DeadLetterNames
 from qdo.worker.buffers import KeyQueue, PartitionBuffer
 from qdo.worker.dead_letters import write_letters
-from qdo.worker.job import Context, FailedMessages, Job, RetryPolicy, StopWorker
+from qdo.worker.job import FailedMessages, RejectMessage, RetryPolicy, StopWorker
 from qdo.worker.options import WorkerOptions
 from qdo.worker.parts import WorkerParts
-from qdo.worker.runners import runner_of
+from qdo.worker.work import Counts, JobCaller
 from queuey.errors import CoordinatorUnavailable, QueueyError
 
-__all__ = ["Counts", "JobThreads"]
+__all__ = ["JobThreads"]
 
 log = logging.getLogger(__name__)
 
@@ -36,28 +34,12 @@ UNTRUSTED_SECONDS = 0.1
 """Until a worker looks again whether it may begin a job."""
 
 
-@dataclass
-class Counts:
-    """What happened so far."""
-
-    done: int = 0
-    failed: int = 0
-    """Attempts that raised."""
-    dead: int = 0
-    """Messages that were given up."""
-    commits: int = 0
-    refused: int = 0
-    """Commits of partitions that came too late: somebody else owns the partition (G14)."""
-    held: int = 0
-    """Partitions that stand still, because their dead letter can never be stored."""
-
-
 class JobThreads:
     """Runs jobs of the messages that are fetched, in ``options.threads`` threads."""
 
     def __init__(
         self,
-        job: Job,
+        caller: JobCaller,
         options: WorkerOptions,
         parts: WorkerParts,
         names: DeadLetterNames | None,
@@ -74,13 +56,11 @@ class JobThreads:
         self._record = record
         self._stop = stop
         self._retry = options.retry or RetryPolicy()
-        self._runner = runner_of(job, options.processes)
+        self.caller = caller
         self._ended = False
         self.counts = Counts()
         self.error: QueueyError | None = None
         """What ended a thread, and with it the worker."""
-        self.took: Callable[[float], None] | None = None
-        """Gets the seconds of each call of the job."""
 
     def start(self) -> None:
         for number in range(self._options.threads):
@@ -92,7 +72,7 @@ class JobThreads:
 
     def close(self) -> None:
         """Let go of processes and of the event loop."""
-        self._runner.close()
+        self.caller.close()
 
     def _run(self) -> None:
         elapsed, prefetched = self._parts.clock.elapsed, self._parts.prefetched
@@ -155,9 +135,15 @@ class JobThreads:
         context = key_queue.context
         context.attempt, context.message = key_queue.attempt, messages[0]
         try:
-            self._call(messages[0] if self._options.batch == 1 else list(messages), context)
+            self.caller.call(messages, context)
         except StopWorker:
             raise
+        except RejectMessage as error:
+            failed = FailedMessages(context.queue, messages, key_queue.attempt, error)
+            log.warning(
+                "message %s in %s is rejected: %s", messages[0].id.hex, key_queue.buffer.claim.partition, failed.reason
+            )
+            return self._give_up(key_queue, failed, client)
         except Exception as error:
             self.counts.failed += 1
             failed = FailedMessages(context.queue, messages, key_queue.attempt, error)
@@ -173,16 +159,6 @@ class JobThreads:
             return pause
         self.counts.done += len(messages)
         return None
-
-    def _call(self, what: Any, context: Context) -> None:
-        if self.took is None:
-            self._runner.call(what, context)
-            return
-        began = self._parts.clock.elapsed()
-        try:
-            self._runner.call(what, context)
-        finally:
-            self.took(self._parts.clock.elapsed() - began)
 
     def _give_up(self, key_queue: KeyQueue, failed: FailedMessages, client: Client) -> float | None:
         """Store dead letters, or hand the failure to ``on_failure``.

@@ -26,6 +26,7 @@ from queuey.errors import ConfigurationError, Forbidden, HeadersTooLarge, Invali
 from queuey.model import MAX_HEADERS
 from queuey.model.dead_letters import ALONE_TYPE, STORY_HEADER, Story
 from tests.support.client import Server, new_name
+from tests.support.member_work import member_of
 from tests.support.servers import RunningServer, eventually
 
 ONCE = RetryPolicy(attempts=1, most_seconds=0.1)
@@ -410,9 +411,9 @@ def test_a_worker_that_joins_others_knows_what_is_left_out_before_it_ends(
     threads = [threading.Thread(target=each.run) for each in (leader, worker)]
     try:
         threads[0].start()
-        eventually(lambda: leader.group.held)
+        eventually(lambda: member_of(leader).group.held)
         threads[1].start()
-        eventually(lambda: worker.group.settled and worker._prefetched.at_end())
+        eventually(lambda: member_of(worker).group.settled and member_of(worker)._prefetched.at_end())
         listed.set()
         threads[1].join()
     finally:

@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from qdo import Client, Context, Message, NewMessage, RetryPolicy, StopWorker, Worker
+from qdo import Client, Context, Message, NewMessage, RejectMessage, RetryPolicy, StopWorker, Worker
 from qdo.groups.assign import Partition
 from qdo.groups.coordination import Coordinator
 from qdo.groups.local import LocalCoordinator
@@ -20,6 +20,7 @@ from qdo.worker.dead_letters import letters
 from qdo.worker.job import FailedMessages
 from queuey.errors import ConfigurationError, StorageUnavailable
 from tests.support.client import Server, new_name
+from tests.support.member_work import member_of
 from tests.support.servers import RunningServer, eventually
 
 Run = Callable[..., Worker]
@@ -181,6 +182,22 @@ def test_stop_worker_leaves_its_message_to_the_next(worker: Run, make_client: Ca
     assert seen == [0, 1, 2]
     worker(lambda message, context: seen.append(int(message.text)), name).run()
     assert seen == [0, 1, 2, 3, 4]
+
+
+def test_a_message_that_its_job_rejects_is_a_letter_at_once(worker: Run, make_client: Callable[[], Client]) -> None:
+    name = new_name()
+    fill(make_client, name, [NewMessage("bad"), NewMessage("good")])
+
+    def job(message: Message, context: Context) -> None:
+        if message.text == "bad":
+            raise RejectMessage("not JSON")
+
+    counts = worker(job, name).run()
+
+    with make_client() as client:
+        ((_, letter),) = letters(client, f"{name}-dead")
+    assert (counts.done, counts.failed, counts.dead) == (1, 0, 1)
+    assert (letter.story.reason, letter.story.failures) == ("not JSON", 1)
 
 
 def test_at_most_once_records_before_the_job(worker: Run, make_client: Callable[[], Client]) -> None:
@@ -376,17 +393,23 @@ def test_who_comes_to_lead_forgets_no_queue_that_came_since_it_began(
 
     with closing(LocalCoordinator("g", tmp_path)) as outside:
         first, thread = work()
-        eventually(lambda: first.group.leads and first.group.settled)
+        eventually(lambda: member_of(first).group.leads and member_of(first).group.settled)
         second, second_thread = work()
-        eventually(lambda: second.group.settled)
+        eventually(lambda: member_of(second).group.settled)
         fill(make_client, f"{prefix}-new", [], partitions=4)
-        eventually(lambda: first.group.settled and second.group.settled and len(outside.owners()) == 5, seconds=90)
-        before = {part: owner for part, owner in outside.owners().items() if owner[0] == second.group.name}
+        eventually(
+            lambda: member_of(first).group.settled and member_of(second).group.settled and len(outside.owners()) == 5,
+            seconds=90,
+        )
+        before = {part: owner for part, owner in outside.owners().items() if owner[0] == member_of(second).group.name}
 
         first.stop()
         thread.join()
 
-        eventually(lambda: second.group.leads and second.group.settled and len(outside.owners()) == 5, seconds=90)
+        eventually(
+            lambda: member_of(second).group.leads and member_of(second).group.settled and len(outside.owners()) == 5,
+            seconds=90,
+        )
         assert before
         assert {part: owner for part, owner in outside.owners().items() if part in before} == before
         second.stop()

@@ -14,9 +14,10 @@ from typing import Any
 import pytest
 
 import qdo.groups.waking
-import qdo.worker
+import qdo.worker.member_work
 from qdo import Client, Worker
 from qdo.groups.local import LocalCoordinator
+from qdo.worker.member_work import MemberWork
 from qdo.worker.running import hearing
 from tests.support.client import Server
 from tests.support.servers import RunningServer
@@ -24,7 +25,7 @@ from tests.support.servers import RunningServer
 Place = tuple[str, int]
 ROUNDS = 3
 WATCHED = {qdo.groups.waking.__file__, threading.__file__}
-LOOP = {function.__code__ for function in (Worker.run, Worker.stop, Worker._end_threads)}
+LOOP = {function.__code__ for function in (MemberWork.run, MemberWork.stop, MemberWork._end_threads)}
 
 
 @contextmanager
@@ -84,7 +85,7 @@ def test_a_signal_ends_a_worker_whichever_of_its_lines_it_interrupts(
             worker.stop()
 
     work(note)
-    assert {qdo.worker.__file__, qdo.groups.waking.__file__} <= {file for file, _ in places}
+    assert {qdo.worker.member_work.__file__, qdo.groups.waking.__file__} <= {file for file, _ in places}
     reached = 0
     for place in sorted(set(places)):
         passed, told = list[Place](), list[Place]()

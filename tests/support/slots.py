@@ -12,6 +12,7 @@ from qdo.groups.assign import Partition
 from qdo.groups.hash_slots import ALL, slot_of
 from qdo.groups.offsets_in_queuey import OffsetsInQueuey
 from qdo.worker.owners import SlotOwner
+from tests.support.member_work import member_of
 from tests.support.servers import eventually
 from tests.support.work_processes import WAIT_SECONDS
 
@@ -35,8 +36,9 @@ def make_queues(make_client: Callable[[], Client], count: int, prefix: str = "u"
 
 
 def owner_of(worker: Worker) -> SlotOwner:
-    assert isinstance(worker._owner, SlotOwner)
-    return worker._owner
+    owner = member_of(worker)._owner
+    assert isinstance(owner, SlotOwner)
+    return owner
 
 
 class NotingJob:

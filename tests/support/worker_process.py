@@ -31,6 +31,7 @@ from qdo.worker.job import Context
 from qdo.worker.owners import SlotOwner
 from queuey.clock import SystemClock
 from queuey.errors import CoordinatorUnavailable
+from tests.support.member_work import member_of
 from tests.support.members import end_session
 from tests.support.planted_faults import FAULTS
 from tests.support.wall_clock import Offset as WallOffset
@@ -104,7 +105,8 @@ class WorkerProcess:
             at_most_once=settings.at_most_once,
             slots=settings.slots,
         )
-        self._slots = self.worker._owner if isinstance(self.worker._owner, SlotOwner) else None
+        member = member_of(self.worker)
+        self._slots = member._owner if isinstance(member._owner, SlotOwner) else None
         if self._slots is not None:
             self._tell_of_queues(self._slots)
         self._tried: dict[Claim, CommittedOffset] = {}
@@ -112,8 +114,8 @@ class WorkerProcess:
         self._over: dict[Claim, CommittedOffset] = {}
         """The same, of claims that are somebody else's, or nobody's, by now."""
         self._coordinator = coordinator
-        lost = self.worker.lost
-        self.worker.lost = partial(self._lost, lost)  # type: ignore[method-assign]
+        lost = member.lost
+        member.lost = partial(self._lost, lost)  # type: ignore[method-assign]
         self.expiring = threading.Event()
         threading.Thread(target=self._misbehave, daemon=True).start()
 

@@ -13,6 +13,7 @@ from qdo.groups.hash_slots import every_slot
 from qdo.groups.local import LocalCoordinator
 from qdo.groups.offsets_in_queuey import OffsetsInQueuey
 from qdo.worker.slots import SlotTable
+from tests.support.member_work import member_of
 from tests.support.servers import eventually
 from tests.support.slots import NotingJob, Run, both_stores, make_queues, moment, owner_of
 from tests.support.work_processes import WAIT_SECONDS
@@ -67,7 +68,7 @@ def test_a_moment_that_runs_ahead_is_found(
     eventually(lambda: not outside.members(), seconds=WAIT_SECONDS)
     noted = NotingJob()
     second = run(noted)
-    eventually(lambda: second.group.settled and owner_of(second).at_end())
+    eventually(lambda: member_of(second).group.settled and owner_of(second).at_end())
 
     assert noted.texts == []
     go.set()

@@ -14,6 +14,7 @@ from qdo.groups.hash_slots import SLOTS
 from qdo.groups.offsets_in_queuey import OffsetsInQueuey
 from qdo.groups.view import view_of
 from qdo.worker.sweeps import RESETS
+from tests.support.member_work import member_of
 from tests.support.servers import eventually
 from tests.support.slots import NotingJob, Run, both_stores, make_queues, moment, owner_of
 from tests.support.work_processes import WAIT_SECONDS, WorkProcesses
@@ -143,7 +144,7 @@ def test_what_is_looked_at_is_bounded_and_said_to_be(
     go.set()
 
     assert [each.partition.queue for each in whole.found] == names
-    assert {(each.lag and each.lag.messages, each.owner) for each in whole.found} == {(1, worker.group.name)}
+    assert {(each.lag and each.lag.messages, each.owner) for each in whole.found} == {(1, member_of(worker).group.name)}
     assert (whole.queues, whole.cut) == (6, False)
     assert ([each.partition.queue for each in part.found], part.queues, part.cut) == (names[:2], 4, True)
     assert (few.queues, few.cut) == (2, True)

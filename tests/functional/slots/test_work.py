@@ -16,6 +16,7 @@ from qdo.groups.local import LocalCoordinator
 from qdo.groups.offsets_in_queuey import OffsetsInQueuey
 from queuey.errors import ConfigurationError
 from tests.support.client import new_name
+from tests.support.member_work import member_of
 from tests.support.servers import eventually
 from tests.support.services.fixtures import Reached
 from tests.support.slots import NotingJob, Run, both_stores, make_queues, moment, owner_of
@@ -104,13 +105,13 @@ def test_a_group_divides_slots_or_partitions_but_not_both(
 ) -> None:
     make_queues(make_client, 1)
     first = run(NotingJob())
-    eventually(lambda: first.group.settled, seconds=WAIT_SECONDS)
+    eventually(lambda: member_of(first).group.settled, seconds=WAIT_SECONDS)
     other = Worker(print, ["u*"], LocalCoordinator("g", tmp_path, session_seconds=6.0), make_client, group="g")
 
     with pytest.raises(ConfigurationError, match="all of them work with --slots, or none"):
         other.run()
 
-    eventually(lambda: first.group.settled, seconds=WAIT_SECONDS)  # a stall may have ended its session
+    eventually(lambda: member_of(first).group.settled, seconds=WAIT_SECONDS)  # a stall may have ended its session
 
 
 def test_slots_may_begin_at_the_end_and_whoever_comes_next_begins_there(

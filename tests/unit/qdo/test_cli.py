@@ -24,7 +24,8 @@ from qdo.groups.hash_slots import every_slot
 from qdo.groups.lag import Lag, PartitionStatus, total
 from qdo.groups.subscription import is_meant
 from qdo.groups.view import GroupView
-from qdo.worker.metrics import WorkerFigures, WorkerMetrics, serve_metrics
+from qdo.worker.metrics import WorkerMetrics, serve_metrics
+from qdo.worker.work import WorkerFigures
 from queuey.errors import ConfigurationError
 from queuey.ids import MAX_TICKS, ZERO_ID, MessageId, format_timestamp
 from queuey.terminal.options import Server

@@ -1,0 +1,127 @@
+"""What every way to work has: its life, its figures, and the call of the job."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from qdo.client.values import Message
+from qdo.worker.job import Context, Job
+from qdo.worker.options import WorkerOptions
+from qdo.worker.runners import runner_of
+from queuey.clock import SystemClock
+from queuey.ids import MessageId
+
+__all__ = ["AnyWork", "Counts", "JobCaller", "WorkerFigures"]
+
+
+@dataclass
+class Counts:
+    """What happened so far."""
+
+    done: int = 0
+    failed: int = 0
+    """Attempts that raised."""
+    dead: int = 0
+    """Messages that were given up."""
+    commits: int = 0
+    refused: int = 0
+    """Commits of partitions that came too late: somebody else owns the partition (G14)."""
+    held: int = 0
+    """Partitions that stand still, because their dead letter can never be stored."""
+
+
+@dataclass(frozen=True)
+class WorkerFigures:
+    """How a worker is doing at one moment."""
+
+    done: int = 0
+    failed: int = 0
+    dead: int = 0
+    commits: int = 0
+    refused: int = 0
+    rebalances: int = 0
+    owned: int = 0
+    prefetched: int = 0
+    lag_seconds: Sequence[float] = ()
+    """Of each partition that it owns."""
+    connected: bool = False
+
+
+class JobCaller:
+    """Calls the job, and measures the calls."""
+
+    def __init__(self, job: Job, options: WorkerOptions) -> None:
+        self._runner = runner_of(job, options.processes)
+        self._batch = options.batch
+        self._elapsed = (options.clock or SystemClock()).elapsed
+        self.took: Callable[[float], None] | None = None
+        """Gets the seconds of each call."""
+
+    def call(self, messages: Sequence[Message], context: Context) -> None:
+        """:raises Exception: whatever the job raises."""
+        what = messages[0] if self._batch == 1 else list(messages)
+        if self.took is None:
+            self._runner.call(what, context)
+            return
+        began = self._elapsed()
+        try:
+            self._runner.call(what, context)
+        finally:
+            self.took(self._elapsed() - began)
+
+    def close(self) -> None:
+        """Let go of processes and of the event loop."""
+        self._runner.close()
+
+
+class AnyWork(ABC):
+    """One way to get messages, to have the job called for them, and to record what became of them."""
+
+    all_done = False
+    """The end that ``exit_at_end`` asks for was reached, and everything that was there is done."""
+
+    @abstractmethod
+    def run(self) -> None:
+        """Work until something ends it.
+
+        :raises QueueyError: what is done could not be recorded, and never will be.
+        """
+
+    @abstractmethod
+    def stop(self, *, at_once: bool = False) -> None:
+        """Let :meth:`run` end in order. It takes no lock, so a signal handler may call it.
+
+        :param at_once: wait for nothing. What is not recorded will be done again.
+        """
+
+    @property
+    @abstractmethod
+    def counts(self) -> Counts:
+        """What happened so far."""
+
+    @property
+    @abstractmethod
+    def requests(self) -> int:
+        """Requests sent so far for messages."""
+
+    @abstractmethod
+    def on_call(self, took: Callable[[float], None]) -> None:
+        """Have ``took`` called with the seconds of each call of the job, in the thread that made the call."""
+
+    @abstractmethod
+    def waiting(self) -> list[tuple[int, MessageId | None]]:
+        """How many messages are fetched and not finished, and the first of them: an entry for each partition or queue."""
+
+    @abstractmethod
+    def figures(self) -> WorkerFigures:
+        """For metrics. Sends no request."""
+
+    @abstractmethod
+    def troubles(self) -> list[dict[str, Any]]:
+        """What stands still and why.
+
+        An entry has ``queue``, ``why``, and for a single partition ``partition`` and ``message_id``.
+        """
